@@ -1,25 +1,16 @@
-import type { Request, Response } from 'express'
+import type { Request } from 'express'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { mediaSchema } from '../queries/request-detail.ts'
 import { findResultWithMedia, resultRowSchema } from '../queries/results.ts'
+import { overOf } from '../submitting/generations.ts'
 import { generationBodySchema, type ShownGeneration } from '../submitting/submit.ts'
 import { readBody } from './body.ts'
 import type { FeedWatch } from './feed-watch.ts'
-import { createGenerationWaiters, type GenerationWaiters } from './generation-waiters.ts'
-import {
-  abortOf,
-  gone,
-  jsonBody,
-  readsBody,
-  responses,
-  unknown,
-  uuidParam,
-  waitSchemaFor,
-  type Operation,
-} from './operation.ts'
+import { gone, jsonBody, readsBody, responses, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
+import { createWaiters } from './waiters.ts'
 
 const waitSchema = waitSchemaFor('Seconds to wait for the end.')
 
@@ -56,8 +47,8 @@ type EndedGeneration = ShownGeneration & Pick<z.infer<typeof endedGenerationSche
 
 /** Submitting through us: the intent first, then the call. */
 export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
-  const { submitter } = deps
-  const waiters = createGenerationWaiters({ db: deps.db, watch, logger: deps.logger })
+  const { db, submitter, logger, signal, awaited } = deps
+  const waiters = createWaiters({ watch, overOf: (keys) => overOf(db, keys), logger, signal })
   const submit: Operation = {
     method: 'post',
     path: '/generations',
@@ -111,7 +102,8 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
       let found = await readGeneration(deps, key)
       if (!found) throw unknown(req)
       if (wait > 0 && !isOver(found)) {
-        await untilOver(deps, { res, waiters, key, requestId: found.request_id, seconds: wait })
+        const noLongerAwaited = found.request_id === null ? () => {} : awaited.add(found.request_id)
+        await waiters.wait(key, { clientGone: gone(res), seconds: wait }).finally(noLongerAwaited)
         if (res.closed) return
         found = (await readGeneration(deps, key)) ?? found
       }
@@ -129,31 +121,10 @@ async function readGeneration({ db, submitter }: ReceiverDeps, key: string): Pro
   return { ...generation, ...ended }
 }
 
-/** As overOf() finds them. */
+/** The same rule as overOf(). */
 function isOver({ state, result }: EndedGeneration): boolean {
   if (state === 'refused' || state === 'expired') return true
   return result !== null && result.landed_at !== null && (result.media_complete || result.status !== 'COMPLETED')
-}
-
-type Wait = { res: Response; waiters: GenerationWaiters; key: string; requestId: string | null; seconds: number }
-
-/** Ends when the submit is over, the time is, the client is gone, or we stop. */
-async function untilOver(deps: ReceiverDeps, { res, waiters, key, requestId, seconds }: Wait): Promise<void> {
-  const over = new AbortController()
-  const ended = AbortSignal.any([over.signal, deps.signal, gone(res), AbortSignal.timeout(seconds * 1000)])
-  const noLongerAwaited = requestId === null ? () => {} : deps.awaited.add(requestId)
-  try {
-    const { leave } = await waiters.join(key, () => over.abort())
-    try {
-      // It may have ended between the first look and the joining.
-      const found = await readGeneration(deps, key)
-      if (found && !isOver(found)) await abortOf(ended)
-    } finally {
-      leave()
-    }
-  } finally {
-    noLongerAwaited()
-  }
 }
 
 /** The Idempotency-Key, which may stand in the body or in the header. */

@@ -1,17 +1,17 @@
-import type { Response } from 'express'
 import { z } from 'zod'
 import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
-import { findResult, resultRowSchema } from '../queries/results.ts'
-import { responses, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
-import { createResultWaiters, type ResultWaiters } from './result-waiters.ts'
+import { findResult, resultRowSchema, terminalOf } from '../queries/results.ts'
+import type { FeedWatch } from './feed-watch.ts'
+import { gone, responses, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
+import { createWaiters } from './waiters.ts'
 
 const querySchema = waitSchemaFor('Seconds to wait for a terminal state.')
 
 /** What became of a request, and waiting for it. */
-export function resultOperations(deps: ReceiverDeps): Operation[] {
-  const { db, settings, logger, signal } = deps
-  const waiters = createResultWaiters({ db, databaseUrl: settings.databaseUrl, logger, signal })
+export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
+  const { db, logger, signal, awaited } = deps
+  const waiters = createWaiters({ watch, overOf: (ids) => terminalOf(db, ids), logger, signal })
   return [
     {
       method: 'get',
@@ -35,7 +35,7 @@ export function resultOperations(deps: ReceiverDeps): Operation[] {
         let row = await findResult(db, requestId)
         if (!row) throw unknown(req)
         if (row.landed_at === null && wait > 0) {
-          await untilTerminal({ res, waiters, deps, requestId, seconds: wait })
+          await waiters.wait(requestId, { clientGone: gone(res), seconds: wait }).finally(awaited.add(requestId))
           if (res.closed) return
           row = (await findResult(db, requestId)) ?? row
         }
@@ -43,31 +43,4 @@ export function resultOperations(deps: ReceiverDeps): Operation[] {
       },
     },
   ]
-}
-
-type Wait = { res: Response; waiters: ResultWaiters; deps: ReceiverDeps; requestId: string; seconds: number }
-
-/** Ends when the request is terminal, the time is over, the client is gone, or we stop. */
-async function untilTerminal({ res, waiters, deps: { db, awaited, signal }, requestId, seconds }: Wait): Promise<void> {
-  const { promise: over, resolve } = Promise.withResolvers<void>()
-  const end = () => resolve()
-  const timer = setTimeout(end, seconds * 1000)
-  signal.addEventListener('abort', end)
-  res.once('close', end)
-  const noLongerAwaited = awaited.add(requestId)
-  try {
-    const { leave } = await waiters.join(requestId, end)
-    try {
-      // It may have landed between the first look and the joining.
-      const row = await findResult(db, requestId)
-      if (row?.landed_at === null && !signal.aborted && !res.closed) await over
-    } finally {
-      leave()
-    }
-  } finally {
-    noLongerAwaited()
-    clearTimeout(timer)
-    signal.removeEventListener('abort', end)
-    res.off('close', end)
-  }
 }

@@ -25,7 +25,7 @@ export function apiRouter(deps: ReceiverDeps, ofSlices: readonly Operation[][]):
   const watch = createFeedWatch({ db, databaseUrl: settings.databaseUrl, logger, signal })
   const operations: Operation[] = [
     ...tagged('Generations', generationOperations(deps, watch), requestOperations(deps)),
-    ...tagged('Results', resultOperations(deps), feedOperations(deps, watch), ...ofSlices),
+    ...tagged('Results', resultOperations(deps, watch), feedOperations(deps, watch), ...ofSlices),
     ...tagged('Deliveries', deliveryOperations(deps), arrivalOperations(deps), exportOperations(deps)),
     ...tagged('On-call', issueOperations(deps), onCallOperations(deps), reconcilerOperations(deps), [
       statsOperation(deps),

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { createResultWaiters } from '../../../src/receiver/api/result-waiters.ts'
+import { createFeedWatch } from '../../../src/receiver/api/feed-watch.ts'
+import { createWaiters } from '../../../src/receiver/api/waiters.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json as answerJson, type ProviderStand } from '../../support/provider-stand.ts'
@@ -329,17 +330,19 @@ describe('GET /api/results/{request_id}', () => {
 
   it('lets 1,000 wait at once, and one more when one leaves', async () => {
     const stop = new AbortController()
-    const { db, logger } = receiver.deps
-    const waiters = createResultWaiters({ db, logger, databaseUrl: database.url, signal: stop.signal })
-    const [first, ...rest] = await Promise.all(
-      Array.from({ length: 1000 }, (_, n) => waiters.join(`${randomUUID().slice(0, 32)}${1000 + n}`, () => {})),
-    )
-    await expect(waiters.join(randomUUID(), () => {})).rejects.toMatchObject({ status: 503, code: 'too_many_waiting' })
-    first?.leave()
-    first?.leave()
-    rest.push(await waiters.join(randomUUID(), () => {}))
-    await expect(waiters.join(randomUUID(), () => {})).rejects.toMatchObject({ status: 503 })
-    for (const { leave } of rest) leave()
+    const [first, others] = [new AbortController(), new AbortController()]
+    const { db, logger, settings } = receiver.deps
+    const watch = createFeedWatch({ db, databaseUrl: settings.databaseUrl, logger, signal: stop.signal })
+    const waiters = createWaiters({ watch, overOf: async () => [], logger, signal: stop.signal })
+    const wait = ({ signal }: AbortController) => waiters.wait(randomUUID(), { clientGone: signal, seconds: 60 })
+    const waiting = Array.from({ length: 1000 }, (_, n) => wait(n === 0 ? first : others))
+    await expect(wait(others)).rejects.toMatchObject({ status: 503, code: 'too_many_waiting' })
+    first.abort()
+    await waiting[0]
+    waiting.push(wait(others))
+    await expect(wait(others)).rejects.toMatchObject({ status: 503 })
+    others.abort()
+    await Promise.all(waiting)
     stop.abort()
   })
 

@@ -1,0 +1,89 @@
+import { HttpError } from '../../platform/http/http.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { FeedWatch } from './feed-watch.ts'
+import { abortOf } from './operation.ts'
+
+export type WaitersDeps = {
+  watch: FeedWatch
+  /** Returns those of these ids that have nothing more to wait for. */
+  overOf: (ids: readonly string[]) => Promise<string[]>
+  logger: Logger
+  signal: AbortSignal
+}
+
+export type Waiters = {
+  /**
+   * Resolves when the id has nothing more to wait for, the seconds have passed, the client is gone, or the process stops.
+   * Throws HttpError 503 when too many calls wait.
+   */
+  wait: (id: string, until: { clientGone: AbortSignal; seconds: number }) => Promise<void>
+}
+
+const maxWaiters = 1000
+/** A feed that stalls wakes no call: all ids are looked up this often in any case. */
+const lookEveryMs = 1000
+
+/**
+ * The calls of this process that wait for a request or a submit. Everything that ends a wait is a change of the feed, so one
+ * statement looks all ids up when the feed grows.
+ */
+export function createWaiters({ watch, overOf, logger, signal }: WaitersDeps): Waiters {
+  const waiting = new Map<string, Set<AbortController>>()
+  let count = 0
+  let timer: NodeJS.Timeout | undefined
+  let joined: ReturnType<FeedWatch['join']> | undefined
+  let isLooking = false
+  let isWoken = false
+
+  const look = async () => {
+    isWoken = true
+    if (isLooking) return
+    isLooking = true
+    try {
+      while (isWoken && waiting.size > 0) {
+        isWoken = false
+        for (const id of await overOf([...waiting.keys()])) waiting.get(id)?.forEach((over) => over.abort())
+      }
+    } catch (error) {
+      logger.warn({ err: error }, 'looking up what calls wait for failed; trying again within a second')
+    } finally {
+      isLooking = false
+    }
+  }
+  const add = (id: string, over: AbortController) => {
+    count += 1
+    timer ??= setInterval(() => void look(), lookEveryMs)
+    waiting.set(id, (waiting.get(id) ?? new Set()).add(over))
+  }
+  const remove = (id: string, over: AbortController) => {
+    count -= 1
+    const group = waiting.get(id)
+    group?.delete(over)
+    if (group?.size === 0) waiting.delete(id)
+    if (count > 0) return
+    clearInterval(timer)
+    timer = undefined
+    void joined?.then(({ leave }) => leave()).catch(() => {})
+    joined = undefined
+  }
+
+  return {
+    wait: async (id, { clientGone, seconds }) => {
+      if (count >= maxWaiters)
+        throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait already`, {
+          headers: { 'retry-after': '1' },
+        })
+      const over = new AbortController()
+      const ended = AbortSignal.any([over.signal, signal, clientGone, AbortSignal.timeout(seconds * 1000)])
+      add(id, over)
+      try {
+        await (joined ??= watch.join(() => void look()))
+        // The id may have ended between the caller's look and the joining.
+        const [isOver] = await overOf([id])
+        if (isOver === undefined) await abortOf(ended)
+      } finally {
+        remove(id, over)
+      }
+    },
+  }
+}
