@@ -22,9 +22,24 @@ export const { readMigrationFiles }: typeof migrator = load('drizzle-orm/migrato
 export const { PostgresJsSession }: typeof session = load('drizzle-orm/postgres-js/session')
 
 /** Statements and their conditions. */
-export const { and, desc, eq, getTableColumns, getViewSelectedFields, gt, inArray, is, lt, lte, or, sql } = main
+export const {
+  and,
+  between,
+  count,
+  desc,
+  eq,
+  getTableColumns,
+  getViewSelectedFields,
+  gt,
+  gte,
+  inArray,
+  is,
+  isNotNull,
+} = main
+export const { isNull, lt } = main
+export const { lte, ne, not, or, sql } = main
 export const { StringChunk, View } = main
-export const { customType, PgDatabase, PgDialect, pgSchema } = pg
+export const { alias, customType, PgDatabase, PgDialect, pgSchema } = pg
 
 /** The types of columns, keys and indexes of a schema. */
 export const { bigint, bigserial, boolean, doublePrecision, integer, numeric, real, smallint, text, uuid } = pg

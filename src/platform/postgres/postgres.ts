@@ -6,7 +6,7 @@ import { parsePostgresUrl } from './url.ts'
 export type Database = PgDatabase<PostgresJsQueryResultHKT>
 
 /** What reads: a database, or a read on one connection. */
-export type Executor = Pick<Database, 'execute' | 'select' | 'selectDistinct' | '$count'>
+export type Executor = Pick<Database, 'execute' | 'select' | 'selectDistinct'>
 
 export type Pool = {
   db: Database

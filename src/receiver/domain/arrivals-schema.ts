@@ -15,13 +15,16 @@ import {
 } from '../../platform/postgres/drizzle.ts'
 import { mediadock } from './base-schema.ts'
 
+/** How an HTTP arrival was answered. */
+export const arrivalOutcomes = ['accepted', 'duplicate', 'parked', 'refused', 'unavailable'] as const
+
 /** One row per HTTP arrival, partitioned by day (see the migration); refused ones under the id they claimed. */
 export const arrivals = mediadock.table(
   'arrivals',
   {
     id: bigserial({ mode: 'number' }).notNull(),
     arrived_at: instant().notNull(),
-    outcome: text().notNull(),
+    outcome: text({ enum: arrivalOutcomes }).notNull(),
     reason: text(),
     status: smallint().notNull(),
     webhook_id: text(),

@@ -1,5 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { type Column, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 
@@ -33,7 +33,7 @@ const idleSeconds = 3600
  * log that is written a little later: a key that is not known here can only have
  * come just now, and one that matched within the hour may do so at any moment.
  */
-export function whenKeyMatched(at: SQL, keyName: string): SQL {
+export function whenKeyMatched(at: Column, keyName: string): SQL {
   const use = (what: SQL) => sql`(select ${what} from mediadock.key_uses where ${keyUses.key_name} = ${keyName})`
   return sql`${at} >= coalesce(${use(sql`${keyUses.first_match_at}`)}, now()) - make_interval(secs => ${unknownSeconds})
     and ${at} <= coalesce(${use(sql`case when ${keyUses.last_match_at} < now() - make_interval(secs => ${idleSeconds})

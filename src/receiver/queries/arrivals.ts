@@ -1,22 +1,32 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import {
+  alias,
+  and,
+  between,
+  desc,
+  eq,
+  getTableColumns,
+  gt,
+  inArray,
+  isNotNull,
+  isNull,
+  or,
+  sql,
+  type SQL,
+} from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
+import { arrivalOutcomes, arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
-import * as schema from '../domain/schema.ts'
-import { loggedColumns } from '../intake/arrival-log.ts'
+import { deliveries } from '../domain/schema.ts'
 import { whenKeyMatched } from '../intake/key-uses.ts'
 import { readWithin } from './deadline.ts'
 import { idsInState, idsOfSeldomKey } from './deliveries.ts'
-import { arrivalOutcomes, type ArrivalFilters, type Paging } from './filters.ts'
+import type { ArrivalFilters, Paging } from './filters.ts'
 import {
   afterCursor,
-  allOf,
   encodeCursor,
+  equals,
   instantOf,
-  isoAlways,
   limitOf,
   microsOf,
   toPage,
@@ -27,9 +37,8 @@ import {
 } from './page.ts'
 import { arrivalFound, arrivalMeasured, isAmong } from './search.ts'
 
-const arrivals = columnsOf(arriving.arrivals)
-const a = columnsOf(arriving.arrivals, 'a')
-const deliveries = columnsOf(schema.deliveries)
+/** Conditions of other files call the listed arrivals so too. */
+const a = alias(arrivals, 'a')
 
 export const arrivalSchema = z
   .object({
@@ -54,13 +63,8 @@ export const arrivalSchema = z
   .meta({ id: 'Arrival' })
 export type ArrivalEntry = z.infer<typeof arrivalSchema>
 
-type ArrivalRow = RowOf<typeof arriving.arrivals, 'id' | (typeof loggedColumns)[number]> & {
-  outcome: ArrivalEntry['outcome']
-  micros: string
-}
-
-const order: Order = { at: sql`${a.arrived_at}`, id: sql`${a.id}`, idType: 'bigint' }
-const columns = sql`${a.id}, ${microsOf(order.at)} as micros, ${list(a, ...loggedColumns)}`
+const order: Order = { at: a.arrived_at, id: a.id }
+const newestFirst = [desc(a.arrived_at), desc(a.id)]
 
 /** The log, newest first. */
 export async function listArrivals(
@@ -70,20 +74,23 @@ export async function listArrivals(
   const { key_name, until } = filters
   const rows = await readWithin(db, async (tx) => {
     const seldom = key_name === undefined ? undefined : await isOfSeldomKey(tx, { key_name, until })
-    const chosen = allOf([...matching(filters), afterCursor(cursor, order), seldom])
-    return tx.execute<ArrivalRow>(sql`
-      select ${columns} from mediadock.arrivals a where ${chosen}
-      order by ${a.arrived_at} desc, ${a.id} desc limit ${limitOf({ limit })}`)
+    return tx
+      .select({ ...getTableColumns(a), micros: microsOf(order.at) })
+      .from(a)
+      .where(and(...matching(filters), afterCursor(cursor, order), seldom))
+      .orderBy(...newestFirst)
+      .limit(limitOf({ limit }))
   })
-  return toPage(rows, { limit }, toArrival)
+  return toPage(rows, { limit }, ({ micros: _micros, ...arrival }) => arrival)
 }
 
 /** The newest of all, inside another read. */
 export async function newestArrivals(tx: Executor, limit: number): Promise<ArrivalEntry[]> {
-  const rows = await tx.execute<ArrivalRow>(
-    sql`select ${columns} from mediadock.arrivals a order by ${a.arrived_at} desc, ${a.id} desc limit ${limit}`,
-  )
-  return rows.map(toArrival)
+  return tx
+    .select()
+    .from(a)
+    .orderBy(...newestFirst)
+    .limit(limit)
 }
 
 /** What has been logged since a place: `after` is what a reader has seen, the floor what was looked at already. */
@@ -106,14 +113,19 @@ export async function arrivalsSince(
     filters.since !== undefined && Date.parse(filters.since) > notBefore.getTime()
       ? filters.since
       : notBefore.toISOString()
+  const place = sql`(${instantOf(after.micros)}, ${after.id}::bigint)`
+  const isAfter = sql`(${a.arrived_at}, ${a.id}) > ${place}`
   const rows = await readWithin(db, (tx) =>
-    tx.execute<ArrivalRow>(sql`
-      select ${columns} from mediadock.arrivals a
-      where ${allOf(matching({ ...filters, since }))} and ${a.id} > ${idFloor}::bigint
-        and (${a.arrived_at}, ${a.id}) > (${instantOf(after.micros)}, ${after.id}::bigint)
-      order by ${a.arrived_at} desc, ${a.id} desc limit ${limit}`),
+    tx
+      .select({ ...getTableColumns(a), micros: microsOf(order.at) })
+      .from(a)
+      .where(and(...matching({ ...filters, since }), gt(a.id, idFloor), isAfter))
+      .orderBy(...newestFirst)
+      .limit(limit),
   )
-  return rows.toReversed().map((row) => ({ arrival: toArrival(row), cursor: encodeCursor(row) }))
+  return rows
+    .toReversed()
+    .map(({ micros, ...arrival }) => ({ arrival, cursor: encodeCursor({ micros, id: String(arrival.id) }) }))
 }
 
 /** Every arrival of these deliveries, oldest first, those that were refused included. */
@@ -122,10 +134,12 @@ export async function arrivalsOfDeliveries(
   deliveryIds: readonly string[],
   limit: number,
 ): Promise<ArrivalEntry[]> {
-  const rows = await tx.execute<ArrivalRow>(sql`
-    select ${columns} from mediadock.arrivals a where ${a.delivery_id} = any(${sql.param([...deliveryIds])}::uuid[])
-    order by ${a.arrived_at}, ${a.id} limit ${limit}`)
-  return rows.map(toArrival)
+  return tx
+    .select()
+    .from(a)
+    .where(inArray(a.delivery_id, [...deliveryIds]))
+    .orderBy(a.arrived_at, a.id)
+    .limit(limit)
 }
 
 function matching({
@@ -144,20 +158,20 @@ function matching({
   return [
     state && sql`${a.delivery_id} in ${idsInState(state)}`,
     outcome && outcomeIs(outcome),
-    reason === undefined ? undefined : sql`${a.reason} = ${reason}`,
+    equals(a.reason, reason),
     request_id === undefined ? undefined : isOfRequest(request_id),
     webhook_id === undefined ? undefined : claimsWebhookId(webhook_id),
-    key_name === undefined ? undefined : sql`${a.key_name} = ${key_name} and ${whenKeyMatched(order.at, key_name)}`,
+    key_name === undefined ? undefined : and(eq(a.key_name, key_name), whenKeyMatched(order.at, key_name)),
     q === undefined ? undefined : arrivalFound({ q, since, until }),
     arrivalMeasured({ min_ack_ms, min_skew_seconds, since, until }),
     within(order.at, { since, until }),
   ]
 }
 
-function outcomeIs(outcome: ArrivalEntry['outcome']): SQL {
+function outcomeIs(outcome: ArrivalEntry['outcome']): SQL | undefined {
   const always = outcome === 'accepted' || outcome === 'duplicate'
   // All others have a reason, and are few.
-  return always ? sql`${a.outcome} = ${outcome}` : sql`${a.outcome} = ${outcome} and ${a.reason} is not null`
+  return and(eq(a.outcome, outcome), always ? undefined : isNotNull(a.reason))
 }
 
 /**
@@ -165,14 +179,19 @@ function outcomeIs(outcome: ArrivalEntry['outcome']): SQL {
  * too; and what was authentic but could never be stored, and so is no delivery.
  */
 function isOfRequest(requestId: string): SQL {
+  const its = sql`select ${deliveries.id} from ${deliveries} where ${deliveries.request_id} = ${requestId}`
   // offset 0: with the order in sight, the planner would walk the whole log by time to the end.
   return isAmong(sql`
-    (select ${arrivals.arrived_at}, ${arrivals.id} from mediadock.arrivals
-      where ${arrivals.delivery_id} = any(array(select ${deliveries.id} from mediadock.deliveries where ${deliveries.request_id} = ${requestId}::uuid)) offset 0)
-    union (select ${arrivals.arrived_at}, ${arrivals.id} from mediadock.arrivals where ${arrivals.outcome} = 'unavailable' and ${arrivals.request_id} = ${requestId}::uuid offset 0)`)
+    (select ${arrivals.arrived_at}, ${arrivals.id} from ${arrivals}
+      where ${arrivals.delivery_id} = any(array(${its})) offset 0)
+    union (select ${arrivals.arrived_at}, ${arrivals.id} from ${arrivals}
+      where ${arrivals.outcome} = 'unavailable' and ${arrivals.request_id} = ${requestId} offset 0)`)
 }
 
-/** Led by the deliveries of a key that has few, to which come those that could not be stored: the log itself has no index by key. */
+/**
+ * Led by the deliveries of a key that has few, to which come those that could not be stored: the log itself has no
+ * index by key.
+ */
 async function isOfSeldomKey(
   tx: Executor,
   { key_name, until }: { key_name: string; until: string | undefined },
@@ -181,17 +200,16 @@ async function isOfSeldomKey(
   if (!ids) return undefined
   const [places] = await tx.execute<{ times: string[] | null; ids: string[] | null }>(sql`
     select array_agg(arrived_at::text) as times, array_agg(id::text) as ids from (
-      (select ${arrivals.arrived_at}, ${arrivals.id} from mediadock.arrivals where ${arrivals.delivery_id} = any(${sql.param(ids)}::uuid[]) offset 0)
-      union all (select ${arrivals.arrived_at}, ${arrivals.id} from mediadock.arrivals where ${arrivals.outcome} = 'unavailable' and ${arrivals.key_name} = ${key_name} offset 0)) as p`)
-  return sql`${a.arrived_at} = any(${sql.param(places?.times ?? [])}::text[]::timestamptz[]) and ${a.id} = any(${sql.param(places?.ids ?? [])}::bigint[])`
+      (select ${arrivals.arrived_at}, ${arrivals.id} from ${arrivals}
+        where ${arrivals.delivery_id} = any(${sql.param(ids)}::uuid[]) offset 0)
+      union all (select ${arrivals.arrived_at}, ${arrivals.id} from ${arrivals}
+        where ${arrivals.outcome} = 'unavailable' and ${arrivals.key_name} = ${key_name} offset 0)) as p`)
+  return sql`${a.arrived_at} = any(${sql.param(places?.times ?? [])}::text[]::timestamptz[])
+    and ${a.id} = any(${sql.param(places?.ids ?? [])}::bigint[])`
 }
 
 /** By the range of ids that one webhook id has; what was refused before its body was read has no such id. */
-function claimsWebhookId(webhookId: string): SQL {
+function claimsWebhookId(webhookId: string): SQL | undefined {
   const { first, last } = deliveryIdRange(webhookId)
-  return sql`(${a.delivery_id} between ${first}::uuid and ${last}::uuid or ${a.delivery_id} is null) and ${a.webhook_id} = ${webhookId}`
-}
-
-function toArrival({ micros: _micros, ...row }: ArrivalRow): ArrivalEntry {
-  return { ...row, id: Number(row.id), arrived_at: isoAlways(row.arrived_at) }
+  return and(or(between(a.delivery_id, first, last), isNull(a.delivery_id)), eq(a.webhook_id, webhookId))
 }

@@ -1,38 +1,30 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { alias, and, between, count, eq, isNotNull, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
+import { arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
-import * as schema from '../domain/schema.ts'
+import { attempts, deliveries, inbox, requests } from '../domain/schema.ts'
 import { whenKeyMatched } from '../intake/key-uses.ts'
 import { readWithin } from './deadline.ts'
 import { deliveryStates, type DeliveryFilters, type Paging } from './filters.ts'
 import {
   afterCursor,
-  allOf,
   encodeCursor,
-  isoAlways,
+  equals,
   limitOf,
   microsOf,
+  newestFirst,
   toPage,
   within,
   type Order,
   type Page,
-  type Place,
 } from './page.ts'
 import { cameOften, deliveryFound, deliveryMeasured } from './search.ts'
 
-const arrivals = columnsOf(arriving.arrivals)
-const a = columnsOf(arriving.arrivals, 'a')
-const t = columnsOf(schema.attempts, 't')
-const deliveries = columnsOf(schema.deliveries)
-const d = columnsOf(schema.deliveries, 'd')
-const inbox = columnsOf(schema.inbox)
-const i = columnsOf(schema.inbox, 'i')
-const r = columnsOf(schema.requests, 'r')
+/** Conditions call the listed deliveries and arrivals so, in other files too. */
+const d = alias(deliveries, 'd')
+const a = alias(arrivals, 'a')
 
 export const deliverySchema = z
   .object({
@@ -56,14 +48,7 @@ export const deliverySchema = z
   .meta({ id: 'Delivery' })
 export type DeliveryEntry = z.infer<typeof deliverySchema>
 
-export type DeliveryRow = RowOf<
-  typeof schema.deliveries,
-  'id' | 'webhook_id' | 'request_id' | 'status' | 'flags' | 'key_name' | 'signed_at' | 'received_at'
-> &
-  Pick<DeliveryEntry, 'state' | 'outcome' | 'reason' | 'model' | 'bytes' | 'arrivals' | 'ack_ms'> & { micros: string }
-
-const order: Order = { at: sql`${d.received_at}`, id: sql`${d.id}`, idType: 'uuid' }
-const newestFirst = sql`order by ${d.received_at} desc nulls last, ${d.id} desc nulls last`
+const order: Order = { at: d.received_at, id: d.id }
 
 /** Newest first, by the time of arrival. */
 export async function listDeliveries(db: Database, query: DeliveryFilters & Paging): Promise<Page<DeliveryEntry>> {
@@ -75,8 +60,11 @@ export async function listDeliveryPlaces(
   db: Database,
   query: DeliveryFilters & Paging,
 ): Promise<{ id: string; cursor: string }[]> {
-  const which = sql`select ${d.id}, ${microsOf(order.at)} as micros from mediadock.deliveries d ${pageOf(query)}`
-  const rows = await readWithin(db, (tx) => tx.execute<Place>(which))
+  const { limit, where } = pageOf(query)
+  const places = { id: d.id, micros: microsOf(order.at) }
+  const rows = await readWithin(db, async (tx) =>
+    tx.select(places).from(d).where(where).orderBy(newestFirst(order)).limit(limit),
+  )
   return rows.map((place) => ({ id: place.id, cursor: encodeCursor(place) }))
 }
 
@@ -84,21 +72,26 @@ async function deliveryRows(db: Database, query: DeliveryFilters & Paging): Prom
   const page = pageOf(query)
   const { key_name, since: _since, until: _until, limit: _limit, cursor: _cursor, ...others } = query
   const byKeyAlone = key_name !== undefined && Object.values(others).every((value) => value === undefined)
-  // The index alone tells which they are, however seldom the key is used; with the rest of the row the planner would read every row.
-  const which = byKeyAlone ? sql`where ${d.id} = any(array(select ${d.id} from mediadock.deliveries d ${page}))` : page
-  return readWithin(db, (tx) => tx.execute<DeliveryRow>(selectDeliveries(which)))
+  return readWithin(db, async (tx) => {
+    if (!byKeyAlone) return selectDeliveries(tx, page)
+    // The index alone finds them, however seldom the key is used; with the rest of the row the planner reads every row.
+    const ids = tx.select({ id: d.id }).from(d).where(page.where).orderBy(newestFirst(order)).limit(page.limit)
+    return selectDeliveries(tx, { where: sql`${d.id} = any(array${ids})`, limit: page.limit })
+  })
 }
 
-function pageOf({ limit, cursor, ...filters }: DeliveryFilters & Paging): SQL {
-  const chosen = allOf([...matching(filters), afterCursor(cursor, order)])
-  return sql`where ${chosen} ${newestFirst} limit ${limitOf({ limit })}`
+function pageOf({ limit, cursor, ...filters }: DeliveryFilters & Paging): Which {
+  return { where: and(...matching(filters), afterCursor(cursor, order)), limit: limitOf({ limit }) }
 }
 
 export async function countDeliveries(db: Database, filters: DeliveryFilters): Promise<number> {
-  const rows = await readWithin(db, (tx) =>
-    tx.execute<{ n: string }>(sql`select count(*) as n from mediadock.deliveries d where ${allOf(matching(filters))}`),
+  const rows = await readWithin(db, async (tx) =>
+    tx
+      .select({ n: count() })
+      .from(d)
+      .where(and(...matching(filters))),
   )
-  return Number(one(rows, 'counting deliveries').n)
+  return one(rows, 'counting deliveries').n
 }
 
 const seldom = 500
@@ -108,43 +101,87 @@ export async function idsOfSeldomKey(
   tx: Executor,
   { key_name, until }: Pick<DeliveryFilters, 'until'> & { key_name: string },
 ): Promise<string[] | undefined> {
-  const rows = await tx.execute<RowOf<typeof schema.deliveries, 'id'>>(sql`
-    select ${d.id} from mediadock.deliveries d where ${allOf(matching({ key_name, until }))} ${newestFirst} limit ${seldom + 1}`)
+  const rows = await tx
+    .select({ id: d.id })
+    .from(d)
+    .where(and(...matching({ key_name, until })))
+    .orderBy(newestFirst(order))
+    .limit(seldom + 1)
   return rows.length === 0 || rows.length > seldom ? undefined : rows.map(({ id }) => id)
 }
 
-/** One that is longer is none, and stands whole only at its request. */
+/** Longer names do not exist; a row of an earlier release may hold a longer text. */
 const maxModelLength = 255
 
-/** What stands beside a delivery is only looked up for the rows that are shown. */
-export function selectDeliveries(which: SQL): SQL {
-  return sql`
-    with chosen as (
-      select ${list(deliveries, 'id', 'webhook_id', 'request_id', 'status', 'parked_reason', 'flags', 'key_name', 'signed_at', 'received_at')},
-        octet_length(${deliveries.body}) as bytes
-      from mediadock.deliveries d ${which}
-    )
-    select ${d.id}, ${microsOf(order.at)} as micros, ${list(d, 'webhook_id', 'request_id', 'status')}, ${d.parked_reason} as reason,
-      ${list(d, 'flags', 'key_name', 'signed_at', 'received_at')}, d.bytes, left(${r.model}, ${maxModelLength}::int) as model, came.arrivals, came.ack_ms,
-      case when ${d.parked_reason} is not null then 'parked'
-           when ${isPending} then 'pending' else 'processed' end as state,
-      ${outcomeShown} as outcome
-    from chosen d
-    left join mediadock.requests r on ${r.request_id} = ${d.request_id}
-    left join lateral (
-      select count(*)::int as arrivals, (array_agg(${a.ack_ms} order by ${a.arrived_at}))[1] as ack_ms
-      from mediadock.arrivals a where ${a.delivery_id} = ${d.id}
-    ) came on true
-    ${newestFirst}`
+/** One of them; undefined when there is none. */
+export async function findDeliveryEntry(tx: Executor, id: string): Promise<DeliveryEntry | undefined> {
+  const [row] = await selectDeliveries(tx, { where: eq(d.id, id), limit: 1 })
+  return row && toDelivery(row)
 }
 
-const isPending = sql`exists (select from mediadock.inbox i where ${i.delivery_id} = ${d.id})`
+/** The newest of a request. */
+export async function deliveriesOf(tx: Executor, requestId: string, limit: number): Promise<DeliveryEntry[]> {
+  return (await selectDeliveries(tx, { where: eq(d.request_id, requestId), limit })).map(toDelivery)
+}
+
+type Which = { where: SQL | undefined; limit: number }
+type DeliveryRow = Awaited<ReturnType<typeof selectDeliveries>>[number]
+
+/** Deliveries `d`, newest first. What stands beside a delivery is only looked up for the rows that are shown. */
+async function selectDeliveries(tx: Executor, { where, limit }: Which) {
+  const { id, webhook_id, request_id, status, parked_reason, flags, key_name, signed_at, received_at } = d
+  const bytes = sql<number>`octet_length(${d.body})`.as('bytes')
+  const chosen = tx
+    .select({ id, webhook_id, request_id, status, parked_reason, flags, key_name, signed_at, received_at, bytes })
+    .from(d)
+    .where(where)
+    .orderBy(newestFirst(order))
+    .limit(limit)
+    .as('d')
+  const came = tx
+    .select({
+      arrivals: sql<number>`count(*)::int`.as('arrivals'),
+      ack_ms: sql<number | null>`(array_agg(${a.ack_ms} order by ${a.arrived_at}))[1]`.as('ack_ms'),
+    })
+    .from(a)
+    .where(eq(a.delivery_id, chosen.id))
+    .as('came')
+  return tx
+    .select({
+      id: chosen.id,
+      micros: microsOf(chosen.received_at),
+      webhook_id: chosen.webhook_id,
+      request_id: chosen.request_id,
+      status: chosen.status,
+      state: sql<DeliveryEntry['state']>`case when ${d.parked_reason} is not null then 'parked'
+        when ${isPending} then 'pending' else 'processed' end`,
+      outcome: sql<string>`${outcomeShown}`,
+      reason: chosen.parked_reason,
+      flags: chosen.flags,
+      model: sql<string | null>`left(${requests.model}, ${maxModelLength}::int)`,
+      key_name: chosen.key_name,
+      signed_at: chosen.signed_at,
+      received_at: chosen.received_at,
+      bytes: chosen.bytes,
+      arrivals: came.arrivals,
+      ack_ms: came.ack_ms,
+    })
+    .from(chosen)
+    .crossJoinLateral(came)
+    .leftJoin(requests, eq(requests.request_id, chosen.request_id))
+    .orderBy(newestFirst({ at: chosen.received_at, id: chosen.id }))
+}
+
+const isPending = sql`exists (select from ${inbox} where ${inbox.delivery_id} = ${d.id})`
 
 /** A replay without effect takes nothing back. */
-const lastOutcome = sql`(select ${t.outcome} from mediadock.attempts t where ${t.delivery_id} = ${d.id} and (${t.outcome}, ${t.detail}) is distinct from ('no_effect', 'replay') order by ${t.attempted_at} desc limit 1)`
+const lastOutcome = sql`(select ${attempts.outcome} from ${attempts} where ${attempts.delivery_id} = ${d.id}
+  and (${attempts.outcome}, ${attempts.detail}) is distinct from ('no_effect', 'replay')
+  order by ${attempts.attempted_at} desc limit 1)`
 
 /** What has no attempt was not processed yet, or landed at the first. */
-const outcomeShown = sql`coalesce(${lastOutcome}, case when ${d.parked_reason} is not null then 'parked' when ${isPending} then 'accepted' else 'landed' end)`
+const outcomeShown = sql`coalesce(${lastOutcome}, case when ${d.parked_reason} is not null then 'parked'
+  when ${isPending} then 'accepted' else 'landed' end)`
 
 function matching({
   state,
@@ -166,15 +203,15 @@ function matching({
   return [
     state && stateIs(state),
     outcome && outcomeIs(outcome, until),
-    reason === undefined ? undefined : sql`${d.parked_reason} = ${reason}`,
+    equals(d.parked_reason, reason),
     // The first half is that of the index.
     flag === undefined ? undefined : sql`${d.flags} <> '{}' and ${flag}::text = any(${d.flags})`,
-    request_id === undefined ? undefined : sql`${d.request_id} = ${request_id}::uuid`,
+    equals(d.request_id, request_id),
     webhook_id === undefined ? undefined : hasWebhookId(webhook_id),
-    key_name === undefined ? undefined : sql`${d.key_name} = ${key_name} and ${whenKeyMatched(order.at, key_name)}`,
+    key_name === undefined ? undefined : and(eq(d.key_name, key_name), whenKeyMatched(order.at, key_name)),
     model === undefined
       ? undefined
-      : sql`${d.request_id} in (select ${r.request_id} from mediadock.requests r where ${r.model} = ${model})`,
+      : sql`${d.request_id} in (select ${requests.request_id} from ${requests} where ${requests.model} = ${model})`,
     ids && sql`${d.id} = any(${sql.param(ids)}::uuid[])`,
     q === undefined ? undefined : deliveryFound({ q, since, until }),
     deliveryMeasured({ min_ack_ms, min_skew_seconds, since, until }),
@@ -189,7 +226,7 @@ function stateIs(state: DeliveryEntry['state']): SQL {
     case 'parked':
       return sql`${d.parked_reason} is not null`
     case 'pending':
-      return sql`${d.parked_reason} is null and ${d.id} = any(array(select ${inbox.delivery_id} from mediadock.inbox))`
+      return sql`${d.parked_reason} is null and ${d.id} = any(array(select ${inbox.delivery_id} from ${inbox}))`
     case 'processed':
       return sql`${d.parked_reason} is null and not ${isPending}`
     default:
@@ -199,7 +236,7 @@ function stateIs(state: DeliveryEntry['state']): SQL {
 
 /** Deliveries in a state, by id: for the arrivals of such deliveries. */
 export function idsInState(state: DeliveryEntry['state']): SQL {
-  return sql`(select ${d.id} from mediadock.deliveries d where ${stateIs(state)})`
+  return sql`(select ${d.id} from ${deliveries} d where ${stateIs(state)})`
 }
 
 /** A flood of refused arrivals must not make this slow. */
@@ -207,8 +244,12 @@ const maxFailures = 20_000
 
 /** Of the end of the range of time: nearly always a delivery comes again within the quarter of an hour after it failed. */
 function newestFailures(outcome: 'refused' | 'unavailable', until: string | undefined): SQL {
-  const before = until === undefined ? sql`` : sql`and ${arrivals.arrived_at} < ${until}::timestamptz`
-  return sql`select ${arrivals.delivery_id} from mediadock.arrivals where ${arrivals.outcome} = ${outcome} and ${arrivals.delivery_id} is not null ${before}
+  const chosen = and(
+    eq(arrivals.outcome, outcome),
+    isNotNull(arrivals.delivery_id),
+    within(arrivals.arrived_at, { until }),
+  )
+  return sql`select ${arrivals.delivery_id} from ${arrivals} where ${chosen}
     order by ${arrivals.arrived_at} desc limit ${maxFailures}`
 }
 
@@ -218,7 +259,7 @@ function outcomeIs(outcome: NonNullable<DeliveryFilters['outcome']>, until: stri
       return sql`${d.parked_reason} is not null`
     case 'accepted':
     case 'duplicate':
-      return sql`${d.id} in (select ${a.delivery_id} from mediadock.arrivals a where ${a.outcome} = ${outcome})`
+      return sql`${d.id} in (select ${a.delivery_id} from ${arrivals} a where ${a.outcome} = ${outcome})`
     case 'refused':
     case 'unavailable':
       return sql`${d.id} = any(array(select distinct delivery_id from (${newestFailures(outcome, until)}) as failures))`
@@ -229,37 +270,20 @@ function outcomeIs(outcome: NonNullable<DeliveryFilters['outcome']>, until: stri
     case 'contradiction':
     case 'key_mismatch':
     case 'retry':
-      return sql`${d.id} in (select ${t.delivery_id} from mediadock.attempts t where ${t.outcome} = ${outcome}) and ${lastOutcome} = ${outcome}`
+      return sql`${lastOutcome} = ${outcome} and ${d.id} in (
+        select ${attempts.delivery_id} from ${attempts} where ${attempts.outcome} = ${outcome})`
     default:
       return outcome satisfies never
   }
 }
 
 /** By the range of ids that one webhook id has; the text decides. */
-function hasWebhookId(webhookId: string): SQL {
+function hasWebhookId(webhookId: string): SQL | undefined {
   const { first, last } = deliveryIdRange(webhookId)
-  return sql`${d.id} between ${first}::uuid and ${last}::uuid and ${d.webhook_id} = ${webhookId}`
+  return and(between(d.id, first, last), eq(d.webhook_id, webhookId))
 }
 
-export function toDelivery(row: DeliveryRow): DeliveryEntry {
-  const signedAt = isoAlways(row.signed_at)
-  const receivedAt = isoAlways(row.received_at)
-  return {
-    id: row.id,
-    webhook_id: row.webhook_id,
-    request_id: row.request_id,
-    status: row.status,
-    state: row.state,
-    outcome: row.outcome,
-    reason: row.reason,
-    flags: row.flags,
-    model: row.model,
-    key_name: row.key_name,
-    signed_at: signedAt,
-    received_at: receivedAt,
-    skew_seconds: Math.floor(Date.parse(receivedAt) / 1000) - Math.floor(Date.parse(signedAt) / 1000),
-    bytes: row.bytes,
-    arrivals: row.arrivals,
-    ack_ms: row.ack_ms,
-  }
+function toDelivery({ micros: _micros, ...row }: DeliveryRow): DeliveryEntry {
+  const skew_seconds = Math.floor(Date.parse(row.received_at) / 1000) - Math.floor(Date.parse(row.signed_at) / 1000)
+  return { ...row, skew_seconds }
 }

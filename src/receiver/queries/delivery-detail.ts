@@ -1,21 +1,12 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { eq, getTableColumns, inArray, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import { toleranceSeconds } from '../../wire/signature.ts'
 import { sha256Hex } from '../domain/delivery.ts'
-import * as schema from '../domain/schema.ts'
+import { attempts, deliveries, inbox, requests } from '../domain/schema.ts'
 import { arrivalSchema, arrivalsOfDeliveries } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
-import { deliverySchema, selectDeliveries, toDelivery, type DeliveryEntry, type DeliveryRow } from './deliveries.ts'
-import { iso, isoAlways } from './page.ts'
-
-const attempts = columnsOf(schema.attempts)
-const d = columnsOf(schema.deliveries, 'd')
-const i = columnsOf(schema.inbox, 'i')
-const r = columnsOf(schema.requests, 'r')
-const t = columnsOf(schema.attempts, 't')
+import { deliverySchema, findDeliveryEntry, type DeliveryEntry } from './deliveries.ts'
 
 export const attemptSchema = z
   .object({ attempted_at: z.iso.datetime(), outcome: z.string(), detail: z.string().nullable() })
@@ -48,26 +39,25 @@ export type DeliveryDetail = z.infer<typeof deliveryDetailSchema>
 
 const maxRows = 200
 
-type Stored = RowOf<typeof schema.deliveries, 'headers' | 'body'> & {
-  due_at: string | null
-  failures: number | null
-  claims: number | null
-  trouble: string | null
-  landed_at: string | null
-}
-
 /** One delivery with all that is known of it; undefined when there is none. */
 export async function findDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
   return readWithin(db, async (tx) => {
-    const [row] = await tx.execute<DeliveryRow>(selectDeliveries(sql`where ${d.id} = ${id}::uuid`))
-    const [stored] = await tx.execute<Stored>(sql`
-      select ${d.headers} - 'x-service-signature' as headers, ${d.body}, ${list(i, 'due_at', 'failures', 'claims', 'trouble')}, ${r.landed_at}
-      from mediadock.deliveries d left join mediadock.inbox i on ${i.delivery_id} = ${d.id}
-      left join mediadock.requests r on ${r.request_id} = ${d.request_id} where ${d.id} = ${id}::uuid`)
-    if (!row || !stored) return undefined
+    const delivery = await findDeliveryEntry(tx, id)
+    const [stored] = await tx
+      .select({
+        headers: sql`${deliveries.headers} - 'x-service-signature'`.mapWith(deliveries.headers),
+        body: deliveries.body,
+        waiting: getTableColumns(inbox),
+        landed_at: requests.landed_at,
+      })
+      .from(deliveries)
+      .leftJoin(inbox, eq(inbox.delivery_id, deliveries.id))
+      .leftJoin(requests, eq(requests.request_id, deliveries.request_id))
+      .where(eq(deliveries.id, id))
+    if (!delivery || !stored) return undefined
+    const { waiting } = stored
     const arrivals = await arrivalsOfDeliveries(tx, [id], maxRows)
-    const delivery = toDelivery(row)
-    const attempts = await attemptsOf(tx, [delivery], iso(stored.landed_at))
+    const attempts = await attemptsOf(tx, [delivery], stored.landed_at)
     return {
       ...delivery,
       headers: stored.headers,
@@ -81,10 +71,10 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
         window_seconds: toleranceSeconds,
       },
       attempts: attempts.map(({ attempted_at, outcome, detail }) => ({ attempted_at, outcome, detail })),
-      failures: stored.failures ?? 0,
-      claims: stored.claims ?? 0,
-      trouble: stored.trouble,
-      due_at: iso(stored.due_at),
+      failures: waiting?.failures ?? 0,
+      claims: waiting?.claims ?? 0,
+      trouble: waiting?.trouble ?? null,
+      due_at: waiting?.due_at ?? null,
       arrival_log: arrivals,
     }
   })
@@ -92,19 +82,22 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
 
 export type DeliveryAttempt = Attempt & { delivery_id: string }
 
-/** The rounds of processing of these deliveries of one request, oldest first: what is kept of them, and the ends that have no row. */
+/**
+ * The rounds of processing of these deliveries of one request, oldest first: what is kept of them, and the ends that
+ * have no row.
+ */
 export async function attemptsOf(
   tx: Executor,
   deliveries: readonly Pick<DeliveryEntry, 'id' | 'state'>[],
   landedAt: string | null,
 ): Promise<DeliveryAttempt[]> {
-  const ids = sql.param(deliveries.map(({ id }) => id))
-  const rows = await tx.execute<
-    RowOf<typeof schema.attempts, 'delivery_id' | 'attempted_at' | 'outcome' | 'detail'>
-  >(sql`
-    select ${list(attempts, 'delivery_id', 'attempted_at', 'outcome', 'detail')} from mediadock.attempts
-    where ${attempts.delivery_id} = any(${ids}::uuid[]) order by ${attempts.attempted_at} limit ${maxRows}`)
-  const kept = rows.map((row) => ({ ...row, attempted_at: isoAlways(row.attempted_at) }))
+  const ids = deliveries.map(({ id }) => id)
+  const kept = await tx
+    .select()
+    .from(attempts)
+    .where(inArray(attempts.delivery_id, ids))
+    .orderBy(attempts.attempted_at)
+    .limit(maxRows)
   const ends = landedAt === null ? [] : await ordinaryEnds(tx, deliveries, landedAt)
   return [...kept, ...ends].toSorted((a, b) => Date.parse(a.attempted_at) - Date.parse(b.attempted_at))
 }
@@ -121,8 +114,8 @@ async function ordinaryEnds(
   const ids = sql.param(deliveries.flatMap(({ id, state }) => (state === 'processed' ? [id] : [])))
   const rows = await tx.execute<{ id: string }>(sql`
     select id from unnest(${ids}::uuid[]) as id
-    where (select 1 from mediadock.attempts t where ${t.delivery_id} = id
-      and (${t.detail} is distinct from 'replay' or ${t.attempted_at} = ${landedAt}::timestamptz) limit 1) is null`)
+    where (select 1 from ${attempts} where ${attempts.delivery_id} = id
+      and (${attempts.detail} is distinct from 'replay' or ${attempts.attempted_at} = ${landedAt}) limit 1) is null`)
   return rows.map(({ id }) => ({
     delivery_id: id,
     attempted_at: landedAt,

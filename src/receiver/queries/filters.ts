@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { requestStatuses } from '../../wire/schemas.ts'
+import { arrivalOutcomes } from '../domain/arrivals-schema.ts'
 
 /** A filter that cannot be applied, with the name of the parameter. */
 export class InvalidFilterError extends Error {
@@ -16,8 +17,6 @@ export const defaultLimit = 50
 export const maxLimit = 200
 
 export const deliveryStates = ['pending', 'processed', 'parked'] as const
-/** How an HTTP arrival was answered. */
-export const arrivalOutcomes = ['accepted', 'duplicate', 'parked', 'refused', 'unavailable'] as const
 /** What processing made of a delivery: see LandingOutcome and inbox.ts. */
 const processingOutcomes = ['landed', 'confirmed', 'no_effect', 'contradiction', 'key_mismatch', 'retry'] as const
 

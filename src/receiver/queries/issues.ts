@@ -1,14 +1,10 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { and, getTableColumns, isNotNull, isNull, not, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
-import * as onCall from '../domain/on-call-schema.ts'
+import { issues } from '../domain/on-call-schema.ts'
 import { readWithin } from './deadline.ts'
 import { paging, textFilter, times, type Paging } from './filters.ts'
-import { afterCursor, allOf, iso, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
-
-const i = columnsOf(onCall.issues, 'i')
+import { afterCursor, equals, limitOf, microsOf, newestFirst, toPage, within, type Order, type Page } from './page.ts'
 
 export const issueStates = ['open', 'muted', 'closed'] as const
 const severities = ['critical', 'warning', 'notice'] as const
@@ -47,27 +43,10 @@ const issueFiltersSchema = z.strictObject({
 export type IssueFilters = z.infer<typeof issueFiltersSchema>
 export const issueListSchema = issueFiltersSchema.extend(paging)
 
-const kept = [
-  'cause',
-  'severity',
-  'text',
-  'href',
-  'count',
-  'peak',
-  'samples',
-  'sample_seconds',
-  'affected',
-  'opened_at',
-  'seen_at',
-  'worsened_at',
-  'closed_at',
-  'muted_until',
-  'muted_by',
-] as const
-type Row = RowOf<typeof onCall.issues, 'id' | (typeof kept)[number]> & { micros: string }
+const order: Order = { at: issues.opened_at, id: issues.id }
 
-const order: Order = { at: sql`${i.opened_at}`, id: sql`${i.id}`, idType: 'bigint' }
-const columns = sql`${i.id}, ${microsOf(order.at)} as micros, ${list(i, ...kept)}`
+const { untold: _untold, tell_at: _at, tell_tries: _tries, told_count: _told, ...shown } = getTableColumns(issues)
+type Row = Pick<typeof issues.$inferSelect, keyof typeof shown>
 
 /** What is or was wrong, the latest first: last night's stays to be seen. */
 export async function listIssues(
@@ -75,52 +54,52 @@ export async function listIssues(
   { limit, cursor, state, severity, cause, since, until }: IssueFilters & Paging,
   now: Date,
 ): Promise<Page<Issue>> {
-  const at = sql`${now.toISOString()}::timestamptz`
-  const muted = sql`coalesce(${i.muted_until} > ${at}, false)`
+  const isMuted = sql`coalesce(${issues.muted_until} > ${now.toISOString()}, false)`
   const states = {
-    open: sql`${i.closed_at} is null and not ${muted}`,
-    muted: sql`${i.closed_at} is null and ${muted}`,
-    closed: sql`${i.closed_at} is not null`,
+    open: and(isNull(issues.closed_at), not(isMuted)),
+    muted: and(isNull(issues.closed_at), isMuted),
+    closed: isNotNull(issues.closed_at),
   }
-  const chosen = allOf([
+  const chosen = and(
     state && states[state],
-    severity && sql`${i.severity} = ${severity}`,
-    cause === undefined ? undefined : sql`${i.cause} = ${cause}`,
+    equals(issues.severity, severity),
+    equals(issues.cause, cause),
     within(order.at, { since, until }),
     afterCursor(cursor, order),
-  ])
-  const rows = await readWithin(db, (tx) =>
-    tx.execute<Row>(sql`
-      select ${columns} from mediadock.issues i where ${chosen}
-      order by ${i.opened_at} desc nulls last, ${i.id} desc nulls last limit ${limitOf({ limit })}`),
   )
-  return toPage(rows, { limit }, (row) => toIssue(row, now))
+  const rows = await readWithin(db, (tx) =>
+    tx
+      .select({ ...shown, micros: microsOf(order.at) })
+      .from(issues)
+      .where(chosen)
+      .orderBy(newestFirst(order))
+      .limit(limitOf({ limit })),
+  )
+  return toPage(rows, { limit }, ({ micros: _micros, ...row }) => toIssue(row, now))
 }
 
 const maxOpen = 200
 
 /** Inside another read: all that are open, the worst first. */
 export async function openIssues(tx: Executor, now: Date): Promise<Issue[]> {
-  const rows = await tx.execute<Row>(sql`
-    select ${columns} from mediadock.issues i where ${i.closed_at} is null
-    order by array_position(array['critical', 'warning', 'notice'], ${i.severity}), ${i.opened_at} limit ${maxOpen}`)
+  const worst = sql`array_position(array['critical', 'warning', 'notice'], ${issues.severity})`
+  const rows = await tx
+    .select(shown)
+    .from(issues)
+    .where(isNull(issues.closed_at))
+    .orderBy(worst, issues.opened_at)
+    .limit(maxOpen)
   return rows.map((row) => toIssue(row, now))
 }
 
-function toIssue({ micros: _micros, ...row }: Row, now: Date): Issue {
-  const mutedUntil = iso(row.muted_until)
-  const isMuted = mutedUntil !== null && Date.parse(mutedUntil) > now.getTime()
+function toIssue({ samples, muted_until, muted_by, ...row }: Row, now: Date): Issue {
+  const isMuted = muted_until !== null && Date.parse(muted_until) > now.getTime()
   return {
     ...row,
-    id: Number(row.id),
     // The driver makes NaN of a NULL among numbers.
-    samples: row.samples.map((count) => (Number.isNaN(count) ? null : count)),
+    samples: samples.map((count) => (Number.isNaN(count) ? null : count)),
     state: row.closed_at !== null ? 'closed' : isMuted ? 'muted' : 'open',
-    opened_at: isoAlways(row.opened_at),
-    seen_at: isoAlways(row.seen_at),
-    worsened_at: iso(row.worsened_at),
-    closed_at: iso(row.closed_at),
-    muted_until: isMuted ? mutedUntil : null,
-    muted_by: isMuted ? row.muted_by : null,
+    muted_until: isMuted ? muted_until : null,
+    muted_by: isMuted ? muted_by : null,
   }
 }

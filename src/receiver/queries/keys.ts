@@ -1,18 +1,15 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { desc } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import { sha256Hex } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
-import * as onCall from '../domain/on-call-schema.ts'
+import { keyUses } from '../domain/on-call-schema.ts'
 import { callBudgets } from '../fetching/call-budget.ts'
 import { readWithin } from './deadline.ts'
-import { isoAlways } from './page.ts'
-
-const keyUses = columnsOf(onCall.keyUses)
 
 const stillMatchesHours = 24
+/** More keys than anybody has. */
+const maxUses = 1000
 const fingerprintDigits = 8
 
 export const keySchema = z
@@ -52,10 +49,7 @@ export async function readKeys(db: Database, options: KeysOptions): Promise<KeyS
 /** The same inside another read. */
 export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }: KeysOptions): Promise<KeyState[]> {
   const budgets = await callBudgets(tx, now)
-  const uses = await tx.execute<
-    RowOf<typeof onCall.keyUses, 'key_name' | 'first_match_at' | 'last_match_at' | 'matches'>
-  >(sql`
-    select ${list(keyUses, 'key_name', 'first_match_at', 'last_match_at', 'matches')} from mediadock.key_uses order by ${keyUses.last_match_at} desc limit 1000`)
+  const uses = await tx.select().from(keyUses).orderBy(desc(keyUses.last_match_at)).limit(maxUses)
   const useOf = new Map(uses.map((use) => [use.key_name, use]))
   const names = [
     ...keys.byName.keys(),
@@ -65,7 +59,7 @@ export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }:
     const key = keys.byName.get(name)
     const use = useOf.get(name)
     const budget = budgets.get(name)
-    const lastMatchAt = use ? isoAlways(use.last_match_at) : null
+    const lastMatchAt = use?.last_match_at ?? null
     const recent = lastMatchAt !== null && now.getTime() - Date.parse(lastMatchAt) < stillMatchesHours * 3_600_000
     const blocked = budget?.blockedUntil !== undefined && budget.blockedUntil > now
     const calls = budget?.calls ?? 0
@@ -76,9 +70,9 @@ export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }:
       environment: key?.environment ?? null,
       retired: key?.retired ?? false,
       fingerprint: key ? fingerprintOf(key.signingSecret) : null,
-      first_match_at: use ? isoAlways(use.first_match_at) : null,
+      first_match_at: use?.first_match_at ?? null,
       last_match_at: lastMatchAt,
-      matches: Number(use?.matches ?? 0),
+      matches: use?.matches ?? 0,
       still_matches: (key === undefined || key.retired) && recent,
       calls,
       quota_left: Math.max(0, fetchRatePerMinute - calls),

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { and, type Column, eq, gte, lt, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { defaultLimit, InvalidFilterError, type Paging } from './filters.ts'
 
 /** One page of a list, newest first. */
@@ -15,12 +15,13 @@ export function pageSchema<T extends z.ZodType>(item: T) {
 /** Where a list goes on: after this time (in microseconds, as Postgres keeps it) and this id. */
 export type Place = { micros: string; id: string }
 
-/**
- * The order of a list: by time and, within one, by id. Both of one index, and
- * word for word: `desc` alone means nulls first, which an index made with nulls
- * last does not serve, though no column of these has any.
- */
-export type Order = { at: SQL; id: SQL; idType: 'uuid' | 'bigint' }
+/** The order of a list: by time and, within one, by id. Both are columns of one index. */
+export type Order = { at: Column; id: Column }
+
+/** Word for word as in the index: `desc` alone means nulls first, which an index with nulls last does not serve. */
+export function newestFirst({ at, id }: Order): SQL {
+  return sql`${at} desc nulls last, ${id} desc nulls last`
+}
 
 const placePattern = { uuid: /^(\d{1,16})\.([0-9a-f-]{36})$/, bigint: /^(\d{1,16})\.(\d{1,18})$/ } as const
 
@@ -36,7 +37,7 @@ export function encodeCursor({ micros, id }: Place): string {
 }
 
 /** The place that a cursor names; throws InvalidFilterError for anything that we did not make. */
-export function decodeCursor(cursor: string, idType: Order['idType']): Place {
+export function decodeCursor(cursor: string, idType: keyof typeof placePattern): Place {
   const [, micros, id] = placePattern[idType].exec(Buffer.from(cursor, 'base64url').toString('latin1')) ?? []
   const known = micros !== undefined && id !== undefined && (idType === 'bigint' || z.guid().safeParse(id).success)
   if (!known) throw new InvalidFilterError('cursor', 'is not a next_cursor of this list')
@@ -48,16 +49,18 @@ export function instantOf(micros: string): SQL {
 }
 
 /** The time of a row as a cursor needs it; a JavaScript date would lose the microseconds. */
-export function microsOf(at: SQL): SQL {
-  return sql`(extract(epoch from ${at}) * 1000000)::bigint::text`
+export function microsOf(at: Column | SQL): SQL<string> {
+  return sql<string>`(extract(epoch from ${at}) * 1000000)::bigint::text`
 }
 
 /** What comes after the cursor; it stays the same however many new rows come on top. */
-export function afterCursor(cursor: string | undefined, { at, id, idType }: Order): SQL | undefined {
+export function afterCursor(cursor: string | undefined, { at, id }: Order): SQL | undefined {
   if (cursor === undefined) return undefined
+  const idType = id.getSQLType() === 'uuid' ? 'uuid' : 'bigint'
   const place = decodeCursor(cursor, idType)
-  // The first half says the same for one column: partitions are chosen by it.
-  return sql`${at} <= ${instantOf(place.micros)} and (${at}, ${id}) < (${instantOf(place.micros)}, ${place.id}::${sql.raw(idType)})`
+  const time = instantOf(place.micros)
+  // The first half repeats the condition for one column: Postgres chooses partitions by it.
+  return sql`${at} <= ${time} and (${at}, ${id}) < (${time}, ${place.id}::${sql.raw(idType)})`
 }
 
 /** One row more than wanted shows whether there is a next page. */
@@ -79,20 +82,15 @@ export function toPage<R extends { micros: string; id: string | number; cut?: bo
   }
 }
 
-export function allOf(conditions: readonly (SQL | undefined)[]): SQL {
-  const given = conditions.filter((condition) => condition !== undefined)
-  return given.length === 0 ? sql`true` : sql.join(given, sql` and `)
+type Range = { since?: string | undefined; until?: string | undefined }
+
+export function within(at: Column, { since, until }: Range): SQL | undefined {
+  return and(since === undefined ? undefined : gte(at, since), until === undefined ? undefined : lt(at, until))
 }
 
-export function within(
-  at: SQL,
-  { since, until }: { since?: string | undefined; until?: string | undefined },
-): SQL | undefined {
-  if (since === undefined && until === undefined) return undefined
-  return allOf([
-    since === undefined ? undefined : sql`${at} >= ${since}::timestamptz`,
-    until === undefined ? undefined : sql`${at} < ${until}::timestamptz`,
-  ])
+/** A filter that may be missing. */
+export function equals<C extends Column>(column: C, value: C['_']['data'] | undefined): SQL | undefined {
+  return value === undefined ? undefined : eq(column, value)
 }
 
 /** A time of Postgres as JSON has it; null stays null, and so does `infinity`, which no date can say. */

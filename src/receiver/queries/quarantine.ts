@@ -1,14 +1,10 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { and, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
+import { quarantine } from '../domain/arrivals-schema.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, QuarantineFilters } from './filters.ts'
-import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
-
-const q = columnsOf(arriving.quarantine, 'q')
+import { afterCursor, equals, limitOf, microsOf, newestFirst, toPage, within, type Order, type Page } from './page.ts'
 
 export const quarantinedSchema = z
   .object({
@@ -26,36 +22,38 @@ export const quarantinedSchema = z
 export type QuarantinedEntry = z.infer<typeof quarantinedSchema>
 
 const previewBytes = 512
-const order: Order = { at: sql`${q.arrived_at}`, id: sql`${q.id}`, idType: 'bigint' }
-
-type Row = RowOf<typeof arriving.quarantine, 'id' | 'arrived_at' | 'reason' | 'webhook_id' | 'headers'> & {
-  bytes: number
-  micros: string
-  preview: Buffer
-}
+const order: Order = { at: quarantine.arrived_at, id: quarantine.id }
 
 /** Refused arrivals, newest first. Their signatures, which are only kept to verify them again, stay in Postgres. */
 export async function listQuarantine(
   db: Database,
   { limit, cursor, reason, webhook_id, since, until }: QuarantineFilters & Paging,
 ): Promise<Page<QuarantinedEntry>> {
-  const chosen = allOf([
-    reason === undefined ? undefined : sql`${q.reason} = ${reason}`,
-    webhook_id === undefined ? undefined : sql`${q.webhook_id} = ${webhook_id}`,
+  const chosen = and(
+    equals(quarantine.reason, reason),
+    equals(quarantine.webhook_id, webhook_id),
     within(order.at, { since, until }),
     afterCursor(cursor, order),
-  ])
+  )
   const rows = await readWithin(db, (tx) =>
-    tx.execute<Row>(sql`
-      select ${q.id}, ${microsOf(order.at)} as micros, ${list(q, 'arrived_at', 'reason', 'webhook_id')}, ${q.headers} - 'x-service-signature' as headers,
-             octet_length(${q.body}) as bytes, substr(${q.body}, 1, ${previewBytes}::integer) as preview
-      from mediadock.quarantine q where ${chosen}
-      order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last limit ${limitOf({ limit })}`),
+    tx
+      .select({
+        id: quarantine.id,
+        micros: microsOf(order.at),
+        arrived_at: quarantine.arrived_at,
+        reason: quarantine.reason,
+        webhook_id: quarantine.webhook_id,
+        headers: sql`${quarantine.headers} - 'x-service-signature'`.mapWith(quarantine.headers),
+        bytes: sql<number>`octet_length(${quarantine.body})`,
+        preview: sql`substr(${quarantine.body}, 1, ${previewBytes}::integer)`.mapWith(quarantine.body),
+      })
+      .from(quarantine)
+      .where(chosen)
+      .orderBy(newestFirst(order))
+      .limit(limitOf({ limit })),
   )
   return toPage(rows, { limit }, ({ micros: _micros, preview, ...row }) => ({
     ...row,
-    id: Number(row.id),
-    arrived_at: isoAlways(row.arrived_at),
     body_preview: preview.toString('utf8'),
   }))
 }

@@ -1,18 +1,13 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { and, desc, eq, getTableColumns, ne, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Keys } from '../domain/keys.ts'
-import * as onCall from '../domain/on-call-schema.ts'
+import { processStarts, reconcileRuns } from '../domain/on-call-schema.ts'
 import { readBacklog } from '../reconciling/backlog.ts'
-import { runColumns, runTriggers } from '../reconciling/reconcile-runs.ts'
+import { runTriggers } from '../reconciling/reconcile-runs.ts'
 import { readWithin } from './deadline.ts'
 import { paging, times, type Paging } from './filters.ts'
-import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
-
-const r = columnsOf(onCall.reconcileRuns, 'r')
-const starts = columnsOf(onCall.processStarts)
+import { afterCursor, equals, limitOf, microsOf, newestFirst, toPage, within, type Order, type Page } from './page.ts'
 
 export const runOutcomes = ['ok', 'idle', 'error'] as const
 
@@ -47,37 +42,40 @@ const runFiltersSchema = z.strictObject({
 export type RunFilters = z.infer<typeof runFiltersSchema>
 export const runListSchema = runFiltersSchema.extend(paging)
 
-// By id alone: the newest row may be one that idle runs go on writing to, and its place must not move.
-const order: Order = { at: sql`${r.started_at}`, id: sql`${r.id}`, idType: 'bigint' }
-
-type RunRow = RowOf<typeof onCall.reconcileRuns, 'id' | (typeof runColumns)[number]> & { micros: string }
-
-const columns = sql`${r.id}, ${microsOf(order.at)} as micros, ${list(r, ...runColumns)}`
+// By id too: the newest row may be one that idle runs go on writing to, and its place must not move.
+const order: Order = { at: reconcileRuns.started_at, id: reconcileRuns.id }
 
 /** Runs of the reconciler, newest first. */
 export async function listReconcileRuns(
   db: Database,
   { limit, cursor, trigger, outcome, since, until }: RunFilters & Paging,
 ): Promise<Page<ReconcileRunRow>> {
-  const chosen = allOf([
-    trigger && sql`${r.trigger} = ${trigger}`,
-    outcome && sql`${r.outcome} = ${outcome}`,
+  const chosen = and(
+    equals(reconcileRuns.trigger, trigger),
+    equals(reconcileRuns.outcome, outcome),
     within(order.at, { since, until }),
     afterCursor(cursor, order),
-  ])
-  const rows = await readWithin(db, (tx) =>
-    tx.execute<RunRow>(sql`
-      select ${columns} from mediadock.reconcile_runs r where ${chosen}
-      order by ${r.started_at} desc nulls last, ${r.id} desc nulls last limit ${limitOf({ limit })}`),
   )
-  return toPage(rows, { limit }, toRun)
+  const rows = await readWithin(db, (tx) =>
+    tx
+      .select({ ...getTableColumns(reconcileRuns), micros: microsOf(order.at) })
+      .from(reconcileRuns)
+      .where(chosen)
+      .orderBy(newestFirst(order))
+      .limit(limitOf({ limit })),
+  )
+  return toPage(rows, { limit }, ({ micros: _micros, ...row }) => toRun(row))
 }
 
 export async function findReconcileRun(tx: Executor, id: number): Promise<ReconcileRunRow | undefined> {
-  const [row] = await tx.execute<RunRow>(
-    sql`select ${columns} from mediadock.reconcile_runs r where ${r.id} = ${id}::bigint`,
-  )
+  const [row] = await tx.select().from(reconcileRuns).where(eq(reconcileRuns.id, id))
   return row && toRun(row)
+}
+
+/** The run that began last; with `condition`, of those. */
+async function lastRun(tx: Executor, condition?: SQL): Promise<ReconcileRunRow | null> {
+  const [row] = await tx.select().from(reconcileRuns).where(condition).orderBy(desc(reconcileRuns.id)).limit(1)
+  return row ? toRun(row) : null
 }
 
 export const backlogSchema = z
@@ -138,38 +136,25 @@ export async function reconcilerState(
   tx: Executor,
   { silentAfterSeconds, startedAt, ...options }: ReconcilerOptions,
 ): Promise<ReconcilerState> {
-  const [last] = await tx.execute<RunRow>(
-    sql`select ${columns} from mediadock.reconcile_runs r order by ${r.id} desc limit 1`,
-  )
-  const [working] = await tx.execute<RunRow>(
-    sql`select ${columns} from mediadock.reconcile_runs r where ${r.outcome} <> 'idle' order by ${r.id} desc limit 1`,
-  )
-  const lastRun = last ? toRun(last) : null
+  const last = await lastRun(tx)
   const lookingSince = startedAt ?? (await latestStart(tx)) ?? options.now
-  const lastSignAt = Math.max(lookingSince.getTime(), lastRun ? Date.parse(lastRun.ended_at) : 0)
+  const lastSignAt = Math.max(lookingSince.getTime(), last ? Date.parse(last.ended_at) : 0)
   return {
     silent: silentAfterSeconds !== undefined && options.now.getTime() - lastSignAt > silentAfterSeconds * 1000,
     silent_after_seconds: silentAfterSeconds ?? null,
-    last_run: lastRun,
-    last_working_run: working ? toRun(working) : null,
+    last_run: last,
+    last_working_run: await lastRun(tx, ne(reconcileRuns.outcome, 'idle')),
     backlog: await readBacklog(tx, options),
   }
 }
 
 /** Undefined where no receiver has ever run, or none since RETENTION_DAYS. */
 async function latestStart(tx: Executor): Promise<Date | undefined> {
-  const rows = await tx.execute<RowOf<typeof onCall.processStarts, 'started_at'>>(sql`
-    select ${list(starts, 'started_at')} from mediadock.process_starts order by ${starts.started_at} desc limit 1`)
-  return rows[0] && new Date(rows[0].started_at)
+  const { started_at } = processStarts
+  const [start] = await tx.select({ started_at }).from(processStarts).orderBy(desc(started_at)).limit(1)
+  return start && new Date(start.started_at)
 }
 
-function toRun({ micros: _micros, ...row }: RunRow): ReconcileRunRow {
-  const [started_at, ended_at] = [isoAlways(row.started_at), isoAlways(row.ended_at)]
-  return {
-    ...row,
-    id: Number(row.id),
-    started_at,
-    ended_at,
-    duration_ms: Date.parse(ended_at) - Date.parse(started_at),
-  }
+function toRun(row: typeof reconcileRuns.$inferSelect): ReconcileRunRow {
+  return { ...row, duration_ms: Date.parse(row.ended_at) - Date.parse(row.started_at) }
 }

@@ -1,24 +1,15 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { desc, eq, getTableColumns } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
-import * as submitting from '../domain/generations-schema.ts'
-import * as onCall from '../domain/on-call-schema.ts'
-import * as schema from '../domain/schema.ts'
+import { generations } from '../domain/generations-schema.ts'
+import { polls } from '../domain/on-call-schema.ts'
+import { media, requests } from '../domain/schema.ts'
 import type { StuckAfter } from '../reconciling/due.ts'
 import { arrivalSchema, arrivalsOfDeliveries, type ArrivalEntry } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
-import { deliverySchema, selectDeliveries, toDelivery, type DeliveryEntry, type DeliveryRow } from './deliveries.ts'
+import { deliveriesOf, deliverySchema, type DeliveryEntry } from './deliveries.ts'
 import { attemptSchema, attemptsOf, type DeliveryAttempt } from './delivery-detail.ts'
-import { iso, isoAlways } from './page.ts'
 import { findRequest, mediaKindSchema, requestSchema, type Request } from './requests.ts'
-
-const d = columnsOf(schema.deliveries, 'd')
-const generations = columnsOf(submitting.generations)
-const item = columnsOf(schema.media)
-const poll = columnsOf(onCall.polls)
-const requests = columnsOf(schema.requests)
 
 export const mediaSchema = z
   .object({
@@ -104,41 +95,46 @@ export async function readRequest(
   return readWithin(db, async (tx) => {
     const request = await findRequest(tx, requestId, overdue)
     if (!request) return undefined
-    const media = await mediaOf(tx, requestId)
-    const which = sql`where ${d.request_id} = ${requestId}::uuid order by ${d.received_at} desc nulls last limit ${maxRows}`
-    const deliveries = (await tx.execute<DeliveryRow>(selectDeliveries(which))).map(toDelivery)
+    const [stored] = await tx
+      .select({ output: requests.output })
+      .from(requests)
+      .where(eq(requests.request_id, requestId))
+    const deliveries = await deliveriesOf(tx, requestId, maxRows)
     const ids = deliveries.map(({ id }) => id)
+    const submit = await submitOf(tx, requestId)
+    const media = await mediaOf(tx, requestId)
     const arrivals = await arrivalsOfDeliveries(tx, ids, maxRows)
     const attempts = await attemptsOf(tx, deliveries, request.landed_at)
-    const polls = await tx.execute<RowOf<typeof onCall.polls, keyof PollEntry>>(sql`
-      select ${list(poll, 'key_name', 'outcome', 'detail', 'polled_at')} from mediadock.polls where ${poll.request_id} = ${requestId}::uuid
-        order by ${poll.polled_at} desc limit ${maxRows}`)
-    const [stored] = await tx.execute<RowOf<typeof schema.requests, 'output'>>(
-      sql`select ${requests.output} from mediadock.requests where ${requests.request_id} = ${requestId}::uuid`,
-    )
-    const submit = await submitOf(tx, requestId)
+    const polls = await pollsOf(tx, requestId)
     const timeline = timelineOf(request, { submit, media, deliveries, arrivals, attempts, polls })
     return { ...request, output: stored?.output ?? null, submit, media, timeline }
   })
 }
 
-export async function mediaOf(tx: Executor, requestId: string): Promise<Media[]> {
-  const rows = await tx.execute<RowOf<typeof schema.media, keyof Media>>(sql`
-    select ${list(item, 'kind', 'position', 'url', 'original_url', 'width', 'height', 'duration_seconds')},
-      ${list(item, 'archived_url', 'bytes', 'content_type', 'sha256', 'archived_at', 'archive_error')} from mediadock.media
-    where ${item.request_id} = ${requestId}::uuid order by ${item.kind}, ${item.position} limit ${maxRows}`)
-  return rows.map(toMedia)
+async function pollsOf(tx: Executor, requestId: string): Promise<PollEntry[]> {
+  const { key_name, outcome, detail, polled_at } = polls
+  return tx
+    .select({ key_name, outcome, detail, polled_at })
+    .from(polls)
+    .where(eq(polls.request_id, requestId))
+    .orderBy(desc(polled_at))
+    .limit(maxRows)
 }
 
-function toMedia({ bytes, archived_at, ...row }: RowOf<typeof schema.media, keyof Media>): Media {
-  return { ...row, bytes: bytes === null ? null : Number(bytes), archived_at: iso(archived_at) }
+export async function mediaOf(tx: Executor, requestId: string): Promise<Media[]> {
+  const { request_id, ...item } = getTableColumns(media)
+  return tx.select(item).from(media).where(eq(request_id, requestId)).orderBy(media.kind, media.position).limit(maxRows)
 }
 
 async function submitOf(tx: Executor, requestId: string): Promise<Submit | null> {
-  const [row] = await tx.execute<RowOf<typeof submitting.generations, keyof Submit>>(sql`
-    select ${list(generations, 'idempotency_key', 'state', 'attempts', 'last_error', 'created_at', 'input')} from mediadock.generations
-    where ${generations.request_id} = ${requestId}::uuid order by ${generations.created_at} limit 1`)
-  return row ? { ...row, created_at: isoAlways(row.created_at) } : null
+  const { idempotency_key, state, attempts, last_error, created_at, input } = generations
+  const [submit] = await tx
+    .select({ idempotency_key, state, attempts, last_error, created_at, input })
+    .from(generations)
+    .where(eq(generations.request_id, requestId))
+    .orderBy(created_at)
+    .limit(1)
+  return submit ?? null
 }
 
 type Known = {
@@ -161,7 +157,7 @@ function timelineOf(
   if (completed_at !== null) entries.push({ at: completed_at, kind: 'provider_completed' })
   for (const arrival of arrivals) entries.push({ at: arrival.arrived_at, kind: 'arrival', arrival })
   for (const delivery of deliveries) entries.push({ at: delivery.received_at, kind: 'delivery', delivery })
-  for (const { polled_at: at, ...poll } of polls) entries.push({ at: isoAlways(at), kind: 'poll', poll })
+  for (const { polled_at: at, ...poll } of polls) entries.push({ at, kind: 'poll', poll })
   if (polled_at !== null && poll_outcome === 'postponed') {
     entries.push({ at: polled_at, kind: 'poll', poll: { key_name: null, outcome: 'postponed', detail: poll_detail } })
   }

@@ -1,24 +1,25 @@
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { alias, and, eq, isNull, not, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { pollOutcomes } from '../domain/poll-outcomes.ts'
-import * as schema from '../domain/schema.ts'
+import { deliveries, media, requests } from '../domain/schema.ts'
 import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, RequestFilters } from './filters.ts'
 import {
   afterCursor,
-  allOf,
+  equals,
   iso,
   isoAlways,
   limitOf,
   maxPageBytes,
   maxUrlLength,
   microsOf,
+  newestFirst,
   toPage,
   within,
   type Order,
@@ -26,11 +27,12 @@ import {
 } from './page.ts'
 import { uuidRange } from './search.ts'
 
-const d = columnsOf(schema.deliveries, 'd')
-const m = columnsOf(schema.media, 'm')
+const d = columnsOf(deliveries, 'd')
+const m = columnsOf(media, 'm')
 const p = columnsOf(onCall.polls, 'p')
-const requests = columnsOf(schema.requests)
-const r = columnsOf(schema.requests, 'r')
+/** Whatever the statement takes them from, it calls the requests so. */
+const r = columnsOf(requests, 'r')
+const listed = alias(requests, 'r')
 
 export const mediaKindSchema = z.enum(['image', 'video', 'audio'])
 
@@ -70,15 +72,13 @@ export const requestSchema = z
   .meta({ id: 'Request' })
 export type Request = z.infer<typeof requestSchema>
 
-type RequestRow = RowOf<typeof schema.requests, Exclude<keyof Request, Computed>> &
+type RequestRow = RowOf<typeof requests, Exclude<keyof Request, Computed>> &
   Pick<Request, Computed> & { micros: string; cut: boolean }
 
 /** What no column of the request says. */
 type Computed = 'id' | 'overdue' | 'media_items' | 'first_media' | 'webhook_at' | 'contradiction'
 
-const order: Order = { at: sql`${r.tracked_at}`, id: sql`${r.request_id}`, idType: 'uuid' }
-
-const newestFirst = sql`order by ${r.tracked_at} desc nulls last, ${r.request_id} desc nulls last`
+const order: Order = { at: listed.tracked_at, id: listed.request_id }
 
 /** Newest first, by when they were tracked. */
 export async function listRequests(
@@ -86,10 +86,9 @@ export async function listRequests(
   { limit, cursor, ...filters }: RequestFilters & Paging,
   overdue: StuckAfter,
 ): Promise<Page<Request>> {
-  const chosen = allOf([...matching(filters, overdue), afterCursor(cursor, order)])
-  const rows = await readWithin(db, (tx) =>
-    tx.execute<RequestRow>(selectRequests(sql`where ${chosen} ${newestFirst} limit ${limitOf({ limit })}`, overdue)),
-  )
+  const chosen = and(...matching(filters, overdue), afterCursor(cursor, order)) ?? sql`true`
+  const which = sql`where ${chosen} order by ${newestFirst(order)} limit ${limitOf({ limit })}`
+  const rows = await readWithin(db, (tx) => tx.execute<RequestRow>(selectRequests(which, overdue)))
   return toPage(rows, { limit }, toRequest)
 }
 
@@ -100,37 +99,50 @@ export async function findRequest(tx: Executor, requestId: string, overdue: Stuc
 }
 
 /** What others put into a row. As text: on disk it is compressed. */
-const bytes = sql`(coalesce(octet_length(r.readable::text), 0) + coalesce(octet_length(${r.error_message}), 0) + coalesce(octet_length(${r.model}), 0))`
+const bytes = sql`(coalesce(octet_length(r.readable::text), 0) + coalesce(octet_length(${r.error_message}), 0)
+  + coalesce(octet_length(${r.model}), 0))`
 
 /** What stands beside a request is only looked up for the rows that are shown. */
 function selectRequests(which: SQL, overdue: StuckAfter): SQL {
   return sql`
-    with wanted as (select r.*, mediadock.readable_metadata(${r.metadata}) as readable from mediadock.requests r ${which}),
-    weighed as (select r.*, sum(${bytes}) over (${newestFirst}) - ${bytes} as bytes_before, count(*) over () as rows_wanted from wanted r),
-    chosen as (select r.*, r.rows_wanted > count(*) over () as cut from weighed r where r.bytes_before < ${maxPageBytes}::int)
-    select ${r.request_id} as id, ${r.request_id}, ${microsOf(order.at)} as micros, ${r.status}, ${isOverdue(overdue)} as overdue,
-      ${list(r, 'model', 'key_name', 'sandbox')}, r.readable as metadata, (select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}) as media_items,
-      ${r.media_complete}, first.media as first_media,
-      ${list(r, 'cost', 'error_code', 'error_message', 'source', 'tracked_at', 'created_at', 'completed_at', 'landed_at')},
-      webhooks.webhook_at, webhooks.contradiction, ${list(r, 'confirmed_at', 'polls')}, least(${r.next_poll_at}, ${r.doubt_poll_at}) as next_poll_at, r.cut,
-      greatest(${r.polled_at}, polled.polled_at) as polled_at,
+    with wanted as (
+      select r.*, mediadock.readable_metadata(${r.metadata}) as readable from mediadock.requests r ${which}
+    ),
+    weighed as (
+      select r.*, sum(${bytes}) over (order by ${newestFirst(order)}) - ${bytes} as bytes_before, count(*) over () as rows_wanted
+      from wanted r
+    ),
+    chosen as (
+      select r.*, r.rows_wanted > count(*) over () as cut from weighed r where r.bytes_before < ${maxPageBytes}::int
+    )
+    select ${r.request_id} as id, ${r.request_id}, ${microsOf(order.at)} as micros, ${r.status},
+      ${isOverdue(overdue)} as overdue,
+      ${list(r, 'model', 'key_name', 'sandbox')}, r.readable as metadata,
+      (select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}) as media_items,
+      ${list(r, 'media_complete', 'cost', 'error_code', 'error_message', 'source')}, first.media as first_media,
+      ${list(r, 'tracked_at', 'created_at', 'completed_at', 'landed_at', 'confirmed_at', 'polls')},
+      webhooks.webhook_at, webhooks.contradiction, r.cut,
+      least(${r.next_poll_at}, ${r.doubt_poll_at}) as next_poll_at, greatest(${r.polled_at}, polled.polled_at) as polled_at,
       case when polled.polled_at > coalesce(${r.polled_at}, '-infinity') then polled.outcome else ${r.poll_outcome} end as poll_outcome,
       case when polled.polled_at > coalesce(${r.polled_at}, '-infinity') then polled.detail else ${r.poll_detail} end as poll_detail
     from chosen r
     left join lateral (
-      select min(${d.received_at}) as webhook_at, coalesce(bool_or('contradiction' = any(${d.flags})), false) as contradiction
+      select min(${d.received_at}) as webhook_at,
+        coalesce(bool_or('contradiction' = any(${d.flags})), false) as contradiction
       from mediadock.deliveries d where ${d.request_id} = ${r.request_id}
     ) webhooks on true
     left join lateral (
-      select jsonb_build_object('kind', ${m.kind}, 'url', left(${m.url}, ${maxUrlLength}::int), 'sha256', ${m.sha256}) as media
+      select jsonb_build_object('kind', ${m.kind}, 'url', left(${m.url}, ${maxUrlLength}::int),
+        'sha256', ${m.sha256}) as media
       from mediadock.media m where ${m.request_id} = ${r.request_id} order by ${m.kind}, ${m.position} limit 1
     ) first on true
     left join lateral (
       -- The polls of landing, besides those of the reconciler.
-      select ${p.polled_at}, ${p.outcome}, case when ${p.outcome} in ('unreachable', 'invalid') then ${p.detail} end as detail
+      select ${p.polled_at}, ${p.outcome},
+        case when ${p.outcome} in ('unreachable', 'invalid') then ${p.detail} end as detail
       from mediadock.polls p where ${p.request_id} = ${r.request_id} order by ${p.polled_at} desc limit 1
     ) polled on true
-    ${newestFirst}`
+    order by ${newestFirst(order)}`
 }
 
 function matching(
@@ -139,9 +151,9 @@ function matching(
 ): (SQL | undefined)[] {
   return [
     status && statusIs(status),
-    model === undefined ? undefined : sql`${r.model} = ${model}`,
-    key_name === undefined ? undefined : sql`${r.key_name} = ${key_name}`,
-    overdue === undefined ? undefined : overdue === 'true' ? isOverdue(when) : sql`not ${isOverdue(when)}`,
+    equals(listed.model, model),
+    equals(listed.key_name, key_name),
+    overdue === undefined ? undefined : overdue === 'true' ? isOverdue(when) : not(isOverdue(when)),
     q === undefined ? undefined : idBegins(q),
     within(order.at, { since, until }),
   ]
@@ -154,15 +166,15 @@ const maxFound = 1000
 function idBegins(q: string): SQL {
   const ranges = uuidRange(q).map(
     (range) =>
-      sql`(select ${requests.request_id} from mediadock.requests where ${requests.request_id} ${range} limit ${maxFound})`,
+      sql`(select ${requests.request_id} from ${requests} where ${requests.request_id} ${range} limit ${maxFound})`,
   )
   return sql`${r.request_id} = any(array(${sql.join(ranges, sql` union all `)}))`
 }
 
 /** What is not terminal is found through the index of what is open. */
-function statusIs(status: Request['status']): SQL {
+function statusIs(status: Request['status']): SQL | undefined {
   const open = status === 'IN_QUEUE' || status === 'IN_PROGRESS'
-  return open ? sql`${r.status} = ${status} and ${r.landed_at} is null` : sql`${r.status} = ${status}`
+  return and(eq(listed.status, status), open ? isNull(listed.landed_at) : undefined)
 }
 
 function toRequest({ micros: _micros, cut: _cut, ...row }: RequestRow): Request {

@@ -1,16 +1,12 @@
-import { columnsOf } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
+import { alias, and, type Column, gte, lte, or, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
-import * as schema from '../domain/schema.ts'
-import { within } from './page.ts'
+import { deliveries } from '../domain/schema.ts'
+import { newestFirst, within } from './page.ts'
 
-const arrivals = columnsOf(arriving.arrivals)
-const a = columnsOf(arriving.arrivals, 'a')
-const deliveries = columnsOf(schema.deliveries)
-const d = columnsOf(schema.deliveries, 'd')
-const n = columnsOf(schema.deliveries, 'n')
-const logged = columnsOf(arriving.arrivals, 'logged')
+/** The arrivals and deliveries that are listed. */
+const a = alias(arrivals, 'a')
+const d = alias(deliveries, 'd')
 
 /** Beginnings of webhook ids have no index: they are looked for among so many of the newest in the range of time. */
 export const searchedRows = 50_000
@@ -22,12 +18,12 @@ type Search = { q: string; since?: string | undefined; until?: string | undefine
 /** Deliveries whose own id, request id or webhook id is or begins with the text. */
 export function deliveryFound({ q, ...range }: Search): SQL {
   const { first, last } = deliveryIdRange(q)
-  const ids = sql`select ${deliveries.id} from mediadock.deliveries`
+  const ids = sql`select ${deliveries.id} from ${deliveries}`
   const branches = [
     sql`(${ids} where ${deliveries.id} between ${first}::uuid and ${last}::uuid and ${deliveries.webhook_id} = ${q})`,
     sql`(select id from (
-        select ${n.id}, ${n.webhook_id} from mediadock.deliveries n ${whereWithin(sql`${n.received_at}`, range)}
-        order by ${n.received_at} desc nulls last, ${n.id} desc nulls last limit ${searchedRows}) newest
+        select ${deliveries.id}, ${deliveries.webhook_id} from ${deliveries} ${whereWithin(deliveries.received_at, range)}
+        order by ${newestFirst({ at: deliveries.received_at, id: deliveries.id })} limit ${searchedRows}) newest
       where starts_with(webhook_id, ${q}) limit ${maxFound})`,
     ...uuidRange(q).flatMap((range) => [
       sql`(${ids} where ${deliveries.id} ${range} limit ${maxFound})`,
@@ -40,23 +36,24 @@ export function deliveryFound({ q, ...range }: Search): SQL {
 /** Arrivals of such deliveries, and those that claimed such a webhook id and were refused. */
 export function arrivalFound({ q, ...range }: Search): SQL {
   const { first, last } = deliveryIdRange(q)
+  const ids = sql`select ${deliveries.id} from ${deliveries}`
   // offset 0: with the order in sight, the planner would walk the whole log by time to the end.
-  const placesWhere = (
-    condition: SQL,
-  ) => sql`(select * from (select ${arrivals.arrived_at}, ${arrivals.id} from mediadock.arrivals where ${condition} offset 0) a
-    order by arrived_at desc limit ${maxFound})`
+  const place = sql`${arrivals.arrived_at}, ${arrivals.id}`
+  const placesWhere = (condition: SQL) => sql`
+    (select * from (select ${place} from ${arrivals} where ${condition} offset 0) a
+      order by arrived_at desc limit ${maxFound})`
   const branches = [
     placesWhere(
       sql`${arrivals.delivery_id} between ${first}::uuid and ${last}::uuid and ${arrivals.webhook_id} = ${q}`,
     ),
     sql`(select arrived_at, id from (
-        select ${logged.arrived_at}, ${logged.id}, ${logged.webhook_id} from mediadock.arrivals logged ${whereWithin(sql`${logged.arrived_at}`, range)}
-        order by ${logged.arrived_at} desc, ${logged.id} desc limit ${searchedRows}) newest
+        select ${place}, ${arrivals.webhook_id} from ${arrivals} ${whereWithin(arrivals.arrived_at, range)}
+        order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${searchedRows}) newest
       where starts_with(webhook_id, ${q}) limit ${maxFound})`,
     ...uuidRange(q).flatMap((range) => [
       placesWhere(sql`${arrivals.delivery_id} ${range}`),
       placesWhere(
-        sql`${arrivals.delivery_id} = any(array(select ${deliveries.id} from mediadock.deliveries where ${deliveries.request_id} ${range} limit ${maxFound}))`,
+        sql`${arrivals.delivery_id} = any(array(${ids} where ${deliveries.request_id} ${range} limit ${maxFound}))`,
       ),
     ]),
   ]
@@ -81,42 +78,45 @@ export function arrivalMeasured({
   ...range
 }: Measured): SQL | undefined {
   if (ackMs === undefined && skewSeconds === undefined) return undefined
-  const slow = ackMs === undefined ? sql`` : sql`and ${a.ack_ms} >= ${ackMs}`
-  const skewed =
-    skewSeconds === undefined
-      ? sql``
-      : sql`and (${a.skew_seconds} >= ${skewSeconds} or ${a.skew_seconds} <= -${skewSeconds}::int)`
-  return sql`(${isOfTheNewest(range)} ${slow} ${skewed})`
+  return and(
+    isOfTheNewest(range),
+    ackMs === undefined ? undefined : gte(a.ack_ms, ackMs),
+    skewSeconds === undefined ? undefined : or(gte(a.skew_seconds, skewSeconds), lte(a.skew_seconds, -skewSeconds)),
+  )
 }
 
 function isOfTheNewest(range: Omit<Search, 'q'>): SQL {
   return sql`${a.arrived_at} >= (select min(arrived_at) from (
-    select ${logged.arrived_at} from mediadock.arrivals logged ${whereWithin(sql`${logged.arrived_at}`, range)} order by ${logged.arrived_at} desc limit ${measuredRows}) newest)`
+    select ${arrivals.arrived_at} from ${arrivals} ${whereWithin(arrivals.arrived_at, range)}
+    order by ${arrivals.arrived_at} desc limit ${measuredRows}) newest)`
 }
 
 /** Deliveries that came so many times. */
 export function cameOften({ atLeast, ...range }: Omit<Search, 'q'> & { atLeast: number }): SQL {
   return sql`${d.id} = any(array(
-    select ${a.delivery_id} from mediadock.arrivals a where ${a.delivery_id} is not null and ${isOfTheNewest(range)}
+    select ${a.delivery_id} from ${arrivals} a where ${a.delivery_id} is not null and ${isOfTheNewest(range)}
     group by ${a.delivery_id} having sum(1 + ${a.folded}) >= ${atLeast} limit ${maxMeasured}))`
 }
 
 /** Deliveries of which an arrival was such. */
 export function deliveryMeasured(measured: Measured): SQL | undefined {
   const found = arrivalMeasured(measured)
-  return (
-    found &&
-    sql`${d.id} = any(array(select ${a.delivery_id} from mediadock.arrivals a where ${a.delivery_id} is not null and ${found}
+  if (found === undefined) return undefined
+  return sql`${d.id} = any(array(
+    select ${a.delivery_id} from ${arrivals} a where ${a.delivery_id} is not null and ${found}
     order by ${a.arrived_at} desc limit ${maxMeasured}))`
-  )
 }
 
-/** The arrivals `a` at these places. Two arrays, though the id alone would do: the planner goes by arrays, and partitions are chosen by the time. */
+/**
+ * The arrivals `a` at these places. Two arrays, though the id alone would do: the planner goes by arrays, and partitions
+ * are chosen by the time.
+ */
 export function isAmong(places: SQL): SQL {
-  return sql`(${a.arrived_at} = any(array(select arrived_at from (${places}) as p)) and ${a.id} = any(array(select id from (${places}) as p)))`
+  return sql`(${a.arrived_at} = any(array(select arrived_at from (${places}) as p))
+    and ${a.id} = any(array(select id from (${places}) as p)))`
 }
 
-function whereWithin(at: SQL, range: Omit<Search, 'q'>): SQL {
+function whereWithin(at: Column, range: Omit<Search, 'q'>): SQL {
   const given = within(at, range)
   return given === undefined ? sql`` : sql`where ${given}`
 }

@@ -2,12 +2,12 @@ import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { exportedFiles, sendExport } from '../../api/export.ts'
+import { arrivalOutcomes } from '../../domain/arrivals-schema.ts'
 import { listArrivals } from '../../queries/arrivals.ts'
 import { listDeliveries } from '../../queries/deliveries.ts'
 import {
   arrivalFiltersSchema,
   arrivalListSchema,
-  arrivalOutcomes,
   deliveryFlags,
   deliveryListSchema,
   deliveryOutcomes,

@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { arrivalOutcomes } from '../../queries/filters.ts'
+import { arrivalOutcomes } from '../../domain/arrivals-schema.ts'
 import { minutesFiltersSchema, type MinutePoint, type Minutes, type MinutesFilters } from '../../queries/minutes.ts'
 import { chart, type Chart } from '../parts/chart.ts'
 import { emptyState, time } from '../parts/parts.ts'
