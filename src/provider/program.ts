@@ -7,7 +7,7 @@ import { startLoop } from '../platform/loop.ts'
 import { resolve } from '../platform/outward/resolver.ts'
 import { prepareSchema } from '../platform/postgres/await-postgres.ts'
 import { createPool, type Database, type Pool } from '../platform/postgres/postgres.ts'
-import { comparedMs, createSharedClock, type SharedClock } from '../platform/postgres/shared-clock.ts'
+import { postgresTime as time } from '../platform/postgres/time.ts'
 import type { RunningProgram } from '../platform/program.ts'
 import { version } from '../platform/release.ts'
 import { createIdentify } from './accounts/auth.ts'
@@ -33,7 +33,7 @@ export type { DemoKey } from './accounts/demo-keys.ts'
 /** Between looks at the queue when nobody in this process has submitted anything. */
 const queuePollMs = 500
 /** Well within the 60 s in which a dead process's generation is taken over; renewed four times as often. */
-const leaseMs = 10_000
+const leaseSeconds = 10
 const housekeepingMs = 60_000
 /** Of the pool, for who asks and how a request stands: submits that wait for each other's account hold up none of these. */
 const askingConnections = 4
@@ -63,13 +63,11 @@ export async function startProvider(options: ProviderOptions): Promise<RunningPr
   const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
   let running: RunningProgram | undefined
   try {
-    const sharedClock = createSharedClock({ db: pool.db, logger, hostNow: hostClock })
     running = await startListening({
       settings,
       logger,
       db: pool.db,
       catalog: catalog.current,
-      sharedClock,
       asking,
       prepared,
     })
@@ -77,8 +75,7 @@ export async function startProvider(options: ProviderOptions): Promise<RunningPr
     const { migrateOnStart, production } = settings
     const atStart = { url, ...migrations, program: 'provider', migrateOnStart, production, logger }
     if (await prepareSchema(atStart, abandoned ?? new AbortController().signal)) {
-      await sharedClock.begin()
-      await importDemoKeys({ db: pool.db, secretKey: settings.secretKey, clock: sharedClock.now }, demoKeys)
+      await importDemoKeys({ db: pool.db, secretKey: settings.secretKey }, demoKeys)
       begin()
     }
     return {
@@ -107,25 +104,22 @@ type Parts = {
   logger: Logger
   db: Database
   catalog: () => Catalog
-  /** What all processes at this database go by. */
-  sharedClock: SharedClock
   /** No role runs before this. */
   prepared: Promise<void>
 }
 
 async function startListening({ asking, ...parts }: Parts & { asking: Pool }): Promise<RunningProgram> {
-  const { settings, logger, db, catalog, sharedClock } = parts
+  const { settings, logger, db, catalog } = parts
   const retired = new AbortController()
   const stopping = new AbortController()
   const cut = new AbortController()
   const background = startBackground(parts, stopping.signal, cut.signal)
   const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
-  const { now: clock } = sharedClock
   const { host, port, ratePerKey: perKey, ratePerAccount: perAccount } = settings
-  const identify = createIdentify({ db: asking.db, limits: { perKey, perAccount }, clock })
+  const identify = createIdentify({ db: asking.db, limits: { perKey, perAccount }, clock: hostClock, time })
   const statusReader = createStatusReader(asking.db)
   const wake = { onQueued: background.onQueued }
-  const submitting = { db, settings, catalog, clock, random, resolve, logger, statusReader, ...wake }
+  const submitting = { db, settings, catalog, clock: hostClock, time, random, resolve, logger, statusReader, ...wake }
   const api = createApi({ ...submitting, identify })
   const consoleHandler = createConsole({ ...submitting, secretKey: settings.secretKey, onDue: background.onDue })
   const listeners: Listener[] = []
@@ -162,16 +156,15 @@ async function startListening({ asking, ...parts }: Parts & { asking: Pool }): P
 
 /** The roles that run beside the API; `ended` settles when what they had in hand is done or cut. */
 function startBackground(
-  { settings, logger, db, catalog, sharedClock, prepared: after }: Parts,
+  { settings, logger, db, catalog, prepared: after }: Parts,
   signal: AbortSignal,
   cut: AbortSignal,
 ) {
-  const { now: clock } = sharedClock
   const { mediaDir, mediaUrl, secretKey, webhookTimeoutMs: timeoutMs } = settings
   const engines = createEngineHost({ settings: settings.engines, logger })
   const references = createReferences({ ...settings, resolve })
   const slots = { live: Math.max(2, os.availableParallelism()), sandbox: 200 }
-  const job = { db, engines, references, catalog, mediaDir, mediaUrl, clock, random, logger, leaseMs }
+  const job = { db, engines, references, catalog, mediaDir, mediaUrl, time, random, logger, leaseSeconds }
   const worker = createQueueWorker({ ...job, slots, onFree: () => workerLoop.wake() }, cut)
   const poster = createWebhookPoster({
     allow: settings.webhookAllow,
@@ -182,7 +175,7 @@ function startBackground(
   const pauses = { baseMs: settings.backoffBaseMs, capMs: settings.backoffCapMs }
   const userAgent = `mediadock-provider/${version}`
   const dispatcher = createDispatcher(
-    { db, secretKey, poster, pauses, timeoutMs, userAgent, clock, hostClock, random, logger },
+    { db, secretKey, poster, pauses, timeoutMs, userAgent, time, hostClock, random, logger },
     cut,
   )
 
@@ -204,9 +197,8 @@ function startBackground(
     logger,
     signal,
   })
-  const housekeeping = { db, clock, hostClock, mediaDir }
+  const housekeeping = { db, time, hostClock, mediaDir }
   const loops = [
-    startLoop({ name: 'clock', runOnce: sharedClock.compare, idleMs: comparedMs, after, logger, signal }),
     workerLoop,
     dispatcherLoop,
     startLoop({

@@ -38,14 +38,12 @@ describe('a provider', () => {
       body,
     })
     const state = async () =>
-      (
-        await database.sql`select status, attempts, lease_token from provider.requests where id = ${submitted.request_id}`
-      )[0]
+      (await database.sql`select status, attempts, claims from provider.requests where id = ${submitted.request_id}`)[0]
     await eventually(async () => (await state())?.['status'] === 'IN_PROGRESS')
     const started = Date.now()
     await first.stop(100)
     expect(Date.now() - started).toBeLessThan(60_000)
-    expect(await state()).toMatchObject({ status: 'IN_PROGRESS', attempts: 0, lease_token: null })
+    expect(await state()).toMatchObject({ status: 'IN_PROGRESS', attempts: 0, claims: 2 })
     const second = await startProvider({ settings, logger })
     cleanups.unshift(() => second.stop(0))
     await eventually(async () => (await state())?.['attempts'] === 1)
@@ -253,7 +251,8 @@ describe('the engine process', () => {
       body: { input: { prompt: 'x' } },
     })
     const result = await eventually(async () => {
-      await database.sql`update provider.requests set lease_until = now() where id = ${body.request_id} and lease_token is null`
+      // Ends the pause, not a lease: a claim and its end are two.
+      await database.sql`update provider.requests set lease_until = now() where id = ${body.request_id} and claims % 2 = 0`
       const answer = await call(url, 'GET', `/v1/requests/${body.request_id}`, { key: key.api_key })
       return answer.status === 200 && answer
     }, 25_000)

@@ -2,6 +2,7 @@ import type { IncomingMessage } from 'node:http'
 import { HttpError } from '../../platform/http/http.ts'
 import { createNaturalBatch } from '../../platform/natural-batch.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
 import { sha256 } from '../domain/secret-box.ts'
 import { type Identified, identifyAll } from './identify.ts'
 import { isKeyShaped } from './keys.ts'
@@ -71,12 +72,14 @@ export function createIdentify({
   db,
   limits,
   clock,
+  time,
 }: {
   db: Database
   limits: RateLimits
   clock: () => Date
+  time: SharedTime
 }): Identify {
-  const answerAll = (keys: readonly string[]) => identifyAll(db, keys, limits, clock())
+  const answerAll = (keys: readonly string[]) => identifyAll(db, keys, limits, time())
   const known = createNaturalBatch({ answerAll, maxBatch, parallel: batchesUnderWay })
   const strangers = createNaturalBatch({ answerAll, maxBatch, parallel: 1 })
   const seen = new Map<string, Refusal | undefined>()

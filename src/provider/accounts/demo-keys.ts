@@ -15,16 +15,13 @@ export type DemoKey = {
 
 /** Makes what is missing; started again, nothing changes. A live key's account gets its credits once. */
 export async function importDemoKeys(
-  deps: { db: Database; secretKey: Buffer; clock: () => Date },
+  deps: { db: Database; secretKey: Buffer },
   demoKeys: readonly DemoKey[],
 ): Promise<void> {
   for (const { credits, ...key } of demoKeys) {
     await insertKey(deps, key)
     if (key.environment !== 'live' || credits <= 0) continue
-    await grant(
-      deps.db,
-      { accountId: key.account, credits: String(credits), reference: `demo:${key.account}` },
-      deps.clock(),
-    )
+    const reference = `demo:${key.account}`
+    await grant(deps.db, { accountId: key.account, credits: String(credits), reference })
   }
 }

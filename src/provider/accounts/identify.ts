@@ -49,7 +49,7 @@ export async function identifyAll(
   db: Database,
   apiKeys: readonly string[],
   limits: RateLimits,
-  now: Date,
+  now: SQL,
 ): Promise<(Identified | null)[]> {
   const hashes = apiKeys.map((apiKey) => sha256(apiKey).toString('hex'))
   const wanted = Map.groupBy(hashes, (hash) => hash)
@@ -70,9 +70,9 @@ export async function identifyAll(
     const row = rows.get(hash)
     if (row === undefined) throw new NoAnswerError('identifying a caller')
     if (row.key_id === null) return null
-    const ofKey = windowAfter(row.of_key, nextOfKey(hash), limits.perKey, now)
+    const ofKey = windowAfter(row.of_key, nextOfKey(hash), limits.perKey)
     if (ofKey.exceeded || row.of_account === null) return { caller: callerOf(row.key_id, row), rate: ofKey }
-    const ofAccount = windowAfter(row.of_account, nextOfAccount(row.account_id), limits.perAccount, now)
+    const ofAccount = windowAfter(row.of_account, nextOfAccount(row.account_id), limits.perAccount)
     return { caller: callerOf(row.key_id, row), rate: narrower(ofKey, ofAccount) }
   })
 }
@@ -90,7 +90,7 @@ function callerOf(keyId: string, { account_id: accountId, environment, scopes, f
   return { keyId, accountId, environment, scopes, faults, activations: activations ?? {} }
 }
 
-function statement(hashes: readonly string[], times: readonly number[], limits: RateLimits, now: Date): SQL {
+function statement(hashes: readonly string[], times: readonly number[], limits: RateLimits, now: SQL): SQL {
   return sql`
     with wanted as (
       select a.hash, decode(a.hash, 'hex') as key_hash, a.times

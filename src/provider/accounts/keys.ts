@@ -47,10 +47,9 @@ export type CreatedKey = {
 
 /** Makes a key, and its account if that is new. Undefined when the very same API key, or its id, is known already. */
 export async function insertKey(
-  { db, secretKey, clock }: { db: Database; secretKey: Buffer; clock: () => Date },
+  { db, secretKey }: { db: Database; secretKey: Buffer },
   wanted: NewKey,
 ): Promise<CreatedKey | undefined> {
-  const now = clock()
   const key = {
     id: wanted.id ?? randomUUID(),
     account: wanted.account,
@@ -60,12 +59,12 @@ export async function insertKey(
     api_key: wanted.apiKey ?? prefixes[wanted.environment] + randomBytes(32).toString('base64url'),
     signing_secret: wanted.signingSecret ?? `whsec_${randomBytes(32).toString('base64url')}`,
   }
-  await openAccount(db, key.account, now)
+  await openAccount(db, key.account)
   const rows = await db.execute(sql`
     insert into provider.api_keys
       (${list(apiKeys, 'id', 'account_id', 'name', 'environment', 'scopes', 'key_hash', 'key_hint', 'signing_secret', 'created_at')})
     values (${key.id}, ${key.account}, ${key.name}, ${key.environment}, ${sql.param(key.scopes)}::text[],
-      ${sha256(key.api_key)}, ${key.api_key.slice(-4)}, ${seal(key.signing_secret, secretKey)}, ${now.toISOString()})
+      ${sha256(key.api_key)}, ${key.api_key.slice(-4)}, ${seal(key.signing_secret, secretKey)}, now())
     on conflict do nothing
     returning id`)
   return rows.length > 0 ? key : undefined
@@ -110,9 +109,10 @@ function withTimes(row: KeyListing): KeyListing {
 }
 
 /** Takes effect at the next request (spec, Authentication 3). False when there is no such key. */
-export async function revokeKey(db: Database, id: string, now: Date): Promise<boolean> {
+export async function revokeKey(db: Database, id: string): Promise<boolean> {
   const rows = await db.execute(sql`
-    update provider.api_keys set ${apiKeys.revoked_at} = coalesce(${apiKeys.revoked_at}, ${now.toISOString()}) where ${apiKeys.id} = ${id} returning ${apiKeys.id}`)
+    update provider.api_keys set ${apiKeys.revoked_at} = coalesce(${apiKeys.revoked_at}, now())
+    where ${apiKeys.id} = ${id} returning ${apiKeys.id}`)
   return rows.length > 0
 }
 

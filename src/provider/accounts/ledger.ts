@@ -45,12 +45,12 @@ export type Grant = {
 }
 
 /** Gives credits to an account, and answers its balance; makes the account if it is new. */
-export async function grant(db: Database, { accountId, credits, reference }: Grant, now: Date): Promise<string> {
-  await openAccount(db, accountId, now)
+export async function grant(db: Database, { accountId, credits, reference }: Grant): Promise<string> {
+  await openAccount(db, accountId)
   const [row] = await db.execute<RowOf<typeof schema.accounts, 'available'>>(sql`
     with entries as (
       insert into provider.ledger_entries (${list(ledgerEntries, 'account_id', 'book', 'kind', 'amount', 'reference', 'created_at')})
-      select ${accountId}, side.book, 'grant', side.sign * ${credits}::numeric, ${reference ?? null}, ${now.toISOString()}
+      select ${accountId}, side.book, 'grant', side.sign * ${credits}::numeric, ${reference ?? null}, now()
       from (values ('issued', -1), ('available', 1)) as side (book, sign)
       on conflict (reference, book) where reference is not null do nothing
       returning book, amount
@@ -71,9 +71,9 @@ export async function isGranted(db: Database, { accountId, credits, reference }:
 }
 
 /** Answers whether the account was new. */
-export async function openAccount(db: Database, accountId: string, now: Date): Promise<boolean> {
+export async function openAccount(db: Database, accountId: string): Promise<boolean> {
   const rows = await db.execute(sql`
-    insert into provider.accounts (${list(account, 'id', 'created_at')}) values (${accountId}, ${now.toISOString()})
+    insert into provider.accounts (${list(account, 'id', 'created_at')}) values (${accountId}, now())
     on conflict do nothing returning id`)
   return rows.length > 0
 }

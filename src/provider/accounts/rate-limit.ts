@@ -3,6 +3,7 @@ import { HttpError } from '../../platform/http/http.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { later } from '../../platform/postgres/time.ts'
 import * as schema from '../domain/schema.ts'
 
 const rateWindows = columnsOf(schema.rateWindows)
@@ -13,8 +14,8 @@ export type RateLimits = { perKey: number; perAccount: number }
 
 const windowMs = 60_000
 
-/** What one statement has taken of a window: calls granted to it, calls in the window after it, and when the oldest of them was. */
-export type Taken = { granted: number; used: number; oldest_ms: number }
+/** What one statement has taken of a window: calls granted to it, calls in the window after it, and the age of the oldest. */
+export type Taken = { granted: number; used: number; oldest_age_ms: number }
 
 /** What a caller gets to know: of the window with the least left, which is the one that it meets next. */
 export type RateWindow = {
@@ -26,14 +27,9 @@ export type RateWindow = {
 }
 
 /** The window after the n-th, from 1, of the calls that one statement has counted together. */
-export function windowAfter(
-  { granted, used, oldest_ms: oldestMs }: Taken,
-  n: number,
-  limit: number,
-  now: Date,
-): RateWindow {
+export function windowAfter({ granted, used, oldest_age_ms: ageMs }: Taken, n: number, limit: number): RateWindow {
   const remaining = Math.max(limit - (used - granted + Math.min(n, granted)), 0)
-  const resetSeconds = Math.ceil((oldestMs + windowMs - now.getTime()) / 1000)
+  const resetSeconds = Math.ceil((windowMs - ageMs) / 1000)
   return { limit, remaining, resetSeconds: Math.min(Math.max(resetSeconds, 1), windowMs / 1000), exceeded: n > granted }
 }
 
@@ -49,8 +45,8 @@ export function narrower(ofKey: RateWindow, ofAccount: RateWindow): RateWindow {
  * under the time of the last of them, so that none is forgotten early. In order,
  * so that two statements never wait for each other in a circle.
  */
-export function takeCalls(wanted: SQL, limit: number, now: Date): SQL {
-  const at = sql`${now.getTime()}::bigint`
+export function takeCalls(wanted: SQL, limit: number, now: SQL): SQL {
+  const at = millisecondsOf(now)
   return sql`
     insert into provider.rate_windows as w (${list(rateWindows, 'id', 'at_ms', 'calls', 'used', 'granted')})
     select a.id, array[${at}], array[least(a.n, ${limit}::int)], least(a.n, ${limit}::int), least(a.n, ${limit}::int)
@@ -77,7 +73,12 @@ export function takeCalls(wanted: SQL, limit: number, now: Date): SQL {
         having not state.whole
       ) kept cross join lateral (select least(excluded.granted, greatest(${limit}::int - kept.used, 0)) as granted) more
     )
-    returning ${w.id}, ${w.granted}, json_build_object('granted', ${w.granted}, 'used', ${w.used}, 'oldest_ms', ${w.at_ms}[cardinality(${w.at_ms})]) as taken`
+    returning ${w.id}, ${w.granted}, json_build_object(
+      'granted', ${w.granted}, 'used', ${w.used}, 'oldest_age_ms', ${at} - ${w.at_ms}[cardinality(${w.at_ms})]) as taken`
+}
+
+function millisecondsOf(now: SQL): SQL {
+  return sql`(extract(epoch from ${now}) * 1000)::bigint`
 }
 
 /** The three headers on every answer under /v1, and 429 once the window is used up (decisions, RateLimit headers). */
@@ -92,13 +93,15 @@ export function applyRateLimit(res: Response, { limit, remaining, resetSeconds, 
   throw new HttpError(429, 'rate_limit_exceeded', message, { headers: { 'Retry-After': String(resetSeconds) } })
 }
 
-const idleMs = 3_600_000
+const idleSeconds = 3600
 
 /** Housekeeping: windows of keys and accounts that have not called for an hour go, at most `limit` a call. Answers how many went. */
-export async function pruneIdleWindows(db: Database, limit: number, now: Date): Promise<number> {
+export async function pruneIdleWindows(db: Database, limit: number, now: SQL): Promise<number> {
   const rows = await db.execute(sql`
     delete from provider.rate_windows where ${rateWindows.id} = any (array(
-      select ${rateWindows.id} from provider.rate_windows where ${rateWindows.at_ms}[1] < ${now.getTime() - idleMs}::bigint limit ${limit}::int for update skip locked
+      select ${rateWindows.id} from provider.rate_windows
+      where ${rateWindows.at_ms}[1] < ${millisecondsOf(later(now, -idleSeconds))} limit ${limit}::int
+      for update skip locked
     )) returning 1`)
   return rows.length
 }

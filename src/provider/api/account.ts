@@ -14,8 +14,8 @@ const r = columnsOf(schema.requests, 'r')
 const usageDays = 30
 
 /** `GET /v1/account` (spec, Account; decisions, balance.credits and usage_30d). */
-export async function readAccount(db: Database, accountId: string, now: Date): Promise<z.infer<typeof accountSchema>> {
-  const since = new Date(now.getTime() - usageDays * 86_400_000).toISOString()
+export async function readAccount(db: Database, accountId: string): Promise<z.infer<typeof accountSchema>> {
+  const since = sql`now() - make_interval(days => ${usageDays}::int)`
   const [row] = await db.execute<RowOf<typeof schema.accounts, 'available'> & { requests: number; spent: string }>(sql`
     select ${a.available},
       (select count(*)::int from provider.requests r

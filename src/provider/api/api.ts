@@ -70,7 +70,7 @@ function v1(deps: ApiDeps): Router {
   router.get('/requests/:id', as(showResult(deps))).all('/requests/:id', only('GET', 'HEAD'))
   router.get(
     '/account',
-    as(async (_req, res, { accountId }) => void res.json(await readAccount(deps.db, accountId, deps.clock()))),
+    as(async (_req, res, { accountId }) => void res.json(await readAccount(deps.db, accountId))),
   )
   router.all('/account', only('GET', 'HEAD'))
   router.use(nothing)
@@ -154,7 +154,7 @@ function cancel(deps: ApiDeps): Handler {
     const lookup = lookupOf(req)
     const { request_id: id } = await readStatus(deps, caller, lookup)
     signal.throwIfAborted()
-    if (!(await cancelRequest(deps.db, id, true, deps.clock()))) {
+    if (!(await cancelRequest(deps.db, id, true))) {
       throw new HttpError(409, 'not_cancelable', 'only a request that is IN_QUEUE can be canceled')
     }
     res.json(await readStatus(deps, caller, lookup))

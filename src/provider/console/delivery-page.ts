@@ -3,6 +3,7 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
+import { postgresTime } from '../../platform/postgres/time.ts'
 import { type AttemptListing, type DeliveryDetail, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
 import { auditedHere, type ConsoleDeps, idOf } from './actions.ts'
 import { attemptTimeline } from './attempt-chart.ts'
@@ -17,7 +18,7 @@ const hurriedPolls = 10
 
 /** One delivery, which is looked at again and again until it has ended. */
 export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): void {
-  const { db, clock } = deps
+  const { db } = deps
   const view = async (id: string) => {
     const detail = await showDelivery(db, id)
     if (detail === undefined) throw new HttpError(404, 'not_found', 'there is no such delivery')
@@ -33,7 +34,7 @@ export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): voi
   })
   app.post('/deliveries/:id/resend', async (req, res) => {
     const id = idOf(req)
-    const work = () => resendDelivery(db, id, clock())
+    const work = () => resendDelivery(db, id, postgresTime())
     if (
       !(await auditedHere(deps, req, {
         action: 'resend',

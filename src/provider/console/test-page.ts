@@ -25,7 +25,7 @@ type TestProblem = { field: 'key' | 'url' | undefined; text: string }
 
 /** "Send a test": one webhook from this form, signed like any other, and the page that shows what came back. */
 export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
-  const { db, clock, settings, resolve, onDue } = deps
+  const { db, settings, resolve, onDue } = deps
 
   const answer = async (
     req: Request,
@@ -72,7 +72,7 @@ export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
       action: 'test_webhook',
       target: keyId.data,
       detailOf: (end) => (end === 'there' ? { delivery_id: testId.data, host: new URL(checked).host } : undefined),
-      work: () => insertTest(db, { id: testId.data, keyId: keyId.data, url: checked }, clock()),
+      work: () => insertTest(db, { id: testId.data, keyId: keyId.data, url: checked }),
     })
     switch (outcome) {
       case 'unknown key':

@@ -97,8 +97,11 @@ export const requests = provider.table(
     /** The faults set for the sandbox key, as they were at submit. */
     faults: jsonb().$type<Faults>(),
     attempts: integer().notNull().default(0),
-    lease_token: uuid(),
+    /** The lease (platform/postgres/lease.ts) of the worker that runs the request. */
+    claims: integer().notNull().default(0),
     lease_until: instant(),
+    /** Written by the version before only. */
+    lease_token: uuid(),
     created_at: instant().notNull(),
     started_at: instant(),
     completed_at: instant(),
@@ -191,6 +194,7 @@ export const deliveries = provider.table(
     max_attempts: integer().notNull().default(6),
     /** When the next attempt may start; while one runs, when it may be taken over. */
     due_at: instant().notNull(),
+    /** Written by the version before only. */
     lease_token: uuid(),
     faults: jsonb().$type<Faults>(),
     created_at: instant().notNull(),

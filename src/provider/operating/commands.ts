@@ -137,7 +137,7 @@ export async function readKey({ db }: ReadDeps, id: string): Promise<keys.KeyLis
 
 export async function revokeKey(deps: CommandDeps, id: string): Promise<{ id: string; revoked: true }> {
   return audited(deps, { ...deps.by, action: 'key_revoke', target: id, detailOf: () => ({}) }, async () => {
-    if (!(await keys.revokeKey(deps.db, keyId(id), deps.clock()))) throw unknownKey(id)
+    if (!(await keys.revokeKey(deps.db, keyId(id)))) throw unknownKey(id)
     return { id, revoked: true }
   })
 }
@@ -151,7 +151,7 @@ export type WantedGrant = {
 
 /** Gives credits; the account is made if it is new. */
 export async function grantCredits(deps: CommandDeps, { account, credits, id }: WantedGrant) {
-  const { db, clock } = deps
+  const { db } = deps
   const granted = {
     accountId: parse(accountSchema, account, 'account'),
     credits: parse(creditsSchema, credits, 'credits'),
@@ -163,9 +163,7 @@ export async function grantCredits(deps: CommandDeps, { account, credits, id }: 
     ...(id !== undefined && { form: id }),
   })
   return audited(deps, { ...deps.by, action: 'credits_grant', target: granted.accountId, detailOf }, async () => {
-    const balance = Number(
-      await ledger.grant(db, { ...granted, ...(reference !== undefined && { reference }) }, clock()),
-    )
+    const balance = Number(await ledger.grant(db, { ...granted, ...(reference !== undefined && { reference }) }))
     if (reference !== undefined && !(await ledger.isGranted(db, { ...granted, reference })))
       throw new CommandError(
         'this form has granted other credits before: reload the page it stands on, and fill it in again',
@@ -180,7 +178,7 @@ export async function cancelRequest(
 ): Promise<{ request_id: string; status: 'CANCELED' }> {
   const id = parse(requestIdSchema, requestId, 'request_id')
   return audited(deps, { ...deps.by, action: 'request_cancel', target: id, detailOf: () => ({}) }, async () => {
-    if (!(await requests.cancelRequest(deps.db, id, false, deps.clock()))) throw await whyNotCanceled(deps, id)
+    if (!(await requests.cancelRequest(deps.db, id, false))) throw await whyNotCanceled(deps, id)
     return { request_id: id, status: 'CANCELED' }
   })
 }
@@ -214,14 +212,14 @@ export async function setModelEnabled(
   deps: CommandDeps,
   { slug, environment, enabled }: ModelSwitch,
 ): Promise<ModelSwitch> {
-  const { db, catalog, clock } = deps
+  const { db, catalog } = deps
   if (!catalog().has(slug)) throw new CommandError(`there is no model ${slug}`)
   parse(z.enum(environments), environment, 'environment')
   const action = enabled ? 'model_enable' : 'model_disable'
   return audited(deps, { ...deps.by, action, target: slug, detailOf: () => ({ environment }) }, async () => {
     await db.execute(sql`
       insert into provider.model_activations (${list(modelActivations, 'environment', 'slug', 'enabled', 'updated_at')})
-      values (${environment}, ${slug}, ${enabled}, ${clock().toISOString()})
+      values (${environment}, ${slug}, ${enabled}, now())
       on conflict (environment, slug) do update set enabled = excluded.enabled, updated_at = excluded.updated_at`)
     return { slug, environment, enabled }
   })

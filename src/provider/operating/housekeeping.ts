@@ -1,4 +1,5 @@
 import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
 import { pruneIdleWindows } from '../accounts/rate-limit.ts'
 import { removeLeftReferences } from '../references/references.ts'
 import { pruneExpiredKeys } from '../submit/idempotency.ts'
@@ -8,7 +9,7 @@ const batch = 1000
 
 type HousekeepingDeps = {
   db: Database
-  clock: () => Date
+  time: SharedTime
   /** Files carry the time of the host. */
   hostClock: () => Date
   mediaDir: string
@@ -17,11 +18,11 @@ type HousekeepingDeps = {
 /** Removes expired Idempotency-Keys, idle rate windows, and references whose process died. */
 export async function runHousekeepingOnce({
   db,
-  clock,
+  time,
   hostClock,
   mediaDir,
 }: HousekeepingDeps): Promise<{ more: boolean }> {
-  const now = clock()
+  const now = time()
   await removeLeftReferences(mediaDir, hostClock().getTime())
   const keys = await pruneExpiredKeys(db, batch, now)
   const windows = await pruneIdleWindows(db, batch, now)

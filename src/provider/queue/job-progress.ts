@@ -1,5 +1,6 @@
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
 import { EngineStop, type Report } from '../engines/engine.ts'
 import { type ClaimedRequest, isCanceled, recordProgress } from './requests.ts'
 
@@ -7,13 +8,13 @@ import { type ClaimedRequest, isCanceled, recordProgress } from './requests.ts'
 const writePauseMs = 250
 const maxLogLineLength = 500
 
-export type JobProgressDeps = { db: Database; clock: () => Date; logger: Logger; leaseMs: number }
+export type JobProgressDeps = { db: Database; time: SharedTime; logger: Logger; leaseSeconds: number }
 
 /**
  * Keeps a running request alive: writes its progress, renews its lease, and
  * notices when it is ours no longer.
  */
-export function createJobProgress({ db, clock, logger, leaseMs }: JobProgressDeps, claimed: ClaimedRequest) {
+export function createJobProgress({ db, time, logger, leaseSeconds }: JobProgressDeps, claimed: ClaimedRequest) {
   const lost = new AbortController()
   let progress = 0
   let logLines: string[] = []
@@ -24,8 +25,7 @@ export function createJobProgress({ db, clock, logger, leaseMs }: JobProgressDep
     const lines = logLines
     logLines = []
     writtenAt = performance.now()
-    const leaseUntil = new Date(clock().getTime() + leaseMs)
-    const ours = await recordProgress(db, claimed, { progress, logLines: lines, leaseUntil })
+    const ours = await recordProgress(db, claimed, { progress, logLines: lines, leaseSeconds, now: time() })
     // A canceled generation is stopped wherever it runs; one that was taken over goes on there.
     if (!ours)
       lost.abort(new EngineStop('the request is no longer ours', { discard: await isCanceled(db, claimed.id) }))
@@ -38,7 +38,7 @@ export function createJobProgress({ db, clock, logger, leaseMs }: JobProgressDep
     writeOnce().catch((error: unknown) =>
       logger.warn({ err: error, request_id: claimed.id }, 'lease not renewed, will try again'),
     )
-  }, leaseMs / 4)
+  }, leaseSeconds * 250)
 
   const report: Report = async (percent, line) => {
     progress = Math.min(Math.max(Math.trunc(percent), progress), 100)

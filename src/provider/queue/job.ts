@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from '../../platform/logger.ts'
 import { isAboutTheData } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Output } from '../../wire/schemas.ts'
 import { type Catalog, engineOf } from '../catalog/catalog-model.ts'
@@ -13,7 +14,7 @@ import { sandboxOutput } from '../engines/sandbox.ts'
 import type { References } from '../references/references.ts'
 import type { Ending } from '../webhooks/notification.ts'
 import { createJobProgress } from './job-progress.ts'
-import { type ClaimedRequest, finishRequest, recordRemoteJob, releaseRequest } from './requests.ts'
+import { type ClaimedRequest, finishRequest, giveRequestBack, putRequestOff, recordRemoteJob } from './requests.ts'
 
 /** Runs that may break for a reason of ours, or of a service that is busy, before the request is FAILED and refunded. */
 const maxAttempts = 3
@@ -30,10 +31,10 @@ export type JobDeps = {
   catalog: () => Catalog
   mediaDir: string
   mediaUrl: string
-  clock: () => Date
+  time: SharedTime
   random: () => number
   logger: Logger
-  leaseMs: number
+  leaseSeconds: number
 }
 
 /** Runs one claimed request to its end, or lets go of it. `cut` aborts when the process must end. */
@@ -53,7 +54,7 @@ export async function runJob(deps: JobDeps, claimed: ClaimedRequest, cut: AbortS
     if (progress.lost.aborted) return deps.logger.info({ request_id: claimed.id }, 'generation canceled or taken over')
     if (!cut.aborted) throw error
     // Stopping: the next process may have it at once, and this run does not count.
-    await releaseRequest(deps.db, claimed, deps.clock(), false)
+    await giveRequestBack(deps.db, claimed, deps.time())
   }
 }
 
@@ -92,13 +93,13 @@ async function generate(
   report: ReturnType<typeof createJobProgress>['report'],
   signal: AbortSignal,
 ): Promise<Output> {
-  const { id: requestId, token, model, input, remoteJob } = claimed
+  const { id: requestId, claims, model, input, remoteJob } = claimed
   const { engines, references, mediaDir, mediaUrl } = deps
   const engine = engineFor(deps, claimed)
   const keepRemoteJob = async (job: RemoteJob) => {
     if (!(await recordRemoteJob(deps.db, claimed, job))) throw new Error('the request is no longer ours')
   }
-  return references.withFiles({ id: requestId, token, input }, signal, (files) =>
+  return references.withFiles({ id: requestId, claims, input }, signal, (files) =>
     engines.run(
       engine,
       { requestId, model, input, references: files, mediaDir, mediaUrl, remoteJob, keepRemoteJob },
@@ -147,29 +148,24 @@ function failed(message: string): Ending {
   return { kind: 'failed', error: { code: 'GENERATION_FAILED', message } }
 }
 
-async function retry({ db, clock, logger }: JobDeps, claimed: ClaimedRequest, pauseMs: number): Promise<void> {
-  const retryAt = new Date(clock().getTime() + pauseMs)
-  await releaseRequest(db, claimed, retryAt, true)
-  logger.info({ request_id: claimed.id, retry_at: retryAt.toISOString() }, 'generation will be tried again')
+async function retry({ db, time, logger }: JobDeps, claimed: ClaimedRequest, pauseMs: number): Promise<void> {
+  await putRequestOff(db, claimed, pauseMs / 1000, time())
+  logger.info({ request_id: claimed.id, retry_after_ms: pauseMs }, 'generation will be tried again')
 }
 
-type Finishing = Pick<JobDeps, 'db' | 'clock' | 'random' | 'logger'>
+type Finishing = Pick<JobDeps, 'db' | 'time' | 'random' | 'logger'>
 
 /** Media are made and paid for by now: a short outage of Postgres must not undo that. */
-async function finish(
-  { db, clock, random, logger }: Finishing,
-  claimed: ClaimedRequest,
-  ending: Ending,
-): Promise<void> {
+async function finish({ db, time, random, logger }: Finishing, claimed: ClaimedRequest, ending: Ending): Promise<void> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      const ours = await finishRequest(db, claimed, ending, { now: clock(), random })
+      const ours = await finishRequest(db, claimed, ending, { now: time(), random })
       return logger.info(
         { request_id: claimed.id, model: claimed.model, ending: ending.kind, ours },
         'generation ended',
       )
     } catch (error) {
-      if (isAboutTheData(error)) return endRefused({ db, clock, random, logger }, claimed, { ending, refusal: error })
+      if (isAboutTheData(error)) return endRefused({ db, time, random, logger }, claimed, { ending, refusal: error })
       if (attempt === finishTries) throw error
       await delay(jitteredPauseMs(attempt, { baseMs: 200, capMs: 5000 }, random))
     }
@@ -181,7 +177,7 @@ async function finish(
  * webhook was what was refused, it ends without one; otherwise it is FAILED and refunded.
  */
 async function endRefused(
-  { db, clock, random, logger }: Finishing,
+  { db, time, random, logger }: Finishing,
   claimed: ClaimedRequest,
   { ending, refusal }: { ending: Ending; refusal: unknown },
 ): Promise<void> {
@@ -193,7 +189,7 @@ async function endRefused(
   ]
   for (const [at, { ending: one, isTold }] of ends.entries()) {
     try {
-      const ours = await finishRequest(db, claimed, one, { now: clock(), random, isTold })
+      const ours = await finishRequest(db, claimed, one, { now: time(), random, isTold })
       const facts = {
         err: refusal,
         request_id: claimed.id,

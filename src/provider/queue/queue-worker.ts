@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto'
 import { environments, type Environment } from '../domain/schema.ts'
 import { type JobDeps, runJob } from './job.ts'
 import { claimRequests } from './requests.ts'
@@ -32,9 +31,8 @@ export function createQueueWorker(deps: WorkerDeps, cut: AbortSignal): QueueWork
     const limit = deps.slots[environment] - jobs.size
     if (limit <= 0 || performance.now() < restsUntilMs[environment]) return
     restsUntilMs[environment] = performance.now() + emptyRestMs
-    const now = deps.clock()
-    const leaseUntil = new Date(now.getTime() + deps.leaseMs)
-    const claimed = await claimRequests(deps.db, { environment, token: randomUUID(), limit, leaseUntil, now })
+    const { leaseSeconds, time } = deps
+    const claimed = await claimRequests(deps.db, { environment, limit, leaseSeconds, now: time() })
     if (claimed.length === limit) restsUntilMs[environment] = 0
     for (const request of claimed) {
       const job = runJob(deps, request, cut)

@@ -1,7 +1,9 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import { later, postgresTime } from '../../platform/postgres/time.ts'
 import type { Output, RequestStatus } from '../../wire/schemas.ts'
 import { refundEntries, settleEntries } from '../accounts/ledger.ts'
 import type { Input } from '../catalog/input.ts'
@@ -20,7 +22,7 @@ const r = columnsOf(schema.requests, 'r')
 /** A request that this process runs until its lease ends. */
 export type ClaimedRequest = {
   id: string
-  token: string
+  claims: number
   keyId: string
   environment: Environment
   model: string
@@ -35,52 +37,43 @@ export type ClaimedRequest = {
   attempt: number
 }
 
-export type Claim = { environment: Environment; token: string; limit: number; leaseUntil: Date; now: Date }
+const lease = leaseOf('r', {
+  key: { id: schema.requests.id },
+  due_at: schema.requests.lease_until,
+  claims: schema.requests.claims,
+})
+const isMine = (claimed: ClaimedRequest) => sql`${r.status} = 'IN_PROGRESS' and ${lease.isHeld(claimed)}`
 
-/**
- * Takes the next requests: first those whose process has died (their lease has
- * ended), then the head of the queue.
- */
+export type ClaimOfRequests = { environment: Environment; limit: number; leaseSeconds: number; now: SQL }
+
+type ClaimedRow = RowOf<typeof schema.requests, 'id' | 'claims' | 'api_key_id' | 'environment' | 'model' | 'engine'> &
+  RowOf<typeof schema.requests, 'remote_job' | 'cost' | 'webhook_url' | 'faults' | 'attempts'> & { input: Input }
+
+/** Claims requests: first those whose process died (their lease has ended), then the head of the queue. */
 export async function claimRequests(
   db: Database,
-  { environment, token, limit, leaseUntil, now }: Claim,
+  { environment, limit, leaseSeconds, now }: ClaimOfRequests,
 ): Promise<ClaimedRequest[]> {
-  const at = now.toISOString()
-  const rows = await db.execute<
-    RowOf<
-      typeof schema.requests,
-      | 'id'
-      | 'api_key_id'
-      | 'environment'
-      | 'model'
-      | 'input'
-      | 'engine'
-      | 'remote_job'
-      | 'cost'
-      | 'webhook_url'
-      | 'faults'
-      | 'attempts'
-    > & { input: Input }
-  >(sql`
+  const rows = await db.execute<ClaimedRow>(sql`
     with orphans as (
-      select ${requests.id} from provider.requests
-      where ${requests.status} = 'IN_PROGRESS' and ${requests.environment} = ${environment} and ${requests.lease_until} <= ${at}
-      order by ${requests.lease_until} limit ${limit}::int for update skip locked
+      select ${r.id} from provider.requests r
+      where ${r.status} = 'IN_PROGRESS' and ${r.environment} = ${environment} and ${lease.isDue(now)}
+      order by ${r.lease_until} limit ${limit}::int for update skip locked
     ), heads as (
-      select ${requests.id} from provider.requests
-      where ${requests.status} = 'IN_QUEUE' and ${requests.environment} = ${environment}
-      order by ${requests.turn}, ${requests.seq} limit greatest(${limit}::int - (select count(*) from orphans), 0) for update skip locked
+      select ${r.id} from provider.requests r where ${r.status} = 'IN_QUEUE' and ${r.environment} = ${environment}
+      order by ${r.turn}, ${r.seq} limit greatest(${limit}::int - (select count(*) from orphans), 0)
+      for update skip locked
     )
     update provider.requests r
-    set ${requests.status} = 'IN_PROGRESS', ${requests.attempts} = ${r.attempts} + 1, ${requests.lease_token} = ${token}::uuid,
-      ${requests.lease_until} = ${leaseUntil.toISOString()}, ${requests.started_at} = coalesce(${r.started_at}, ${at}::timestamptz)
+    set ${requests.status} = 'IN_PROGRESS', ${lease.claim(now, leaseSeconds)},
+      ${requests.attempts} = ${r.attempts} + 1, ${requests.started_at} = coalesce(${r.started_at}, ${now})
     from (select id from orphans union all select id from heads) next
     where ${r.id} = next.id
-    returning ${list(r, 'id', 'api_key_id', 'environment', 'model', 'input', 'engine', 'remote_job', 'cost', 'webhook_url', 'faults', 'attempts')}`)
+    returning ${list(r, 'id', 'claims', 'api_key_id', 'environment', 'model', 'input', 'engine', 'remote_job')},
+      ${list(r, 'cost', 'webhook_url', 'faults', 'attempts')}`)
   return rows.map(
     ({ api_key_id: keyId, webhook_url: webhookUrl, remote_job: remoteJob, attempts: attempt, ...row }) => ({
       ...row,
-      token,
       keyId,
       webhookUrl,
       remoteJob,
@@ -91,31 +84,30 @@ export async function claimRequests(
 
 const maxLogLines = 500
 
-/** Progress of a running request (spec, progress and logs). False when it is no longer ours: canceled, or taken over. */
+/** Records progress (spec, progress and logs) and renews the lease. False when it was lost: canceled, or taken over. */
 export async function recordProgress(
   db: Database,
-  { id, token }: ClaimedRequest,
-  { progress, logLines, leaseUntil }: { progress: number; logLines: readonly string[]; leaseUntil: Date },
+  claimed: ClaimedRequest,
+  {
+    progress,
+    logLines,
+    leaseSeconds,
+    now,
+  }: { progress: number; logLines: readonly string[]; leaseSeconds: number; now: SQL },
 ): Promise<boolean> {
   const rows = await db.execute(sql`
-    update provider.requests
-    set ${requests.progress} = greatest(${requests.progress}, ${progress}::int), ${requests.lease_until} = ${leaseUntil.toISOString()},
-      ${requests.logs} = (${requests.logs} || ${sql.param([...logLines])}::text[])[:${maxLogLines}::int]
-    where ${requests.id} = ${id} and ${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${token}::uuid
-    returning ${requests.id}`)
+    update provider.requests r
+    set ${requests.progress} = greatest(${r.progress}, ${progress}::int), ${requests.lease_until} = ${later(now, leaseSeconds)},
+      ${requests.logs} = (${r.logs} || ${sql.param([...logLines])}::text[])[:${maxLogLines}::int]
+    where ${isMine(claimed)} returning ${r.id}`)
   return rows.length > 0
 }
 
-/** Keeps the job of another server for the worker that may take the request over. False when it is no longer ours. */
-export async function recordRemoteJob(
-  db: Database,
-  { id, token }: ClaimedRequest,
-  remoteJob: RemoteJob,
-): Promise<boolean> {
+/** Keeps the job of another server for the worker that may take the request over. False when the lease was lost. */
+export async function recordRemoteJob(db: Database, claimed: ClaimedRequest, remoteJob: RemoteJob): Promise<boolean> {
   const rows = await db.execute(sql`
-    update provider.requests set ${requests.remote_job} = ${JSON.stringify(remoteJob)}::jsonb
-    where ${requests.id} = ${id} and ${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${token}::uuid
-    returning ${requests.id}`)
+    update provider.requests r set ${requests.remote_job} = ${JSON.stringify(remoteJob)}::jsonb
+    where ${isMine(claimed)} returning ${r.id}`)
   return rows.length > 0
 }
 
@@ -126,17 +118,22 @@ export async function isCanceled(db: Database, id: string): Promise<boolean> {
   return rows.length > 0
 }
 
-/** Lets go of a request that is not finished: another attempt may start at `retryAt`. */
-export async function releaseRequest(
+/** Puts a request off after a failure of its engine. */
+export async function putRequestOff(
   db: Database,
-  { id, token }: ClaimedRequest,
-  retryAt: Date,
-  countAttempt: boolean,
+  claimed: ClaimedRequest,
+  pauseSeconds: number,
+  now: SQL,
 ): Promise<void> {
   await db.execute(sql`
-    update provider.requests
-    set ${requests.lease_token} = null, ${requests.lease_until} = ${retryAt.toISOString()}, ${requests.attempts} = ${requests.attempts} - ${countAttempt ? 0 : 1}::int
-    where ${requests.id} = ${id} and ${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${token}::uuid`)
+    update provider.requests r set ${lease.putOff(now, { pauseSeconds, trouble: 'the engine failed' })} where ${isMine(claimed)}`)
+}
+
+/** Gives a request back when this process stops: another may claim it at once, and this run is no attempt. */
+export async function giveRequestBack(db: Database, claimed: ClaimedRequest, now: SQL): Promise<void> {
+  await db.execute(sql`
+    update provider.requests r set ${lease.giveBack(now)}, ${requests.attempts} = ${r.attempts} - 1
+    where ${isMine(claimed)}`)
 }
 
 /** Ends a running request, once: settles or refunds, and puts its notification into the outbox. */
@@ -144,25 +141,23 @@ export async function finishRequest(
   db: Database,
   claimed: ClaimedRequest,
   ending: Ending,
-  { now, random, isTold = true }: { now: Date; random: () => number; isTold?: boolean },
+  { now, random, isTold = true }: { now: SQL; random: () => number; isTold?: boolean },
 ): Promise<boolean> {
-  const delivery = isTold ? notificationOf({ ...claimed, requestId: claimed.id }, ending, now, random) : undefined
-  const mine = sql`${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${claimed.token}::uuid`
-  return (await end(db, { id: claimed.id, guard: mine, ending, delivery, now })) !== undefined
+  const delivery = isTold ? notificationOf({ ...claimed, requestId: claimed.id }, ending, random) : undefined
+  return (await end(db, { id: claimed.id, guard: isMine(claimed), ending, delivery, now })) !== undefined
 }
 
 /**
  * Cancels a request that has not ended (spec, CANCELED), with its refund.
  * `whileQueuedOnly` is what the API may do; console and command line may do more.
  */
-export async function cancelRequest(db: Database, id: string, whileQueuedOnly: boolean, now: Date): Promise<boolean> {
-  const guard = whileQueuedOnly
-    ? sql`${requests.status} = 'IN_QUEUE'`
-    : sql`${requests.status} in ('IN_QUEUE', 'IN_PROGRESS')`
-  return (await end(db, { id, guard, ending: { kind: 'canceled' }, delivery: undefined, now })) !== undefined
+export async function cancelRequest(db: Database, id: string, whileQueuedOnly: boolean): Promise<boolean> {
+  const guard = whileQueuedOnly ? sql`${r.status} = 'IN_QUEUE'` : sql`${r.status} in ('IN_QUEUE', 'IN_PROGRESS')`
+  const ended = { id, guard, ending: { kind: 'canceled' }, delivery: undefined, now: postgresTime() } as const
+  return (await end(db, ended)) !== undefined
 }
 
-type End = { id: string; guard: SQL; ending: Ending; delivery: NewDelivery | undefined; now: Date }
+type End = { id: string; guard: SQL; ending: Ending; delivery: NewDelivery | undefined; now: SQL }
 
 const statusOf = { completed: 'COMPLETED', failed: 'FAILED', canceled: 'CANCELED' } as const satisfies Record<
   Ending['kind'],
@@ -171,16 +166,15 @@ const statusOf = { completed: 'COMPLETED', failed: 'FAILED', canceled: 'CANCELED
 
 /** The only way into a terminal state for a request that was queued. One statement, guarded by the state. */
 async function end(db: Database, { id, guard, ending, delivery, now }: End): Promise<string | undefined> {
-  const at = now.toISOString()
   const output: Output | null = ending.kind === 'completed' ? ending.output : null
   const error = ending.kind === 'failed' ? ending.error : null
-  const moved = sql`(select account_id, id as request_id, cost as amount, ${at}::timestamptz as at from ended where environment = 'live')`
+  const moved = sql`(select account_id, id as request_id, cost as amount, ${now} as at from ended where environment = 'live')`
   const [row] = await db.execute<RowOf<typeof schema.requests, 'id'>>(sql`
     with before as (
-      select ${requests.id}, ${requests.status} from provider.requests where ${requests.id} = ${id} and ${guard} for update
+      select ${list(r, 'id', 'status')} from provider.requests r where ${r.id} = ${id} and ${guard} for update
     ), ended as (
       update provider.requests r
-      set ${requests.status} = ${statusOf[ending.kind]}, ${requests.completed_at} = ${at}, ${requests.lease_token} = null, ${requests.lease_until} = null,
+      set ${requests.status} = ${statusOf[ending.kind]}, ${requests.completed_at} = ${now}, ${lease.giveBack(now)},
         ${requests.output} = ${output === null ? null : JSON.stringify(output)}::jsonb,
         ${requests.progress} = case when ${ending.kind} = 'completed' then 100 else ${r.progress} end,
         ${requests.error_code} = ${error?.code ?? null}, ${requests.error_message} = ${error?.message ?? null}
@@ -188,7 +182,7 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
       returning ${list(r, 'id', 'account_id', 'api_key_id', 'environment', 'cost', 'faults', 'turn')}, before.status as was
     ), entries as (${ending.kind === 'completed' ? settleEntries(moved) : refundEntries(moved)}
     ), refunded as (${ending.kind === 'completed' ? sql`select 1` : refund}
-    ), notified as (${insertDelivery(delivery, sql`ended`, at)}
+    ), notified as (${insertDelivery(delivery, sql`ended`, now)}
     )
     select id from ended`)
   return row?.id

@@ -15,7 +15,7 @@ const leftoverAfterMs = 3_600_000
 export type ReferencedJob = {
   id: string
   /** Names this run: a run that lost its lease never removes the files of the next one. */
-  token: string
+  claims: number
   input: Input
 }
 
@@ -30,10 +30,10 @@ export function createReferences(options: FetcherOptions): References {
   const { mediaDir } = options
   const fetcher = createReferenceFetcher(options)
 
-  const withFiles: References['withFiles'] = async ({ id, token, input }, signal, work) => {
+  const withFiles: References['withFiles'] = async ({ id, claims, input }, signal, work) => {
     const links = referencesIn(input)
     if (links.length === 0) return work([])
-    const folder = path.join(path.resolve(mediaDir), folderName, `${id}.${token}`)
+    const folder = path.join(path.resolve(mediaDir), folderName, `${id}.${claims}`)
     // Left by a run whose process died.
     await removeFolders(mediaDir, async (name) => name.startsWith(`${id}.`))
     await fs.mkdir(folder, { recursive: true, mode: 0o700 })

@@ -4,6 +4,7 @@ import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import { later } from '../../platform/postgres/time.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
 
@@ -12,7 +13,7 @@ const k = columnsOf(schema.idempotencyKeys, 'k')
 const r = columnsOf(schema.requests, 'r')
 
 /** Spec, Limits: after this the same key counts as a new request. */
-export const retentionMs = 24 * 3600 * 1000
+const retentionSeconds = 24 * 3600
 
 const uuidV4 = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i
 
@@ -56,7 +57,7 @@ export async function recall(
   db: Database,
   { accountId, environment, key }: KeyScope,
   fingerprint: Buffer,
-  now: Date,
+  now: SQL,
 ): Promise<Remembered | undefined> {
   const [row] = await db.execute<
     RowOf<typeof schema.idempotencyKeys, 'request_id' | 'submitted_position'> &
@@ -86,7 +87,7 @@ export async function rememberPosition(
 export async function forgetExpiredKey(
   db: Database,
   { accountId, environment, key }: KeyScope,
-  now: Date,
+  now: SQL,
 ): Promise<void> {
   await db.execute(sql`
     delete from provider.idempotency_keys
@@ -95,7 +96,7 @@ export async function forgetExpiredKey(
 }
 
 /** Housekeeping: the oldest expired keys go, at most `limit` a call. Answers how many went. */
-export async function pruneExpiredKeys(db: Database, limit: number, now: Date): Promise<number> {
+export async function pruneExpiredKeys(db: Database, limit: number, now: SQL): Promise<number> {
   const rows = await db.execute(sql`
     delete from provider.idempotency_keys where ctid = any (array(
       select ctid from provider.idempotency_keys where ${idempotencyKeys.created_at} <= ${cutoff(now)} order by ${idempotencyKeys.created_at} limit ${limit}::int
@@ -103,8 +104,6 @@ export async function pruneExpiredKeys(db: Database, limit: number, now: Date): 
   return rows.length
 }
 
-/** By the earlier of two clocks: a key that one process forgets, because its host's has run ahead, would charge a retry again. */
-function cutoff(now: Date): SQL {
-  const age = sql`${retentionMs / 1000}::int * interval '1 second'`
-  return sql`(least(${now.toISOString()}::timestamptz, now()) - ${age})`
+function cutoff(now: SQL): SQL {
+  return later(now, -retentionSeconds)
 }

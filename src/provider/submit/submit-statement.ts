@@ -64,11 +64,11 @@ const lockTimeoutMs = 8000
 export async function writeSubmission(
   db: Database,
   submission: Submission,
-  now: Date,
+  now: SQL,
   signal?: AbortSignal,
 ): Promise<SubmitOutcome> {
   try {
-    const rows = await runInTime(db, statement(submission, now.toISOString()), signal)
+    const rows = await runInTime(db, statement(submission, now), signal)
     const { mine, written } = one(rows, `submitting the request ${submission.requestId}`)
     if (!mine) return { kind: 'in_progress' }
     return { kind: written ? 'accepted' : 'insufficient_credits' }
@@ -95,10 +95,11 @@ async function runInTime(db: Database, query: SQL, signal: AbortSignal | undefin
   }
 }
 
-function statement(submission: Submission, now: string): SQL {
+function statement(submission: Submission, now: SQL): SQL {
   const { requestId, accountId, keyId, environment, completed, cost, idempotency } = submission
   const charge = environment === 'live' ? cost : '0'
   const key = idempotency?.key ?? null
+  const endedAt = completed ? now : sql`null::timestamptz`
   const lockName = `mediadock idempotency ${accountId} ${environment} ${key}`
   return sql`
     with lock as materialized (
@@ -130,7 +131,7 @@ function statement(submission: Submission, now: string): SQL {
         ${JSON.stringify(submission.input)}::jsonb, ${completed ? null : JSON.stringify(submission.engine)}::jsonb, ${cost}::numeric, ${completed ? 'COMPLETED' : 'IN_QUEUE'}, payer.turn,
         ${completed ? 100 : 0}::int, ${completed ? JSON.stringify(completed.output) : null}::jsonb,
         ${submission.webhookUrl ?? null}, ${submission.faults === null ? null : JSON.stringify(submission.faults)}::jsonb,
-        ${now}::timestamptz, ${completed ? now : null}::timestamptz, ${completed ? now : null}::timestamptz
+        ${now}, ${endedAt}, ${endedAt}
       from payer
       returning ${list(requests, 'id', 'account_id', 'api_key_id', 'environment', 'cost', 'faults', 'created_at')}
     ), reserved as (${reserveEntries(sql`(

@@ -5,6 +5,7 @@ import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import type { Resolve } from '../../platform/outward/resolver.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { SubmitBody, Submitted } from '../../wire/schemas.ts'
 import type { Caller } from '../accounts/identify.ts'
 import { type Catalog, type CatalogModel, engineOf } from '../catalog/catalog-model.ts'
@@ -25,7 +26,7 @@ export type SubmitDeps = {
   catalog: () => Catalog
   db: Database
   settings: Pick<ProviderSettings, 'baseUrl' | 'mediaUrl' | 'mediaDir' | 'webhookAllow' | 'referenceAllow'>
-  clock: () => Date
+  time: SharedTime
   random: () => number
   resolve: Resolve
   statusReader: StatusReader
@@ -68,7 +69,7 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
 
   for (let race = 1; race <= maxRaces; race += 1) {
     const submission = await prepare(deps, caller, model, { input, webhookUrl, idempotency })
-    const outcome = await writeSubmission(deps.db, submission, deps.clock(), signal)
+    const outcome = await writeSubmission(deps.db, submission, deps.time(), signal)
     switch (outcome.kind) {
       case 'accepted':
         return accepted(deps, submission)
@@ -145,7 +146,7 @@ async function prepare(
   const { mediaDir, mediaUrl } = deps.settings
   const output = await sandboxOutput(submission.engine, { mediaDir, mediaUrl, input })
   const notified = { requestId, model: model.slug, cost, webhookUrl: webhookUrl ?? null, faults }
-  const delivery = notificationOf(notified, { kind: 'completed', output }, deps.clock(), deps.random)
+  const delivery = notificationOf(notified, { kind: 'completed', output }, deps.random)
   return { ...submission, completed: { output, delivery } }
 }
 
@@ -162,10 +163,10 @@ async function replay(
 ): Promise<Submitted | undefined> {
   if (idempotency === undefined) return undefined
   const scope = { accountId: caller.accountId, environment: caller.environment, key: idempotency.key }
-  const known: Remembered | undefined = await recall(deps.db, scope, idempotency.fingerprint, deps.clock())
+  const known: Remembered | undefined = await recall(deps.db, scope, idempotency.fingerprint, deps.time())
   if (known === undefined) return undefined
   if (known.expired) {
-    await forgetExpiredKey(deps.db, scope, deps.clock())
+    await forgetExpiredKey(deps.db, scope, deps.time())
     return undefined
   }
   if (!known.same)

@@ -1,5 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { iso } from '../accounts/keys.ts'
@@ -14,9 +14,13 @@ const k = columnsOf(schema.apiKeys, 'k')
 export const standings = ['waiting', 'sending', 'retrying', 'delivered', 'given up', 'dropped'] as const
 export type Standing = (typeof standings)[number]
 
+/** The last attempt of the row `d` has not ended. */
+const isSending = sql`(${d.attempts} > 0 and not exists (
+  select from provider.delivery_attempts last where last.delivery_id = ${d.id} and last.number = ${d.attempts}))`
+
 /** `standings` from the state of the row `d`. */
 export const standing = sql`case ${d.state}
-  when 'pending' then case when ${d.lease_token} is not null then 'sending' when ${d.attempts} > 0 then 'retrying' else 'waiting' end
+  when 'pending' then case when ${isSending} then 'sending' when ${d.attempts} > 0 then 'retrying' else 'waiting' end
   when 'failed' then 'given up' else ${d.state} end`
 
 export type AttemptListing = RowOf<
@@ -102,13 +106,13 @@ export async function showDelivery(db: Database, id: string): Promise<DeliveryDe
  * of the others. False when it is unknown, a test, which is made anew instead, or
  * still has attempts of its own coming.
  */
-export async function resendDelivery(db: Database, id: string, now: Date): Promise<boolean> {
+export async function resendDelivery(db: Database, id: string, now: SQL): Promise<boolean> {
   const rows = await db.execute(sql`
-    update provider.deliveries
-    set ${deliveries.state} = 'pending', ${deliveries.max_attempts} = greatest(${deliveries.max_attempts}, ${deliveries.attempts} + 1),
-      ${deliveries.due_at} = ${now.toISOString()}, ${deliveries.settled_at} = null, ${deliveries.lease_token} = null
-    where ${deliveries.id} = ${id} and ${deliveries.request_id} is not null
-      and (${deliveries.state} <> 'pending' or (${deliveries.lease_token} is null and ${deliveries.due_at} > ${now.toISOString()}))
-    returning ${deliveries.id}`)
+    update provider.deliveries d
+    set ${deliveries.state} = 'pending', ${deliveries.max_attempts} = greatest(${d.max_attempts}, ${d.attempts} + 1),
+      ${deliveries.due_at} = ${now}, ${deliveries.settled_at} = null
+    where ${d.id} = ${id} and ${d.request_id} is not null
+      and (${d.state} <> 'pending' or (not ${isSending} and ${d.due_at} > ${now}))
+    returning ${d.id}`)
   return rows.length > 0
 }

@@ -1,7 +1,7 @@
-import { randomUUID } from 'node:crypto'
 import type { Logger } from '../../platform/logger.ts'
 import type { Poster } from '../../platform/outward/poster.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
 import { doublingPauseMs } from '../../wire/backoff.ts'
 import { sign } from '../../wire/signature.ts'
 import { readSigningSecret, UnreadableSecretError } from '../accounts/keys.ts'
@@ -10,7 +10,7 @@ import { claimDue, type ClaimedDelivery, maxInFlight } from './outbox-claims.ts'
 import { failAbandoned, settleAttempt } from './outbox.ts'
 
 /** Beyond the deadline of an attempt, so that only a dead process's attempt is taken over. */
-const leaseMarginMs = 10_000
+const leaseMarginSeconds = 10
 
 export type DispatcherDeps = {
   db: Database
@@ -20,9 +20,9 @@ export type DispatcherDeps = {
   pauses: { baseMs: number; capMs: number }
   timeoutMs: number
   userAgent: string
-  clock: () => Date
-  /** For the time that is signed. */
-  hostClock?: () => Date
+  time: SharedTime
+  /** This host's clock, for the time that is signed: each receiver judges it by a clock of its own. */
+  hostClock: () => Date
   random: () => number
   logger: Logger
 }
@@ -64,10 +64,12 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
     const atEnd = new Set<string>()
     for (let isMore = true; isMore && !draining && inFlight.size < maxInFlight;) {
       isMore = false
-      const now = deps.clock()
-      const leaseUntil = new Date(now.getTime() + deps.timeoutMs + leaseMarginMs)
-      const given = { inFlight: [...inFlight.keys()], walk: Object.fromEntries(walk) }
-      const { claimed, walked } = await claimDue(deps.db, { token: randomUUID(), now, leaseUntil, ...given })
+      const { claimed, walked } = await claimDue(deps.db, {
+        now: deps.time(),
+        leaseSeconds: deps.timeoutMs / 1000 + leaseMarginSeconds,
+        inFlight: [...inFlight.keys()],
+        walk: Object.fromEntries(walk),
+      })
       for (const delivery of claimed) start(delivery)
       for (const [key, goesOnAfter] of Object.entries(walked)) {
         // A walk that began in the middle begins once more at the start.
@@ -96,7 +98,7 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
 
   return {
     runOnce: async () => {
-      await failAbandoned(deps.db, deps.clock())
+      await failAbandoned(deps.db, deps.time())
       await fill()
       return { more: false }
     },
@@ -109,18 +111,16 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
 }
 
 async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, cut: AbortSignal): Promise<void> {
-  const startedAt = deps.clock()
   const started = performance.now()
   const outcome = await send(deps, claimed, cut)
   // Another process takes it over, and the receiver knows the id.
   if (cut.aborted && !outcome.ok) return
   if (outcome.ok && strikes(claimed.faults?.duplicate, deps.random)) await send(deps, claimed, cut)
 
-  const now = deps.clock()
-  const attempt = { startedAt, durationMs: performance.now() - started, ...outcome }
+  const attempt = { durationMs: performance.now() - started, ...outcome }
   const mayRetry = !outcome.ok && claimed.attempt < claimed.maxAttempts
-  const retryAt = mayRetry ? new Date(now.getTime() + doublingPauseMs(claimed.attempt, deps.pauses)) : undefined
-  const settled = await settleAttempt(deps.db, claimed, attempt, { retryAt, now })
+  const retryAfterSeconds = mayRetry ? doublingPauseMs(claimed.attempt, deps.pauses) / 1000 : undefined
+  const settled = await settleAttempt(deps.db, claimed, attempt, { retryAfterSeconds, now: deps.time() })
   const facts = {
     delivery_id: claimed.id,
     host: claimed.host,
@@ -128,12 +128,12 @@ async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, c
     status: outcome.httpStatus,
     settled,
   }
-  deps.logger.info({ ...facts, ok: outcome.ok, retry_at: retryAt?.toISOString() }, 'webhook attempt')
+  deps.logger.info({ ...facts, ok: outcome.ok, retry_after_seconds: retryAfterSeconds }, 'webhook attempt')
 }
 
 /** The same id and bytes in every attempt, with the time and so the signature of this one (spec, Events). */
 async function send(
-  { db, secretKey, poster, userAgent, clock, hostClock = clock, random, logger }: DispatcherDeps,
+  { db, secretKey, poster, userAgent, hostClock, random, logger }: DispatcherDeps,
   claimed: ClaimedDelivery,
   cut: AbortSignal,
 ) {

@@ -9,7 +9,7 @@ export type Ending =
   | { kind: 'canceled' }
 
 /** A row of the outbox that is still to be written. */
-export type NewDelivery = { id: string; url: string; host: string; body: string; dropped: boolean; dueAt: Date }
+export type NewDelivery = { id: string; url: string; host: string; body: string; dropped: boolean; lateSeconds: number }
 
 export type Notified = {
   requestId: string
@@ -24,23 +24,17 @@ export type Notified = {
  * of every attempt; undefined where there is nobody to tell. It is due at once,
  * that is in the dispatcher's next tick.
  */
-export function notificationOf(
-  request: Notified,
-  ending: Ending,
-  now: Date,
-  random: () => number,
-): NewDelivery | undefined {
+export function notificationOf(request: Notified, ending: Ending, random: () => number): NewDelivery | undefined {
   if (request.webhookUrl === null) return undefined
   const notification = notificationBody(request, ending)
   if (notification === undefined) return undefined
-  const lateMs = (request.faults?.late_seconds ?? 0) * 1000
   return {
     id: randomUUID(),
     url: request.webhookUrl,
     host: new URL(request.webhookUrl).host,
     body: JSON.stringify(notification),
     dropped: strikes(request.faults?.drop, random),
-    dueAt: new Date(now.getTime() + lateMs),
+    lateSeconds: request.faults?.late_seconds ?? 0,
   }
 }
 

@@ -2,12 +2,12 @@ import { turnOf } from '../../platform/fair-share.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
+import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Faults } from '../domain/faults.ts'
 import * as schema from '../domain/schema.ts'
 
-const deliveries = columnsOf(schema.deliveries)
 const d = columnsOf(schema.deliveries, 'd')
 
 /** Attempts of one process at the same time. An attempt that waits for its deadline costs a socket and little else. */
@@ -20,10 +20,16 @@ const maxPerAccountAndHost = 8
 const accountsPerClaim = 100
 export const hostsPerClaim = 100
 
+/** How deliveries are claimed. Each claim is an attempt, so `attempts` is the number that fences. */
+export const lease = leaseOf('d', {
+  key: { id: schema.deliveries.id },
+  due_at: schema.deliveries.due_at,
+  claims: schema.deliveries.attempts,
+})
+
 /** A delivery that this process may attempt until its lease ends. */
 export type ClaimedDelivery = {
   id: string
-  token: string
   accountId: string
   host: string
   keyId: string
@@ -39,10 +45,9 @@ export type ClaimedDelivery = {
 export type Walk = Readonly<Record<string, string>>
 
 export type ClaimRequest = {
-  token: string
-  now: Date
-  /** From when on another process may take the attempt over. */
-  leaseUntil: Date
+  now: SQL
+  /** After these, another process may take the attempt over. */
+  leaseSeconds: number
   /** The attempts of this process under way. */
   inFlight: readonly Pick<ClaimedDelivery, 'accountId' | 'host'>[]
   walk: Walk
@@ -70,14 +75,13 @@ type Row = RowOf<
 export async function claimDue(db: Database, request: ClaimRequest): Promise<Claimed> {
   const rows = await db.execute<{ claimed: Row[] | null; walked: Record<string, string | null> }>(statement(request))
   const { claimed, walked } = one(rows, 'claiming deliveries')
-  return { claimed: (claimed ?? []).map((row) => toClaimed(row, request.token)), walked }
+  return { claimed: (claimed ?? []).map(toClaimed), walked }
 }
 
 function statement(request: ClaimRequest): SQL {
-  const { token, now, leaseUntil, inFlight, walk } = request
-  const at = sql`${now.toISOString()}::timestamptz`
+  const { now, leaseSeconds, inFlight, walk } = request
   const free = sql`${maxInFlight - inFlight.length}::int`
-  const isDue = sql`${d.state} = 'pending' and ${d.due_at} <= ${at} and ${d.attempts} < ${d.max_attempts}`
+  const isDue = sql`${d.state} = 'pending' and ${lease.isDue(now)} and ${d.attempts} < ${d.max_attempts}`
   const given = {
     walk,
     accounts: countBy(inFlight, ({ accountId }) => accountId),
@@ -91,19 +95,17 @@ function statement(request: ClaimRequest): SQL {
     ), accounts as (${pendingAccounts}
     ), seen as (${pendingHosts}
     ), busy as (
-      select account_id from seen where due_at <= ${at} union select jsonb_object_keys(accounts) from given
+      select account_id from seen where due_at <= ${now} union select jsonb_object_keys(accounts) from given
     ), room as (
       select account_id, greatest(1, ${maxInFlight}::int / (3 + (select count(*) from busy)))
         - coalesce((given.accounts ->> account_id)::int, 0) as places
       from accounts cross join given
-    ), due as (${takeTurns(isDue, at)}
+    ), due as (${takeTurns(isDue, now)}
     ), chosen as (
       select * from due where turn <= places and nth_at_host <= ${maxPerHost}::int
       order by turn, account_n limit ${free}
     ), claimed as (
-      update provider.deliveries d
-      set ${deliveries.attempts} = ${d.attempts} + 1, ${deliveries.lease_token} = ${token}::uuid,
-        ${deliveries.due_at} = ${leaseUntil.toISOString()}::timestamptz
+      update provider.deliveries d set ${lease.claim(now, leaseSeconds)}
       from (
         select ${d.id} from provider.deliveries d
         where ${d.id} = any (array(select id from chosen)) and ${isDue} for update skip locked
@@ -145,7 +147,7 @@ const pendingHosts = sql`
   ) lane`
 
 /** Due deliveries for which account and host have a place, numbered by their turn within the account. */
-function takeTurns(isDue: SQL, at: SQL): SQL {
+function takeTurns(isDue: SQL, now: SQL): SQL {
   return sql`
     select next.id, s.account_id, s.account_n, s.host, s.n, room.places,
       ${turnOf(sql`s.account_id`, sql`next.k, s.n`)} as turn,
@@ -159,7 +161,7 @@ function takeTurns(isDue: SQL, at: SQL): SQL {
         ${maxPerHost}::int - coalesce((given.hosts ->> s.host)::int, 0),
         ${maxPerAccountAndHost}::int - coalesce((given.lanes ->> (s.host || ' ' || s.account_id))::int, 0)))
     ) next
-    where s.due_at <= ${at} and room.places > 0`
+    where s.due_at <= ${now} and room.places > 0`
 }
 
 /** Where places ran out, the next walk begins after the last one served, and otherwise where this one ended. */
@@ -187,7 +189,7 @@ function countBy<T>(items: readonly T[], keyOf: (item: T) => string): Record<str
   return counts
 }
 
-function toClaimed(row: Row, token: string): ClaimedDelivery {
+function toClaimed(row: Row): ClaimedDelivery {
   const { account_id: accountId, api_key_id: keyId, attempts: attempt, max_attempts: maxAttempts, ...same } = row
-  return { ...same, token, accountId, keyId, attempt, maxAttempts }
+  return { ...same, accountId, keyId, attempt, maxAttempts }
 }

@@ -3,6 +3,7 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import { postgresTime } from '../../platform/postgres/time.ts'
 import { takeCalls } from '../accounts/rate-limit.ts'
 import * as schema from '../domain/schema.ts'
 
@@ -37,7 +38,8 @@ export function testBody(id: string): string {
  * dispatcher with the key's secret, with its deadline, in the places of its
  * account, under the guard of addresses. No fault of a sandbox key applies.
  */
-export async function insertTest(db: Database, { id, keyId, url }: WantedTest, now: Date): Promise<TestOutcome> {
+export async function insertTest(db: Database, { id, keyId, url }: WantedTest): Promise<TestOutcome> {
+  const now = postgresTime()
   const window = sql`select 'tests:' || account_id, 1 from key where not exists (select from known)`
   const rows = await db.execute<{ key: boolean; known: boolean | null; granted: boolean }>(sql`
     with key as (
@@ -49,7 +51,7 @@ export async function insertTest(db: Database, { id, keyId, url }: WantedTest, n
       insert into provider.deliveries
         (${list(deliveries, 'id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'state', 'max_attempts', 'due_at', 'created_at')})
       select ${id}::uuid, key.account_id, key.id, ${url}, ${new URL(url).host}, ${testBody(id)}, 'pending', ${attemptsOfTest}::int,
-        ${now.toISOString()}::timestamptz, ${now.toISOString()}::timestamptz
+        ${now}, ${now}
       from key cross join taken where taken.granted > 0
       on conflict do nothing
     )

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { expect, it, onTestFinished } from 'vitest'
 import { createPool, type Database } from '../../../src/platform/postgres/postgres.ts'
+import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import * as providerKeys from '../../../src/provider/accounts/keys.ts'
 import * as ledger from '../../../src/provider/accounts/ledger.ts'
 import * as requests from '../../../src/provider/queue/requests.ts'
@@ -26,11 +27,12 @@ import { startMutePostgres } from '../support/mute-postgres.ts'
 
 const id = randomUUID()
 const now = new Date()
+const time = postgresTime()
 const claimed = { deliveryId: id, claims: 1, failures: 0, webhookId: 'w', keyName: 'live', receivedAt: now }
 const failure = { claimed, reason: 'landing_failed', detail: 'x', now }
 const running: requests.ClaimedRequest = {
   id,
-  token: id,
+  claims: 1,
   keyId: id,
   environment: 'live',
   model: 'm',
@@ -131,27 +133,27 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
           idempotency: undefined,
           completed: undefined,
         },
-        now,
+        time,
       ),
   ],
-  ['an Idempotency-Key is not "never used"', (db) => idempotency.recall(db, scope, Buffer.alloc(32), now)],
+  ['an Idempotency-Key is not "never used"', (db) => idempotency.recall(db, scope, Buffer.alloc(32), time)],
   [
     'a claim of requests is not "the queue is empty"',
-    (db) => requests.claimRequests(db, { environment: 'live', token: id, limit: 1, leaseUntil: now, now }),
+    (db) => requests.claimRequests(db, { environment: 'live', limit: 1, leaseSeconds: 1, now: time }),
   ],
   [
     'progress is not "ours no longer"',
-    (db) => requests.recordProgress(db, running, { progress: 1, logLines: [], leaseUntil: now }),
+    (db) => requests.recordProgress(db, running, { progress: 1, logLines: [], leaseSeconds: 1, now: time }),
   ],
   [
     'an end is not "ended already"',
-    (db) => requests.finishRequest(db, running, { kind: 'canceled' }, { now, random: () => 0 }),
+    (db) => requests.finishRequest(db, running, { kind: 'canceled' }, { now: time, random: () => 0 }),
   ],
-  ['a cancel is not "ended already"', (db) => requests.cancelRequest(db, id, true, now)],
-  ['a grant is not a balance of 0', (db) => ledger.grant(db, { accountId: 'a', credits: '1' }, now)],
-  ['an account is not "known already"', (db) => ledger.openAccount(db, 'a', now)],
+  ['a cancel is not "ended already"', (db) => requests.cancelRequest(db, id, true)],
+  ['a grant is not a balance of 0', (db) => ledger.grant(db, { accountId: 'a', credits: '1' })],
+  ['an account is not "known already"', (db) => ledger.openAccount(db, 'a')],
   ['a check of the ledger is not "no problems"', (db) => ledger.checkLedger(db)],
-  ['revoking a key is not "there is no such key"', (db) => providerKeys.revokeKey(db, id, now)],
+  ['revoking a key is not "there is no such key"', (db) => providerKeys.revokeKey(db, id)],
   ['faults of a key are not "there is no such key"', (db) => providerKeys.updateFaults(db, id, null)],
   [
     'a status is not "unknown"',

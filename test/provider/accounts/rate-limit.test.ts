@@ -1,12 +1,14 @@
 import fc from 'fast-check'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
+import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { createIdentify } from '../../../src/provider/accounts/auth.ts'
 import { identifyAll } from '../../../src/provider/accounts/identify.ts'
 import { createKey, openProvider } from '../../../src/provider/operating/commands.ts'
 import { startProvider } from '../../../src/provider/program.ts'
 import { createTestDatabase, type TestDatabase, testServers, withTestDatabase } from '../../support/database.ts'
 import { call, startTestProvider, type TestProvider } from '../support/running-provider.ts'
+import { moment } from '../support/time.ts'
 
 let provider: TestProvider
 beforeAll(async () => {
@@ -82,7 +84,7 @@ describe('rate limits', () => {
       provider.deps.db,
       [one, two, 'service_test_unknown', one, two, one, one, two, two],
       limits,
-      now,
+      moment(now),
     )
     expect(identified.map((each) => each && [each.rate.limit, each.rate.remaining, each.rate.exceeded])).toEqual([
       [3, 2, false],
@@ -118,7 +120,7 @@ describe.each(testServers)('the windows, on the %s server', (server) => {
       open.deps.db,
       Array<string>(count).fill(apiKey),
       limits,
-      new Date(start + Math.round(seconds * 1000)),
+      moment(new Date(start + Math.round(seconds * 1000))),
     )
     return identified.map((each) => each?.rate ?? expect.fail('the key is not known'))
   }
@@ -204,7 +206,9 @@ it('a key over its limit is refused from memory for a second, and then by what P
   onTestFinished(close)
   const { api_key: key } = await createKey(deps, { account: 'a', name: 'k', environment: 'sandbox' })
   let now = new Date('2026-01-01T00:00:00Z')
-  const identify = createIdentify({ db: deps.db, limits: { perKey: 1, perAccount: 10 }, clock: () => now })
+  const clock = () => now
+  const limits = { perKey: 1, perAccount: 10 }
+  const identify = createIdentify({ db: deps.db, limits, clock, time: timeOf(clock) })
   expect((await identify(key))?.rate).toMatchObject({ exceeded: false })
   expect((await identify(key))?.rate).toMatchObject({ exceeded: true, resetSeconds: 60 })
   await database.sql.begin(async (sql) => {

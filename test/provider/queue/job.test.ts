@@ -3,6 +3,7 @@ import fs from 'node:fs/promises'
 import { pino } from 'pino'
 import { expect, it, onTestFinished, vi } from 'vitest'
 import { sql } from '../../../src/platform/postgres/drizzle.ts'
+import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import type { EngineChoice } from '../../../src/provider/domain/engine-choice.ts'
 import { badEndingOf, type Faults } from '../../../src/provider/domain/faults.ts'
@@ -17,6 +18,7 @@ import { withTestDatabase } from '../../support/database.ts'
 import { temporaryFolder } from '../engines/engine-run.ts'
 import { startEngineStand } from '../engines/engine-stand.ts'
 import { type Answer, picture, sendJson, startImagesService } from '../engines/images-service.ts'
+import { moment } from '../support/time.ts'
 
 const start = Date.parse('2026-01-01T00:00:00Z')
 /** Beyond any pause before another attempt. */
@@ -52,7 +54,7 @@ async function requestOf(
   const common = { requestId: id, accountId: 'a', keyId, environment, model: 'aurora-image', cost: '4' }
   const input = { prompt: 'a bay', num_images: 1, aspect_ratio: '1:1', resolution: '1k', output_format: 'png' }
   const rest = { webhookUrl, faults, idempotency: undefined, completed: undefined }
-  await writeSubmission(deps.db, { ...common, input, engine, ...rest }, new Date(start))
+  await writeSubmission(deps.db, { ...common, input, engine, ...rest }, moment(new Date(start)))
 
   const media = { mediaDir: await temporaryFolder(), mediaUrl: 'http://127.0.0.1/media' }
   const references = createReferences({
@@ -67,7 +69,7 @@ async function requestOf(
     engines: own ?? engines,
     references,
     logger,
-    leaseMs: 10_000,
+    leaseSeconds: 10,
     random,
     catalog: builtInCatalog,
     ...media,
@@ -75,9 +77,9 @@ async function requestOf(
   let now = start
   const run = async (cut = new AbortController().signal) => {
     now += pauseMs
-    const at = new Date(now)
-    const claim = { environment, token: randomUUID(), limit: 1, leaseUntil: new Date(now + 10_000), now: at }
-    for (const claimed of await claimRequests(deps.db, claim)) await runJob({ ...job, clock: () => at }, claimed, cut)
+    const time = timeOf(() => new Date(now))
+    const claim = { environment, limit: 1, leaseSeconds: 10, now: time() }
+    for (const claimed of await claimRequests(deps.db, claim)) await runJob({ ...job, time }, claimed, cut)
     const [row] = await database.sql`select status, attempts, error_message from provider.requests where id = ${id}`
     const [account] = await database.sql`select available from provider.accounts`
     return { ...row, balance: Number(account?.['available']) }

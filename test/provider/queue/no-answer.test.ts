@@ -3,6 +3,7 @@ import { expect, it, onTestFinished } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
 import { isNoAnswer } from '../../../src/platform/postgres/errors.ts'
 import { createPool, type Database } from '../../../src/platform/postgres/postgres.ts'
+import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { identifyAll } from '../../../src/provider/accounts/identify.ts'
 import { readSigningSecret } from '../../../src/provider/accounts/keys.ts'
 import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
@@ -25,12 +26,12 @@ import { messageTypes, startOmittingProxy } from '../../platform/support/omittin
 import { preferredServer, withTestDatabase } from '../../support/database.ts'
 import { call, testSettings } from '../support/running-provider.ts'
 
-const now = new Date('2026-01-01T00:00:00Z')
+const now = postgresTime()
 const id = randomUUID()
 const scope = { accountId: 'a', environment: 'live', key: id } as const
 const request: ClaimedRequest = {
   id,
-  token: id,
+  claims: 1,
   keyId: id,
   environment: 'live',
   model: 'm',
@@ -54,7 +55,7 @@ const delivery = {
   maxAttempts: 6,
   faults: null,
 }
-const attempt = { startedAt: now, durationMs: 1, ok: true, httpStatus: 200, detail: '' }
+const attempt = { durationMs: 1, ok: true, httpStatus: 200, detail: '' }
 const submission = {
   requestId: id,
   accountId: 'a',
@@ -73,7 +74,7 @@ const deps = (db: Database): commands.CommandDeps => ({
   db,
   secretKey: Buffer.alloc(32, 7),
   catalog: builtInCatalog,
-  clock: () => now,
+  clock: () => new Date(),
   logger: { error: () => {} },
   by: { via: 'cli', actor: 'test' },
 })
@@ -86,12 +87,12 @@ const statements: [string, (db: Database) => Promise<unknown>][] = [
     'reading a status',
     (db) => readStatuses(db, new Map(), [{ requestId: id, accountId: 'a', environment: 'live', withLogs: false }]),
   ],
-  ['claiming requests', (db) => claimRequests(db, { environment: 'live', token: id, limit: 1, leaseUntil: now, now })],
-  ['recording progress', (db) => recordProgress(db, request, { progress: 1, logLines: [], leaseUntil: now })],
+  ['claiming requests', (db) => claimRequests(db, { environment: 'live', limit: 1, leaseSeconds: 1, now })],
+  ['recording progress', (db) => recordProgress(db, request, { progress: 1, logLines: [], leaseSeconds: 1, now })],
   ['finishing', (db) => finishRequest(db, request, { kind: 'canceled' }, { now, random: () => 0 })],
-  ['canceling', (db) => cancelRequest(db, id, false, now)],
-  ['claiming deliveries', (db) => claimDue(db, { token: id, now, leaseUntil: now, inFlight: [], walk: {} })],
-  ['settling an attempt', (db) => settleAttempt(db, delivery, attempt, { retryAt: undefined, now })],
+  ['canceling', (db) => cancelRequest(db, id, false)],
+  ['claiming deliveries', (db) => claimDue(db, { now, leaseSeconds: 1, inFlight: [], walk: {} })],
+  ['settling an attempt', (db) => settleAttempt(db, delivery, attempt, { retryAfterSeconds: undefined, now })],
   ['reading a signing secret', (db) => readSigningSecret(db, id, Buffer.alloc(32, 7))],
   ['sending again', (db) => resendDelivery(db, id, now)],
   ['revoking a key', (db) => commands.revokeKey(deps(db), id)],

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { openProvider } from '../../../src/provider/operating/commands.ts'
 import { amend, createQueueView, placeOf, type QueueKey } from '../../../src/provider/queue/queue-view.ts'
 import { claimRequests } from '../../../src/provider/queue/requests.ts'
@@ -92,8 +93,7 @@ describe('positions in a long queue', () => {
     ids.push(...rows.map(({ id }) => id))
   })
   const claim = (limit: number) => {
-    const now = new Date()
-    return claimRequests(provider.deps.db, { environment: 'live', token: randomUUID(), limit, leaseUntil: now, now })
+    return claimRequests(provider.deps.db, { environment: 'live', limit, leaseSeconds: 0, now: postgresTime() })
   }
 
   it('are given from one view to all, and states are still of now', async () => {

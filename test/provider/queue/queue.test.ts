@@ -7,11 +7,12 @@ import {
   claimRequests,
   finishRequest,
   recordProgress,
-  releaseRequest,
+  giveRequestBack,
 } from '../../../src/provider/queue/requests.ts'
 import { createStatusReader, readStatuses } from '../../../src/provider/queue/status-reader.ts'
 import { writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { moment } from '../support/time.ts'
 
 let database: TestDatabase
 let provider: ReturnType<typeof openProvider>
@@ -45,7 +46,7 @@ async function enqueue(account: string, count = 1, environment: 'live' | 'sandbo
     const engine = { name: 'local-image', type: 'image', settings: {} } as const
     const what = { input: { prompt: 'x' }, engine, cost: '4' }
     const rest = { ...what, webhookUrl: undefined, faults: null, idempotency: undefined, completed: undefined }
-    await writeSubmission(deps.db, { requestId, ...common, ...rest }, at(0))
+    await writeSubmission(deps.db, { requestId, ...common, ...rest }, moment(at(0)))
     ids.push(requestId)
   }
   return ids
@@ -54,10 +55,9 @@ async function enqueue(account: string, count = 1, environment: 'live' | 'sandbo
 const claim = (limit: number, seconds = 0) =>
   claimRequests(provider.deps.db, {
     environment: 'live',
-    token: randomUUID(),
     limit,
-    leaseUntil: at(seconds + 20),
-    now: at(seconds),
+    leaseSeconds: 20,
+    now: moment(at(seconds)),
   })
 
 /** One after the other, as one worker would take them. */
@@ -126,7 +126,7 @@ describe('the queue', () => {
   it('does not hold a mass cancel against its account', async () => {
     const waiting = await enqueue('a', 30)
     await enqueue('b', 3)
-    for (const id of waiting) await cancelRequest(provider.deps.db, id, true, at(1))
+    for (const id of waiting) await cancelRequest(provider.deps.db, id, true)
     const [next = ''] = await enqueue('a')
     expect(await position('a', next)).toBeLessThanOrEqual(1)
   })
@@ -135,7 +135,7 @@ describe('the queue', () => {
     await enqueue('b', 40)
     let [oldest = '', ...waiting] = await enqueue('a', 6)
     for (let round = 0; round < 15; round += 1) {
-      await cancelRequest(provider.deps.db, oldest, true, at(1))
+      await cancelRequest(provider.deps.db, oldest, true)
       const [next = ''] = await enqueue('a')
       waiting.push(next)
       ;[oldest = '', ...waiting] = waiting
@@ -149,7 +149,7 @@ describe('the queue', () => {
     const a = await enqueue('a', 7)
     const b = await enqueue('b', 4)
     const c = await enqueue('c', 1)
-    await cancelRequest(provider.deps.db, a[2] ?? '', true, at(1))
+    await cancelRequest(provider.deps.db, a[2] ?? '', true)
     const positions = new Map<string, number>()
     for (const [account, ids] of [
       ['a', a],
@@ -195,7 +195,12 @@ describe('a lease', () => {
     const [running] = await claim(1)
     if (running === undefined) throw new Error('nothing claimed')
     expect(
-      await recordProgress(provider.deps.db, running, { progress: 10, logLines: ['begun'], leaseUntil: at(40) }),
+      await recordProgress(provider.deps.db, running, {
+        progress: 10,
+        logLines: ['begun'],
+        leaseSeconds: 20,
+        now: moment(at(20)),
+      }),
     ).toBe(true)
     expect(await claim(1, 30)).toEqual([])
     expect(await claim(1, 40)).toHaveLength(1)
@@ -207,16 +212,23 @@ describe('a lease', () => {
     const [quick] = await claim(1, 20)
     if (slow === undefined || quick === undefined) throw new Error('nothing claimed')
     const output = { images: [{ url: 'http://127.0.0.1/x.png', width: 1, height: 1 }] }
-    expect(await recordProgress(provider.deps.db, slow, { progress: 99, logLines: [], leaseUntil: at(90) })).toBe(false)
-    expect(await finishRequest(provider.deps.db, slow, { kind: 'completed', output }, { now: at(21), random })).toBe(
-      false,
-    )
+    expect(
+      await recordProgress(provider.deps.db, slow, {
+        progress: 99,
+        logLines: [],
+        leaseSeconds: 20,
+        now: moment(at(70)),
+      }),
+    ).toBe(false)
+    expect(
+      await finishRequest(provider.deps.db, slow, { kind: 'completed', output }, { now: moment(at(21)), random }),
+    ).toBe(false)
     expect(
       await finishRequest(
         provider.deps.db,
         quick,
         { kind: 'failed', error: { code: 'GENERATION_FAILED', message: 'm' } },
-        { now: at(22), random },
+        { now: moment(at(22)), random },
       ),
     ).toBe(true)
     const { db } = provider.deps
@@ -239,7 +251,7 @@ describe('a lease', () => {
     await enqueue('a')
     const [running] = await claim(1)
     if (running === undefined) throw new Error('nothing claimed')
-    await releaseRequest(provider.deps.db, running, at(1), false)
+    await giveRequestBack(provider.deps.db, running, moment(at(1)))
     expect(await claim(1, 1)).toMatchObject([{ id: running.id, attempt: 1 }])
   })
 })
@@ -252,14 +264,14 @@ describe('an end', () => {
     const { db } = provider.deps
     const output = { audio: { url: 'http://127.0.0.1/x.wav' } }
     const outcomes = await Promise.all([
-      finishRequest(db, running, { kind: 'completed', output }, { now: at(1), random }),
+      finishRequest(db, running, { kind: 'completed', output }, { now: moment(at(1)), random }),
       finishRequest(
         db,
         running,
         { kind: 'failed', error: { code: 'GENERATION_FAILED', message: 'm' } },
-        { now: at(1), random },
+        { now: moment(at(1)), random },
       ),
-      cancelRequest(db, running.id, false, at(1)),
+      cancelRequest(db, running.id, false),
     ])
     expect(outcomes.filter(Boolean)).toHaveLength(1)
     const ends =
@@ -270,9 +282,9 @@ describe('an end', () => {
   it('by cancel refunds a running request, and the API may only cancel what is queued', async () => {
     const [id = ''] = await enqueue('a')
     await claim(1)
-    expect(await cancelRequest(provider.deps.db, id, true, at(1))).toBe(false)
-    expect(await cancelRequest(provider.deps.db, id, false, at(1))).toBe(true)
-    expect(await cancelRequest(provider.deps.db, id, false, at(1))).toBe(false)
+    expect(await cancelRequest(provider.deps.db, id, true)).toBe(false)
+    expect(await cancelRequest(provider.deps.db, id, false)).toBe(true)
+    expect(await cancelRequest(provider.deps.db, id, false)).toBe(false)
     const [row] = await database.sql`select available from provider.accounts where id = 'a'`
     expect(Number(row?.['available'])).toBe(100_000)
   })

@@ -20,11 +20,8 @@ async function referencesFrom(serve: Serve) {
     resolve: async () => [],
   })
   onTestFinished(references.close)
-  const gather = <T>(
-    input: Record<string, string | string[]>,
-    work: (given: Reference[]) => Promise<T>,
-    token = 'run',
-  ) => references.withFiles({ id: 'job', token, input }, new AbortController().signal, work)
+  const gather = <T>(input: Record<string, string | string[]>, work: (given: Reference[]) => Promise<T>, claims = 1) =>
+    references.withFiles({ id: 'job', claims, input }, new AbortController().signal, work)
   const kept = () => fs.readdir(path.join(mediaDir, '.references')).catch(() => [])
   return { ...site, mediaDir, gather, kept }
 }
@@ -43,7 +40,7 @@ describe('the references of a job', () => {
       image_urls: [1, 2, 3, 4, 5].map((at) => `${origin}/${at}`),
     }
     const given = await gather(input, async (references) => {
-      expect(await kept()).toEqual(['job.run'])
+      expect(await kept()).toEqual(['job.1'])
       for (const { path: file } of references) {
         expect(await fs.readFile(file)).toEqual(picture)
         expect((await fs.stat(file)).mode & 0o077).toBe(0)
@@ -64,7 +61,7 @@ describe('the references of a job', () => {
     await fs.mkdir(path.join(mediaDir, '.references', 'job.dead'), { recursive: true })
     await fs.mkdir(path.join(mediaDir, '.references', 'other.alive'))
     const failing = gather(input, async () => {
-      expect(new Set(await kept())).toEqual(new Set(['job.run', 'other.alive']))
+      expect(new Set(await kept())).toEqual(new Set(['job.1', 'other.alive']))
       throw new Error('the engine broke')
     })
     await expect(failing).rejects.toThrow('the engine broke')

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
+import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import { submit as submitTo, type SubmitDeps } from '../../../src/provider/submit/submit.ts'
 import { startTestProvider, type TestProvider } from '../support/running-provider.ts'
@@ -324,7 +325,7 @@ describe('a submit', () => {
       db: provider.deps.db,
       settings: provider.settings,
       catalog: builtInCatalog,
-      clock: () => new Date(),
+      time: postgresTime,
       random: () => 0.5,
       resolve: async () => ['8.8.8.8'],
       statusReader: async () => null,

@@ -3,6 +3,7 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { createLogger } from '../../../src/platform/logger.ts'
 import type { Resolve } from '../../../src/platform/outward/resolver.ts'
+import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import { engineOf } from '../../../src/provider/catalog/catalog-model.ts'
 import { createEngineHost } from '../../../src/provider/engines/engine-host.ts'
@@ -49,15 +50,13 @@ export async function startReferenceJobs(rules: Options) {
     await writeSubmission(
       deps.db,
       { ...common, webhookUrl: undefined, faults: null, idempotency: undefined, completed: undefined },
-      new Date(),
+      postgresTime(),
     )
-    const now = new Date()
     const [claimed] = await claimRequests(deps.db, {
       environment,
-      token: randomUUID(),
       limit: 1,
-      leaseUntil: new Date(now.getTime() + 60_000),
-      now,
+      leaseSeconds: 60,
+      now: postgresTime(),
     })
     if (claimed?.id !== id) throw new Error('another request was claimed')
     const job = {
@@ -65,9 +64,9 @@ export async function startReferenceJobs(rules: Options) {
       engines,
       references,
       logger,
-      leaseMs: 60_000,
+      leaseSeconds: 60,
       random: () => 0.5,
-      clock: () => new Date(),
+      time: postgresTime,
     }
     const { mediaDir, mediaUrl } = rules
     await runJob({ ...job, catalog: builtInCatalog, mediaDir, mediaUrl }, claimed, new AbortController().signal)

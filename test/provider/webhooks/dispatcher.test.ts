@@ -3,6 +3,7 @@ import http from 'node:http'
 import net from 'node:net'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
+import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { createKey, openProvider } from '../../../src/provider/operating/commands.ts'
 import { resendDelivery, showDelivery } from '../../../src/provider/webhooks/delivery-history.ts'
 import { searchDeliveries } from '../../../src/provider/webhooks/delivery-search.ts'
@@ -12,6 +13,7 @@ import { createWebhookPoster } from '../../../src/provider/webhooks/webhook-post
 import { verify } from '../../../src/wire/signature.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { moment } from '../support/time.ts'
 import { startWebhookCatcher } from '../support/webhook-catcher.ts'
 
 let database: TestDatabase
@@ -56,7 +58,8 @@ function dispatcher(origins: string[], changes: Partial<DispatcherDeps> = {}, re
       pauses: { baseMs: 30_000, capMs: 3_600_000 },
       timeoutMs,
       userAgent: 'test',
-      clock: () => now,
+      time: timeOf(() => now),
+      hostClock: () => now,
       random: () => 0.5,
       logger: createLogger('silent'),
       ...changes,
@@ -155,8 +158,7 @@ describe('a delivery', () => {
   it('that a dead process has claimed is taken over within 60 s with the same id and bytes', async () => {
     const { origin, caught } = await catcher()
     const id = await deliver(`${origin}/hook`)
-    const leaseUntil = new Date(now.getTime() + 20_000)
-    const request = { token: randomUUID(), now, leaseUntil, inFlight: [], walk: {} }
+    const request = { now: moment(now), leaseSeconds: 20, inFlight: [], walk: {} }
     expect((await claimDue(provider.deps.db, request)).claimed).toHaveLength(1)
     const { runOnce } = dispatcher([origin])
     await runOnce()
@@ -196,7 +198,7 @@ describe('a resend', () => {
     await runOnce()
     expect(await settled(id, 6)).toMatchObject({ state: 'failed' })
     status = 200
-    expect(await resendDelivery(provider.deps.db, id, now)).toBe(true)
+    expect(await resendDelivery(provider.deps.db, id, moment(now))).toBe(true)
     await runOnce()
     expect(await settled(id, 7)).toMatchObject({ state: 'delivered', ok: true })
     expect(caught.map(({ headers, body }) => `${headers['x-service-webhook-id']} ${body}`)).toEqual(
@@ -214,8 +216,8 @@ describe('a resend', () => {
 
   it('is refused for a delivery that is on its way, and for an unknown one', async () => {
     const id = await deliver('https://hooks.example.com/')
-    expect(await resendDelivery(provider.deps.db, id, now)).toBe(false)
-    expect(await resendDelivery(provider.deps.db, randomUUID(), now)).toBe(false)
+    expect(await resendDelivery(provider.deps.db, id, moment(now))).toBe(false)
+    expect(await resendDelivery(provider.deps.db, randomUUID(), moment(now))).toBe(false)
   })
 })
 

@@ -1,8 +1,8 @@
-import { randomUUID } from 'node:crypto'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { claimDue, type ClaimRequest, maxInFlight } from '../../../src/provider/webhooks/outbox-claims.ts'
 import { testServers, type TestServer, withTestDatabase } from '../../support/database.ts'
+import { moment } from '../support/time.ts'
 
 const now = new Date('2026-01-01T00:00:00Z')
 
@@ -19,7 +19,7 @@ async function setUp(server: TestServer) {
       from generate_series(1, ${hosts}) h, generate_series(1, ${each}) n`
   }
   const claim = (changes: Partial<ClaimRequest> = {}) =>
-    claimDue(pool.db, { token: randomUUID(), now, leaseUntil: now, inFlight: [], walk: {}, ...changes })
+    claimDue(pool.db, { now: moment(now), leaseSeconds: 0, inFlight: [], walk: {}, ...changes })
   return { sql, add, claim }
 }
 

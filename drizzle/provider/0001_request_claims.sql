@@ -1,0 +1,1 @@
+ALTER TABLE "provider"."requests" ADD COLUMN "claims" integer DEFAULT 0 NOT NULL;
