@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { sign } from '../../src/wire/signature.ts'
+import { send } from './http.ts'
 import { liveKey } from './receiver.ts'
 
 export type Sample = { requestId: string; body: Buffer }
@@ -67,8 +68,8 @@ export async function deliver(
   body: Buffer,
   delivery: Delivery = {},
 ): Promise<{ status: number; json: unknown; headers: Headers }> {
-  const response = await fetch(url, { method: 'POST', headers: headersFor(body, delivery), body: new Uint8Array(body) })
-  return { status: response.status, json: await response.json(), headers: response.headers }
+  const { status, headers, text } = await send(url, 'POST', { headers: headersFor(body, delivery), body })
+  return { status, json: JSON.parse(text), headers }
 }
 
 export function nowSeconds(): number {

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Faults } from '../../../src/provider/domain/faults.ts'
 import { clearFaults, setFaults } from '../../../src/provider/operating/commands.ts'
 import { eventually } from '../../support/eventually.ts'
+import { send } from '../../support/http.ts'
 import { startTestProvider, type TestProvider } from '../support/running-provider.ts'
 import { startWebhookCatcher } from '../support/webhook-catcher.ts'
 
@@ -77,11 +78,11 @@ describe('a sandbox key with faults', () => {
 
   it('truncated: breaks off the answer with the result', async () => {
     const { submitted, key } = await submitWith({ truncated: 1 })
-    const response = await fetch(`${provider.url}/v1/requests/${submitted.body.request_id}`, {
+    const response = await send(`${provider.url}/v1/requests/${submitted.body.request_id}`, 'GET', {
       headers: { 'x-api-key': key.api_key },
     })
     expect(response.status).toBe(200)
-    await expect(response.json()).rejects.toThrow(SyntaxError)
+    expect(() => JSON.parse(response.text)).toThrow(SyntaxError)
     await clearFaults(provider.deps, key.id)
     expect(
       (await provider.call('GET', `/v1/requests/${submitted.body.request_id}`, { key: key.api_key })).body.status,

@@ -15,6 +15,7 @@ import {
 import { startProvider } from '../../../src/provider/program.ts'
 import type { ProviderSettings } from '../../../src/provider/settings.ts'
 import { createTestDatabase, type TestDatabase, type TestServer } from '../../support/database.ts'
+import { send } from '../../support/http.ts'
 import { freePort } from './free-port.ts'
 
 export type Answer = {
@@ -103,9 +104,11 @@ export async function startTestProvider(
 export async function call(url: string, method: string, where: string, options: CallOptions = {}): Promise<Answer> {
   const { key, headers = {}, body, rawBody } = options
   const hasBody = body !== undefined || rawBody !== undefined
-  const response = await fetch(`${url}${where}`, {
-    method,
-    redirect: 'manual',
+  const {
+    status,
+    headers: received,
+    text,
+  } = await send(`${url}${where}`, method, {
     headers: {
       ...(key === undefined ? {} : { authorization: `Bearer ${key}` }),
       ...(hasBody ? { 'content-type': 'application/json' } : {}),
@@ -113,11 +116,10 @@ export async function call(url: string, method: string, where: string, options: 
     },
     ...(hasBody ? { body: rawBody ?? JSON.stringify(body) } : {}),
   })
-  const text = await response.text()
-  const isJson = response.headers.get('content-type')?.includes('json') ?? false
+  const isJson = received.get('content-type')?.includes('json') ?? false
   const parsed = isJson && text !== '' ? JSON.parse(text) : text
-  if (where.startsWith('/v1/') && response.headers.get('content-language') === 'en') expectKnownMessage(parsed)
-  return { status: response.status, headers: response.headers, body: parsed }
+  if (where.startsWith('/v1/') && received.get('content-language') === 'en') expectKnownMessage(parsed)
+  return { status, headers: received, body: parsed }
 }
 
 /** Any test may come upon a message that was forgotten in src/provider/messages. */

@@ -1,12 +1,10 @@
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { send, type HttpAnswer } from '../../support/http.ts'
 import type { TestReceiver } from '../../support/receiver.ts'
 import { deliver, type Delivery, type Sample } from '../../support/webhooks.ts'
 
-export type Answer = {
-  status: number
-  headers: Headers
-  text: string
+export type Answer = HttpAnswer & {
   // Tests say themselves what they expect of a body.
   // oxlint-disable-next-line typescript/no-explicit-any
   json: any
@@ -22,19 +20,12 @@ export async function call(
 ): Promise<Answer> {
   const [method = 'GET', path = ''] = operation.split(' ')
   const sent = raw ?? (body === undefined ? undefined : JSON.stringify(body))
-  const response = await fetch(`${receiver.internalUrl.replace(/\/$/, '')}${path}`, {
-    method,
+  const answer = await send(`${receiver.internalUrl.replace(/\/$/, '')}${path}`, method, {
     headers: { ...(sent !== undefined && { 'content-type': 'application/json' }), ...headers },
-    ...(sent !== undefined && { body: sent }),
+    body: sent,
   })
-  const text = await response.text()
-  const isJson = response.headers.get('content-type')?.startsWith('application/json') === true
-  return {
-    status: response.status,
-    headers: response.headers,
-    text,
-    json: isJson && text !== '' ? JSON.parse(text) : undefined,
-  }
+  const isJson = answer.headers.get('content-type')?.startsWith('application/json') === true
+  return { ...answer, json: isJson && answer.text !== '' ? JSON.parse(answer.text) : undefined }
 }
 
 /** The ids of all pages of a list, as whoever follows next_cursor gets them. */

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import request from 'supertest'
 import { beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
 import type { TestDatabase } from '../../support/database.ts'
@@ -352,9 +353,9 @@ it('wrong tokens that are limited are a problem that names their address, until 
   const its = await withReceiver({ settings: { internalToken: token } })
   onTestFinished(its.stop)
   const ask = (given: string) =>
-    fetch(`${its.receiver.internalUrl}api/problems`, { headers: { authorization: `Bearer ${given}` } })
+    request(its.receiver.internalUrl).get('api/problems').set('authorization', `Bearer ${given}`)
   const wrongTokens = async () => {
-    const { data }: { data: { cause: string }[] } = JSON.parse(await (await ask(token)).text())
+    const { data }: { data: { cause: string }[] } = (await ask(token)).body
     return data.filter(({ cause }) => cause === 'wrong_tokens')
   }
   for (let n = 0; n < 10; n += 1) expect((await ask('old')).status).toBe(401)

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { Counter } from 'prom-client'
+import request from 'supertest'
 import { expect, it, onTestFinished } from 'vitest'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { createArrivalLog } from '../../../src/receiver/intake/arrival-log.ts'
@@ -90,7 +91,7 @@ it('tells what each key has stored, by day in the log and as a metric', async ()
   ]
   expect(rows).toMatchObject(stored)
   const metrics = await eventually(async () => {
-    const text = await (await fetch(`${receiver.internalUrl}metrics`)).text()
+    const { text } = await request(receiver.internalUrl).get('metrics')
     return text.includes('mediadock_stored_bytes_total{key_name="sandbox"}') ? text : undefined
   })
   for (const { key_name: key, bytes } of stored)

@@ -2,10 +2,12 @@ import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import net from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
+import request from 'supertest'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { watchedLogger } from '../../platform/support/watched-logger.ts'
 import { type TestDatabase, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { send } from '../../support/http.ts'
 import { sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, headersFor, nowSeconds, okAudio } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
@@ -108,7 +110,7 @@ describe('an authentic delivery', () => {
     const { body } = failed()
     const answer = await deliver(receiver.webhookUrl, body, { headers: { 'x-service-timestamp': '1' } })
     expect(answer.status).toBe(200)
-    const metrics = await (await fetch(`${receiver.internalUrl}metrics`)).text()
+    const { text: metrics } = await request(receiver.internalUrl).get('metrics')
     expect(metrics).toMatch(/mediadock_timestamp_mismatch_total 1/)
   })
 
@@ -121,18 +123,18 @@ describe('an authentic delivery', () => {
 
 describe('what is no delivery', () => {
   it.each(['GET', 'HEAD', 'PUT', 'DELETE', 'OPTIONS', 'PATCH'])('%s /webhooks: 405 with Allow', async (method) => {
-    const response = await fetch(receiver.webhookUrl, { method })
+    const response = await send(receiver.webhookUrl, method)
     expect(response.status).toBe(405)
     expect(response.headers.get('allow')).toBe('POST')
-    if (method !== 'HEAD') expect(await response.json()).toMatchObject({ error: { code: 'method_not_allowed' } })
+    if (method !== 'HEAD') expect(JSON.parse(response.text)).toMatchObject({ error: { code: 'method_not_allowed' } })
   })
 
   it.each(['/', '/webhook', '/webhooks/', '/Webhooks', '/api/stats', '/metrics', '/webhooks/x', '/%'])(
     'another path (%s): 404',
     async (path) => {
-      const response = await fetch(new URL(path, receiver.webhookUrl), { method: 'POST' })
+      const response = await request(new URL(path, receiver.webhookUrl).href).post('')
       expect(response.status).toBe(404)
-      expect(await response.json()).toMatchObject({ error: { code: 'not_found' } })
+      expect(response.body).toMatchObject({ error: { code: 'not_found' } })
     },
   )
 
@@ -156,7 +158,7 @@ describe('what is no delivery', () => {
     { timeout: 40_000 },
     async () => {
       expect(await raw('', { keepOpen: true })).toBe('')
-      const metrics = await (await fetch(`${receiver.internalUrl}metrics`)).text()
+      const { text: metrics } = await request(receiver.internalUrl).get('metrics')
       expect(metrics).toMatch(/mediadock_connections_closed_total\{reason="unused"\} 1/)
     },
   )
@@ -181,8 +183,8 @@ describe('what is no delivery', () => {
 describe('health', () => {
   it('answers 200 on both listeners while Postgres is there', async () => {
     for (const base of [new URL('/', receiver.webhookUrl).href, receiver.internalUrl]) {
-      expect((await fetch(`${base}healthz`)).status).toBe(200)
-      expect((await fetch(`${base}readyz`)).status).toBe(200)
+      await request(base).get('healthz').expect(200)
+      await request(base).get('readyz').expect(200)
     }
   })
 })
@@ -212,6 +214,6 @@ it('a fault of ours on the way of a delivery is 503, counted, and in the log wit
   for (let n = 0; n < 12; n += 1)
     await Promise.all(Array.from({ length: 50 }, () => deliver(faulty.webhookUrl, failed().body)))
   expect(faults().length).toBeLessThan(500)
-  const metrics = await (await fetch(`${faulty.internalUrl}metrics`)).text()
+  const { text: metrics } = await request(faulty.internalUrl).get('metrics')
   expect(metrics).toMatch(/^mediadock_arrivals_total\{outcome="unavailable",reason="internal_error"\} 601$/m)
 })
