@@ -4,11 +4,13 @@ import { createLogger } from '../platform/logger.ts'
 import { createRegistry } from '../platform/metrics.ts'
 import type { Database } from '../platform/postgres/postgres.ts'
 import { askSharedTime } from '../platform/postgres/shared-clock.ts'
+import { postgresTime } from '../platform/postgres/time.ts'
 import { withSetting, type ProcessEnvironment } from '../platform/settings.ts'
 import { createFetcher } from '../receiver/fetching/fetcher.ts'
 import { createPollLog } from '../receiver/fetching/poll-log.ts'
 import { createProviderClient } from '../receiver/fetching/provider-client.ts'
 import { createReceiverMetrics } from '../receiver/metrics.ts'
+import { createPollKeeper } from '../receiver/reconciling/poll-lease.ts'
 import type { ReconcilerDeps } from '../receiver/reconciling/reconciler.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 import { withDatabase } from './database.ts'
@@ -59,10 +61,11 @@ export async function withProcessing<T>(
       calls,
       onPolled: pollLog.record,
     })
-    const shared = { db, keys, mediaHosts, clock, logger, fetchRatePerMinute, stuckAfterSeconds }
+    const polls = createPollKeeper({ db, time: postgresTime, logger })
+    const shared = { db, keys, mediaHosts, clock, time: postgresTime, logger, fetchRatePerMinute, stuckAfterSeconds }
     try {
       return await work(
-        { ...shared, fetch: fetcher, onLanded: () => {}, cut: new AbortController().signal },
+        { ...shared, polls, fetch: fetcher, onLanded: () => {}, cut: new AbortController().signal },
         interrupted,
       )
     } finally {

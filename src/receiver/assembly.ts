@@ -2,6 +2,7 @@ import { createApp } from '../platform/http/app.ts'
 import type { Logger } from '../platform/logger.ts'
 import { createRegistry } from '../platform/metrics.ts'
 import { createSharedClock } from '../platform/postgres/shared-clock.ts'
+import { postgresTime, timeOf } from '../platform/postgres/time.ts'
 import { type Background } from './background.ts'
 import type { Keys } from './domain/keys.ts'
 import { createFetcher } from './fetching/fetcher.ts'
@@ -45,6 +46,7 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
   const { db } = pools.others
   const sharedClock = createSharedClock({ db, logger, hostNow: hostClock })
   const clock = options.clock ?? sharedClock.now
+  const time = options.clock ? timeOf(options.clock) : postgresTime
   let { keys } = settings
   options.onKeysReload?.((replacement) => {
     keys = replacement
@@ -64,6 +66,7 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
     db,
     sharedClock,
     clock,
+    time,
     keys: () => keys,
     registry,
     metrics,
@@ -96,6 +99,7 @@ export function openLanding({
   db,
   keys,
   clock,
+  time,
   hostClock,
   logger,
   metrics,
@@ -105,7 +109,7 @@ export function openLanding({
   const wakeFeed = () => roles.wake('feed')
   const wakeFollowUps = () => roles.wake('followUps')
   const onLanded = noteLanded({ metrics, clock: hostClock, wakeFeed, wakeFollowUps })
-  return { db, keys, mediaHosts: settings.mediaHosts, clock, logger, onLanded, traces }
+  return { db, keys, mediaHosts: settings.mediaHosts, clock, time, logger, onLanded, traces }
 }
 
 export function openLander({ pools, roles, stopping }: Base, landing: WorkerDeps, { rest }: Pressure): Lander {

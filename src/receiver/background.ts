@@ -16,6 +16,7 @@ import type { ReceiverMetrics } from './metrics.ts'
 import { startOnCallRoles, type OnCallRole } from './on-call/roles.ts'
 import type { Awaited } from './reconciling/awaited.ts'
 import { createFollowUps } from './reconciling/follow-ups.ts'
+import { createPollKeeper } from './reconciling/poll-lease.ts'
 import * as reconciler from './reconciling/reconciler.ts'
 import { createSetAside } from './reconciling/set-aside.ts'
 import { silentAfterSeconds } from './reconciling/silence.ts'
@@ -169,7 +170,9 @@ export function startBackground(deps: BackgroundDeps): Background {
 function pollingDeps({ landing, settings, fetcher, cut, awaited }: BackgroundDeps) {
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
   const setAside = createSetAside({ clock: landing.clock, logger: landing.logger })
-  return { ...landing, fetch: fetcher, cut, stuckAfterSeconds, fetchRatePerMinute, awaited: awaited.ids, setAside }
+  const polls = createPollKeeper(landing)
+  const waiting = { awaited: awaited.ids, setAside, polls }
+  return { ...landing, ...waiting, fetch: fetcher, cut, stuckAfterSeconds, fetchRatePerMinute }
 }
 
 /** Starts a loop that begins once the receiver is prepared and ends with the signal. */

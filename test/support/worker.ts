@@ -1,11 +1,18 @@
 import { randomUUID } from 'node:crypto'
 import { onTestFinished } from 'vitest'
 import { createLogger } from '../../src/platform/logger.ts'
+import type { LeaseKeeper } from '../../src/platform/postgres/lease-keeper.ts'
 import { createPool, type Database } from '../../src/platform/postgres/postgres.ts'
+import { timeOf } from '../../src/platform/postgres/time.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/domain/delivery.ts'
 import { storeDeliveries } from '../../src/receiver/intake/store.ts'
 import type { ReconcilerDeps } from '../../src/receiver/reconciling/reconciler.ts'
 import { keysOf, liveKey, sandboxKey } from './receiver.ts'
+
+/** Renews no lease: the test says what time it is. */
+export const keepsNothing: LeaseKeeper<unknown> = {
+  keep: () => ({ lost: new AbortController().signal, leftMs: () => 0, letGo: async () => {} }),
+}
 
 export type TestWorker = ReconcilerDeps & { setNow: (now: Date) => void }
 
@@ -19,6 +26,7 @@ export function createTestWorker({
   onTestFinished(() => pool.close())
   const keys = keysOf(liveKey, sandboxKey)
   let now = new Date()
+  const { clock = () => now } = given
   return {
     db: pool.db,
     keys: () => keys,
@@ -26,7 +34,9 @@ export function createTestWorker({
     mediaHosts: undefined,
     stuckAfterSeconds: 120,
     fetchRatePerMinute: 100_000,
-    clock: () => now,
+    clock,
+    time: timeOf(clock),
+    polls: keepsNothing,
     logger: createLogger('silent'),
     cut: new AbortController().signal,
     onLanded: () => {},

@@ -11,7 +11,8 @@ export type Kept = {
   lost: AbortSignal
   /** How long the lease lasts if it is not renewed any more; negative when it was lost. */
   leftMs: () => number
-  letGo: () => void
+  /** Ends the renewals. Resolves when none is under way that could still move the row's time. */
+  letGo: () => Promise<void>
 }
 
 export type LeaseKeeper<Claim> = {
@@ -36,7 +37,7 @@ export function createLeaseKeeper<Claim>({
 }: KeeperDeps<Claim>): LeaseKeeper<Claim> {
   const entries = new Map<Claim, Entry>()
   let timer: NodeJS.Timeout | undefined
-  let isRenewing = false
+  let renewing: Promise<void> | undefined
 
   const lose = (claim: Claim, entry: Entry) => {
     entries.delete(claim)
@@ -55,12 +56,10 @@ export function createLeaseKeeper<Claim>({
   const tick = () => {
     for (const [claim, entry] of entries) if (entry.endsAtMs <= performance.now()) lose(claim, entry)
     if (entries.size === 0) return stop()
-    if (isRenewing) return
-    isRenewing = true
-    renewAll()
+    renewing ??= renewAll()
       .catch((error: unknown) => logger.warn({ err: error }, 'leases were not renewed, the next second tries again'))
       .finally(() => {
-        isRenewing = false
+        renewing = undefined
       })
   }
   const stop = () => {
@@ -75,9 +74,10 @@ export function createLeaseKeeper<Claim>({
       return {
         lost: entry.lost.signal,
         leftMs: () => entry.endsAtMs - performance.now(),
-        letGo: () => {
+        letGo: async () => {
           if (entries.get(claim) === entry) entries.delete(claim)
           if (entries.size === 0) stop()
+          await renewing
         },
       }
     },

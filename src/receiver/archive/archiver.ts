@@ -69,7 +69,7 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
           'archiving a media failed, it is tried again when its lease ends',
         )
       } finally {
-        kept.letGo()
+        await kept.letGo()
       }
     }
     const ended: Promise<void> = run().finally(() => underWay.delete(ended))

@@ -7,6 +7,7 @@ import {
   waitedToCommit,
 } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
@@ -19,6 +20,7 @@ import { inTurns, wavesOf } from './waves.ts'
 
 export type WorkerDeps = LandingDeps & {
   db: Database
+  time: SharedTime
   logger: Logger
   onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
   traces?: DeliveryTraces | undefined

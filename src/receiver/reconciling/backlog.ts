@@ -5,7 +5,7 @@ import * as fetching from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import { callBudgets, completionsPerMinute, type CallBudget } from '../fetching/call-budget.ts'
-import { isDue, isHeldUp, isIncomplete, isNeverPolled, isOfLine, mayWait, strangers, type StuckAfter } from './due.ts'
+import { isDue, isHeldUp, isIncomplete, isNeverPolled, isOfLine, mayWait, strangers } from './due.ts'
 
 const b = columnsOf(fetching.callBudgets, 'b')
 const requests = columnsOf(schema.requests)
@@ -26,7 +26,7 @@ export type Backlog = {
   incomplete_capped: boolean
 }
 
-export type BacklogOptions = StuckAfter & { fetchRatePerMinute: number; keys: Keys }
+export type BacklogOptions = { now: Date; stuckAfterSeconds: number; fetchRatePerMinute: number; keys: Keys }
 
 /**
  * Of each key, and of what may wait and what may not. Where the quota is far below what comes in there may be millions:

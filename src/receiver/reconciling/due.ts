@@ -2,13 +2,18 @@ import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
+import { later } from '../../platform/postgres/time.ts'
 import * as schema from '../domain/schema.ts'
 
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
-/** What decides what is due and what is overdue: the clock's time and STUCK_AFTER_SECONDS. */
-export type StuckAfter = { now: Date; stuckAfterSeconds: number }
+/** What decides what is due and what is overdue: the time, a literal for pages, and STUCK_AFTER_SECONDS. */
+export type StuckAfter = { now: Date | SQL; stuckAfterSeconds: number }
+
+function timeAt(now: Date | SQL): SQL {
+  return now instanceof Date ? sql`${now.toISOString()}::timestamptz` : now
+}
 
 /**
  * Whether a request is to be polled now (a row of `requests`):
@@ -16,33 +21,40 @@ export type StuckAfter = { now: Date; stuckAfterSeconds: number }
  * next poll is due once it should have ended.
  */
 export function isDue({ now, stuckAfterSeconds }: StuckAfter): SQL {
-  const at = sql`${now.toISOString()}::timestamptz`
-  return sql`((${requests.landed_at} is null or ${requests.next_poll_at} is not null) and coalesce(${requests.next_poll_at}, ${requests.tracked_at}) <= ${at}
-    and (${requests.next_poll_at} is not null or ${requests.tracked_at} <= ${at} - make_interval(secs => ${stuckAfterSeconds})))`
+  const at = timeAt(now)
+  return sql`((${requests.landed_at} is null or ${requests.next_poll_at} is not null)
+    and coalesce(${requests.next_poll_at}, ${requests.tracked_at}) <= ${at}
+    and (${requests.next_poll_at} is not null or ${requests.tracked_at} <= ${later(at, -stuckAfterSeconds)}))`
 }
 
-/** Whether a request (a row of `requests`) was never polled, nor is to be at a time of its own, and should have ended. As in the index requests_unended. */
+/**
+ * Whether a request (a row of `requests`) was never polled, nor is to be at a time of its own, and should have ended.
+ * As in the index requests_unended.
+ */
 export function isNeverPolled({ now, stuckAfterSeconds }: StuckAfter): SQL {
   return sql`(${requests.landed_at} is null and ${requests.next_poll_at} is null
-    and ${requests.tracked_at} <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds}))`
+    and ${requests.tracked_at} <= ${later(timeAt(now), -stuckAfterSeconds)})`
 }
 
 /** Names are free to invent. */
 const maxStrangers = 1000
 
 /**
- * `stranger`, for a WITH RECURSIVE: the names of keys that are none of ours, of which something is still to be polled, from one
+ * `stranger`, for a WITH RECURSIVE: the names of keys that are none of ours,
+   of which something is still to be polled, from one
  * name to the next by the index requests_turns, so that it does not matter how much waits of each. `ours` is an array.
  */
 export function strangers(ours: SQL): SQL {
   const waits = sql`${requests.next_poll_at} is not null and ${requests.next_poll_at} < 'infinity'`
   return sql`
   walked (key_name) as (
-    (select coalesce(${requests.key_name}, '') from mediadock.requests where ${waits} and coalesce(${requests.key_name}, '') > ''
+    (select coalesce(${requests.key_name}, '') from mediadock.requests where ${waits}
+      and coalesce(${requests.key_name}, '') > ''
       order by coalesce(${requests.key_name}, '') limit 1)
     union all
     select next.key_name from walked cross join lateral (
-      select coalesce(${requests.key_name}, '') as key_name from mediadock.requests where ${waits} and coalesce(${requests.key_name}, '') > walked.key_name
+      select coalesce(${requests.key_name}, '') as key_name from mediadock.requests where ${waits}
+        and coalesce(${requests.key_name}, '') > walked.key_name
       order by coalesce(${requests.key_name}, '') limit 1) as next
   ),
   stranger as (select key_name from walked where key_name <> all(${ours}) limit ${maxStrangers})`
@@ -52,26 +64,29 @@ export function strangers(ours: SQL): SQL {
 export const isOfLine = sql`${requests.next_poll_at} is not null and coalesce(${requests.key_name}, '') = line.key_name`
 
 /** Whether a result (a row of `requests`) has landed and is still to be completed. */
-export const isIncomplete = sql`(${requests.next_poll_at} is not null and ${requests.landed_at} is not null and not ${requests.media_complete})`
+export const isIncomplete = sql`(${requests.next_poll_at} is not null and ${requests.landed_at} is not null
+  and not ${requests.media_complete})`
 
 /**
  * Whether a request (a row of `requests`) may wait until there are calls to spare: its webhook
  * has told all but sizes, times and lengths. The first link of pictures may be one of several,
  * but where we know that one was asked for. As in the index requests_turns.
  */
-export const mayWait = sql`coalesce(${requests.status} = 'COMPLETED' and (${requests.items_wanted} = 1 or (${requests.output} -> 'images') is null), false)`
+export const mayWait = sql`coalesce(${requests.status} = 'COMPLETED' and (${requests.items_wanted} = 1
+  or (${requests.output} -> 'images') is null), false)`
 
 /**
  * Whether the last poll of a request (a row of `requests`) came to nothing for a reason that is over
  * since `recoveredAt`: it is due then, whatever its next poll says. As in the index requests_held_up.
  */
 export function isHeldUp(recoveredAt: SQL): SQL {
-  return sql`(${requests.next_poll_at} is not null and ${requests.poll_outcome} in ('unreachable', 'postponed') and ${requests.polled_at} < ${recoveredAt})`
+  return sql`(${requests.next_poll_at} is not null and ${requests.poll_outcome} in ('unreachable', 'postponed')
+    and ${requests.polled_at} < ${recoveredAt})`
 }
 
 /** Whether a request (the row `r`) has no terminal state for longer than it should. */
 export function isOverdue({ now, stuckAfterSeconds }: StuckAfter): SQL {
-  return sql`(${r.landed_at} is null and ${r.tracked_at} <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds}))`
+  return sql`(${r.landed_at} is null and ${r.tracked_at} <= ${later(timeAt(now), -stuckAfterSeconds)})`
 }
 
 /** How many tracked requests have no terminal state for longer than `stuckAfterSeconds`. */

@@ -12,7 +12,10 @@ export type FollowUps = {
 /** Polls that are under way at one time: one that hangs holds one place. */
 const maxSideBySide = 16
 const waitForPlaceMs = 1000
-/** A line that gets no calls is left alone until it may get some: the calls of a minute come back one by one, and a few are worth a look. */
+/**
+ * A line that gets no calls is left alone until it may get some: the calls of a minute come back one by one, and a few
+ * are worth a look.
+ */
 const minRestMs = 2000
 /** Keys come back before their time too, by another process or an operator. */
 const maxRestMs = 5000

@@ -1,12 +1,15 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { metALock } from '../../platform/postgres/errors.ts'
+import { leaseSeconds, type LeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { Environment, Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import { isHeldUp, isNeverPolled, isOfLine, mayWait, strangers } from './due.ts'
+import { pollLease, type HeldPoll } from './poll-lease.ts'
 import { claimedApart, type SetAside } from './set-aside.ts'
 
 const budget = columnsOf(fetching.callBudgets)
@@ -17,32 +20,36 @@ const r = columnsOf(schema.requests, 'r')
 export type ClaimDeps = {
   db: Database
   keys: () => Keys
-  clock: () => Date
+  time: SharedTime
   stuckAfterSeconds: number
-  /** Requests that somebody waits for at this moment: they come first. */
+  /** Renews the polls that are under way. */
+  polls: LeaseKeeper<HeldPoll>
+  /** Requests that callers wait for at this moment: they come first. */
   awaited?: (() => readonly string[]) | undefined
   setAside?: SetAside | undefined
 }
 
-export type Due = {
-  requestId: string
+export type Due = HeldPoll & {
   keyName: string | undefined
   environment: Environment | undefined
   doubted: boolean
-  polls: number
-  trackedAt: Date
+  /** Since when the request is tracked, at its claim. */
+  ageSeconds: number
   dueAt: string
-  /** Set for a poll that only a doubt asked for, with the time at which the request is polled without it, if there is one. */
+  /** Set for a poll that only a doubt asked for, with the time at which the request is polled without it, if any. */
   besideSchedule?: { scheduledAt: string | null }
+  /** Ends the renewals of its lease. */
+  letGo: () => Promise<void>
 }
 
-const leaseSeconds = 60
-/** For a person who waits for the answer: a landing takes milliseconds, somebody's open transaction may take for ever. */
+/** An operator waits for the answer. A landing takes milliseconds, but an open transaction may take for ever. */
 const lockWaitMs = 2000
-/** Of so many claims one begins with what may wait, so that it does not wait for ever. */
+/** One claim in so many begins with requests that may wait, so that they do not wait for ever. */
 const claimsPerSpareOne = 8
 
-/** Whose turn a request waits for: its key's, or, where that is none of ours, everybody else's together; names are free to invent. */
+/**
+ * The line in which a request waits: its key's, or one line for all unknown keys, since their names are free to invent.
+ */
 export function lineOf(keys: Keys, keyName: string | undefined): string {
   return keyName !== undefined && keys.byName.has(keyName) ? keyName : ''
 }
@@ -56,16 +63,15 @@ export type Wanted = {
 }
 
 /**
- * Claims requests with a time of their own for the next poll, when that has come or what held them
- * up is over: of each key in turn, what somebody waits for first, then what may be more than we know,
- * then the rest. Each line is read by its index, so it does not matter how much is due. What
- * names no key of ours, nor none, is left to claimOverdue().
+ * Claims requests whose next poll is due, or whose hold-up is over: of each key in turn, first those that a caller
+ * waits for, then those that may have more than is known, then the rest. Each line is read by its index, however many
+ * are due. Requests that name an unknown key are left to claimOverdue().
  */
 export async function claimScheduled(
   deps: ClaimDeps,
   { limit, resting, spareFirst = Math.random() * claimsPerSpareOne < 1 }: Wanted,
 ): Promise<Due[]> {
-  const at = sql`${deps.clock().toISOString()}::timestamptz`
+  const at = deps.time()
   const lines = ['', ...deps.keys().all.map(({ name }) => name)].filter((line) => !resting.has(line))
   if (lines.length === 0) return []
   const awaited = sql`${sql.param([...(deps.awaited?.() ?? [])])}::uuid[]`
@@ -74,11 +80,13 @@ export async function claimScheduled(
     (isTaken) => sql`
     line as (
       select l.key_name, case when l.key_name = '' then (select max(${budget.recovered_at}) from mediadock.call_budgets)
-          else (select ${budget.recovered_at} from mediadock.call_budgets where call_budgets.${budget.key_name} = l.key_name limit 1) end as recovered_at
+          else (select ${budget.recovered_at} from mediadock.call_budgets
+            where call_budgets.${budget.key_name} = l.key_name limit 1) end as recovered_at
       from unnest(${sql.param(lines)}::text[]) as l (key_name) limit ${lines.length}
     ),
     scheduled as (
-      select line.key_name, of_line.*, t.may_wait from line cross join (values (false), (true)) as t (may_wait) cross join lateral (
+      select line.key_name, of_line.*, t.may_wait
+        from line cross join (values (false), (true)) as t (may_wait) cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
         where ${isOfLine} and ${mayWait} = t.may_wait and ${requests.next_poll_at} <= ${at} and ${isTaken}
         order by ${requests.next_poll_at} limit ${limit} for update skip locked
@@ -86,7 +94,8 @@ export async function claimScheduled(
     ),
     held_up as (
       select line.key_name, of_line.* from line cross join lateral (
-        select ${requests.request_id}, least(${requests.next_poll_at}, ${at}) as due_at, ${mayWait} as may_wait from mediadock.requests
+        select ${requests.request_id}, least(${requests.next_poll_at}, ${at}) as due_at, ${mayWait} as may_wait
+          from mediadock.requests
         where ${isOfLine} and ${isHeldUp(sql`line.recovered_at`)} and ${isTaken}
         order by ${requests.polled_at} limit ${limit} for update skip locked
       ) as of_line
@@ -94,7 +103,8 @@ export async function claimScheduled(
     awaited as (
       select line.key_name, of_line.* from line cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-        where ${requests.request_id} = any(${awaited}) and ${isOfLine} and ${requests.next_poll_at} <= ${at} and ${isTaken}
+        where ${requests.request_id} = any(${awaited}) and ${isOfLine} and ${requests.next_poll_at} <= ${at}
+          and ${isTaken}
         limit ${limit} for update skip locked
       ) as of_line
     ),
@@ -109,19 +119,19 @@ export async function claimScheduled(
       group by request_id
     ),
     due as (
-      select request_id, due_at, rank, row_number() over (partition by key_name order by rank, due_at) as turn, (select max(recovered_at) from line) as recovered_at
+      select request_id, due_at, rank, row_number() over (partition by key_name order by rank, due_at) as turn,
+        (select max(recovered_at) from line) as recovered_at
       from found order by turn, rank, due_at limit ${limit}
     )`,
   )
 }
 
 /**
- * Claims what has been tracked for too long and was never polled, and what is due and names a key that is none of
- * ours: the oldest first. What is due of our own keys is passed over by the index, however much that is.
+ * Claims requests that have been tracked for too long and were never polled, and due ones that name an unknown key: the
+ * oldest first. Due requests of our own keys are passed over by the index, however many there are.
  */
 export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
-  const now = deps.clock()
-  const at = sql`${now.toISOString()}::timestamptz`
+  const at = deps.time()
   const ours = sql`${sql.param(deps.keys().all.map(({ name }) => name))}::text[]`
   return claimApart(
     deps,
@@ -129,8 +139,9 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
     ${strangers(ours)},
     never_polled as (
       select ${requests.request_id}, ${requests.tracked_at} as due_at from mediadock.requests
-      where ${isNeverPolled({ now, stuckAfterSeconds: deps.stuckAfterSeconds })}
-        and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else '' end <> all(${sql.param([...resting])}::text[])
+      where ${isNeverPolled({ now: at, stuckAfterSeconds: deps.stuckAfterSeconds })}
+        and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else ''
+          end <> all(${sql.param([...resting])}::text[])
         and ${isTaken}
       order by ${requests.tracked_at} limit ${limit} for update skip locked
     ),
@@ -145,7 +156,8 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
     ),
     of_strangers as (
       select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-      where ${requests.request_id} = any(array(select request_id from oldest)) and ${requests.next_poll_at} <= ${at} for update skip locked
+      where ${requests.request_id} = any(array(select request_id from oldest))
+        and ${requests.next_poll_at} <= ${at} for update skip locked
     ),
     due as (
       select request_id, due_at, 1 as rank, 1 as turn, ${at} as recovered_at
@@ -154,18 +166,20 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
   )
 }
 
-/** Claims requests that a delivery raised doubt about, the oldest doubt first. `resting`: lines that give no more calls for doubt. */
+/** Claims requests that a delivery raised doubt about, the oldest first. `resting`: lines without calls for doubts. */
 export function claimDoubted(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
-  const at = sql`${deps.clock().toISOString()}::timestamptz`
+  const at = deps.time()
   const ours = sql`${sql.param(deps.keys().all.map(({ name }) => name))}::text[]`
   return claimApart(
     deps,
     (isTaken) => sql`
     due as (
-      select ${requests.request_id}, ${requests.doubt_poll_at} as due_at, ${requests.next_poll_at} as scheduled_at, 1 as rank, 1 as turn, ${at} as recovered_at
+      select ${requests.request_id}, ${requests.doubt_poll_at} as due_at, ${requests.next_poll_at} as scheduled_at,
+        1 as rank, 1 as turn, ${at} as recovered_at
       from mediadock.requests
       where ${requests.doubt_poll_at} <= ${at} and ${requests.confirmed_at} is null
-        and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else '' end <> all(${sql.param([...resting])}::text[])
+        and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else ''
+          end <> all(${sql.param([...resting])}::text[])
         and ${isTaken}
       order by ${requests.doubt_poll_at} limit ${limit} for update skip locked
     )`,
@@ -174,8 +188,8 @@ export function claimDoubted(deps: ClaimDeps, { limit, resting }: Wanted): Promi
 }
 
 /**
- * Claims one request, whatever its schedule says. Whoever writes it at this moment is waited for, but not for
- * long; undefined when that was too long, or nobody tracks it.
+ * Claims one request, whatever its schedule is. Waits a short time for a lock on its row; undefined when that was too
+ * short, or when the request is not tracked.
  */
 export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Due | undefined> {
   try {
@@ -192,22 +206,28 @@ function claimWhere(
   condition: SQL,
   { limit, lockWaitMs: waitMs }: { limit: number; lockWaitMs?: number },
 ): Promise<Due[]> {
-  const now = sql`${deps.clock().toISOString()}::timestamptz`
+  const now = deps.time()
+  const patience =
+    waitMs === undefined ? sql`` : sql`(select set_config('lock_timeout', ${`${waitMs}ms`}, true)) as patience,`
   return claim(
     deps,
     sql`
     due as (
-      select ${requests.request_id}, coalesce(${requests.next_poll_at}, ${requests.tracked_at}) as due_at, 1 as rank, 1 as turn, ${now} as recovered_at
-      from ${waitMs === undefined ? sql`` : sql`(select set_config('lock_timeout', ${`${waitMs}ms`}, true)) as patience,`} mediadock.requests
+      select ${requests.request_id}, coalesce(${requests.next_poll_at}, ${requests.tracked_at}) as due_at, 1 as rank,
+        1 as turn, ${now} as recovered_at
+      from ${patience} mediadock.requests
       where ${condition} order by coalesce(${requests.next_poll_at}, ${requests.tracked_at}) limit ${limit}
       for update of requests ${waitMs === undefined ? sql`skip locked` : sql``}
     )`,
   )
 }
 
-/** Claims `due`, which gets the condition that leaves out what is set aside; where Postgres refuses one row, all others. */
+/**
+ * Claims `due`, given the condition that leaves out requests set aside. Where Postgres refuses a row, claims all
+ * others.
+ */
 function claimApart(deps: ClaimDeps, due: (isTaken: SQL) => SQL, { isDoubt = false } = {}): Promise<Due[]> {
-  const at = sql`${deps.clock().toISOString()}::timestamptz`
+  const at = deps.time()
   const dueBut = (aside: readonly string[]) =>
     due(aside.length === 0 ? sql`true` : sql`${requests.request_id} <> all(${sql.param([...aside])}::uuid[])`)
   return claimedApart(deps.setAside, {
@@ -228,37 +248,44 @@ function claimApart(deps: ClaimDeps, due: (isTaken: SQL) => SQL, { isDoubt = fal
   })
 }
 
-/** Takes the rows of `due` for the length of a lease, in their order. What was held up is so no longer, whatever the clocks say. */
-async function claim({ db, clock }: ClaimDeps, due: SQL, { isDoubt = false } = {}): Promise<Due[]> {
-  const now = sql`${clock().toISOString()}::timestamptz`
-  const rows = await db.execute<
-    RowOf<typeof schema.requests, 'request_id' | 'key_name' | 'sandbox' | 'polls' | 'tracked_at'> & {
-      doubted: boolean
-      due_at: string
-      scheduled_at: string | null
-      rank: number
-      turn: string
-    }
-  >(sql`
+/** Claims the rows of `due`, in their order. A request that was held up is so no longer, whatever the clocks are. */
+async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isDoubt = false } = {}): Promise<Due[]> {
+  const now = time()
+  const claimedAtMs = performance.now()
+  const rows = await db.execute<ClaimedRow>(sql`
     with recursive ${due}
     update mediadock.requests r
-    set ${requests.next_poll_at} = ${now} + make_interval(secs => ${leaseSeconds}), ${requests.doubt_poll_at} = null, ${requests.polls} = ${r.polls} + 1,
+    set ${pollLease.claim(now, leaseSeconds)}, ${requests.doubt_poll_at} = null,
       ${requests.polled_at} = greatest(${now}, due.recovered_at)
     from due where ${r.request_id} = due.request_id
-    returning ${list(r, 'request_id', 'key_name', 'sandbox')}, coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false) as doubted,
-      ${r.polls}, ${r.tracked_at}, due.due_at, due.rank, due.turn, ${isDoubt ? sql`due.scheduled_at` : sql`null`} as scheduled_at`)
-  // What an update gives back has no order.
+    returning ${list(r, 'request_id', 'key_name', 'sandbox', 'polls')}, due.due_at, due.rank, due.turn,
+      coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false) as doubted,
+      extract(epoch from ${now} - ${r.tracked_at})::float8 as age_seconds,
+      ${isDoubt ? sql`due.scheduled_at` : sql`null`} as scheduled_at`)
+  // The rows of an update have no order.
   const inOrder = rows.toSorted(
     (a, b) => Number(a.turn) - Number(b.turn) || a.rank - b.rank || Date.parse(a.due_at) - Date.parse(b.due_at),
   )
-  return inOrder.map((row) => ({
-    requestId: row.request_id,
-    keyName: row.key_name ?? undefined,
-    environment: row.sandbox === null ? undefined : row.sandbox ? 'sandbox' : 'live',
-    doubted: row.doubted,
-    polls: row.polls,
-    trackedAt: new Date(row.tracked_at),
-    dueAt: row.due_at,
-    ...(isDoubt && { besideSchedule: { scheduledAt: row.scheduled_at } }),
-  }))
+  return inOrder.map((row) => {
+    const held = { requestId: row.request_id, claims: row.polls }
+    return {
+      ...held,
+      keyName: row.key_name ?? undefined,
+      environment: row.sandbox === null ? undefined : row.sandbox ? 'sandbox' : 'live',
+      doubted: row.doubted,
+      ageSeconds: row.age_seconds,
+      dueAt: row.due_at,
+      ...(isDoubt && { besideSchedule: { scheduledAt: row.scheduled_at } }),
+      letGo: polls.keep(held, claimedAtMs).letGo,
+    }
+  })
+}
+
+type ClaimedRow = RowOf<typeof schema.requests, 'request_id' | 'key_name' | 'sandbox' | 'polls'> & {
+  doubted: boolean
+  age_seconds: number
+  due_at: string
+  scheduled_at: string | null
+  rank: number
+  turn: string
 }

@@ -70,14 +70,17 @@ async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error
   const [started, ended] = [startedAt, endedAt].map((at) => sql`${at.toISOString()}::timestamptz`)
   const rows = await db.execute<RowOf<typeof onCall.reconcileRuns, 'id'>>(sql`
     with counted as (
-      update mediadock.reconcile_runs set ${reconcileRuns.idle_runs} = ${reconcileRuns.idle_runs} + 1, ${reconcileRuns.ended_at} = greatest(${reconcileRuns.ended_at}, ${ended})
-      where ${idle} and ${reconcileRuns.outcome} = 'idle' and ${reconcileRuns.id} = (select max(${reconcileRuns.id}) from mediadock.reconcile_runs)
+      update mediadock.reconcile_runs set ${reconcileRuns.idle_runs} = ${reconcileRuns.idle_runs} + 1,
+        ${reconcileRuns.ended_at} = greatest(${reconcileRuns.ended_at}, ${ended})
+      where ${idle} and ${reconcileRuns.outcome} = 'idle'
+        and ${reconcileRuns.id} = (select max(${reconcileRuns.id}) from mediadock.reconcile_runs)
       returning ${reconcileRuns.id}
     ),
     written as (
       insert into mediadock.reconcile_runs
         (${list(reconcileRuns, ...runColumns)})
-      select ${started}, ${ended}, ${trigger}, ${outcome}, ${idle ? 1 : 0}, ${run?.scanned ?? 0}, ${run?.landed ?? 0}, ${run?.running ?? 0},
+      select ${started}, ${ended}, ${trigger}, ${outcome}, ${idle ? 1 : 0}, ${run?.scanned ?? 0}, ${run?.landed ?? 0},
+        ${run?.running ?? 0},
         ${run?.notFound ?? 0}, ${run?.failed ?? 0}, ${run?.postponed ?? 0}, ${run?.rateLimited ?? 0}, ${error ?? null}
       where not exists (select from counted)
       returning id

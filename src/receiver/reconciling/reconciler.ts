@@ -22,6 +22,7 @@ import { endPolling, giveBack, reschedule } from './poll-ends.ts'
 export type ReconcilerDeps = ClaimDeps & {
   fetch: Fetcher
   mediaHosts: readonly string[] | undefined
+  clock: () => Date
   fetchRatePerMinute: number
   logger: Logger
   onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
@@ -137,14 +138,22 @@ type PollEnd = { kind: 'polled' } | { kind: 'postponed'; retryAt: Date | undefin
 
 const polled: PollEnd = { kind: 'polled' }
 
-async function poll(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll): Promise<PollEnd> {
+async function poll(deps: ReconcilerDeps, given: DuePoll): Promise<PollEnd> {
+  try {
+    return await pollHeld(deps, given)
+  } finally {
+    await given.one.letGo()
+  }
+}
+
+async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll): Promise<PollEnd> {
   const { answer, keyName } = await deps.fetch({
     requestId: one.requestId,
     keyName: one.keyName,
     environment: one.environment,
     doubted: one.doubted,
     purpose: one.besideSchedule ? 'trying' : 'reconciling',
-    turn: one.polls,
+    turn: one.claims,
     signal: deps.cut,
     ...(onDecided && { onDecided }),
   })
@@ -158,7 +167,7 @@ async function poll(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll): Pro
       return polled
     case 'not_found': {
       run.notFound += 1
-      const lost = deps.clock().getTime() - one.trackedAt.getTime() > lostAfterSeconds * 1000
+      const lost = one.ageSeconds > lostAfterSeconds
       await reschedule(deps, one, { outcome: lost ? 'lost' : answer.kind })
       return polled
     }
@@ -236,7 +245,7 @@ async function landAnswer(
   const outcome =
     (await land(deps.db, [landing], { now, environments: environmentsOf(deps.keys()) })).get(one.requestId) ?? 'raced'
   // What was known already is not written again, so its schedule has to be ended here.
-  if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps.db, one, now)
+  if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps, one)
   deps.logger.info(
     { request_id: one.requestId, key_name: keyName, status: landing.status, outcome },
     'request reconciled',

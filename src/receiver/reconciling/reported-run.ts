@@ -8,7 +8,9 @@ const runDeadlineMs = 600_000
 
 export type ReportedRunDeps = reconciler.ReconcilerDeps & { runs: Counter<'outcome'> }
 
-/** A whole run that is counted, logged and written down, also where it fails; answers what it did and the id of its row. */
+/**
+ * A whole run that is counted, logged and written down, also where it fails; answers what it did and the id of its row.
+ */
 export async function runReported(
   { runs, ...deps }: ReportedRunDeps,
   trigger: RunTrigger,

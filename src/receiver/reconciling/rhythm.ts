@@ -6,7 +6,9 @@ import * as schema from '../domain/schema.ts'
 
 const requests = columnsOf(schema.requests)
 
-/** The pause after the first poll that did not complete a landed result: the provider has the whole of it at any moment. */
+/**
+ * The pause after the first poll that did not complete a landed result: the provider has the whole of it at any moment.
+ */
 const firstCompletionMs = 2000
 const completing = { baseMs: firstCompletionMs, capMs: 300_000 }
 /** What nobody seems to know, or what cannot be read or stored, hardly changes. */
@@ -25,29 +27,29 @@ export function rhythmOf(outcome: PollOutcome): Rhythm {
   return outcome === 'running' || outcome === 'unreachable' ? 'steady' : 'slowing'
 }
 
-/** What decides when a request is polled again: its rhythm, which poll the last one was, and since when it is tracked. */
-export type Polled = { rhythm: Rhythm; polls: number; trackedAt: Date }
+/** What decides when a request is polled again: its rhythm, the number of its last poll, and its age. */
+export type Polled = { rhythm: Rhythm; polls: number; ageSeconds: number }
 
 /**
- * When a request (a row of `requests`) is polled again, in the rhythm of what is waited for:
+ * When a request (the row `r`) is polled again, in the rhythm of what is waited for:
  *
  * - that it ends, while it runs, or when the provider gave no answer: by its age
  * - the whole of a result that has landed: after 2 s, 4 s and so on, up to 5 min, but however
  *   often it was polled while it ran, after twice the time since it landed at most
  * - what the provider does not know, or answers in a way that we cannot use: later each time, up to an hour
  */
-export function nextPollAfter({ rhythm, polls, trackedAt }: Polled, now: Date, random: () => number): SQL {
-  const at = sql`${now.toISOString()}::timestamptz`
+export function nextPollAfter({ rhythm, polls, ageSeconds }: Polled, now: SQL, random: () => number): SQL {
   const isSteady = rhythm === 'steady'
   const jitter = jitterFrom.others + random() * (1 - jitterFrom.others)
-  const ageMs = now.getTime() - trackedAt.getTime()
   const runningMs =
-    Math.min(ageMs * runningShare, running.maxMs) * (jitterFrom.running + random() * (1 - jitterFrom.running))
+    Math.min(ageSeconds * 1000 * runningShare, running.maxMs) *
+    (jitterFrom.running + random() * (1 - jitterFrom.running))
   const openMs = isSteady ? Math.max(running.minMs, runningMs) : doublingPauseMs(polls, doubted) * jitter
   const landedMs = doublingPauseMs(polls, isSteady ? completing : doubtedLanded) * jitter
-  // Whether it has landed is what the row says: its webhook may have come while the provider was called.
-  return sql`${at} + case when ${requests.landed_at} is null then ${interval(openMs)}
-    else ${isSteady ? sql`least(${interval(landedMs)}, greatest(${interval(completing.baseMs)}, 2 * (${at} - ${requests.landed_at})))` : interval(landedMs)} end`
+  // The row tells whether the result has landed: its webhook may have come during the poll.
+  const sinceLanding = sql`greatest(${interval(completing.baseMs)}, 2 * (${now} - r.${requests.landed_at}))`
+  const landed = isSteady ? sql`least(${interval(landedMs)}, ${sinceLanding})` : interval(landedMs)
+  return sql`${now} + case when r.${requests.landed_at} is null then ${interval(openMs)} else ${landed} end`
 }
 
 function interval(ms: number): SQL {

@@ -1,13 +1,13 @@
 import type { Logger } from '../../platform/logger.ts'
 import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 
-/** Requests that Postgres refuses to give to a poll: they are left out of claims for a while, so that all others are polled. */
+/** Requests that Postgres refuses to claim: claims leave them out for a while, so that all others are polled. */
 export type SetAside = {
   ids: () => readonly string[]
   add: (requestId: string, error: unknown) => void
 }
 
-/** A trigger or constraint that somebody has corrected is noticed after this. */
+/** A corrected trigger or constraint is noticed after this time. */
 const restMs = 300_000
 const maxIds = 10_000
 
@@ -40,7 +40,10 @@ type Claiming<Due> = {
   claimOne: (id: string) => Promise<Due[]>
 }
 
-/** Claims all but what is set aside. Where Postgres refuses that for one row, claims one by one and sets aside what it refuses alone. */
+/**
+ * Claims all but what is set aside. Where Postgres refuses that for one row, claims one by one and sets aside what it
+ * refuses alone.
+ */
 export async function claimedApart<Due>(
   setAside: SetAside | undefined,
   { claimBut, idsBut, claimOne }: Claiming<Due>,

@@ -47,7 +47,7 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps): Subscrip
           'posting to a subscription broke off, another turn begins when its lease ends',
         )
       } finally {
-        kept.letGo()
+        await kept.letGo()
       }
     }
     const ended: Promise<void> = run().finally(() => underWay.delete(ended))

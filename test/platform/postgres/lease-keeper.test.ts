@@ -38,10 +38,10 @@ describe('a keeper of leases', () => {
     await vi.advanceTimersByTimeAsync(1000)
     expect(asked).toEqual([['a', 'b']])
     expect(first.leftMs()).toBe(leaseMs)
-    first.letGo()
+    await first.letGo()
     await vi.advanceTimersByTimeAsync(1000)
     expect(asked).toEqual([['a', 'b'], ['b']])
-    second.letGo()
+    await second.letGo()
     expect(vi.getTimerCount()).toBe(0)
   })
 
@@ -77,6 +77,21 @@ describe('a keeper of leases', () => {
     answer.resolve(['a'])
     await vi.advanceTimersByTimeAsync(0)
     expect(kept.leftMs()).toBe(leaseMs - 2000)
-    kept.letGo()
+    await kept.letGo()
+  })
+
+  it('lets go only when no renewal is under way that would move the time of a row which is given back', async () => {
+    const { keep, setRenew } = setUp()
+    const kept = keep('a', performance.now())
+    const answer = Promise.withResolvers<readonly string[]>()
+    setRenew(() => answer.promise)
+    await vi.advanceTimersByTimeAsync(1000)
+    const order: string[] = []
+    const gone = kept.letGo().then(() => order.push('let go'))
+    await vi.advanceTimersByTimeAsync(0)
+    order.push('renewed')
+    answer.resolve(['a'])
+    await gone
+    expect(order).toEqual(['renewed', 'let go'])
   })
 })

@@ -7,6 +7,7 @@ import { Registry } from 'prom-client'
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
+import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { createFetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createProviderClient } from '../../../src/receiver/fetching/provider-client.ts'
 import { createReceiverMetrics } from '../../../src/receiver/metrics.ts'
@@ -17,6 +18,7 @@ import { createSubmitter } from '../../../src/receiver/submitting/submit.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
+import { keepsNothing } from '../../support/worker.ts'
 
 type Respond = Parameters<ProviderStand['answer']>[0]
 
@@ -79,6 +81,8 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
     stuckAfterSeconds: 120,
     fetchRatePerMinute: limit,
     clock,
+    time: timeOf(clock),
+    polls: keepsNothing,
     logger,
     onLanded: () => {},
     cut: cut.signal,

@@ -5,6 +5,7 @@ import { Counter } from 'prom-client'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
 import { createPool, type Database, type Pool } from '../../../src/platform/postgres/postgres.ts'
+import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { deliveryId, deliveryIdRange, parseNotification, toDelivery } from '../../../src/receiver/domain/delivery.ts'
 import { environmentsOf, type Environment } from '../../../src/receiver/domain/keys.ts'
@@ -23,6 +24,7 @@ import { eventually } from '../../support/eventually.ts'
 import { imageResult } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
 import { failed, okAudio, okImage, okVideo, type Sample } from '../../support/webhooks.ts'
+import { keepsNothing } from '../../support/worker.ts'
 
 /*
  * Two things happen to one request. Every pair is tried in each order, with one
@@ -164,6 +166,8 @@ async function reconciler(requestId: string, answer: object): Promise<Act> {
     stuckAfterSeconds: 1,
     fetchRatePerMinute: 1_000_000,
     clock,
+    time: timeOf(clock),
+    polls: keepsNothing,
     logger,
     onLanded: () => {},
     cut: new AbortController().signal,

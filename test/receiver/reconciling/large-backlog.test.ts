@@ -1,10 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createPool, databaseOn, type Database, type Pool } from '../../../src/platform/postgres/postgres.ts'
+import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { parseKeys } from '../../../src/receiver/domain/keys.ts'
 import { maxCounted, readBacklog } from '../../../src/receiver/reconciling/backlog.ts'
 import { countOverdue } from '../../../src/receiver/reconciling/due.ts'
 import { claimOverdue } from '../../../src/receiver/reconciling/poll-claims.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
+import { keepsNothing } from '../../support/worker.ts'
 
 /*
  * Where the quota is far below what comes in, there are far more results that are due to be
@@ -82,7 +84,7 @@ describe.each(testServers)('what reads a large backlog, %s', (server) => {
   })
 
   it('claims what was never polled and what names a key that is none of ours, and reads nothing else', async () => {
-    const deps = { keys: () => keys, clock: () => new Date(), stuckAfterSeconds: 600 }
+    const deps = { keys: () => keys, time: postgresTime, polls: keepsNothing, stuckAfterSeconds: 600 }
     const claimed = await reading((db) => claimOverdue({ ...deps, db }, { limit: 10, resting: new Set() }))
     expect(claimed.answer.map(({ keyName }) => keyName)).toEqual([undefined, 'live', 'gone'])
     expect(claimed.read).toBeLessThan(100)

@@ -5,6 +5,7 @@ import express from 'express'
 import { Counter } from 'prom-client'
 import { createLogger } from '../../../../src/platform/logger.ts'
 import { createPool } from '../../../../src/platform/postgres/postgres.ts'
+import { timeOf } from '../../../../src/platform/postgres/time.ts'
 import type { Delivery } from '../../../../src/receiver/domain/delivery.ts'
 import type { Keys } from '../../../../src/receiver/domain/keys.ts'
 import { createFetcher } from '../../../../src/receiver/fetching/fetcher.ts'
@@ -17,6 +18,7 @@ import type { ReconcilerDeps } from '../../../../src/receiver/reconciling/reconc
 import type { TestDatabase } from '../../../support/database.ts'
 import { keysOf } from '../../../support/receiver.ts'
 import { testLander } from '../../../support/work-once.ts'
+import { keepsNothing } from '../../../support/worker.ts'
 import type { KeyName } from './provider.ts'
 
 const live = { name: 'live', api_key: 'service_live_live', signing_secret: 'whsec_live_secret' }
@@ -83,6 +85,8 @@ export async function createWorld(database: TestDatabase) {
     stuckAfterSeconds,
     fetchRatePerMinute: callsPerMinute,
     clock,
+    time: timeOf(clock),
+    polls: keepsNothing,
     logger,
     cut: new AbortController().signal,
     onLanded: () => {},

@@ -1,5 +1,6 @@
 import { createLogger } from '../../../../src/platform/logger.ts'
 import { createPool } from '../../../../src/platform/postgres/postgres.ts'
+import { postgresTime } from '../../../../src/platform/postgres/time.ts'
 import type { WorkerDeps } from '../../../../src/receiver/landing/worker.ts'
 import { keysOf, liveKey } from '../../../support/receiver.ts'
 import { workOnce } from '../../../support/work-once.ts'
@@ -12,6 +13,7 @@ const deps: WorkerDeps = {
   keys: () => keys,
   mediaHosts: undefined,
   clock: () => new Date(),
+  time: postgresTime,
   logger: createLogger('error'),
   onLanded: () => {},
 }
