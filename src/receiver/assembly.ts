@@ -82,7 +82,7 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
 }
 
 /** Calls to the provider: results and submits, within the keys' quota. */
-export function openCalls({ settings, db, keys, clock, logger, metrics, fetch, roles, cut }: Base) {
+export function openCalls({ settings, db, keys, clock, time, logger, metrics, fetch, roles, cut }: Base) {
   const { generationApiUrl: baseUrl, fetchRatePerMinute, webhookPublicUrl } = settings
   const calls = metrics.providerCalls
   const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => roles.wake('polls') })
@@ -90,7 +90,18 @@ export function openCalls({ settings, db, keys, clock, logger, metrics, fetch, r
   const onPolled = pollLog.record
   const fetcher = createFetcher({ db, client, keys, fetchRatePerMinute, clock, logger, calls, onPolled })
   const post = createSubmitClient({ baseUrl, fetch, clock })
-  const submitting = { db, post, keys, webhookPublicUrl, fetchRatePerMinute, clock, logger, calls, cut: cut.signal }
+  const submitting = {
+    db,
+    post,
+    keys,
+    webhookPublicUrl,
+    fetchRatePerMinute,
+    clock,
+    time,
+    logger,
+    calls,
+    cut: cut.signal,
+  }
   return { pollLog, fetcher, submitter: createSubmitter(submitting) }
 }
 

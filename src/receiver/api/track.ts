@@ -31,9 +31,10 @@ export async function trackRequest(
   const sandbox = environment === undefined ? null : environment === 'sandbox'
   const rows = await db.execute<{ created: boolean }>(sql`
     with tracked as (
-      insert into mediadock.requests as r (${list(requests, 'request_id', 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'tracked_at')})
+      insert into mediadock.requests as r
+        (${list(requests, 'request_id', 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'tracked_at')})
       values (${request_id}::uuid, ${model}, ${key_name}, 'tracked', ${sandbox}::boolean,
-        ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb, ${now.toISOString()}::timestamptz)
+        ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb, ${now})
       on conflict (request_id) ${joinTracked(now)}
       -- A row that this statement made has never been locked or updated.
       returning ${r.request_id}, ${r.confirmed_at} is null as open, xmax = 0 as created

@@ -1,9 +1,11 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { durable } from '../../platform/postgres/durable.ts'
 import { one } from '../../platform/postgres/errors.ts'
+import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import { later } from '../../platform/postgres/time.ts'
 import * as submitting from '../domain/generations-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { itemsWanted } from './items-wanted.ts'
@@ -47,11 +49,32 @@ export type Intent = {
   keyName: string
   webhookUrl: string
   metadata: unknown
-  now: Date
+  now: SQL
 }
 
-/** Longer than one call: whoever claimed an intent and died gives it up after this. */
+/** What pages show of an error. */
+const maxErrorLength = 500
+/** Longer than one call. It is not renewed. */
 const leaseSeconds = 30
+/** The provider forgets a key after 24 h (spec, Limits): a later try could be charged twice. */
+const retryForSeconds = 23.5 * 3600
+
+/** The lease of a submit, for statements that call the table `g`. Its attempts are counted by its claims. */
+const lease = leaseOf('g', {
+  key: { idempotencyKey: submitting.generations.idempotency_key },
+  due_at: submitting.generations.next_attempt_at,
+  claims: submitting.generations.attempts,
+})
+
+/** A condition on `g`: the submit is pending, and this attempt is its last one. */
+export function isHeld({ idempotencyKey, attempts }: Generation): SQL {
+  return sql`${lease.isHeld({ idempotencyKey, claims: attempts })} and ${g.state} = 'pending'`
+}
+
+/** A condition on `g`: the provider may have forgotten the key. */
+export function isForgotten(now: SQL): SQL {
+  return sql`${g.created_at} < ${later(now, -retryForSeconds)}`
+}
 
 const names = [
   'idempotency_key',
@@ -79,7 +102,10 @@ type Row = RowOf<typeof submitting.generations, (typeof names)[number]> & {
   status?: RowOf<typeof schema.requests, 'status'>['status'] | null
 }
 
-export type Opened = { kind: 'ours'; generation: Generation } | { kind: 'known' } | { kind: 'other_parameters' }
+export type Opened =
+  | { kind: 'ours'; generation: Generation; isForgotten: boolean }
+  | { kind: 'known' }
+  | { kind: 'other_parameters' }
 
 /**
  * Writes the intent and claims its first call. A known one is claimed again only
@@ -90,8 +116,8 @@ export async function open(
   db: Database,
   { idempotencyKey, model, input, keyName, webhookUrl, metadata, now }: Intent,
 ): Promise<Opened> {
-  const lease = sql`${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds})`
-  const ours = await db.execute<Row>(sql`
+  const leaseEnd = later(now, leaseSeconds)
+  const ours = await db.execute<Row & { forgotten: boolean }>(sql`
     with ${durable}
     insert into mediadock.generations as g (${list(
       generations,
@@ -106,42 +132,47 @@ export async function open(
       'attempts',
       'in_doubt_from',
     )})
-    select ${idempotencyKey}::uuid, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${webhookUrl}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
-      ${now.toISOString()}::timestamptz, ${lease}, 1, 1
+    select ${idempotencyKey}::uuid, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${webhookUrl},
+      ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
+      ${now}, ${leaseEnd}, 1, 1
     from durable
     on conflict (idempotency_key) do update set
-      state = 'pending', next_attempt_at = ${lease}, attempts = ${g.attempts} + 1, in_doubt_from = coalesce(${g.in_doubt_from}, ${g.attempts} + 1),
+      state = 'pending', next_attempt_at = ${leaseEnd}, attempts = ${g.attempts} + 1,
+        in_doubt_from = coalesce(${g.in_doubt_from}, ${g.attempts} + 1),
       promised = false, answer_status = null, answer = null,
-      -- The provider forgets a key a day after the call that it took. That may be this one, or one before it that got no
+      -- The provider forgets a key a day after the call that it took. That may be this one, or an earlier one without an
       -- answer: then what was said is said again, within the same day.
       created_at = case when ${g.in_doubt_from} is null then excluded.created_at else ${g.created_at} end,
       webhook_url = case when ${g.in_doubt_from} is null then excluded.webhook_url else ${g.webhook_url} end
-    where ${g.state} = 'refused' and ${g.model} = excluded.model and ${g.input} = excluded.input and ${g.key_name} = excluded.key_name
-    returning ${columns}`)
+    where ${g.state} = 'refused' and ${g.model} = excluded.model and ${g.input} = excluded.input
+      and ${g.key_name} = excluded.key_name
+    returning ${columns}, ${isForgotten(now)} as forgotten`)
   const [row] = ours
-  if (row) return { kind: 'ours', generation: toGeneration(row) }
+  if (row) return { kind: 'ours', generation: toGeneration(row), isForgotten: row.forgotten }
   // It is there, since it was in the way. Whoever asks again while it is pending is answered 202.
   const known = await db.execute<{ same: boolean }>(sql`
     with promised as (
       update mediadock.generations set ${generations.promised} = true
-      where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.state} = 'pending' and not ${generations.promised}
+      where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.state} = 'pending'
+        and not ${generations.promised}
     )
-    select ${generations.model} = ${model} and ${generations.input} = ${JSON.stringify(input)}::jsonb and ${generations.key_name} = ${keyName} as same
+    select ${generations.model} = ${model} and ${generations.input} = ${JSON.stringify(input)}::jsonb
+      and ${generations.key_name} = ${keyName} as same
     from mediadock.generations where ${generations.idempotency_key} = ${idempotencyKey}`)
   return { kind: one(known, `comparing the intent ${idempotencyKey}`).same ? 'known' : 'other_parameters' }
 }
 
-/** Claims intents whose next call is due; the lease gives them back if we die. No caller waits for their answers any more. */
-export async function claimDue(db: Database, { limit, now }: { limit: number; now: Date }): Promise<Generation[]> {
+/** Claims intents whose next call is due. No caller waits for their answers any more. */
+export async function claimDue(db: Database, { limit, now }: { limit: number; now: SQL }): Promise<Generation[]> {
   const rows = await db.execute<Row>(sql`
     with ${durable},
     due as (
-      select ${generations.idempotency_key} from durable, mediadock.generations
-      where ${generations.state} = 'pending' and ${generations.next_attempt_at} <= ${now.toISOString()}::timestamptz
-      order by ${generations.next_attempt_at} limit ${limit} for update of generations skip locked
+      select ${g.idempotency_key} from durable, mediadock.generations g
+      where ${g.state} = 'pending' and ${lease.isDue(now)}
+      order by ${g.next_attempt_at} limit ${limit} for update of g skip locked
     )
     update mediadock.generations g
-    set ${generations.next_attempt_at} = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), ${generations.attempts} = ${g.attempts} + 1,
+    set ${lease.claim(now, leaseSeconds)},
       ${generations.in_doubt_from} = coalesce(${g.in_doubt_from}, ${g.attempts} + 1), ${generations.promised} = true
     from due where ${g.idempotency_key} = due.idempotency_key
     returning ${sql.raw('g.*')}`)
@@ -159,14 +190,18 @@ export async function submitted(
   const sandbox = environment === undefined ? null : environment === 'sandbox'
   await db.execute(sql`
     with ended as (
-      update mediadock.generations set ${generations.state} = 'submitted', ${generations.request_id} = ${requestId}, ${generations.cost} = ${String(cost)}::numeric,
+      update mediadock.generations set ${generations.state} = 'submitted', ${generations.request_id} = ${requestId},
+        ${generations.cost} = ${String(cost)}::numeric,
         ${generations.next_attempt_at} = null, ${generations.last_error} = null, ${generations.answer} = null
       where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.state} in ('pending', 'expired')
       returning ${list(generations, 'idempotency_key', 'model', 'key_name', 'metadata')}
     ),
     tracked as (
-      insert into mediadock.requests as r (${list(requests, 'request_id', 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'idempotency_key', 'items_wanted', 'tracked_at')})
-      select ${requestId}::uuid, model, key_name, 'tracked', ${sandbox}::boolean, metadata, idempotency_key, ${itemsWanted(input) ?? null}::smallint, ${now.toISOString()}::timestamptz from ended
+      insert into mediadock.requests as r (
+        ${list(requests, 'request_id', 'model', 'key_name', 'key_source', 'sandbox', 'metadata')},
+        ${list(requests, 'idempotency_key', 'items_wanted', 'tracked_at')})
+      select ${requestId}::uuid, model, key_name, 'tracked', ${sandbox}::boolean, metadata, idempotency_key,
+        ${itemsWanted(input) ?? null}::smallint, ${now} from ended
       on conflict (request_id) ${joinTracked(now)}
       returning ${r.request_id}, ${r.confirmed_at} is null as open
     ),
@@ -174,24 +209,26 @@ export async function submitted(
     select from tracked`)
 }
 
-/** What is certain not to have been taken leaves no doubt, but what there was before. */
-export const unlessThisOne = sql`nullif(${generations.in_doubt_from}, ${generations.attempts})`
+/** Of `g`: an attempt that was certainly not taken leaves only the doubt of earlier ones. */
+export const unlessThisOne = sql`nullif(${g.in_doubt_from}, ${g.attempts})`
 
-/** `isCertain`: the provider was not asked, or took nothing. */
+/** Puts a submit off. `isCertain`: the provider was not asked, or took nothing. */
 export async function postpone(
   db: Database,
-  { idempotencyKey, attempts }: Generation,
-  { error, at, isCertain }: { error: string; at: Date; isCertain: boolean },
+  generation: Generation,
+  { now, error, pauseSeconds, isCertain }: { now: SQL; error: string; pauseSeconds: number; isCertain: boolean },
 ): Promise<void> {
   await db.execute(sql`
-    update mediadock.generations set ${generations.next_attempt_at} = ${at.toISOString()}::timestamptz, ${generations.last_error} = ${error.slice(0, 500)},
-      ${generations.in_doubt_from} = ${isCertain ? unlessThisOne : sql`${generations.in_doubt_from}`}
-    where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.attempts} = ${attempts} and ${generations.state} = 'pending'`)
+    update mediadock.generations g set ${generations.next_attempt_at} = ${later(now, pauseSeconds)},
+      ${generations.last_error} = ${error.slice(0, maxErrorLength)},
+      ${generations.in_doubt_from} = ${isCertain ? unlessThisOne : sql`${g.in_doubt_from}`}
+    where ${isHeld(generation)}`)
 }
 
 export async function find(db: Database, idempotencyKey: string): Promise<Generation | undefined> {
   const rows = await db.execute<Row>(sql`
-    select ${columns}, (select ${r.status} from mediadock.requests r where ${r.request_id} = generations.${generations.request_id}) as status
+    select ${columns}, (select ${r.status} from mediadock.requests r
+      where ${r.request_id} = generations.${generations.request_id}) as status
     from mediadock.generations where ${generations.idempotency_key} = ${idempotencyKey}`)
   const [row] = rows
   return row && toGeneration(row)
@@ -200,9 +237,11 @@ export async function find(db: Database, idempotencyKey: string): Promise<Genera
 /** Which of these have nothing more to wait for: refused, expired, or with a result that is complete. */
 export async function overOf(db: Executor, idempotencyKeys: readonly string[]): Promise<string[]> {
   const rows = await db.execute<RowOf<typeof submitting.generations, 'idempotency_key'>>(sql`
-    select ${g.idempotency_key} from mediadock.generations g left join mediadock.requests r on ${r.request_id} = ${g.request_id}
+    select ${g.idempotency_key}
+      from mediadock.generations g left join mediadock.requests r on ${r.request_id} = ${g.request_id}
     where ${g.idempotency_key} = any(${sql.param([...idempotencyKeys])}::uuid[])
-      and (${g.state} in ('refused', 'expired') or (${r.landed_at} is not null and (${r.media_complete} or ${r.status} <> 'COMPLETED')))`)
+      and (${g.state} in ('refused', 'expired') or
+        (${r.landed_at} is not null and (${r.media_complete} or ${r.status} <> 'COMPLETED')))`)
   return rows.map(({ idempotency_key: key }) => key)
 }
 

@@ -1,4 +1,7 @@
-/** The inputs by which models are asked for several pictures at once; the live catalog has more of them, and what has none of these is not known. */
+/**
+ * The inputs by which models are asked for several pictures at once; the live catalog has more of them, and what has
+ * none of these is not known.
+ */
 const names = ['num_images', 'num_outputs', 'number_of_images', 'n']
 const maxItems = 100
 

@@ -4,7 +4,8 @@ import type { GenerationKey } from '../domain/keys.ts'
 import { describeFailure, rateOf, readBounded, retryAfterOf, type RateAnswer } from '../fetching/provider-client.ts'
 
 /**
- * Every end that posting a generation can have. `submitted` and `refused` are answers to the Idempotency-Key, and final.
+ * Every end that posting a generation can have. `submitted` and `refused` are answers to the Idempotency-Key, and
+ * final.
  * `unauthorized` (401, 403) is an answer to the API key: it does not say what became of an earlier attempt.
  */
 export type SubmitOutcome =

@@ -4,6 +4,7 @@ import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { isStorable } from '../domain/delivery.ts'
 import { environmentsOf, type GenerationKey, type Keys } from '../domain/keys.ts'
@@ -30,6 +31,7 @@ export type SubmitterDeps = {
   webhookPublicUrl: string
   fetchRatePerMinute: number
   clock: () => Date
+  time: SharedTime
   logger: Logger
   calls: Counter<'operation' | 'outcome'>
   cut: AbortSignal
@@ -45,8 +47,6 @@ export type Submitter = {
 }
 
 const retryPause = { baseMs: 2000, capMs: 300_000 }
-/** The provider forgets a key after 24 h (spec, Limits): a later try could be charged twice. */
-const retryForMs = 23.5 * 3_600_000
 const batchRows = 8
 
 /**
@@ -70,14 +70,13 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
       keyName: key.name,
       webhookUrl: deps.webhookPublicUrl,
       metadata: body.metadata,
-      now: deps.clock(),
+      now: deps.time(),
     })
     if (opened.kind === 'other_parameters') {
       throw new HttpError(409, 'idempotency_key_reuse', 'this idempotency_key was used for another generation')
     }
     if (opened.kind === 'ours') {
-      const isForgotten = opened.generation.createdAt < forgottenBefore(deps.clock())
-      await (isForgotten ? expireForgotten(deps) : attempt(deps, opened.generation, key))
+      await (opened.isForgotten ? refusals.expire(deps.db, deps.time()) : attempt(deps, opened.generation, key))
     }
     const generation = await intents.find(deps.db, idempotencyKey)
     if (!generation) throw new Error(`the intent ${idempotencyKey} is gone`)
@@ -90,21 +89,12 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
       return generation && show(generation)
     },
     runOnce: async () => {
-      await expireForgotten(deps)
-      const due = await intents.claimDue(deps.db, { limit: batchRows, now: deps.clock() })
+      await refusals.expire(deps.db, deps.time())
+      const due = await intents.claimDue(deps.db, { limit: batchRows, now: deps.time() })
       await Promise.all(due.map((generation) => attempt(deps, generation, deps.keys().byName.get(generation.keyName))))
       return { more: due.length === batchRows }
     },
   }
-}
-
-function forgottenBefore(now: Date): Date {
-  return new Date(now.getTime() - retryForMs)
-}
-
-function expireForgotten({ db, clock }: SubmitterDeps): Promise<void> {
-  const now = clock()
-  return refusals.expire(db, { before: forgottenBefore(now), now })
 }
 
 /** One call for one intent, and what it came to, written down. */
@@ -112,8 +102,9 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   const now = deps.clock()
   if (!key || key.retired || key.apiKey === undefined) {
     return intents.postpone(deps.db, generation, {
+      now: deps.time(),
       error: `key ${generation.keyName} is not usable`,
-      at: retryAt(generation, now),
+      pauseSeconds: pauseOf(generation),
       isCertain: true,
     })
   }
@@ -125,8 +116,9 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   })
   if (!grant.ok)
     return intents.postpone(deps.db, generation, {
+      now: deps.time(),
       error: `not called: ${grant.reason}`,
-      at: grant.retryAt,
+      pauseSeconds: (grant.retryAt.getTime() - now.getTime()) / 1000,
       isCertain: true,
     })
 
@@ -156,7 +148,10 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
 
 type Health = { keyName: string; health: KeyHealth; outcome: SubmitOutcome }
 
-/** Rests a key that the provider refuses, and ends the rest of one that it accepts. A 403 is about submits alone (spec, Authentication). */
+/**
+ * Rests a key that the provider refuses, and ends the rest of one that it accepts. A 403 is about submits alone (spec,
+ * Authentication).
+ */
 async function noteHealth({ db, clock }: SubmitterDeps, { keyName, health, outcome }: Health): Promise<void> {
   const now = clock()
   if (outcome.kind === 'unauthorized' && outcome.status === 401) return restRefusedKey(db, { keyName, health, now })
@@ -174,8 +169,9 @@ function factsOf(outcome: SubmitOutcome): { request_id?: string; detail?: string
 
 type Settle = { generation: Generation; key: GenerationKey; outcome: SubmitOutcome }
 
-async function settle({ db, keys, clock }: SubmitterDeps, { generation, key, outcome }: Settle): Promise<void> {
-  const now = clock()
+async function settle({ db, keys, time }: SubmitterDeps, { generation, key, outcome }: Settle): Promise<void> {
+  const now = time()
+  const again = { now, pauseSeconds: pauseOf(generation) }
   switch (outcome.kind) {
     case 'submitted': {
       const { request_id: requestId, cost } = outcome.submitted
@@ -184,40 +180,33 @@ async function settle({ db, keys, clock }: SubmitterDeps, { generation, key, out
     }
     case 'refused':
       return refusals.refused(db, generation, { status: outcome.status, envelope: outcome.envelope, now })
-    case 'unauthorized':
+    case 'unauthorized': {
       // The caller of a first attempt gets the provider's answer. Later the key is what has to be put right, and an
       // earlier attempt may have been charged: only an answer to its Idempotency-Key ends it.
-      return generation.inDoubt || generation.promised
-        ? intents.postpone(db, generation, {
-            error: `${outcome.status} ${outcome.envelope.error.code}`,
-            at: retryAt(generation, now),
-            isCertain: true,
-          })
-        : refusals.refused(db, generation, { status: outcome.status, envelope: outcome.envelope, now })
+      const { status, envelope } = outcome
+      if (!generation.inDoubt && !generation.promised)
+        return refusals.refused(db, generation, { status, envelope, now })
+      const error = `${status} ${envelope.error.code}`
+      return intents.postpone(db, generation, { ...again, error, isCertain: true })
+    }
     case 'in_progress':
-      return intents.postpone(db, generation, {
-        error: 'request_in_progress',
-        at: retryAt(generation, now),
-        isCertain: false,
-      })
+      return intents.postpone(db, generation, { ...again, error: 'request_in_progress', isCertain: false })
     case 'rate_limited': {
-      // For as long as the key itself rests at most (pauseAfter): whoever says a week would let it expire.
-      const pauseMs = Math.min(outcome.retryAfterSeconds ?? 0, maxPauseSeconds) * 1000
-      return intents.postpone(db, generation, {
-        error: 'rate_limited',
-        isCertain: true,
-        at: new Date(Math.max(now.getTime() + pauseMs, retryAt(generation, now).getTime())),
-      })
+      // Bounded like the rest of the key (pauseAfter): a provider that asks for a week would let the submit expire.
+      const askedSeconds = Math.min(outcome.retryAfterSeconds ?? 0, maxPauseSeconds)
+      const pauseSeconds = Math.max(askedSeconds, again.pauseSeconds)
+      return intents.postpone(db, generation, { now, pauseSeconds, error: 'rate_limited', isCertain: true })
     }
     case 'unreachable':
-      return intents.postpone(db, generation, { error: outcome.detail, at: retryAt(generation, now), isCertain: false })
+      return intents.postpone(db, generation, { ...again, error: outcome.detail, isCertain: false })
     default:
       return outcome satisfies never
   }
 }
 
-function retryAt({ attempts }: Generation, now: Date): Date {
-  return new Date(now.getTime() + jitteredPauseMs(Math.min(attempts, 20), retryPause, Math.random))
+/** Seconds until the next attempt. */
+function pauseOf({ attempts }: Generation): number {
+  return jitteredPauseMs(Math.min(attempts, 20), retryPause, Math.random) / 1000
 }
 
 function chooseKey(keys: Keys, name: string | undefined): GenerationKey {

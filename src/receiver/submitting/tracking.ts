@@ -9,8 +9,11 @@ const d = columnsOf(schema.deliveries, 'd')
 const inbox = columnsOf(schema.inbox)
 const r = columnsOf(schema.requests, 'r')
 
-/** The environment of the key that a request was submitted with, where that is known, and the names of all keys of that environment. */
-export type TrackedBy = { environment: Environment | undefined; keyNames: readonly string[]; now: Date }
+/**
+ * The environment of the key that a request was submitted with, where that is known, and the names of all keys of that
+ * environment.
+ */
+export type TrackedBy = { environment: Environment | undefined; keyNames: readonly string[]; now: SQL }
 
 /**
  * What tracking does to a row of `requests as r` that is there already, since a
@@ -20,20 +23,23 @@ export type TrackedBy = { environment: Environment | undefined; keyNames: readon
  * or by a mistake, until the provider has confirmed the result; where that
  * changes something the request is polled at once.
  */
-export function joinTracked(now: Date): SQL {
-  const at = sql`${now.toISOString()}::timestamptz`
+export function joinTracked(now: SQL): SQL {
   const corrects = sql`${r.confirmed_at} is null and excluded.sandbox is not null`
   return sql`do update set
     model = coalesce(${r.model}, excluded.model), metadata = coalesce(${r.metadata}, excluded.metadata),
-    idempotency_key = coalesce(${r.idempotency_key}, excluded.idempotency_key), items_wanted = coalesce(${r.items_wanted}, excluded.items_wanted),
+    idempotency_key = coalesce(${r.idempotency_key}, excluded.idempotency_key),
+      items_wanted = coalesce(${r.items_wanted}, excluded.items_wanted),
     key_name = case when ${corrects} then excluded.key_name else coalesce(${r.key_name}, excluded.key_name) end,
-    key_source = case when ${corrects} or (${r.key_name} is null and excluded.key_name is not null) then 'tracked' else ${r.key_source} end,
+    key_source = case when ${corrects} or (${r.key_name} is null and excluded.key_name is not null) then 'tracked'
+      else ${r.key_source} end,
     sandbox = case when ${corrects} then excluded.sandbox else ${r.sandbox} end,
     -- States never go back: what a webhook landed stands until it is overruled, and so it must be known by what key.
-    signed_sandbox = case when ${corrects} and ${r.landed_at} is not null then coalesce(${r.signed_sandbox}, ${r.sandbox}) else ${r.signed_sandbox} end,
+    signed_sandbox = case when ${corrects}
+      and ${r.landed_at} is not null then coalesce(${r.signed_sandbox}, ${r.sandbox}) else ${r.signed_sandbox} end,
     next_poll_at = case
-      when ${corrects} and (coalesce(${r.signed_sandbox}, ${r.sandbox}) <> excluded.sandbox or (${r.next_poll_at} is not null and ${r.key_name} is distinct from excluded.key_name))
-      then ${at} else ${r.next_poll_at} end`
+      when ${corrects} and (coalesce(${r.signed_sandbox}, ${r.sandbox}) <> excluded.sandbox
+        or (${r.next_poll_at} is not null and ${r.key_name} is distinct from excluded.key_name))
+      then ${now} else ${r.next_poll_at} end`
 }
 
 /**
@@ -46,17 +52,19 @@ export function requeueParked({ environment, keyNames, now }: TrackedBy): SQL {
     unparked as (
       update mediadock.deliveries d set ${deliveries.parked_reason} = null from (
         select ${deliveries.id} from mediadock.deliveries
-        where ${deliveries.request_id} in (select request_id from tracked where open) and ${deliveries.parked_reason} = 'key_mismatch'
+        where ${deliveries.request_id} in (select request_id from tracked where open)
+          and ${deliveries.parked_reason} = 'key_mismatch'
           and (${deliveries.environment} = ${environment ?? null}
             -- Rows of releases that did not store it are judged by today's keys.
-            or (${deliveries.environment} is null and ${deliveries.key_name} = any(${sql.param([...keyNames])}::text[])))
+            or (${deliveries.environment} is null
+              and ${deliveries.key_name} = any(${sql.param([...keyNames])}::text[])))
         order by ${deliveries.received_at} limit ${maxParkedForKey}
       ) p
       where ${d.id} = p.id returning ${d.id}
     ),
     requeued as (
       insert into mediadock.inbox (${list(inbox, 'delivery_id', 'due_at')})
-      select id, ${now.toISOString()}::timestamptz from unparked
+      select id, ${now} from unparked
       on conflict do nothing
     )`
 }

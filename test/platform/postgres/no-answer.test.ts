@@ -97,7 +97,7 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ],
   [
     'tracking is not "known already"',
-    (db) => trackRequest(db, { request_id: id }, { environment: 'live', keyNames: [], now }),
+    (db) => trackRequest(db, { request_id: id }, { environment: 'live', keyNames: [], now: time }),
   ],
   [
     'an intent is not "used with other parameters"',
@@ -109,10 +109,10 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
         keyName: 'live',
         webhookUrl: 'https://x',
         metadata: undefined,
-        now,
+        now: time,
       }),
   ],
-  ['a claim of intents is not "nothing is due"', (db) => intents.claimDue(db, { limit: 1, now })],
+  ['a claim of intents is not "nothing is due"', (db) => intents.claimDue(db, { limit: 1, now: time })],
   ['finding an intent is not "unknown"', (db) => intents.find(db, id)],
   [
     'a submit is not "the balance is too low"',

@@ -94,6 +94,7 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
     webhookPublicUrl: 'https://hooks.test/webhooks',
     fetchRatePerMinute: limit,
     clock,
+    time: timeOf(clock),
     logger,
     calls: metrics.providerCalls,
     cut: cut.signal,

@@ -5,7 +5,7 @@ import { Counter } from 'prom-client'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
 import { createPool, type Database, type Pool } from '../../../src/platform/postgres/postgres.ts'
-import { timeOf } from '../../../src/platform/postgres/time.ts'
+import { postgresTime, timeOf } from '../../../src/platform/postgres/time.ts'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { deliveryId, deliveryIdRange, parseNotification, toDelivery } from '../../../src/receiver/domain/delivery.ts'
 import { environmentsOf, type Environment } from '../../../src/receiver/domain/keys.ts'
@@ -547,7 +547,7 @@ tried(
       const requestId = randomUUID()
       const forged = await webhook({ sample: failed(requestId), keyName: 'sandbox' })
       const body = { request_id: requestId, key_name: 'live', metadata: { order: 6 } }
-      const api: Act = (db) => trackRequest(db, body, { environment: 'live', keyNames: ['live'], now: new Date() })
+      const api: Act = (db) => trackRequest(db, body, { environment: 'live', keyNames: ['live'], now: postgresTime() })
       return { requestId, acts: [forged, api] }
     },
     end: (one) => {
@@ -573,7 +573,7 @@ it.each([
       void (await trackRequest(
         db,
         { request_id: requestId, key_name: 'live' },
-        { environment: 'live', keyNames: ['live'], now: new Date() },
+        { environment: 'live', keyNames: ['live'], now: postgresTime() },
       )),
   ],
   ["a service's own INSERT", insertTracked],
@@ -604,7 +604,7 @@ it.each([
 tried("the answer to a submit and the request's webhook: joined, metadata included", {
   make: async () => {
     const [requestId, idempotencyKey] = [randomUUID(), randomUUID()]
-    const now = new Date()
+    const now = postgresTime()
     const opened = await intents.open(pool.db, {
       idempotencyKey,
       model: 'lyra-audio',

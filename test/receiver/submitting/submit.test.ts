@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { readResults } from '../../../src/client/read-results.ts'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
+import { later, postgresTime } from '../../../src/platform/postgres/time.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -151,8 +152,8 @@ describe('a submit in doubt', () => {
       webhookUrl: 'https://hooks.test/',
       metadata: undefined,
     }
-    await intents.open(pool.db, { ...intent, idempotencyKey: randomUUID(), now: new Date(Date.now() - 3_600_000) })
-    expect(await intents.claimDue(pool.db, { limit: 100, now: new Date() })).toHaveLength(1)
+    await intents.open(pool.db, { ...intent, idempotencyKey: randomUUID(), now: postgresTime() })
+    expect(await intents.claimDue(pool.db, { limit: 100, now: later(postgresTime(), 3600) })).toHaveLength(1)
     expect(await database.sql`select distinct at_commit from seen`).toEqual([{ at_commit: 'on' }])
   })
 })

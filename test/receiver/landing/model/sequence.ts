@@ -115,7 +115,7 @@ function startSequence(world: World) {
       await trackRequest(
         receiver.db,
         { request_id: id, model: 'tracked', ...(keyNamed && { key_name: owner }) },
-        { environment, keyNames, now: now() },
+        { environment, keyNames, now: receiver.time() },
       )
       return
     }
