@@ -60,7 +60,7 @@ export const jsonb = customType<{ data: unknown }>({
 })
 
 export type { SQL, Table } from 'drizzle-orm'
-export type { ExtraConfigColumn, IndexBuilder } from 'drizzle-orm/pg-core'
+export type { ExtraConfigColumn, IndexBuilder, PgUpdateSetSource } from 'drizzle-orm/pg-core'
 export type { PostgresJsQueryResultHKT } from 'drizzle-orm/postgres-js/session'
 
 // The classes are types as well.

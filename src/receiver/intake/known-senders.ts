@@ -64,9 +64,7 @@ export function createKnownSenders({ db, clock }: { db: Database; clock: () => D
       })
       for (const { keyName, source } of writing) fresh.get(keyName)?.delete(source)
       await forget(db, cutoff)
-      const rows = await db.execute<{ source: string }>(
-        sql`select distinct ${senders.source} from mediadock.known_senders`,
-      )
+      const rows = await db.selectDistinct({ source: arriving.knownSenders.source }).from(arriving.knownSenders)
       known = new Set(rows.map(({ source }) => source))
       keptAt = performance.now()
     },

@@ -2,9 +2,8 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { Counter } from 'prom-client'
 import { createShares } from '../../platform/fair-share.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { and, eq, gt, inArray, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import { verify } from '../../wire/signature.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
@@ -230,29 +229,31 @@ export type Kept = {
   headers: Record<string, string>
   body: Buffer
 }
-export type KeptRow = RowOf<
-  typeof arriving.quarantine,
-  'id' | 'arrived_at' | 'reason' | 'webhook_id' | 'headers' | 'body'
->
 
-export function toKept({ id, arrived_at, webhook_id, ...row }: KeptRow): Kept {
-  return { ...row, id: Number(id), arrivedAt: new Date(arrived_at), webhookId: webhook_id ?? undefined }
+const { id, arrived_at, reason, webhook_id, headers, body } = arriving.quarantine
+export const keptColumns = { id, arrived_at, reason, webhook_id, headers, body }
+type KeptRow = Pick<typeof arriving.quarantine.$inferSelect, keyof typeof keptColumns>
+
+export function toKept({ arrived_at, webhook_id, ...row }: KeptRow): Kept {
+  return { ...row, arrivedAt: new Date(arrived_at), webhookId: webhook_id ?? undefined }
 }
 
 async function nextRows(
   db: Database,
   { after, reason }: { after: number; reason: string | undefined },
 ): Promise<Kept[]> {
-  const rows = await db.execute<KeptRow>(sql`
-    select ${list(quarantine, 'id', 'arrived_at', 'reason', 'webhook_id', 'headers', 'body')} from mediadock.quarantine where ${quarantine.id} in (
-      select id from (
-        select id, row_number() over oldest as place, sum(bytes) over oldest as total
-        from (
-          select ${quarantine.id}, ${quarantine.bytes} from mediadock.quarantine
-          where ${quarantine.id} > ${after} and ${reason === undefined ? sql`true` : sql`${quarantine.reason} = ${reason}`} order by ${quarantine.id} limit ${pageRows}
-        ) as page window oldest as (order by id)
-      ) as summed where place = 1 or total <= ${pageBytes}
-    ) order by ${quarantine.id}`)
+  const page = db
+    .select({ id, bytes: arriving.quarantine.bytes })
+    .from(arriving.quarantine)
+    .where(and(gt(id, after), reason === undefined ? undefined : eq(arriving.quarantine.reason, reason)))
+    .orderBy(id)
+    .limit(pageRows)
+    .as('page')
+  const summed = sql`
+    select id, row_number() over oldest as place, sum(bytes) over oldest as total
+    from ${page} window oldest as (order by id)`
+  const chosen = sql`(select id from (${summed}) as summed where place = 1 or total <= ${pageBytes})`
+  const rows = await db.select(keptColumns).from(arriving.quarantine).where(inArray(id, chosen)).orderBy(id)
   return rows.map(toKept)
 }
 

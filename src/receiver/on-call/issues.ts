@@ -1,7 +1,6 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { and, eq, isNull, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import type { Problem } from '../domain/problem.ts'
 
@@ -125,16 +124,19 @@ function samplesAt(at: SQL): SQL {
   )`
 }
 
-/** Somebody knows of it: nobody is told until then, unless it becomes worse. Answers whether it is open. */
+/** Somebody knows of it: nobody is told until then, unless it becomes worse. Answers its cause where it is open. */
 export async function muteIssue(
   db: Database,
   { id, until, by }: { id: number; until: Date | undefined; by: string },
-): Promise<Pick<RowOf<typeof onCall.issues, 'cause'>, 'cause'> | undefined> {
-  const rows = await db.execute<RowOf<typeof onCall.issues, 'cause'>>(sql`
-    update mediadock.issues set ${issues.muted_until} = ${until?.toISOString() ?? null}::timestamptz, ${issues.muted_by} = ${until ? by : null},
-      ${issues.untold} = case when ${until !== undefined}::boolean then null else ${issues.untold} end
-    where ${issues.id} = ${id}::bigint and ${issues.closed_at} is null returning ${issues.cause}`)
-  return rows[0]
+): Promise<{ cause: string } | undefined> {
+  const { cause, closed_at } = onCall.issues
+  const muted = until && { muted_until: until.toISOString(), muted_by: by, untold: null }
+  const [issue] = await db
+    .update(onCall.issues)
+    .set(muted ?? { muted_until: null, muted_by: null })
+    .where(and(eq(onCall.issues.id, id), isNull(closed_at)))
+    .returning({ cause })
+  return issue
 }
 
 /** Postgres stores neither NUL nor lone surrogates. */

@@ -1,27 +1,24 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
-import * as submitting from '../domain/generations-schema.ts'
-import * as schema from '../domain/schema.ts'
+import { and, isNotNull, or, sql } from '../../platform/postgres/drizzle.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import { quarantine } from '../domain/arrivals-schema.ts'
+import { generations } from '../domain/generations-schema.ts'
+import { requests } from '../domain/schema.ts'
 import type { StuckAfter } from '../reconciling/due.ts'
 import { arrivalSchema, listArrivals } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
 import { deliverySchema, listDeliveries } from './deliveries.ts'
 import { textFilter } from './filters.ts'
-import { isoAlways } from './page.ts'
+import { newestFirst } from './page.ts'
 import { listRequests, requestSchema } from './requests.ts'
 import { uuidRange } from './search.ts'
 
-const generations = columnsOf(submitting.generations)
-const quarantine = columnsOf(arriving.quarantine)
-const requests = columnsOf(schema.requests)
-
 /** More than these are no answer to a search. */
 const shown = 20
-/** Metadata has no index, which each request would have to write: so many of the latest are looked through, down to the level that new ones have at most. */
+/**
+ * Metadata has no index, which each request would have to write. A search reads this many of the latest requests, down
+ * to the level that new metadata has at most.
+ */
 const metadataRows = 20_000
 const minIdCharacters = 4
 
@@ -82,41 +79,51 @@ export async function find(db: Database, { q }: { q: string }, when: StuckAfter)
 }
 
 async function findByIds(db: Database, q: string): Promise<Pick<Found, 'submits' | 'quarantined'>> {
+  return readWithin(db, async (tx) => ({
+    submits: await submitsOf(tx, q),
+    quarantined: await quarantinedOf(tx, q),
+  }))
+}
+
+async function submitsOf(tx: Executor, q: string): Promise<Found['submits']> {
   const [range] = uuidRange(q)
-  return readWithin(db, async (tx) => {
-    const submits = range
-      ? await tx.execute<
-          RowOf<typeof submitting.generations, 'idempotency_key' | 'state' | 'model' | 'request_id' | 'created_at'>
-        >(sql`
-          select ${list(generations, 'idempotency_key', 'state', 'model', 'request_id', 'created_at')} from mediadock.generations
-          where ${generations.idempotency_key} ${range} or ${generations.request_id} ${range} limit ${shown}`)
-      : []
-    const quarantined = await tx.execute<
-      RowOf<typeof arriving.quarantine, 'id' | 'arrived_at' | 'reason' | 'webhook_id' | 'request_id'>
-    >(sql`
-      select ${list(quarantine, 'id', 'arrived_at', 'reason', 'webhook_id', 'request_id')} from mediadock.quarantine
-      where ${range ? sql`${quarantine.request_id} ${range} or` : sql``} starts_with(${quarantine.webhook_id}, ${q})
-      order by ${quarantine.arrived_at} desc nulls last, ${quarantine.id} desc nulls last limit ${shown}`)
-    return {
-      submits: submits.map(({ idempotency_key: id, created_at, ...row }) => ({
-        id,
-        ...row,
-        created_at: isoAlways(created_at),
-      })),
-      quarantined: quarantined.map((row) => ({ ...row, id: Number(row.id), arrived_at: isoAlways(row.arrived_at) })),
-    }
-  })
+  if (range === undefined) return []
+  const { idempotency_key: id, state, model, request_id, created_at } = generations
+  return tx
+    .select({ id, state, model, request_id, created_at })
+    .from(generations)
+    .where(sql`${id} ${range} or ${request_id} ${range}`)
+    .limit(shown)
+}
+
+async function quarantinedOf(tx: Executor, q: string): Promise<Found['quarantined']> {
+  const [range] = uuidRange(q)
+  const { id, arrived_at, reason, webhook_id, request_id } = quarantine
+  return tx
+    .select({ id, arrived_at, reason, webhook_id, request_id })
+    .from(quarantine)
+    .where(or(range && sql`${request_id} ${range}`, sql`starts_with(${webhook_id}, ${q})`))
+    .orderBy(newestFirst({ at: arrived_at, id }))
+    .limit(shown)
 }
 
 async function idsByMetadata(db: Database, q: string): Promise<string[]> {
   const values = JSON.stringify({ text: q, number: /^-?\d{1,15}(\.\d{1,9})?$/.test(q) ? Number(q) : q })
-  const rows = await readWithin(db, (tx) =>
-    tx.execute<RowOf<typeof schema.requests, 'request_id'>>(sql`
-      select request_id from (
-        select ${requests.request_id}, ${requests.metadata} from mediadock.requests
-        order by ${requests.tracked_at} desc nulls last, ${requests.request_id} desc nulls last limit ${metadataRows}
-      ) as latest
-      where metadata is not null and jsonb_path_exists(metadata, '$.**{0 to 200} ? (@ == $text || @ == $number)', ${values}::jsonb) limit ${shown}`),
-  )
-  return rows.map(({ request_id }) => request_id)
+  const isValue = '$.**{0 to 200} ? (@ == $text || @ == $number)'
+  const { request_id, metadata, tracked_at } = requests
+  const rows = await readWithin(db, async (tx) => {
+    const latest = tx
+      .select({ request_id, metadata })
+      .from(requests)
+      .orderBy(newestFirst({ at: tracked_at, id: request_id }))
+      .limit(metadataRows)
+      .as('latest')
+    const isFound = sql`jsonb_path_exists(${latest.metadata}, ${isValue}::jsonpath, ${values}::jsonb)`
+    return tx
+      .select({ request_id: latest.request_id })
+      .from(latest)
+      .where(and(isNotNull(latest.metadata), isFound))
+      .limit(shown)
+  })
+  return rows.map((row) => row.request_id)
 }

@@ -1,20 +1,19 @@
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { inArray, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { isInIdRange } from '../domain/delivery.ts'
-import * as schema from '../domain/schema.ts'
+import { deliveries, requests } from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
 import { giveUpClock, maxAttempts } from './give-up.ts'
 import { isoAlways } from './page.ts'
 import { namesKnownRequest, unsignedReasons } from './refusals.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
-const d = columnsOf(schema.deliveries, 'd')
+const d = columnsOf(deliveries, 'd')
 const q = columnsOf(arriving.quarantine, 'q')
-const requests = columnsOf(schema.requests)
 const senders = columnsOf(arriving.knownSenders)
 
 export const giveUpSchema = z
@@ -129,8 +128,8 @@ function toGiveUp({ webhook_id, outcome, reason, attempts, request_id, ...row }:
 
 async function statusesOf(tx: Executor, found: readonly GiveUp[]): Promise<Map<string, string>> {
   const ids = found.flatMap(({ request_id }) => (request_id === null ? [] : [request_id]))
-  const rows = await tx.execute<RowOf<typeof schema.requests, 'request_id' | 'status'>>(sql`
-    select ${requests.request_id}, ${requests.status} from mediadock.requests where ${requests.request_id} = any(${sql.param(ids)}::uuid[])`)
+  const { request_id, status } = requests
+  const rows = await tx.select({ request_id, status }).from(requests).where(inArray(request_id, ids))
   return new Map(rows.map(({ request_id, status }) => [request_id, status]))
 }
 

@@ -1,15 +1,15 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { and, desc, gte, lt, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as onCall from '../domain/on-call-schema.ts'
+import { processStarts } from '../domain/on-call-schema.ts'
 import { readWithin } from './deadline.ts'
 import { InvalidFilterError, times } from './filters.ts'
 import { isoAlways } from './page.ts'
 
 const minutes = columnsOf(onCall.minutes)
-const processStarts = columnsOf(onCall.processStarts)
 
 export const minutesFiltersSchema = z.strictObject(times)
 export type MinutesFilters = z.infer<typeof minutesFiltersSchema>
@@ -68,30 +68,37 @@ export async function readMinutes(
   if (wanted > maxMinutes) throw new InvalidFilterError('since', 'must not be more than 31 days before until')
   const step = steps.find((minutes) => wanted / minutes <= maxPoints) ?? 60
   return readWithin(db, async (tx) => {
-    const between = (column: StringChunk) =>
-      sql`${column} >= ${from.toISOString()}::timestamptz and ${column} < ${to.toISOString()}::timestamptz`
     // Sums of what is counted; of what is measured, the worst minute.
     const worst = (column: keyof typeof minutes) => sql`max(${minutes[column]}) as ${minutes[column]}`
     const rows = await tx.execute<RowOf<typeof onCall.minutes, keyof MinutePoint>>(sql`
-      with chosen as (select date_bin(make_interval(mins => ${step}), ${minutes.minute}, timestamptz 'epoch') as point, * from mediadock.minutes where ${between(minutes.minute)}),
+      with chosen as (
+        select date_bin(make_interval(mins => ${step}), ${minutes.minute}, timestamptz 'epoch') as point, * from mediadock.minutes
+        where ${minutes.minute} >= ${from.toISOString()}::timestamptz and ${minutes.minute} < ${to.toISOString()}::timestamptz
+      ),
       counted as (
         select point, jsonb_object_agg(what, n) as arrivals from (
-          select point, what, sum(n::bigint) as n from chosen, jsonb_each_text(${minutes.arrivals}) as each (what, n) group by point, what) as sums
+          select point, what, sum(n::bigint) as n from chosen, jsonb_each_text(${minutes.arrivals}) as each (what, n)
+          group by point, what) as sums
         group by point
       )
       select point as minute, coalesce(counted.arrivals, '{}') as arrivals,
-        ${worst('ack_p50_ms')}, ${worst('ack_p95_ms')}, sum(${minutes.landed})::int as ${minutes.landed}, ${worst('landing_p50_seconds')},
-        ${worst('landing_p95_seconds')}, ${worst('inbox_pending')}, ${worst('inbox_oldest_seconds')}, ${worst('overdue')}
+        ${worst('ack_p50_ms')}, ${worst('ack_p95_ms')}, sum(${minutes.landed})::int as ${minutes.landed},
+        ${worst('landing_p50_seconds')}, ${worst('landing_p95_seconds')},
+        ${worst('inbox_pending')}, ${worst('inbox_oldest_seconds')}, ${worst('overdue')}
       from chosen left join counted using (point) group by point, counted.arrivals order by point`)
-    const starts = await tx.execute<RowOf<typeof onCall.processStarts, 'started_at' | 'host' | 'pid' | 'version'>>(sql`
-      select ${list(processStarts, 'started_at', 'host', 'pid', 'version')} from mediadock.process_starts where ${between(processStarts.started_at)}
-        order by ${processStarts.started_at} desc limit ${maxStarts}`)
+    const { started_at } = processStarts
+    const starts = await tx
+      .select()
+      .from(processStarts)
+      .where(and(gte(started_at, from.toISOString()), lt(started_at, to.toISOString())))
+      .orderBy(desc(started_at))
+      .limit(maxStarts)
     return {
       since: from.toISOString(),
       until: to.toISOString(),
       step_minutes: step,
       minutes: rows.map((row) => ({ ...row, minute: isoAlways(row.minute) })),
-      process_starts: starts.map((start) => ({ ...start, started_at: isoAlways(start.started_at) })).toReversed(),
+      process_starts: starts.toReversed(),
     }
   })
 }

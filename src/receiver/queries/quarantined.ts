@@ -1,12 +1,10 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { eq, inArray, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
+import { quarantine } from '../domain/arrivals-schema.ts'
 import type { Keys } from '../domain/keys.ts'
-import { authenticate, toKept, type Kept, type KeptRow } from '../intake/quarantine.ts'
+import { authenticate, keptColumns, toKept, type Kept } from '../intake/quarantine.ts'
 import { readWithin } from './deadline.ts'
-
-const quarantine = columnsOf(arriving.quarantine)
+import { newestFirst } from './page.ts'
 
 export type QuarantinedDetail = Kept & {
   /** Whose secret matches today; undefined while it is not authentic. */
@@ -15,11 +13,7 @@ export type QuarantinedDetail = Kept & {
 
 /** One refused arrival, whole but for its signature; undefined when there is none. */
 export async function findQuarantined(db: Database, id: number, keys: Keys): Promise<QuarantinedDetail | undefined> {
-  const [row] = await readWithin(db, (tx) =>
-    tx.execute<KeptRow>(
-      sql`select ${list(quarantine, 'id', 'arrived_at', 'reason', 'webhook_id', 'headers', 'body')} from mediadock.quarantine where ${quarantine.id} = ${id}::bigint`,
-    ),
-  )
+  const [row] = await readWithin(db, async (tx) => tx.select(keptColumns).from(quarantine).where(eq(quarantine.id, id)))
   if (!row) return undefined
   const kept = toKept(row)
   const { 'x-service-signature': _signature, ...headers } = kept.headers
@@ -41,16 +35,21 @@ export async function checkQuarantine(
   keys: Keys,
   { reason }: { reason: string },
 ): Promise<Check | undefined> {
-  const rows = await readWithin(db, (tx) =>
-    tx.execute<KeptRow>(sql`
-      select ${list(quarantine, 'id', 'arrived_at', 'reason', 'webhook_id', 'headers', 'body')} from mediadock.quarantine where ${quarantine.id} in (
-        select id from (
-          select id, row_number() over newest as place, sum(octet_length(body)) over newest as bytes
-          from (select ${list(quarantine, 'id', 'arrived_at', 'body')} from mediadock.quarantine where ${quarantine.reason} = ${reason}
-            order by ${quarantine.arrived_at} desc nulls last, ${quarantine.id} desc nulls last limit ${triedRows}) as newest_rows
-          window newest as (order by arrived_at desc, id desc)
-        ) as ranked where place = 1 or bytes <= ${triedBytes})`),
-  )
+  const { arrived_at: at, id, body } = quarantine
+  const rows = await readWithin(db, async (tx) => {
+    const newest = tx
+      .select({ id, at: sql`${at}`.as('at'), bytes: sql`octet_length(${body})`.as('bytes') })
+      .from(quarantine)
+      .where(eq(quarantine.reason, reason))
+      .orderBy(newestFirst({ at, id }))
+      .limit(triedRows)
+      .as('newest')
+    const ranked = sql`
+      select id, row_number() over newest as place, sum(bytes) over newest as bytes
+      from ${newest} window newest as (order by at desc, id desc)`
+    const chosen = sql`(select id from (${ranked}) as ranked where place = 1 or bytes <= ${triedBytes})`
+    return tx.select(keptColumns).from(quarantine).where(inArray(id, chosen))
+  })
   if (rows.length === 0) return undefined
   const keyNames = rows.flatMap((row) => authenticate(toKept(row), keys)?.keyName ?? [])
   return { tried: rows.length, acceptable: keyNames.length, keyNames: [...new Set(keyNames)] }

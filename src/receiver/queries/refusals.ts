@@ -3,13 +3,13 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
+import { knownSenders } from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { networkOf, sourceOf } from '../intake/refused-source.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const q = columnsOf(arriving.quarantine, 'q')
 const r = columnsOf(schema.requests, 'r')
-const senders = columnsOf(arriving.knownSenders)
 
 /** Who has no secret sends these: of the provider they are only where they name a request that something authentic has named. */
 export const unsignedReasons: ReadonlySet<string | null> = new Set([
@@ -53,11 +53,8 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
   const quarantined = await tx.execute<{ reason: string; kept: number; named: number }>(sql`
     select ${q.reason}, count(*)::int as kept, (count(*) filter (where ${namesKnownRequest}))::int as named
     from mediadock.quarantine q where ${q.arrived_at} >= ${since} group by ${q.reason}`)
-  const known = new Set(
-    (await tx.execute<{ source: string }>(sql`select distinct ${senders.source} from mediadock.known_senders`)).map(
-      ({ source }) => source,
-    ),
-  )
+  const senders = await tx.selectDistinct({ source: knownSenders.source }).from(knownSenders)
+  const known = new Set(senders.map(({ source }) => source))
   const namedOf = new Map(quarantined.map(({ reason, named }) => [reason, named] as [string | null, number]))
   const provided = new Map<string | null, number>()
   const strangers = new Map<string, number>()

@@ -1,15 +1,21 @@
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import {
+  and,
+  eq,
+  getViewSelectedFields,
+  inArray,
+  isNotNull,
+  sql,
+  type StringChunk,
+} from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
-import * as schema from '../domain/schema.ts'
+import { results } from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
 import { iso, isoAlways } from './page.ts'
 import { mediaOf, type Media } from './request-detail.ts'
-
-const results = columnsOf(schema.results)
 
 /** A row of the view `mediadock.results`. */
 export const resultRowSchema = z
@@ -34,7 +40,7 @@ export const resultRowSchema = z
   .meta({ id: 'ResultRow' })
 export type ResultRow = z.infer<typeof resultRowSchema>
 
-export type StoredResult = RowOf<typeof schema.results, keyof ResultRow>
+export type StoredResult = RowOf<typeof results, keyof ResultRow>
 
 const readable = [
   'request_id',
@@ -56,7 +62,7 @@ const readable = [
 
 /** All that a row has, in a statement that calls the view so. */
 export function resultColumns(alias: string): StringChunk {
-  return list(columnsOf(schema.results, alias), ...readable, 'metadata')
+  return list(columnsOf(results, alias), ...readable, 'metadata')
 }
 
 /** The row of `results` of a request; undefined when it is not known. */
@@ -76,9 +82,13 @@ export async function findResultWithMedia(
 }
 
 async function resultOf(tx: Executor, requestId: string): Promise<ResultRow | undefined> {
-  const [row] = await tx.execute<StoredResult>(sql`
-    select ${list(results, ...readable)}, mediadock.readable_metadata(${results.metadata}) as metadata
-    from mediadock.results where ${results.request_id} = ${requestId}::uuid`)
+  const [row] = await tx
+    .select({
+      ...getViewSelectedFields(results),
+      metadata: sql`mediadock.readable_metadata(${results.metadata})`.mapWith(results.metadata),
+    })
+    .from(results)
+    .where(eq(results.request_id, requestId))
   return row && toResultRow(row)
 }
 
@@ -94,9 +104,9 @@ export function toResultRow(row: StoredResult): ResultRow {
 
 /** Which of these requests are terminal. */
 export async function terminalOf(db: Database, requestIds: readonly string[]): Promise<string[]> {
-  const rows = await readWithin(db, (tx) =>
-    tx.execute<RowOf<typeof schema.results, 'request_id'>>(sql`
-      select ${results.request_id} from mediadock.results where ${results.request_id} = any(${sql.param([...requestIds])}::uuid[]) and ${results.landed_at} is not null`),
+  const isTerminal = and(inArray(results.request_id, [...requestIds]), isNotNull(results.landed_at))
+  const rows = await readWithin(db, async (tx) =>
+    tx.select({ request_id: results.request_id }).from(results).where(isTerminal),
   )
   return rows.map(({ request_id }) => request_id)
 }

@@ -1,24 +1,17 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { desc, eq, isNotNull, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
-import * as schema from '../domain/schema.ts'
+import { arrivals } from '../domain/arrivals-schema.ts'
+import { media, requests } from '../domain/schema.ts'
 import { remainingCalls } from '../fetching/call-budget.ts'
 import { countParked, depth } from '../landing/depth.ts'
 import { readBacklog, type BacklogOptions } from '../reconciling/backlog.ts'
 import { countOverdue } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
 import { issueSchema, openIssues } from './issues.ts'
-import { isoAlways, maxUrlLength } from './page.ts'
+import { maxUrlLength } from './page.ts'
 import { readRecent } from './recent.ts'
 import { backlogSchema } from './reconciler.ts'
-
-const arrivals = columnsOf(arriving.arrivals)
-const media = columnsOf(schema.media)
-const m = columnsOf(schema.media, 'm')
-const requests = columnsOf(schema.requests)
 
 const at = z.iso.datetime()
 
@@ -105,25 +98,51 @@ export async function readStats(
 const newest = 20
 
 async function latestArrivals(tx: Executor): Promise<Stats['arrivals']> {
-  const rows = await tx.execute<RowOf<typeof arriving.arrivals, keyof Stats['arrivals'][number]>>(sql`
-    select ${list(arrivals, 'arrived_at', 'outcome', 'reason', 'webhook_id', 'request_id', 'key_name', 'ack_ms', 'folded')}
-    from mediadock.arrivals order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${newest}`)
-  return rows.map((row) => ({ ...row, arrived_at: isoAlways(row.arrived_at) }))
+  const { arrived_at, outcome, reason, webhook_id, request_id, key_name, ack_ms, folded } = arrivals
+  return tx
+    .select({ arrived_at, outcome, reason, webhook_id, request_id, key_name, ack_ms, folded })
+    .from(arrivals)
+    .orderBy(desc(arrived_at), desc(arrivals.id))
+    .limit(newest)
 }
 
-/** Of those that have landed. */
-type ResultRow = RowOf<typeof schema.requests, 'request_id' | 'status' | 'model' | 'media_complete' | 'error_message'> &
-  Pick<Stats['results'][number], 'landed_at' | 'media' | 'media_items'>
-
-/** Inside another read. */
+/** The results that landed last; inside another read. */
 export async function latestResults(tx: Executor, limit = newest): Promise<Stats['results']> {
-  const rows = await tx.execute<ResultRow>(sql`
-    select ${requests.request_id}, ${requests.status}, left(${requests.model}, ${shownCharacters}::int) as model, ${requests.media_complete},
-      left(${requests.error_message}, ${shownCharacters}::int) as error_message, ${requests.landed_at}, coalesce((
-      select json_agg(json_build_object('kind', ${media.kind}, 'url', left(${media.url}, ${maxUrlLength}::int), 'sha256', ${media.sha256}) order by ${media.kind}, ${media.position})
-      from (select * from mediadock.media m where ${m.request_id} = requests.${requests.request_id}
-        order by ${media.kind}, ${media.position} limit ${shownMedia}) as media), '[]') as media,
-      (select count(*)::int from mediadock.media m where ${m.request_id} = requests.${requests.request_id}) as media_items
-    from mediadock.requests where ${requests.landed_at} is not null order by ${requests.landed_at} desc nulls last limit ${limit}`)
-  return rows.map((row) => ({ ...row, landed_at: isoAlways(row.landed_at) }))
+  const { request_id, status, media_complete, landed_at } = requests
+  const its = tx
+    .select({ kind: media.kind, position: media.position, url: media.url, sha256: media.sha256 })
+    .from(media)
+    .where(eq(media.request_id, request_id))
+    .orderBy(media.kind, media.position)
+    .limit(shownMedia)
+    .as('its')
+  const item = sql`jsonb_build_object(
+    'kind', ${its.kind}, 'url', left(${its.url}, ${maxUrlLength}::int), 'sha256', ${its.sha256})`
+  const items = sql`jsonb_agg(${item} order by ${its.kind}, ${its.position})`
+  const shown = tx
+    .select({ media: sql<Stats['results'][number]['media']>`coalesce(${items}, '[]')`.as('media') })
+    .from(its)
+    .as('shown')
+  const all = tx
+    .select({ media_items: sql<number>`count(*)::int`.as('media_items') })
+    .from(media)
+    .where(eq(media.request_id, request_id))
+    .as('all_media')
+  return tx
+    .select({
+      request_id,
+      status,
+      model: sql<string | null>`left(${requests.model}, ${shownCharacters}::int)`,
+      media_complete,
+      error_message: sql<string | null>`left(${requests.error_message}, ${shownCharacters}::int)`,
+      landed_at: sql<string>`${landed_at}`.mapWith(landed_at),
+      media: shown.media,
+      media_items: all.media_items,
+    })
+    .from(requests)
+    .crossJoinLateral(shown)
+    .crossJoinLateral(all)
+    .where(isNotNull(landed_at))
+    .orderBy(sql`${landed_at} desc nulls last`)
+    .limit(limit)
 }

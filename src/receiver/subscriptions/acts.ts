@@ -3,21 +3,19 @@ import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import { parseGivenUrl } from '../../platform/outward/public-url.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { and, eq, type PgUpdateSetSource, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as feeding from '../domain/feed-schema.ts'
 import type { FeedItem } from '../queries/feed.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import { judgeSubscriptionUrl, postChange, type ChangePostEnd } from './posting.ts'
 import { createSubscriptionPoster } from './role.ts'
-import * as subscribing from './subscriptions-schema.ts'
+import { subscriptions } from './subscriptions-schema.ts'
 
 const bounds = columnsOf(feeding.feedBounds)
 const e = columnsOf(feeding.feedEntries, 'e')
-const s = columnsOf(subscribing.subscriptions, 's')
-const subscriptions = columnsOf(subscribing.subscriptions)
+const written = columnsOf(subscriptions)
 
 const maxSubscriptions = 50
 const maxRetryHours = 24 * 30
@@ -68,11 +66,15 @@ export async function addSubscription(
   if (typeof url === 'string' || why !== undefined) throw new HttpError(400, 'invalid_body', `url: ${why}`)
   const secret = newSecret()
   const rows = await db.execute<{ place: string | null; others: number; position: string | null }>(sql`
-    with place as materialized (select ${startAt(from)} as position, (select count(*)::int from mediadock.subscriptions) as others),
+    with place as materialized (
+      select ${startAt(from)} as position, (select count(*)::int from mediadock.subscriptions) as others
+    ),
     added as (
-      insert into mediadock.subscriptions (${list(subscriptions, 'name', 'url', 'secret', 'retry_hours', 'only_complete', 'position')})
-      select ${name}, ${url.href}, ${secret}, ${retryHours}::int, ${only === 'complete'}, position from place where position is not null and others < ${maxSubscriptions}
-      on conflict do nothing returning ${subscriptions.position}
+      insert into mediadock.subscriptions
+        (${list(written, 'name', 'url', 'secret', 'retry_hours', 'only_complete', 'position')})
+      select ${name}, ${url.href}, ${secret}, ${retryHours}::int, ${only === 'complete'}, position
+      from place where position is not null and others < ${maxSubscriptions}
+      on conflict do nothing returning ${written.position}
     )
     select place.position::text as place, place.others, (select position::text from added) as position from place`)
   const { place, others, position } = one(rows, 'adding a subscription')
@@ -93,62 +95,62 @@ function whyRefused(url: URL, settings: Pick<ReceiverSettings, 'production'>): s
 }
 
 /** What is under way ends with what was begun; undefined where there is none of the name. */
-export async function pauseSubscription(
-  db: Database,
-  name: string,
-  by: string,
-): Promise<{ position: number } | undefined> {
-  return change(
-    db,
-    name,
-    sql`${subscriptions.state} = 'paused', ${subscriptions.paused_by} = ${by}, ${subscriptions.paused_at} = now(), ${subscriptions.stopped_at} = null, ${subscriptions.stop_reason} = null`,
-  )
+export async function pauseSubscription(db: Database, name: string, by: string): Promise<Changed> {
+  const paused = { state: 'paused', paused_by: by, paused_at: sql`now()`, stopped_at: null, stop_reason: null } as const
+  return change(db, name, paused)
 }
 
-const going = sql`${subscriptions.state} = 'active', ${subscriptions.paused_by} = null, ${subscriptions.paused_at} = null, ${subscriptions.stopped_at} = null,
-  ${subscriptions.stop_reason} = null, ${subscriptions.failures} = 0, ${subscriptions.failing_since} = null, ${subscriptions.last_error} = null, ${subscriptions.next_attempt_at} = now()`
+/** Runs again from its place, as if it had never failed. */
+const resumed = {
+  state: 'active',
+  paused_by: null,
+  paused_at: null,
+  stopped_at: null,
+  stop_reason: null,
+  failures: 0,
+  failing_since: null,
+  last_error: null,
+} as const
 
 /** It goes on where it was; with `from`, elsewhere, which skips or repeats what lies between. */
-export async function resumeSubscription(
-  db: Database,
-  name: string,
-  from?: FeedPlace,
-): Promise<{ position: number } | undefined> {
+export async function resumeSubscription(db: Database, name: string, from?: FeedPlace): Promise<Changed> {
+  const going = { ...resumed, next_attempt_at: sql`now()` }
   if (from === undefined) return change(db, name, going)
+  const place = startAt(from)
   // Whoever works on it may not write any more how far it was.
-  const moved = await change(
-    db,
-    name,
-    sql`${going}, ${subscriptions.position} = ${startAt(from)}, ${subscriptions.ahead} = '{}', ${subscriptions.claims} = ${s.claims} + 1`,
-    sql`${startAt(from)} is not null`,
-  )
-  if (moved === undefined && (await change(db, name, sql`${subscriptions.name} = ${s.name}`))) throw notKept()
+  const claims = sql`${subscriptions.claims} + 1`
+  const moved = await change(db, name, { ...going, position: place, ahead: [], claims }, sql`${place} is not null`)
+  if (moved === undefined && (await change(db, name, { name }))) throw notKept()
   return moved
 }
 
-export async function removeSubscription(db: Database, name: string): Promise<{ position: number } | undefined> {
-  const rows = await db.execute<RowOf<typeof subscribing.subscriptions, 'position'>>(sql`
-    delete from mediadock.subscriptions s where ${s.name} = ${name} returning ${s.position}`)
-  const [row] = rows
-  return row && { position: Number(row.position) }
+export async function removeSubscription(db: Database, name: string): Promise<Changed> {
+  const { position } = subscriptions
+  const [removed] = await db.delete(subscriptions).where(eq(subscriptions.name, name)).returning({ position })
+  return removed
 }
 
 /** From the next post on it signs with another secret: what is refused until the service knows it is posted again. */
 export async function rollSubscriptionSecret(db: Database, name: string): Promise<{ secret: string } | undefined> {
   const secret = newSecret()
-  return (await change(db, name, sql`${subscriptions.secret} = ${secret}`)) && { secret }
+  return (await change(db, name, { secret })) && { secret }
 }
+
+type Changed = { position: number } | undefined
 
 async function change(
   db: Database,
   name: string,
-  changes: SQL,
-  only = sql`true`,
-): Promise<{ position: number } | undefined> {
-  const rows = await db.execute<RowOf<typeof subscribing.subscriptions, 'position'>>(sql`
-    update mediadock.subscriptions s set ${changes} where ${s.name} = ${name} and ${only} returning ${s.position}`)
-  const [row] = rows
-  return row && { position: Number(row.position) }
+  values: PgUpdateSetSource<typeof subscriptions>,
+  only?: SQL,
+): Promise<Changed> {
+  const { position } = subscriptions
+  const [changed] = await db
+    .update(subscriptions)
+    .set(values)
+    .where(and(eq(subscriptions.name, name), only))
+    .returning({ position })
+  return changed
 }
 
 export type SubscriptionTest = { ok: boolean; trouble: string | null; webhook_id: string }
@@ -161,9 +163,8 @@ export async function testSubscription(
   name: string,
   { settings, now, signal }: TestOptions,
 ): Promise<SubscriptionTest | undefined> {
-  const rows = await db.execute<RowOf<typeof subscribing.subscriptions, 'url' | 'secret'>>(sql`
-    select ${list(s, 'url', 'secret')} from mediadock.subscriptions s where ${s.name} = ${name}`)
-  const [row] = rows
+  const { url, secret } = subscriptions
+  const [row] = await db.select({ url, secret }).from(subscriptions).where(eq(subscriptions.name, name))
   if (!row) return undefined
   const sample: FeedItem = {
     position: 0,

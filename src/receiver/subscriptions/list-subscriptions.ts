@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { and, eq, or, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as feeding from '../domain/feed-schema.ts'
@@ -106,17 +106,20 @@ export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
   }))
 }
 
-const troubles = ['name', 'retry_hours', 'failing_since', 'last_error', 'stop_reason'] as const
-export type TroubledSubscription = RowOf<typeof subscribing.subscriptions, (typeof troubles)[number]>
+const { name, retry_hours, failing_since, last_error, stop_reason } = subscribing.subscriptions
+const troubles = { name, retry_hours, failing_since, last_error, stop_reason }
+export type TroubledSubscription = Pick<typeof subscribing.subscriptions.$inferSelect, keyof typeof troubles>
 
 /** A service that is restarted is no news; one that has been failing for so long is. */
 const failingMinutes = 10
 
 /** Those that stopped, or have been failing for a while; of neither those that somebody paused. */
 export async function troubledSubscriptions(tx: Executor): Promise<TroubledSubscription[]> {
-  const rows = await tx.execute<TroubledSubscription>(sql`
-    select ${list(s, ...troubles)} from mediadock.subscriptions s
-    where ${s.state} = 'stopped' or (${s.state} = 'active' and ${s.failing_since} <= now() - make_interval(mins => ${failingMinutes}))
-    order by ${s.name}`)
-  return rows.map((row) => ({ ...row, failing_since: iso(row.failing_since) }))
+  const { state } = subscribing.subscriptions
+  const fails = sql`${failing_since} <= now() - make_interval(mins => ${failingMinutes})`
+  return tx
+    .select(troubles)
+    .from(subscribing.subscriptions)
+    .where(or(eq(state, 'stopped'), and(eq(state, 'active'), fails)))
+    .orderBy(name)
 }

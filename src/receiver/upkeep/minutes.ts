@@ -1,8 +1,7 @@
 import os from 'node:os'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import { desc, sql, type StringChunk } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import { version } from '../../platform/release.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
@@ -16,7 +15,6 @@ const d = columnsOf(schema.deliveries, 'd')
 const minutes = columnsOf(onCall.minutes)
 const m = columnsOf(onCall.minutes, 'm')
 const w = columnsOf(onCall.minutes, 'w')
-const processStarts = columnsOf(onCall.processStarts)
 const r = columnsOf(schema.requests, 'r')
 
 /** From here on the oldest delivery that waits is a problem. */
@@ -100,14 +98,13 @@ export async function writeMinutes(
 
 /** When a receiver last wrote the current minute, as a running one does every 30 s. Undefined where none did since RETENTION_DAYS. */
 export async function lastMinuteWrittenAt(db: Database): Promise<Date | undefined> {
-  const rows = await db.execute<RowOf<typeof onCall.minutes, 'written_at'>>(sql`
-    select ${list(minutes, 'written_at')} from mediadock.minutes order by ${minutes.minute} desc limit 1`)
-  return rows[0] && new Date(rows[0].written_at)
+  const { written_at, minute } = onCall.minutes
+  const [last] = await db.select({ written_at }).from(onCall.minutes).orderBy(desc(minute)).limit(1)
+  return last && new Date(last.written_at)
 }
 
 /** A mark for the charts. */
 export async function noteStart(db: Database, now: Date): Promise<void> {
-  await db.execute(sql`
-    insert into mediadock.process_starts (${list(processStarts, 'started_at', 'host', 'pid', 'version')})
-    values (${now.toISOString()}::timestamptz, ${os.hostname()}, ${process.pid}, ${version}) on conflict do nothing`)
+  const start = { started_at: now.toISOString(), host: os.hostname(), pid: process.pid, version }
+  await db.insert(onCall.processStarts).values(start).onConflictDoNothing()
 }
