@@ -1,6 +1,6 @@
 import { z } from 'zod'
+import type { WorkerDeps } from '../receiver/landing/land-batch.ts'
 import { replayDelivery, type Replay } from '../receiver/landing/replay.ts'
-import type { WorkerDeps } from '../receiver/landing/worker.ts'
 import { groupFailures, shownFailures } from '../receiver/on-call/failures.ts'
 import { replayMany, type ReplayedMany } from '../receiver/on-call/replay-many.ts'
 import { countDeliveries } from '../receiver/queries/deliveries.ts'

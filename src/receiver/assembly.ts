@@ -8,14 +8,14 @@ import type { Keys } from './domain/keys.ts'
 import { createFetcher } from './fetching/fetcher.ts'
 import { createPollLog } from './fetching/poll-log.ts'
 import { createProviderClient } from './fetching/provider-client.ts'
-import { createAcceptor, type Handover } from './intake/accept.ts'
+import { createAcceptor } from './intake/accept.ts'
 import { createArrivalLog } from './intake/arrival-log.ts'
 import { createKnownSenders } from './intake/known-senders.ts'
 import { type Pressure } from './intake/pressure.ts'
 import { createQuarantine } from './intake/quarantine.ts'
 import { mountWebhooks, type WebhookDeps } from './intake/webhook.ts'
-import { createLander, type Lander } from './landing/lander.ts'
-import type { WorkerDeps } from './landing/worker.ts'
+import { createHandOver, type HandOver } from './landing/hand-over.ts'
+import type { WorkerDeps } from './landing/land-batch.ts'
 import { createReceiverMetrics } from './metrics.ts'
 import { logFault, logFolded, noteArrival, noteAuthentic, noteLanded } from './observers.ts'
 import { openPools } from './pools.ts'
@@ -123,9 +123,9 @@ export function openLanding({
   return { db, keys, mediaHosts: settings.mediaHosts, clock, time, logger, onLanded, traces }
 }
 
-export function openLander({ pools, roles, stopping }: Base, landing: WorkerDeps, { rest }: Pressure): Lander {
+export function openHandOver({ pools, roles, stopping }: Base, landing: WorkerDeps, { rest }: Pressure): HandOver {
   const wake = () => roles.wake('inbox')
-  return createLander({ ...landing, db: pools.landing.db, rest, wake, signal: stopping.signal })
+  return createHandOver({ ...landing, db: pools.landing.db, rest, wake, signal: stopping.signal })
 }
 
 /** The logs that are written behind the answers: arrivals and the quarantine. */
@@ -163,7 +163,7 @@ export function startSlices(
 }
 
 type PublicDeps = {
-  lander: Lander
+  handOver: HandOver
   pressure: Pressure
   logs: ReturnType<typeof openLogs>
   background: Background
@@ -171,15 +171,22 @@ type PublicDeps = {
 }
 
 /** The public listener's application: `POST /webhooks`. */
-export function openPublicApp(base: Base, { lander, pressure, logs, background, traces }: PublicDeps) {
+export function openPublicApp(base: Base, { handOver, pressure, logs, background, traces }: PublicDeps) {
   const { settings, pools, logger, metrics } = base
   const { arrivalLog, quarantine } = logs
   // While the schema is older than this version, accepted deliveries stay in the queue and nothing lands.
-  const handover: Handover = { ...lander, reserve: (delivery) => background.isPrepared() && lander.reserve(delivery) }
+  const reserve: HandOver['reserve'] = (delivery) => background.isPrepared() && handOver.reserve(delivery)
   const onStored = () => background.wake('inbox')
   const webhooks: WebhookDeps = {
     keys: base.keys,
-    acceptor: createAcceptor({ db: pools.accept.db, logger, handover, onFlush: pressure.note, onStored }),
+    acceptor: createAcceptor({
+      db: pools.accept.db,
+      time: base.time,
+      logger,
+      handOver: { ...handOver, reserve },
+      onFlush: pressure.note,
+      onStored,
+    }),
     maxBodyBytes: settings.maxBodyBytes,
     clock: base.hostClock,
     onRefused: quarantine.record,

@@ -1,7 +1,6 @@
 import { withDeadline } from '../platform/deadline.ts'
 import { startLoop, type FailingRole, type Loop, type LoopOptions } from '../platform/loop.ts'
 import { createGuessLimit, type GuessLimit } from '../platform/pages/guess-limit.ts'
-import type { Database } from '../platform/postgres/postgres.ts'
 import { comparedMs, type SharedClock } from '../platform/postgres/shared-clock.ts'
 import { createSequencer } from './feeding/sequencer.ts'
 import type { Fetcher } from './fetching/fetcher.ts'
@@ -9,9 +8,8 @@ import type { PollLog } from './fetching/poll-log.ts'
 import type { ArrivalLog } from './intake/arrival-log.ts'
 import type { Pressure } from './intake/pressure.ts'
 import type { Quarantine } from './intake/quarantine.ts'
-import { bringBackStrays } from './landing/inbox.ts'
-import type { Lander } from './landing/lander.ts'
-import type { WorkerDeps } from './landing/worker.ts'
+import type { HandOver } from './landing/hand-over.ts'
+import type { WorkerDeps } from './landing/land-batch.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import { startOnCallRoles, type OnCallRole } from './on-call/roles.ts'
 import type { Awaited } from './reconciling/awaited.ts'
@@ -31,7 +29,6 @@ export type Role =
   | 'inbox'
   | 'claims'
   | 'feed'
-  | 'strays'
   | 'followUps'
   | 'arrivals'
   | 'polls'
@@ -67,9 +64,7 @@ export type BackgroundDeps = {
   slices: readonly RunningSlice[]
   kinds: readonly Slice[]
   landing: WorkerDeps
-  lander: Lander
-  /** Connections on which no statement reads a whole table. */
-  landingDb: Database
+  handOver: HandOver
   /** Fetches results from the provider. */
   fetcher: Fetcher
   /** Cuts the calls in flight. */
@@ -104,7 +99,6 @@ const gatherArrivals = { ms: 100, burst: 50 }
 /** A landing wakes the follow-ups. Under a steady load, a look each 50 ms finds as many as the quota allows. */
 const gatherFollowUps = { ms: 50, burst: 20 }
 const minutesMs = 20_000
-const straysMs = 5000
 const partitionsMs = 10_000
 
 /** Starts every background role: inbox, feed, logs, minutes, reconciler with follow-ups, on-call roles and partitions. */
@@ -145,7 +139,7 @@ export function startBackground(deps: BackgroundDeps): Background {
   const drain = async () => {
     await Promise.all([...all.map(({ done }) => done), schedules.ended()])
     // After the loops: a claim holds deliveries only once it has their rows.
-    await deps.lander.idle()
+    await deps.handOver.idle()
     await followUps.settled()
     for (const { settled } of deps.slices) await settled()
     await drainLogs(deps, isPrepared)
@@ -184,15 +178,14 @@ function loopOf(
 }
 
 function startLandingRoles(deps: BackgroundDeps) {
-  const { lander, pressure, slices, landingDb, landing, signal } = deps
+  const { handOver, pressure, slices, landing, signal } = deps
   const onSequenced = () => slices.forEach((slice) => slice.onSequenced?.())
   const sequencer = createSequencer({ db: landing.db, onSequenced, signal })
-  const claim = () => pressure.paced(lander.claimSome, signal)
+  const claim = () => pressure.paced(handOver.claimSome, signal)
   return {
     inbox: loopOf(deps, { name: 'inbox', runOnce: claim, idleMs: pollMs }),
-    claims: loopOf(deps, { name: 'claims', runOnce: lander.renewClaims, idleMs: pollMs }),
+    claims: loopOf(deps, { name: 'claims', runOnce: handOver.renewClaims, idleMs: pollMs }),
     feed: loopOf(deps, { name: 'feed', runOnce: sequencer.runOnce, idleMs: feedMs }),
-    strays: loopOf(deps, { name: 'strays', runOnce: () => bringBackStrays(landingDb), idleMs: straysMs }),
     clock: loopOf(deps, { name: 'clock', runOnce: deps.compareClocks, idleMs: comparedMs }),
   }
 }
@@ -218,10 +211,10 @@ function startLogRoles(deps: BackgroundDeps) {
 }
 
 function startPollRoles(deps: BackgroundDeps, followUps: ReturnType<typeof createFollowUps>) {
-  const { lander, pressure, submitter, followsUp, signal } = deps
+  const { handOver, pressure, submitter, followsUp, signal } = deps
   // New results come first.
   const followUp = async () =>
-    followsUp && !lander.isBehind() ? pressure.paced(followUps.runOnce, signal) : { more: false }
+    followsUp && !handOver.isBehind() ? pressure.paced(followUps.runOnce, signal) : { more: false }
   return {
     submits: loopOf(deps, { name: 'submits', runOnce: submitter.runOnce, idleMs: pollMs }),
     followUps: loopOf(deps, { name: 'follow-ups', runOnce: followUp, idleMs: pollMs, gather: gatherFollowUps }),

@@ -3,7 +3,7 @@ import type { Logger } from '../platform/logger.ts'
 import type { ArrivalLog, ArrivalLogDeps } from './intake/arrival-log.ts'
 import type { KnownSenders } from './intake/known-senders.ts'
 import { logLine, type WebhookDeps } from './intake/webhook.ts'
-import type { WorkerDeps } from './landing/worker.ts'
+import type { WorkerDeps } from './landing/land-batch.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import type { Traces } from './traces/traces.ts'
 

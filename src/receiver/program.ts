@@ -10,7 +10,7 @@ import type { RunningProgram } from '../platform/program.ts'
 import {
   openBase,
   openCalls,
-  openLander,
+  openHandOver,
   openLanding,
   openLogs,
   openPublicApp,
@@ -22,7 +22,7 @@ import { startBackground, type Background } from './background.ts'
 import type { Keys } from './domain/keys.ts'
 import { migrations } from './domain/migrations.ts'
 import { createPressure } from './intake/pressure.ts'
-import type { WorkerDeps } from './landing/worker.ts'
+import type { WorkerDeps } from './landing/land-batch.ts'
 import { type ReceiverMetrics } from './metrics.ts'
 import { createListReader, type ListReader } from './queries/list-reader.ts'
 import { createAwaited, type Awaited } from './reconciling/awaited.ts'
@@ -79,7 +79,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const landing = openLanding(base)
   const logs = openLogs(base)
   const pressure = createPressure()
-  const lander = openLander(base, landing, pressure)
+  const handOver = openHandOver(base, landing, pressure)
   const awaited = createAwaited()
   const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
   const background = startBackground({
@@ -90,8 +90,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     slices: startSlices(base, { landing, pressure, after: prepared }),
     kinds: slices,
     landing,
-    lander,
-    landingDb: pools.landing.db,
+    handOver,
     cut: cut.signal,
     metrics,
     pressure,
@@ -103,7 +102,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   })
   base.roles.wake = background.wake
   const ready = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
-  const publicApp = openPublicApp(base, { lander, pressure, logs, background, traces })
+  const publicApp = openPublicApp(base, { handOver, pressure, logs, background, traces })
   const deps: ReceiverDeps = {
     ...base,
     slices,

@@ -1,42 +1,39 @@
-import type { Handover } from '../../src/receiver/intake/accept.ts'
-import { createLander, type Lander } from '../../src/receiver/landing/lander.ts'
-import type { Landed, WorkerDeps } from '../../src/receiver/landing/worker.ts'
+import type { MemoryRoom } from '../../src/receiver/intake/accept.ts'
+import { createHandOver, type HandOver } from '../../src/receiver/landing/hand-over.ts'
+import type { Landed, WorkerDeps } from '../../src/receiver/landing/land-batch.ts'
 
-/** Nobody lands in this process: all that is stored waits for whoever claims it. */
-export const nobody: Handover = {
-  reserve: () => false,
-  claimedUntil: () => new Date(),
-  take: () => {},
-  release: () => {},
-}
+/** No room in this process: each delivery is stored without a claim. */
+export const noRoom: MemoryRoom = { leaseSeconds: 0, reserve: () => false, take: () => {}, release: () => {} }
 
 export type Round = Landed & { claimed: number; parked: number }
 
-/** A lander that no loop drives. */
-export function testLander(deps: WorkerDeps, { onBatch }: { onBatch?: (came: Landed | Error) => void } = {}): Lander {
-  const signal = new AbortController().signal
-  return createLander({
+/** A hand-over that no loop drives. Its leases go by the clock of the test. */
+export function testHandOver(
+  deps: WorkerDeps,
+  { onBatch }: { onBatch?: (result: Landed | Error) => void } = {},
+): HandOver {
+  return createHandOver({
     ...deps,
     rest: async () => {},
     wake: () => {},
-    signal,
+    signal: new AbortController().signal,
+    nowMs: () => deps.clock().getTime(),
     ...(onBatch && { onBatch }),
   })
 }
 
 /** One round of claiming and all that comes of it. */
 export async function workOnce(deps: WorkerDeps): Promise<Round> {
-  const sum = { landed: 0, failed: 0, deferred: 0 }
+  const sum = { landed: 0, failed: 0 }
   const errors: Error[] = []
-  const onBatch = (came: Landed | Error) => {
-    if (came instanceof Error) return void errors.push(came)
-    sum.landed += came.landed
-    sum.failed += came.failed
-    sum.deferred += came.deferred
+  const onBatch = (result: Landed | Error) => {
+    if (result instanceof Error) return void errors.push(result)
+    sum.landed += result.landed
+    sum.failed += result.failed
   }
-  const lander = testLander(deps, { onBatch })
-  const { claimed, parked } = await lander.claimSome()
-  await lander.idle()
+  const handOver = testHandOver(deps, { onBatch })
+  const { claimed, parked } = await handOver.claimSome()
+  await handOver.idle()
   if (errors[0]) throw errors[0]
   return { claimed, parked, ...sum }
 }

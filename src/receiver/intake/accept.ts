@@ -4,6 +4,7 @@ import { createShares } from '../../platform/fair-share.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { isAboutTheData } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import { storeDeliveries } from './store.ts'
 
@@ -21,6 +22,8 @@ export class UnavailableError extends Error {
 }
 
 const maxFlushesInFlight = 2
+/** A statement costs as much as tens of rows, so a second one beside the first begins with this many. */
+const worthSecondRows = 64
 const maxFlushRows = 256
 const maxFlushBytes = 4 * 1024 * 1024
 /** Of one key four fifths of it (createShares): no key can have all others refused. */
@@ -43,24 +46,26 @@ export type Acceptor = {
 }
 
 /**
- * Whoever lands what was accepted, in this process. Room is asked for before a
- * delivery is stored, since what is handed over is stored as already claimed.
+ * Room in this process for deliveries that it stores. A delivery that has room is stored with a claim of this process,
+ * and is then landed from memory.
  */
-export type Handover = {
-  /** False: there is no room for it, and whoever comes first claims it from the queue. */
+export type MemoryRoom = {
+  /** How long the claim lasts, unless it is renewed. */
+  leaseSeconds: number
+  /** False: there is no room, and any process may claim the delivery from the queue. */
   reserve: (delivery: Delivery) => boolean
-  /** When the claim of what is stored now ends, unless it is renewed. */
-  claimedUntil: () => Date
-  /** What had room is committed, claimed once until then. */
-  take: (delivery: Delivery, claimedUntil: Date) => void
-  /** What had room was not stored, or was known already. */
+  /** The reserved delivery is committed. */
+  take: (delivery: Delivery) => void
+  /** The reserved delivery was not stored, or was known already. */
   release: (delivery: Delivery) => void
 }
 
 export type AcceptorDeps = {
   db: Database
   logger: Logger
-  handover: Handover
+  handOver: MemoryRoom
+  /** For tests: the time that replicas share. */
+  time?: SharedTime
   /** Called for each flush, with how many it had to leave: it takes all that waits, as long as that is not too much for one. */
   onFlush?: (flush: { deliveries: number; left: number }) => void
   /** Called when deliveries are committed that any process may claim. */
@@ -84,7 +89,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   }
 
   const pump = () => {
-    while (inFlight < maxFlushesInFlight && queue.length > 0) {
+    while (inFlight === 0 || (inFlight < maxFlushesInFlight && queue.length >= worthSecondRows)) {
       const batch = takeBatch()
       if (batch.length === 0) return
       inFlight += 1
@@ -92,7 +97,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       // A statement that is lost with its connection may never settle; everyone who waited for it has been answered by then.
       withDeadline(flush(deps, batch, storeAgain), answerWithinMs + 500, 'a flush').then(next, (error: unknown) => {
         deps.logger.error({ err: error, deliveries: batch.length }, 'a flush did not settle, going on without it')
-        for (const { delivery } of batch) deps.handover.release(delivery)
+        for (const { delivery } of batch) deps.handOver.release(delivery)
         next()
       })
     }
@@ -154,11 +159,11 @@ async function flush(
   const byId = Map.groupBy(batch, ({ delivery }) => delivery.id)
   // In the order of the key, so that two flushes can never wait for each other.
   const rows = [...byId.keys()].sort().flatMap((id) => signedLive(byId.get(id) ?? [])?.delivery ?? [])
-  const handedOver = new Set(rows.filter((row) => deps.handover.reserve(row)))
+  const handedOver = new Set(rows.filter((row) => deps.handOver.reserve(row)))
   try {
-    const claimedUntil = deps.handover.claimedUntil()
     const stored = await storeDeliveries(deps.db, rows, {
-      claimed: [...handedOver].map(({ id }) => ({ id, claimedUntil })),
+      ...(deps.time && { now: deps.time() }),
+      claimed: { ids: new Set([...handedOver].map(({ id }) => id)), leaseSeconds: deps.handOver.leaseSeconds },
     })
     for (const [id, group] of byId) {
       if (stored.contended.has(id)) {
@@ -171,8 +176,8 @@ async function flush(
       })
     }
     for (const row of handedOver) {
-      if (stored.isNew.has(row.id)) deps.handover.take(row, claimedUntil)
-      else deps.handover.release(row)
+      if (stored.isNew.has(row.id)) deps.handOver.take(row)
+      else deps.handOver.release(row)
     }
     const isToClaim = rows.some(
       (row) =>
@@ -181,7 +186,7 @@ async function flush(
     )
     if (isToClaim) deps.onStored()
   } catch (error) {
-    for (const row of handedOver) deps.handover.release(row)
+    for (const row of handedOver) deps.handOver.release(row)
     if (batch.length > 1 && isAboutTheData(error)) {
       const half = Math.ceil(batch.length / 2)
       await flush(deps, batch.slice(0, half), storeAgain)

@@ -6,6 +6,7 @@ import { durable } from '../../platform/postgres/durable.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import { later, postgresTime } from '../../platform/postgres/time.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import * as schema from '../domain/schema.ts'
@@ -36,9 +37,11 @@ const quarantine = columnsOf(arriving.quarantine)
 const yieldsToLive = sql`(${deliveries.environment} is distinct from 'live' and coalesce(${deliveries.parked_reason} = 'landing_failed', true))`
 
 export type StoreOptions = {
-  /** Those that are stored as claimed once, so that nobody else takes them before that time. */
-  claimed?: readonly { id: string; claimedUntil: Date }[]
-  /** What is taken out of the quarantine with it. */
+  /** The time that replicas share (time.ts). */
+  now?: SQL
+  /** Deliveries that are stored with a claim of this process, which lasts so long. */
+  claimed?: { ids: ReadonlySet<string>; leaseSeconds: number }
+  /** Rows of the quarantine to delete with it. */
   quarantineIds?: readonly number[]
 }
 
@@ -56,7 +59,7 @@ export type StoreAnswer = { isNew: Set<string>; requeued: Set<string>; contended
 export async function storeDeliveries(
   db: Database,
   rows: readonly Delivery[],
-  { claimed = [], quarantineIds = [] }: StoreOptions = {},
+  { now = postgresTime(), claimed, quarantineIds = [] }: StoreOptions = {},
 ): Promise<StoreAnswer> {
   const released =
     quarantineIds.length === 0
@@ -72,9 +75,9 @@ export async function storeDeliveries(
     with ${durable},
     bodies as materialized (select ${bytesOf(bodies)} as bytes),
     arrived as (
-      select * from jsonb_to_recordset(${JSON.stringify(itemsOf(rows, claimed))}::jsonb) as a (
+      select * from jsonb_to_recordset(${JSON.stringify(itemsOf(rows, claimed?.ids))}::jsonb) as a (
         id uuid, webhook_id text, request_id uuid, status text, key_name text, environment text, signed_at float8, received_at float8,
-        headers jsonb, parked_reason text, claimed_until float8, start int, length int)
+        headers jsonb, parked_reason text, is_claimed boolean, start int, length int)
       limit ${atMost(rows.length)}
     ),
     stored as (
@@ -88,8 +91,10 @@ export async function storeDeliveries(
     ),
     queued as (
       insert into mediadock.inbox (${written.inbox})
-      -- Due now, whatever the clock says of the host that it came to.
-      select id, coalesce(to_timestamp(claimed_until), least(to_timestamp(received_at), now())), (claimed_until is not null)::int from stored join arrived using (id) where parked_reason is null
+      -- Due now, even where the clock of this host is ahead.
+      select id, case when is_claimed then ${later(now, claimed?.leaseSeconds ?? 0)}
+          else least(to_timestamp(received_at), ${now}) end, is_claimed::int
+      from stored join arrived using (id) where parked_reason is null
     ),
     ${takeOverKeys}
     ${released}
@@ -158,9 +163,8 @@ export function bytesOf(bodies: Buffer): SQL {
   return storableAsText ? sql`convert_to(${bodies.toString()}::text, 'UTF8')` : sql`${bodies}::bytea`
 }
 
-/** The rows of a batch, each with where its body begins (from 1) among all of them. */
-function itemsOf(rows: readonly Delivery[], claimed: NonNullable<StoreOptions['claimed']>): Record<string, unknown>[] {
-  const until = new Map(claimed.map(({ id, claimedUntil }) => [id, claimedUntil.getTime() / 1000]))
+/** The rows of a batch, each with the place (from 1) at which its body begins among all bodies. */
+function itemsOf(rows: readonly Delivery[], claimed: ReadonlySet<string> | undefined): Record<string, unknown>[] {
   let end = 0
   return rows.map((row) => ({
     id: row.id,
@@ -173,7 +177,7 @@ function itemsOf(rows: readonly Delivery[], claimed: NonNullable<StoreOptions['c
     received_at: row.receivedAt.getTime() / 1000,
     headers: row.headers,
     parked_reason: row.parkReason,
-    claimed_until: until.get(row.id),
+    is_claimed: claimed?.has(row.id) ?? false,
     start: (end += row.body.length) - row.body.length + 1,
     length: row.body.length,
   }))

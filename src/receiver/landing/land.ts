@@ -43,8 +43,8 @@ const changeSchema = z.object({
 /** The rows that a landing wrote. */
 export type Change = z.infer<typeof changeSchema>
 
-/** `waitMs`: how long to wait for a row that another transaction holds. */
-type At = { now: Date; environments: Environments; waitMs?: number | undefined }
+/** `now`: the time that replicas share (time.ts). `waitMs`: how long to wait for a row that another transaction holds. */
+type At = { now: SQL; environments: Environments; waitMs?: number | undefined }
 
 type Ended = { request_id: string; outcome: LandingOutcome }
 
@@ -64,8 +64,7 @@ export async function land(
   at: At,
   landed = new Map<string, LandingOutcome>(),
 ): Promise<Map<string, LandingOutcome>> {
-  const { now, waitMs = lockWaitMs } = at
-  const given = { now: sql`${now.toISOString()}::timestamptz`, environments: at.environments, waitMs }
+  const given = { ...at, waitMs: at.waitMs ?? lockWaitMs }
   const ordinary = landings.filter((landing) => mayBeOrdinary(landing, at.environments))
   if (ordinary.length > 0) await run(db, ordinaryStatement(ordinary, given), landed)
   let open = landings.filter(({ requestId }) => !landed.has(requestId))
@@ -93,12 +92,11 @@ async function run(db: Database, parts: SQL, landed: Map<string, LandingOutcome>
 export async function landExplained(
   db: Database,
   written: Landing,
-  { dryRun, now, environments, waitMs = lockWaitMs }: At & { dryRun: boolean },
+  { dryRun, ...at }: At & { dryRun: boolean },
 ): Promise<Change> {
-  const at = { now: sql`${now.toISOString()}::timestamptz`, environments, waitMs }
   const result = dryRun ? sql`case when ${isTried} then change else mediadock.rolled_back(change) end` : sql`change`
   const statement = sql`
-    ${landingStatement([written], at)}
+    ${landingStatement([written], { ...at, waitMs: at.waitMs ?? lockWaitMs })}
     select ${result} as change from (
       select jsonb_build_object(
         'request_id', outcome.request_id, 'outcome', outcome.outcome,

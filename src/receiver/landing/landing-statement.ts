@@ -112,15 +112,13 @@ const isOfOtherEnvironment = sql`(environment <> request_environment
 const verdicts = (now: SQL) => sql`
     verdict as (
       select known.*,
-        coalesce(
-          -- Now, however late the schedule is, where the environment changes, where a poll is due, and where the
-          -- request was tracked with another configured key than the one that signed.
-          least(next_poll_at, case when not confirmed and (changes_environment or old_next_poll_at <= ${now}
+        -- Now or never. Now where the result is not complete, or it is not confirmed and one of these holds: the environment
+        -- changes, a poll is due, the request was tracked with another configured key than the one that signed, or no live
+        -- key vouches for the end.
+        case when not media_complete or (not confirmed and (changes_environment or old_next_poll_at <= ${now}
             or (old_key_source is distinct from 'landed' and old_key_environment is not null
-              and old_key_name <> key_name)) then ${now} end),
-          -- Now, where no live key vouches for the end.
-          case when not confirmed and environment is distinct from 'live' and request_environment is null
-            then ${now} end) as poll_at,
+              and old_key_name <> key_name)
+            or (environment is distinct from 'live' and request_environment is null))) then ${now} end as poll_at,
         coalesce(cost, case when not changes_environment then old_cost end) as new_cost,
         case when old_landed_at is null or old_status <> status or changes_environment
           then source else old_source end as new_source,

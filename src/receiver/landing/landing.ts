@@ -31,8 +31,6 @@ export type Landing = {
   confirmed: boolean
   keyName: string
   environment: Environment | undefined
-  /** When to ask the provider; undefined when nothing is left to ask. */
-  nextPollAt: Date | undefined
   flags: readonly string[]
   /** The delivery that brought it here, settled by the same statement if the claim still holds; a replay needs none. */
   delivery: { id: string; claims: number | undefined; first: string; last: string } | undefined
@@ -45,11 +43,10 @@ export type Origin = {
   environment: Environment | undefined
   delivery: Landing['delivery']
   mediaHosts: readonly string[] | undefined
-  now: Date
 }
 
-/** What a landing needs of the process: its keys, its settings and the time. */
-export type LandingDeps = { keys: () => Keys; mediaHosts: readonly string[] | undefined; clock: () => Date }
+/** The keys and settings that a landing depends on. */
+export type LandingDeps = { keys: () => Keys; mediaHosts: readonly string[] | undefined }
 
 /** A stored delivery. A replay claims nothing, and so its `claims` are undefined. */
 export type Identified = {
@@ -62,7 +59,7 @@ export type Identified = {
 
 /** Returns the landing of a delivery: the notification that it carries, and who signed it. */
 export function landingOfDelivery(
-  { keys, mediaHosts, clock }: LandingDeps,
+  { keys, mediaHosts }: LandingDeps,
   { deliveryId, claims, webhookId, keyName, environment }: Identified,
   notification: Notification,
 ): Landing {
@@ -74,7 +71,6 @@ export function landingOfDelivery(
     environment: signed === 'unknown' ? undefined : signed,
     delivery: { id: deliveryId, claims, ...deliveryIdRange(webhookId) },
     mediaHosts,
-    now: clock(),
   })
 }
 
@@ -103,7 +99,6 @@ export function landingOfNotification(notification: Notification, origin: Origin
       mediaComplete: true,
       cost: 0,
       error: bounded(notification.error),
-      nextPollAt: undefined,
       flags: [],
     }
   }
@@ -118,7 +113,6 @@ export function landingOfNotification(notification: Notification, origin: Origin
     mediaComplete: false,
     cost,
     error: undefined,
-    nextPollAt: origin.now,
     flags: flagsOf(media, origin),
   }
 }
@@ -142,7 +136,6 @@ export function landingOfResult(result: Result, origin: Origin): Landing {
     confirmed: true,
     keyName: origin.keyName,
     environment: origin.environment,
-    nextPollAt: undefined,
     flags: flagsOf(media, origin),
     delivery: origin.delivery,
   }
@@ -190,4 +183,16 @@ function flagsOf(media: readonly MediaItem[], { mediaHosts }: Origin): string[] 
 
 function hostOf(link: string): string {
   return URL.canParse(link) ? new URL(link).host : ''
+}
+
+/** Memory of an item or a row besides its texts. */
+const rowBytes = 512
+
+/** About what a landing weighs as JSON. Its output repeats the links of its media. */
+export function bytesOf({ error, media, model }: Landing): number {
+  const links = media.reduce(
+    (sum, { url, original_url }) => sum + url.length + (original_url?.length ?? 0) + rowBytes,
+    0,
+  )
+  return rowBytes + links * 2 + (error?.message.length ?? 0) + (model?.length ?? 0)
 }

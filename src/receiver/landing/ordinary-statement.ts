@@ -47,9 +47,9 @@ const ordinaryItems = (now: SQL) => sql`
         coalesce(item.cost, r.cost) as new_cost, item.source as new_source, item.key_name as new_key_name,
         case when r.request_id is null then 'landed' else r.key_source end as new_key_source,
         coalesce(item.environment = 'sandbox', r.sandbox) as new_sandbox,
-        -- Polled now where no live key vouches for the end.
-        coalesce(item.next_poll_at, case when not confirmed and item.environment is distinct from 'live'
-          and r.request_id is null then ${now} end) as poll_at
+        -- Polled now where the result is not complete, or no live key vouches for the end.
+        case when not item.media_complete
+          or (item.environment is distinct from 'live' and r.request_id is null) then ${now} end as poll_at
       from item
       left join lateral (
         select *, xmin::text as version from mediadock.requests where request_id = item.request_id limit 1) r on true

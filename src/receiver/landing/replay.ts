@@ -4,9 +4,9 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import { parseNotification } from '../domain/delivery.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
+import type { WorkerDeps } from './land-batch.ts'
 import { landExplained, type Change } from './land.ts'
 import { landingOfDelivery, type Identified } from './landing.ts'
-import type { WorkerDeps } from './worker.ts'
 
 const deliveries = columnsOf(schema.deliveries)
 const requests = columnsOf(schema.requests)
@@ -14,8 +14,8 @@ const requests = columnsOf(schema.requests)
 export type Replay = { replayed: number; changes: Change[] }
 
 /** A replay of a result that landed and is not complete makes its next poll due: the follow-ups complete it. */
-async function pollIncomplete({ db, clock }: WorkerDeps, requestId: string): Promise<void> {
-  const now = sql`${clock().toISOString()}::timestamptz`
+async function pollIncomplete({ db, time }: WorkerDeps, requestId: string): Promise<void> {
+  const now = time()
   await db.execute(sql`
     update mediadock.requests set ${requests.next_poll_at} = ${now}
     where ${requests.request_id} = ${requestId} and ${requests.landed_at} is not null and not ${requests.media_complete}
@@ -43,7 +43,7 @@ export async function replayDelivery(
   const landing = landingOfDelivery(deps, delivery, parsed.notification)
   for (let tries = 1; ; tries += 1) {
     const change = await landExplained(deps.db, landing, {
-      now: deps.clock(),
+      now: deps.time(),
       environments: environmentsOf(deps.keys()),
       dryRun,
     })

@@ -15,7 +15,7 @@ const replays = columnsOf(onCall.replays)
 
 /** Requeued deliveries become due at this pace, a quarter of what a small machine lands, so that new ones find room. */
 const duePerSecond = 250
-/** However many there are, none waits longer than this for its turn: the inbox takes later times for an error. */
+/** However many there are, none waits longer than this for its turn. */
 const maxWaitSeconds = 300
 
 export type Requeue = {

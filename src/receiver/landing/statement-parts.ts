@@ -16,7 +16,7 @@ export function items(landings: readonly Landing[], waitMs: number): SQL {
       select i.* from patience, jsonb_to_recordset(${JSON.stringify(landings.map(toItem))}::jsonb) as i (
         request_id uuid, status text, model text, output jsonb, media jsonb, media_complete boolean, cost numeric,
         error_code text, error_message text, created_at timestamptz, completed_at timestamptz, source text,
-        confirmed boolean, key_name text, environment text, next_poll_at timestamptz, flags jsonb,
+        confirmed boolean, key_name text, environment text, flags jsonb,
         delivery_id uuid, claims integer, first_id uuid, last_id uuid)
       limit ${atMost(landings.length)}
     )`
@@ -39,7 +39,6 @@ function toItem({ delivery, error, ...landing }: Landing) {
     confirmed: landing.confirmed,
     key_name: landing.keyName,
     environment: landing.environment,
-    next_poll_at: landing.nextPollAt?.toISOString(),
     flags: landing.flags,
     delivery_id: delivery?.id,
     claims: delivery?.claims,

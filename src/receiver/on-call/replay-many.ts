@@ -1,7 +1,7 @@
 import { isAboutTheRow, postgresMessage } from '../../platform/postgres/errors.ts'
+import type { WorkerDeps } from '../landing/land-batch.ts'
 import type { Change } from '../landing/land.ts'
 import { replayDelivery, type Replay } from '../landing/replay.ts'
-import type { WorkerDeps } from '../landing/worker.ts'
 import { listDeliveryPlaces } from '../queries/deliveries.ts'
 import { maxLimit, type DeliveryFilters } from '../queries/filters.ts'
 

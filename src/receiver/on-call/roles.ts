@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { startLoop, type FailingRole, type Loop } from '../../platform/loop.ts'
 import type { GuessLimit } from '../../platform/pages/guess-limit.ts'
-import type { WorkerDeps } from '../landing/worker.ts'
+import type { WorkerDeps } from '../landing/land-batch.ts'
 import { silentAfterSeconds } from '../reconciling/silence.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import type { Slice } from '../slice.ts'

@@ -5,9 +5,9 @@ import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Result } from '../../wire/schemas.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import type { Fetcher } from '../fetching/fetcher.ts'
+import { heldAmong } from '../landing/held-requests.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
 import { landingOfResult, type Landing } from '../landing/landing.ts'
-import { lockedAmong } from '../landing/locked.ts'
 import {
   claimDoubted,
   claimOne,
@@ -222,7 +222,7 @@ async function landOrPostpone(deps: ReconcilerDeps, { run, ...answer }: Answered
         'a result could not be landed, it is polled again later',
       )
       // Its own row can be given no other time while it is locked: it is polled again when its lease ends.
-      if (isLocked && (await lockedAmong(deps.db, [answer.one.requestId])).size > 0) return
+      if (isLocked && (await heldAmong(deps.db, [answer.one.requestId])).size > 0) return
       await reschedule(deps, answer.one, { outcome: 'landing_failed', detail: postgresMessage(error) })
       return
     }
@@ -233,17 +233,17 @@ async function landAnswer(
   deps: ReconcilerDeps,
   { one, keyName, result }: { one: Due; keyName: string; result: Result },
 ): Promise<void> {
-  const now = deps.clock()
   const landing = landingOfResult(result, {
     source: 'reconciler',
     keyName,
     environment: deps.keys().byName.get(keyName)?.environment,
     delivery: undefined,
     mediaHosts: deps.mediaHosts,
-    now,
   })
   const outcome =
-    (await land(deps.db, [landing], { now, environments: environmentsOf(deps.keys()) })).get(one.requestId) ?? 'raced'
+    (await land(deps.db, [landing], { now: deps.time(), environments: environmentsOf(deps.keys()) })).get(
+      one.requestId,
+    ) ?? 'raced'
   // What was known already is not written again, so its schedule has to be ended here.
   if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps, one)
   deps.logger.info(

@@ -29,7 +29,8 @@ const id = randomUUID()
 const now = new Date()
 const time = postgresTime()
 const claimed = { deliveryId: id, claims: 1, failures: 0, webhookId: 'w', keyName: 'live', receivedAt: now }
-const failure = { claimed, reason: 'landing_failed', detail: 'x', now }
+const sharedNow = postgresTime()
+const failure = { claimed, reason: 'landing_failed', detail: 'x', now: sharedNow }
 const running: requests.ClaimedRequest = {
   id,
   claims: 1,
@@ -50,15 +51,14 @@ const origin = {
   environment: 'live' as const,
   delivery: undefined,
   mediaHosts: undefined,
-  now,
 }
 const landing = landingOfResult({ request_id: id, status: 'CANCELED' }, origin)
-const at = { now, environments: { live: [], sandbox: [] } }
+const at = { now: sharedNow, environments: { live: [], sandbox: [] } }
 const scope = { accountId: 'a', environment: 'live' as const, key: id }
 
 it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ['a list of the builder is not "there are none"', (db) => db.select().from(sessions)],
-  ['a claim of deliveries is not "nothing is due"', (db) => inbox.claim(db, { limit: 1, maxBytes: 1, now })],
+  ['a claim of deliveries is not "nothing is due"', (db) => inbox.claim(db, { limit: 1, maxBytes: 1, now: sharedNow })],
   ['giving a delivery back is not "lost"', (db) => inbox.retryOrPark(db, failure)],
   ['parking is not "lost"', (db) => inbox.park(db, failure)],
   ['counting what is pending is not "none"', (db) => depth(db, now)],

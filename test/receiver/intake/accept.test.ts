@@ -8,7 +8,7 @@ import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
 import { messageTypes, startOmittingProxy } from '../../platform/support/omitting-proxy.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { aroundStatements } from '../../support/statements.ts'
-import { nobody } from '../../support/work-once.ts'
+import { noRoom } from '../../support/work-once.ts'
 import { createTestWorker } from '../../support/worker.ts'
 
 async function startAcceptor({ url, onStored = () => {} }: { url?: string; onStored?: () => void } = {}) {
@@ -18,7 +18,7 @@ async function startAcceptor({ url, onStored = () => {} }: { url?: string; onSto
   const acceptor = createAcceptor({
     db: pool.db,
     logger: createLogger('silent'),
-    handover: nobody,
+    handOver: noRoom,
     onFlush: ({ deliveries }) => flushes.push(deliveries),
     onStored,
   })
@@ -67,7 +67,7 @@ describe('while Postgres takes nothing', () => {
     const { db } = createTestWorker({ databaseUrl: url })
     const goesOn = Promise.withResolvers<void>()
     const held = aroundStatements(db, (run) => goesOn.promise.then(run))
-    const acceptor = createAcceptor({ db: held, logger: createLogger('silent'), handover: nobody, onStored: () => {} })
+    const acceptor = createAcceptor({ db: held, logger: createLogger('silent'), handOver: noRoom, onStored: () => {} })
     const flood = Promise.allSettled(Array.from({ length: 4500 }, () => acceptor.accept(newDelivery())))
     const others = Promise.allSettled(
       Array.from({ length: 100 }, () => acceptor.accept({ ...newDelivery(), keyName: 'sandbox' })),

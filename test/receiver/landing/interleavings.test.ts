@@ -121,14 +121,13 @@ async function webhook({
     environment,
     delivery: { id, claims: 0, ...deliveryIdRange(webhookId) },
     mediaHosts: undefined,
-    now,
   }
   const landing = result ? landingOfResult(result, origin) : landingOfNotification(parsed.notification, origin)
   return (db) => landOne(db, landing)
 }
 
 function landOne(db: Database, landing: Landing): Promise<unknown> {
-  return land(db, [landing], { now: new Date(), environments })
+  return land(db, [landing], { now: postgresTime(), environments })
 }
 
 /** The reconciler, stopped with the provider's answer in its hand. */

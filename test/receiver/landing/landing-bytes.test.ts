@@ -2,13 +2,10 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import path from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { parseNotification } from '../../../src/receiver/domain/delivery.ts'
+import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { claim } from '../../../src/receiver/landing/inbox.ts'
-import { landingOfNotification } from '../../../src/receiver/landing/landing.ts'
-import { wavesOf } from '../../../src/receiver/landing/waves.ts'
 import { long } from '../../chaos/length.ts'
 import { preferredServer, usualServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
-import { okAudio } from '../../support/webhooks.ts'
 import { createTestWorker } from '../../support/worker.ts'
 
 const mib = 1024 * 1024
@@ -36,7 +33,7 @@ describe.each(usualServers)('what landing holds in memory (%s)', (server) => {
     await database.sql`alter table mediadock.deliveries alter body set storage external`
     await storeFailures(database, 100, mib)
     const { db } = createTestWorker({ databaseUrl: database.url })
-    const taken = (maxBytes: number) => claim(db, { limit: 500, maxBytes, now: new Date() })
+    const taken = (maxBytes: number) => claim(db, { limit: 500, maxBytes, now: postgresTime() })
     expect(await taken(1)).toHaveLength(1)
     const pagesBefore = await toastPagesRead(database)
     expect(await taken(8 * mib)).toHaveLength(8)
@@ -81,41 +78,3 @@ async function toastPagesRead({ sql }: TestDatabase): Promise<number> {
     await sql`select toast_blks_hit + toast_blks_read as pages from pg_statio_user_tables where relname = 'deliveries'`
   return Number(row?.['pages'])
 }
-
-describe('what one statement lands', () => {
-  const landing = (requestId?: string) => {
-    const parsed = parseNotification(okAudio(requestId).body)
-    if (!parsed.ok) throw new Error('the sample is no notification')
-    return {
-      landing: landingOfNotification(parsed.notification, {
-        source: 'webhook',
-        keyName: 'live',
-        environment: 'live',
-        delivery: undefined,
-        mediaHosts: undefined,
-        now: new Date(),
-      }),
-    }
-  }
-
-  it('is bounded in bytes, names no request twice, and keeps the order of those of one', () => {
-    const same = '11111111-2222-4333-8444-555555555555'
-    const ready = [
-      landing(same),
-      landing(),
-      landing(same),
-      ...Array.from({ length: 7 }, () => landing()),
-      landing(same),
-    ]
-    const waves = wavesOf(ready, 5000)
-    expect(waves.flat()).toHaveLength(ready.length)
-    expect(Math.max(...waves.map((wave) => wave.length))).toBeLessThan(4)
-    for (const wave of waves) expect(new Set(wave.map((one) => one.landing.requestId)).size).toBe(wave.length)
-    const places = [ready[0]!, ready[2]!, ready[10]!].map((one) => waves.findIndex((wave) => wave.includes(one)))
-    expect(places).toEqual(places.toSorted((a, b) => a - b))
-  })
-
-  it('is one alone where one alone is larger', () => {
-    expect(wavesOf([landing(), landing(), landing()], 1).map((wave) => wave.length)).toEqual([1, 1, 1])
-  })
-})

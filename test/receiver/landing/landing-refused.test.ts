@@ -7,7 +7,7 @@ import { createTestDatabase, type TestDatabase, usualServers } from '../../suppo
 import { imageResult } from '../../support/provider-stand.ts'
 import { aroundStatements } from '../../support/statements.ts'
 import { failed } from '../../support/webhooks.ts'
-import { nobody, workOnce, type Round } from '../../support/work-once.ts'
+import { noRoom, workOnce, type Round } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store, type TestWorker } from '../../support/worker.ts'
 
 /* A reader's trigger or a missing grant refuses what is landed: whose fault it is, and who else suffers. */
@@ -155,7 +155,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
       const { db, logger } = createTestWorker({ databaseUrl: database.url })
       const refused: unknown[] = []
       const noted = Object.assign(Object.create(logger), { error: (fields: unknown) => void refused.push(fields) })
-      const acceptor = createAcceptor({ db, logger: noted, handover: nobody, onStored: () => {} })
+      const acceptor = createAcceptor({ db, logger: noted, handOver: noRoom, onStored: () => {} })
       const accepted = await Promise.allSettled(
         Array.from({ length: 60 }, () => acceptor.accept(newDelivery(failed().body))),
       )

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
-import { createLander } from '../../../src/receiver/landing/lander.ts'
+import { createHandOver } from '../../../src/receiver/landing/hand-over.ts'
 import { startPostgresProxy } from '../../platform/support/postgres-proxy.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -55,11 +55,11 @@ describe.each(usualServers)('on %s: a receiver that stops', (server) => {
       await delay(20)
       throw Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })
     })
-    const lander = createLander({ ...deps, db, rest: async () => {}, wake: () => {}, signal: stopping.signal })
-    const acceptor = createAcceptor({ db: deps.db, logger: deps.logger, handover: lander, onStored: () => {} })
+    const handOver = createHandOver({ ...deps, db, rest: async () => {}, wake: () => {}, signal: stopping.signal })
+    const acceptor = createAcceptor({ db: deps.db, logger: deps.logger, handOver, onStored: () => {} })
     await Promise.all(Array.from({ length: 900 }, () => acceptor.accept(newDelivery(failed().body))))
     stopping.abort()
-    await lander.idle()
+    await handOver.idle()
     expect(asked).toBeLessThan(20)
   })
 

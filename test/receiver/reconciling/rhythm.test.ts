@@ -65,10 +65,9 @@ describe.each(usualServers)('a poll comes in the rhythm of what is waited for (%
         environment: 'live',
         delivery: undefined,
         mediaHosts: undefined,
-        now: deps.clock(),
       })
       expect(landing.mediaComplete).toBe(false)
-      await land(deps.db, [landing], { now: deps.clock(), environments: { live: ['live'], sandbox: ['sandbox'] } })
+      await land(deps.db, [landing], { now: deps.time(), environments: { live: ['live'], sandbox: ['sandbox'] } })
       // The first poll is due with the landing.
       expect(await pauseOf(requestId)).toBe(0)
       expect(await reconciler.runOnce(deps)).toMatchObject({ failed: 1 })

@@ -4,6 +4,7 @@ import { sql } from 'drizzle-orm'
 import postgres from 'postgres'
 import { isOutage } from '../../../../src/platform/postgres/errors.ts'
 import { createPool } from '../../../../src/platform/postgres/postgres.ts'
+import { postgresTime } from '../../../../src/platform/postgres/time.ts'
 import { environmentsOf } from '../../../../src/receiver/domain/keys.ts'
 import { createSequencer } from '../../../../src/receiver/feeding/sequencer.ts'
 import { land } from '../../../../src/receiver/landing/land.ts'
@@ -29,7 +30,7 @@ export async function write(url: string, written: Written, wanted: number): Prom
   const { db, close } = createPool({ url, max: 1 })
   while (written.changes < wanted) {
     const landings = someLandings(written.incomplete)
-    const landAll = () => land(db, landings, { now: new Date(), environments })
+    const landAll = () => land(db, landings, { now: postgresTime(), environments })
     if (chance(0.1)) {
       await db.execute(sql`begin`)
       const outcomes = await landAll()
@@ -71,7 +72,6 @@ function byWebhook(): Landing {
   return landingOfNotification(notificationSchema.parse(JSON.parse(body.toString())), {
     ...origin,
     delivery,
-    now: new Date(),
   })
 }
 
@@ -79,7 +79,6 @@ function byResult(requestId: string): Landing {
   return landingOfResult(resultSchema.parse(imageResult(requestId)), {
     ...origin,
     delivery: undefined,
-    now: new Date(),
   })
 }
 

@@ -144,7 +144,7 @@ function startSequence(world: World) {
       case 'reconcile':
         return reconciler.runOnce(receiver)
       case 'crash':
-        return claim(receiver.db, { limit: 500, maxBytes: Number.MAX_SAFE_INTEGER, now: now() })
+        return claim(receiver.db, { limit: 500, maxBytes: Number.MAX_SAFE_INTEGER, now: receiver.time() })
       case 'stall':
         return stalled.push(await stall(receiver.fetch, (fetch) => reconciler.runOnce({ ...receiver, fetch })))
       case 'unstall': {

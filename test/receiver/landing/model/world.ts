@@ -17,7 +17,7 @@ import { mountWebhooks } from '../../../../src/receiver/intake/webhook.ts'
 import type { ReconcilerDeps } from '../../../../src/receiver/reconciling/reconciler.ts'
 import type { TestDatabase } from '../../../support/database.ts'
 import { keysOf } from '../../../support/receiver.ts'
-import { testLander } from '../../../support/work-once.ts'
+import { testHandOver } from '../../../support/work-once.ts'
 import { keepsNothing } from '../../../support/worker.ts'
 import type { KeyName } from './provider.ts'
 
@@ -92,9 +92,9 @@ export async function createWorld(database: TestDatabase) {
     onLanded: () => {},
   }
 
-  const lander = testLander(receiver)
-  const handover = { ...lander, reserve: (delivery: Delivery) => setting.handsOver && lander.reserve(delivery) }
-  const acceptor = createAcceptor({ db, logger, handover, onStored: () => {} })
+  const landing = testHandOver(receiver)
+  const handOver = { ...landing, reserve: (delivery: Delivery) => setting.handsOver && landing.reserve(delivery) }
+  const acceptor = createAcceptor({ db, time: receiver.time, logger, handOver, onStored: () => {} })
 
   const app = express()
   mountWebhooks(app, {
@@ -126,7 +126,7 @@ export async function createWorld(database: TestDatabase) {
     req.end(body)
     const [res] = (await once(req, 'response')) as [http.IncomingMessage]
     const answer = JSON.parse(Buffer.concat(await res.toArray()).toString())
-    await lander.idle()
+    await landing.idle()
     return answer.status ?? answer.error.code
   }
 

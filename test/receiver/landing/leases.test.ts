@@ -5,7 +5,7 @@ import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { aroundStatements, landingAfter } from '../../support/statements.ts'
 import { failed, okImage } from '../../support/webhooks.ts'
-import { testLander } from '../../support/work-once.ts'
+import { testHandOver } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 /* What a process holds: for how long it is its own, and when it no longer is. */
@@ -17,20 +17,20 @@ describe.each(usualServers)('on %s: what is held', (server) => {
     const { url } = await withTestDatabase(server)
     const writing = Promise.withResolvers<void>()
     const deps = createTestWorker({ databaseUrl: url })
-    const lander = testLander({ ...deps, db: landingAfter(deps.db, writing.promise) })
+    const handOver = testHandOver({ ...deps, db: landingAfter(deps.db, writing.promise) })
     const start = deps.clock()
     const slow = aroundStatements(deps.db, async (run) => {
       const stored = await run()
       deps.setNow(later(start, 4))
       return stored
     })
-    const acceptor = createAcceptor({ db: slow, logger: deps.logger, handover: lander, onStored: () => {} })
+    const acceptor = createAcceptor({ db: slow, time: deps.time, logger: deps.logger, handOver, onStored: () => {} })
     await acceptor.accept(newDelivery(okImage().body))
-    await lander.renewClaims()
+    await handOver.renewClaims()
     deps.setNow(later(start, leaseSeconds + 0.5))
-    expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.clock() })).toEqual([])
+    expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toEqual([])
     writing.resolve()
-    await lander.idle()
+    await handOver.idle()
   })
 
   it('is renewed in time, however long claiming it took', async () => {
@@ -47,30 +47,30 @@ describe.each(usualServers)('on %s: what is held', (server) => {
       slowly = false
       return rows
     })
-    const lander = testLander({ ...deps, db: landingAfter(slow, writing.promise) })
-    await lander.claimSome()
-    await lander.renewClaims()
+    const handOver = testHandOver({ ...deps, db: landingAfter(slow, writing.promise) })
+    await handOver.claimSome()
+    await handOver.renewClaims()
     deps.setNow(later(start, leaseSeconds + 0.5))
-    expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.clock() })).toEqual([])
+    expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toEqual([])
     writing.resolve()
-    await lander.idle()
+    await handOver.idle()
   })
 
   it('is held once where this process claims it again after its lease ended, and settled by that claim', async () => {
     const { url, sql } = await withTestDatabase(server)
     const writing = Promise.withResolvers<void>()
     const deps = createTestWorker({ databaseUrl: url })
-    const lander = testLander({ ...deps, db: landingAfter(deps.db, writing.promise) })
-    const acceptor = createAcceptor({ db: deps.db, logger: deps.logger, handover: lander, onStored: () => {} })
+    const handOver = testHandOver({ ...deps, db: landingAfter(deps.db, writing.promise) })
+    const acceptor = createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, handOver, onStored: () => {} })
     // While one of its request is written, another waits for that batch.
     const { requestId, body } = failed()
     await acceptor.accept(newDelivery(body))
     const waiting = newDelivery(okImage(requestId).body)
     await acceptor.accept(waiting)
     deps.setNow(later(deps.clock(), leaseSeconds + 1))
-    expect(await lander.claimSome()).toMatchObject({ claimed: 2 })
+    expect(await handOver.claimSome()).toMatchObject({ claimed: 2 })
     writing.resolve()
-    await lander.idle()
+    await handOver.idle()
     expect(await sql`select from mediadock.inbox where delivery_id = ${waiting.id}`).toEqual([])
     expect(await sql`select outcome from mediadock.attempts`).toEqual([{ outcome: 'contradiction' }])
   })
@@ -91,20 +91,20 @@ describe.each(usualServers)('on %s: what is held', (server) => {
       isHeldUp ||= (await putOff()) !== undefined
       return rows
     })
-    const lander = testLander({ ...deps, db })
+    const handOver = testHandOver({ ...deps, db })
     await store(deps.db, [refused.body])
     deps.setNow(later(deps.clock(), 0.5))
     await store(deps.db, [other.body])
     deps.setNow(later(deps.clock(), 1))
-    await lander.claimSome()
+    await handOver.claimSome()
     await eventually(() => isHeldUp)
     const before = await putOff()
     isHeldUp = false
     deps.setNow(later(deps.clock(), 4))
-    const renewed = lander.renewClaims()
+    const renewed = handOver.renewClaims()
     mayGoOn.resolve()
     await renewed
     expect(await putOff()).toBe(before)
-    await lander.idle()
+    await handOver.idle()
   })
 })

@@ -1,17 +1,18 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { createAcceptor, type Acceptor } from '../../../src/receiver/intake/accept.ts'
+import { createHandOver, type HandOver } from '../../../src/receiver/landing/hand-over.ts'
 import { claim, leaseSeconds } from '../../../src/receiver/landing/inbox.ts'
-import { createLander, type Lander } from '../../../src/receiver/landing/lander.ts'
-import type { WorkerDeps } from '../../../src/receiver/landing/worker.ts'
+import type { WorkerDeps } from '../../../src/receiver/landing/land-batch.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
 import { aroundStatements, landingAfter } from '../../support/statements.ts'
 import { failed, okImage } from '../../support/webhooks.ts'
-import { testLander, workOnce } from '../../support/work-once.ts'
-import { createTestWorker, newDelivery } from '../../support/worker.ts'
+import { testHandOver, workOnce } from '../../support/work-once.ts'
+import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
-const acceptorFor = (deps: WorkerDeps, lander: Lander): Acceptor =>
-  createAcceptor({ db: deps.db, logger: deps.logger, handover: lander, onStored: () => {} })
+const acceptorFor = (deps: WorkerDeps, handOver: HandOver): Acceptor =>
+  createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, handOver, onStored: () => {} })
 
 const failedWith = (requestId: string, n: number): Buffer =>
   Buffer.from(
@@ -22,11 +23,11 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
   it('lands without being claimed', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
-    const lander = testLander(deps)
-    const acceptor = acceptorFor(deps, lander)
+    const handOver = testHandOver(deps)
+    const acceptor = acceptorFor(deps, handOver)
     const samples = Array.from({ length: 40 }, () => failed())
     await Promise.all(samples.map(({ body }) => acceptor.accept(newDelivery(body))))
-    await lander.idle()
+    await handOver.idle()
     expect(await sql`select status from mediadock.results where status = 'FAILED'`).toHaveLength(40)
     expect(await sql`select from mediadock.inbox`).toEqual([])
   })
@@ -35,14 +36,14 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     // Postgres is asked for nothing: what is taken stays held.
-    const lander = createLander({
+    const handOver = createHandOver({
       ...deps,
       db: aroundStatements(deps.db, () => new Promise(() => {})),
       rest: async () => {},
       wake: () => {},
       signal: new AbortController().signal,
     })
-    const acceptor = acceptorFor(deps, lander)
+    const acceptor = acceptorFor(deps, handOver)
     await Promise.all(Array.from({ length: 1500 }, () => acceptor.accept(newDelivery(failed().body))))
     const [inbox] = await sql`select count(*) filter (where claims = 1 and due_at > now())::int as held,
       count(*) filter (where claims = 0 and due_at <= now())::int as waiting from mediadock.inbox`
@@ -59,7 +60,7 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
   it('is landed by another as soon as its lease ends, when the process that held it has died', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
-    const dead = { ...testLander(deps), take: () => {} }
+    const dead = { ...testHandOver(deps), take: () => {} }
     const acceptor = acceptorFor(deps, dead)
     await Promise.all(Array.from({ length: 20 }, () => acceptor.accept(newDelivery(failed().body))))
     expect(await workOnce(deps)).toMatchObject({ claimed: 0 })
@@ -73,25 +74,25 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
     const { url } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const writing = Promise.withResolvers<void>()
-    const lander = testLander({ ...deps, db: landingAfter(deps.db, writing.promise) })
-    await acceptorFor(deps, lander).accept(newDelivery(okImage().body))
+    const handOver = testHandOver({ ...deps, db: landingAfter(deps.db, writing.promise) })
+    await acceptorFor(deps, handOver).accept(newDelivery(okImage().body))
     const start = Date.now()
     for (const seconds of [4, 8, 12]) {
       deps.setNow(new Date(start + seconds * 1000))
-      await lander.renewClaims()
-      expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.clock() })).toEqual([])
+      await handOver.renewClaims()
+      expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toEqual([])
     }
     writing.resolve()
-    await lander.idle()
+    await handOver.idle()
   })
 
   it('lands an OK at once with the first link, and makes its next poll due', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
-    const lander = testLander(deps)
+    const handOver = testHandOver(deps)
     const picture = okImage()
-    await acceptorFor(deps, lander).accept(newDelivery(picture.body))
-    await lander.idle()
+    await acceptorFor(deps, handOver).accept(newDelivery(picture.body))
+    await handOver.idle()
     expect(
       await sql`select r.status, r.media_complete, q.next_poll_at <= ${deps.clock()} as is_due
         from mediadock.results r join mediadock.requests q using (request_id) where request_id = ${picture.requestId}`,
@@ -103,16 +104,15 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
     const { url } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const writing = Promise.withResolvers<void>()
-    const lander = testLander({ ...deps, db: aroundStatements(deps.db, (run) => writing.promise.then(run)) })
-    const acceptor = acceptorFor(deps, lander)
-    // Of one request, which is being written: they have to wait.
-    const { requestId } = failed()
-    await acceptor.accept(newDelivery(failedWith(requestId, 0)))
-    await Promise.all(Array.from({ length: 300 }, (_, n) => acceptor.accept(newDelivery(failedWith(requestId, n + 1)))))
-    expect(lander.isBehind()).toBe(true)
+    const handOver = testHandOver({ ...deps, db: aroundStatements(deps.db, (run) => writing.promise.then(run)) })
+    const acceptor = acceptorFor(deps, handOver)
+    // Two batches are being written, of one row and of one flush. The others wait.
+    await acceptor.accept(newDelivery(failed().body))
+    await Promise.all(Array.from({ length: 700 }, () => acceptor.accept(newDelivery(failed().body))))
+    expect(handOver.isBehind()).toBe(true)
     writing.resolve()
-    await lander.idle()
-    expect(lander.isBehind()).toBe(false)
+    await handOver.idle()
+    expect(handOver.isBehind()).toBe(false)
   })
 
   it('of one request is never in two batches at a time, and two batches are written at a time', async () => {
@@ -126,19 +126,50 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
       await delay(20)
       return run().finally(() => (running -= 1))
     })
-    const lander = testLander({ ...deps, db })
-    const acceptor = acceptorFor(deps, lander)
+    const handOver = testHandOver({ ...deps, db })
+    const acceptor = acceptorFor(deps, handOver)
     const { requestId } = failed()
     for (let n = 0; n < 5; n += 1) {
       await acceptor.accept(newDelivery(failedWith(requestId, n)))
       await Promise.all(Array.from({ length: 60 }, () => acceptor.accept(newDelivery(failed().body))))
     }
-    await lander.idle()
+    await handOver.idle()
     expect(most).toBe(2)
     expect(await sql`select from mediadock.inbox`).toEqual([])
     // Each saw what the ones before it had written.
     expect(
       await sql`select outcome, count(*)::int as n from mediadock.attempts where outcome <> 'landed' group by outcome`,
     ).toEqual([{ outcome: 'no_effect', n: 4 }])
+  })
+  it('lands while a batch of deliveries that were claimed before is still being written', async () => {
+    const { url, sql } = await withTestDatabase(server)
+    const deps = createTestWorker({ databaseUrl: url })
+    const written = Promise.withResolvers<void>()
+    let isFirst = true
+    const db = aroundStatements(deps.db, async (run, text) => {
+      const mustWait = isFirst && text.includes('insert into mediadock.requests')
+      if (mustWait) {
+        isFirst = false
+        await written.promise
+      }
+      return run()
+    })
+    const handOver = testHandOver({ ...deps, db })
+    await store(deps.db, [failed().body])
+    deps.setNow(new Date(Date.now() + 1000))
+    expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toHaveLength(1)
+    deps.setNow(new Date(Date.now() + (leaseSeconds + 2) * 1000))
+    expect(await handOver.claimSome()).toMatchObject({ claimed: 1 })
+    await eventually(() => !isFirst)
+
+    const fresh = failed()
+    await acceptorFor(deps, handOver).accept(newDelivery(fresh.body))
+    await eventually(
+      async () => (await sql`select from mediadock.results where request_id = ${fresh.requestId}`).length === 1,
+    )
+    expect(await sql`select from mediadock.results`).toHaveLength(1)
+    written.resolve()
+    await handOver.idle()
+    expect(await sql`select from mediadock.results`).toHaveLength(2)
   })
 })

@@ -1,0 +1,210 @@
+import assert from 'node:assert/strict'
+import { createShares, type Amount, type Shares } from '../../platform/fair-share.ts'
+import { isAboutTheRow } from '../../platform/postgres/errors.ts'
+import type { Notification } from '../../wire/schemas.ts'
+import { parseNotification, type Delivery } from '../domain/delivery.ts'
+import { createBatches, type BatchesDeps, type Pending } from './batches.ts'
+import { claim, leaseSeconds, renew, type Claimed } from './inbox.ts'
+import { parkMisunderstood, type HeldDelivery, type WorkerDeps } from './land-batch.ts'
+import { landingOfDelivery } from './landing.ts'
+
+export type HandOverDeps = WorkerDeps &
+  Pick<BatchesDeps, 'rest' | 'signal' | 'onBatch'> & {
+    /** Called when there is room again that a round of claiming lacked. */
+    wake: () => void
+    /** When leases are renewed. Tests replace it. */
+    nowMs?: () => number
+  }
+
+export type HandOver = {
+  /** How long a claim lasts that is made as the delivery is stored. */
+  leaseSeconds: number
+  /** Reserves room for a delivery that is about to be stored. False: it is to be stored without a claim. */
+  reserve: (delivery: Delivery) => boolean
+  /** The reserved delivery is stored. */
+  take: (delivery: Delivery) => void
+  /** The reserved delivery was not stored, or was known. */
+  release: (delivery: Pick<Delivery, 'id'>) => void
+  /** One round: claims due deliveries, as far as there is room. Does not wait until they have landed. */
+  claimSome: () => Promise<{ claimed: number; parked: number; more: boolean }>
+  /** Renews the claims that are older than half a lease. */
+  renewClaims: () => Promise<{ more: false }>
+  /** Whether so many wait for a batch that completing results must wait. */
+  isBehind: () => boolean
+  /** Settles when no delivery is held: each has landed or was given back. */
+  idle: () => Promise<void>
+}
+
+/** The memory of the deliveries in flight. Stored and claimed ones have room of their own: neither keeps the other out. */
+const roomForStored = { rows: 1250, bytes: 10 * 1024 * 1024 }
+const roomForClaimed = { rows: 1000, bytes: 8 * 1024 * 1024 }
+/** Memory of a row besides its body. */
+const rowBytes = 512
+/** A larger body is read back from the queue: what is made of it takes several times its memory. */
+const maxStoredBytes = 64 * 1024
+/** As many as one statement lands. Claiming fewer than a hundred costs as much as claiming a hundred. */
+const maxClaimRows = 500
+const leastClaim = { rows: 100, bytes: 1024 * 1024 }
+
+/**
+ * A held delivery is in one of these modes:
+ *
+ * - RESERVED: it has room, and is being stored with a claim of this process.
+ * - READY: it is claimed by this process, and waits for a batch.
+ * - LANDING: it is in a batch that is being written.
+ *
+ * RESERVED → READY → LANDING → no longer held. `take` and `claimSome` make READY, batches.ts makes LANDING. A delivery
+ * that is not stored leaves from RESERVED, and one of a flood, or of a process that ends, from READY.
+ */
+type Held = {
+  mode: 'RESERVED' | 'READY' | 'LANDING'
+  room: Shares
+  keyName: string
+  bytes: number
+  /** Of READY and LANDING. */
+  waiting?: Pending
+  claimedAtMs: number
+}
+
+/**
+ * The deliveries that this process holds: those that it has just stored, which stay in memory instead of being claimed
+ * and read back, and those that it claimed from the queue. Whatever is lost with the process is claimed by another when
+ * its lease ends.
+ */
+export function createHandOver(deps: HandOverDeps): HandOver {
+  const { db, time, logger, signal, nowMs = () => performance.now() } = deps
+  const fromArrivals = createShares(roomForStored)
+  const fromQueue = createShares(roomForClaimed)
+  const held = new Map<string, Held>()
+  let lacksRoom = false
+  let whenIdle: PromiseWithResolvers<void> | undefined
+
+  const letGo = (id: string) => {
+    const one = held.get(id)
+    if (one && held.delete(id)) one.room.remove(one.keyName, one.bytes)
+  }
+
+  const afterBatch = () => {
+    if (lacksRoom && roomToClaim()) {
+      lacksRoom = false
+      deps.wake()
+    }
+    if (held.size > 0 || !batches.isIdle()) return
+    whenIdle?.resolve()
+    whenIdle = undefined
+  }
+
+  const batches = createBatches({
+    ...deps,
+    onLanding: (id) => move(held.get(id), 'READY', 'LANDING'),
+    onEnded: letGo,
+    onWritten: afterBatch,
+  })
+
+  const hold = (id: string, given: Pick<Held, 'room' | 'keyName' | 'bytes' | 'claimedAtMs'>): Held => {
+    assert(!held.has(id), 'a delivery is held once')
+    const one: Held = { mode: 'RESERVED', ...given, bytes: given.bytes + rowBytes }
+    one.room.add(one.keyName, one.bytes)
+    held.set(id, one)
+    return one
+  }
+
+  const makeReady = (one: Held, claimed: HeldDelivery, notification: Notification) => {
+    move(one, 'RESERVED', 'READY')
+    one.waiting = { ready: { claimed, landing: landingOfDelivery(deps, claimed, notification) } }
+    batches.add(one.waiting)
+  }
+
+  const roomToClaim = (): Amount | undefined => {
+    const { rows, bytes } = fromQueue.held()
+    const left = { rows: roomForClaimed.rows - rows, bytes: roomForClaimed.bytes - bytes }
+    return left.rows >= leastClaim.rows && left.bytes >= leastClaim.bytes ? left : undefined
+  }
+
+  /** Holds a delivery that was claimed. Answers whether it was parked instead. */
+  const holdClaimed = async ({ body, ...one }: Claimed, claimedAtMs: number): Promise<boolean> => {
+    const parsed = parseNotification(body)
+    if (!parsed.ok) {
+      // Where Postgres refuses to park it, its lease ends, and the others are held meanwhile.
+      await parkMisunderstood(deps, one, parsed.reason).catch((error: unknown) => {
+        if (!isAboutTheRow(error)) throw error
+        const message = 'a delivery could not be parked, it is tried again when its lease ends'
+        logger.error({ err: error, delivery_id: one.deliveryId }, message)
+      })
+      return true
+    }
+    const before = held.get(one.deliveryId)
+    if (before?.mode === 'READY' && before.waiting) {
+      // Its lease had ended while it waited. The newer claim settles it.
+      before.waiting.ready = { claimed: one, landing: landingOfDelivery(deps, one, parsed.notification) }
+      before.claimedAtMs = claimedAtMs
+    } else if (!before) {
+      const room = { room: fromQueue, keyName: one.keyName, bytes: body.length, claimedAtMs }
+      makeReady(hold(one.deliveryId, room), one, parsed.notification)
+    }
+    return false
+  }
+
+  return {
+    leaseSeconds,
+    reserve: ({ id, keyName, body, notification }) => {
+      if (signal.aborted || !notification || body.length > maxStoredBytes) return false
+      if (held.has(id) || !fromArrivals.isOpen(keyName)) return false
+      hold(id, { room: fromArrivals, keyName, bytes: body.length, claimedAtMs: nowMs() })
+      return true
+    },
+    take: (delivery) => {
+      const one = held.get(delivery.id)
+      // Released meanwhile, as its statement was given up: its lease ends by itself.
+      if (one && delivery.notification) makeReady(one, claimedOnce(delivery), delivery.notification)
+    },
+    release: ({ id }) => {
+      if (held.get(id)?.mode === 'RESERVED') letGo(id)
+      afterBatch()
+    },
+    claimSome: async () => {
+      const room = roomToClaim()
+      if (signal.aborted || !room) {
+        lacksRoom = true
+        return { claimed: 0, parked: 0, more: false }
+      }
+      const limit = Math.min(maxClaimRows, room.rows)
+      const claimedAtMs = nowMs()
+      const rows = await claim(db, { limit, maxBytes: room.bytes, now: time() })
+      let parked = 0
+      for (const row of rows) if (await holdClaimed(row, claimedAtMs)) parked += 1
+      const bytes = rows.reduce((sum, { body }) => sum + body.length, 0)
+      return { claimed: rows.length, parked, more: rows.length === limit || bytes >= room.bytes }
+    },
+    renewClaims: async () => {
+      const startedAtMs = nowMs()
+      const isOld = ({ claimedAtMs }: Held) => startedAtMs - claimedAtMs >= (leaseSeconds * 1000) / 2
+      const old = [...held.values()].filter((one) => one.waiting && isOld(one))
+      if (old.length === 0) return { more: false }
+      await renew(
+        db,
+        old.flatMap(({ waiting }) => waiting?.ready.claimed ?? []),
+        time(),
+      )
+      for (const one of old) one.claimedAtMs = startedAtMs
+      return { more: false }
+    },
+    isBehind: batches.isBehind,
+    idle: () => {
+      whenIdle ??= Promise.withResolvers()
+      setImmediate(afterBatch)
+      return whenIdle.promise
+    },
+  }
+}
+
+function move(one: Held | undefined, from: Held['mode'], to: Held['mode']): void {
+  assert(one?.mode === from, `a delivery that becomes ${to} must be ${from}, not ${one?.mode ?? 'let go'}`)
+  one.mode = to
+}
+
+/** A delivery that was stored with its first claim. */
+function claimedOnce({ id, webhookId, keyName, environment, receivedAt, headers }: Delivery): HeldDelivery {
+  const traceparent = headers['traceparent']
+  return { deliveryId: id, claims: 1, failures: 0, webhookId, keyName, environment, receivedAt, traceparent }
+}

@@ -1,0 +1,199 @@
+import type { Logger } from '../../platform/logger.ts'
+import {
+  databaseCodeOf,
+  isAboutTheRow,
+  metALock,
+  postgresMessage,
+  waitedToCommit,
+} from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
+import { jitteredPauseMs } from '../../wire/backoff.ts'
+import { environmentsOf } from '../domain/keys.ts'
+import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
+import { heldAmong } from './held-requests.ts'
+import { giveBack, park, retryOrPark, type Claimed } from './inbox.ts'
+import { land, type LandingOutcome } from './land.ts'
+import type { Landing, LandingDeps } from './landing.ts'
+import { lockWaitMs } from './statement-parts.ts'
+
+export type WorkerDeps = LandingDeps & {
+  db: Database
+  clock: () => Date
+  /** The time that replicas share. */
+  time: SharedTime
+  logger: Logger
+  onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
+  traces?: DeliveryTraces | undefined
+}
+
+/** A claimed delivery without its body, which is no longer needed once it is parsed. */
+export type HeldDelivery = Omit<Claimed, 'body'>
+
+/** A claimed delivery with the row to write for it. */
+export type Ready = { claimed: HeldDelivery; landing: Landing }
+
+export type BatchDeps = WorkerDeps & {
+  /** Called before a delivery is given another time or is parked: this process no longer holds it. */
+  onReturned: (deliveryId: string) => void
+  /** Stops the batch between two statements. */
+  cut: AbortSignal
+}
+
+export type Landed = { landed: number; failed: number }
+
+/** Tries of a row that another transaction holds. They are no failures of the delivery. */
+export const lockedPause = { baseMs: 1000, capMs: 15_000 }
+/** Each half waits half as long, so halving takes as long as the first wait, and never less than a landing needs. */
+const leastLockWaitMs = 10
+/** A commit waits for the notifications of others, twice as long each time; beyond this Postgres itself has failed. */
+const mostLockWaitMs = 4000
+
+/**
+ * Lands a batch in one statement. Where Postgres refuses it for a row, deliveries whose requests another transaction
+ * holds are put off, and the others are halved until the row to blame stands alone. Takes one delivery per request.
+ * Throws where Postgres itself failed: some of the batch may have landed.
+ */
+export async function landBatch(deps: BatchDeps, batch: readonly Ready[]): Promise<Landed> {
+  const failed = await landPart(deps, batch, lockWaitMs)
+  return { landed: batch.length - failed, failed }
+}
+
+/** Returns how many failed or were put off. */
+async function landPart(deps: BatchDeps, part: readonly Ready[], waitMs: number): Promise<number> {
+  if (part.length === 0) return 0
+  deps.cut.throwIfAborted()
+  const started = performance.now()
+  const outcomes = new Map<string, LandingOutcome>()
+  const at = { now: deps.time(), environments: environmentsOf(deps.keys()), waitMs }
+  const landings = part.map(({ landing }) => landing)
+  const failure = await land(deps.db, landings, at, outcomes).then(
+    () => undefined,
+    (error: unknown) => ({ error }),
+  )
+  // What the short statement committed has landed, whatever came after it.
+  const open = part.filter(({ landing }) => failure && (outcomes.get(landing.requestId) ?? 'raced') === 'raced')
+  const isOpen = new Set(open)
+  for (const one of part)
+    if (!isOpen.has(one)) report(deps, one, outcomes.get(one.landing.requestId) ?? 'raced', started)
+  return failure ? landRefused(deps, open, { ...failure, waitMs, started }) : 0
+}
+
+type Refused = { error: unknown; waitMs: number; started: number }
+
+async function landRefused(
+  deps: BatchDeps,
+  part: readonly Ready[],
+  { error, waitMs, started }: Refused,
+): Promise<number> {
+  const [first] = part
+  const isAlone = part.length === 1 && first !== undefined
+  if (isAlone || !isAboutTheRow(error)) for (const one of part) traceFailure(deps, one, error, started)
+  // All of them wait for the same lock, in parts as well.
+  if (waitedToCommit(error) && waitMs < mostLockWaitMs) return landPart(deps, part, waitMs * 2)
+  if (!isAboutTheRow(error)) throw error
+  if (isAlone) return metALock(error) ? putOff(deps, part) : fail(deps, first, error)
+  const again = metALock(error) ? Math.max(leastLockWaitMs, Math.round(waitMs / 2)) : waitMs
+  if (metALock(error)) {
+    const requestIds = part.map(({ landing }) => landing.requestId)
+    const held = await heldAmong(deps.db, requestIds)
+    const isHeld = ({ landing }: Ready) => held.has(landing.requestId)
+    if (held.size > 0) {
+      // The others first: they have waited for these once.
+      const failed = await landPart(
+        deps,
+        part.filter((one) => !isHeld(one)),
+        again,
+      )
+      return failed + (await putOff(deps, part.filter(isHeld)))
+    }
+  }
+  const half = Math.ceil(part.length / 2)
+  return (await landPart(deps, part.slice(0, half), again)) + (await landPart(deps, part.slice(half), again))
+}
+
+/** Another transaction holds their rows: they are tried again later, for as long as it lasts. */
+async function putOff({ db, time, logger, onReturned }: BatchDeps, held: readonly Ready[]): Promise<number> {
+  const claims = held.map(({ claimed }) => ({
+    ...claimed,
+    pauseMs: jitteredPauseMs(claimed.claims, lockedPause, Math.random),
+  }))
+  for (const { deliveryId } of claims) onReturned(deliveryId)
+  await giveBack(db, claims, { now: time(), trouble: 'the row of its request is locked by an open transaction' })
+  for (const { claimed, landing } of held) {
+    logger.warn(
+      { delivery_id: claimed.deliveryId, request_id: landing.requestId },
+      'the row of a request is locked by an open transaction, landing it later',
+    )
+  }
+  return held.length
+}
+
+async function fail(deps: BatchDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {
+  deps.onReturned(claimed.deliveryId)
+  const end = await retryOrPark(deps.db, {
+    claimed,
+    reason: 'landing_failed',
+    detail: postgresMessage(error).slice(0, 500),
+    now: deps.time(),
+  })
+  deps.logger.error(
+    {
+      err: error,
+      delivery_id: claimed.deliveryId,
+      webhook_id: claimed.webhookId,
+      request_id: landing.requestId,
+      end,
+      trace_id: loggedTraceId(claimed, deps.traces),
+    },
+    'a delivery could not be landed',
+  )
+  return 1
+}
+
+function report(deps: WorkerDeps, { claimed, landing }: Ready, outcome: LandingOutcome, started: number): void {
+  // The ordinary end needs no line beside that of the arrival.
+  const isOrdinary = outcome === 'landed' && claimed.claims === 1 && claimed.failures === 0
+  if (!isOrdinary) logProcessed(deps, { claimed, landing }, outcome)
+  deps.onLanded({ landing, outcome, receivedAt: claimed.receivedAt })
+  deps.traces?.landed(claimed, { ...tracedLanding(landing, claimed, started), outcome })
+}
+
+function logProcessed({ logger, traces }: WorkerDeps, { claimed, landing }: Ready, outcome: LandingOutcome): void {
+  logger.info(
+    {
+      delivery_id: claimed.deliveryId,
+      webhook_id: claimed.webhookId,
+      request_id: landing.requestId,
+      status: landing.status,
+      outcome,
+      media: landing.media.length,
+      media_complete: landing.mediaComplete,
+      trace_id: loggedTraceId(claimed, traces),
+    },
+    'delivery processed',
+  )
+}
+
+function traceFailure(deps: WorkerDeps, { claimed, landing }: Ready, error: unknown, started: number): void {
+  // The code alone: Postgres's message may quote values.
+  const failure = databaseCodeOf(error) ?? 'failed'
+  deps.traces?.landed(claimed, { ...tracedLanding(landing, claimed, started), outcome: 'failed', failure })
+}
+
+function tracedLanding({ requestId, status, media }: Landing, { webhookId }: HeldDelivery, started: number) {
+  return { requestId, webhookId, status, media: media.length, ms: performance.now() - started }
+}
+
+/** Parks a stored delivery that today's rules do not understand. */
+export async function parkMisunderstood(
+  { db, time, logger }: WorkerDeps,
+  claimed: HeldDelivery,
+  reason: string,
+): Promise<void> {
+  await park(db, { claimed, reason, detail: 'not a notification', now: time() })
+  logger.info(
+    { delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason },
+    'delivery processed',
+  )
+}
