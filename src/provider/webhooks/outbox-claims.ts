@@ -65,10 +65,10 @@ type Row = RowOf<
 >
 
 /**
- * Claims due deliveries, round-robin by account, and within an account round-robin by host. An account may hold at
- * most a share of this process's places: 1/(3 + n) of them, where n accounts have something due or in flight. So a
- * newcomer finds a free place, whatever the others send to hosts that never answer. One probe of the index for each
- * host, however much waits for it.
+ * Claims due deliveries, round-robin by account, and within an account round-robin by host. Of the free places and
+ * those that it holds, an account may have 1/(3 + n), where n accounts have something due. So a claim always leaves
+ * places for newcomers, whatever the others send to hosts that never answer. One probe of the index for each host,
+ * however much waits for it.
  *
  * An attempt counts from its claim on: a process that dies during an attempt never makes it a seventh.
  */
@@ -94,12 +94,10 @@ function statement(request: ClaimRequest): SQL {
       from (select ${JSON.stringify(given)}::jsonb as g) json
     ), accounts as (${pendingAccounts}
     ), seen as (${pendingHosts}
-    ), busy as (
-      select account_id from seen where due_at <= ${now} union select jsonb_object_keys(accounts) from given
     ), room as (
-      select account_id, greatest(1, ${maxInFlight}::int / (3 + (select count(*) from busy)))
-        - coalesce((given.accounts ->> account_id)::int, 0) as places
-      from accounts cross join given
+      select account_id, greatest(1, (${free} + held) / (3 + n)) - held as places
+      from (select account_id, coalesce((given.accounts ->> account_id)::int, 0) as held from accounts, given) a
+        cross join (select count(distinct account_id)::int as n from seen where due_at <= ${now}) due
     ), due as (${takeTurns(isDue, now)}
     ), chosen as (
       select * from due where turn <= places and nth_at_host <= ${maxPerHost}::int

@@ -44,8 +44,19 @@ describe.each(testServers)('a claim from the outbox, on the %s server', (server)
     expect(count((await claim()).claimed, 'host')).toEqual({ '00001.example': 8, '00002.example': 8 })
     await add('b', { hosts: 50 })
     const { claimed } = await claim({ inFlight: under(16, 'a', 'h') })
-    // Of the 128 places, 1/(3 + 2) for each.
-    expect(count(claimed, 'accountId')).toEqual({ a: 9, b: 25 })
+    // Of 112 free places, and the 16 that one of them holds, 1/(3 + 2) for each.
+    expect(count(claimed, 'accountId')).toEqual({ a: 9, b: 22 })
+  })
+
+  it('leaves places for a newcomer, however many accounts have come before it', async () => {
+    const { add, claim } = await setUp(server)
+    const inFlight: { accountId: string; host: string }[] = []
+    for (let n = 1; n <= 20; n += 1) {
+      await add(`account ${n}`, { hosts: 40 })
+      const { claimed } = await claim({ inFlight })
+      expect(count(claimed, 'accountId')).toHaveProperty(`account ${n}`)
+      inFlight.push(...claimed)
+    }
   })
 
   it('serves accounts in turn when places are few, from where the last claim ended', async () => {
