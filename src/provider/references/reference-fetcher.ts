@@ -33,7 +33,10 @@ const kindNames: Record<Reference['kind'], string> = {
 
 export type FetcherOptions = ReferenceRules & { resolve: Resolve; deadlineMs?: number }
 
-export type Fetching = { reference: ReferenceLink; to: string; signal: AbortSignal }
+/** The bytes that all references of one request may still have. */
+export type Allowance = { bytes: number }
+
+export type Fetching = { reference: ReferenceLink; to: string; allowance: Allowance; signal: AbortSignal }
 
 export type ReferenceFetcher = {
   /** Writes the file to `to`. Rejects with an EngineError that names the place in the input where the file cannot be had. */
@@ -54,15 +57,15 @@ export function createReferenceFetcher({
   }
   const getter = createGetter({ judge, resolve, maxRedirects, connectMs: deadlineMs, silenceMs: deadlineMs, headers })
 
-  const fetch: ReferenceFetcher['fetch'] = async ({ reference, to, signal }) => {
+  const fetch: ReferenceFetcher['fetch'] = async ({ reference, to, allowance, signal }) => {
     const deadline = AbortSignal.timeout(deadlineMs)
     const source = judgeReference(reference.link, rules)
     try {
       const body =
         source.kind === 'own' ? readOwn(source.file) : await open(reference, AbortSignal.any([signal, deadline]))
-      const maxBytes = source.kind === 'own' ? Infinity : maxBytesOf[reference.kind]
-      const { contentType, sha256 } = await spool(body, { to, maxBytes, kind: reference.kind })
       const { field, position, kind } = reference
+      const limits = source.kind === 'own' ? { maxBytes: Infinity } : { maxBytes: maxBytesOf[kind], allowance }
+      const { contentType, sha256 } = await spool(body, { to, kind, ...limits })
       return { field, position, kind, path: to, contentType, sha256 }
     } catch (error) {
       signal.throwIfAborted()
@@ -110,11 +113,11 @@ async function* readOwn(file: string): AsyncGenerator<Buffer> {
   }
 }
 
-type Spooling = { to: string; maxBytes: number; kind: Reference['kind'] }
+type Spooling = { to: string; maxBytes: number; allowance?: Allowance; kind: Reference['kind'] }
 
 async function spool(
   body: AsyncIterable<Buffer>,
-  { to, maxBytes, kind }: Spooling,
+  { to, maxBytes, allowance = { bytes: Infinity }, kind }: Spooling,
 ): Promise<Pick<Reference, 'contentType' | 'sha256'>> {
   const hash = createHash('sha256')
   let head = Buffer.alloc(0)
@@ -125,6 +128,8 @@ async function spool(
     for await (const chunk of body) {
       bytes += chunk.length
       if (bytes > maxBytes) throw new Unusable(tooLarge(maxBytes))
+      allowance.bytes -= chunk.length
+      if (allowance.bytes < 0) throw new Unusable('is too much: all references of a request together are too large')
       if (head.length < typeBytes) {
         head = Buffer.concat([head, chunk.subarray(0, typeBytes - head.length)])
         // As early as the type is known, so that a wrong file does not fill the disk.

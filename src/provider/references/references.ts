@@ -1,14 +1,18 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import type { Input } from '../catalog/input.ts'
-import type { Reference } from '../engines/engine.ts'
+import { EngineError, type Reference } from '../engines/engine.ts'
 import { createReferenceFetcher, type FetcherOptions } from './reference-fetcher.ts'
-import { referencesIn } from './reference-links.ts'
+import { type ReferenceLink, referencesIn } from './reference-links.ts'
 
 /** Hidden, so that it is never served. */
 const folderName = '.references'
 /** More would hold up other requests of this process; fewer would take a minute for the 30 pictures of one request. */
 const fetchedAtOnce = 4
+/** One request must not fill the disk: four full videos, or twenty full pictures. */
+const maxBytesTogether = 400_000_000
+/** Of the 15 minutes that a generation has, most belong to its engine. */
+const maxSecondsTogether = 60
 /** Longer than a generation may take, its fetching included. */
 const leftoverAfterMs = 3_600_000
 
@@ -26,9 +30,31 @@ export type References = {
 }
 
 /** Keeps the references of running jobs, each job's in a private folder of its own. */
-export function createReferences(options: FetcherOptions): References {
+export function createReferences({
+  maxBytes = maxBytesTogether,
+  maxSeconds = maxSecondsTogether,
+  ...options
+}: FetcherOptions & { maxBytes?: number; maxSeconds?: number }): References {
   const { mediaDir } = options
   const fetcher = createReferenceFetcher(options)
+
+  const fetchAll = async (links: readonly ReferenceLink[], folder: string, signal: AbortSignal) => {
+    const allowance = { bytes: maxBytes }
+    const deadline = AbortSignal.timeout(maxSeconds * 1000)
+    const files = links.map((reference, at) => ({ reference, to: path.join(folder, String(at)), allowance }))
+    const references: Reference[] = []
+    try {
+      for (let at = 0; at < files.length; at += fetchedAtOnce) {
+        const some = files.slice(at, at + fetchedAtOnce)
+        const runs = some.map((file) => (abort: AbortSignal) => fetcher.fetch({ ...file, signal: abort }))
+        references.push(...(await allOrNone(AbortSignal.any([signal, deadline]), runs)))
+      }
+    } catch (error) {
+      if (signal.aborted || !deadline.aborted) throw error
+      throw new EngineError(`the references took longer than ${maxSeconds} s to fetch together`, { cause: error })
+    }
+    return references
+  }
 
   const withFiles: References['withFiles'] = async ({ id, claims, input }, signal, work) => {
     const links = referencesIn(input)
@@ -38,19 +64,7 @@ export function createReferences(options: FetcherOptions): References {
     await removeFolders(mediaDir, async (name) => name.startsWith(`${id}.`))
     await fs.mkdir(folder, { recursive: true, mode: 0o700 })
     try {
-      const references: Reference[] = []
-      for (let at = 0; at < links.length; at += fetchedAtOnce) {
-        const some = links
-          .slice(at, at + fetchedAtOnce)
-          .map((reference, place) => ({ reference, to: path.join(folder, String(at + place)) }))
-        references.push(
-          ...(await allOrNone(
-            signal,
-            some.map((one) => (abort: AbortSignal) => fetcher.fetch({ ...one, signal: abort })),
-          )),
-        )
-      }
-      return await work(references)
+      return await work(await fetchAll(links, folder, signal))
     } finally {
       await fs.rm(folder, { recursive: true, force: true })
     }

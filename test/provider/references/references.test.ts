@@ -8,7 +8,7 @@ import { temporaryFolder } from '../engines/engine-run.ts'
 import { disc } from '../engines/reference-files.ts'
 import { type Serve, startReferenceSite } from '../support/reference-site.ts'
 
-async function referencesFrom(serve: Serve) {
+async function referencesFrom(serve: Serve, limits: { maxBytes?: number; maxSeconds?: number } = {}) {
   const site = await startReferenceSite(serve)
   onTestFinished(site.close)
   const mediaDir = await temporaryFolder()
@@ -18,6 +18,7 @@ async function referencesFrom(serve: Serve) {
     baseUrl: 'http://127.0.0.1:4000',
     referenceAllow: [site.origin],
     resolve: async () => [],
+    ...limits,
   })
   onTestFinished(references.close)
   const gather = <T>(input: Record<string, string | string[]>, work: (given: Reference[]) => Promise<T>, claims = 1) =>
@@ -90,6 +91,25 @@ describe('the references of a job', () => {
     await expect(fetching).rejects.toThrow('input.image_urls[1] could not be fetched: the answer was 404')
     await expect.poll(() => isCut).toBe(true)
     expect(await kept()).toEqual([])
+  })
+
+  it('are refused when they are too large together', async () => {
+    const picture = await disc()
+    const serve: Serve = (response) => void response.end(picture)
+    const { origin, gather, kept } = await referencesFrom(serve, { maxBytes: picture.length * 5 - 1 })
+    const links = [1, 2, 3, 4, 5].map((at) => `${origin}/${at}`)
+    expect(await gather({ image_urls: links.slice(1) }, pass)).toHaveLength(4)
+    await expect(gather({ image_urls: links }, pass)).rejects.toThrow(
+      'input.image_urls[4] is too much: all references of a request together are too large',
+    )
+    expect(await kept()).toEqual([])
+  })
+
+  it('are refused when they take too long together', async () => {
+    const { origin, gather } = await referencesFrom(() => {}, { maxSeconds: 0.05 })
+    await expect(gather({ image_url: `${origin}/hangs` }, pass)).rejects.toThrow(
+      'the references took longer than 0.05 s to fetch together',
+    )
   })
 
   it('of our own media host are read from the media folder, without a request', async () => {
