@@ -38,9 +38,7 @@ export type Submission = {
 export type SubmitOutcome =
   | { kind: 'accepted' }
   | { kind: 'insufficient_credits' }
-  /** Another submit with the same key is being written at this moment. */
-  | { kind: 'in_progress' }
-  /** Another submit with the same key was written since it was looked up. */
+  /** Another submit with the same key was written since the look-up. */
   | { kind: 'key_taken' }
 
 /** In Postgres, and shorter than the caller waits: what has waited for its account for so long is not written. */
@@ -55,8 +53,8 @@ const lockTimeoutMs = 8000
  *   after its last one, but not one that has passed. The queue is served by
  *   turn, so accounts alternate and 1,000 jobs of one delay another's single
  *   job by one place for each account that is waiting.
- * - A key that was taken meanwhile violates the primary key of
- *   idempotency_keys, which undoes all of it.
+ * - Of parallel submits with the same Idempotency-Key one is written. The others
+ *   wait for it, violate the primary key of idempotency_keys, and are undone.
  *
  * Nothing is sent for a caller who was given up (`signal`) while a connection
  * was waited for.
@@ -69,8 +67,7 @@ export async function writeSubmission(
 ): Promise<SubmitOutcome> {
   try {
     const rows = await runInTime(db, statement(submission, now), signal)
-    const { mine, written } = one(rows, `submitting the request ${submission.requestId}`)
-    if (!mine) return { kind: 'in_progress' }
+    const { written } = one(rows, `submitting the request ${submission.requestId}`)
     return { kind: written ? 'accepted' : 'insufficient_credits' }
   } catch (error) {
     if (isKeyTaken(error)) return { kind: 'key_taken' }
@@ -85,7 +82,7 @@ async function runInTime(db: Database, query: SQL, signal: AbortSignal | undefin
   if (signal?.aborted) connection.release()
   signal?.throwIfAborted()
   try {
-    return await databaseOn(connection).execute<{ mine: boolean; written: boolean }>(query)
+    return await databaseOn(connection).execute<{ written: boolean }>(query)
   } catch (error) {
     // A lost connection goes back to the pool by itself, to be opened again.
     usable = !isConnectionLost(error) && !isNoAnswer(error)
@@ -100,11 +97,9 @@ function statement(submission: Submission, now: SQL): SQL {
   const charge = environment === 'live' ? cost : '0'
   const key = idempotency?.key ?? null
   const endedAt = completed ? now : sql`null::timestamptz`
-  const lockName = `mediadock idempotency ${accountId} ${environment} ${key}`
   return sql`
-    with lock as materialized (
-      select ${key}::uuid is null or pg_try_advisory_xact_lock(hashtextextended(${lockName}, 0)) as mine,
-        set_config('lock_timeout', ${`${lockTimeoutMs}ms`}, true)
+    with patience as materialized (
+      select set_config('lock_timeout', ${`${lockTimeoutMs}ms`}, true)
     ), payer as (${completed ? freeOfTurn(accountId) : takeTurn(accountId, environment, charge)}
     ), request as (
       insert into provider.requests (${list(
@@ -143,7 +138,7 @@ function statement(submission: Submission, now: SQL): SQL {
       from request where ${key}::uuid is not null
     ), notified as (${insertDelivery(completed?.delivery, sql`request`, now)}
     )
-    select lock.mine, request.id is not null as written from lock left join request on true`
+    select request.id is not null as written from patience left join request on true`
 }
 
 /** Two queues, two counts: what an account rehearses in the sandbox must not set its live requests back. */
@@ -159,14 +154,14 @@ function takeTurn(accountId: string, environment: Environment, charge: string): 
       ${last} = greatest(a.${last} + 1, coalesce(
         (select min(${q.turn}) from provider.requests q where ${q.status} = 'IN_QUEUE' and ${q.environment} = ${environment}),
         (select max(other.${last}) + 1 from provider.accounts other)))
-    from lock
-    where lock.mine and ${a.id} = ${accountId} and ${a.available} >= ${charge}::numeric
+    from patience
+    where ${a.id} = ${accountId} and ${a.available} >= ${charge}::numeric
     returning ${a.id}, a.${last} as turn`
 }
 
 /** What is never queued takes no turn and touches no balance. */
 function freeOfTurn(accountId: string): SQL {
-  return sql`select ${a.id}, null::bigint as turn from provider.accounts a, lock where lock.mine and ${a.id} = ${accountId}`
+  return sql`select ${a.id}, null::bigint as turn from provider.accounts a, patience where ${a.id} = ${accountId}`
 }
 
 function isKeyTaken(error: unknown): boolean {
