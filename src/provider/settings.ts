@@ -26,9 +26,9 @@ const engines = z
 /** The catalog, and the file that it is read from again on SIGHUP; every problem of the file is one of PROVIDER_CATALOG. */
 export function readCatalogSettings({ optional, problems }: SettingsReader) {
   const catalogFile = optional('PROVIDER_CATALOG', setting.nonEmpty)
-  const { catalog, problems: found } = readCatalog(catalogFile)
-  problems.push(...found.map((message) => ({ name: 'PROVIDER_CATALOG', message })))
-  return { catalog: catalog ?? builtInCatalog(), catalogFile }
+  const reading = readCatalog(catalogFile)
+  problems.push(...reading.problems.map((message) => ({ name: 'PROVIDER_CATALOG', message })))
+  return { reading, catalog: reading.catalog ?? builtInCatalog(), catalogFile }
 }
 
 /** Reads the provider's settings; `local` stands in for the database and the secret key outside production. */
@@ -70,8 +70,8 @@ export function readProviderSettings(
     reader.problems.push({ name: 'PROVIDER_DATABASE_URL or DATABASE_URL', message: 'is required' })
   }
 
-  const { catalog, catalogFile } = readCatalogSettings(reader)
-  const missingTokens = tokenProblems(catalog, (name) => optional(name, setting.nonEmpty))
+  const { reading, catalog, catalogFile } = readCatalogSettings(reader)
+  const missingTokens = tokenProblems(reading, (name) => optional(name, setting.nonEmpty))
   reader.problems.push(...missingTokens.map((message) => ({ name: 'PROVIDER_CATALOG', message })))
 
   return {

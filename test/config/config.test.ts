@@ -412,7 +412,9 @@ describe('the catalog', () => {
     const PROVIDER_CATALOG = await catalogFile((text) => text.replace('engine: local-image\n', settings))
     const problem =
       'aurora-image: engine_settings.token_env: the environment variable STUDIO_TOKEN holds no token: set it'
-    expect(problemsOf({ PROVIDER_CATALOG })).toEqual([`PROVIDER_CATALOG ${problem}`])
+    const line =
+      1 + (await fs.readFile(PROVIDER_CATALOG, 'utf8')).split('\n').findIndex((text) => text.includes('STUDIO'))
+    expect(problemsOf({ PROVIDER_CATALOG })).toEqual([`PROVIDER_CATALOG ${PROVIDER_CATALOG}:${line} ${problem}`])
     expect(provider({ PROVIDER_CATALOG, STUDIO_TOKEN: 'a-token' }).catalog.get('aurora-image')).toMatchObject({
       engine: 'http',
     })

@@ -11,7 +11,8 @@ const problemsShown = 20
 
 export type CatalogProblem = { line: number; message: string }
 export type ParsedCatalog =
-  | { kind: 'valid'; catalog: Catalog }
+  /** `lineOf` finds the engine settings of a model. */
+  | { kind: 'valid'; catalog: Catalog; lineOf: (slug: string) => number }
   | { kind: 'broken'; problems: readonly CatalogProblem[] }
 
 const require = createRequire(import.meta.url)
@@ -33,11 +34,13 @@ export function parseCatalog(text: string): ParsedCatalog {
     return broken([{ line: 1, message: error instanceof Error ? error.message : String(error) }])
   }
   const parsed = catalogFileSchema.safeParse(value)
+  const find = createLineFinder(yaml, document, lines)
   if (!parsed.success) {
-    const find = createLineFinder(yaml, document, lines)
     return broken(parsed.error.issues.map((issue) => ({ line: find(whereOf(issue)), message: wordsOf(issue, value) })))
   }
-  return { kind: 'valid', catalog: new Map(parsed.data.models.map((model) => [model.slug, model])) }
+  const { models } = parsed.data
+  const lineOf = (slug: string) => find(['models', models.findIndex((model) => model.slug === slug), 'engine_settings'])
+  return { kind: 'valid', catalog: new Map(models.map((model) => [model.slug, model])), lineOf }
 }
 
 let builtIn: Catalog | undefined
@@ -72,6 +75,7 @@ function whereOf(issue: Issue): readonly PropertyKey[] {
 /** `models[3].pricing.multipliers.resolution: has no factor for 1080p` */
 function wordsOf(issue: Issue, value: unknown): string {
   const place = issue.path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('')
+  if (place === '' && issue.code === 'invalid_type') return 'the file: must have a list `models`'
   const isMissing = issue.path.length > 0 && valueAt(value, issue.path) === undefined
   return `${place.replace(/^\./, '') || 'the file'}: ${isMissing ? 'is missing' : issue.message}`
 }

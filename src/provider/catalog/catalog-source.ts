@@ -5,11 +5,13 @@ import { builtInCatalog, parseCatalog } from './catalog-file.ts'
 import { type Catalog, engineOf } from './catalog-model.ts'
 
 /** Each problem begins with the file and the line. */
-export type CatalogReading = { catalog: Catalog; problems: [] } | { catalog: undefined; problems: readonly string[] }
+export type CatalogReading =
+  | { catalog: Catalog; placeOf: (slug: string) => string; problems: [] }
+  | { catalog: undefined; placeOf?: undefined; problems: readonly string[] }
 
 /** Reads the file of PROVIDER_CATALOG; without one, the built-in catalog. */
 export function readCatalog(file: string | undefined): CatalogReading {
-  if (file === undefined) return { catalog: builtInCatalog(), problems: [] }
+  if (file === undefined) return { catalog: builtInCatalog(), placeOf: (slug) => slug, problems: [] }
   let text: string
   try {
     text = fs.readFileSync(file, 'utf8')
@@ -18,18 +20,22 @@ export function readCatalog(file: string | undefined): CatalogReading {
     return { catalog: undefined, problems: [`${file} cannot be read: ${code}`] }
   }
   const parsed = parseCatalog(text)
-  if (parsed.kind === 'valid') return { catalog: parsed.catalog, problems: [] }
+  if (parsed.kind === 'valid') {
+    const { catalog, lineOf } = parsed
+    return { catalog, placeOf: (slug) => `${file}:${lineOf(slug)} ${slug}`, problems: [] }
+  }
   return { catalog: undefined, problems: parsed.problems.map(({ line, message }) => `${file}:${line} ${message}`) }
 }
 
-/** The engines of a catalog whose token is missing, as problems; only the process that runs engines needs the tokens. */
-export function tokenProblems(catalog: Catalog, readVariable?: ReadVariable): string[] {
+/** Engines whose token is missing. Only the process that runs engines needs the tokens. */
+export function tokenProblems({ catalog, placeOf }: CatalogReading, readVariable?: ReadVariable): string[] {
+  if (catalog === undefined) return []
   return [...catalog.values()].flatMap((model) => {
     try {
       readEngineToken(engineOf(model), readVariable)
       return []
     } catch (error) {
-      return [`${model.slug}: engine_settings.${error instanceof Error ? error.message : String(error)}`]
+      return [`${placeOf(model.slug)}: engine_settings.${error instanceof Error ? error.message : String(error)}`]
     }
   })
 }
@@ -43,11 +49,11 @@ export function createCatalogSource(
 ): CatalogSource {
   let current = catalog
   const reread = () => {
-    const { catalog: read, problems } = readCatalog(file)
-    const all = read ? tokenProblems(read) : problems
-    if (read === undefined || all.length > 0)
-      return logger.error({ file, problems: all }, 'the catalog is broken, the old one stays')
-    current = read
+    const reading = readCatalog(file)
+    const problems = [...reading.problems, ...tokenProblems(reading)]
+    if (reading.catalog === undefined || problems.length > 0)
+      return logger.error({ file, problems }, 'the catalog is broken, the old one stays')
+    current = reading.catalog
     logger.info({ file, models: current.size }, 'catalog read again')
   }
   return { current: () => current, reread }

@@ -81,7 +81,7 @@ function currentState({ request, position, deliveries, entries, asOf }: RequestV
         <dt>Model</dt>
         <dd><a href="/models/${encodeURIComponent(model)}">${model}</a></dd>
         <dt>Price</dt>
-        <dd>${cost} credits${request.environment === 'sandbox' ? ', not charged' : ''}</dd>
+        <dd>${cost} credits${fate(request)}</dd>
         <dt>Runs</dt>
         <dd>${attempts}</dd>
         <dt>Submitted, ended</dt>
@@ -97,6 +97,11 @@ function currentState({ request, position, deliveries, entries, asOf }: RequestV
     ${output === null ? '' : html`<section class="card"><h2>Output</h2><pre tabindex="0">${formatOrCut(output, shownCharacters)}</pre></section>`}
     ${logs.length === 0 ? '' : html`<section class="card"><h2>Logs</h2><pre tabindex="0">${logs.join('\n').slice(0, shownCharacters)}</pre></section>`}
   </div>`
+}
+
+function fate({ environment, status }: RequestDetail): string {
+  if (environment === 'sandbox') return ', not charged'
+  return status === 'FAILED' || status === 'CANCELED' ? ', refunded' : ''
 }
 
 const linked = z.object({ url: z.url({ protocol: /^https?$/ }) })

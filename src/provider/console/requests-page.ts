@@ -8,7 +8,7 @@ import type { Catalog } from '../catalog/catalog-model.ts'
 import { environments } from '../domain/schema.ts'
 import { choice, cursorSchema, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
 import { listTable } from './list-table.ts'
-import { accountLink, action, age, badge, isUnfinished, requestLink, type Show, time } from './parts.ts'
+import { accountLink, action, age, badge, isUnfinished, requestLink, type Show, time, chargeOf } from './parts.ts'
 import { findRequests, type ListedRequest, searchRequests } from './request-search.ts'
 
 const rowsShown = 50
@@ -100,7 +100,7 @@ export function requestTable(
       request.environment,
       request.model,
       html`${badge(status)}${status === 'IN_PROGRESS' ? html` ${progress} %` : ''}`,
-      request.cost,
+      chargeOf(request),
       age(request.created_at, now),
       time(request.completed_at),
       isUnfinished(status) ? action(`/requests/${id}/cancel`, 'Cancel', 'danger') : '',
@@ -109,7 +109,7 @@ export function requestTable(
   const ordinary = (head: string) => ({ head })
   const columns = [
     ...['Kind', 'Request', 'Account', 'Key', 'Environment', 'Model', 'Status'].map(ordinary),
-    { head: 'Cost', kind: 'number' as const },
+    { head: 'Charge', kind: 'number' as const },
     ...['Submitted', 'Ended (UTC)', ''].map(ordinary),
   ]
   const asOf = rows.length === 0 ? '' : html`<p class="soft">As of ${time(now.toISOString())} UTC.</p>`

@@ -63,7 +63,7 @@ describe('parseCatalog', () => {
 
   it.each<[string, string, string | RegExp]>([
     ['no YAML', 'models: [', /^1 .*Flow sequence/],
-    ['no text', '', '1 the file: Invalid input: expected object, received null'],
+    ['no text', '', '1 the file: must have a list `models`'],
     ['no model', 'models: []', /^1 models: /],
     ['a key twice', `${valid}models: []\n`, '13 Map keys must be unique'],
     ['an alias without its anchor', changed('[text-to-image]', '*modes'), /^1 Unresolved alias .*modes/],

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { sql, type SQL } from '../../../src/platform/postgres/drizzle.ts'
 import type { Database } from '../../../src/platform/postgres/postgres.ts'
+import { chargeOf } from '../../../src/provider/console/parts.ts'
 import { searchRequests } from '../../../src/provider/console/request-search.ts'
 import { call, startTestProvider, type TestProvider } from '../support/running-provider.ts'
 
@@ -35,6 +36,16 @@ async function walk(from: string): Promise<{ ids: (string | undefined)[]; pages:
   }
   return { ids, pages }
 }
+
+it.each([
+  ['live', 'IN_QUEUE', '4'],
+  ['live', 'COMPLETED', '4'],
+  ['live', 'FAILED', '0'],
+  ['live', 'CANCELED', '0'],
+  ['sandbox', 'COMPLETED', '0'],
+])('a %s request that is %s costs its account %s of 4 credits', (environment, status, charge) => {
+  expect(chargeOf({ environment, status, cost: '4' })).toBe(charge)
+})
 
 type Plan = {
   'Node Type': string
