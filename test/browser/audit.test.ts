@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import type { AuditedAction, Detail } from '../../src/platform/pages/audit.ts'
 import { writeAudit } from '../../src/receiver/upkeep/audit.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { withReceiver } from '../support/with-receiver.ts'
@@ -16,12 +16,11 @@ let receiver: TestReceiver
 const nasty = '<img src=x onerror="document.title=\'owned\'">'
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
   const its = await withReceiver()
   ;({ database, receiver } = its)
   return its.stop
 })
-afterAll(() => browser.close())
 
 const at = (path: string) => new URL(path, receiver.internalUrl).href
 const rows = (page: Page) => page.locator('.scroll[aria-label="Audit"] tbody tr')

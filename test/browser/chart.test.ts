@@ -8,7 +8,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest'
 import { page as frame, pageAssets, pageHeaders, sendPage } from '../../src/platform/pages/console-page.ts'
 import { chart } from '../../src/receiver/console/parts/chart.ts'
 import { assets } from '../../src/receiver/console/router.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot } from './support/console.ts'
 
 let browser: Browser
@@ -39,7 +39,7 @@ function charts() {
 }
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
   const app = express()
   app.use(pageHeaders(), pageAssets(assets))
   app.get('/', (_req, res) =>
@@ -61,7 +61,6 @@ beforeAll(async () => {
   url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`
 })
 afterAll(async () => {
-  await browser.close()
   server.closeAllConnections()
   server.close()
 })

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import type { Browser } from 'playwright-core'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { deliverAndSettle } from '../receiver/api/calls.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../support/provider-stand.ts'
@@ -20,7 +20,7 @@ let receiver: TestReceiver
 const known = { landed: '', failed: '', parked: '', image: okImage(), error: failed() }
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
   const its = await withReceiver({ stand: true })
   ;({ database, receiver, stand } = its)
   stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
@@ -42,7 +42,6 @@ beforeAll(async () => {
   await logged(7)
   return its.stop
 })
-afterAll(() => browser.close())
 
 async function logged(count: number): Promise<void> {
   await eventually(

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import type { Browser } from 'playwright-core'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { sha256Hex } from '../../src/receiver/domain/delivery.ts'
 import { deliverAndSettle } from '../receiver/api/calls.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../support/provider-stand.ts'
@@ -19,13 +19,12 @@ let stand: ProviderStand
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
   const its = await withReceiver({ stand: true })
   ;({ database, receiver, stand } = its)
   stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
   return its.stop
 })
-afterAll(() => browser.close())
 
 const at = (path: string) => `${receiver.internalUrl}${path}`
 const open = (path: string, look: Look = {}) => openPage(browser, at(path), look)

@@ -6,7 +6,7 @@ import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { docsRouter } from '../../src/provider/api/docs.ts'
 import { long } from '../chaos/length.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import { expectAccessible, openPage, shoot } from './support/console.ts'
 
 let browser: Browser
@@ -14,13 +14,12 @@ let server: http.Server
 let url: string
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
   server = http.createServer(express().use(docsRouter('https://api.example.com'))).listen(0, '127.0.0.1')
   await once(server, 'listening')
   url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/docs`
 }, 120_000)
 afterAll(async () => {
-  await browser.close()
   server.close()
 })
 

@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import type http from 'node:http'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest'
+import { beforeAll, expect, it, onTestFinished } from 'vitest'
 import { call } from '../receiver/api/calls.ts'
 import { keyNamed, startProductionReceiver } from '../start/support/receiver-process.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/provider-stand.ts'
@@ -19,9 +19,8 @@ import { completed, startWorld } from './support/request-world.ts'
 
 let browser: Browser
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
 })
-afterAll(() => browser.close())
 
 const wrong = (page: Page) => page.getByRole('region', { name: 'What is wrong' })
 const banner = (page: Page, cause: string) => wrong(page).locator(`[data-cause="${cause}"]`)

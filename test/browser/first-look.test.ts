@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it, onTestFinished, vi } from 'vitest'
 import { startPostgresProxy } from '../platform/support/postgres-proxy.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
@@ -23,11 +23,10 @@ let database: TestDatabase
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
   stand = await startProviderStand()
 })
 afterAll(async () => {
-  await browser.close()
   await stand.close()
 })
 beforeEach(async () => {

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { launchBrowser } from '../support/browser.ts'
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { json, type ProviderStand } from '../support/provider-stand.ts'
@@ -16,9 +16,8 @@ let stand: ProviderStand
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
 })
-afterAll(() => browser.close())
 beforeEach(async () => {
   const its = await withReceiver({ stand: true, settings: { fetchRatePerMinute: 100 } })
   ;({ database, receiver, stand } = its)

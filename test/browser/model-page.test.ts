@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest'
 import { long } from '../chaos/length.ts'
 import { startTestProvider, type TestProvider } from '../provider/support/running-provider.ts'
 import { startWebhookCatcher } from '../provider/support/webhook-catcher.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import { expectAccessible, expectGoodLooks, expectNoOverflow, openPage, phone } from './support/console.ts'
 import { wideViewport } from './support/lent-pages.ts'
 
@@ -11,12 +11,11 @@ let browser: Browser
 let provider: TestProvider
 let catcher: Awaited<ReturnType<typeof startWebhookCatcher>>
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
   catcher = await startWebhookCatcher((_one, res) => void res.writeHead(503).end('<h1>away</h1> for a while'))
   provider = await startTestProvider({ webhookAllow: [catcher.origin] })
 }, 120_000)
 afterAll(async () => {
-  await browser.close()
   await provider.stop()
   await catcher.close()
 })

@@ -1,7 +1,7 @@
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, afterEach, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest'
+import { afterEach, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest'
 import { startPostgresProxy } from '../platform/support/postgres-proxy.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
@@ -16,9 +16,8 @@ let database: TestDatabase
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
 })
-afterAll(() => browser.close())
 beforeEach(async () => {
   const its = await withReceiver({})
   ;({ database, receiver } = its)

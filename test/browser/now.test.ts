@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { startPostgresProxy } from '../platform/support/postgres-proxy.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
@@ -32,7 +32,7 @@ const pixel = Buffer.from(
 )
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
   stand = await startProviderStand()
   stand.answer((id, req, res) => {
     if (req.url?.endsWith('.png')) return void res.writeHead(200, { 'content-type': 'image/png' }).end(pixel)
@@ -42,7 +42,6 @@ beforeAll(async () => {
   })
 })
 afterAll(async () => {
-  await browser.close()
   await stand.close()
 })
 beforeEach(async () => {

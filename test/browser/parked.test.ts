@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { launchBrowser } from '../support/browser.ts'
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { keysOf, liveKey, type TestReceiver } from '../support/receiver.ts'
@@ -21,9 +21,8 @@ const newKey = {
 const nasty = '<img src=x onerror="document.title=\'owned\'">'
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
 })
-afterAll(() => browser.close())
 const begin = async () => {
   const its = await withReceiver()
   ;({ database, receiver } = its)

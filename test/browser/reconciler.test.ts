@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { launchBrowser } from '../support/browser.ts'
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { imageResult, json, type ProviderStand } from '../support/provider-stand.ts'
 import { liveKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
@@ -14,9 +14,8 @@ let stand: ProviderStand
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
 })
-afterAll(() => browser.close())
 beforeEach(async () => {
   const its = await withReceiver({ stand: true })
   ;({ database, receiver, stand } = its)

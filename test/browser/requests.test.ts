@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { call, deliverAndSettle } from '../receiver/api/calls.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { sandboxKey, type TestReceiver } from '../support/receiver.ts'
@@ -28,7 +28,7 @@ const ids = {
 }
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
   world = await startWorld()
   const its = await withReceiver({ providerUrl: world.url })
   ;({ database, receiver } = its)
@@ -53,7 +53,6 @@ beforeAll(async () => {
   return its.stop
 })
 afterAll(async () => {
-  await browser.close()
   await world.close()
 })
 

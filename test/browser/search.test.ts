@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, it, vi } from 'vitest'
 import { call } from '../receiver/api/calls.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import type { TestReceiver } from '../support/receiver.ts'
@@ -18,14 +18,13 @@ let world: World
 let database: TestDatabase
 let receiver: TestReceiver
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
   world = await startWorld()
   const its = await withReceiver({ providerUrl: world.url })
   ;({ database, receiver } = its)
   return its.stop
 })
 afterAll(async () => {
-  await browser.close()
   await world.close()
 })
 

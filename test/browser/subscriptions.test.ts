@@ -1,8 +1,8 @@
 import type { Browser } from 'playwright-core'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { beforeAll, expect, it } from 'vitest'
 import { verify } from '../../src/wire/signature.ts'
 import { startSubscriber } from '../receiver/subscriptions/support/subscriber.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import type { TestReceiver } from '../support/receiver.ts'
@@ -15,12 +15,11 @@ let database: TestDatabase
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
   const its = await withReceiver()
   ;({ database, receiver } = its)
   return its.stop
 })
-afterAll(() => browser.close())
 
 it('a service is subscribed, tested, paused, resumed and removed from the console', async () => {
   const subscriber = await startSubscriber()

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { beforeAll, expect, it } from 'vitest'
 import { deliverAndSettle } from '../receiver/api/calls.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import type { TestReceiver } from '../support/receiver.ts'
 import { deliver, okAudio } from '../support/webhooks.ts'
@@ -17,14 +17,13 @@ let delivery: string
 const sample = okAudio()
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
   const its = await withReceiver({ stand: true })
   ;({ database, receiver } = its)
   delivery = await deliverAndSettle({ receiver, database }, sample, { webhookId: 'wh_of_three_minutes_ago_and_long' })
   await database.sql`update mediadock.deliveries set received_at = now() - interval '185 seconds'`
   return its.stop
 })
-afterAll(() => browser.close())
 
 const open = (path: string, look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
 const received = (page: Page) => page.locator(`[data-row="${delivery}"] time`)

@@ -1,7 +1,7 @@
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { long } from '../chaos/length.ts'
-import { launchBrowser } from '../support/browser.ts'
+import { sharedBrowser } from '../support/browser.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, shoot } from './support/console.ts'
 import { wideViewport } from './support/lent-pages.ts'
@@ -12,12 +12,11 @@ let database: TestDatabase
 let scene: Scene
 
 beforeAll(async () => {
-  browser = await launchBrowser()
+  browser = await sharedBrowser()
   database = await createTestDatabase()
   scene = await startScene({ url: database.url, sql: database.sql, hostile: true })
 }, 120_000)
 afterAll(async () => {
-  await browser.close()
   await scene.stop()
   await database.drop()
 })

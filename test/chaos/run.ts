@@ -49,6 +49,7 @@ const others = [
   'load',
   'lost-connections',
   'local-video',
+  'video-references',
   // In their long form on both servers.
   'receiver/api',
   'receiver/fetching',

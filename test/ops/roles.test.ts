@@ -5,7 +5,7 @@ import os from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import postgres from 'postgres'
-import { expect, inject, it, onTestFinished } from 'vitest'
+import { afterAll, beforeAll, expect, inject, it, onTestFinished } from 'vitest'
 import { migrationsOf } from '../../src/config/migrations.ts'
 import { createLogger } from '../../src/platform/logger.ts'
 import { migrate } from '../../src/platform/postgres/migrate.ts'
@@ -17,8 +17,10 @@ import { pruneOnce } from '../../src/receiver/upkeep/retention.ts'
 import { mediadock } from '../commands/mediadock.ts'
 import { testSettings } from '../provider/support/running-provider.ts'
 import { eventually } from '../support/eventually.ts'
-import { describeOnPackaged, withPackagedPostgres } from '../support/own-packaged-postgres.ts'
+import { describeOnPackaged } from '../support/own-packaged-postgres.ts'
+import { startPackagedPostgres, type PackagedPostgres } from '../support/packaged-postgres.ts'
 import { imageResult, json, startProviderStand } from '../support/provider-stand.ts'
+import { quickFolder } from '../support/quick-folder.ts'
 import { startTestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okImage } from '../support/webhooks.ts'
 import { printedCommands } from './printed-commands.ts'
@@ -33,33 +35,56 @@ const roles = [
 ] as const
 type Role = (typeof roles)[number]
 
-/** A server with the roles as printed, applied before the first migration and after it. */
+let server: PackagedPostgres
+const databaseUrl = (name: string) => server.url.replace(/postgres$/, name)
+const as = (role: Role, name = 'media') =>
+  Object.assign(new URL(databaseUrl(name)), { username: role, password: role }).href
+const applyRoles = (name: string) =>
+  promisify(execFile)(path.join(inject('packagedBinaries'), 'psql'), [
+    '--no-psqlrc',
+    '--quiet',
+    '--set',
+    'ON_ERROR_STOP=1',
+    '--dbname',
+    databaseUrl(name),
+    '--file',
+    file,
+  ])
+async function asSuperuser(name: string, statements: readonly string[]): Promise<void> {
+  const sql = postgres(databaseUrl(name), { max: 1, onnotice: () => {} })
+  for (const statement of statements) await sql.unsafe(statement)
+  await sql.end()
+}
+
+/** Starts a server. Its database `migrated` got the roles as printed, before the first migration and after it. */
+async function startServer(): Promise<void> {
+  server = await startPackagedPostgres({
+    binaries: inject('packagedBinaries'),
+    template: inject('packagedTemplate'),
+    settings: { fsync: 'off' },
+    within: await quickFolder(),
+  })
+  await asSuperuser('postgres', ['create database migrated'])
+  await applyRoles('migrated')
+  await asSuperuser(
+    'migrated',
+    roles.map((role) => `alter role ${role} password '${role}'`),
+  )
+  await migrate({ url: as('mediadock_migrate', 'migrated'), ...migrationsOf.receiver })
+  await migrate({ url: as('mediadock_provider_migrate', 'migrated'), ...migrationsOf.provider })
+  await applyRoles('migrated')
+}
+
+/** A copy of that database for one test, named `media`. */
 async function migratedByRoles() {
-  const server = await withPackagedPostgres({ settings: { fsync: 'off' } })
-  const url = server.url.replace(/\/postgres$/, '/media')
-  const admin = postgres(server.url, { max: 1, onnotice: () => {} })
-  await admin.unsafe('create database media')
-  await admin.end()
-  const apply = () =>
-    promisify(execFile)(path.join(inject('packagedBinaries'), 'psql'), [
-      '--no-psqlrc',
-      '--quiet',
-      '--set',
-      'ON_ERROR_STOP=1',
-      '--dbname',
-      url,
-      '--file',
-      file,
-    ])
+  await asSuperuser('postgres', ['create database media template migrated strategy file_copy'])
+  onTestFinished(() => asSuperuser('postgres', ['drop database media with (force)']))
+  // A copy lacks the rights and settings that belong to the database itself.
+  const apply = () => applyRoles('media')
   await apply()
+  const url = databaseUrl('media')
   const owner = postgres(url, { max: 1, onnotice: () => {} })
   onTestFinished(() => owner.end({ timeout: 1 }))
-  for (const role of roles) await owner.unsafe(`alter role ${role} password '${role}'`)
-  const as = (role: Role) => Object.assign(new URL(url), { username: role, password: role }).href
-  await migrate({ url: as('mediadock_migrate'), ...migrationsOf.receiver })
-  await migrate({ url: as('mediadock_provider_migrate'), ...migrationsOf.provider })
-  await apply()
-  await apply()
   return { as, owner, url, apply }
 }
 
@@ -97,6 +122,9 @@ async function owned(sql: postgres.Sql) {
 const denied = { code: '42501' }
 
 describeOnPackaged('ops/roles.sql', () => {
+  beforeAll(startServer, 60_000)
+  afterAll(() => server.remove())
+
   it(
     'lets one role migrate, another run the whole receiver, and a third read results and nothing more',
     { timeout: 90_000 },

@@ -10,3 +10,10 @@ const args = chromium.args
 export async function launchBrowser(): Promise<Browser> {
   return playwright.launch({ executablePath: await chromium.executablePath(), args, headless: true })
 }
+
+let shared: Promise<Browser> | undefined
+
+/** The browser that all test files of this process share. It ends with the process. */
+export function sharedBrowser(): Promise<Browser> {
+  return (shared ??= launchBrowser())
+}

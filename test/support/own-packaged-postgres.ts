@@ -1,5 +1,6 @@
 import { describe, inject, onTestFinished } from 'vitest'
 import { startPackagedPostgres, type PackagedOptions, type PackagedPostgres } from './packaged-postgres.ts'
+import { quickFolder } from './quick-folder.ts'
 
 /** For what needs a packaged PostgreSQL: skipped, and shown as skipped, where none is installed. */
 export const describeOnPackaged = describe.skipIf(inject('packagedBinaries') === '')
@@ -11,6 +12,7 @@ export async function withPackagedPostgres(
   const server = await startPackagedPostgres({
     binaries: inject('packagedBinaries'),
     template: inject('packagedTemplate'),
+    within: await quickFolder(),
     ...options,
   })
   onTestFinished(() => server.remove())

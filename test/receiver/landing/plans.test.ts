@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
-import os from 'node:os'
 import path from 'node:path'
 import postgres from 'postgres'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
@@ -11,6 +10,7 @@ import { migrate } from '../../../src/platform/postgres/migrate.ts'
 import { testServers, type TestServer } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startPackagedPostgres } from '../../support/packaged-postgres.ts'
+import { quickFolder } from '../../support/quick-folder.ts'
 import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, okAudio, type Sample } from '../../support/webhooks.ts'
 
@@ -31,6 +31,7 @@ const mostRowsRead = crowd * 20
 const contradicted = { stale: 0, missing: crowd, 'of an empty inbox': 2 * crowd }
 /** `jit_above_cost` of a server as it comes. */
 const jitAboveCost = 100_000
+const newline = 0x0a
 const largeTables = ['deliveries', 'requests', 'media', 'attempts', 'inbox']
 
 describe.each(testServers)('the plans of a landing (%s)', (name) => {
@@ -44,12 +45,12 @@ describe.each(testServers)('the plans of a landing (%s)', (name) => {
 
   it('that were made while the tables were all but empty, and are kept', { timeout: 60_000 }, async () => {
     const { sql } = server
-    const before = (await server.plans()).length
+    await server.plans()
     for (const size of sizes) await landDue(sql, size)
     expect((await deliver(old.webhookUrl, okAudio().body)).status).toBe(200)
     await untilLanded(sql)
     await old.stop()
-    const plans = (await server.plans()).slice(before).filter(isOfLanding)
+    const plans = (await server.plans()).filter(isOfLanding)
     for (const table of largeTables) expect(plans.some(({ writes }) => writes.has(table))).toBe(true)
     expectNoWholeTable(plans)
   })
@@ -108,14 +109,14 @@ describe.each(testServers)('the plans of a landing (%s)', (name) => {
 
 /** Of what a receiver runs from its start to its end, while `work` goes on, the plans that are of a landing. */
 async function plansWhile(server: PlansServer, work: (receiver: TestReceiver) => Promise<void>): Promise<Plan[]> {
-  const before = await server.plans()
+  await server.plans()
   const receiver = await startTestReceiver({ databaseUrl: server.url })
   try {
     await work(receiver)
   } finally {
     await receiver.stop()
   }
-  return (await server.plans()).slice(before.length).filter(isOfLanding)
+  return (await server.plans()).filter(isOfLanding)
 }
 
 function expectNoWholeTable(plans: readonly Plan[]): void {
@@ -128,7 +129,7 @@ function expectNoWholeTable(plans: readonly Plan[]): void {
 type PlansServer = {
   url: string
   sql: postgres.Sql
-  /** Every plan that was run so far, in the order of the log. */
+  /** The plans that were run since the last call, in the order of the log. */
   plans: () => Promise<Plan[]>
   remove: () => Promise<void>
 }
@@ -164,17 +165,20 @@ async function startPlansServer(name: TestServer): Promise<PlansServer> {
     onnotice: () => {},
     connection: { jit: 'off', 'auto_explain.log_min_duration': '-1' },
   })
+  let readUntil = 0
   return {
     url: own.url,
     sql,
     plans: async () => {
-      // The log is written behind, in its order.
+      // The server's logger writes behind the statements, in their order.
       const mark = `read until ${randomUUID()}`
       await sql.unsafe(`do $$ begin raise log '${mark}'; end $$`)
-      return eventually(async () => {
-        const log = await fs.readFile(path.join(own.cluster, 'log/plans.json'), 'utf8')
-        return log.includes(mark) && log.endsWith('\n') && plansOf(log)
+      const log = await eventually(async () => {
+        const bytes = (await fs.readFile(path.join(own.cluster, 'log/plans.json'))).subarray(readUntil)
+        return bytes.includes(mark) && bytes.at(-1) === newline && bytes
       })
+      readUntil += log.length
+      return plansOf(log.toString())
     },
     remove: async () => {
       await sql.end({ timeout: 5 })
@@ -186,7 +190,7 @@ async function startPlansServer(name: TestServer): Promise<PlansServer> {
 type OwnServer = { url: string; cluster: string; remove: () => Promise<void> }
 
 async function startEmbedded(settings: Record<string, string>): Promise<OwnServer> {
-  const dataDir = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-plans-'))
+  const dataDir = await fs.mkdtemp(path.join(await quickFolder(), 'mediadock-plans-'))
   const { url, stop } = await startEmbeddedPostgres({ dataDir, logger: createLogger('silent'), settings })
   const remove = async () => {
     await stop()
@@ -200,6 +204,7 @@ async function startPackaged(settings: Record<string, string>): Promise<OwnServe
     binaries: inject('packagedBinaries'),
     template: inject('packagedTemplate'),
     settings,
+    within: await quickFolder(),
   })
   return { url, cluster: dataDir, remove }
 }
