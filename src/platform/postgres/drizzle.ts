@@ -39,7 +39,7 @@ export const {
 export const { isNull, lt } = main
 export const { lte, ne, not, or, sql } = main
 export const { StringChunk, View } = main
-export const { alias, customType, PgDatabase, PgDialect, pgSchema } = pg
+export const { alias, unionAll, customType, PgDatabase, PgDialect, pgSchema } = pg
 
 /** The types of columns, keys and indexes of a schema. */
 export const { bigint, bigserial, boolean, doublePrecision, integer, numeric, real, smallint, text, uuid } = pg

@@ -5,10 +5,9 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Faults } from '../domain/faults.ts'
-import type { Environment } from '../domain/schema.ts'
+import type { Environment, Scope } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
 import { sha256 } from '../domain/secret-box.ts'
-import type { Scope } from './keys.ts'
 import { narrower, type RateLimits, type RateWindow, takeCalls, type Taken, windowAfter } from './rate-limit.ts'
 
 const k = columnsOf(schema.apiKeys, 'k')

@@ -1,19 +1,10 @@
 import { randomBytes, randomUUID } from 'node:crypto'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { alias, and, desc, eq, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Faults } from '../domain/faults.ts'
-import type { Environment } from '../domain/schema.ts'
-import * as schema from '../domain/schema.ts'
+import { apiKeys, type Environment, scopes, type Scope } from '../domain/schema.ts'
 import { seal, sha256, unseal } from '../domain/secret-box.ts'
 import { openAccount } from './ledger.ts'
-
-const apiKeys = columnsOf(schema.apiKeys)
-const k = columnsOf(schema.apiKeys, 'k')
-
-export const scopes = ['generate', 'read'] as const
-export type Scope = (typeof scopes)[number]
 
 /** The spec's prefixes (Authentication 2). */
 const prefixes = { live: 'service_live_', sandbox: 'service_test_' } as const
@@ -60,76 +51,77 @@ export async function insertKey(
     signing_secret: wanted.signingSecret ?? `whsec_${randomBytes(32).toString('base64url')}`,
   }
   await openAccount(db, key.account)
-  const rows = await db.execute(sql`
-    insert into provider.api_keys
-      (${list(apiKeys, 'id', 'account_id', 'name', 'environment', 'scopes', 'key_hash', 'key_hint', 'signing_secret', 'created_at')})
-    values (${key.id}, ${key.account}, ${key.name}, ${key.environment}, ${sql.param(key.scopes)}::text[],
-      ${sha256(key.api_key)}, ${key.api_key.slice(-4)}, ${seal(key.signing_secret, secretKey)}, now())
-    on conflict do nothing
-    returning id`)
+  const rows = await db
+    .insert(apiKeys)
+    .values({
+      id: key.id,
+      account_id: key.account,
+      name: key.name,
+      environment: key.environment,
+      scopes: key.scopes,
+      key_hash: sha256(key.api_key),
+      key_hint: key.api_key.slice(-4),
+      signing_secret: seal(key.signing_secret, secretKey),
+      created_at: sql`now()`,
+    })
+    .onConflictDoNothing()
+    .returning({ id: apiKeys.id })
   return rows.length > 0 ? key : undefined
 }
 
-export type KeyListing = RowOf<
-  typeof schema.apiKeys,
-  'id' | 'name' | 'environment' | 'faults' | 'created_at' | 'revoked_at'
-> & {
-  account: string
-  scopes: Scope[]
+const { id, name, environment, faults, created_at, revoked_at } = apiKeys
+const listed = {
+  id,
+  account: apiKeys.account_id,
+  name,
+  environment,
+  scopes: apiKeys.scopes,
   /** The last four characters of the API key. */
-  hint: string
+  hint: apiKeys.key_hint,
+  faults,
+  created_at,
+  revoked_at,
 }
 
-const listed = sql`${apiKeys.id}, ${apiKeys.account_id} as account, ${list(apiKeys, 'name', 'environment', 'scopes')}, ${apiKeys.key_hint} as hint,
-  ${list(apiKeys, 'faults', 'created_at', 'revoked_at')}`
+export type KeyListing = Awaited<ReturnType<typeof listKeys>>[number]
 
 /** Of one account, or of all; `before` is the last key of the page before. */
 export type KeyPage = { account?: string | undefined; before?: string | undefined; limit: number }
 
 /** Newest first. */
-export async function listKeys(db: Database, { account, before, limit }: KeyPage): Promise<KeyListing[]> {
-  const rows = await db.execute<KeyListing>(sql`
-    select ${listed} from provider.api_keys
-    where (${account ?? null}::text is null or ${apiKeys.account_id} = ${account ?? null})
-      and (${before ?? null}::uuid is null or (${apiKeys.created_at}, ${apiKeys.id}) < (
-        select ${k.created_at}, ${k.id} from provider.api_keys k where ${k.id} = ${before ?? null}::uuid))
-    order by ${apiKeys.created_at} desc, ${apiKeys.id} desc limit ${limit}::int`)
-  return rows.map(withTimes)
+export async function listKeys(db: Database, { account, before, limit }: KeyPage) {
+  const last = alias(apiKeys, 'last')
+  const place = sql`select ${last.created_at}, ${last.id} from ${apiKeys} last where ${last.id} = ${before}`
+  const isOlder = before === undefined ? undefined : sql`(${created_at}, ${id}) < (${place})`
+  return db
+    .select(listed)
+    .from(apiKeys)
+    .where(and(account === undefined ? undefined : eq(apiKeys.account_id, account), isOlder))
+    .orderBy(desc(created_at), desc(id))
+    .limit(limit)
 }
 
-export async function readKey(db: Database, id: string): Promise<KeyListing | undefined> {
-  const rows = await db.execute<KeyListing>(
-    sql`select ${listed} from provider.api_keys where ${apiKeys.id} = ${id}::uuid`,
-  )
-  return rows.map(withTimes)[0]
-}
-
-function withTimes(row: KeyListing): KeyListing {
-  return { ...row, created_at: iso(row.created_at), revoked_at: row.revoked_at && iso(row.revoked_at) }
+export async function readKey(db: Database, keyId: string): Promise<KeyListing | undefined> {
+  const [key] = await db.select(listed).from(apiKeys).where(eq(id, keyId))
+  return key
 }
 
 /** Takes effect at the next request (spec, Authentication 3). False when there is no such key. */
-export async function revokeKey(db: Database, id: string): Promise<boolean> {
-  const rows = await db.execute(sql`
-    update provider.api_keys set ${apiKeys.revoked_at} = coalesce(${apiKeys.revoked_at}, now())
-    where ${apiKeys.id} = ${id} returning ${apiKeys.id}`)
-  return rows.length > 0
+export async function revokeKey(db: Database, keyId: string): Promise<boolean> {
+  const revoked = { revoked_at: sql`coalesce(${revoked_at}, now())` }
+  return (await db.update(apiKeys).set(revoked).where(eq(id, keyId)).returning({ id })).length > 0
 }
 
 /** Sets or, with null, clears the faults of a sandbox key. */
 export async function updateFaults(
   db: Database,
-  id: string,
+  keyId: string,
   faults: Faults | null,
 ): Promise<'done' | 'unknown' | 'live'> {
-  const [row] = await db.execute<{ done: boolean }>(sql`
-    with changed as (
-      update provider.api_keys set ${apiKeys.faults} = ${faults === null ? null : JSON.stringify(faults)}::jsonb
-      where ${apiKeys.id} = ${id} and ${apiKeys.environment} = 'sandbox' returning ${apiKeys.id}
-    )
-    select exists (select from changed) as done from provider.api_keys where id = ${id}`)
-  if (row === undefined) return 'unknown'
-  return row.done ? 'done' : 'live'
+  const isSandbox = and(eq(id, keyId), eq(environment, 'sandbox'))
+  const changed = await db.update(apiKeys).set({ faults }).where(isSandbox).returning({ id })
+  if (changed.length > 0) return 'done'
+  return (await readKey(db, keyId)) === undefined ? 'unknown' : 'live'
 }
 
 /** A key's signing secret is not there, or cannot be decrypted with PROVIDER_SECRET_KEY. */
@@ -140,11 +132,7 @@ export class UnreadableSecretError extends Error {
 
 /** Works for revoked keys too: what they started is still signed with their secret (decisions, key revoked). */
 export async function readSigningSecret(db: Database, keyId: string, secretKey: Buffer): Promise<string> {
-  const rows = await db.execute<{
-    box: RowOf<typeof schema.apiKeys, 'signing_secret'>['signing_secret']
-  }>(sql`select ${apiKeys.signing_secret} as box
-    from provider.api_keys where ${apiKeys.id} = ${keyId}`)
-  const [row] = rows
+  const [row] = await db.select({ box: apiKeys.signing_secret }).from(apiKeys).where(eq(id, keyId))
   if (row === undefined) throw new UnreadableSecretError(`there is no API key ${keyId}`)
   try {
     return unseal(row.box, secretKey)

@@ -1,5 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { and, eq, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as schema from '../domain/schema.ts'
@@ -64,18 +64,16 @@ export async function grant(db: Database, { accountId, credits, reference }: Gra
 
 /** Whether what was granted with this reference is this very grant. */
 export async function isGranted(db: Database, { accountId, credits, reference }: Required<Grant>): Promise<boolean> {
-  const rows = await db.execute(sql`
-    select 1 from provider.ledger_entries where ${ledgerEntries.reference} = ${reference} and ${ledgerEntries.book} = 'available'
-      and ${ledgerEntries.account_id} = ${accountId} and ${ledgerEntries.amount} = ${credits}::numeric`)
-  return rows.length > 0
+  const { id, account_id, book, amount, reference: given } = schema.ledgerEntries
+  const isSame = and(eq(given, reference), eq(book, 'available'), eq(account_id, accountId), eq(amount, credits))
+  return (await db.select({ id }).from(schema.ledgerEntries).where(isSame)).length > 0
 }
 
 /** Answers whether the account was new. */
 export async function openAccount(db: Database, accountId: string): Promise<boolean> {
-  const rows = await db.execute(sql`
-    insert into provider.accounts (${list(account, 'id', 'created_at')}) values (${accountId}, now())
-    on conflict do nothing returning id`)
-  return rows.length > 0
+  const { id } = schema.accounts
+  const opened = db.insert(schema.accounts).values({ id: accountId, created_at: sql`now()` })
+  return (await opened.onConflictDoNothing().returning({ id })).length > 0
 }
 
 export type LedgerCheck = { ok: boolean; accounts: number; entries: number; problems: string[] }

@@ -3,8 +3,8 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as schema from '../domain/schema.ts'
+import type { Scope } from '../domain/schema.ts'
 import type { Caller } from './identify.ts'
-import type { Scope } from './keys.ts'
 
 const a = columnsOf(schema.accounts, 'a')
 const k = columnsOf(schema.apiKeys, 'k')

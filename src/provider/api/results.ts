@@ -1,28 +1,10 @@
 import { HttpError } from '../../platform/http/http.ts'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { and, eq } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestIdSchema, type Result, type StatusBody } from '../../wire/schemas.ts'
 import type { Caller } from '../accounts/identify.ts'
-import { iso } from '../accounts/keys.ts'
-import * as schema from '../domain/schema.ts'
+import { requests } from '../domain/schema.ts'
 import type { StatusReader } from '../queue/status-reader.ts'
-
-const requests = columnsOf(schema.requests)
-
-const columns = [
-  'id',
-  'status',
-  'model',
-  'output',
-  'cost',
-  'error_code',
-  'error_message',
-  'created_at',
-  'completed_at',
-] as const
-type ResultRow = RowOf<typeof schema.requests, (typeof columns)[number]>
 
 export type Lookup = { requestId: string; withLogs: boolean }
 export type ReadDeps = { db: Database; statusReader: StatusReader }
@@ -44,11 +26,20 @@ export type ResultAnswer = { kind: 'terminal'; body: Result } | { kind: 'running
 /** `GET /v1/requests/{request_id}`: 200 once terminal, until then 202 with the status (spec, result). */
 export async function readResult(deps: ReadDeps, caller: Caller, lookup: Lookup): Promise<ResultAnswer> {
   // Keys see the requests of their account and environment (decisions, request visibility).
-  const [row] = await deps.db.execute<ResultRow>(sql`
-    select ${list(requests, ...columns)} from provider.requests
-    where ${requests.id} = ${knownId(lookup.requestId)} and ${requests.account_id} = ${caller.accountId} and ${requests.environment} = ${caller.environment}`)
+  const { id, account_id, environment, status, model, output, cost, error_code, error_message } = requests
+  const { created_at, completed_at } = requests
+  const isVisible = and(eq(account_id, caller.accountId), eq(environment, caller.environment))
+  const [row] = await deps.db
+    .select({ id, status, model, output, cost, error_code, error_message, created_at, completed_at })
+    .from(requests)
+    .where(and(eq(id, knownId(lookup.requestId)), isVisible))
   if (row === undefined) throw unknownRequest(lookup.requestId)
-  const common = { request_id: row.id, model: row.model, ...times(row) }
+  const common = {
+    request_id: row.id,
+    model: row.model,
+    created_at: row.created_at,
+    completed_at: row.completed_at ?? row.created_at,
+  }
   switch (row.status) {
     case 'COMPLETED':
       if (row.output === null) throw new Error(`request ${row.id} is COMPLETED without an output`)
@@ -75,10 +66,6 @@ async function running(deps: ReadDeps, caller: Caller, lookup: Lookup): Promise<
   const body = await readStatus(deps, caller, lookup)
   const ended = body.status !== 'IN_QUEUE' && body.status !== 'IN_PROGRESS'
   return ended ? readResult(deps, caller, lookup) : { kind: 'running', body }
-}
-
-function times({ created_at, completed_at }: ResultRow) {
-  return { created_at: iso(created_at), completed_at: iso(completed_at ?? created_at) }
 }
 
 function knownId(requestId: string): string {

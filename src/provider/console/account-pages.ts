@@ -44,7 +44,7 @@ export type AccountView = {
   keysOlderThan: string | undefined
   entries: readonly EntryRow[]
   /** The last entry's id, when there are older ones. */
-  olderThan: string | undefined
+  olderThan: number | undefined
   requests: readonly ListedRequest[]
   deliveries: readonly DeliveryListing[]
   catalog: Catalog

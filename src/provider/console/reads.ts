@@ -1,15 +1,14 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { and, eq, lt, sql, type SQL, unionAll } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { iso } from '../accounts/keys.ts'
 import * as schema from '../domain/schema.ts'
+import { accounts, ledgerEntries } from '../domain/schema.ts'
 
-const accounts = columnsOf(schema.accounts)
 const a = columnsOf(schema.accounts, 'a')
 const apiKeys = columnsOf(schema.apiKeys)
 const k = columnsOf(schema.apiKeys, 'k')
-const ledgerEntries = columnsOf(schema.ledgerEntries)
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
@@ -42,42 +41,41 @@ export async function listAccounts(db: Database): Promise<AccountRow[]> {
 }
 
 export async function readBalance(db: Database, account: string): Promise<string | undefined> {
-  const [row] = await db.execute<
-    RowOf<typeof schema.accounts, 'available'>
-  >(sql`select ${accounts.available} from provider.accounts
-    where ${accounts.id} = ${account}`)
+  const { id, available } = accounts
+  const [row] = await db.select({ available }).from(accounts).where(eq(id, account))
   return row?.available
 }
 
-export type EntryRow = RowOf<
-  typeof schema.ledgerEntries,
-  'id' | 'book' | 'kind' | 'amount' | 'request_id' | 'created_at'
->
+const { id, book, kind, amount, request_id, created_at } = ledgerEntries
+const entryColumns = { id, book, kind, amount, request_id, created_at }
+export type EntryRow = Pick<typeof ledgerEntries.$inferSelect, keyof typeof entryColumns>
 
-/** The ledger of one account, newest first, as its index has it (nulls last, or it is not used); `before` is the last id of the page before. */
+/** The ledger of one account, newest first, as its index has it (nulls last, or it is not used). */
 export async function listEntries(
   db: Database,
   account: string,
   before: number | undefined,
   limit: number,
 ): Promise<EntryRow[]> {
-  const rows = await db.execute<EntryRow>(sql`
-    select ${list(ledgerEntries, 'id', 'book', 'kind', 'amount', 'request_id', 'created_at')} from provider.ledger_entries
-    where ${ledgerEntries.account_id} = ${account} and (${before ?? null}::bigint is null or ${ledgerEntries.id} < ${before ?? null}::bigint)
-    order by ${ledgerEntries.id} desc nulls last limit ${limit}::int`)
-  return rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
+  return db
+    .select(entryColumns)
+    .from(ledgerEntries)
+    .where(and(eq(ledgerEntries.account_id, account), before === undefined ? undefined : lt(id, before)))
+    .orderBy(sql`${id} desc nulls last`)
+    .limit(limit)
 }
 
-/** What a request reserved and what became of it, as the book of reserves has it: found by the two indexes that keep each of them single. */
+/**
+ * What a request reserved and what became of it, as the book of reserves has it. The two indexes that keep each of them
+ * single find them.
+ */
 export async function listEntriesOf(db: Database, requestId: string): Promise<EntryRow[]> {
-  const columns = list(ledgerEntries, 'id', 'book', 'kind', 'amount', 'request_id', 'created_at')
-  const mine = sql`${ledgerEntries.request_id} = ${requestId} and ${ledgerEntries.book} = 'reserved'`
-  const rows = await db.execute<EntryRow>(sql`
-    select ${columns} from provider.ledger_entries where ${mine} and ${ledgerEntries.kind} = 'reserve'
-    union all
-    select ${columns} from provider.ledger_entries where ${mine} and ${ledgerEntries.kind} <> 'reserve'
-    order by id`)
-  return rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
+  const held = (condition: SQL) =>
+    db
+      .select(entryColumns)
+      .from(ledgerEntries)
+      .where(and(eq(request_id, requestId), sql`${book} = 'reserved'`, condition))
+  return unionAll(held(sql`${kind} = 'reserve'`), held(sql`${kind} <> 'reserve'`)).orderBy(id)
 }
 
 export type RequestRow = RowOf<

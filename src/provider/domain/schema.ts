@@ -22,6 +22,10 @@ import type { Faults } from './faults.ts'
 export const environments = ['live', 'sandbox'] as const
 export type Environment = (typeof environments)[number]
 
+/** What a key may do. */
+export const scopes = ['generate', 'read'] as const
+export type Scope = (typeof scopes)[number]
+
 export const provider = pgSchema('provider')
 
 /** Who pays. `available` is the ledger's sum of that book, kept here so that one row decides a 402. */
@@ -51,7 +55,7 @@ export const apiKeys = provider.table(
       .references(() => accounts.id),
     name: text().notNull(),
     environment: text({ enum: environments }).notNull(),
-    scopes: text().array().notNull(),
+    scopes: text({ enum: scopes }).array().notNull(),
     /** SHA-256 of the key, which is random enough to need no salt; the key itself is kept nowhere. */
     key_hash: bytea().notNull(),
     /** Its last four characters, to tell keys apart on a page. */

@@ -21,23 +21,24 @@
  */
 import { z } from 'zod'
 import type { Actor, AuditDeps } from '../../platform/pages/audit.ts'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { eq, sql } from '../../platform/postgres/drizzle.ts'
 import { createPool, type Database } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import * as keys from '../accounts/keys.ts'
 import * as ledger from '../accounts/ledger.ts'
 import { builtInCatalog } from '../catalog/catalog-file.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { type Faults, faultsSchema } from '../domain/faults.ts'
-import { environments, type Environment } from '../domain/schema.ts'
-import * as schema from '../domain/schema.ts'
+import {
+  environments,
+  type Environment,
+  modelActivations,
+  requests as request,
+  scopes,
+  type Scope,
+} from '../domain/schema.ts'
 import * as requests from '../queue/requests.ts'
 import { audited } from './audit.ts'
-
-const modelActivations = columnsOf(schema.modelActivations)
-const request = columnsOf(schema.requests)
 
 /** `by` is who is written to the audit. */
 export type CommandDeps = AuditDeps & { secretKey: Buffer; catalog: () => Catalog; by: Actor }
@@ -88,7 +89,7 @@ const newKeySchema = z.object({
   account: accountSchema,
   name: nameSchema,
   environment: z.enum(environments),
-  scopes: z.array(z.enum(keys.scopes, 'must be generate, read or both')).min(1).optional(),
+  scopes: z.array(z.enum(scopes, 'must be generate, read or both')).min(1).optional(),
 })
 const creditsSchema = z
   .union([z.string(), z.number().transform(String)])
@@ -100,7 +101,7 @@ export type WantedKey = {
   account: string
   name: string
   environment: Environment
-  scopes?: readonly keys.Scope[] | undefined
+  scopes?: readonly Scope[] | undefined
 }
 
 export async function createKey(deps: CommandDeps, wanted: WantedKey): Promise<keys.CreatedKey> {
@@ -184,19 +185,14 @@ export async function cancelRequest(
 }
 
 async function whyNotCanceled({ db }: ReadDeps, id: string): Promise<CommandError> {
-  const [row] = await db.execute<
-    RowOf<typeof schema.requests, 'status'>
-  >(sql`select ${request.status} from provider.requests
-    where ${request.id} = ${id}`)
+  const [row] = await db.select({ status: request.status }).from(request).where(eq(request.id, id))
   return new CommandError(row ? `request ${id} is ${row.status} already` : `there is no request ${id}`)
 }
 
 export type ModelListing = { slug: string; type: string; name: string } & Record<Environment, boolean>
 
 export async function listModels({ db, catalog }: Pick<CommandDeps, 'db' | 'catalog'>): Promise<ModelListing[]> {
-  const rows = await db.execute<RowOf<typeof schema.modelActivations, 'slug' | 'environment' | 'enabled'>>(
-    sql`select ${list(modelActivations, 'slug', 'environment', 'enabled')} from provider.model_activations`,
-  )
+  const rows = await db.select().from(modelActivations)
   const switched = new Map(rows.map(({ slug, environment, enabled }) => [`${environment} ${slug}`, enabled]))
   return [...catalog().values()].map(({ slug, type, name, environments: defaults }) => {
     const active = (environment: Environment) =>
@@ -217,10 +213,13 @@ export async function setModelEnabled(
   parse(z.enum(environments), environment, 'environment')
   const action = enabled ? 'model_enable' : 'model_disable'
   return audited(deps, { ...deps.by, action, target: slug, detailOf: () => ({ environment }) }, async () => {
-    await db.execute(sql`
-      insert into provider.model_activations (${list(modelActivations, 'environment', 'slug', 'enabled', 'updated_at')})
-      values (${environment}, ${slug}, ${enabled}, now())
-      on conflict (environment, slug) do update set enabled = excluded.enabled, updated_at = excluded.updated_at`)
+    const { environment: of, slug: model } = modelActivations
+    const row = { environment, slug, enabled, updated_at: sql`now()` }
+    const set = { enabled, updated_at: row.updated_at }
+    await db
+      .insert(modelActivations)
+      .values(row)
+      .onConflictDoUpdate({ target: [of, model], set })
     return { slug, environment, enabled }
   })
 }

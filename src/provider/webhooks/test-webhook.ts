@@ -1,15 +1,13 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { and, desc, eq, isNull, sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
 import { takeCalls } from '../accounts/rate-limit.ts'
 import * as schema from '../domain/schema.ts'
 
 const apiKeys = columnsOf(schema.apiKeys)
 const deliveries = columnsOf(schema.deliveries)
-const k = columnsOf(schema.apiKeys, 'k')
 
 /** Of one account in any minute, in all processes together. */
 export const testsPerMinute = 10
@@ -62,29 +60,29 @@ export async function insertTest(db: Database, { id, keyId, url }: WantedTest): 
   return key ? 'too many' : 'unknown key'
 }
 
-/** A key that webhooks are signed with. */
-export type SigningKey = RowOf<typeof schema.apiKeys, 'id' | 'name' | 'environment'> & {
-  account: string
-  /** The last four characters of the API key. */
-  hint: string
-}
+/** A key that webhooks are signed with; `hint` are the last four characters of the API key. */
+export type SigningKey = Awaited<ReturnType<typeof listSigningKeys>>[number]
+type WantedKeys = { account?: string | undefined; wanted?: string | undefined; limit: number }
 
 /** Those that are not revoked, of an account or of all: the wanted one first, then the newest. */
-export async function listSigningKeys(
-  db: Database,
-  { account, wanted, limit }: { account?: string | undefined; wanted?: string | undefined; limit: number },
-): Promise<SigningKey[]> {
-  return await db.execute<SigningKey>(sql`
-    select ${list(k, 'id', 'name', 'environment')}, ${k.account_id} as account, ${k.key_hint} as hint
-    from provider.api_keys k
-    where ${k.revoked_at} is null ${account === undefined ? sql`` : sql`and ${k.account_id} = ${account}`}
-    order by ${k.id} = ${wanted ?? null}::uuid desc nulls last, ${k.created_at} desc, ${k.id} desc limit ${limit}::int`)
+export async function listSigningKeys(db: Database, { account, wanted, limit }: WantedKeys) {
+  const { id, name, environment, account_id, key_hint, created_at, revoked_at } = schema.apiKeys
+  return db
+    .select({ id, name, environment, account: account_id, hint: key_hint })
+    .from(schema.apiKeys)
+    .where(and(isNull(revoked_at), account === undefined ? undefined : eq(account_id, account)))
+    .orderBy(sql`${id} = ${wanted ?? null}::uuid desc nulls last`, desc(created_at), desc(id))
+    .limit(limit)
 }
 
 /** Where the webhooks of an account go: the URL of its latest. */
 export async function lastWebhookUrl(db: Database, account: string): Promise<string | undefined> {
-  const [row] = await db.execute<RowOf<typeof schema.deliveries, 'url'>>(sql`
-    select ${deliveries.url} from provider.deliveries where ${deliveries.account_id} = ${account}
-    order by ${deliveries.created_at} desc nulls last, ${deliveries.id} desc nulls last limit 1`)
-  return row?.url
+  const { id, account_id, url, created_at } = schema.deliveries
+  const [last] = await db
+    .select({ url })
+    .from(schema.deliveries)
+    .where(eq(account_id, account))
+    .orderBy(sql`${created_at} desc nulls last, ${id} desc nulls last`)
+    .limit(1)
+  return last?.url
 }
