@@ -47,7 +47,14 @@ export async function withProcessing<T>(
     const keys = () => settings.keys
     const { fetchRatePerMinute, stuckAfterSeconds, mediaHosts, generationApiUrl: baseUrl } = settings
     const registry = createRegistry({ processDefaults: false })
-    const metrics = createReceiverMetrics({ registry, db, clock, fetchRatePerMinute, stuckAfterSeconds, logger })
+    const metrics = createReceiverMetrics({
+      registry,
+      db,
+      time: postgresTime,
+      fetchRatePerMinute,
+      stuckAfterSeconds,
+      logger,
+    })
     const client = createProviderClient({ baseUrl, fetch, clock })
     const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => {} })
     const calls = metrics.providerCalls

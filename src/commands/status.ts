@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util'
-import { askSharedTime } from '../platform/postgres/shared-clock.ts'
+import { readTime } from '../platform/postgres/time.ts'
 import { placeOfUrl } from '../platform/postgres/url.ts'
 import type { Problem } from '../receiver/domain/problem.ts'
 import { duration } from '../receiver/on-call/figures.ts'
@@ -45,8 +45,7 @@ that is not running above all, else with 0.
     const { values } = parseArgs({ args, options })
     return withReceiver(env, async ({ db, settings }) => {
       const { keys, fetchRatePerMinute, stuckAfterSeconds, reconcileCron } = settings
-      const clock = await askSharedTime(db)
-      const at = clock()
+      const at = await readTime(db)
       const now = await readNow(db, {
         now: at,
         keys,

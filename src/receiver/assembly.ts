@@ -53,7 +53,7 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
   })
   const registry = createRegistry({ processDefaults: true })
   const { fetchRatePerMinute, stuckAfterSeconds } = settings
-  const metrics = createReceiverMetrics({ registry, db, clock, fetchRatePerMinute, stuckAfterSeconds, logger })
+  const metrics = createReceiverMetrics({ registry, db, time, fetchRatePerMinute, stuckAfterSeconds, logger })
   /** Wakes background roles; nothing runs before they have started. */
   const roles: Pick<Background, 'wake'> = { wake: () => {} }
   return {

@@ -2,6 +2,7 @@ import { withDeadline } from '../platform/deadline.ts'
 import { startLoop, type FailingRole, type Loop, type LoopOptions } from '../platform/loop.ts'
 import { createGuessLimit, type GuessLimit } from '../platform/pages/guess-limit.ts'
 import { comparedMs, type SharedClock } from '../platform/postgres/shared-clock.ts'
+import { readTime } from '../platform/postgres/time.ts'
 import { createSequencer } from './feeding/sequencer.ts'
 import type { Fetcher } from './fetching/fetcher.ts'
 import type { PollLog } from './fetching/poll-log.ts'
@@ -192,11 +193,11 @@ function startLandingRoles(deps: BackgroundDeps) {
 
 function startLogRoles(deps: BackgroundDeps) {
   const { arrivalLog, pollLog, quarantine, pressure, settings, landing, signal } = deps
-  const { db, clock, logger } = landing
+  const { db, clock, time, logger } = landing
   const writeArrivals = () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling)
   const writePolls = () => pressure.paced(pollLog.runOnce, signal)
   const minute = async () => {
-    await writeMinutes(db, { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })
+    await writeMinutes(db, { now: await readTime(db, time), stuckAfterSeconds: settings.stuckAfterSeconds })
     return { more: false }
   }
   const writeMinute = () => pressure.paced(minute, signal)

@@ -3,6 +3,7 @@ import { withDeadline } from '../platform/deadline.ts'
 import type { Logger } from '../platform/logger.ts'
 import type { FailingRole } from '../platform/loop.ts'
 import { type Database } from '../platform/postgres/postgres.ts'
+import { readTime, type SharedTime } from '../platform/postgres/time.ts'
 import { unsequencedSeconds } from './feeding/unsequenced.ts'
 import { remainingCalls } from './fetching/call-budget.ts'
 import { countParked, depth } from './landing/depth.ts'
@@ -14,7 +15,7 @@ export type ReceiverMetrics = ReturnType<typeof createReceiverMetrics>
 export type MetricsDeps = {
   registry: Registry
   db: Database
-  clock: () => Date
+  time: SharedTime
   fetchRatePerMinute: number
   stuckAfterSeconds: number
   logger: Logger
@@ -183,8 +184,8 @@ export function createReceiverMetrics(deps: MetricsDeps) {
 
 type Readings = Awaited<ReturnType<typeof readPostgres>>
 
-async function readPostgres({ db, clock, fetchRatePerMinute, stuckAfterSeconds }: MetricsDeps) {
-  const now = clock()
+async function readPostgres({ db, time, fetchRatePerMinute, stuckAfterSeconds }: MetricsDeps) {
+  const now = await readTime(db, time)
   return {
     ...(await depth(db, now)),
     unsequenced: await unsequencedSeconds(db, now),

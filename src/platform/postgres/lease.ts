@@ -51,6 +51,11 @@ export type Lease<Key extends string> = {
 
 export type Renewal = { now: SQL; seconds: number | SQL; only?: SQL }
 
+/** The type of a key in a cast. */
+function typeOf(column: Column): string {
+  return column.getSQLType().replace('bigserial', 'bigint')
+}
+
 /** The lease of a table. Its pieces are for statements that call the table by this alias. */
 export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns<Key>): Lease<Key> {
   const { key, due_at: dueAt, claims, failures, trouble } = columns
@@ -65,7 +70,7 @@ export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns
   const isHeld = (claim: Claim<Key>) => {
     const given = new Map(Object.entries<string | number>(claim))
     const isRow = keys.map(
-      ([name, column]) => sql`${of(column)} = ${given.get(name)}::${new StringChunk(column.getSQLType())}`,
+      ([name, column]) => sql`${of(column)} = ${given.get(name)}::${new StringChunk(typeOf(column))}`,
     )
     return sql`${sql.join(isRow, sql` and `)} and ${of(claims)} = ${claim.claims}::int`
   }
@@ -85,7 +90,7 @@ export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns
         const sent = Object.entries(claim).filter(([name]) => isSent.has(name))
         return { ...Object.fromEntries(sent), n }
       })
-      const shape = keys.map(([name, column]) => `"${name}" ${column.getSQLType()}, `).join('')
+      const shape = keys.map(([name, column]) => `"${name}" ${typeOf(column)}, `).join('')
       // Each row is looked up by its key (an array of one), whatever the statistics of an empty queue suggest.
       const isRow = keys.map(([name, column]) => sql`${of(column)} = any(array[held.${new StringChunk(`"${name}"`)}])`)
       const rows = await db.execute<{ n: number }>(sql`

@@ -1,4 +1,6 @@
 import { sql, type SQL } from './drizzle.ts'
+import { one } from './errors.ts'
+import type { Executor } from './postgres.ts'
 
 /**
  * The time that replicas share, as an expression of SQL. Due times, leases and budgets are written by one replica and
@@ -18,4 +20,10 @@ export function timeOf(clock: () => Date): SharedTime {
 /** So many seconds after `now`; before it, if negative. */
 export function later(now: SQL, seconds: number | SQL): SQL {
   return sql`${now} + make_interval(secs => ${seconds}::float8)`
+}
+
+/** Asks for the shared time, for decisions in the code about what other replicas wrote. */
+export async function readTime(db: Executor, time: SharedTime = postgresTime): Promise<Date> {
+  const rows = await db.execute<{ now: string }>(sql`select ${time()} as now`)
+  return new Date(one(rows, 'asking for the time').now)
 }

@@ -4,7 +4,7 @@ import { muteIssue } from '../on-call/issues.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { issueListSchema, issueSchema, listIssues } from '../queries/issues.ts'
-import { pageSchema } from '../queries/page.ts'
+import { iso, pageSchema } from '../queries/page.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import { jsonBody, readsBody, responses, unknown, type Operation } from './operation.ts'
@@ -18,7 +18,7 @@ const issueIdSchema = z.object({ id: z.string().regex(/^\d{1,15}$/) })
 
 /** What is or was wrong, and that somebody knows of it. */
 export function issueOperations(deps: ReceiverDeps): Operation[] {
-  const { db, clock } = deps
+  const { db, clock, landing } = deps
   const list: Operation = {
     method: 'get',
     path: '/issues',
@@ -45,15 +45,14 @@ export function issueOperations(deps: ReceiverDeps): Operation[] {
       if (!parsed.success) throw unknown(req)
       const id = Number(parsed.data.id)
       const { minutes } = await readBody(req, res, muteSchema)
-      const until = minutes === 0 ? undefined : new Date(clock().getTime() + minutes * 60_000)
       const muted = await auditedCall(deps, req, {
         action: 'mute_issue',
         target: parsed.data.id,
-        detailOf: (done) => done && { ...done, minutes },
-        work: () => muteIssue(db, { id, until, by: actorOf(req) }),
+        detailOf: (done) => done && { cause: done.cause, minutes },
+        work: () => muteIssue(db, { id, now: landing.time(), seconds: minutes * 60, by: actorOf(req) }),
       })
       if (!muted) throw unknown(req)
-      res.json({ id, muted_until: until?.toISOString() ?? null })
+      res.json({ id, muted_until: iso(muted.muted_until) })
     },
   }
   return [list, mute]

@@ -35,7 +35,7 @@ const hoursSchema = z.object({ hours: z.enum(['0', '1', '4', '12'], 'must be 0, 
 
 /** What is wrong as issues: since when, how many, for how long; and what was, last night above all. */
 export function issuesRoutes(console: ConsoleDeps): Router {
-  const { db, clock, logger } = console
+  const { db, clock, landing, logger } = console
   return Router()
     .get(path, async (req, res) => {
       const query = queryOf(req)
@@ -57,11 +57,12 @@ export function issuesRoutes(console: ConsoleDeps): Router {
       const id = idSchema.safeParse(req.params['id'])
       if (!id.success) throw unknown(req)
       const hours = Number(parseFilters(hoursSchema, fieldsOf(req)).hours)
-      const until = hours === 0 ? undefined : new Date(clock().getTime() + hours * 3_600_000)
       const by = actorOf(req)
       const action = { via: 'console', actor: by, action: 'mute_issue', target: id.data } as const
-      const muted = await audited(console, { ...action, detailOf: (done) => done && { ...done, hours } }, () =>
-        muteIssue(db, { id: Number(id.data), until, by }),
+      const muted = await audited(
+        console,
+        { ...action, detailOf: (done) => done && { cause: done.cause, hours } },
+        () => muteIssue(db, { id: Number(id.data), now: landing.time(), seconds: hours * 3600, by }),
       )
       if (!muted) throw unknown(req)
       res.redirect(303, path)

@@ -1,29 +1,40 @@
 import type { Logger } from '../../platform/logger.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import { later, type SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { clockTime, duration } from './figures.ts'
 
 const issues = columnsOf(onCall.issues)
+const i = columnsOf(onCall.issues, 'i')
 
-/** After these it is not tried again; the console has it still. */
+/** After these it is not tried again; the console shows the issue still. */
 const maxTries = 8
 const retryPause = { baseMs: 2000, capMs: 300_000 }
 const deadlineMs = 10_000
-/** Longer than the deadline: whoever claimed it has ended by then. */
+/** Longer than one post. It is not renewed. */
 const leaseSeconds = 30
+
+/** The lease of a notice, for statements that call the table `i`. Its tries are counted by its claims. */
+const lease = leaseOf('i', {
+  key: { id: onCall.issues.id },
+  due_at: onCall.issues.tell_at,
+  claims: onCall.issues.tell_tries,
+})
 
 export type AlertDeps = {
   db: Database
   clock: () => Date
+  time: SharedTime
   logger: Logger
   fetch: typeof globalThis.fetch
-  /** Where it is told; undefined: nowhere. */
+  /** ALERT_WEBHOOK_URL; undefined notifies nobody. */
   url: string | undefined
-  /** Which installation speaks: the host of WEBHOOK_PUBLIC_URL. */
+  /** The installation: the host of WEBHOOK_PUBLIC_URL. */
   from: string
   signal: AbortSignal
 }
@@ -32,47 +43,45 @@ const told = ['id', 'severity', 'text', 'untold', 'tell_tries', 'opened_at', 'cl
 type Told = RowOf<typeof onCall.issues, (typeof told)[number]>
 
 /**
- * Tells one thing that has not been told yet: that an issue opened, became worse or closed. Whichever
- * replica claims it posts it, within a deadline, and tries again a few times; what came later
- * meanwhile overtakes it. Away from everything that receives and lands.
+ * Posts one notice: an issue opened, became worse or closed. The replica that claims it posts it, within a deadline,
+ * and
+ * tries again a few times. A later change of the issue replaces the notice.
  */
-export async function tellOnce({ db, clock, logger, fetch, url, from, signal }: AlertDeps): Promise<{ more: boolean }> {
+export async function tellOnce(deps: AlertDeps): Promise<{ more: boolean }> {
+  const { db, time, logger, fetch, url, from, signal } = deps
   if (url === undefined) return { more: false }
-  const issue = await claimUntold(db, clock())
+  const issue = await claimUntold(db, time())
   if (!issue) return { more: false }
-  const failure = await post({ fetch, url, body: { text: textOf(issue, from, clock()) }, signal })
+  const failure = await post({ fetch, url, body: { text: textOf(issue, from, new Date(issue.now)) }, signal })
   const facts = { issue_id: Number(issue.id), event: issue.untold, tries: issue.tell_tries }
   if (failure === undefined) {
-    await settle(db, issue, undefined)
+    await settle(db, issue, sql`${issues.untold} = null`)
     logger.info(facts, 'an issue was told')
   } else if (issue.tell_tries >= maxTries) {
-    await settle(db, issue, undefined)
+    await settle(db, issue, sql`${issues.untold} = null`)
     logger.error({ ...facts, failure }, 'an issue could not be told, it is not tried again')
   } else {
     const pauseMs = jitteredPauseMs(issue.tell_tries, retryPause, Math.random)
-    await settle(db, issue, new Date(clock().getTime() + pauseMs))
+    await settle(db, issue, sql`${issues.tell_at} = ${later(time(), pauseMs / 1000)}`)
     logger.warn({ ...facts, failure }, 'an issue could not be told, trying again later')
   }
   return { more: true }
 }
 
-async function claimUntold(db: Database, now: Date): Promise<Told | undefined> {
-  const at = sql`${now.toISOString()}::timestamptz`
-  const rows = await db.execute<Told>(sql`
-    update mediadock.issues set ${issues.tell_at} = ${at} + make_interval(secs => ${leaseSeconds}), ${issues.tell_tries} = ${issues.tell_tries} + 1
-    where ${issues.id} = (
-      select ${issues.id} from mediadock.issues where ${issues.untold} is not null and ${issues.tell_at} <= ${at}
-      order by ${issues.tell_at} limit 1 for update skip locked)
-    returning ${list(issues, ...told)}`)
+async function claimUntold(db: Database, now: SQL): Promise<(Told & { now: string }) | undefined> {
+  const rows = await db.execute<Told & { now: string }>(sql`
+    update mediadock.issues i set ${lease.claim(now, leaseSeconds)}
+    where ${i.id} = (
+      select ${i.id} from mediadock.issues i where ${i.untold} is not null and ${lease.isDue(now)}
+      order by ${i.tell_at} limit 1 for update skip locked)
+    returning ${list(i, ...told)}, ${now} as now`)
   return rows[0]
 }
 
-/** Told, given up, or at another time; unless it became something else meanwhile. */
-async function settle(db: Database, { id, untold, tell_tries }: Told, again: Date | undefined): Promise<void> {
+/** Writes what became of a notice, unless the issue has changed meanwhile: then it is another notice. */
+async function settle(db: Database, { id, tell_tries: claims, untold }: Told, set: SQL): Promise<void> {
   await db.execute(sql`
-    update mediadock.issues set ${issues.untold} = case when ${again !== undefined}::boolean then ${issues.untold} end,
-      ${issues.tell_at} = coalesce(${again?.toISOString() ?? null}::timestamptz, ${issues.tell_at})
-    where ${issues.id} = ${id}::bigint and ${issues.untold} = ${untold} and ${issues.tell_tries} = ${tell_tries}::int`)
+    update mediadock.issues i set ${set} where ${lease.isHeld({ id, claims })} and ${i.untold} = ${untold}`)
 }
 
 type Post = { fetch: typeof globalThis.fetch; url: string; body: { text: string }; signal: AbortSignal }
@@ -99,7 +108,10 @@ async function post({ fetch, url, body, signal }: Post): Promise<string | undefi
 
 const events = { opened: '', worsened: 'worse: ', closed: 'over: ' } as const
 
-/** One line, as services that take Slack's shape show it: nothing in it may be taken for markup or a mention of everybody. */
+/**
+ * One line, as services that take Slack's shape show it: nothing in it may be taken for markup or a mention of
+ * everybody.
+ */
 export function textOf({ severity, text, untold, opened_at, closed_at }: Told, from: string, now: Date): string {
   const opened = new Date(opened_at)
   const until = closed_at === null ? now : new Date(closed_at)

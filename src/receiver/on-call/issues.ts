@@ -1,6 +1,7 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { and, eq, isNull, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { later } from '../../platform/postgres/time.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import type { Problem } from '../domain/problem.ts'
 
@@ -124,18 +125,21 @@ function samplesAt(at: SQL): SQL {
   )`
 }
 
-/** Somebody knows of it: nobody is told until then, unless it becomes worse. Answers its cause where it is open. */
+/**
+ * Mutes an open issue for so many seconds, or ends its muting with 0. Nobody is notified meanwhile, unless it becomes
+ * worse. Undefined when the issue is not open.
+ */
 export async function muteIssue(
   db: Database,
-  { id, until, by }: { id: number; until: Date | undefined; by: string },
-): Promise<{ cause: string } | undefined> {
-  const { cause, closed_at } = onCall.issues
-  const muted = until && { muted_until: until.toISOString(), muted_by: by, untold: null }
+  { id, now, seconds, by }: { id: number; now: SQL; seconds: number; by: string },
+): Promise<{ cause: string; muted_until: string | null } | undefined> {
+  const { cause, closed_at, muted_until } = onCall.issues
+  const muted = { muted_until: later(now, seconds), muted_by: by, untold: null }
   const [issue] = await db
     .update(onCall.issues)
-    .set(muted ?? { muted_until: null, muted_by: null })
+    .set(seconds > 0 ? muted : { muted_until: null, muted_by: null })
     .where(and(eq(onCall.issues.id, id), isNull(closed_at)))
-    .returning({ cause })
+    .returning({ cause, muted_until })
   return issue
 }
 

@@ -32,10 +32,10 @@ const firstIssuesMs = 3000
 /** Starts the roles that work for the on-call: one keeps problems as issues, one posts them to `ALERT_WEBHOOK_URL`. */
 export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop> {
   const { settings, landing, guesses, slices, fetch, failingRoles, after, signal } = deps
-  const { db, clock, logger, keys } = landing
+  const { db, clock, time, logger, keys } = landing
   const common = { after, logger, signal }
   const from = new URL(settings.webhookPublicUrl).host
-  const alerting = { db, clock, logger, fetch, url: settings.alertWebhookUrl, from, signal }
+  const alerting = { db, clock, time, logger, fetch, url: settings.alertWebhookUrl, from, signal }
   const known = {
     settings,
     background: { silentAfterSeconds: silentAfterSeconds(settings.reconcileCron), guesses, failingRoles },

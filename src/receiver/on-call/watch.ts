@@ -1,4 +1,5 @@
 import { isOutage } from '../../platform/postgres/errors.ts'
+import { readTime } from '../../platform/postgres/time.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { tellAway, type AlertDeps } from './alerts.ts'
@@ -22,7 +23,7 @@ export type WatchDeps = AlertDeps & {
  * that is told without it, by each replica for itself, and is an issue that is over once Postgres is back.
  */
 export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
-  const { db, clock, url, read, onChanged } = deps
+  const { db, clock, time, url, read, onChanged } = deps
   const tells = url !== undefined
   let awaySince: Date | undefined
   let isTold = false
@@ -34,9 +35,9 @@ export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
   }
   return async () => {
     try {
-      const problems = await readProblems(db, readAgain(clock()))
-      const now = clock()
-      if (awaySince !== undefined && now.getTime() - awaySince.getTime() >= awayAfterMs)
+      const now = await readTime(db, time)
+      const problems = await readProblems(db, { ...readAgain(clock()), now })
+      if (awaySince !== undefined && clock().getTime() - awaySince.getTime() >= awayAfterMs)
         await noteOutage(db, { since: awaySince, now, tells: tells && isTold })
       awaySince = undefined
       isTold = false

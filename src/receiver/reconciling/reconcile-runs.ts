@@ -1,8 +1,9 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import { readTime, type SharedTime } from '../../platform/postgres/time.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import type { ReconcileRun } from './reconciler.ts'
@@ -33,7 +34,7 @@ export type RunTrigger = (typeof runTriggers)[number]
 type EndedRun = {
   trigger: RunTrigger
   startedAt: Date
-  endedAt: Date
+  endedAt: SQL
   /** What it did, as far as it came, or why it failed. */
   run: ReconcileRun | undefined
   error?: string | undefined
@@ -41,13 +42,12 @@ type EndedRun = {
 
 /** Runs and writes it down, also where it fails; answers what it did and the id of its row. */
 export async function recorded(
-  { db, clock }: { db: Database; clock: () => Date },
+  { db, time }: { db: Database; time: SharedTime },
   trigger: RunTrigger,
   work: () => Promise<ReconcileRun>,
 ): Promise<{ id: number; run: ReconcileRun }> {
-  const startedAt = clock()
-  const ended = (end: Pick<EndedRun, 'run' | 'error'>) =>
-    recordRun(db, { trigger, startedAt, endedAt: clock(), ...end })
+  const startedAt = await readTime(db, time)
+  const ended = (end: Pick<EndedRun, 'run' | 'error'>) => recordRun(db, { trigger, startedAt, endedAt: time(), ...end })
   let run: ReconcileRun
   try {
     run = await work()
@@ -67,11 +67,10 @@ export async function recorded(
 async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error }: EndedRun): Promise<number> {
   const idle = trigger === 'cron' && error === undefined && run?.scanned === 0
   const outcome = error !== undefined ? 'error' : idle ? 'idle' : 'ok'
-  const [started, ended] = [startedAt, endedAt].map((at) => sql`${at.toISOString()}::timestamptz`)
   const rows = await db.execute<RowOf<typeof onCall.reconcileRuns, 'id'>>(sql`
     with counted as (
       update mediadock.reconcile_runs set ${reconcileRuns.idle_runs} = ${reconcileRuns.idle_runs} + 1,
-        ${reconcileRuns.ended_at} = greatest(${reconcileRuns.ended_at}, ${ended})
+        ${reconcileRuns.ended_at} = greatest(${reconcileRuns.ended_at}, ${endedAt})
       where ${idle} and ${reconcileRuns.outcome} = 'idle'
         and ${reconcileRuns.id} = (select max(${reconcileRuns.id}) from mediadock.reconcile_runs)
       returning ${reconcileRuns.id}
@@ -79,7 +78,7 @@ async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error
     written as (
       insert into mediadock.reconcile_runs
         (${list(reconcileRuns, ...runColumns)})
-      select ${started}, ${ended}, ${trigger}, ${outcome}, ${idle ? 1 : 0}, ${run?.scanned ?? 0}, ${run?.landed ?? 0},
+      select ${startedAt.toISOString()}::timestamptz, ${endedAt}, ${trigger}, ${outcome}, ${idle ? 1 : 0}, ${run?.scanned ?? 0}, ${run?.landed ?? 0},
         ${run?.running ?? 0},
         ${run?.notFound ?? 0}, ${run?.failed ?? 0}, ${run?.postponed ?? 0}, ${run?.rateLimited ?? 0}, ${error ?? null}
       where not exists (select from counted)

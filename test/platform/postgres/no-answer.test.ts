@@ -81,7 +81,7 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   [
     'the row of a run',
     (db) =>
-      recorded({ db, clock: () => now }, 'manual', async () => ({
+      recorded({ db, time: () => time }, 'manual', async () => ({
         scanned: 1,
         landed: 0,
         running: 0,

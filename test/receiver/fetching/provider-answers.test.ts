@@ -57,7 +57,7 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
   const metrics = createReceiverMetrics({
     registry,
     db: pool.db,
-    clock,
+    time: timeOf(clock),
     fetchRatePerMinute: limit,
     stuckAfterSeconds: 120,
     logger,

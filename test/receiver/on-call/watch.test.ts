@@ -1,6 +1,7 @@
 import { expect, it, onTestFinished } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
+import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { noteOutage } from '../../../src/receiver/on-call/issues.ts'
 import { createWatch } from '../../../src/receiver/on-call/watch.ts'
 import { withTestDatabase } from '../../support/database.ts'
@@ -16,6 +17,7 @@ it('that Postgres is away is told without it, once, when it lasts; and is kept a
   const watch = createWatch({
     db: away.db,
     clock: () => now,
+    time: timeOf(() => now),
     logger: createLogger('silent'),
     fetch: async (_url, init) => {
       texts.push(String(init?.body))

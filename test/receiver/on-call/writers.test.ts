@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
+import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { createPollLog } from '../../../src/receiver/fetching/poll-log.ts'
 import { noteKeyUses } from '../../../src/receiver/intake/key-uses.ts'
 import { failingSince, readRecent } from '../../../src/receiver/queries/recent.ts'
@@ -34,7 +35,7 @@ describe('runs of the reconciler', () => {
   const runs = () =>
     database.sql`select id::int, trigger, outcome, idle_runs, scanned, error, started_at, ended_at from mediadock.reconcile_runs order by id`
   const runAt = (seconds: number, run: Partial<ReconcileRun> = {}, trigger: 'cron' | 'manual' = 'cron') =>
-    recorded({ db: pool.db, clock: () => at(seconds) }, trigger, async () => ({ ...idle, ...run }))
+    recorded({ db: pool.db, time: timeOf(() => at(seconds)) }, trigger, async () => ({ ...idle, ...run }))
 
   it('idle ones share a row that tells the first and the last; work begins a new one', async () => {
     const first = await runAt(0)
@@ -58,7 +59,9 @@ describe('runs of the reconciler', () => {
 
   it('one that failed says why, and fails on', async () => {
     await expect(
-      recorded({ db: pool.db, clock: () => minute }, 'cron', () => Promise.reject(new Error('the provider is gone'))),
+      recorded({ db: pool.db, time: timeOf(() => minute) }, 'cron', () =>
+        Promise.reject(new Error('the provider is gone')),
+      ),
     ).rejects.toThrow('the provider is gone')
     expect(await runs()).toMatchObject([{ outcome: 'error', error: 'the provider is gone' }])
   })
