@@ -2,7 +2,7 @@ import { migrationsOf } from '../config/migrations.ts'
 import { databaseErrorOf } from '../platform/postgres/errors.ts'
 import { isUpToDate } from '../platform/postgres/migrate.ts'
 import { createPool, type Database } from '../platform/postgres/postgres.ts'
-import { askSharedTime } from '../platform/postgres/shared-clock.ts'
+import { postgresTime } from '../platform/postgres/time.ts'
 import { explainPostgres } from '../platform/postgres/words.ts'
 import type { GenerationKey } from '../receiver/domain/keys.ts'
 import { takeCall } from '../receiver/fetching/call-budget.ts'
@@ -116,13 +116,13 @@ async function keyLine(db: Database, settings: ReceiverSettings, key: Generation
     keyName: key.name,
     limitPerMinute,
     purpose: 'completing',
-    now: (await askSharedTime(db))(),
+    now: postgresTime(),
   })
   if (!grant.ok)
     return {
       what,
       is: `not asked: ${grant.reason}`,
-      soThat: `it has calls again at ${grant.retryAt.toISOString()}`,
+      soThat: `it has calls again in ${Math.ceil(grant.retryAfterSeconds)} s`,
       ok: true,
     }
   try {

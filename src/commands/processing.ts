@@ -59,6 +59,7 @@ export async function withProcessing<T>(
     const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => {} })
     const calls = metrics.providerCalls
     const fetcher = createFetcher({
+      time: postgresTime,
       db,
       client,
       keys,

@@ -88,7 +88,7 @@ export function openCalls({ settings, db, keys, clock, time, logger, metrics, fe
   const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => roles.wake('polls') })
   const client = createProviderClient({ baseUrl, fetch, clock })
   const onPolled = pollLog.record
-  const fetcher = createFetcher({ db, client, keys, fetchRatePerMinute, clock, logger, calls, onPolled })
+  const fetcher = createFetcher({ db, client, keys, fetchRatePerMinute, clock, time, logger, calls, onPolled })
   const post = createSubmitClient({ baseUrl, fetch, clock })
   const submitting = {
     db,

@@ -3,20 +3,23 @@ import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import { later } from '../../platform/postgres/time.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 
 const budget = columnsOf(fetching.callBudgets)
-const b = columnsOf(fetching.callBudgets, 'b')
 
-/** What is to be told of the key once the call has its answer: see key-health.ts. */
+/** The health of a key when a call was granted. The answer of the call changes it: see key-health.ts. */
 export type KeyHealth = {
-  /** How often in a row the key had been refused when the call was granted. */
+  /** How often in a row the provider had refused the key. */
   refusals: number
-  /** Whether it was known that calls with it fail. */
+  /** Whether calls with it were known to fail. */
   failing: boolean
 }
 
-export type Grant = { ok: true; health: KeyHealth } | { ok: false; reason: string; retryAt: Date }
+export type Grant =
+  | { ok: true; health: KeyHealth }
+  /** There is a call again after this time, if nobody takes it before. */
+  | { ok: false; reason: string; retryAfterSeconds: number }
 
 /**
  * What a call is for:
@@ -27,12 +30,12 @@ export type Grant = { ok: true; health: KeyHealth } | { ok: false; reason: strin
  */
 export type Purpose = 'submitting' | 'completing' | 'trying'
 
-/** A generation takes two calls. Completing has the larger share, so that it catches up while submits never cease. */
+/** A generation takes two calls. Completing has the larger share, so that it catches up while submits continue. */
 const submittingTenths = 4
-/** The holder of one secret can name requests that no key knows, and must not spend the calls of all keys with them. */
+/** The holder of one secret can name requests that no key knows. They must not spend the calls of all keys. */
 const tryingTenths = 1
 
-/** The calls in any 60 s that submitting, or completing, can count on. At least one each. */
+/** The calls that submitting, or completing, can count on in any 60 s. At least one each. */
 export function shareFor(purpose: Purpose, limitPerMinute: number): number {
   const submitting = Math.max(1, Math.floor((limitPerMinute * submittingTenths) / 10))
   return purpose === 'submitting' ? submitting : Math.max(1, limitPerMinute - submitting)
@@ -45,9 +48,9 @@ function triesFor(limitPerMinute: number): number {
 /** One slot more than a minute has seconds, so that no 60 s anywhere hold more than the limit. */
 const slotCount = 61
 const slots = sql.raw(String(slotCount))
-/** A tenth of the minute in which beyond its share a side makes a tenth of the calls: the rest of the other's stays at hand. */
+/** Beyond its share a side makes a tenth of the calls in a tenth of the minute, so that the other side always finds some. */
 const paceSlots = 6
-/** As long as a call can take: while one finds out whether a key is accepted again, no other is made with it. */
+/** A call takes no longer. While one finds out whether a key is accepted again, no other is made with it. */
 const probeSeconds = 10
 
 function paceFor(limitPerMinute: number): number {
@@ -58,103 +61,118 @@ export type WantedCall = {
   keyName: string
   limitPerMinute: number
   purpose: Purpose
-  now: Date
+  /** The time that replicas share. */
+  now: SQL
 }
 
-type Part = SQL | StringChunk
-type Slots = 'slots' | 'submit_slots' | 'trial_slots' | 'missed_slots' | 'missed_submit_slots' | 'slots_until'
 type Answer = RowOf<
   typeof fetching.callBudgets,
-  Slots | 'granted' | 'blocked_until' | 'blocked_reason' | 'refusals' | 'failing_since'
->
+  | 'granted'
+  | 'slots'
+  | 'submit_slots'
+  | 'trial_slots'
+  | 'missed_slots'
+  | 'missed_submit_slots'
+  | 'blocked_reason'
+  | 'refusals'
+  | 'failing_since'
+> & { blocked_seconds: number | null; into_second: number }
 
 /**
- * Takes one call to the provider, if there is one. The budget is one row per key, shared by all
- * replicas, and a strict bound over any 60 s. One rule shares it between submitting and completing:
+ * Takes one call to the provider, if there is one. The budget is one row per key, shared by all replicas, and a strict
+ * bound over any 60 s. Submitting and completing share it:
  *
- * - Each side has its share (shareFor). Within it a side takes any call that is left.
- * - Beyond it a side takes calls of the other side at an even pace, and leaves as many
- *   as the other side was refused in the last minute.
+ * - Each side has its share (shareFor). Within its share a side takes any call that is left.
+ * - Beyond its share a side takes idle calls of the other, at an even pace. It leaves as many as the other side was
+ *   refused in the last minute.
  *
- * The row counts the calls of each second, the newest first, and which of them were submits and which
- * were tries, and what either side was refused. Of a key that was refused by the provider only one
- * call is given until that has its answer. One statement ages, counts, decides and remembers.
+ * The row counts, for each second of the last minute and the newest first, the calls, the submits and the tries among
+ * them, and the calls that either side was refused. A key that the provider refused gets one call until that has its
+ * answer. One statement ages, counts, decides and remembers.
  */
-export async function takeCall(db: Database, wanted: WantedCall): Promise<Grant> {
-  const { keyName, limitPerMinute, purpose, now } = wanted
-  const at = sql`${now.toISOString()}::timestamptz`
-  const second = sql`${Math.floor(now.getTime() / 1000)}::bigint`
+export async function takeCall(db: Database, { keyName, limitPerMinute, purpose, now }: WantedCall): Promise<Grant> {
   const submits = sql`${purpose === 'submitting'}::boolean`
   const completes = sql`${purpose === 'completing'}::boolean`
   const tries = sql`${purpose === 'trying'}::boolean`
   const limit = sql`${limitPerMinute}::int`
+  const second = sql`floor(extract(epoch from ${now}))::bigint`
   const rows = await db.execute<Answer>(sql`
-    insert into mediadock.call_budgets as b (${list(budget, 'key_name', 'slots', 'submit_slots', 'trial_slots', 'slots_until', 'granted')})
-    values (${keyName}, ${firstSlot(sql`1`)}, ${firstSlot(sql`${submits}::int`)}, ${firstSlot(sql`${tries}::int`)}, ${second}, true)
+    insert into mediadock.call_budgets as b (key_name, slots, submit_slots, trial_slots, slots_until, granted)
+    values (${keyName}, ${firstSlot(sql`1`)}, ${firstSlot(sql`${submits}::int`)}, ${firstSlot(sql`${tries}::int`)},
+      ${second}, true)
     on conflict (key_name) do update
-    set (slots, submit_slots, trial_slots, missed_slots, missed_submit_slots, slots_until, granted, blocked_until, blocked_reason) = (
-      select ${counting(sql`calls`, sql`granted`)}, ${counting(sql`submits`, sql`granted and ${submits}`)}, ${counting(sql`tried`, sql`granted and ${tries}`)},
-             ${counting(sql`missed`, sql`not granted and not blocked and ${completes}`)}, ${counting(sql`missed_submits`, sql`not granted and not blocked and ${submits}`)},
-             until, granted,
-             case when granted and ${b.refusals} > 0 then ${at} + make_interval(secs => ${probeSeconds}) else ${b.blocked_until} end,
-             case when granted and ${b.refusals} > 0 then 'unauthorized' else ${b.blocked_reason} end
+    set (slots, submit_slots, trial_slots, missed_slots, missed_submit_slots, slots_until, granted,
+        blocked_until, blocked_reason) = (
+      select ${counting('calls', sql`granted`)},
+        ${counting('submits', sql`granted and ${submits}`)},
+        ${counting('tries', sql`granted and ${tries}`)},
+        ${counting('missed', sql`not granted and not blocked and ${completes}`)},
+        ${counting('missed_submits', sql`not granted and not blocked and ${submits}`)},
+        until, granted,
+        case when granted and b.refusals > 0 then ${later(now, probeSeconds)} else b.blocked_until end,
+        case when granted and b.refusals > 0 then 'unauthorized' else b.blocked_reason end
       from (
         select *, not blocked and total < ${limit}
-            and (own < ${shareFor(purpose, limitPerMinute)}::int or (total + missed_by_other < ${limit} and own_lately < ${paceFor(limitPerMinute)}::int))
-            and (not ${tries} or ${sum(sql`tried`)} < ${triesFor(limitPerMinute)}::int) as granted
+            and (own < ${shareFor(purpose, limitPerMinute)}::int
+              or (total + missed_by_other < ${limit} and own_lately < ${paceFor(limitPerMinute)}::int))
+            and (not ${tries} or ${sum('tries')} < ${triesFor(limitPerMinute)}::int) as granted
         from (
-          select *, coalesce(${b.blocked_until} > ${at}, false) as blocked, ${sum(sql`calls`)} as total,
-                 ${ownCalls(submits, slotCount)} as own, ${ownCalls(submits, paceSlots)} as own_lately,
-                 case when ${submits} then ${sum(sql`missed`)} else ${sum(sql`missed_submits`)} end as missed_by_other
+          select *, coalesce(b.blocked_until > ${now}, false) as blocked, ${sum('calls')} as total,
+            ${ownCalls(submits, slotCount)} as own, ${ownCalls(submits, paceSlots)} as own_lately,
+            case when ${submits} then ${sum('missed')} else ${sum('missed_submits')} end as missed_by_other
           from (
-            select until, ${aged(b.slots)} as calls, ${aged(b.submit_slots)} as submits, ${aged(b.trial_slots)} as tried,
-                   ${aged(b.missed_slots)} as missed, ${aged(b.missed_submit_slots)} as missed_submits
+            select until, ${aged('b.slots')} as calls, ${aged('b.submit_slots')} as submits,
+              ${aged('b.trial_slots')} as tries, ${aged('b.missed_slots')} as missed,
+              ${aged('b.missed_submit_slots')} as missed_submits
             from (
-              -- A clock a little behind another replica's counts into the newest slot; one that
-              -- was put back for good takes all slots as the minute before its new time.
-              select case when ${second} < ${b.slots_until} - ${slots} then ${second} else greatest(${b.slots_until}, ${second}) end as until,
-                     greatest(least(${second} - ${b.slots_until}, ${slots}), 0)::int as shift
-            ) s
-          ) a
-        ) c
-      ) d)
-    returning ${list(budget, 'granted', 'slots', 'submit_slots', 'trial_slots', 'missed_slots', 'missed_submit_slots', 'slots_until')},
-      ${list(budget, 'blocked_until', 'blocked_reason', 'refusals', 'failing_since')}`)
+              -- A time a little before the newest slot counts into that. A time long before it, after a clock was set
+              -- back, begins a new minute with the calls of the old one.
+              select case when ${second} < b.slots_until - ${slots} then ${second}
+                  else greatest(b.slots_until, ${second}) end as until,
+                greatest(least(${second} - b.slots_until, ${slots}), 0)::int as shift
+            ) as shifted
+          ) as minute
+        ) as counted
+      ) as decided)
+    returning granted, slots, submit_slots, trial_slots, missed_slots, missed_submit_slots, blocked_reason, refusals,
+      failing_since, extract(epoch from blocked_until - ${now})::float8 as blocked_seconds,
+      (extract(epoch from ${now}) - slots_until)::float8 as into_second`)
   const answer = one(rows, `taking a call with the key ${keyName}`)
   if (answer.granted) return { ok: true, health: { refusals: answer.refusals, failing: answer.failing_since !== null } }
-  const blockedUntil = answer.blocked_until === null ? undefined : new Date(answer.blocked_until)
-  if (blockedUntil && blockedUntil > now)
-    return { ok: false, reason: answer.blocked_reason ?? 'blocked', retryAt: blockedUntil }
-  return { ok: false, reason: 'quota', retryAt: freeAt(answer, wanted) }
+  const { blocked_seconds: blockedSeconds, blocked_reason: reason } = answer
+  if (blockedSeconds !== null && blockedSeconds > 0)
+    return { ok: false, reason: reason ?? 'blocked', retryAfterSeconds: blockedSeconds }
+  return { ok: false, reason: 'quota', retryAfterSeconds: freeAfter(answer, purpose, limitPerMinute) }
 }
 
 /** A minute in which nothing was counted but `count` in its newest second. */
-function firstSlot(count: Part): SQL {
+function firstSlot(count: SQL): SQL {
   return sql`array[${count}] || array_fill(0, array[${slots} - 1])`
 }
 
 /** The same seconds, `shift` of them later. */
-function aged(counted: Part): SQL {
-  return sql`array_fill(0, array[shift]) || ${counted}[1:${slots} - shift]`
+function aged(counted: string): SQL {
+  return sql`array_fill(0, array[shift]) || ${sql.raw(counted)}[1:${slots} - shift]`
 }
 
 /** One more in the newest second, where `isCounted`. */
-function counting(counted: SQL, isCounted: SQL): SQL {
-  return sql`array[${counted}[1] + (${isCounted})::int] || ${counted}[2:]`
+function counting(counted: string, isCounted: SQL): SQL {
+  return sql`array[${sql.raw(counted)}[1] + (${isCounted})::int] || ${sql.raw(counted)}[2:]`
 }
 
-function sum(counted: SQL): SQL {
-  return sql`(select sum(n) from unnest(${counted}) n)`
+function sum(counted: string): SQL {
+  return sql`(select sum(n) from unnest(${sql.raw(counted)}) n)`
 }
 
-/** Of the side that wants a call, in the newest `seconds`. */
+/** The calls of the side that wants one, in the newest `seconds`. */
 function ownCalls(submits: SQL, seconds: number): SQL {
-  const newest = sql.raw(`[1:${seconds}]`)
-  return sql`case when ${submits} then ${sum(sql`submits${newest}`)} else ${sum(sql`calls${newest}`)} - ${sum(sql`submits${newest}`)} end`
+  const newest = `[1:${seconds}]`
+  return sql`case when ${submits} then ${sum(`submits${newest}`)}
+              else ${sum(`calls${newest}`)} - ${sum(`submits${newest}`)} end`
 }
 
-/** When there is a call for this purpose again, if nobody takes one before: once enough of the oldest calls are a minute ago. */
-function freeAt(answer: Pick<Answer, Slots>, { purpose, limitPerMinute, now }: WantedCall): Date {
+/** The seconds until there is a call for this purpose, if nobody takes one before: once enough calls are a minute old. */
+function freeAfter(answer: Answer, purpose: Purpose, limitPerMinute: number): number {
   const { slots: calls, submit_slots: submits } = answer
   const own = purpose === 'submitting' ? submits : calls.map((count, at) => count - (submits[at] ?? 0))
   const missed = purpose === 'submitting' ? answer.missed_slots : answer.missed_submit_slots
@@ -168,7 +186,7 @@ function freeAt(answer: Pick<Answer, Slots>, { purpose, limitPerMinute, now }: W
     Math.min(withinShare, beyondShare),
     purpose === 'trying' ? secondBelow(answer.trial_slots, triesFor(limitPerMinute)) : 0,
   )
-  return new Date(Math.max(now.getTime() + 1, (Number(answer.slots_until) + seconds) * 1000))
+  return Math.max(0, seconds - answer.into_second)
 }
 
 /** In how many seconds after the newest slot's the sum of those that are left is below the limit. */
@@ -182,11 +200,15 @@ function secondBelow(counted: readonly number[], limit: number): number {
   return counted.length
 }
 
-/** No call with this key before `until`: the provider demanded a pause, or refused the key. The later end stays. */
-export async function blockCalls(db: Database, block: { keyName: string; until: Date; reason: string }): Promise<void> {
+/** Grants no call with this key for so many seconds: the provider demanded a pause. Of two pauses the later end stays. */
+export async function blockCalls(
+  db: Database,
+  { keyName, now, seconds, reason }: { keyName: string; now: SQL; seconds: number; reason: string },
+): Promise<void> {
+  const until = later(now, seconds)
   await db.execute(sql`
-    update mediadock.call_budgets set ${budget.blocked_until} = ${block.until.toISOString()}::timestamptz, ${budget.blocked_reason} = ${block.reason}
-    where ${budget.key_name} = ${block.keyName} and coalesce(${budget.blocked_until} < ${block.until.toISOString()}::timestamptz, true)`)
+    update mediadock.call_budgets set blocked_until = ${until}, blocked_reason = ${reason}
+    where key_name = ${keyName} and coalesce(blocked_until < ${until}, true)`)
 }
 
 export type CallBudget = {
@@ -201,7 +223,7 @@ export type CallBudget = {
 type BudgetRow = RowOf<typeof fetching.callBudgets, 'key_name' | 'blocked_until' | 'blocked_reason'> &
   Pick<CallBudget, 'calls' | 'submits'>
 
-/** How much of its budget each key has spent, and whether it rests. */
+/** Returns how much of its budget each key has spent, and whether it rests. */
 export async function callBudgets(db: Executor, now: Date): Promise<Map<string, CallBudget>> {
   const oldest = Math.floor(now.getTime() / 1000) - slotCount
   const lately = (counted: StringChunk) => sql`coalesce((
@@ -222,12 +244,12 @@ export async function callBudgets(db: Executor, now: Date): Promise<Map<string, 
   )
 }
 
-/** How many calls a minute completing gets of a key for as long as submitting wants no more than in the last minute. */
+/** Returns the calls a minute that completing gets of a key, while submitting wants no more than in the last minute. */
 export function completionsPerMinute(limitPerMinute: number, budget: CallBudget | undefined): number {
   return Math.max(shareFor('completing', limitPerMinute), limitPerMinute - (budget?.submits ?? 0))
 }
 
-/** Calls that each key has left in the minute that ends now. */
+/** Returns the calls that each key has left in the minute that ends now. */
 export async function remainingCalls(db: Executor, limitPerMinute: number, now: Date): Promise<Map<string, number>> {
   const budgets = await callBudgets(db, now)
   return new Map([...budgets].map(([keyName, { calls }]) => [keyName, Math.max(0, limitPerMinute - calls)]))

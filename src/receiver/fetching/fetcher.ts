@@ -74,7 +74,7 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
         answer: {
           kind: 'postponed',
           reason: 'no_key',
-          retryAt: new Date(deps.clock().getTime() + noKeyPauseSeconds * 1000),
+          retryAfterSeconds: noKeyPauseSeconds,
         },
         keyName,
       }

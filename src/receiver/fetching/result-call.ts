@@ -1,6 +1,7 @@
 import type { Counter } from 'prom-client'
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { GenerationKey } from '../domain/keys.ts'
 import { blockCalls, takeCall, type KeyHealth, type Purpose } from './call-budget.ts'
 import { noteFailing, noteRecovered, pauseAfter, restRefusedKey } from './key-health.ts'
@@ -13,6 +14,8 @@ export type CallDeps = {
   client: ProviderClient
   fetchRatePerMinute: number
   clock: () => Date
+  /** The time that replicas share. */
+  time: SharedTime
   logger: Logger
   calls: Counter<'operation' | 'outcome'>
   /** Gets every poll, with its outcome. */
@@ -25,7 +28,7 @@ export type CallDeps = {
  */
 export type ResultAnswer =
   | FetchOutcome
-  | { kind: 'postponed'; reason: string; retryAt: Date }
+  | { kind: 'postponed'; reason: string; retryAfterSeconds: number }
   | { kind: 'not_found_yet'; reason: string }
 
 /** So many calls in a row without an answer are no accident of one request. */
@@ -46,21 +49,23 @@ export async function callForResult(
   deps: CallDeps,
   { requestId, key, purpose, signal, onDecided, breaker }: Call,
 ): Promise<ResultAnswer> {
-  const pass = breaker.enter(deps.clock())
+  const now = deps.clock()
+  const pass = breaker.enter(now)
   if ('restsUntil' in pass) {
     deps.calls.inc({ operation: 'result', outcome: 'not_asked_provider_down' })
-    return { kind: 'postponed', reason: 'provider_down', retryAt: pass.restsUntil }
+    const retryAfterSeconds = (pass.restsUntil.getTime() - now.getTime()) / 1000
+    return { kind: 'postponed', reason: 'provider_down', retryAfterSeconds }
   }
   try {
     const grant = await takeCall(deps.db, {
       keyName: key.name,
       limitPerMinute: deps.fetchRatePerMinute,
       purpose,
-      now: deps.clock(),
+      now: deps.time(),
     })
     if (!grant.ok) {
       deps.calls.inc({ operation: 'result', outcome: `not_asked_${grant.reason}` })
-      return { kind: 'postponed', reason: grant.reason, retryAt: grant.retryAt }
+      return { kind: 'postponed', reason: grant.reason, retryAfterSeconds: grant.retryAfterSeconds }
     }
     onDecided()
     const started = performance.now()
@@ -73,7 +78,7 @@ export async function callForResult(
         { request_id: requestId, key_name: key.name, operation: 'result', outcome: 'cut', ms },
         'provider called',
       )
-      return { kind: 'postponed', reason: 'stopping', retryAt: deps.clock() }
+      return { kind: 'postponed', reason: 'stopping', retryAfterSeconds: 0 }
     }
     pass.note(outcome.kind !== 'unreachable', deps.clock())
     deps.calls.inc({ operation: 'result', outcome: outcome.kind })
@@ -99,12 +104,7 @@ export async function callForResult(
       await noteHealth(deps, { key, outcome, health: grant.health, failures: breaker.failures() })
       const block = pauseAfter(outcome, rate)
       // From the answer on, not from the call: up to 10 s may lie between them.
-      if (block)
-        await blockCalls(deps.db, {
-          keyName: key.name,
-          until: new Date(deps.clock().getTime() + block.seconds * 1000),
-          reason: block.reason,
-        })
+      if (block) await blockCalls(deps.db, { keyName: key.name, now: deps.time(), ...block })
     } catch (error) {
       // The call is spent: its answer is not thrown away with it.
       deps.logger.error(
@@ -122,7 +122,7 @@ type Health = { key: GenerationKey; outcome: FetchOutcome; health: KeyHealth; fa
 
 /** What an answer, or that there was none, says of the key and of the provider. */
 async function noteHealth(deps: CallDeps, { key, outcome, health, failures }: Health): Promise<void> {
-  const now = deps.clock()
+  const now = deps.time()
   const accepted = outcome.kind === 'result' || outcome.kind === 'running' || outcome.kind === 'not_found'
   if (outcome.kind === 'unauthorized') await restRefusedKey(deps.db, { keyName: key.name, health, now })
   else if (outcome.kind === 'unreachable' && failures % failuresToNote === 0) await noteFailing(deps.db, now)

@@ -52,8 +52,8 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
       const due = await claimScheduled(deps, { limit, resting: scheduled.lines() })
       if (due.length < limit)
         due.push(...(await claimDoubted(deps, { limit: limit - due.length, resting: doubts.lines() })))
-      const onPostponed: Begun['onPostponed'] = (line, { retryAt, isDoubt }) =>
-        (isDoubt ? doubts : scheduled).rest(line, retryAt)
+      const onPostponed: Begun['onPostponed'] = (line, { retryAfterSeconds, isDoubt }) =>
+        (isDoubt ? doubts : scheduled).rest(line, retryAfterSeconds)
       const polls = await beginPolls(deps, due, { run: newRun(), onPostponed })
       polls.forEach(follow)
       return { more: due.length === limit }
@@ -72,9 +72,7 @@ function createRests(clock: () => Date) {
       for (const [line, until] of restsUntil) if (until <= now || until - now > maxRestMs) restsUntil.delete(line)
       return new Set(restsUntil.keys())
     },
-    rest: (line: string, retryAt: Date | undefined) => {
-      const now = clock().getTime()
-      restsUntil.set(line, Math.min(Math.max(retryAt?.getTime() ?? now, now + minRestMs), now + maxRestMs))
-    },
+    rest: (line: string, seconds = 0) =>
+      void restsUntil.set(line, clock().getTime() + Math.min(Math.max(seconds * 1000, minRestMs), maxRestMs)),
   }
 }

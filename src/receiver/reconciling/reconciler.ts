@@ -87,7 +87,7 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
 export type Begun = {
   run: ReconcileRun
   /** Gets the line of a request that got no call, and until when there is none for it, or for doubts of it. */
-  onPostponed: (line: string, postponed: { retryAt: Date | undefined; isDoubt: boolean }) => void
+  onPostponed: (line: string, postponed: { retryAfterSeconds: number | undefined; isDoubt: boolean }) => void
 }
 
 /**
@@ -107,7 +107,7 @@ export async function beginPolls(
     const polled = poll(deps, { one, run, onDecided: decided.resolve }).then((end) => {
       if (end.kind === 'postponed')
         onPostponed(lineOf(deps.keys(), one.keyName), {
-          retryAt: end.retryAt,
+          retryAfterSeconds: end.retryAfterSeconds,
           isDoubt: one.besideSchedule !== undefined,
         })
     })
@@ -134,7 +134,7 @@ export function newRun(): ReconcileRun {
 
 type DuePoll = { one: Due; run: ReconcileRun; onDecided?: () => void }
 
-type PollEnd = { kind: 'polled' } | { kind: 'postponed'; retryAt: Date | undefined }
+type PollEnd = { kind: 'polled' } | { kind: 'postponed'; retryAfterSeconds: number | undefined }
 
 const polled: PollEnd = { kind: 'polled' }
 
@@ -191,7 +191,10 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
       run.postponed += 1
       if (answer.kind === 'rate_limited') run.rateLimited += 1
       await giveBack(deps, one, answer)
-      return { kind: 'postponed', retryAt: answer.kind === 'postponed' ? answer.retryAt : undefined }
+      return {
+        kind: 'postponed',
+        retryAfterSeconds: answer.kind === 'postponed' ? answer.retryAfterSeconds : undefined,
+      }
     default:
       return answer satisfies never
   }

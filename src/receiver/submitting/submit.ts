@@ -99,7 +99,6 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
 
 /** One call for one intent, and what it came to, written down. */
 async function attempt(deps: SubmitterDeps, generation: Generation, key: GenerationKey | undefined): Promise<void> {
-  const now = deps.clock()
   if (!key || key.retired || key.apiKey === undefined) {
     return intents.postpone(deps.db, generation, {
       now: deps.time(),
@@ -112,13 +111,13 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
     keyName: key.name,
     limitPerMinute: deps.fetchRatePerMinute,
     purpose: 'submitting',
-    now,
+    now: deps.time(),
   })
   if (!grant.ok)
     return intents.postpone(deps.db, generation, {
       now: deps.time(),
       error: `not called: ${grant.reason}`,
-      pauseSeconds: (grant.retryAt.getTime() - now.getTime()) / 1000,
+      pauseSeconds: grant.retryAfterSeconds,
       isCertain: true,
     })
 
@@ -136,12 +135,7 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   }
   deps.logger.info({ ...call, ...factsOf(outcome), ms }, 'provider called')
   const block = pauseAfter(outcome, rate)
-  if (block)
-    await blockCalls(deps.db, {
-      keyName: key.name,
-      until: new Date(deps.clock().getTime() + block.seconds * 1000),
-      reason: block.reason,
-    })
+  if (block) await blockCalls(deps.db, { keyName: key.name, now: deps.time(), ...block })
   await noteHealth(deps, { keyName: key.name, health: grant.health, outcome })
   return settle(deps, { generation, key, outcome })
 }
@@ -152,8 +146,8 @@ type Health = { keyName: string; health: KeyHealth; outcome: SubmitOutcome }
  * Rests a key that the provider refuses, and ends the rest of one that it accepts. A 403 is about submits alone (spec,
  * Authentication).
  */
-async function noteHealth({ db, clock }: SubmitterDeps, { keyName, health, outcome }: Health): Promise<void> {
-  const now = clock()
+async function noteHealth({ db, time }: SubmitterDeps, { keyName, health, outcome }: Health): Promise<void> {
+  const now = time()
   if (outcome.kind === 'unauthorized' && outcome.status === 401) return restRefusedKey(db, { keyName, health, now })
   const isAccepted = outcome.kind === 'submitted' || outcome.kind === 'refused'
   if (isAccepted && (health.failing || health.refusals > 0)) await noteRecovered(db, { keyName, now })

@@ -93,7 +93,7 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ],
   [
     'a call to the provider is not "the quota is spent"',
-    (db) => takeCall(db, { keyName: 'live', limitPerMinute: 1, purpose: 'completing', now }),
+    (db) => takeCall(db, { keyName: 'live', limitPerMinute: 1, purpose: 'completing', now: postgresTime() }),
   ],
   [
     'tracking is not "known already"',

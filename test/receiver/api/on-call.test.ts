@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import request from 'supertest'
 import { beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
+import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -175,7 +176,12 @@ describe('the reconciler', () => {
     expect(Math.abs(Date.parse(backlog.complete_by) - before - 18_000)).toBeLessThan(3000)
     // While submits want all that is theirs, completing gets its share: three at six a minute.
     for (let n = 0; n < 4; n += 1)
-      await takeCall(narrow.deps.db, { keyName: 'live', limitPerMinute: 10, purpose: 'submitting', now: new Date() })
+      await takeCall(narrow.deps.db, {
+        keyName: 'live',
+        limitPerMinute: 10,
+        purpose: 'submitting',
+        now: postgresTime(),
+      })
     const beside = (await call(narrow, 'GET /api/stats')).json.backlog
     expect(beside.per_minute).toBe(16)
     expect(Math.abs(Date.parse(beside.complete_by) - Date.now() - 30_000)).toBeLessThan(3000)

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
+import { timeOf } from '../../../src/platform/postgres/time.ts'
 import {
   blockCalls,
   remainingCalls,
@@ -23,13 +24,14 @@ afterAll(async () => {
 
 const start = Date.parse('2026-03-01T12:00:00.400Z')
 const at = (seconds: number) => new Date(start + seconds * 1000)
+const now = (seconds: number) => timeOf(() => at(seconds))()
 
 async function granted(
   keyName: string,
   seconds: number,
   { limit = 5, purpose = 'submitting' }: { limit?: number; purpose?: Purpose } = {},
 ): Promise<boolean> {
-  return (await takeCall(pool.db, { keyName, limitPerMinute: limit, purpose, now: at(seconds) })).ok
+  return (await takeCall(pool.db, { keyName, limitPerMinute: limit, purpose, now: now(seconds) })).ok
 }
 
 it('grants exactly the limit to many that ask at once', async () => {
@@ -160,12 +162,14 @@ it.each<[why: string, Purpose, spent: [seconds: number, Purpose, calls: number][
   ['its tries are', 'trying', [[5, 'trying', 1]], 10, 66],
 ])('%s: tells to the second when there is a call for %s again', async (why, purpose, spent, asked, freeAt) => {
   const keyName = `${why}: ${purpose}`
-  const take = (now: Date, by = purpose) => takeCall(pool.db, { keyName, limitPerMinute: 10, purpose: by, now })
-  for (const [seconds, by, calls] of spent) for (let n = 0; n < calls; n += 1) await take(at(seconds), by)
-  const second = (seconds: number) => new Date(Math.floor(start / 1000) * 1000 + seconds * 1000)
-  expect(await take(at(asked))).toEqual({ ok: false, reason: 'quota', retryAt: second(freeAt) })
-  expect((await take(new Date(second(freeAt).getTime() - 1))).ok).toBe(false)
-  expect((await take(second(freeAt))).ok).toBe(true)
+  const take = (seconds: number, by = purpose) =>
+    takeCall(pool.db, { keyName, limitPerMinute: 10, purpose: by, now: now(seconds) })
+  for (const [seconds, by, calls] of spent) for (let n = 0; n < calls; n += 1) await take(seconds, by)
+  // The clock starts 0.4 s into a second.
+  const retryAfterSeconds = expect.closeTo(freeAt - 0.4 - asked)
+  expect(await take(asked)).toEqual({ ok: false, reason: 'quota', retryAfterSeconds })
+  expect((await take(freeAt - 0.401)).ok).toBe(false)
+  expect((await take(freeAt - 0.4)).ok).toBe(true)
 })
 
 it('counts a replica whose clock is behind, and recovers from a clock that was put back', async () => {
@@ -177,15 +181,11 @@ it('counts a replica whose clock is behind, and recovers from a clock that was p
 
 it('grants nothing before a block ends, and keeps the later of two ends', async () => {
   await granted('blocked', 0)
-  await blockCalls(pool.db, { keyName: 'blocked', until: at(30), reason: 'rate_limited' })
-  await blockCalls(pool.db, { keyName: 'blocked', until: at(5), reason: 'rate_limit_spent' })
+  await blockCalls(pool.db, { keyName: 'blocked', now: now(0), seconds: 30, reason: 'rate_limited' })
+  await blockCalls(pool.db, { keyName: 'blocked', now: now(0), seconds: 5, reason: 'rate_limit_spent' })
   expect(
-    await takeCall(pool.db, { keyName: 'blocked', limitPerMinute: 5, purpose: 'submitting', now: at(29) }),
-  ).toEqual({
-    ok: false,
-    reason: 'rate_limited',
-    retryAt: at(30),
-  })
+    await takeCall(pool.db, { keyName: 'blocked', limitPerMinute: 5, purpose: 'submitting', now: now(29) }),
+  ).toEqual({ ok: false, reason: 'rate_limited', retryAfterSeconds: 1 })
   expect(await granted('blocked', 31)).toBe(true)
 })
 

@@ -1,12 +1,14 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
+import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { takeCall, type KeyHealth } from '../../../src/receiver/fetching/call-budget.ts'
 import { noteRecovered, restRefusedKey } from '../../../src/receiver/fetching/key-health.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 
 const start = Date.parse('2026-03-01T12:00:00Z')
 const at = (seconds: number) => new Date(start + seconds * 1000)
+const now = (seconds: number) => timeOf(() => at(seconds))()
 
 describe.each(usualServers)('a key that is refused (%s)', (server) => {
   async function scene() {
@@ -15,7 +17,7 @@ describe.each(usualServers)('a key that is refused (%s)', (server) => {
     onTestFinished(close)
     const keyName = `key ${randomUUID()}`
     const take = (seconds: number) =>
-      takeCall(db, { keyName, limitPerMinute: 1000, purpose: 'completing', now: at(seconds) })
+      takeCall(db, { keyName, limitPerMinute: 1000, purpose: 'completing', now: now(seconds) })
     const granted = async (seconds: number): Promise<KeyHealth> => {
       const grant = await take(seconds)
       if (!grant.ok) throw new Error(`no call: ${grant.reason}`)
@@ -25,32 +27,32 @@ describe.each(usualServers)('a key that is refused (%s)', (server) => {
       sql,
       take,
       granted,
-      refuse: (health: KeyHealth, seconds: number) => restRefusedKey(db, { keyName, health, now: at(seconds) }),
-      recover: (seconds: number) => noteRecovered(db, { keyName, now: at(seconds) }),
+      refuse: (health: KeyHealth, seconds: number) => restRefusedKey(db, { keyName, health, now: now(seconds) }),
+      recover: (seconds: number) => noteRecovered(db, { keyName, now: now(seconds) }),
     }
   }
 
   it('rests for 5 s, then for twice as long each time, up to 300 s, and the first answer ends that', async () => {
     const { take, granted, refuse, recover } = await scene()
-    let now = 0
+    let second = 0
     for (const rest of [5, 10, 20, 40, 80, 160, 300, 300]) {
-      await refuse(await granted(now), now)
-      expect(await take(now + rest - 1)).toEqual({ ok: false, reason: 'unauthorized', retryAt: at(now + rest) })
-      now += rest
+      await refuse(await granted(second), second)
+      expect(await take(second + rest - 1)).toEqual({ ok: false, reason: 'unauthorized', retryAfterSeconds: 1 })
+      second += rest
     }
-    await granted(now)
-    await recover(now)
-    const health = await granted(now)
+    await granted(second)
+    await recover(second)
+    const health = await granted(second)
     expect(health).toEqual({ refusals: 0, failing: false })
-    await refuse(health, now)
-    expect(await take(now)).toMatchObject({ retryAt: at(now + 5) })
+    await refuse(health, second)
+    expect(await take(second)).toMatchObject({ retryAfterSeconds: 5 })
   })
 
   it('rests once for all calls that were under way together', async () => {
     const { take, granted, refuse } = await scene()
     const healths = await Promise.all(Array.from({ length: 16 }, () => granted(0)))
     await Promise.all(healths.map((health) => refuse(health, 1)))
-    expect(await take(2)).toMatchObject({ reason: 'unauthorized', retryAt: at(6) })
+    expect(await take(2)).toMatchObject({ reason: 'unauthorized', retryAfterSeconds: 4 })
     expect(await granted(6)).toEqual({ refusals: 1, failing: true })
   })
 
@@ -68,6 +70,6 @@ describe.each(usualServers)('a key that is refused (%s)', (server) => {
     const health = await granted(0)
     await sql`update mediadock.call_budgets set blocked_until = ${at(60)}, blocked_reason = 'rate_limited'`
     await refuse(health, 0)
-    expect(await take(10)).toEqual({ ok: false, reason: 'rate_limited', retryAt: at(60) })
+    expect(await take(10)).toEqual({ ok: false, reason: 'rate_limited', retryAfterSeconds: 50 })
   })
 })

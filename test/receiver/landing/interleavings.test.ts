@@ -143,6 +143,7 @@ async function reconciler(requestId: string, answer: object): Promise<Act> {
   })
   const calls = new Counter({ name: 'unread', help: 'unread', labelNames: ['operation', 'outcome'], registers: [] })
   const ask = createFetcher({
+    time: timeOf(clock),
     db: pool.db,
     client,
     keys: () => keys,

@@ -226,7 +226,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
       fetch: async ({ keyName }) => {
         calls += 1
         return {
-          answer: { kind: 'postponed', reason: 'quota', retryAt: new Date(deps.clock().getTime() + 3000) },
+          answer: { kind: 'postponed', reason: 'quota', retryAfterSeconds: 3 },
           keyName,
         }
       },

@@ -67,7 +67,16 @@ export async function createWorld(database: TestDatabase) {
     clock,
   })
   const freshFetcher = () =>
-    createFetcher({ db, client, keys, fetchRatePerMinute: callsPerMinute, clock, logger, calls: counter() })
+    createFetcher({
+      db,
+      client,
+      keys,
+      fetchRatePerMinute: callsPerMinute,
+      clock,
+      time: timeOf(clock),
+      logger,
+      calls: counter(),
+    })
   const quarantine = createQuarantine({
     db,
     senders: createKnownSenders({ db, clock }),
