@@ -181,13 +181,9 @@ export const requests = mediadock.table(
     index('requests_unended')
       .on(table.tracked_at, table.next_poll_at)
       .where(sql`landed_at is null`),
-    // What has a time of its own for its next poll, by key: what may wait apart from what somebody needs (mayWait() in due.ts).
-    index('requests_turns')
-      .on(
-        sql`coalesce(key_name, '')`,
-        sql`coalesce(status = 'COMPLETED' and (items_wanted = 1 or (output -> 'images') is null), false)`,
-        table.next_poll_at,
-      )
+    // Requests with a time for their next poll, by key.
+    index('requests_by_key')
+      .on(sql`coalesce(key_name, '')`, table.next_poll_at)
       .where(sql`next_poll_at is not null`),
     // What the provider or a key held up: due at once when that is back (isHeldUp() in due.ts).
     index('requests_held_up')

@@ -81,7 +81,7 @@ async function lastRun(tx: Executor, condition?: SQL): Promise<ReconcileRunRow |
 export const backlogSchema = z
   .object({
     due: z.int().meta({
-      description: 'Requests that are to be polled now; counted up to 10,000 a key, and twice that with what may wait.',
+      description: 'Requests that are to be polled now; counted up to 10,000 a key.',
     }),
     minutes: z
       .int()

@@ -5,7 +5,7 @@ import * as fetching from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import { callBudgets, completionsPerMinute, type CallBudget } from '../fetching/call-budget.ts'
-import { isDue, isHeldUp, isIncomplete, isNeverPolled, isOfLine, mayWait, strangers } from './due.ts'
+import { isDue, isHeldUp, isIncomplete, isNeverPolled, isOfLine, strangers } from './due.ts'
 
 const b = columnsOf(fetching.callBudgets, 'b')
 const requests = columnsOf(schema.requests)
@@ -29,8 +29,8 @@ export type Backlog = {
 export type BacklogOptions = { now: Date; stuckAfterSeconds: number; fetchRatePerMinute: number; keys: Keys }
 
 /**
- * Of each key, and of what may wait and what may not. Where the quota is far below what comes in there may be millions:
- * this is read for every look at the console and must not cost more for it.
+ * Of each key. Where the quota is far below what comes in there may be millions, and every look at the console reads
+ * this.
  */
 export const maxCounted = 10_000
 
@@ -47,15 +47,14 @@ export async function readBacklog(
     with recursive ${strangers(ours)},
     line as (select key_name from unnest(array_append(${ours}, '')) as l (key_name) union all select key_name from stranger)
     select line.key_name, of_line.due, behind.incomplete
-    from line cross join (values (false), (true)) as t (may_wait)
-    cross join lateral (
+    from line cross join lateral (
       select count(*)::int as due from (
-        select from mediadock.requests where ${isOfLine} and ${mayWait} = t.may_wait and ${requests.next_poll_at} <= ${at}
+        select from mediadock.requests where ${isOfLine} and ${requests.next_poll_at} <= ${at}
         order by ${requests.next_poll_at} limit ${maxCounted + 1}) as found
     ) as of_line
     cross join lateral (
       select count(*)::int as incomplete from (
-        select from mediadock.requests where ${isOfLine} and ${mayWait} = t.may_wait and ${isIncomplete}
+        select from mediadock.requests where ${isOfLine} and ${isIncomplete}
         order by ${requests.next_poll_at} limit ${maxCounted + 1}) as found
     ) as behind`)
   const neverPolled = await tx.execute<{ key_name: string; due: number }>(sql`

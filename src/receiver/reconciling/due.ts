@@ -42,7 +42,7 @@ const maxStrangers = 1000
 /**
  * `stranger`, for a WITH RECURSIVE: the names of keys that are none of ours,
    of which something is still to be polled, from one
- * name to the next by the index requests_turns, so that it does not matter how much waits of each. `ours` is an array.
+ * name to the next by the index requests_by_key, so that it does not matter how much waits of each. `ours` is an array.
  */
 export function strangers(ours: SQL): SQL {
   const waits = sql`${requests.next_poll_at} is not null and ${requests.next_poll_at} < 'infinity'`
@@ -66,14 +66,6 @@ export const isOfLine = sql`${requests.next_poll_at} is not null and coalesce(${
 /** Whether a result (a row of `requests`) has landed and is still to be completed. */
 export const isIncomplete = sql`(${requests.next_poll_at} is not null and ${requests.landed_at} is not null
   and not ${requests.media_complete})`
-
-/**
- * Whether a request (a row of `requests`) may wait until there are calls to spare: its webhook
- * has told all but sizes, times and lengths. The first link of pictures may be one of several,
- * but where we know that one was asked for. As in the index requests_turns.
- */
-export const mayWait = sql`coalesce(${requests.status} = 'COMPLETED' and (${requests.items_wanted} = 1
-  or (${requests.output} -> 'images') is null), false)`
 
 /**
  * Whether the last poll of a request (a row of `requests`) came to nothing for a reason that is over

@@ -1,3 +1,4 @@
+import { turnOf } from '../../platform/fair-share.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { metALock } from '../../platform/postgres/errors.ts'
@@ -8,7 +9,7 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { Environment, Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
-import { isHeldUp, isNeverPolled, isOfLine, mayWait, strangers } from './due.ts'
+import { isHeldUp, isNeverPolled, isOfLine, strangers } from './due.ts'
 import { pollLease, type HeldPoll } from './poll-lease.ts'
 import { claimedApart, type SetAside } from './set-aside.ts'
 
@@ -44,8 +45,6 @@ export type Due = HeldPoll & {
 
 /** An operator waits for the answer. A landing takes milliseconds, but an open transaction may take for ever. */
 const lockWaitMs = 2000
-/** One claim in so many begins with requests that may wait, so that they do not wait for ever. */
-const claimsPerSpareOne = 8
 
 /**
  * The line in which a request waits: its key's, or one line for all unknown keys, since their names are free to invent.
@@ -58,19 +57,14 @@ export type Wanted = {
   limit: number
   /** Lines that get no calls now. */
   resting: ReadonlySet<string>
-  /** Whether what may wait is taken first. */
-  spareFirst?: boolean
 }
 
 /**
- * Claims requests whose next poll is due, or whose hold-up is over: of each key in turn, first those that a caller
- * waits for, then those that may have more than is known, then the rest. Each line is read by its index, however many
- * are due. Requests that name an unknown key are left to claimOverdue().
+ * Claims requests whose next poll is due, or whose hold-up is over: round-robin by key, of each key first those that a
+ * caller waits for, then the longest due. Each line is read by its index, however many are due. Requests that name an
+ * unknown key are left to claimOverdue().
  */
-export async function claimScheduled(
-  deps: ClaimDeps,
-  { limit, resting, spareFirst = Math.random() * claimsPerSpareOne < 1 }: Wanted,
-): Promise<Due[]> {
+export async function claimScheduled(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
   const at = deps.time()
   const lines = ['', ...deps.keys().all.map(({ name }) => name)].filter((line) => !resting.has(line))
   if (lines.length === 0) return []
@@ -85,17 +79,15 @@ export async function claimScheduled(
       from unnest(${sql.param(lines)}::text[]) as l (key_name) limit ${lines.length}
     ),
     scheduled as (
-      select line.key_name, of_line.*, t.may_wait
-        from line cross join (values (false), (true)) as t (may_wait) cross join lateral (
+      select line.key_name, of_line.* from line cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-        where ${isOfLine} and ${mayWait} = t.may_wait and ${requests.next_poll_at} <= ${at} and ${isTaken}
+        where ${isOfLine} and ${requests.next_poll_at} <= ${at} and ${isTaken}
         order by ${requests.next_poll_at} limit ${limit} for update skip locked
       ) as of_line
     ),
     held_up as (
       select line.key_name, of_line.* from line cross join lateral (
-        select ${requests.request_id}, least(${requests.next_poll_at}, ${at}) as due_at, ${mayWait} as may_wait
-          from mediadock.requests
+        select ${requests.request_id}, least(${requests.next_poll_at}, ${at}) as due_at from mediadock.requests
         where ${isOfLine} and ${isHeldUp(sql`line.recovered_at`)} and ${isTaken}
         order by ${requests.polled_at} limit ${limit} for update skip locked
       ) as of_line
@@ -109,17 +101,16 @@ export async function claimScheduled(
       ) as of_line
     ),
     found as (
-      select request_id, min(key_name) as key_name, min(due_at) as due_at,
-             min(case when is_awaited then 0 when may_wait <> ${spareFirst}::boolean then 2 else 1 end) as rank
+      select request_id, min(key_name) as key_name, min(due_at) as due_at, min(rank) as rank
       from (
-        select key_name, request_id, due_at, may_wait, false as is_awaited from scheduled
-        union all select key_name, request_id, due_at, may_wait, false from held_up
-        union all select key_name, request_id, due_at, false, true from awaited
+        select *, 0 as rank from awaited
+        union all select *, 1 from scheduled
+        union all select *, 1 from held_up
       ) as ways
       group by request_id
     ),
     due as (
-      select request_id, due_at, rank, row_number() over (partition by key_name order by rank, due_at) as turn,
+      select request_id, due_at, rank, ${turnOf(sql`key_name`, sql`rank, due_at`)} as turn,
         (select max(recovered_at) from line) as recovered_at
       from found order by turn, rank, due_at limit ${limit}
     )`,
@@ -147,9 +138,9 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
     ),
     -- Chosen before they are locked: of each name as many may be due.
     oldest as materialized (
-      select of_line.* from stranger as line cross join (values (false), (true)) as t (may_wait) cross join lateral (
+      select of_line.* from stranger as line cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-        where ${isOfLine} and ${mayWait} = t.may_wait and ${requests.next_poll_at} <= ${at} and ${isTaken}
+        where ${isOfLine} and ${requests.next_poll_at} <= ${at} and ${isTaken}
         order by ${requests.next_poll_at} limit ${limit}
       ) as of_line
       where '' <> all(${sql.param([...resting])}::text[]) order by of_line.due_at limit ${limit}

@@ -150,24 +150,17 @@ describe.each(usualServers)('following up (%s)', (server) => {
     expect(new Set(polled).size).toBe(200)
   })
 
-  it('takes what somebody waits for first, then what may be several pictures, then what only lacks sizes', async () => {
+  it('takes requests that a caller waits for first, then the longest due', async () => {
     const database = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: database.url })
     const at = (seconds: number) => new Date(deps.clock().getTime() - seconds * 1000)
-    const sized = await incomplete(database, { at: at(900), output: video })
-    const single = await incomplete(database, { at: at(800), wanted: 1 })
-    const several = await incomplete(database, { at: at(30), wanted: 4 })
-    const unknown = await incomplete(database, { at: at(20) })
-    const awaited = await incomplete(database, { at: at(10), output: video })
+    const longest = await incomplete(database, { at: at(900), output: video })
+    const other = await incomplete(database, { at: at(30) })
+    const awaited = await incomplete(database, { at: at(10) })
     const notDue = await incomplete(database, { at: at(-10) })
     deps.awaited = () => [awaited, notDue]
-    const inOrder = async (spareFirst: boolean) => {
-      const due = await claimScheduled(deps, { limit: 16, resting: none, spareFirst })
-      await database.sql`update mediadock.requests set next_poll_at = landed_at`
-      return due.map(({ requestId }) => requestId)
-    }
-    expect(await inOrder(false)).toEqual([awaited, several, unknown, sized, single])
-    expect(await inOrder(true)).toEqual([awaited, sized, single, several, unknown])
+    const due = await claimScheduled(deps, { limit: 16, resting: none })
+    expect(due.map(({ requestId }) => requestId)).toEqual([awaited, longest, other])
   })
 
   it('knows what somebody waits for, for as long as he does', async () => {
@@ -189,19 +182,6 @@ describe.each(usualServers)('following up (%s)', (server) => {
     await eventually(() => receiver.deps.awaited.ids().length === 0)
   })
 
-  it('lets what may wait not wait for ever, however much goes before it', async () => {
-    const database = await withTestDatabase(server)
-    const deps = createTestWorker({ databaseUrl: database.url })
-    await incomplete(database, { at: deps.clock(), count: 400 })
-    const sized = await incomplete(database, { at: deps.clock(), output: video })
-    const isTaken = async () =>
-      (await claimScheduled(deps, { limit: 1, resting: none })).some(({ requestId }) => requestId === sized)
-    let claims = 1
-    while (!(await isTaken())) claims += 1
-    // One in eight: that it takes more than 200 is as good as impossible.
-    expect(claims).toBeLessThan(200)
-  })
-
   it('takes of each key in turn, of requests without a key too, and of none that rests', async () => {
     const database = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: database.url, keys: () => keysOf(liveKey, sandboxKey) })
@@ -209,9 +189,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     await incomplete(database, { at: at(5000), count: 3000 })
     const other = await incomplete(database, { at: at(1), key: 'sandbox' })
     const unnamed = await incomplete(database, { at: at(1), key: null })
-    const first = (await claimScheduled(deps, { limit: 3, resting: none, spareFirst: false })).map(
-      ({ requestId }) => requestId,
-    )
+    const first = (await claimScheduled(deps, { limit: 3, resting: none })).map(({ requestId }) => requestId)
     expect(first).toEqual(expect.arrayContaining([other, unnamed]))
     expect(await claimScheduled(deps, { limit: 16, resting: new Set(['live', 'sandbox', '']) })).toEqual([])
     const own = await claimScheduled(deps, { limit: 16, resting: new Set(['sandbox', '']) })

@@ -1,0 +1,2 @@
+DROP INDEX "mediadock"."requests_turns";--> statement-breakpoint
+CREATE INDEX "requests_by_key" ON "mediadock"."requests" USING btree (coalesce(key_name, ''),"next_poll_at") WHERE next_poll_at is not null;
