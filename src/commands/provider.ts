@@ -102,6 +102,7 @@ mediadock provider faults clear <key id>
 mediadock provider ledger check
 
 The API key and the signing secret of a new key are shown once. --json prints one line for a program.
+The models are those of PROVIDER_CATALOG: set it here as the provider has it.
 
   mediadock provider keys create --account acme --name ci --environment sandbox --json
   mediadock provider credits grant --account acme --credits 500

@@ -89,6 +89,9 @@ async function send(
         'x-service-signature': sign(bytes, kind === 'wrong' ? `${to.secret}-wrong` : to.secret, t),
       },
       body: bytes,
+    }).catch((cause: unknown) => {
+      const action = 'Start a receiver there, or name another with --url, or with PORT as in its terminal'
+      throw new Error(`nothing answers at ${to.url}. ${action}`, { cause })
     })
     process.stdout.write(`${response.status} ${oneLine(await response.text())}\n`)
     asExpected &&= response.status === expected

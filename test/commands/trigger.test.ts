@@ -62,6 +62,15 @@ it('an answer that such a delivery should not get is exit 1, and what is written
   })
 })
 
+it('to a port where nothing listens names the address and what to set', async () => {
+  expect(
+    await mediadock({}, 'trigger', 'ok', '--secret', 'whsec_nobody', '--url', 'http://127.0.0.1:2/'),
+  ).toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(/nothing answers at http:\/\/127.0.0.1:2\/.*PORT/),
+  })
+})
+
 it('is signed with the secret in a file or in TRIGGER_SECRET, neither of which other users can read', async () => {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-secret-'))
   onTestFinished(() => fs.rm(folder, { recursive: true }))

@@ -209,7 +209,10 @@ export async function setModelEnabled(
   { slug, environment, enabled }: ModelSwitch,
 ): Promise<ModelSwitch> {
   const { db, catalog } = deps
-  if (!catalog().has(slug)) throw new CommandError(`there is no model ${slug}`)
+  if (!catalog().has(slug)) {
+    const action = 'If the provider has a catalog file, set PROVIDER_CATALOG as in its terminal'
+    throw new CommandError(`there is no model ${slug}. ${action}`)
+  }
   parse(z.enum(environments), environment, 'environment')
   const action = enabled ? 'model_enable' : 'model_disable'
   return audited(deps, { ...deps.by, action, target: slug, detailOf: () => ({ environment }) }, async () => {
