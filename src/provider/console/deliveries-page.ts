@@ -3,15 +3,13 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { requestIdSchema } from '../../wire/schemas.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { type DeliveryListing, standings } from '../webhooks/delivery-history.ts'
-import { findDeliveries, searchDeliveries } from '../webhooks/delivery-search.ts'
+import { findDeliveries, searchDeliveries } from './delivery-search.ts'
 import { deliveryTable } from './delivery-table.ts'
 import { choice, cursorSchema, filtersIn, instantSchema, oneOfThese, textSchema } from './filter-fields.ts'
+import { type Found, foundByFilter, foundById, idForm, olderLink, rowsShown } from './list-page.ts'
 import type { Show } from './parts.ts'
-
-const rowsShown = 50
 
 const filterSchema = z.object({
   account: textSchema,
@@ -24,9 +22,6 @@ const filterSchema = z.object({
 })
 type Wanted = z.infer<typeof filterSchema>
 
-/** `none` says why there is no row. */
-type Found = { rows: DeliveryListing[]; older: string | undefined; none: string }
-
 export function showDeliveryList(
   app: Express,
   { db, catalog }: { db: Database; catalog: () => Catalog },
@@ -34,12 +29,15 @@ export function showDeliveryList(
 ): void {
   app.get('/deliveries', async (req, res) => {
     const wanted = filtersIn(req, filterSchema)
-    const found = wanted.q === '' ? await searched(db, wanted) : await foundBy(db, wanted.q)
-    show(req, res, 'Deliveries', deliveriesPage(found, wanted, catalog()))
+    show(req, res, 'Deliveries', deliveriesPage(await search(db, wanted), wanted, catalog()))
   })
 }
 
-async function searched(db: Database, { account, state, model, since, until, before }: Wanted): Promise<Found> {
+async function search(db: Database, wanted: Wanted): Promise<Found<DeliveryListing>> {
+  const { account, state, model, since, until, before, q } = wanted
+  const nothing = 'No delivery.'
+  if (q !== '')
+    return foundById(q, (id) => findDeliveries(db, id, rowsShown), { ids: 'request id or delivery id', nothing })
   const page = await searchDeliveries(db, {
     account: account || undefined,
     standing: state || undefined,
@@ -49,25 +47,11 @@ async function searched(db: Database, { account, state, model, since, until, bef
     before,
     limit: rowsShown,
   })
-  const none = page.older
-    ? 'None among those that were looked at: go on to the older ones.'
-    : page.isAccountKnown
-      ? 'No delivery.'
-      : `There is no account ${account}.`
-  return { rows: page.rows, older: page.older && `${page.older.atUs}_${page.older.id}`, none }
+  return foundByFilter(page, account, nothing)
 }
 
-async function foundBy(db: Database, q: string): Promise<Found> {
-  const id = requestIdSchema.safeParse(q)
-  if (!id.success)
-    return { rows: [], older: undefined, none: `${q} is no whole request id or delivery id: each is a UUID.` }
-  return { rows: await findDeliveries(db, id.data, rowsShown), older: undefined, none: 'No delivery.' }
-}
-
-function deliveriesPage({ rows, older, none }: Found, wanted: Wanted, catalog: Catalog): Markup {
+function deliveriesPage({ rows, older, none }: Found<DeliveryListing>, wanted: Wanted, catalog: Catalog): Markup {
   const { account, state, model, since, until, q } = wanted
-  const kept = Object.entries({ account, state, model, since, until }).filter(([, value]) => value !== '')
-  const link = older === undefined ? '' : `/deliveries?${new URLSearchParams([...kept, ['before', older]]).toString()}`
   const ofAccount = account === '' ? '' : `?${new URLSearchParams({ account }).toString()}`
   return html`<h1>Webhook deliveries</h1>
     <p>
@@ -81,12 +65,9 @@ function deliveriesPage({ rows, older, none }: Found, wanted: Wanted, catalog: C
       <label>Until (UTC) <input type="datetime-local" name="until" value="${until}" /></label>
       <label><button>Show</button></label>
     </form>
-    <form class="inline" method="get" action="/deliveries" role="search">
-      <label>Request id or delivery id <input class="uuid" name="q" value="${q}" spellcheck="false" autocomplete="off" /></label>
-      <label><button class="quiet">Find</button></label>
-    </form>
+    ${idForm('/deliveries', 'Request id or delivery id', q)}
     <section class="card">
       ${deliveryTable(rows, none)}
-      ${link === '' ? '' : html`<p><a href="${link}" rel="next">Older</a></p>`}
+      ${olderLink('/deliveries', { account, state, model, since, until }, older)}
     </section>`
 }

@@ -3,15 +3,14 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { requestIdSchema, requestStatuses, requestStatusSchema } from '../../wire/schemas.ts'
+import { requestStatuses, requestStatusSchema } from '../../wire/schemas.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { environments } from '../domain/schema.ts'
 import { choice, cursorSchema, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
+import { type Found, foundByFilter, foundById, idForm, olderLink, rowsShown } from './list-page.ts'
 import { listTable } from './list-table.ts'
 import { accountLink, action, age, badge, isUnfinished, requestLink, type Show, time, chargeOf } from './parts.ts'
 import { findRequests, type ListedRequest, searchRequests } from './request-search.ts'
-
-const rowsShown = 50
 
 const filterSchema = z.object({
   account: textSchema,
@@ -28,15 +27,16 @@ type Deps = { db: Database; catalog: () => Catalog; clock: () => Date }
 export function showRequests(app: Express, { db, catalog, clock }: Deps, show: Show): void {
   app.get('/requests', async (req, res) => {
     const wanted = filtersIn(req, filterSchema)
-    const found = wanted.q === '' ? await searched(db, wanted) : await foundBy(db, wanted.q)
+    const found = await search(db, wanted)
     show(req, res, 'Requests', requestsPage(found, wanted, { catalog: catalog(), now: clock() }))
   })
 }
 
-/** `none` says why there is no row. */
-type Found = { rows: ListedRequest[]; older: string | undefined; none: string }
-
-async function searched(db: Database, { account, model, status, environment, before }: Wanted): Promise<Found> {
+async function search(db: Database, wanted: Wanted): Promise<Found<ListedRequest>> {
+  const { account, model, status, environment, before, q } = wanted
+  const nothing = 'No request.'
+  if (q !== '')
+    return foundById(q, (id) => findRequests(db, id, rowsShown), { ids: 'request id or Idempotency-Key', nothing })
   const page = await searchRequests(db, {
     account: account || undefined,
     model: model || undefined,
@@ -45,25 +45,11 @@ async function searched(db: Database, { account, model, status, environment, bef
     before,
     limit: rowsShown,
   })
-  const none = page.older
-    ? 'None among those that were looked at: go on to the older ones.'
-    : page.isAccountKnown
-      ? 'No request.'
-      : `There is no account ${account}.`
-  return { rows: page.rows, older: page.older && `${page.older.atUs}_${page.older.id}`, none }
+  return foundByFilter(page, account, nothing)
 }
 
-async function foundBy(db: Database, q: string): Promise<Found> {
-  const id = requestIdSchema.safeParse(q)
-  if (!id.success)
-    return { rows: [], older: undefined, none: `${q} is no whole request id or Idempotency-Key: each is a UUID.` }
-  return { rows: await findRequests(db, id.data, rowsShown), older: undefined, none: 'No request.' }
-}
-
-function requestsPage({ rows, older, none }: Found, wanted: Wanted, view: ListView): Markup {
+function requestsPage({ rows, older, none }: Found<ListedRequest>, wanted: Wanted, view: ListView): Markup {
   const { account, model, status, environment, q } = wanted
-  const kept = Object.entries({ account, model, status, environment }).filter(([, value]) => value !== '')
-  const link = older === undefined ? '' : `/requests?${new URLSearchParams([...kept, ['before', older]]).toString()}`
   return html`<h1>Requests</h1>
     <form class="inline" method="get" action="/requests">
       <label>Account <input name="account" value="${account}" /></label>
@@ -72,13 +58,10 @@ function requestsPage({ rows, older, none }: Found, wanted: Wanted, view: ListVi
       ])}${choice('status', status, requestStatuses)}${choice('environment', environment, environments)}
       <label><button>Show</button></label>
     </form>
-    <form class="inline" method="get" action="/requests" role="search">
-      <label>Request id or Idempotency-Key <input class="uuid" name="q" value="${q}" spellcheck="false" autocomplete="off" /></label>
-      <label><button class="quiet">Find</button></label>
-    </form>
+    ${idForm('/requests', 'Request id or Idempotency-Key', q)}
     <section class="card">
       ${requestTable(rows, view, none)}
-      ${link === '' ? '' : html`<p><a href="${link}" rel="next">Older</a></p>`}
+      ${olderLink('/requests', { account, model, status, environment }, older)}
     </section>`
 }
 

@@ -1,4 +1,4 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { type Columns, columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
@@ -14,14 +14,19 @@ const k = columnsOf(schema.apiKeys, 'k')
 export const standings = ['waiting', 'sending', 'retrying', 'delivered', 'given up', 'dropped'] as const
 export type Standing = (typeof standings)[number]
 
-/** The last attempt of the row `d` has not ended. */
-const isSending = sql`(${d.attempts} > 0 and not exists (
-  select from provider.delivery_attempts last where last.delivery_id = ${d.id} and last.number = ${d.attempts}))`
+/** A condition: the last attempt of a row has not ended. */
+function isSending(row: Columns<'id' | 'attempts'>): SQL {
+  return sql`(${row.attempts} > 0 and not exists (
+    select from provider.delivery_attempts last where last.delivery_id = ${row.id} and last.number = ${row.attempts}))`
+}
 
-/** `standings` from the state of the row `d`. */
-export const standing = sql`case ${d.state}
-  when 'pending' then case when ${isSending} then 'sending' when ${d.attempts} > 0 then 'retrying' else 'waiting' end
-  when 'failed' then 'given up' else ${d.state} end`
+/** `standings` from the state of a row. */
+export function standingOf(row: Columns<'id' | 'attempts' | 'state'>): SQL {
+  return sql`case ${row.state}
+    when 'pending'
+      then case when ${isSending(row)} then 'sending' when ${row.attempts} > 0 then 'retrying' else 'waiting' end
+    when 'failed' then 'given up' else ${row.state} end`
+}
 
 export type AttemptListing = RowOf<
   typeof schema.deliveryAttempts,
@@ -50,7 +55,7 @@ const detailListed = 120
 const attempt = list(deliveryAttempts, 'number', 'started_at', 'duration_ms', 'ok', 'http_status')
 
 export const listedColumns = sql`${d.id}, ${d.request_id}, ${d.account_id} as account,
-  ${list(d, 'url', 'host', 'state', 'attempts', 'max_attempts', 'due_at', 'created_at', 'settled_at')}, ${standing} as standing,
+  ${list(d, 'url', 'host', 'state', 'attempts', 'max_attempts', 'due_at', 'created_at', 'settled_at')}, ${standingOf(d)} as standing,
   (select jsonb_agg(a order by a.number) from (
     select ${attempt}, left(${deliveryAttempts.detail}, ${detailListed}::int) as detail
     from provider.delivery_attempts where ${deliveryAttempts.delivery_id} = ${d.id}
@@ -112,7 +117,7 @@ export async function resendDelivery(db: Database, id: string, now: SQL): Promis
     set ${deliveries.state} = 'pending', ${deliveries.max_attempts} = greatest(${d.max_attempts}, ${d.attempts} + 1),
       ${deliveries.due_at} = ${now}, ${deliveries.settled_at} = null
     where ${d.id} = ${id} and ${d.request_id} is not null
-      and (${d.state} <> 'pending' or (not ${isSending} and ${d.due_at} > ${now}))
+      and (${d.state} <> 'pending' or (not ${isSending(d)} and ${d.due_at} > ${now}))
     returning ${d.id}`)
   return rows.length > 0
 }

@@ -1,0 +1,62 @@
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import * as schema from '../domain/schema.ts'
+import {
+  type DeliveryListing,
+  type DeliveryRow,
+  listedColumns,
+  type Standing,
+  standingOf,
+  toListing,
+} from '../webhooks/delivery-history.ts'
+import { type Cursor, type NewestPage, searchNewest } from './newest-first.ts'
+
+const d = columnsOf(schema.deliveries, 'd')
+const t = columnsOf(schema.deliveries, 't')
+const requests = columnsOf(schema.requests)
+
+export type DeliveryFilter = {
+  account?: string | undefined
+  standing?: Standing | undefined
+  /** The model of the request. A test has none. */
+  model?: string | undefined
+  /** Made from then on, and before. */
+  since?: Date | undefined
+  until?: Date | undefined
+  before?: Cursor | undefined
+  limit: number
+}
+
+export async function searchDeliveries(
+  db: Database,
+  { standing, model, since, until, ...page }: DeliveryFilter,
+): Promise<NewestPage<DeliveryListing>> {
+  const isOfModel = sql`exists (select from provider.requests
+    where ${requests.id} = looked.request_id and ${requests.model} = ${model ?? null})`
+  const conditions = [standing && sql`looked.standing = ${standing}`, model && isOfModel].filter((each) => !!each)
+  const found = await searchNewest<DeliveryRow>(db, {
+    ...page,
+    table: sql`provider.deliveries`,
+    names: sql`id, account_id, request_id, created_at, standing`,
+    columns: sql`t.id, t.account_id, t.request_id, t.created_at, ${standingOf(t)} as standing`,
+    bounds: sql`${since ? sql`and t.created_at >= ${since.toISOString()}::timestamptz` : sql``}
+      ${until ? sql`and t.created_at < ${until.toISOString()}::timestamptz` : sql``}`,
+    wanted: conditions.length === 0 ? undefined : sql.join(conditions, sql` and `),
+    rows: sql`select ${listedColumns} from wanted w join provider.deliveries d on ${d.id} = w.id`,
+  })
+  return { ...found, rows: found.rows.map(toListing) }
+}
+
+/** Finds deliveries by their own id, or by that of their request: each is one probe of an index. */
+export async function findDeliveries(db: Database, id: string, limit: number): Promise<DeliveryListing[]> {
+  const rows = await db.execute<DeliveryRow>(sql`
+    with wanted as (
+      select ${d.id} from provider.deliveries d where ${d.id} = ${id}::uuid
+      union
+      (select ${d.id} from provider.deliveries d where ${d.request_id} = ${id}::uuid limit ${limit}::int)
+    )
+    select ${listedColumns} from wanted w join provider.deliveries d on ${d.id} = w.id
+    order by ${list(d, 'created_at')} desc, ${d.id} desc`)
+  return rows.map(toListing)
+}

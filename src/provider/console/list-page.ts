@@ -1,0 +1,45 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import { requestIdSchema } from '../../wire/schemas.ts'
+import type { NewestPage } from './newest-first.ts'
+
+/** Rows of one page of a list. */
+export const rowsShown = 50
+
+/** `none` says why there is no row. */
+export type Found<Row> = { rows: Row[]; older: string | undefined; none: string }
+
+/** The rows that a filter found; `nothing` says that there is none at all. */
+export function foundByFilter<Row>(page: NewestPage<Row>, account: string, nothing: string): Found<Row> {
+  const none = page.older
+    ? 'None among those that were looked at: go on to the older ones.'
+    : page.isAccountKnown
+      ? nothing
+      : `There is no account ${account}.`
+  return { rows: page.rows, older: page.older && `${page.older.atUs}_${page.older.id}`, none }
+}
+
+/** The rows of one id; `ids` names what the id may be of. */
+export async function foundById<Row>(
+  q: string,
+  find: (id: string) => Promise<Row[]>,
+  { ids, nothing }: { ids: string; nothing: string },
+): Promise<Found<Row>> {
+  const id = requestIdSchema.safeParse(q)
+  if (!id.success) return { rows: [], older: undefined, none: `${q} is no whole ${ids}: each is a UUID.` }
+  return { rows: await find(id.data), older: undefined, none: nothing }
+}
+
+export function idForm(path: string, label: string, q: string): Markup {
+  return html`<form class="inline" method="get" action="${path}" role="search">
+    <label>${label} <input class="uuid" name="q" value="${q}" spellcheck="false" autocomplete="off" /></label>
+    <label><button class="quiet">Find</button></label>
+  </form>`
+}
+
+/** The link to the next page, with the same filters. */
+export function olderLink(path: string, filters: Readonly<Record<string, string>>, older: string | undefined): Markup {
+  if (older === undefined) return html``
+  const kept = Object.entries(filters).filter(([, value]) => value !== '')
+  return html`<p><a href="${path}?${new URLSearchParams([...kept, ['before', older]]).toString()}" rel="next">Older</a></p>`
+}
