@@ -8,6 +8,7 @@ import type { Keys } from './domain/keys.ts'
 import { createFetcher } from './fetching/fetcher.ts'
 import { createPollLog } from './fetching/poll-log.ts'
 import { createProviderClient } from './fetching/provider-client.ts'
+import { createProviderReads } from './fetching/provider-reads.ts'
 import { createAcceptor } from './intake/accept.ts'
 import { createArrivalLog } from './intake/arrival-log.ts'
 import { createKnownSenders } from './intake/known-senders.ts'
@@ -102,7 +103,8 @@ export function openCalls({ settings, db, keys, clock, time, logger, metrics, fe
     calls,
     cut: cut.signal,
   }
-  return { pollLog, fetcher, submitter: createSubmitter(submitting) }
+  const reading = { db, baseUrl, fetch, keys, fetchRatePerMinute, clock, time, logger, calls, cut: cut.signal }
+  return { pollLog, fetcher, submitter: createSubmitter(submitting), providerReads: createProviderReads(reading) }
 }
 
 export function openLanding({

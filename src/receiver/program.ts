@@ -21,6 +21,7 @@ import {
 import { startBackground, type Background } from './background.ts'
 import type { Keys } from './domain/keys.ts'
 import { migrations } from './domain/migrations.ts'
+import type { ProviderReads } from './fetching/provider-reads.ts'
 import { createPressure } from './intake/pressure.ts'
 import type { WorkerDeps } from './landing/land-batch.ts'
 import { type ReceiverMetrics } from './metrics.ts'
@@ -47,6 +48,7 @@ export type ReceiverDeps = {
   /** What processing a delivery needs; a replay runs with it. */
   landing: WorkerDeps
   submitter: Submitter
+  providerReads: ProviderReads
   background: Background
   /** Notes whose results somebody waits for. */
   awaited: Awaited
@@ -110,6 +112,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     lists: createListReader({ primary: base.db, standby: pools.standby?.db, logger }),
     landing,
     submitter: calls.submitter,
+    providerReads: calls.providerReads,
     background,
     awaited,
     onStored: () => background.wake('inbox'),

@@ -8,6 +8,7 @@ import type { Operation } from './operation.ts'
 
 const tags = {
   Generations: 'Submits that charge once, and the requests that are tracked.',
+  Provider: 'Models, prices and the account, for services that hold no API key.',
   Results: 'What services read: a result once there is one, and every change of all of them in order.',
   Deliveries: 'What arrived and what became of it; what was refused; replaying.',
   'On-call': 'What is wrong, since when, and what acts on it.',

@@ -174,6 +174,17 @@ const errors = {
     when: 'too many wrong tokens came from this address: try again after Retry-After seconds',
     message: 'too many wrong tokens came from this address: try again in 60 s',
   },
+  no_call_left: {
+    status: 429,
+    when: 'the key has no call to the provider left: try again after Retry-After seconds',
+    message: 'the key live has no call left (quota): try again in 12 s',
+    type: 'rate_limit_error',
+  },
+  provider_unreachable: {
+    status: 502,
+    when: 'the provider gave no usable answer',
+    message: 'the provider gave no usable answer (it answered 500): try again',
+  },
   unavailable: { status: 503, when: 'try again after Retry-After seconds', message: 'Postgres cannot be reached' },
   query_timeout: { status: 503, when: 'narrow the query', message: 'the query took too long: narrow it' },
   request_locked: {

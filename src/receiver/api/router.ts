@@ -4,6 +4,7 @@ import { methodNotAllowed } from '../../platform/http/http.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readStats, statsSchema } from '../queries/stats.ts'
 import { arrivalOperations } from './arrivals.ts'
+import { costOperations } from './costs.ts'
 import { deliveryOperations } from './deliveries.ts'
 import { exportOperations } from './export.ts'
 import { createFeedWatch } from './feed-watch.ts'
@@ -13,6 +14,7 @@ import { issueOperations } from './issues.ts'
 import { onCallOperations } from './on-call.ts'
 import { openApiDocument, type Tag } from './openapi.ts'
 import { handlerOf, responses, type Operation } from './operation.ts'
+import { providerOperations } from './provider.ts'
 import { reconcilerOperations } from './reconciler.ts'
 import { requestOperations } from './requests.ts'
 import { resultOperations } from './results.ts'
@@ -25,6 +27,7 @@ export function apiRouter(deps: ReceiverDeps, ofSlices: readonly Operation[][]):
   const watch = createFeedWatch({ db, databaseUrl: settings.databaseUrl, logger, signal })
   const operations: Operation[] = [
     ...tagged('Generations', generationOperations(deps, watch), requestOperations(deps)),
+    ...tagged('Provider', providerOperations(deps), costOperations(deps)),
     ...tagged('Results', resultOperations(deps, watch), feedOperations(deps, watch), ...ofSlices),
     ...tagged('Deliveries', deliveryOperations(deps), arrivalOperations(deps), exportOperations(deps)),
     ...tagged('On-call', issueOperations(deps), onCallOperations(deps), reconcilerOperations(deps), [

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { HttpError } from '../../platform/http/http.ts'
 import { sign, type Secret } from '../../wire/signature.ts'
 import { maxNameCharacters } from './limits.ts'
 
@@ -103,4 +104,13 @@ export function environmentsOf(keys: Keys): Environments {
   const named = (environment: string) =>
     keys.all.filter((key) => key.environment === environment).map(({ name }) => name)
   return { live: named('live'), sandbox: named('sandbox') }
+}
+
+/** The key of that name that may call the provider; the first one without a name. Throws HttpError 422 unknown_key. */
+export function usableKey(keys: Keys, name: string | undefined): GenerationKey {
+  const usable = keys.all.filter((key) => !key.retired && key.apiKey !== undefined)
+  const key = name === undefined ? usable[0] : usable.find((candidate) => candidate.name === name)
+  if (key) return key
+  const what = name === undefined ? 'no usable key is configured' : 'there is no usable key of that key_name'
+  throw new HttpError(422, 'unknown_key', what)
 }

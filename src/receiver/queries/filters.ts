@@ -124,6 +124,9 @@ export const requestFiltersSchema = z.strictObject({
     .enum(['true', 'false'], 'must be true or false')
     .optional()
     .meta({ description: 'Without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
+  contradiction: z.enum(['true', 'false'], 'must be true or false').optional().meta({
+    description: 'A delivery contradicts the stored result; among the newest 20,000 deliveries that have a flag.',
+  }),
   q: z
     .string()
     .regex(/^(?:[0-9a-f]-?){4,32}$/i, 'must be a request id or how one begins, with at least 4 characters')

@@ -146,7 +146,7 @@ function selectRequests(which: SQL, overdue: StuckAfter): SQL {
 }
 
 function matching(
-  { status, model, key_name, overdue, q, since, until }: RequestFilters,
+  { status, model, key_name, overdue, contradiction, q, since, until }: RequestFilters,
   when: StuckAfter,
 ): (SQL | undefined)[] {
   return [
@@ -154,10 +154,21 @@ function matching(
     equals(listed.model, model),
     equals(listed.key_name, key_name),
     overdue === undefined ? undefined : overdue === 'true' ? isOverdue(when) : not(isOverdue(when)),
+    contradiction === undefined ? undefined : contradiction === 'true' ? isContradicted : not(isContradicted),
     q === undefined ? undefined : idBegins(q),
     within(order.at, { since, until }),
   ]
 }
+
+/** Flagged deliveries that a filter looks through, the newest first. */
+const maxFlagged = 20_000
+
+/** A delivery of the request contradicts the stored result. Read by the index of flagged deliveries, of which there are few. */
+const isContradicted = sql`${r.request_id} = any(array(
+  select request_id from (
+    select ${d.request_id}, ${d.flags} from mediadock.deliveries d where ${d.flags} <> '{}'
+    order by ${d.received_at} desc, ${d.id} desc limit ${maxFlagged}
+  ) flagged where 'contradiction' = any(flags) and request_id is not null))`
 
 /** More than these are no answer to a search. */
 const maxFound = 1000

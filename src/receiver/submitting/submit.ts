@@ -7,7 +7,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { isStorable } from '../domain/delivery.ts'
-import { environmentsOf, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { environmentsOf, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { blockCalls, takeCall, type KeyHealth } from '../fetching/call-budget.ts'
 import { noteRecovered, maxPauseSeconds, pauseAfter, restRefusedKey } from '../fetching/key-health.ts'
 import * as intents from './generations.ts'
@@ -61,7 +61,7 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
         'not_storable',
         'the body must not hold NUL or lone surrogates, nor be nested deeper than 200',
       )
-    const key = chooseKey(deps.keys(), body.key_name)
+    const key = usableKey(deps.keys(), body.key_name)
     const idempotencyKey = body.idempotency_key ?? randomUUID()
     const opened = await intents.open(deps.db, {
       idempotencyKey,
@@ -201,18 +201,6 @@ async function settle({ db, keys, time }: SubmitterDeps, { generation, key, outc
 /** Seconds until the next attempt. */
 function pauseOf({ attempts }: Generation): number {
   return jitteredPauseMs(Math.min(attempts, 20), retryPause, Math.random) / 1000
-}
-
-function chooseKey(keys: Keys, name: string | undefined): GenerationKey {
-  const usable = keys.all.filter((key) => !key.retired && key.apiKey !== undefined)
-  const key = name === undefined ? usable[0] : usable.find((candidate) => candidate.name === name)
-  if (!key)
-    throw new HttpError(
-      422,
-      'unknown_key',
-      name === undefined ? 'no usable key is configured' : 'there is no usable key of that key_name',
-    )
-  return key
 }
 
 function answerOf(generation: Generation): Answer {

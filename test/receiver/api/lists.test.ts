@@ -235,6 +235,15 @@ describe('GET /api/requests', () => {
     expect(await listed(`/api/requests?${query()}`)).toEqual(expected())
   })
 
+  it('filters requests of which a delivery contradicts the stored result', async () => {
+    await database.sql`update mediadock.deliveries set flags = '{contradiction}' where request_id = ${requests.failed}`
+    expect(await listed('/api/requests?contradiction=true')).toEqual([requests.failed])
+    expect(await listed('/api/requests?contradiction=false')).toEqual([requests.audio, requests.pending])
+    await database.sql`update mediadock.deliveries set flags = '{foreign_host}' where request_id = ${requests.failed}`
+    expect(await listed('/api/requests?contradiction=true')).toEqual([])
+    await database.sql`update mediadock.deliveries set flags = '{}' where request_id = ${requests.failed}`
+  })
+
   it('shows a request that was given up as one that is polled no more', async () => {
     const id = randomUUID()
     await database.sql`insert into mediadock.requests (request_id, tracked_at, next_poll_at, poll_outcome) values (${id}, now() - interval '3 days', 'infinity', 'lost')`

@@ -2,11 +2,13 @@ import type { CallExamples } from './call-examples.ts'
 import { deliveries } from './deliveries.ts'
 import { generations } from './generations.ts'
 import { onCall } from './on-call.ts'
+import { provider } from './provider.ts'
 import { results } from './results.ts'
 
 /** Of every call that answers JSON, by its operationId. */
 export const examples: Readonly<Record<string, CallExamples>> = {
   ...generations,
+  ...provider,
   ...results,
   ...deliveries,
   ...onCall,

@@ -1,0 +1,77 @@
+import type { Response } from 'express'
+import { z } from 'zod'
+import { accountSchema, catalogEntrySchema, modelSchema } from '../../wire/schemas.ts'
+import type { ReadAnswer } from '../fetching/provider-reads.ts'
+import type { ReceiverDeps } from '../program.ts'
+import { parseFilters } from '../queries/filters.ts'
+import { readBody } from './body.ts'
+import { jsonBody, readsBody, responses, type Operation } from './operation.ts'
+
+const querySchema = z.strictObject({
+  key_name: z.string().min(1).optional().meta({ description: 'The key that asks; without it the first usable one.' }),
+})
+const pathSchema = z.object({ model: z.string().min(1).max(255) })
+const inputSchema = z.strictObject({ input: z.record(z.string(), z.unknown()) })
+const catalogSchema = z.object({ data: z.array(catalogEntrySchema) })
+const estimateSchema = z.object({ credits: z.number() })
+const ownErrors = ['invalid_filter', 'unknown_key', 'no_call_left', 'provider_unreachable'] as const
+
+/** Reads of the provider for services that hold no API key (spec, Endpoints: catalog, model, estimate, account). */
+export function providerOperations({ providerReads }: ReceiverDeps): Operation[] {
+  const note = "The provider's answer, repeated for a minute. Its own 4xx is passed on."
+  const read = (operationId: string, path: string, summary: string, schema: z.ZodType): Operation => ({
+    method: 'get',
+    path,
+    document: {
+      operationId,
+      summary,
+      description: note,
+      requestParams: { query: querySchema, ...(path.includes('{model}') && { path: pathSchema }) },
+      responses: {
+        ...responses({ 200: { description: "The provider's answer", schema } }, ...ownErrors),
+        '4XX': { description: "The provider's own refusal" },
+      },
+    },
+    answer: async (req, res) => {
+      const { key_name: keyName } = parseFilters(querySchema, req.query)
+      const model = encodeURIComponent(String(req.params['model'] ?? ''))
+      send(res, await providerReads({ path: `/v1${path.replace('{model}', model)}` }, keyName))
+    },
+  })
+  const estimate: Operation = {
+    method: 'post',
+    path: '/models/{model}/estimate',
+    document: {
+      operationId: 'estimateGeneration',
+      summary: 'The price of a generation, in credits',
+      description: note,
+      requestParams: { path: pathSchema, query: querySchema },
+      requestBody: jsonBody(inputSchema),
+      responses: {
+        ...responses(
+          { 200: { description: "The provider's answer", schema: estimateSchema } },
+          ...readsBody,
+          ...ownErrors,
+        ),
+        '4XX': { description: "The provider's own refusal" },
+      },
+    },
+    answer: async (req, res) => {
+      const { key_name: keyName } = parseFilters(querySchema, req.query)
+      const body = await readBody(req, res, inputSchema)
+      const model = encodeURIComponent(String(req.params['model']))
+      send(res, await providerReads({ path: `/v1/models/${model}/estimate`, body }, keyName))
+    },
+  }
+  return [
+    read('listModels', '/models', 'The models that the key may use', catalogSchema),
+    read('showModel', '/models/{model}', 'One model with its input schema and price', modelSchema),
+    estimate,
+    read('showAccount', '/account', "The balance and the usage of the key's account", accountSchema),
+  ]
+}
+
+function send(res: Response, { status, body, retryAfterSeconds }: ReadAnswer): void {
+  if (retryAfterSeconds !== undefined) res.set('retry-after', String(retryAfterSeconds))
+  res.status(status).json(body)
+}

@@ -1,0 +1,140 @@
+import type { Counter } from 'prom-client'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
+import { usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { blockCalls, takeCall, type KeyHealth } from './call-budget.ts'
+import { noteRecovered, pauseAfter, restRefusedKey } from './key-health.ts'
+import { callDeadlineMs, describeFailure, rateOf, readBounded, retryAfterOf } from './provider-client.ts'
+
+export type ProviderReadsDeps = {
+  db: Database
+  baseUrl: string
+  fetch: typeof globalThis.fetch
+  keys: () => Keys
+  fetchRatePerMinute: number
+  clock: () => Date
+  time: SharedTime
+  logger: Logger
+  calls: Counter<'operation' | 'outcome'>
+  cut: AbortSignal
+}
+
+/** A call that changes nothing at the provider: the catalog, a model, an estimate or the account. */
+export type ProviderRead = { path: string; body?: { input: Record<string, unknown> } }
+
+/** The provider's answer: 200, or its own 4xx with its error envelope. */
+export type ReadAnswer = { status: number; body: unknown; retryAfterSeconds?: number | undefined }
+
+export type ProviderReads = (read: ProviderRead, keyName: string | undefined) => Promise<ReadAnswer>
+
+/** The catalog changes without notice (spec, Model): an answer is not repeated for longer. */
+const keptMs = 60_000
+/** A catalog has at most a few hundred models, and an estimate is small. */
+const maxKept = 500
+
+/**
+ * Reads from the provider for services that hold no API key, within the budget of the key's submits. An answer is repeated for a
+ * minute, and calls for the same thing at the same time share one call. Throws HttpError 422 unknown_key, 429 where the key has
+ * no call left, and 502 where the provider gives no answer.
+ */
+export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
+  const kept = new Map<string, { answer: Promise<ReadAnswer>; until: number }>()
+  return (read, keyName) => {
+    const key = usableKey(deps.keys(), keyName)
+    const name = JSON.stringify([key.name, read])
+    const known = kept.get(name)
+    if (known && performance.now() < known.until) return known.answer
+    const answer = callProvider(deps, read, key)
+    kept.delete(name)
+    kept.set(name, { answer, until: performance.now() + keptMs })
+    const [oldest] = kept.keys()
+    if (kept.size > maxKept && oldest !== undefined) kept.delete(oldest)
+    const forget = () => {
+      if (kept.get(name)?.answer === answer) kept.delete(name)
+    }
+    // 401, 403 and 429 are about the key, and may be over at the next call.
+    answer.then(({ status }) => {
+      if (status === 401 || status === 403 || status === 429) forget()
+    }, forget)
+    return answer
+  }
+}
+
+async function callProvider(deps: ProviderReadsDeps, read: ProviderRead, key: GenerationKey): Promise<ReadAnswer> {
+  const { db, time, fetchRatePerMinute: limitPerMinute } = deps
+  const grant = await takeCall(db, { keyName: key.name, limitPerMinute, purpose: 'submitting', now: time() })
+  if (!grant.ok) {
+    const seconds = Math.max(1, Math.ceil(grant.retryAfterSeconds))
+    throw new HttpError(
+      429,
+      'no_call_left',
+      `the key ${key.name} has no call left (${grant.reason}): try again in ${seconds} s`,
+      { type: 'rate_limit_error', headers: { 'retry-after': String(seconds) } },
+    )
+  }
+  const started = performance.now()
+  const { answer, response, failure } = await post(deps, read, key)
+  const outcome = answer === undefined ? 'unreachable' : String(answer.status)
+  deps.calls.inc({ operation: 'read', outcome })
+  const ms = Math.round(performance.now() - started)
+  deps.logger.info(
+    { key_name: key.name, operation: 'read', path: read.path, outcome, detail: failure, ms },
+    'provider called',
+  )
+  await noteKey(deps, { key, health: grant.health, answer, response })
+  if (answer === undefined)
+    throw new HttpError(502, 'provider_unreachable', `the provider gave no usable answer (${failure}): try again`)
+  return answer
+}
+
+type Called = { answer?: ReadAnswer; response?: Response; failure?: string }
+
+async function post(
+  { baseUrl, fetch, clock, cut }: ProviderReadsDeps,
+  { path, body }: ProviderRead,
+  key: GenerationKey,
+): Promise<Called> {
+  const deadline = AbortSignal.timeout(callDeadlineMs)
+  try {
+    const response = await fetch(`${baseUrl}${path}`, {
+      method: body === undefined ? 'GET' : 'POST',
+      headers: {
+        authorization: `Bearer ${key.apiKey}`,
+        accept: 'application/json',
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+      },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+      redirect: 'manual',
+      signal: AbortSignal.any([deadline, cut]),
+    })
+    const text = await readBounded(response)
+    const { status } = response
+    if (status !== 200 && (status < 400 || status >= 500)) return { response, failure: `it answered ${status}` }
+    const retryAfterSeconds = status === 429 ? retryAfterOf(response, clock()) : undefined
+    return { response, answer: { status, body: JSON.parse(text ?? ''), retryAfterSeconds } }
+  } catch (error) {
+    if (error instanceof SyntaxError) return { failure: 'its answer is not JSON' }
+    return { failure: deadline.aborted ? `no whole answer within ${callDeadlineMs / 1000} s` : describeFailure(error) }
+  }
+}
+
+type KeyAnswer = {
+  key: GenerationKey
+  health: KeyHealth
+  answer: ReadAnswer | undefined
+  response: Response | undefined
+}
+
+/** Rests a key that the provider refuses or limits, and ends the rest of one that it accepts. */
+async function noteKey({ db, time }: ProviderReadsDeps, { key, health, answer, response }: KeyAnswer): Promise<void> {
+  if (answer === undefined || response === undefined) return
+  const now = time()
+  const { status, retryAfterSeconds } = answer
+  const block = pauseAfter({ kind: status === 429 ? 'rate_limited' : 'read', retryAfterSeconds }, rateOf(response))
+  if (block) await blockCalls(db, { keyName: key.name, now, ...block })
+  if (status === 401) await restRefusedKey(db, { keyName: key.name, health, now })
+  else if (status !== 429 && (health.failing || health.refusals > 0))
+    await noteRecovered(db, { keyName: key.name, now })
+}

@@ -1,0 +1,108 @@
+import { z } from 'zod'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import * as submitting from '../domain/generations-schema.ts'
+import * as schema from '../domain/schema.ts'
+import { readWithin } from './deadline.ts'
+import { times } from './filters.ts'
+
+const g = columnsOf(submitting.generations, 'g')
+const r = columnsOf(schema.requests, 'r')
+
+/** Groups that one answer holds; further groups are summed in `others`. */
+const maxGroups = 500
+const maxGroupCharacters = 255
+
+export const costFiltersSchema = z.strictObject({
+  by: z
+    .string()
+    .regex(/^(?:model|key_name|day|metadata\.[\w-]{1,64})$/, 'must be model, key_name, day or metadata.<name>')
+    .meta({ description: '`model`, `key_name`, `day` (UTC, of tracking) or `metadata.<name>`.' }),
+  ...times,
+})
+export type CostFilters = z.infer<typeof costFiltersSchema>
+
+const sums = {
+  requests: z.int(),
+  credits_settled: z.number().meta({ description: 'Credits of requests that have ended.' }),
+  credits_reserved: z.number().meta({ description: 'Credits of submits that have not ended, as their answers said.' }),
+}
+export const costsSchema = z
+  .object({
+    by: z.string(),
+    data: z
+      .array(z.object({ group: z.string().nullable(), ...sums }))
+      .meta({ description: 'The most expensive first.' }),
+    others: z.object(sums).meta({ description: `Groups beyond the first ${maxGroups}.` }),
+    total: z.object(sums),
+  })
+  .meta({ id: 'Costs' })
+export type Costs = z.infer<typeof costsSchema>
+type Sums = Pick<Costs['total'], keyof typeof sums>
+
+type Row = { grouping: string | null; place: string; requests: string; settled: string; reserved: string }
+
+/**
+ * Sums the credits of live requests that were tracked from `since` on and before `until`. What a request costs is known when it
+ * ends, and from the submit's answer before; the sandbox charges nothing (spec, What the service does).
+ */
+export async function readCosts(db: Database, { by, since, until }: CostFilters): Promise<Costs> {
+  const rows = await readWithin(db, (tx) =>
+    tx.execute<Row>(sql`
+      with costs as (
+        select ${groupOf(by)} as grouping, ${r.landed_at} is not null as has_ended, coalesce(${r.cost}, ${g.cost}, 0) as credits
+        from mediadock.requests r left join mediadock.generations g on ${g.idempotency_key} = ${r.idempotency_key}
+        where ${r.sandbox} is distinct from true
+          and ${r.tracked_at} >= ${since ?? '-infinity'}::timestamptz and ${r.tracked_at} < ${until ?? 'infinity'}::timestamptz
+      ),
+      summed as (
+        select grouping, count(*) as requests, coalesce(sum(credits) filter (where has_ended), 0) as settled,
+          coalesce(sum(credits) filter (where not has_ended), 0) as reserved, sum(credits) as credits
+        from costs group by grouping
+      ),
+      placed as (select *, least(row_number() over (order by credits desc, grouping), ${maxGroups + 1}::int) as place from summed)
+      select min(grouping) as grouping, place, sum(requests) as requests, sum(settled) as settled, sum(reserved) as reserved
+      from placed group by place order by place`),
+  )
+  const all = rows.map(({ place, ...row }) => ({
+    isOther: Number(place) > maxGroups,
+    group: row.grouping,
+    ...toSums(row),
+  }))
+  const [shown, others] = [all.filter(({ isOther }) => !isOther), all.filter(({ isOther }) => isOther)]
+  return {
+    by,
+    data: shown.map(({ isOther: _isOther, ...group }) => group),
+    others: total(others),
+    total: total(all),
+  }
+}
+
+function groupOf(by: string): SQL {
+  switch (by) {
+    case 'model':
+      return sql`${r.model}`
+    case 'key_name':
+      return sql`${r.key_name}`
+    case 'day':
+      return sql`to_char(${r.tracked_at} at time zone 'UTC', 'YYYY-MM-DD')`
+    default:
+      return sql`left(${r.metadata} ->> ${by.slice('metadata.'.length)}, ${maxGroupCharacters}::int)`
+  }
+}
+
+function toSums({ requests, settled, reserved }: Omit<Row, 'place'>): Sums {
+  return { requests: Number(requests), credits_settled: Number(settled), credits_reserved: Number(reserved) }
+}
+
+/** Adds up in millionths: floating point would lose the last decimal of many small sums. */
+function total(all: readonly Sums[]): Sums {
+  const sumOf = (pick: (sums: Sums) => number) =>
+    all.reduce((sum, one) => sum + Math.round(pick(one) * 1_000_000), 0) / 1_000_000
+  return {
+    requests: all.reduce((sum, { requests }) => sum + requests, 0),
+    credits_settled: sumOf(({ credits_settled: credits }) => credits),
+    credits_reserved: sumOf(({ credits_reserved: credits }) => credits),
+  }
+}
