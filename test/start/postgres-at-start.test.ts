@@ -64,11 +64,11 @@ const fatal: [string, (url: string) => string | Promise<string>, RegExp][] = [
 ]
 
 describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGRATE_ON_START) => {
-  it.each(fatal)('%s ends the start at once, in one line with its cause', async (cause, urlOf, line) => {
+  // The short form shows each cause, setting and program, but not all combinations.
+  const causes = fatal.filter(([cause]) => long || (cause === fatal[0]?.[0]) === (MIGRATE_ON_START === 'true'))
+  it.each(causes)('%s ends the start at once, in one line with its cause', async (_cause, urlOf, line) => {
     const database = await withTestDatabase(preferredServer)
-    // Short: each program with each setting and each cause, but not all three of them together.
-    const isOdd = (cause === fatal[0]?.[0]) === (MIGRATE_ON_START === 'true')
-    for (const what of long ? ['receiver', 'provider'] : [isOdd ? 'receiver' : 'provider']) {
+    for (const what of long ? ['receiver', 'provider'] : [MIGRATE_ON_START === 'true' ? 'receiver' : 'provider']) {
       const program = (await folder()).start(
         { ...production, DATABASE_URL: await urlOf(database.url), MIGRATE_ON_START },
         what,

@@ -3,10 +3,10 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import postgres from 'postgres'
-import { inject } from 'vitest'
+import { inject, onTestFinished } from 'vitest'
 import { eventually } from './eventually.ts'
-import { withPackagedPostgres } from './own-packaged-postgres.ts'
-import type { PackagedPostgres } from './packaged-postgres.ts'
+import { startPackagedPostgres, type PackagedPostgres } from './packaged-postgres.ts'
+import { quickFolder } from './quick-folder.ts'
 
 const run = promisify(execFile)
 const hba = ['host all all 127.0.0.1/32 scram-sha-256', 'host replication all 127.0.0.1/32 scram-sha-256']
@@ -33,13 +33,32 @@ async function copyFrom(primary: PackagedPostgres, dataDir: string): Promise<voi
   await fs.writeFile(settings, lines.join('\n'))
 }
 
-/** A primary and a standby that follows it. */
-export async function withStandby(
-  settings: Record<string, string> = {},
-): Promise<{ primary: PackagedPostgres; standby: PackagedPostgres }> {
-  const primary = await withPackagedPostgres({ hba, settings })
-  const standby = await withPackagedPostgres({ hba, settings, prepare: (dataDir) => copyFrom(primary, dataDir) })
+export type Pair = { primary: PackagedPostgres; standby: PackagedPostgres }
+
+/** A primary and a standby that follows it, for one test. */
+export async function withStandby(settings: Record<string, string> = {}): Promise<Pair> {
+  const pair = await startPair(settings)
+  onTestFinished(() => removePair(pair))
+  return pair
+}
+
+/** The same for several tests of a file. */
+export async function startPair(settings: Record<string, string> = {}): Promise<Pair> {
+  const options = {
+    binaries: inject('packagedBinaries'),
+    template: inject('packagedTemplate'),
+    within: await quickFolder(),
+    hba,
+    settings,
+  }
+  const primary = await startPackagedPostgres(options)
+  const standby = await startPackagedPostgres({ ...options, prepare: (dataDir) => copyFrom(primary, dataDir) })
   return { primary, standby }
+}
+
+export async function removePair({ primary, standby }: Pair): Promise<void> {
+  await standby.remove()
+  await primary.remove()
 }
 
 /** From now on the primary's commits wait for the standby, which is there already when this settles. */

@@ -1,11 +1,11 @@
-import { expect, it, onTestFinished } from 'vitest'
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest'
 import { withDeadline } from '../../../src/platform/deadline.ts'
 import { isOutage } from '../../../src/platform/postgres/errors.ts'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { explainPostgres } from '../../../src/platform/postgres/words.ts'
 import { eventually } from '../../support/eventually.ts'
 import { describeOnPackaged, withPackagedPostgres } from '../../support/own-packaged-postgres.ts'
-import { promote, withStandby } from '../../support/standby.ts'
+import { promote, removePair, startPair, type Pair } from '../../support/standby.ts'
 import { startCuttingProxy } from '../support/cutting-proxy.ts'
 import { startPostgresProxy } from '../support/postgres-proxy.ts'
 import { startRefusingPooler } from '../support/refusing-pooler.ts'
@@ -26,8 +26,14 @@ const isStandby = async (pool: Pool) =>
   (await pool.client.unsafe('select pg_is_in_recovery() as standby, pg_sleep(0.01)'))[0]?.['standby']
 
 describeOnPackaged('several hosts', () => {
+  let pair: Pair
+  beforeAll(async () => {
+    pair = await startPair()
+  }, 60_000)
+  afterAll(() => removePair(pair))
+
   it('of them read-write finds the primary for every connection, whatever their order, and read-only the standby', async () => {
-    const { primary, standby } = await withStandby()
+    const { primary, standby } = pair
     for (const hosts of [
       [primary.url, standby.url],
       [standby.url, primary.url],
@@ -68,34 +74,20 @@ describeOnPackaged('several hosts', () => {
   }, 60_000)
 
   it('of which the first accepts and never answers gives way to the next', async () => {
-    const server = await withPackagedPostgres()
+    const server = pair.primary
     const mute = await startCuttingProxy(server.url)
     mute.cutAfter({ after: 0, how: 'end' })
     expect(await withDeadline(isStandby(poolOver([mute.url, server.url], 'read-write', 1)), 10_000, 'it')).toBe(false)
   }, 60_000)
 
   it('behind poolers are asked what they are now, and all their settings are left out where one is refused', async () => {
-    const server = await withPackagedPostgres()
+    const server = pair.primary
     const pooler = await startPostgresProxy(server.url)
     pooler.rememberStandby()
     expect(await isStandby(poolOver([pooler.url], 'read-write', 1))).toBe(false)
     const pool = poolOver([await startRefusingPooler(server.url, 4)], 'read-write', 4)
     expect(await Promise.all(Array.from({ length: 8 }, () => isStandby(pool)))).toEqual(
       Array.from({ length: 8 }, () => false),
-    )
-  }, 60_000)
-
-  it('of which the primary is lost and the standby promoted are followed without a new pool', async () => {
-    const { primary, standby } = await withStandby()
-    const pool = poolOver([primary.url, standby.url], 'read-write', 4)
-    await pool.client.unsafe('create table written (n int)')
-    await eventually(async () => (await isStandby(poolOver([standby.url], 'standby', 1))) === true)
-    await primary.stop('immediate')
-    await expect(pool.client.unsafe('insert into written values (1)')).rejects.toThrow()
-    await promote(standby)
-    await eventually(
-      async () => (await pool.client.unsafe('insert into written values (2) returning n')).length === 1,
-      10_000,
     )
   }, 60_000)
 
@@ -115,5 +107,19 @@ describeOnPackaged('several hosts', () => {
       ),
     )
     expect(await eventually(portOf)).toBe(String(second.port))
+  }, 60_000)
+
+  it('of which the primary is lost and the standby promoted are followed without a new pool', async () => {
+    const { primary, standby } = pair
+    const pool = poolOver([primary.url, standby.url], 'read-write', 4)
+    await pool.client.unsafe('create table written (n int)')
+    await eventually(async () => (await isStandby(poolOver([standby.url], 'standby', 1))) === true)
+    await primary.stop('immediate')
+    await expect(pool.client.unsafe('insert into written values (1)')).rejects.toThrow()
+    await promote(standby)
+    await eventually(
+      async () => (await pool.client.unsafe('insert into written values (2) returning n')).length === 1,
+      10_000,
+    )
   }, 60_000)
 })

@@ -1,14 +1,14 @@
 import { randomUUID } from 'node:crypto'
 import path from 'node:path'
 import postgres from 'postgres'
-import { expect, it, onTestFinished } from 'vitest'
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest'
 import { migrate } from '../../../src/platform/postgres/migrate.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { startRefusingPooler } from '../../platform/support/refusing-pooler.ts'
 import { eventually } from '../../support/eventually.ts'
 import { describeOnPackaged } from '../../support/own-packaged-postgres.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
-import { waitForStandby, withStandby } from '../../support/standby.ts'
+import { removePair, startPair, waitForStandby, type Pair } from '../../support/standby.ts'
 import { aroundStatements } from '../../support/statements.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
 import { workOnce } from '../../support/work-once.ts'
@@ -17,46 +17,24 @@ import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 const folder = path.resolve(import.meta.dirname, '../../../drizzle/receiver')
 
 describeOnPackaged('a synchronous standby', () => {
-  // A primary that crashes while it waits for the standby comes back with what the standby never got.
-  it(
-    'that is away keeps what only the primary has from being acknowledged, as a duplicate too',
-    { timeout: 90_000 },
-    async () => {
-      const { primary, standby } = await withStandby()
-      await migrate({ url: primary.url, schema: 'mediadock', folder })
-      await waitForStandby(primary)
-      const receiver = await startTestReceiver({ databaseUrl: primary.url })
-      onTestFinished(receiver.stop)
-      const { body } = failed()
-      const webhookId = randomUUID()
-      const send = () => deliver(receiver.webhookUrl, body, { webhookId })
+  let pair: Pair
+  beforeAll(async () => {
+    pair = await startPair()
+    await waitForStandby(pair.primary)
+  }, 60_000)
+  afterAll(() => removePair(pair))
 
-      await standby.freeze()
-      const sending = send()
-      const sql = postgres(primary.url, { max: 1, onnotice: () => {} })
-      onTestFinished(() => sql.end({ timeout: 1 }))
-      await eventually(
-        async () =>
-          (await sql`select from pg_stat_activity where wait_event = 'SyncRep' and query like '%with durable%'`)
-            .length > 0,
-      )
-      await primary.stop('immediate')
-      expect(await sending).toMatchObject({ status: 503 })
-      await primary.start()
-      expect(await sql`select from mediadock.deliveries`).toHaveLength(1)
-      // The first tries may meet the connections that are gone.
-      for (let waitedMs = 0; waitedMs < 4000;) {
-        const started = performance.now()
-        expect(await send()).toMatchObject({ status: 503 })
-        waitedMs = performance.now() - started
-      }
-
-      standby.thaw()
-      expect(await eventually(async () => (await send()).status === 200 && send(), 20_000)).toMatchObject({
-        json: { status: 'duplicate' },
-      })
-    },
-  )
+  let databases = 0
+  /** The URL of a new database of the primary. */
+  async function migratedDatabase(): Promise<string> {
+    databases += 1
+    const admin = postgres(pair.primary.url, { max: 1, onnotice: () => {} })
+    await admin.unsafe(`create database receiver_${databases}`)
+    await admin.end({ timeout: 1 })
+    const url = pair.primary.url.replace(/postgres$/, `receiver_${databases}`)
+    await migrate({ url, schema: 'mediadock', folder })
+    return url
+  }
 
   it.each([
     ['', async (url: string) => url],
@@ -65,14 +43,13 @@ describeOnPackaged('a synchronous standby', () => {
     'that nobody waits for any longer, by a cancel, keeps it from being acknowledged too%s',
     { timeout: 90_000 },
     async (_how, through) => {
-      const { primary, standby } = await withStandby()
-      await migrate({ url: primary.url, schema: 'mediadock', folder })
-      await waitForStandby(primary)
-      const sql = postgres(primary.url, { max: 1, onnotice: () => {} })
+      const { standby } = pair
+      const url = await migratedDatabase()
+      const sql = postgres(url, { max: 1, onnotice: () => {} })
       onTestFinished(() => sql.end({ timeout: 1 }))
       // Postgres tells of it by a warning, which a database may hide.
-      await sql.unsafe(`alter database ${new URL(primary.url).pathname.slice(1)} set client_min_messages = error`)
-      const receiver = await startTestReceiver({ databaseUrl: await through(primary.url) })
+      await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set client_min_messages = error`)
+      const receiver = await startTestReceiver({ databaseUrl: await through(url) })
       onTestFinished(receiver.stop)
 
       await standby.freeze()
@@ -94,14 +71,10 @@ describeOnPackaged('a synchronous standby', () => {
     'that does not answer holds up all landings at their commit: they are run again as they are, not by halves',
     { timeout: 90_000 },
     async () => {
-      const { primary, standby } = await withStandby()
-      await migrate({ url: primary.url, schema: 'mediadock', folder })
-      await waitForStandby(primary)
-      const [first, second] = [
-        createTestWorker({ databaseUrl: primary.url }),
-        createTestWorker({ databaseUrl: primary.url }),
-      ]
-      const sql = postgres(primary.url, { max: 1, onnotice: () => {} })
+      const { standby } = pair
+      const url = await migratedDatabase()
+      const [first, second] = [createTestWorker({ databaseUrl: url }), createTestWorker({ databaseUrl: url })]
+      const sql = postgres(url, { max: 1, onnotice: () => {} })
       onTestFinished(() => sql.end({ timeout: 1 }))
       const secondsAgo = (seconds: number) => new Date(Date.now() - seconds * 1000)
       await storeDeliveries(first.db, [newDelivery(failed().body, secondsAgo(20))])
@@ -128,6 +101,46 @@ describeOnPackaged('a synchronous standby', () => {
       expect(await held).toMatchObject({ claimed: 1, landed: 1 })
       expect(await waiting).toMatchObject({ claimed: 64, landed: 64, failed: 0 })
       expect(statements).toBe(4)
+    },
+  )
+
+  // A primary that crashes while it waits for the standby comes back with what the standby never got.
+  it(
+    'that is away keeps what only the primary has from being acknowledged, as a duplicate too',
+    { timeout: 90_000 },
+    async () => {
+      const { primary, standby } = pair
+      const url = await migratedDatabase()
+      const receiver = await startTestReceiver({ databaseUrl: url })
+      onTestFinished(receiver.stop)
+      const { body } = failed()
+      const webhookId = randomUUID()
+      const send = () => deliver(receiver.webhookUrl, body, { webhookId })
+
+      await standby.freeze()
+      const sending = send()
+      const sql = postgres(url, { max: 1, onnotice: () => {} })
+      onTestFinished(() => sql.end({ timeout: 1 }))
+      await eventually(
+        async () =>
+          (await sql`select from pg_stat_activity where wait_event = 'SyncRep' and query like '%with durable%'`)
+            .length > 0,
+      )
+      await primary.stop('immediate')
+      expect(await sending).toMatchObject({ status: 503 })
+      await primary.start()
+      expect(await sql`select from mediadock.deliveries`).toHaveLength(1)
+      // The first tries may meet the connections that are gone.
+      for (let waitedMs = 0; waitedMs < 4000;) {
+        const started = performance.now()
+        expect(await send()).toMatchObject({ status: 503 })
+        waitedMs = performance.now() - started
+      }
+
+      standby.thaw()
+      expect(await eventually(async () => (await send()).status === 200 && send(), 20_000)).toMatchObject({
+        json: { status: 'duplicate' },
+      })
     },
   )
 })
