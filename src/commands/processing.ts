@@ -3,7 +3,6 @@ import { laptopEnvironment, readLocalSecrets } from '../laptop/local.ts'
 import { createLogger } from '../platform/logger.ts'
 import { createRegistry } from '../platform/metrics.ts'
 import type { Database } from '../platform/postgres/postgres.ts'
-import { askSharedTime } from '../platform/postgres/shared-clock.ts'
 import { postgresTime } from '../platform/postgres/time.ts'
 import { withSetting, type ProcessEnvironment } from '../platform/settings.ts'
 import { createFetcher } from '../receiver/fetching/fetcher.ts'
@@ -42,7 +41,7 @@ export async function withProcessing<T>(
   work: (deps: ReconcilerDeps, interrupted: AbortSignal) => Promise<T>,
 ): Promise<T> {
   return withReceiver(env, async ({ db, settings, interrupted }) => {
-    const clock = await askSharedTime(db)
+    const clock = () => new Date()
     const logger = createLogger('silent')
     const keys = () => settings.keys
     const { fetchRatePerMinute, stuckAfterSeconds, mediaHosts, generationApiUrl: baseUrl } = settings

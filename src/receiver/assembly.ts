@@ -1,7 +1,6 @@
 import { createApp } from '../platform/http/app.ts'
 import type { Logger } from '../platform/logger.ts'
 import { createRegistry } from '../platform/metrics.ts'
-import { createSharedClock } from '../platform/postgres/shared-clock.ts'
 import { postgresTime, timeOf } from '../platform/postgres/time.ts'
 import { type Background } from './background.ts'
 import type { Keys } from './domain/keys.ts'
@@ -33,7 +32,7 @@ export type BaseOptions = {
   slices: readonly Slice[]
   /** Asks for new keys on SIGHUP; called with the function that puts them in force. */
   onKeysReload?: (replace: (keys: Keys) => void) => void
-  /** The clock of everything. Without one, each host judges arrivals and signatures by its own, and all else is shared. */
+  /** The clock of this process, and then of what replicas share, too. Without one those go by Postgres. */
   clock?: () => Date
   fetch?: typeof globalThis.fetch
 }
@@ -42,11 +41,9 @@ export type BaseOptions = {
 export type Base = ReturnType<typeof openBase>
 
 export function openBase(options: BaseOptions, traces: Traces | undefined) {
-  const { settings, logger, clock: hostClock = () => new Date(), fetch = globalThis.fetch } = options
+  const { settings, logger, clock = () => new Date(), fetch = globalThis.fetch } = options
   const pools = openPools(settings)
   const { db } = pools.others
-  const sharedClock = createSharedClock({ db, logger, hostNow: hostClock })
-  const clock = options.clock ?? sharedClock.now
   const time = options.clock ? timeOf(options.clock) : postgresTime
   let { keys } = settings
   options.onKeysReload?.((replacement) => {
@@ -61,11 +58,9 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
     settings,
     logger,
     slices: options.slices,
-    hostClock,
     fetch,
     pools,
     db,
-    sharedClock,
     clock,
     time,
     keys: () => keys,
@@ -107,21 +102,10 @@ export function openCalls({ settings, db, keys, clock, time, logger, metrics, fe
   return { pollLog, fetcher, submitter: createSubmitter(submitting), providerReads: createProviderReads(reading) }
 }
 
-export function openLanding({
-  settings,
-  db,
-  keys,
-  clock,
-  time,
-  hostClock,
-  logger,
-  metrics,
-  traces,
-  roles,
-}: Base): WorkerDeps {
+export function openLanding({ settings, db, keys, clock, time, logger, metrics, traces, roles }: Base): WorkerDeps {
   const wakeFeed = () => roles.wake('feed')
   const wakeFollowUps = () => roles.wake('followUps')
-  const onLanded = noteLanded({ metrics, clock: hostClock, wakeFeed, wakeFollowUps })
+  const onLanded = noteLanded({ metrics, clock, wakeFeed, wakeFollowUps })
   return { db, keys, mediaHosts: settings.mediaHosts, clock, time, logger, onLanded, traces }
 }
 
@@ -131,7 +115,7 @@ export function openHandOver({ pools, roles, stopping }: Base, landing: WorkerDe
 }
 
 /** The logs that are written behind the answers: arrivals and the quarantine. */
-export function openLogs({ settings, db, hostClock: clock, logger, metrics, roles, stopping }: Base) {
+export function openLogs({ settings, db, clock, logger, metrics, roles, stopping }: Base) {
   const senders = createKnownSenders({ db, clock })
   const arrivalLog = createArrivalLog({
     db,
@@ -190,7 +174,7 @@ export function openPublicApp(base: Base, { handOver, pressure, logs, background
       onStored,
     }),
     maxBodyBytes: settings.maxBodyBytes,
-    clock: base.hostClock,
+    clock: base.clock,
     onRefused: quarantine.record,
     onFault: logFault(logger),
     onArrival: noteArrival({ arrivalLog, metrics, traces }),

@@ -1,7 +1,6 @@
 import { withDeadline } from '../platform/deadline.ts'
 import { startLoop, type FailingRole, type Loop, type LoopOptions } from '../platform/loop.ts'
 import { createGuessLimit, type GuessLimit } from '../platform/pages/guess-limit.ts'
-import { comparedMs, type SharedClock } from '../platform/postgres/shared-clock.ts'
 import { readTime } from '../platform/postgres/time.ts'
 import { createSequencer } from './feeding/sequencer.ts'
 import type { Fetcher } from './fetching/fetcher.ts'
@@ -37,7 +36,6 @@ export type Role =
   | 'submits'
   | 'minutes'
   | 'partitions'
-  | 'clock'
   | OnCallRole
 
 export type Background = {
@@ -77,7 +75,6 @@ export type BackgroundDeps = {
   pressure: Pressure
   quarantine: Quarantine
   awaited: Awaited
-  compareClocks: SharedClock['compare']
   /** Without follow-ups only runs of the reconciler poll. */
   followsUp: boolean
   /** Posts alerts. */
@@ -187,7 +184,6 @@ function startLandingRoles(deps: BackgroundDeps) {
     inbox: loopOf(deps, { name: 'inbox', runOnce: claim, idleMs: pollMs }),
     claims: loopOf(deps, { name: 'claims', runOnce: handOver.renewClaims, idleMs: pollMs }),
     feed: loopOf(deps, { name: 'feed', runOnce: sequencer.runOnce, idleMs: feedMs }),
-    clock: loopOf(deps, { name: 'clock', runOnce: deps.compareClocks, idleMs: comparedMs }),
   }
 }
 

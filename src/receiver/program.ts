@@ -97,7 +97,6 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     metrics,
     pressure,
     awaited,
-    compareClocks: base.sharedClock.compare,
     followsUp: options.followsUp ?? true,
     fetch: base.fetch,
     signal: stopping.signal,
@@ -136,10 +135,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   }
   try {
     await listenOn(listeners, base, { publicApp, internalApp, isReady: ready.isReady })
-    if (await prepareReceiver(options, stopping.signal)) {
-      await base.sharedClock.begin()
-      begin()
-    }
+    if (await prepareReceiver(options, stopping.signal)) begin()
     await ready.lookNow()
   } catch (error) {
     await stop(0)

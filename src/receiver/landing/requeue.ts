@@ -1,7 +1,8 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { later } from '../../platform/postgres/time.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { maxFailures } from './inbox.ts'
@@ -23,7 +24,7 @@ export type Requeue = {
   ids: readonly string[]
   /** How many deliveries the earlier pages of the replay had. */
   before: number
-  now: Date
+  now: SQL
 }
 
 /**
@@ -33,7 +34,6 @@ export type Requeue = {
  * Returns how many it put back.
  */
 export async function requeue(db: Database, { replayId, ids, before, now }: Requeue): Promise<number> {
-  const at = sql`${now.toISOString()}::timestamptz`
   const statement = sql`
     with chosen as materialized (
       select d.*, n from unnest(${sql.param(ids)}::uuid[]) with ordinality as given (id, n),
@@ -42,7 +42,7 @@ export async function requeue(db: Database, { replayId, ids, before, now }: Requ
     ),
     requeued as (
       insert into mediadock.inbox (${list(inbox, 'delivery_id', 'due_at', 'failures', 'replay_id')})
-      select id, ${at} + make_interval(secs => least((${before}::int + n) / ${duePerSecond}::float8, ${maxWaitSeconds})),
+      select id, ${later(now, sql`least((${before}::int + n) / ${duePerSecond}::float8, ${maxWaitSeconds})`)},
         case when parked_reason is null then 0 else ${maxFailures - 1} end, ${replayId}::uuid
       from chosen order by id
       on conflict do nothing returning ${inbox.delivery_id}
@@ -53,10 +53,10 @@ export async function requeue(db: Database, { replayId, ids, before, now }: Requ
         and chosen.id in (select delivery_id from requeued)
     ),
     polled as (
-      update mediadock.requests r set ${requests.next_poll_at} = ${at}
+      update mediadock.requests r set ${requests.next_poll_at} = ${now}
       where ${r.request_id} = any(array(
           select request_id from chosen where request_id is not null and id in (select delivery_id from requeued)))
-        and ${r.landed_at} is not null and not ${r.media_complete} and ${r.confirmed_at} is null and ${r.next_poll_at} > ${at}
+        and ${r.landed_at} is not null and not ${r.media_complete} and ${r.confirmed_at} is null and ${r.next_poll_at} > ${now}
     )
     update mediadock.replays set ${replays.requeued} = ${replays.requeued} + (select count(*) from requeued)
     where ${replays.id} = ${replayId}::uuid

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as onCall from '../domain/on-call-schema.ts'
@@ -50,7 +50,7 @@ type Start = {
   filters: DeliveryFilters
   count: number
   actor: string
-  now: Date
+  now: SQL
   /** Stops between two pages. What was put back by then lands. */
   signal: AbortSignal
 }
@@ -63,7 +63,7 @@ export async function requeueMany(
   const id = randomUUID()
   await db.execute(sql`
     insert into mediadock.replays (${list(replays, 'id', 'started_at', 'actor', 'filters', 'count')})
-    values (${id}::uuid, ${now.toISOString()}::timestamptz, ${actor}, ${JSON.stringify(query)}::jsonb, ${count}::int)`)
+    values (${id}::uuid, ${now}, ${actor}, ${JSON.stringify(query)}::jsonb, ${count}::int)`)
   let [cursor, before, requeued]: [string | undefined, number, number] = [undefined, 0, 0]
   do {
     signal.throwIfAborted()
