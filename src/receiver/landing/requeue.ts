@@ -1,29 +1,17 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { later } from '../../platform/postgres/time.ts'
-import * as onCall from '../domain/on-call-schema.ts'
-import * as schema from '../domain/schema.ts'
 import { maxFailures } from './inbox.ts'
-
-const deliveries = columnsOf(schema.deliveries)
-const d = columnsOf(schema.deliveries, 'd')
-const inbox = columnsOf(schema.inbox)
-const requests = columnsOf(schema.requests)
-const r = columnsOf(schema.requests, 'r')
-const replays = columnsOf(onCall.replays)
 
 /** Requeued deliveries become due at this pace, a quarter of what a small machine lands, so that new ones find room. */
 const duePerSecond = 250
-/** However many there are, none waits longer than this for its turn. */
-const maxWaitSeconds = 300
 
 export type Requeue = {
   replayId: string
   ids: readonly string[]
   /** How many deliveries the earlier pages of the replay had. */
   before: number
+  /** The time that replicas share. */
   now: SQL
 }
 
@@ -37,29 +25,28 @@ export async function requeue(db: Database, { replayId, ids, before, now }: Requ
   const statement = sql`
     with chosen as materialized (
       select d.*, n from unnest(${sql.param(ids)}::uuid[]) with ordinality as given (id, n),
-        lateral (select ${list(d, 'id', 'request_id', 'parked_reason')} from mediadock.deliveries d
-          where ${d.id} = given.id limit 1 for no key update) as d
+        lateral (select d.id, d.request_id, d.parked_reason from mediadock.deliveries d
+          where d.id = given.id limit 1 for no key update) as d
     ),
     requeued as (
-      insert into mediadock.inbox (${list(inbox, 'delivery_id', 'due_at', 'failures', 'replay_id')})
-      select id, ${later(now, sql`least((${before}::int + n) / ${duePerSecond}::float8, ${maxWaitSeconds})`)},
+      insert into mediadock.inbox (delivery_id, due_at, failures, replay_id)
+      select id, ${now} + make_interval(secs => (${before}::int + n) / ${duePerSecond}::float8),
         case when parked_reason is null then 0 else ${maxFailures - 1} end, ${replayId}::uuid
       from chosen order by id
-      on conflict do nothing returning ${inbox.delivery_id}
+      on conflict do nothing returning delivery_id
     ),
     unparked as (
-      update mediadock.deliveries d set ${deliveries.parked_reason} = null from chosen
-      where ${d.id} = any(array[chosen.id]) and chosen.parked_reason is not null
+      update mediadock.deliveries d set parked_reason = null from chosen
+      where d.id = any(array[chosen.id]) and chosen.parked_reason is not null
         and chosen.id in (select delivery_id from requeued)
     ),
     polled as (
-      update mediadock.requests r set ${requests.next_poll_at} = ${now}
-      where ${r.request_id} = any(array(
+      update mediadock.requests r set next_poll_at = ${now}
+      where r.request_id = any(array(
           select request_id from chosen where request_id is not null and id in (select delivery_id from requeued)))
-        and ${r.landed_at} is not null and not ${r.media_complete} and ${r.confirmed_at} is null and ${r.next_poll_at} > ${now}
+        and r.landed_at is not null and not r.media_complete and r.confirmed_at is null and r.next_poll_at > ${now}
     )
-    update mediadock.replays set ${replays.requeued} = ${replays.requeued} + (select count(*) from requeued)
-    where ${replays.id} = ${replayId}::uuid
-    returning (select count(*)::int from requeued) as n`
+    update mediadock.replays set requeued = requeued + (select count(*) from requeued)
+    where id = ${replayId}::uuid returning (select count(*)::int from requeued) as n`
   return one(await untilNotGivingWay(() => db.execute<{ n: number }>(statement)), `the replay ${replayId}`).n
 }

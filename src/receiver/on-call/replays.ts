@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { requeue } from '../landing/requeue.ts'
@@ -50,7 +51,8 @@ type Start = {
   filters: DeliveryFilters
   count: number
   actor: string
-  now: SQL
+  /** The time that replicas share. */
+  time: SharedTime
   /** Stops between two pages. What was put back by then lands. */
   signal: AbortSignal
 }
@@ -58,18 +60,18 @@ type Start = {
 /** Puts the deliveries that the filters choose back into the inbox, newest first. */
 export async function requeueMany(
   db: Database,
-  { query, filters, count, actor, now, signal }: Start,
+  { query, filters, count, actor, time, signal }: Start,
 ): Promise<Pick<ManyReplayed, 'id' | 'count' | 'requeued'>> {
   const id = randomUUID()
   await db.execute(sql`
     insert into mediadock.replays (${list(replays, 'id', 'started_at', 'actor', 'filters', 'count')})
-    values (${id}::uuid, ${now}, ${actor}, ${JSON.stringify(query)}::jsonb, ${count}::int)`)
+    values (${id}::uuid, ${time()}, ${actor}, ${JSON.stringify(query)}::jsonb, ${count}::int)`)
   let [cursor, before, requeued]: [string | undefined, number, number] = [undefined, 0, 0]
   do {
     signal.throwIfAborted()
     const places = await listDeliveryPlaces(db, { ...filters, limit: pageRows, cursor })
     const page = places.slice(0, pageRows)
-    requeued += await requeue(db, { replayId: id, ids: page.map((place) => place.id), before, now })
+    requeued += await requeue(db, { replayId: id, ids: page.map((place) => place.id), before, now: time() })
     before += page.length
     cursor = places.length > pageRows ? page.at(-1)?.cursor : undefined
   } while (cursor !== undefined)

@@ -41,7 +41,7 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
 
   const replay = async (filters: DeliveryFilters) => {
     const { db, landing, signal, background } = receiver.deps
-    const started = { query: {}, filters, count: 0, actor: 'tester', now: landing.time(), signal }
+    const started = { query: {}, filters, count: 0, actor: 'tester', time: landing.time, signal }
     const { id } = await requeueMany(db, started)
     background.wake('inbox')
     return eventually(async () => {

@@ -77,7 +77,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
       detailOf: (done: object) => ({ ...done }),
     } as const
     const { id } = await audited(console, taken, () =>
-      requeueMany(db, { query, filters, count, actor, now: landing.time(), signal }),
+      requeueMany(db, { query, filters, count, actor, time: landing.time, signal }),
     )
     background.wake('inbox')
     res.redirect(303, `/deliveries/replays/${id}`)
