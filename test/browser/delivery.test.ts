@@ -93,7 +93,7 @@ describe('the page of a delivery', () => {
     await page.getByText('It names no request, so it changed none.').waitFor()
     await page.keyboard.press('r')
     await page.waitForURL(/\/deliveries\/replay\?ids=/)
-    await page.getByText('Its bytes cannot be understood today either').waitFor()
+    await page.getByText('This receiver does not understand its bytes').waitFor()
     expect(await page.getByRole('button', { name: /^Replay/ }).count()).toBe(0)
     await page.getByRole('link', { name: 'Back' }).click()
     await page.waitForURL(/\/deliveries\/[0-9a-f-]{36}$/)

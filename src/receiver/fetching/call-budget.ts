@@ -48,7 +48,7 @@ function triesFor(limitPerMinute: number): number {
 /** One slot more than a minute has seconds, so that no 60 s anywhere hold more than the limit. */
 const slotCount = 61
 const slots = sql.raw(String(slotCount))
-/** Beyond its share a side makes a tenth of the calls in a tenth of the minute, so that the other side always finds some. */
+/** Beyond its share a side makes a tenth of the calls in a tenth of the minute, so that the other side finds some. */
 const paceSlots = 6
 /** A call takes no longer. While one finds out whether a key is accepted again, no other is made with it. */
 const probeSeconds = 10
@@ -171,7 +171,7 @@ function ownCalls(submits: SQL, seconds: number): SQL {
               else ${sum(`calls${newest}`)} - ${sum(`submits${newest}`)} end`
 }
 
-/** The seconds until there is a call for this purpose, if nobody takes one before: once enough calls are a minute old. */
+/** The seconds until enough calls are a minute old for this purpose, if no process takes one before. */
 function freeAfter(answer: Answer, purpose: Purpose, limitPerMinute: number): number {
   const { slots: calls, submit_slots: submits } = answer
   const own = purpose === 'submitting' ? submits : calls.map((count, at) => count - (submits[at] ?? 0))
@@ -200,7 +200,7 @@ function secondBelow(counted: readonly number[], limit: number): number {
   return counted.length
 }
 
-/** Grants no call with this key for so many seconds: the provider demanded a pause. Of two pauses the later end stays. */
+/** Rests a key for so many seconds, since the provider demanded a pause. Of two pauses the later end stays. */
 export async function blockCalls(
   db: Database,
   { keyName, now, seconds, reason }: { keyName: string; now: SQL; seconds: number; reason: string },
@@ -227,9 +227,11 @@ type BudgetRow = RowOf<typeof fetching.callBudgets, 'key_name' | 'blocked_until'
 export async function callBudgets(db: Executor, now: Date): Promise<Map<string, CallBudget>> {
   const oldest = Math.floor(now.getTime() / 1000) - slotCount
   const lately = (counted: StringChunk) => sql`coalesce((
-      select sum(n) from unnest(${counted}) with ordinality as s(n, i) where ${budget.slots_until} - (i - 1) > ${oldest}::bigint), 0)::int`
+      select sum(n) from unnest(${counted}) with ordinality as s(n, i)
+      where ${budget.slots_until} - (i - 1) > ${oldest}::bigint), 0)::int`
   const rows = await db.execute<BudgetRow>(sql`
-    select ${list(budget, 'key_name', 'blocked_until', 'blocked_reason')}, ${lately(budget.slots)} as calls, ${lately(budget.submit_slots)} as submits
+    select ${list(budget, 'key_name', 'blocked_until', 'blocked_reason')},
+      ${lately(budget.slots)} as calls, ${lately(budget.submit_slots)} as submits
     from mediadock.call_budgets`)
   return new Map(
     rows.map(({ key_name, calls, submits, blocked_until, blocked_reason }) => [

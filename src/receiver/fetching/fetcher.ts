@@ -97,7 +97,7 @@ function conclude(tried: readonly Fetched[]): Fetched | undefined {
   return { answer: { kind: 'not_found_yet', reason }, keyName: notFound.keyName }
 }
 
-/** One that knows a request of the named key is of the same account; a 404 takes that back, so that nobody gains by inventing ids. */
+/** A key that knows a request of the named key is of its account. A 404 takes that back: invented ids gain nothing. */
 function learn(
   standIns: Map<string, string>,
   { keyName, key, answer }: { keyName: string; key: GenerationKey; answer: ResultAnswer },
@@ -123,7 +123,7 @@ function candidates(
   const own = named?.environment ?? environment
   const isOwn = (key: GenerationKey) => own === undefined || key.environment === own
   const first = usable.find((key) => key.name === keyName)
-  // Of the same environment only: else the secret of a sandbox key, which can sign any id, would spend a live key's calls.
+  // Of the same environment only: the secret of a sandbox key can sign any id, and must not spend a live key's calls.
   const standIn = usable.find((key) => isOwn(key) && key.name === standIns.get(keyName ?? ''))
   const ofNamed: Purpose = purpose === 'trying' ? 'trying' : 'completing'
   const known: Candidate[] = [first, standIn].flatMap((key) =>

@@ -17,6 +17,8 @@ export type PollRecord = {
   detail: string | undefined
 }
 
+/** What the timeline of a request shows. */
+const maxDetailLength = 500
 const maxWaitingRows = 10_000
 const flushRows = 1000
 
@@ -43,8 +45,12 @@ async function write(db: Database, polls: readonly PollRecord[]): Promise<void> 
   await db.execute(sql`
     insert into mediadock.polls (${list(columns, 'request_id', 'polled_at', 'key_name', 'outcome', 'detail')})
     select * from unnest(
-      ${column((p) => p.requestId)}::uuid[], ${column((p) => p.polledAt.toISOString())}::text[]::timestamptz[], ${column((p) => p.keyName)}::text[],
-      ${column((p) => p.outcome)}::text[], ${column((p) => p.detail?.replaceAll('\0', '').toWellFormed().slice(0, 500) ?? null)}::text[])
+      ${column((p) => p.requestId)}::uuid[], ${column((p) => p.polledAt.toISOString())}::text[]::timestamptz[],
+      ${column((p) => p.keyName)}::text[], ${column((p) => p.outcome)}::text[], ${column(detailOf)}::text[])
     where set_config('synchronous_commit', 'off', true) = 'off'
     on conflict do nothing`)
+}
+
+function detailOf({ detail }: PollRecord): string | null {
+  return detail?.replaceAll('\0', '').toWellFormed().slice(0, maxDetailLength) ?? null
 }

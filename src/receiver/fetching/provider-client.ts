@@ -106,7 +106,7 @@ function parse(status: 200 | 202, body: string, requestId: string): FetchOutcome
 
 type Issue = z.core.$ZodIssue
 
-/** Where it is wrong, and how: of an output that is none of the kinds, what is wrong with the kind that it comes nearest to. */
+/** Says where a result is wrong, and how. An output of no known kind is compared with the nearest kind. */
 function worstOf(issues: readonly Issue[]): string {
   const found = issues.flatMap((issue) => [issue, ...innerOf(issue)]).filter(({ code }) => code !== 'invalid_union')
   const worst =

@@ -13,7 +13,7 @@ const requests = columnsOf(schema.requests)
 
 export type Replay = { replayed: number; changes: Change[] }
 
-/** A replay of a result that landed and is not complete makes its next poll due: the follow-ups complete it. */
+/** Makes the next poll due of a result that landed and is not complete. The follow-ups complete it. */
 async function pollIncomplete({ db, time }: WorkerDeps, requestId: string): Promise<void> {
   const now = time()
   await db.execute(sql`
@@ -22,12 +22,12 @@ async function pollIncomplete({ db, time }: WorkerDeps, requestId: string): Prom
       and ${requests.confirmed_at} is null and ${requests.next_poll_at} > ${now}`)
 }
 
-/** A row may appear between our look and our write; a second try sees it. */
+/** A row may appear between reading and writing. A second try sees it. */
 const maxTries = 3
 
 /**
- * Processes a stored delivery again: lands what its webhook says, as idempotently as the first time. With `dryRun` the same is done, triggers included, and rolled back, so the
- * changes, or the error, are what would happen. Undefined: there is no such delivery.
+ * Processes a stored delivery again, as idempotently as the first time. A dry run does the same, triggers included, and
+ * rolls it back, so the changes, or the error, are those of a replay. Undefined: there is no such delivery.
  */
 export async function replayDelivery(
   deps: WorkerDeps,
@@ -37,7 +37,7 @@ export async function replayDelivery(
   const delivery = await load(deps, id)
   if (!delivery) return undefined
   const parsed = parseNotification(delivery.body)
-  // It cannot be understood today either, and stays parked.
+  // It stays parked: this receiver does not understand it either.
   if (!parsed.ok) return { replayed: 1, changes: [] }
 
   const landing = landingOfDelivery(deps, delivery, parsed.notification)
@@ -53,7 +53,7 @@ export async function replayDelivery(
       deps.logger.info({ delivery_id: id, request_id: landing.requestId, outcome: change.outcome }, 'delivery replayed')
       deps.onLanded({ landing, outcome: change.outcome, receivedAt: undefined })
     }
-    // What is parked for its key, and would be again, stays as it is.
+    // A delivery that is parked for its key, and would be again, stays as it is.
     const staysParked = change.outcome === 'key_mismatch' && delivery.parkedReason === 'key_mismatch'
     return { replayed: 1, changes: change.outcome === 'no_effect' || staysParked ? [] : [change] }
   }
@@ -66,7 +66,8 @@ async function load(
   const rows = await db.execute<
     RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'environment' | 'body' | 'parked_reason'>
   >(sql`
-    select ${list(deliveries, 'webhook_id', 'key_name', 'environment', 'body', 'parked_reason')} from mediadock.deliveries where ${deliveries.id} = ${id}`)
+    select ${list(deliveries, 'webhook_id', 'key_name', 'environment', 'body', 'parked_reason')}
+    from mediadock.deliveries where ${deliveries.id} = ${id}`)
   const [row] = rows
   return (
     row && {

@@ -18,13 +18,16 @@ export type ReplayMany = {
 
 export type ReplayedMany = Replay & { failed: { delivery_id: string; message: string }[]; next_cursor: string | null }
 
-/** What the changes of one call weigh; each has the rows before and after, outputs included. */
+/** A change has the rows before and after, outputs included, and a call answers with all of its changes. */
 const maxChangesBytes = 4 * 1024 * 1024
 
 /** Few at a time: landing comes first. */
 const atOnce = 4
 
-/** Replays what the filters choose, newest first, until the changes are as many as one call carries. One that cannot be landed is listed and holds up no other. */
+/**
+ * Replays the deliveries that the filters choose, newest first, until the changes are as many as one call carries. A
+ * delivery that cannot land is listed and holds up no other.
+ */
 export async function replayMany(
   deps: WorkerDeps,
   { filters, dryRun, cursor, limit, signal, onProgress }: ReplayMany,

@@ -89,7 +89,8 @@ export async function listReplays(db: Database, which = sql`true`): Promise<Many
     tx.execute<Row>(sql`
       select ${list(replays, 'id', 'started_at', 'actor', 'filters', 'count', 'requeued')},
         (select count(*)::int from mediadock.inbox where ${inbox.replay_id} = replays.id) as waiting,
-        (select count(*)::int from mediadock.attempts where ${attempts.replay_id} = replays.id and ${wasParked}) as parked
+        (select count(*)::int from mediadock.attempts
+          where ${attempts.replay_id} = replays.id and ${wasParked}) as parked
       from mediadock.replays where ${which} order by ${replays.started_at} desc limit ${maxListed}`),
   )
   return rows.map(({ started_at, filters, ...row }) => ({ ...row, startedAt: isoAlways(started_at), query: filters }))

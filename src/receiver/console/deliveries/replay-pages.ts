@@ -129,9 +129,12 @@ function questionPage(card: Markup): Markup {
   return html`<h1>Replay</h1>${card}`
 }
 
-/** The button stands below what the dry run came to, and is there only once it is known. */
+const unreadableWords =
+  'This receiver does not understand its bytes, so a replay leaves it parked. Replay it after an upgrade that does.'
+
+/** The button stands below the result of the dry run, and appears with it. */
 function questionCard({ query, count, unreadable, what, preview }: ReplayQuestion): Markup {
-  const body = html`${chosen(query, count)} ${unreadable ? problem('Its bytes cannot be understood today either: a replay leaves it as it is, parked. It can be replayed once this receiver understands such bodies.') : whatWouldBe(count, what)}`
+  const body = html`${chosen(query, count)} ${unreadable ? problem(unreadableWords) : whatWouldBe(count, what)}`
   const title = count === 1 ? 'Replay one delivery?' : `Replay ${number(count)} deliveries?`
   const confirm = count === 0 || unreadable || preview === undefined ? undefined : confirmAction(query, count, preview)
   return confirmation({ title, what: body, confirm, back: backTo(query) })
@@ -145,14 +148,24 @@ function confirmAction(query: Query, count: number, preview: Preview): Action {
 
 function whatWouldBe(count: number, what: Markup): Markup {
   if (count === 0) return html`<p>No delivery is chosen, so there is nothing to replay.</p>`
-  return html`<p class="soft">Replaying is safe to repeat: the first terminal state stays, and only the provider's own result overrules a webhook.</p>${what}`
+  return html`<p class="soft">Replaying is safe to repeat: the first terminal state stays, and only the provider's own
+    result overrules a webhook.</p>${what}`
 }
 
+const maxIdsShown = 8
+
+/** What is chosen: how many, by which ids or filters. */
 function chosen(query: Query, count: number): Markup {
   const { ids, ...others } = query
   const listed = ids?.split(',') ?? []
-  return html`<p>${count === 1 ? 'One delivery is' : `${number(count)} deliveries are`} chosen${listed.length > 0 ? html`: ${listed.slice(0, 8).map((id) => html`${shortId('delivery', id)} `)}${listed.length > 8 ? `and ${listed.length - 8} more` : ''}` : ''}
-    ${Object.entries(others).map(([name, value]) => html`<span class="chip">${name} ${foreign(value, 60)}</span> `)}</p>`
+  const shown = listed.slice(0, maxIdsShown).map((id) => html`${shortId('delivery', id)} `)
+  const more = listed.length > maxIdsShown ? `and ${listed.length - maxIdsShown} more` : ''
+  const filters = Object.entries(others).map(
+    ([name, value]) => html`<span class="chip">${name} ${foreign(value, 60)}</span> `,
+  )
+  const are = count === 1 ? 'One delivery is' : `${number(count)} deliveries are`
+  return html`<p>${are} ${listed.length > 0 ? 'chosen: ' : 'chosen'}
+    ${shown}${more} ${filters}</p>`
 }
 
 function backTo(query: Query): string {
@@ -160,6 +173,9 @@ function backTo(query: Query): string {
   const listed = ids?.split(',') ?? []
   return listed.length === 1 ? `/deliveries/${listed[0]}` : linkTo('/deliveries', listed.length > 0 ? {} : others)
 }
+
+const othersNotice = html`<p class="soft">The others were waiting in the inbox already, or this replay was interrupted.
+  Replaying them again is safe.</p>`
 
 /** The page fetches this card again each second while deliveries wait. */
 function progressCard(replay: ReplayProgress): Markup {
@@ -176,9 +192,11 @@ function progressCard(replay: ReplayProgress): Markup {
       ['Parked again', parked === 0 ? '0' : badge(number(parked), 'bad')],
       ['Started', html`${time(startedAt)} by ${foreign(replay.actor, 40)}`],
     ])}
-    ${requeued < count ? html`<p class="soft">The others were waiting in the inbox already, or this replay was interrupted. Replaying them again is safe.</p>` : ''}
+    ${requeued < count ? othersNotice : ''}
     ${failuresView(failures)}
-    <div class="inline actions"><a class="button quiet" href="${backTo(query)}">${count === 1 ? 'To the delivery' : 'To the deliveries'}</a></div>
+    <div class="inline actions">
+      <a class="button quiet" href="${backTo(query)}">${count === 1 ? 'To the delivery' : 'To the deliveries'}</a>
+    </div>
   </section>`
 }
 
@@ -221,6 +239,7 @@ function replaysTable(all: readonly ManyReplayed[]): Markup {
 }
 
 function unknownReplay(): Markup {
-  return html`<section class="card">${problem('There is no such replay. Retention deleted it after RETENTION_DAYS, or the link is incomplete.')}
+  const why = 'There is no such replay. Retention deleted it after RETENTION_DAYS, or the link is incomplete.'
+  return html`<section class="card">${problem(why)}
     <p>The <a href="/audit">audit</a> lists replays. A replay is safe to repeat.</p></section>`
 }
