@@ -221,7 +221,7 @@ async function storeReleased(
 }
 
 /** A refused arrival as it lies in the quarantine. */
-export type Kept = {
+export type Quarantined = {
   id: number
   arrivedAt: Date
   reason: string
@@ -231,17 +231,17 @@ export type Kept = {
 }
 
 const { id, arrived_at, reason, webhook_id, headers, body } = arriving.quarantine
-export const keptColumns = { id, arrived_at, reason, webhook_id, headers, body }
-type KeptRow = Pick<typeof arriving.quarantine.$inferSelect, keyof typeof keptColumns>
+export const quarantinedColumns = { id, arrived_at, reason, webhook_id, headers, body }
+type QuarantinedRow = Pick<typeof arriving.quarantine.$inferSelect, keyof typeof quarantinedColumns>
 
-export function toKept({ arrived_at, webhook_id, ...row }: KeptRow): Kept {
+export function toQuarantined({ arrived_at, webhook_id, ...row }: QuarantinedRow): Quarantined {
   return { ...row, arrivedAt: new Date(arrived_at), webhookId: webhook_id ?? undefined }
 }
 
 async function nextRows(
   db: Database,
   { after, reason }: { after: number; reason: string | undefined },
-): Promise<Kept[]> {
+): Promise<Quarantined[]> {
   const page = db
     .select({ id, bytes: arriving.quarantine.bytes })
     .from(arriving.quarantine)
@@ -253,12 +253,12 @@ async function nextRows(
     select id, row_number() over oldest as place, sum(bytes) over oldest as total
     from ${page} window oldest as (order by id)`
   const chosen = sql`(select id from (${summed}) as summed where place = 1 or total <= ${pageBytes})`
-  const rows = await db.select(keptColumns).from(arriving.quarantine).where(inArray(id, chosen)).orderBy(id)
-  return rows.map(toKept)
+  const rows = await db.select(quarantinedColumns).from(arriving.quarantine).where(inArray(id, chosen)).orderBy(id)
+  return rows.map(toQuarantined)
 }
 
 /** The delivery that it is with today's secrets; undefined while it is not authentic. */
-export function authenticate({ arrivedAt, webhookId, headers, body }: Kept, keys: Keys): Delivery | undefined {
+export function authenticate({ arrivedAt, webhookId, headers, body }: Quarantined, keys: Keys): Delivery | undefined {
   const signature = headers['x-service-signature']
   if (signature === undefined || webhookId === undefined || !webhookIdPattern.test(webhookId)) return undefined
   const verification = verify(body, signature, keys.secrets, Math.floor(arrivedAt.getTime() / 1000))

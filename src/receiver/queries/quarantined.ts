@@ -2,20 +2,22 @@ import { eq, inArray, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import type { Keys } from '../domain/keys.ts'
-import { authenticate, keptColumns, toKept, type Kept } from '../intake/quarantine.ts'
+import { authenticate, quarantinedColumns, toQuarantined, type Quarantined } from '../intake/quarantine.ts'
 import { readWithin } from './deadline.ts'
 import { newestFirst } from './page.ts'
 
-export type QuarantinedDetail = Kept & {
+export type QuarantinedDetail = Quarantined & {
   /** Whose secret matches today; undefined while it is not authentic. */
   matchingKey: string | undefined
 }
 
 /** One refused arrival, whole but for its signature; undefined when there is none. */
 export async function findQuarantined(db: Database, id: number, keys: Keys): Promise<QuarantinedDetail | undefined> {
-  const [row] = await readWithin(db, async (tx) => tx.select(keptColumns).from(quarantine).where(eq(quarantine.id, id)))
+  const [row] = await readWithin(db, async (tx) =>
+    tx.select(quarantinedColumns).from(quarantine).where(eq(quarantine.id, id)),
+  )
   if (!row) return undefined
-  const kept = toKept(row)
+  const kept = toQuarantined(row)
   const { 'x-service-signature': _signature, ...headers } = kept.headers
   return { ...kept, headers, matchingKey: authenticate(kept, keys)?.keyName }
 }
@@ -48,9 +50,9 @@ export async function checkQuarantine(
       select id, row_number() over newest as place, sum(bytes) over newest as bytes
       from ${newest} window newest as (order by at desc, id desc)`
     const chosen = sql`(select id from (${ranked}) as ranked where place = 1 or bytes <= ${triedBytes})`
-    return tx.select(keptColumns).from(quarantine).where(inArray(id, chosen))
+    return tx.select(quarantinedColumns).from(quarantine).where(inArray(id, chosen))
   })
   if (rows.length === 0) return undefined
-  const keyNames = rows.flatMap((row) => authenticate(toKept(row), keys)?.keyName ?? [])
+  const keyNames = rows.flatMap((row) => authenticate(toQuarantined(row), keys)?.keyName ?? [])
   return { tried: rows.length, acceptable: keyNames.length, keyNames: [...new Set(keyNames)] }
 }

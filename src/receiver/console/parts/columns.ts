@@ -4,11 +4,11 @@ import { z } from 'zod'
 import { cookieOf } from '../../../platform/pages/access.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { parseFilters } from '../../queries/filters.ts'
-import type { Column, Row } from './parts.ts'
+import type { TableColumn, Row } from './parts.ts'
 import { linkTo, queryOf, without, type Query } from './url.ts'
 
 /** A column that one may choose. The first of a list is always shown: it leads to the row's own page. */
-export type ListColumn = Column & { name: string; head: string; usual?: true }
+export type ListColumn = TableColumn & { name: string; head: string; usual?: true }
 
 /** A list whose columns may be chosen; `name` is that of its cookie. */
 export type ColumnList = { name: string; path: string; columns: readonly ListColumn[] }

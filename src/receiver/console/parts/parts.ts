@@ -107,7 +107,7 @@ export function duration(milliseconds: number): string {
   return `${Math.round(milliseconds / 1000 / divisor)}\u00a0${unit}`
 }
 
-export type Column = {
+export type TableColumn = {
   head: string | Markup
   /** `number` is right aligned; `minor` is left out on a phone. */
   kind?: 'number' | 'minor' | 'minor number' | 'select'
@@ -121,7 +121,7 @@ export type Row = {
 
 export type Table = {
   label: string
-  columns: readonly Column[]
+  columns: readonly TableColumn[]
   rows: readonly Row[]
   empty: string | Markup
   rowsId?: string
@@ -152,7 +152,7 @@ function isNone(cell: Row['cells'][number]): boolean {
 }
 
 /** What stands over the cell where its row is a card. */
-function headOf(column: Column | undefined): Markup | '' {
+function headOf(column: TableColumn | undefined): Markup | '' {
   return typeof column?.head === 'string' && column.head !== '' ? html`data-head="${column.head}"` : ''
 }
 
