@@ -11,7 +11,7 @@ beforeAll(async () => {
 })
 afterAll(() => provider.stop())
 
-const submits = long ? 2000 : 600
+const submits = long ? 2000 : 300
 const connections = 64
 
 /** Runs `count` calls over `parallel` lanes, each waiting for its answer. */
@@ -27,7 +27,8 @@ describe(`${submits} mixed submits over ${connections} connections with balances
   it('leave a ledger that sums to zero, no balance below zero, and each request settled or refunded once', async () => {
     const accounts = ['north', 'east', 'south', 'west']
     const live = await Promise.all(accounts.map((account) => provider.createKey({ account, environment: 'live' })))
-    for (const [index, account] of accounts.entries()) await provider.grant(account, 20.5 + 10 * index)
+    for (const [index, account] of accounts.entries())
+      await provider.grant(account, long ? 20.5 + 10 * index : 8.5 + 4 * index)
     const sandbox = await provider.createKey({ account: 'north' })
     const faulty = await provider.createKey({ account: 'east' })
     await setFaults(provider.deps, faulty.id, { failed: 0.5, canceled: 0.5 })
