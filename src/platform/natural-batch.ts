@@ -3,10 +3,12 @@ type Waiting<Q, A> = { question: Q; resolve: (answer: A) => void; reject: (error
 export type BatchOptions<Q, A> = {
   /** Answers the questions in their order, one answer each. */
   answerAll: (questions: readonly Q[]) => Promise<readonly A[]>
-  maxBatch: number
-  /** Batches under way at the same time. */
-  parallel: number
+  /** Batches under way at the same time: with two, one is answered while Postgres works on the other. */
+  parallel?: number
 }
+
+/** Questions of one batch: a statement that takes some milliseconds, and no caller waits long for the others. */
+const maxBatch = 500
 
 /**
  * Questions that come while a batch is under way are gathered and answered together
@@ -14,11 +16,7 @@ export type BatchOptions<Q, A> = {
  * batch begins after its questions came, so no answer is older than its question.
  * What waits is bounded by the requests that the API works on at a time.
  */
-export function createNaturalBatch<Q, A>({
-  answerAll,
-  maxBatch,
-  parallel,
-}: BatchOptions<Q, A>): (question: Q) => Promise<A> {
+export function createNaturalBatch<Q, A>({ answerAll, parallel = 2 }: BatchOptions<Q, A>): (question: Q) => Promise<A> {
   const waiting: Waiting<Q, A>[] = []
   let underWay = 0
 

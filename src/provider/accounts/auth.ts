@@ -12,9 +12,8 @@ const authorizationPattern = /^(?:Bearer|Key) +(\S+) *$/i
 const maxKeyLength = 200
 
 /**
- * The API key of a request in any of the spec's three forms (Authentication 1).
- * Undefined when there is none, when two credentials disagree, or when it cannot
- * be one of ours: that costs Postgres nothing.
+ * The API key of a request in any of the spec's three forms (Authentication 1). Undefined when it is missing, when two
+ * credentials disagree, or when its shape is wrong, which costs Postgres nothing.
  */
 export function readApiKey({
   headers,
@@ -31,7 +30,7 @@ export function readApiKey({
   return key !== undefined && key.length <= maxKeyLength && isKeyShaped(key) ? key : undefined
 }
 
-/** Node keeps the first of several and says nothing of the others. */
+/** Node keeps only the first of several Authorization headers. */
 function disagreesOnAuthorization(rawHeaders: readonly string[]): boolean {
   let first: string | undefined
   for (let at = 0; at < rawHeaders.length; at += 2) {
@@ -51,22 +50,19 @@ export function invalidApiKey(): HttpError {
 /** Null for a key that is unknown or revoked. */
 export type Identify = (apiKey: string) => Promise<Identified | null>
 
-const maxBatch = 500
-const batchesUnderWay = 2
-/** Callers whose key has not been seen that may wait at the same time: what guesses can hold up is bounded. */
+/** Callers with unseen keys that may wait at the same time: guesses cannot fill the memory. */
 const maxStrangers = 500
-/** Keys that are remembered to have been valid. */
+/** Valid keys that the process remembers, at some 100 bytes each. */
 const maxSeen = 10_000
 const retryAfterSeconds = 1
-/** So long a key that was over its limit is not counted again: in no second it costs Postgres more than one statement. */
+/** How long a key over its limit is refused from memory: it costs Postgres one statement a second. */
 const refusalMs = 1000
 
 type Refusal = { identified: Identified; untilMs: number }
 
 /**
- * Identifies the callers of this process, the ones that ask at the same time
- * together. Keys that were never seen to be valid stand in a line of their own,
- * one statement at a time: guessing them in thousands delays nobody who has one.
+ * Identifies the callers of this process. Calls at the same time share a statement. Keys that this process has not
+ * seen wait in a line of their own, one statement at a time, so that guesses delay no caller with a valid key.
  */
 export function createIdentify({
   db,
@@ -80,8 +76,8 @@ export function createIdentify({
   time: SharedTime
 }): Identify {
   const answerAll = (keys: readonly string[]) => identifyAll(db, keys, limits, time())
-  const known = createNaturalBatch({ answerAll, maxBatch, parallel: batchesUnderWay })
-  const strangers = createNaturalBatch({ answerAll, maxBatch, parallel: 1 })
+  const known = createNaturalBatch({ answerAll })
+  const strangers = createNaturalBatch({ answerAll, parallel: 1 })
   const seen = new Map<string, Refusal | undefined>()
   let strangersWaiting = 0
 

@@ -13,14 +13,14 @@ import { narrower, type RateLimits, type RateWindow, takeCalls, type Taken, wind
 const k = columnsOf(schema.apiKeys, 'k')
 const m = columnsOf(schema.modelActivations, 'm')
 
-/** Who is asking, and what may vary by that. */
+/** The caller of a request, and all that depends on the caller. */
 export type Caller = {
   keyId: string
   accountId: string
   environment: Environment
   scopes: Scope[]
   faults: Faults | null
-  /** Models that were switched on or off in this environment. */
+  /** Models that an operator switched on or off in this environment. */
   activations: Record<string, boolean>
 }
 
@@ -30,19 +30,18 @@ type Row = RowOf<typeof schema.apiKeys, 'account_id' | 'environment' | 'faults'>
   scopes: Scope[]
   /** In hex. */
   key_hash: string
-  /** Null for a key that is unknown or revoked: each key that is looked up has a row. */
+  /** Null for a key that is unknown or revoked. Each key has a row. */
   key_id: string | null
   activations: Record<string, boolean> | null
   of_key: Taken
-  /** Null where no request came to be counted against the account. */
+  /** Null where no request counted against the account. */
   of_account: Taken | null
 }
 
 /**
- * Finds the callers of API keys and counts their requests, in one statement:
- * revocation takes effect at once, and all processes share the same counts.
- * A request that its key's window refuses is not counted against the account;
- * one that the account's window refuses has been counted against its key.
+ * Finds the callers of API keys and counts their requests, in one statement: revocation takes effect at once, and all
+ * processes share the counts. A request that its key's window refuses does not count against the account. One that the
+ * account's window refuses counts against its key.
  */
 export async function identifyAll(
   db: Database,
@@ -62,7 +61,7 @@ export async function identifyAll(
     ),
   )
   const rows = new Map(found.map((row) => [row.key_hash, row]))
-  // What was granted to all of them together is handed out to one after the other.
+  // The calls that were granted together are given out one by one.
   const nextOfKey = createTurns()
   const nextOfAccount = createTurns()
   return hashes.map((hash) => {

@@ -14,7 +14,7 @@ export function isKeyShaped(text: string): boolean {
 }
 
 export type NewKey = {
-  /** Given by who must not make it twice; otherwise random. */
+  /** Given by a form, so that it makes no second key. Otherwise random. */
   id?: string | undefined
   account: string
   name: string
@@ -25,7 +25,7 @@ export type NewKey = {
   signingSecret?: string
 }
 
-/** A key as it is shown at its creation: the only time that its last two members are (spec, Authentication 3 and 7). */
+/** A key at its creation. Its last two members are never shown again (spec, Authentication 3 and 7). */
 export type CreatedKey = {
   id: string
   account: string
@@ -36,7 +36,7 @@ export type CreatedKey = {
   signing_secret: string
 }
 
-/** Makes a key, and its account if that is new. Undefined when the very same API key, or its id, is known already. */
+/** Creates a key, and its account if that is new. Undefined when the same API key or id exists. */
 export async function insertKey(
   { db, secretKey }: { db: Database; secretKey: Buffer },
   wanted: NewKey,
@@ -124,7 +124,7 @@ export async function updateFaults(
   return (await readKey(db, keyId)) === undefined ? 'unknown' : 'live'
 }
 
-/** A key's signing secret is not there, or cannot be decrypted with PROVIDER_SECRET_KEY. */
+/** A key's signing secret is missing, or PROVIDER_SECRET_KEY cannot decrypt it. */
 export class UnreadableSecretError extends Error {
   override name = 'UnreadableSecretError'
   code = 'unreadable_secret' as const

@@ -1,23 +1,7 @@
 /**
- * What the developer console and `mediadock provider …` can do.
- * Plain functions that answer plain data; what cannot be done throws a CommandError
- * whose message fits on one line.
- *
- *   openProvider({ databaseUrl, secretKey?, catalog?, by?, logger? })  → { deps, close }   a small pool, for the command line
- *   createKey(deps, { account, name, environment, scopes? })       → { id, account, name, environment, scopes, api_key, signing_secret }
- *   listKeys(deps, { account?, before?, limit? }) → KeyListing[]   newest first, after the key `before`, keysAPage unless said
- *   readKey(deps, id)                          → KeyListing, or undefined
- *   revokeKey(deps, id)                        → { id, revoked: true }
- *   grantCredits(deps, { account, credits })   → { account, balance }          credits: decimal text or number
- *   cancelRequest(deps, requestId)             → { request_id, status: 'CANCELED' }
- *   listModels(deps)                           → { slug, type, name, live, sandbox }[]
- *   setModelEnabled(deps, { slug, environment, enabled })  → { slug, environment, enabled }
- *   setFaults(deps, keyId, faults)             → { id, faults }   faults: parseFaults(['failed=1', 'slow_seconds=5'])
- *   clearFaults(deps, keyId)                   → { id, faults: null }
- *   checkLedger(deps)                          → { ok, accounts, entries, problems }
- *
- * `deps` is { db, secretKey, catalog, clock, logger, by }; only createKey needs the secretKey. Everything that changes
- * something is written to the audit as done by `by`.
+ * The actions of the developer console and of `mediadock provider …`: functions that take and return plain data. An
+ * action that cannot be done throws a CommandError whose message fits on one line. Each change is written to the audit
+ * as done by `by`. Only createKey needs the secretKey.
  */
 import { z } from 'zod'
 import type { Actor, AuditDeps } from '../../platform/pages/audit.ts'

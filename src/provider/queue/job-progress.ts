@@ -4,16 +4,13 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import { EngineStop, type Report } from '../engines/engine.ts'
 import { type ClaimedRequest, isCanceled, recordProgress } from './requests.ts'
 
-/** Engines may report as often as they like; Postgres hears of it this often. */
+/** An engine may report more often. At twice this pause, `progress` would visibly jump. */
 const writePauseMs = 250
 const maxLogLineLength = 500
 
 export type JobProgressDeps = { db: Database; time: SharedTime; logger: Logger; leaseSeconds: number }
 
-/**
- * Keeps a running request alive: writes its progress, renews its lease, and
- * notices when it is ours no longer.
- */
+/** Writes the progress of a running request, renews its lease, and notices when the lease was lost. */
 export function createJobProgress({ db, time, logger, leaseSeconds }: JobProgressDeps, claimed: ClaimedRequest) {
   const lost = new AbortController()
   let progress = 0
@@ -26,7 +23,7 @@ export function createJobProgress({ db, time, logger, leaseSeconds }: JobProgres
     logLines = []
     writtenAt = performance.now()
     const ours = await recordProgress(db, claimed, { progress, logLines: lines, leaseSeconds, now: time() })
-    // A canceled generation is stopped wherever it runs; one that was taken over goes on there.
+    // A canceled generation stops on a remote engine too. One that was taken over continues there.
     if (!ours)
       lost.abort(new EngineStop('the request is no longer ours', { discard: await isCanceled(db, claimed.id) }))
   }
@@ -45,7 +42,7 @@ export function createJobProgress({ db, time, logger, leaseSeconds }: JobProgres
     if (line !== undefined) logLines.push(line.replaceAll('\0', '').toWellFormed().slice(0, maxLogLineLength))
     if (performance.now() - writtenAt >= writePauseMs) await writeOnce()
   }
-  /** Writes what is left and stops the heartbeat. */
+  /** Writes the remaining log lines and stops the heartbeat. */
   const close = async () => {
     clearInterval(heartbeat)
     await writing

@@ -9,16 +9,16 @@ import { type Catalog, engineOf } from '../catalog/catalog-model.ts'
 import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
 import { badEndingOf } from '../domain/faults.ts'
 import type { EngineHost } from '../engines/engine-host.ts'
-import { EngineError } from '../engines/engine.ts'
+import { EngineError, type Report } from '../engines/engine.ts'
 import { sandboxOutput } from '../engines/sandbox.ts'
 import type { References } from '../references/references.ts'
 import type { Ending } from '../webhooks/notification.ts'
 import { createJobProgress } from './job-progress.ts'
 import { type ClaimedRequest, finishRequest, giveRequestBack, putRequestOff, recordRemoteJob } from './requests.ts'
 
-/** Runs that may break for a reason of ours, or of a service that is busy, before the request is FAILED and refunded. */
+/** Runs that an internal error or a busy service may break before the request is FAILED and refunded. */
 const maxAttempts = 3
-/** Workers that may die over it. That is hardly its own fault, since engines crash in a process of their own; yet it must end. */
+/** Runs whose worker may die. Engines crash in a process of their own, so the request is rarely the cause, but must end. */
 const maxClaims = 20
 const jobTimeoutMs = 15 * 60_000
 const retryPause = { baseMs: 2000, capMs: 30_000 }
@@ -37,14 +37,14 @@ export type JobDeps = {
   leaseSeconds: number
 }
 
-/** Runs one claimed request to its end, or lets go of it. `cut` aborts when the process must end. */
+/** Runs one claimed request to its end, or gives it back. `cut` aborts when the process must end. */
 export async function runJob(deps: JobDeps, claimed: ClaimedRequest, cut: AbortSignal): Promise<void> {
   const progress = createJobProgress(deps, claimed)
   const signal = AbortSignal.any([cut, progress.lost, AbortSignal.timeout(jobTimeoutMs + waitMsOf(claimed))])
   try {
     const ending = await endingOf(deps, claimed, progress.report, signal)
     await progress.close().catch((error: unknown) => {
-      // What it ends with matters more than the last line of its logs.
+      // The ending matters more than the last log line.
       deps.logger.warn({ err: error, request_id: claimed.id }, 'the last progress of a generation was not written')
     })
     if (ending.kind === 'retry') return await retry(deps, claimed, ending.pauseMs)
@@ -53,19 +53,13 @@ export async function runJob(deps: JobDeps, claimed: ClaimedRequest, cut: AbortS
     await progress.close().catch(() => {})
     if (progress.lost.aborted) return deps.logger.info({ request_id: claimed.id }, 'generation canceled or taken over')
     if (!cut.aborted) throw error
-    // Stopping: the next process may have it at once, and this run does not count.
     await giveRequestBack(deps.db, claimed, deps.time())
   }
 }
 
 type Outcome = Ending | { kind: 'retry'; pauseMs: number }
 
-async function endingOf(
-  deps: JobDeps,
-  claimed: ClaimedRequest,
-  report: ReturnType<typeof createJobProgress>['report'],
-  signal: AbortSignal,
-): Promise<Outcome> {
+async function endingOf(deps: JobDeps, claimed: ClaimedRequest, report: Report, signal: AbortSignal): Promise<Outcome> {
   if (claimed.attempt > maxClaims) return failed('the generation could not be completed')
   try {
     if (claimed.environment === 'sandbox') return await rehearse(deps, claimed, report, signal)
@@ -87,12 +81,7 @@ async function endingOf(
   }
 }
 
-async function generate(
-  deps: JobDeps,
-  claimed: ClaimedRequest,
-  report: ReturnType<typeof createJobProgress>['report'],
-  signal: AbortSignal,
-): Promise<Output> {
+async function generate(deps: JobDeps, claimed: ClaimedRequest, report: Report, signal: AbortSignal): Promise<Output> {
   const { id: requestId, claims, model, input, remoteJob } = claimed
   const { engines, references, mediaDir, mediaUrl } = deps
   const engine = engineFor(deps, claimed)
@@ -109,7 +98,7 @@ async function generate(
   )
 }
 
-/** The engine that was fixed at submit; of a request that an older release accepted, the catalog's of today. */
+/** The engine that was fixed at submit. A request of an older release has none, and takes the catalog's. */
 function engineFor({ catalog }: JobDeps, { engine, model: slug }: ClaimedRequest): EngineChoice {
   if (engine !== null) return engine
   const model = catalog().get(slug)
@@ -117,18 +106,13 @@ function engineFor({ catalog }: JobDeps, { engine, model: slug }: ClaimedRequest
   return engineOf(model)
 }
 
-/** So long a rehearsal waits for nothing but its fault; that is no part of its deadline. */
+/** How long a fault makes a rehearsal wait. The deadline does not include it. */
 function waitMsOf({ faults }: Pick<ClaimedRequest, 'faults'>): number {
   return (faults?.slow_seconds ?? 0) * 1000
 }
 
-/** A sandbox request whose key has faults set: slow, or a bad end. */
-async function rehearse(
-  deps: JobDeps,
-  claimed: ClaimedRequest,
-  report: ReturnType<typeof createJobProgress>['report'],
-  signal: AbortSignal,
-): Promise<Ending> {
+/** Runs a sandbox request whose key has faults: slow, or a bad end. */
+async function rehearse(deps: JobDeps, claimed: ClaimedRequest, report: Report, signal: AbortSignal): Promise<Ending> {
   const { mediaDir, mediaUrl, random } = deps
   const { input, faults } = claimed
   await report(0, 'rehearsing in the sandbox')
@@ -155,7 +139,7 @@ async function retry({ db, time, logger }: JobDeps, claimed: ClaimedRequest, pau
 
 type Finishing = Pick<JobDeps, 'db' | 'time' | 'random' | 'logger'>
 
-/** Media are made and paid for by now: a short outage of Postgres must not undo that. */
+/** Ends the request. The media exist and are paid for, so a short outage of Postgres must not undo them. */
 async function finish({ db, time, random, logger }: Finishing, claimed: ClaimedRequest, ending: Ending): Promise<void> {
   for (let attempt = 1; ; attempt += 1) {
     try {
@@ -173,8 +157,8 @@ async function finish({ db, time, random, logger }: Finishing, claimed: ClaimedR
 }
 
 /**
- * What Postgres refuses to write it would refuse for ever, and the request would be run again and again. If its
- * webhook was what was refused, it ends without one; otherwise it is FAILED and refunded.
+ * Gives a request another end when Postgres refuses the first one, which it would refuse again after every run. The
+ * request ends without its webhook if only the webhook was refused. Otherwise it is FAILED and refunded.
  */
 async function endRefused(
   { db, time, random, logger }: Finishing,
@@ -183,19 +167,19 @@ async function endRefused(
 ): Promise<void> {
   const instead = failed('the generation could not be completed')
   const ends = [
-    { ending, isTold: false },
-    { ending: instead, isTold: true },
-    { ending: instead, isTold: false },
+    { ending, hasWebhook: false },
+    { ending: instead, hasWebhook: true },
+    { ending: instead, hasWebhook: false },
   ]
-  for (const [at, { ending: one, isTold }] of ends.entries()) {
+  for (const [at, { ending: one, hasWebhook }] of ends.entries()) {
     try {
-      const ours = await finishRequest(db, claimed, one, { now: time(), random, isTold })
+      const ours = await finishRequest(db, claimed, one, { now: time(), random, hasWebhook })
       const facts = {
         err: refusal,
         request_id: claimed.id,
         model: claimed.model,
         ending: one.kind,
-        webhook: isTold,
+        webhook: hasWebhook,
         ours,
       }
       return logger.error(facts, 'the end of a generation was refused by Postgres, and it has another')

@@ -1,7 +1,7 @@
 /** Where a request stands: the queue is served by turn, then in the order of arrival. */
 export type QueueKey = { turn: number; seq: number }
 
-/** The requests of one environment that were waiting at one moment, in the order in which they will be served. */
+/** The waiting requests of one environment at one moment, in the order in which they will be served. */
 export type QueueView = {
   turns: number[]
   seqs: number[]
@@ -10,11 +10,11 @@ export type QueueView = {
   maxAgeMs: number
 }
 
-/** Up to here a walk costs less than a caller could notice: each answer has one of its own. */
+/** Walking so many takes under a millisecond, so each answer walks the queue itself. */
 const alwaysWalked = 500
-/** Beyond, the positions of ten thousand may be this old. */
+/** Age of the positions in a longer queue. */
 const usualMaxAgeMs = 2000
-/** And where a walk itself is slow, walking takes a twentieth of the time at most. */
+/** Where a walk is slow, walks take at most a twentieth of the time. */
 const restsPerWalk = 20
 
 export function createQueueView(
@@ -26,7 +26,7 @@ export function createQueueView(
   return { turns, seqs, readAtMs, maxAgeMs }
 }
 
-/** How many will be served before; the request itself need not be in view. */
+/** Counts the requests that will be served before this one, which need not be in the view. */
 export function placeOf({ turns, seqs }: QueueView, { turn, seq }: QueueKey): number {
   let low = 0
   let high = turns.length
@@ -39,7 +39,7 @@ export function placeOf({ turns, seqs }: QueueView, { turn, seq }: QueueKey): nu
   return low
 }
 
-/** What was read of one request later than the view: it has joined, or left. */
+/** Adds or removes one request whose state was read later than the view. */
 export function amend(view: QueueView, key: QueueKey, isWaiting: boolean): void {
   const place = placeOf(view, key)
   const isInView = view.seqs[place] === key.seq

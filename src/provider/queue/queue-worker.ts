@@ -10,18 +10,18 @@ export type WorkerDeps = JobDeps & {
 }
 
 export type QueueWorker = {
-  /** There is something in this queue: the next round looks, however lately it was found empty. */
+  /** Notes a new request in this queue, so that the next round looks at it. */
   note: (environment: Environment) => void
-  /** Fills the free slots; the jobs go on by themselves. */
+  /** Fills the free slots, and does not wait for their jobs. */
   runOnce: () => Promise<{ more: boolean }>
   /** Settles when no job is running. */
   drain: () => Promise<void>
 }
 
-/** A queue that was found empty is looked at again after this long, for what other processes put there or left behind; within the loop's own pause. */
+/** Pause before the next look at an empty queue, which other processes fill too. Below the pause of the loop. */
 const emptyRestMs = 300
 
-/** Runs the queue (spec, States): any number of processes share it. */
+/** Runs the queue (spec, States). Any number of processes share it. */
 export function createQueueWorker(deps: WorkerDeps, cut: AbortSignal): QueueWorker {
   const running = { live: new Set<Promise<void>>(), sandbox: new Set<Promise<void>>() }
   const restsUntilMs = { live: 0, sandbox: 0 }

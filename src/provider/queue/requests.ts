@@ -33,7 +33,7 @@ export type ClaimedRequest = {
   cost: string
   webhookUrl: string | null
   faults: Faults | null
-  /** From 1; more than one after a process has died with it, or an engine has broken. */
+  /** The number of this run, from 1. More than 1 after a worker died or an engine broke. */
   attempt: number
 }
 
@@ -141,15 +141,15 @@ export async function finishRequest(
   db: Database,
   claimed: ClaimedRequest,
   ending: Ending,
-  { now, random, isTold = true }: { now: SQL; random: () => number; isTold?: boolean },
+  { now, random, hasWebhook = true }: { now: SQL; random: () => number; hasWebhook?: boolean },
 ): Promise<boolean> {
-  const delivery = isTold ? notificationOf({ ...claimed, requestId: claimed.id }, ending, random) : undefined
+  const delivery = hasWebhook ? notificationOf({ ...claimed, requestId: claimed.id }, ending, random) : undefined
   return (await end(db, { id: claimed.id, guard: isMine(claimed), ending, delivery, now })) !== undefined
 }
 
 /**
- * Cancels a request that has not ended (spec, CANCELED), with its refund.
- * `whileQueuedOnly` is what the API may do; console and command line may do more.
+ * Cancels a request that has not ended (spec, CANCELED), with its refund. The API may cancel only queued requests
+ * (`whileQueuedOnly`), console and command line running ones too.
  */
 export async function cancelRequest(db: Database, id: string, whileQueuedOnly: boolean): Promise<boolean> {
   const guard = whileQueuedOnly ? sql`${r.status} = 'IN_QUEUE'` : sql`${r.status} in ('IN_QUEUE', 'IN_PROGRESS')`
@@ -189,8 +189,8 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
 }
 
 /**
- * The turn of a request that never ran goes back too, or a mass cancel would send its account to the end of the queue.
- * It goes back only where it is the last: otherwise the next submit would get a turn that another request has already.
+ * Refunds the credits and the turn of a request that never ran: without the turn, a mass cancel would send its account
+ * to the end of the queue. Only the account's last turn can go back. Any other would be given out twice.
  */
 const refund = sql`
   update provider.accounts a
@@ -198,7 +198,7 @@ const refund = sql`
     ${accounts.last_turn} = ${turnBefore(a.last_turn, 'live')}, ${accounts.last_sandbox_turn} = ${turnBefore(a.last_sandbox_turn, 'sandbox')}
   from ended e where ${a.id} = e.account_id`
 
-/** The last turn of those that still wait. Where none does, the next submit takes the turn that is served now. */
+/** The last turn of the account's waiting requests. Without one, the next submit takes the turn that is served now. */
 function turnBefore(last: SQL | StringChunk, environment: Environment): SQL {
   return sql`case when e.was = 'IN_QUEUE' and e.environment = ${environment} and e.turn = ${last} then coalesce((
       select max(${r.turn}) from provider.requests r

@@ -22,30 +22,22 @@ export type StatusQuestion = {
 /** Null where this account and environment have no such request. */
 export type StatusReader = (question: StatusQuestion) => Promise<StatusBody | null>
 
-const maxBatch = 500
-const batchesUnderWay = 2
-/** As a share of a view's greatest age: early enough for the walk to end in time. */
+/** As a share of a view's greatest age: early enough for the walk to end before the view is too old. */
 const refreshFrom = 0.7
 
-/** Reads statuses for all callers of this process, the ones that ask at the same time together. */
+/** Reads statuses for all callers of this process. Calls at the same time share a statement. */
 export function createStatusReader(db: Database): StatusReader {
   const views: QueueViews = new Map()
-  return createNaturalBatch({
-    answerAll: (questions) => readStatuses(db, views, questions),
-    maxBatch,
-    parallel: batchesUnderWay,
-  })
+  return createNaturalBatch({ answerAll: (questions) => readStatuses(db, views, questions) })
 }
 
-/** The queues as this process has last seen them, and which of them it is looking at now. */
+/** The queues as this process last read them, and whether it is reading them now. */
 export type QueueViews = Map<Environment, { view: QueueView; refreshing?: boolean }>
 
 /**
- * State, position and progress of requests (spec, Generation request), in one
- * statement. Position 0 is served next. To tell positions the queue is walked
- * in the same statement, and so at the same moment. A long queue is walked now
- * and then for all callers together, beside what they ask: its positions are of
- * the last two seconds, and states are always of now.
+ * Reads state, position and progress of requests (spec, Generation request) in one statement. Position 0 is served
+ * next. The same statement walks the queue for the positions. A long queue is walked at most every two seconds for
+ * all callers together, so its positions may be that old. States never are.
  */
 export async function readStatuses(
   db: Database,
@@ -59,7 +51,7 @@ export async function readStatuses(
 
   const { found, seen } = await read(db, questions, walked)
   for (const [environment, view] of seen) views.set(environment, { view })
-  // All that was read is brought into view before anything is counted.
+  // The view takes in all rows before any position is counted.
   for (const { environment, key, status } of found) {
     const view = views.get(environment)?.view
     if (view && key) amend(view, key, status === 'IN_QUEUE')
@@ -72,20 +64,20 @@ export async function readStatuses(
   return answers
 }
 
-/** As a share of what it may be: from 1 on it is too old to be used. */
+/** The age of a view as a share of its greatest age. From 1 on, the view is too old. */
 function ageOf(views: QueueViews, environment: Environment): number {
   const view = views.get(environment)?.view
   return view === undefined || view.maxAgeMs === 0 ? Infinity : (performance.now() - view.readAtMs) / view.maxAgeMs
 }
 
-/** Walks a long queue before its view is too old, so that nobody has to wait for it. */
+/** Walks a long queue before its view is too old, so that no caller waits for the walk. */
 function refreshInTime(db: Database, views: QueueViews, environment: Environment): void {
   const known = views.get(environment)
   if (known === undefined || known.refreshing || ageOf(views, environment) < refreshFrom) return
   known.refreshing = true
   read(db, [], [environment]).then(
     ({ seen }) => seen.forEach((view) => views.set(environment, { view })),
-    // Whoever asks when the view is too old walks the queue, and hears of the error.
+    // The next caller whose view is too old walks the queue, and gets the error.
     () => void (known.refreshing = false),
   )
 }

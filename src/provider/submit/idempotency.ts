@@ -24,14 +24,14 @@ export function readIdempotencyKey(header: string | undefined): string | undefin
   return header.toLowerCase()
 }
 
-/** What two submits must share to be the same one (decisions, scope of an Idempotency-Key). */
+/** A digest that is equal for equal submits (decisions, scope of an Idempotency-Key). */
 export function fingerprintOf(parameters: { model: string; input: unknown; webhookUrl: string | undefined }): Buffer {
   return createHash('sha256')
     .update(canonicalJson([parameters.model, parameters.input, parameters.webhookUrl ?? null]))
     .digest()
 }
 
-/** Members sorted, so that their order does not count. The body's depth is bounded where it is read. */
+/** JSON with sorted members, so that their order does not count. body.ts bounds the depth. */
 function canonicalJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`
   if (typeof value !== 'object' || value === null) return JSON.stringify(value)
@@ -45,14 +45,14 @@ export type Remembered = {
   requestId: string
   same: boolean
   expired: boolean
-  /** What the first submit answered, to be answered again. */
+  /** The answer to the first submit, for its retries. */
   cost: string
   queued: boolean
-  /** Null where the first submit's process died before it could tell. */
+  /** Null if the first submit's process died before it read the position. */
   submittedPosition: number | null
 }
 
-/** What an earlier submit with this key has done, if one was accepted. */
+/** Reads the accepted submit of this key, if there is one. */
 export async function recall(
   db: Database,
   { accountId, environment, key }: KeyScope,
@@ -72,7 +72,7 @@ export async function recall(
   return { requestId, same, expired, cost, queued, submittedPosition }
 }
 
-/** Completes what recall answers: the position is known only once the request stands in the queue. */
+/** Records the position of a new request, which is known only once it stands in the queue. */
 export async function rememberPosition(
   db: Database,
   { accountId, environment, key }: KeyScope,
@@ -83,7 +83,7 @@ export async function rememberPosition(
     where ${idempotencyKeys.account_id} = ${accountId} and ${idempotencyKeys.environment} = ${environment} and ${idempotencyKeys.key} = ${key}`)
 }
 
-/** Makes room for a key that is used again after its time. */
+/** Deletes an expired key, so that it can be used again. */
 export async function forgetExpiredKey(
   db: Database,
   { accountId, environment, key }: KeyScope,
@@ -95,7 +95,7 @@ export async function forgetExpiredKey(
       and ${idempotencyKeys.created_at} <= ${cutoff(now)}`)
 }
 
-/** Housekeeping: the oldest expired keys go, at most `limit` a call. Answers how many went. */
+/** Deletes the oldest expired keys, at most `limit`. Returns their number. */
 export async function pruneExpiredKeys(db: Database, limit: number, now: SQL): Promise<number> {
   const rows = await db.execute(sql`
     delete from provider.idempotency_keys where ctid = any (array(

@@ -41,7 +41,7 @@ export type SubmitOutcome =
   /** Another submit with the same key was written since the look-up. */
   | { kind: 'key_taken' }
 
-/** In Postgres, and shorter than the caller waits: what has waited for its account for so long is not written. */
+/** How long a submit may wait for its account's row: shorter than its caller waits, who is then told that nothing was written. */
 const lockTimeoutMs = 8000
 
 /**
@@ -49,15 +49,13 @@ const lockTimeoutMs = 8000
  *
  * - The account's row decides: Postgres evaluates `available >= charge` again
  *   after it has waited for the row, so parallel submits never overdraw.
- * - The same row gives out turns: each account's next request takes the turn
- *   after its last one, but not one that has passed. The queue is served by
- *   turn, so accounts alternate and 1,000 jobs of one delay another's single
- *   job by one place for each account that is waiting.
+ * - The same row gives out turns. An account's next request takes the turn
+ *   after its last one, or the turn that is served now if that is later. The
+ *   queue is served by turn, so accounts alternate.
  * - Of parallel submits with the same Idempotency-Key one is written. The others
  *   wait for it, violate the primary key of idempotency_keys, and are undone.
  *
- * Nothing is sent for a caller who was given up (`signal`) while a connection
- * was waited for.
+ * Sends nothing when `signal` aborts while the submit waits for a connection.
  */
 export async function writeSubmission(
   db: Database,
@@ -75,7 +73,7 @@ export async function writeSubmission(
   }
 }
 
-/** On a connection that is waited for first: a statement that the driver has queued is run however late. */
+/** Waits for a connection first. The driver would run a queued statement however late. */
 async function runInTime(db: Database, query: SQL, signal: AbortSignal | undefined) {
   const connection = await clientOf(db).reserve()
   let usable = true
@@ -84,7 +82,7 @@ async function runInTime(db: Database, query: SQL, signal: AbortSignal | undefin
   try {
     return await databaseOn(connection).execute<{ written: boolean }>(query)
   } catch (error) {
-    // A lost connection goes back to the pool by itself, to be opened again.
+    // The pool reopens a lost connection by itself.
     usable = !isConnectionLost(error) && !isNoAnswer(error)
     throw error
   } finally {
@@ -141,7 +139,7 @@ function statement(submission: Submission, now: SQL): SQL {
     select request.id is not null as written from patience left join request on true`
 }
 
-/** Two queues, two counts: what an account rehearses in the sandbox must not set its live requests back. */
+/** The two queues count turns apart, so that sandbox requests do not set live ones back. */
 function turnColumn(environment: Environment): StringChunk {
   return environment === 'live' ? accounts.last_turn : accounts.last_sandbox_turn
 }
@@ -159,7 +157,7 @@ function takeTurn(accountId: string, environment: Environment, charge: string): 
     returning ${a.id}, a.${last} as turn`
 }
 
-/** What is never queued takes no turn and touches no balance. */
+/** A request that is never queued takes no turn and no credits. */
 function freeOfTurn(accountId: string): SQL {
   return sql`select ${a.id}, null::bigint as turn from provider.accounts a, patience where ${a.id} = ${accountId}`
 }

@@ -30,7 +30,7 @@ export type SubmitDeps = {
   resolve: Resolve
   statusReader: StatusReader
   logger: Logger
-  /** Tells this process's worker that there is something in the queue. */
+  /** Wakes this process's worker. */
   onQueued: (environment: Environment) => void
 }
 
@@ -39,13 +39,13 @@ export type SubmitRequest = {
   slug: string
   body: SubmitBody
   idempotencyKey: string | undefined
-  /** Nothing is written once it has aborted: the caller has been told to try again. */
+  /** Aborts when the caller was told to try again. Nothing is written after that. */
   signal?: AbortSignal
 }
 
 /** A key that has expired is forgotten and taken again, which another submit may do first. */
 const maxTries = 3
-/** Of the caller's ten seconds; the request stands by then, and is not refused for it. */
+/** Of the caller's ten seconds. The request is accepted by then, with or without its position. */
 const positionMs = 5000
 
 /** `POST /v1/models/{model}` (spec, submit). */
@@ -89,7 +89,7 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
   throw inProgress()
 }
 
-/** The position is read when the request stands in the queue; the worker is woken after that, so that it is seldom gone already. */
+/** Reads the position before it wakes the worker, which would often have claimed the request already. */
 async function accepted(deps: SubmitDeps, submission: Submission): Promise<Submitted> {
   const { requestId, environment, cost } = submission
   if (submission.completed !== undefined) return answer(deps, requestId, { cost, queued: false, position: 0 })
@@ -98,8 +98,8 @@ async function accepted(deps: SubmitDeps, submission: Submission): Promise<Submi
     positionMs,
     'reading the position in the queue',
   ).catch((error: unknown) => {
-    // Its credits are reserved: an answer with a position that is not known is better than none.
-    deps.logger.warn({ err: error, request_id: requestId }, 'submitted without a word of its position')
+    // The credits are reserved: an answer without the true position is better than no answer.
+    deps.logger.warn({ err: error, request_id: requestId }, 'the position of a new request could not be read')
     return 0
   })
   deps.onQueued(environment)
@@ -147,12 +147,12 @@ async function prepare(
   return { ...submission, completed: { output, delivery } }
 }
 
-/** Faults that need time or another ending take the way through the queue (decisions, faults on demand). */
+/** Faults that need time or another ending go through the queue (decisions, faults on demand). */
 function runsLikeLive({ faults }: Caller): boolean {
   return Boolean(faults?.failed || faults?.canceled || faults?.slow_seconds)
 }
 
-/** The first answer again, when this key has been accepted before (spec, Idempotency rules). */
+/** Repeats the first answer if this key was accepted before (spec, Idempotency rules). */
 async function replay(
   deps: SubmitDeps,
   caller: Caller,
