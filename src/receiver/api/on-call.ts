@@ -21,13 +21,13 @@ export function onCallOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'listProblems',
       summary: 'What is wrong now, in words, the worst first',
       item: problemSchema,
-      read: () => readProblems(db, readingOptions(deps)),
+      read: async () => readProblems(db, await readingOptions(deps)),
     }),
     whole('/keys', {
       operationId: 'listKeys',
       summary: 'The keys: when each matched last, and what is left of its quota',
       item: keySchema,
-      read: () => readKeys(db, readingOptions(deps)),
+      read: async () => readKeys(db, await readingOptions(deps)),
     }),
     whole('/give-ups', {
       operationId: 'listGiveUps',

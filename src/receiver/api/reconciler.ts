@@ -37,7 +37,7 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
       summary: 'Whether the reconciler runs, and what it still has to do',
       responses: responses({ 200: { description: 'Its state', schema: reconcilerSchema } }),
     },
-    answer: async (_req, res) => res.json(await readReconciler(db, readingOptions(deps))),
+    answer: async (_req, res) => res.json(await readReconciler(db, await readingOptions(deps))),
   }
   const runs: Operation = {
     method: 'get',

@@ -1,6 +1,7 @@
 import { Router } from 'express'
 import { z } from 'zod'
 import { methodNotAllowed } from '../../platform/http/http.ts'
+import { readingOptions } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readStats, statsSchema } from '../queries/stats.ts'
 import { arrivalOperations } from './arrivals.ts'
@@ -55,8 +56,7 @@ function toExpress(path: string): string {
   return path.replaceAll(/\{(\w+)\}/g, ':$1')
 }
 
-function statsOperation({ db, clock, settings, keys }: ReceiverDeps): Operation {
-  const { stuckAfterSeconds, fetchRatePerMinute } = settings
+function statsOperation(deps: ReceiverDeps): Operation {
   return {
     method: 'get',
     path: '/stats',
@@ -65,8 +65,7 @@ function statsOperation({ db, clock, settings, keys }: ReceiverDeps): Operation 
       summary: "What the console's first page shows",
       responses: responses({ 200: { description: 'The figures', schema: statsSchema } }),
     },
-    answer: async (_req, res) =>
-      res.json(await readStats(db, { now: clock(), stuckAfterSeconds, fetchRatePerMinute, keys: keys() })),
+    answer: async (_req, res) => res.json(await readStats(deps.db, await readingOptions(deps))),
   }
 }
 

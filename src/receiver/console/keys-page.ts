@@ -13,7 +13,7 @@ import { linkTo } from './parts/url.ts'
 export function keysRoutes(console: ConsoleDeps): Router {
   const { db, keys, settings } = console
   return Router().get('/keys', async (_req, res) => {
-    const { now, ...options } = readingOptions(console)
+    const { now, ...options } = await readingOptions(console)
     const states = await readKeys(db, { ...options, now })
     const check = await checkQuarantine(db, keys(), { reason: 'no_matching_secret' })
     const body = html`<div class="head"><h1>Keys</h1><span class="soft">Their secrets verify webhooks, and those that are not retired call the provider.</span></div>

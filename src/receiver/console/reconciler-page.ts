@@ -62,7 +62,7 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
   router.get(path, async (req, res) => {
     const query = queryOf(req)
     const { open, awaited } = parseFilters(looksSchema, query)
-    const options = readingOptions(console)
+    const options = await readingOptions(console)
     const [state, provider] = await readWithin(
       db,
       async (tx) => [await reconcilerState(tx, options), await readProviderState(tx, options.now)] as const,

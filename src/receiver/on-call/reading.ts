@@ -1,8 +1,10 @@
 import type { FailingRole } from '../../platform/loop.ts'
 import type { GuessLimit } from '../../platform/pages/guess-limit.ts'
-import type { Executor } from '../../platform/postgres/postgres.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import { readTime, type SharedTime } from '../../platform/postgres/time.ts'
 import type { Keys } from '../domain/keys.ts'
 import type { Problem } from '../domain/problem.ts'
+import { readWithin } from '../queries/deadline.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import type { Slice } from '../slice.ts'
 
@@ -14,15 +16,16 @@ type Known = {
     failingRoles: () => readonly FailingRole[]
   }
   keys: () => Keys
-  clock: () => Date
+  db: Database
+  landing: { time: SharedTime }
   startedAt: Date
   slices: readonly Slice[]
 }
 
-/** What the readers of the on-call go by: the clock, the settings, and what this process knows of itself. */
-export function readingOptions({ settings, background, keys, clock, startedAt, slices }: Known) {
+/** What the readers of the on-call go by: Postgres's time, the settings, and the state of this process. */
+export async function readingOptions({ settings, background, keys, db, landing, startedAt, slices }: Known) {
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
-  const now = clock()
+  const now = await readWithin(db, (tx) => readTime(tx, landing.time))
   return {
     now,
     stuckAfterSeconds,

@@ -40,7 +40,8 @@ export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop
     settings,
     background: { silentAfterSeconds: silentAfterSeconds(settings.reconcileCron), guesses, failingRoles },
     keys,
-    clock,
+    db,
+    landing,
     startedAt: clock(),
     slices,
   }

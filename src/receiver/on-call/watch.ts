@@ -1,5 +1,4 @@
 import { isOutage } from '../../platform/postgres/errors.ts'
-import { readTime } from '../../platform/postgres/time.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { tellAway, type AlertDeps } from './alerts.ts'
@@ -8,14 +7,16 @@ import { readProblems, type ProblemsOptions } from './read-problems.ts'
 
 /** Shorter than this is a restart, or a failover. */
 const awayAfterMs = 30_000
-/** The window of a signature is 300 s: a host whose clock is off by more than this is corrected long before it refuses. */
+/**
+ * The window of a signature is 300 s: a host whose clock is off by more than this is corrected long before it refuses.
+ */
 const toleratedClockMs = 5000
 /** A role's round ends within 30 s, and the next one begins 12.5 s later at most. */
 const settledAfterMs = 45_000
 
 export type WatchDeps = AlertDeps & {
   /** What the readers go by, now. */
-  read: () => ProblemsOptions
+  read: () => Promise<ProblemsOptions>
   /** There may be something to tell. */
   onChanged: () => void
 }
@@ -25,7 +26,7 @@ export type WatchDeps = AlertDeps & {
  * that is told without it, by each replica for itself, and is an issue that is over once Postgres is back.
  */
 export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
-  const { db, clock, time, logger, url, read, onChanged } = deps
+  const { db, clock, logger, url, read, onChanged } = deps
   const tells = url !== undefined
   let awaySince: Date | undefined
   let isTold = false
@@ -44,15 +45,16 @@ export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
     else logger.info({ ahead_seconds }, "this host's clock agrees with Postgres's again")
   }
   /** Roles that failed with Postgres have had no other round yet. */
-  const readAgain = (now: Date): ProblemsOptions => {
-    const isBack = failedAt === undefined || now.getTime() - failedAt.getTime() > settledAfterMs
-    return { ...read(), ...(!isBack && { failingRoles: [] }) }
+  const readAgain = async (): Promise<ProblemsOptions> => {
+    const isBack = failedAt === undefined || clock().getTime() - failedAt.getTime() > settledAfterMs
+    return { ...(await read()), ...(!isBack && { failingRoles: [] }) }
   }
   return async () => {
     try {
-      const now = await readTime(db, time)
+      const options = await readAgain()
+      const { now } = options
       compareClocks(now)
-      const problems = await readProblems(db, { ...readAgain(clock()), now })
+      const problems = await readProblems(db, options)
       if (awaySince !== undefined && clock().getTime() - awaySince.getTime() >= awayAfterMs)
         await noteOutage(db, { since: awaySince, now, tells: tells && isTold })
       awaySince = undefined

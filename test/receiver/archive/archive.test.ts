@@ -177,7 +177,7 @@ describe('the archive', () => {
     expect(await archivedMedia(database, requestId)).toMatchObject([
       { archive_error: 'gone: the provider answers 403' },
     ])
-    const problems = await readProblems(receiver.deps.db, readingOptions(receiver.deps))
+    const problems = await readProblems(receiver.deps.db, await readingOptions(receiver.deps))
     expect(problems).toContainEqual(
       expect.objectContaining({ cause: 'media_gone', count: 1, href: `/requests/${requestId}` }),
     )
@@ -337,7 +337,7 @@ describe('the archive', () => {
     onTestFinished(its.stop)
     const where = mediaStand(its)
     await failedCopy(its.database, await where.land([where.serve('a.png', pngOf(4))]), 'store', 0)
-    const problems = await readProblems(its.receiver.deps.db, readingOptions(its.receiver.deps))
+    const problems = await readProblems(its.receiver.deps.db, await readingOptions(its.receiver.deps))
     expect(problems).toContainEqual(expect.objectContaining({ cause: 'archive_store', severity: 'critical', count: 1 }))
   })
 

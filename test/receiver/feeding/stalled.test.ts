@@ -17,7 +17,7 @@ describe.each(usualServers)('a feed that stands still (%s)', (server) => {
     return its.stop
   })
   const causes = async () =>
-    (await readProblems(receiver.deps.db, readingOptions(receiver.deps))).map(({ cause }) => cause)
+    (await readProblems(receiver.deps.db, await readingOptions(receiver.deps))).map(({ cause }) => cause)
   const metric = async (name: string) =>
     Number(
       new RegExp(`^${name} (.*)$`, 'm').exec(await (await fetch(new URL('metrics', receiver.internalUrl))).text())?.[1],

@@ -26,7 +26,7 @@ it('that Postgres is away is told without it, once, when it lasts; and is kept a
     url: 'https://hooks.example.com/services/secret',
     from: 'media.example.com',
     signal: new AbortController().signal,
-    read: () => ({
+    read: async () => ({
       now,
       stuckAfterSeconds: 120,
       fetchRatePerMinute: 100,

@@ -42,7 +42,7 @@ export function nowRoutes(console: ConsoleDeps): Router {
     const line = withDeadline(hourReads('hour', readHour), hourPatienceMs, 'reading the last hour').catch(
       () => undefined,
     )
-    const now = await readNow(db, readingOptions(console))
+    const now = await readNow(db, await readingOptions(console))
     return { now, hour: await line }
   }
   const readLive = () => tryRead(logger, () => reads('now', read))
