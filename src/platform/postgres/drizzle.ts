@@ -36,8 +36,7 @@ export const {
   is,
   isNotNull,
 } = main
-export const { isNull, lt } = main
-export const { lte, ne, not, or, sql } = main
+export const { isNull, lt, lte, max, ne, not, or, sql } = main
 export const { StringChunk, View } = main
 export const { alias, unionAll, customType, PgDatabase, PgDialect, pgSchema } = pg
 

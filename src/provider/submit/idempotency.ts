@@ -1,14 +1,13 @@
 import { createHash } from 'node:crypto'
 import { HttpError } from '../../platform/http/http.ts'
 import { columnsOf } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { and, eq, lte, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later } from '../../platform/postgres/time.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
 
-const idempotencyKeys = columnsOf(schema.idempotencyKeys)
 const k = columnsOf(schema.idempotencyKeys, 'k')
 const r = columnsOf(schema.requests, 'r')
 
@@ -73,34 +72,32 @@ export async function recall(
 }
 
 /** Records the position of a new request, which is known only once it stands in the queue. */
-export async function rememberPosition(
-  db: Database,
-  { accountId, environment, key }: KeyScope,
-  position: number,
-): Promise<void> {
-  await db.execute(sql`
-    update provider.idempotency_keys set ${idempotencyKeys.submitted_position} = ${position}::int
-    where ${idempotencyKeys.account_id} = ${accountId} and ${idempotencyKeys.environment} = ${environment} and ${idempotencyKeys.key} = ${key}`)
+export async function rememberPosition(db: Database, scope: KeyScope, position: number): Promise<void> {
+  const set = { submitted_position: position }
+  await db.update(schema.idempotencyKeys).set(set).where(isOf(scope))
 }
 
 /** Deletes an expired key, so that it can be used again. */
-export async function forgetExpiredKey(
-  db: Database,
-  { accountId, environment, key }: KeyScope,
-  now: SQL,
-): Promise<void> {
-  await db.execute(sql`
-    delete from provider.idempotency_keys
-    where ${idempotencyKeys.account_id} = ${accountId} and ${idempotencyKeys.environment} = ${environment} and ${idempotencyKeys.key} = ${key}
-      and ${idempotencyKeys.created_at} <= ${cutoff(now)}`)
+export async function forgetExpiredKey(db: Database, scope: KeyScope, now: SQL): Promise<void> {
+  const isExpired = lte(schema.idempotencyKeys.created_at, cutoff(now))
+  await db.delete(schema.idempotencyKeys).where(and(isOf(scope), isExpired))
+}
+
+function isOf({ accountId, environment, key }: KeyScope): SQL | undefined {
+  const keys = schema.idempotencyKeys
+  return and(eq(keys.account_id, accountId), eq(keys.environment, environment), eq(keys.key, key))
 }
 
 /** Deletes the oldest expired keys, at most `limit`. Returns their number. */
 export async function pruneExpiredKeys(db: Database, limit: number, now: SQL): Promise<number> {
-  const rows = await db.execute(sql`
-    delete from provider.idempotency_keys where ctid = any (array(
-      select ctid from provider.idempotency_keys where ${idempotencyKeys.created_at} <= ${cutoff(now)} order by ${idempotencyKeys.created_at} limit ${limit}::int
-    )) returning 1`)
+  const { created_at } = schema.idempotencyKeys
+  const old = sql`
+    select ctid from ${schema.idempotencyKeys} where ${created_at} <= ${cutoff(now)}
+    order by ${created_at} limit ${limit}`
+  const rows = await db
+    .delete(schema.idempotencyKeys)
+    .where(sql`ctid = any (array(${old}))`)
+    .returning({ created_at })
   return rows.length
 }
 

@@ -1,11 +1,7 @@
-import { columnsOf } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { and, eq, lt } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
-import * as archive from './archive-schema.ts'
+import { mediaCopies } from './archive-schema.ts'
 import { removeMedia } from './removal.ts'
-
-const copies = columnsOf(archive.mediaCopies)
 
 const maxMedia = 100
 
@@ -16,10 +12,13 @@ const maxMedia = 100
 export async function expireMedia(db: Database, cutoff: Date, signal: AbortSignal): Promise<number> {
   let expired = 0
   while (!signal.aborted) {
-    const rows = await db.execute<RowOf<typeof archive.mediaCopies, 'request_id'>>(sql`
-      select ${copies.request_id} from mediadock.media_copies
-      where ${copies.state} = 'archived' and ${copies.ended_at} < ${cutoff.toISOString()}::timestamptz
-      order by ${copies.ended_at} limit ${maxMedia}`)
+    const { request_id, state, ended_at } = mediaCopies
+    const rows = await db
+      .select({ request_id })
+      .from(mediaCopies)
+      .where(and(eq(state, 'archived'), lt(ended_at, cutoff.toISOString())))
+      .orderBy(ended_at)
+      .limit(maxMedia)
     const requestIds = new Set(rows.map(({ request_id: id }) => id))
     if (requestIds.size === 0) break
     let isAtWork = false

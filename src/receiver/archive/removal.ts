@@ -1,8 +1,7 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { and, inArray, isNotNull, or, sql } from '../../platform/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
 import * as schema from '../domain/schema.ts'
 import { addChange } from '../landing/add-change.ts'
@@ -85,17 +84,19 @@ export async function removeMedia(db: Database, requestId: string, mark: Removal
   const { doubted, ...removal } = one(rows, `removing the media of ${requestId}`)
   // A file that came up while this waited for the request's row was not to be seen in it.
   if (removal.files.some((file) => !doubted.includes(file)))
-    await db.execute(
-      sql`update mediadock.archived_files set ${files.look_at} = ${now}
-        where ${files.sha256} = any(${sql.param(removal.files)}::text[])`,
-    )
+    await db
+      .update(archive.archivedFiles)
+      .set({ look_at: now })
+      .where(inArray(archive.archivedFiles.sha256, removal.files))
   return removal
 }
 
 /** Which of these files are not deleted yet; what another media refers to is not counted. */
 export async function stillThere(db: Database, sha256s: readonly string[]): Promise<string[]> {
-  const rows = await db.execute<RowOf<typeof archive.archivedFiles, 'sha256'>>(sql`
-    select ${f.sha256} from mediadock.archived_files f where ${f.sha256} = any(${sql.param([...sha256s])}::text[])
-      and (${f.removing_at} is not null or ${f.look_at} <= ${now})`)
-  return rows.map(({ sha256 }) => sha256)
+  const { sha256, removing_at, look_at } = archive.archivedFiles
+  const rows = await db
+    .select({ sha256 })
+    .from(archive.archivedFiles)
+    .where(and(inArray(sha256, [...sha256s]), or(isNotNull(removing_at), sql`${look_at} <= ${now}`)))
+  return rows.map((file) => file.sha256)
 }

@@ -1,19 +1,19 @@
 import postgres from 'postgres'
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { gt, max, sql } from '../../platform/postgres/drizzle.ts'
 import { databaseErrorOf, isUnreadable, one } from '../../platform/postgres/errors.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
-import * as feeding from '../domain/feed-schema.ts'
+import { feed } from '../domain/feed-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
 import { iso, isoAlways, maxPageBytes } from './page.ts'
 import { mediaSchema, type Media } from './request-detail.ts'
 import { resultColumns, resultRowSchema, toResultRow, type StoredResult } from './results.ts'
 
-const f = columnsOf(feeding.feed, 'f')
+const f = columnsOf(feed, 'f')
 const m = columnsOf(schema.media, 'm')
 const r = columnsOf(schema.results, 'r')
 
@@ -100,13 +100,14 @@ const itemColumns = [
   'metadata',
 ] as const
 
-type FeedRow = RowOf<typeof feeding.feed, (typeof itemColumns)[number]> & {
+type FeedRow = RowOf<typeof feed, (typeof itemColumns)[number]> & {
   result: StoredResult | null
   media: Media[] | null
 }
 
 /** What others put into a row. As text: on disk it is compressed. */
-const bytes = sql`(coalesce(octet_length(r.result::text), 0) + coalesce(octet_length(m.media::text), 0) + octet_length(concat(f.error_message, f.metadata)))`
+const bytes = sql`(coalesce(octet_length(r.result::text), 0) + coalesce(octet_length(m.media::text), 0)
+  + octet_length(concat(f.error_message, f.metadata)))`
 
 type Wanted = { after: number; limit: number }
 
@@ -130,28 +131,29 @@ async function readChanges(db: Database, { after, limit }: Wanted): Promise<Feed
   const { head, rows } = await readWithin(db, async (tx) => {
     const found = await tx.execute<FeedRow>(sql`
       with page as (
-        select f.* from mediadock.feed f where ${f.position} > (select mediadock.still_kept(${after}::bigint)) order by ${f.position} limit ${limit}
+        select f.* from mediadock.feed f where ${f.position} > (select mediadock.still_kept(${after}::bigint))
+        order by ${f.position} limit ${limit}
       ),
       weighed as (
         select f.*, r.result, m.media, sum(${bytes}) over (order by ${f.position}) - ${bytes} as bytes_before
         from page f
         left join lateral (
-          select to_jsonb(one) as result from (select ${resultColumns('r')} from mediadock.results r where ${r.request_id} = ${f.request_id} limit 1) one
+          select to_jsonb(one) as result from (
+            select ${resultColumns('r')} from mediadock.results r where ${r.request_id} = ${f.request_id} limit 1) one
         ) r on true
         left join lateral (
-          select jsonb_agg(jsonb_build_object('kind', ${m.kind}, 'position', ${m.position}, 'url', ${m.url}, 'original_url', ${m.original_url},
-            'width', ${m.width}, 'height', ${m.height}, 'duration_seconds', ${m.duration_seconds},
-            'archived_url', ${m.archived_url}, 'bytes', ${m.bytes}, 'content_type', ${m.content_type}, 'sha256', ${m.sha256},
-            'archived_at', ${m.archived_at}, 'archive_error', ${m.archive_error}) order by ${m.kind}, ${m.position}) as media
+          select jsonb_agg(jsonb_build_object(
+              'kind', ${m.kind}, 'position', ${m.position}, 'url', ${m.url}, 'original_url', ${m.original_url},
+              'width', ${m.width}, 'height', ${m.height}, 'duration_seconds', ${m.duration_seconds},
+              'archived_url', ${m.archived_url}, 'bytes', ${m.bytes}, 'content_type', ${m.content_type},
+              'sha256', ${m.sha256}, 'archived_at', ${m.archived_at}, 'archive_error', ${m.archive_error})
+            order by ${m.kind}, ${m.position}) as media
           from mediadock.media m where ${m.request_id} = ${f.request_id}
         ) m on true
       )
       select ${list(f, ...itemColumns)}, f.result, f.media
       from weighed f where f.bytes_before < ${maxPageBytes}::int order by ${f.position}`)
-    const [newest] = await tx.execute<{ head: string }>(
-      sql`select coalesce(max(${f.position}), 0)::text as head from mediadock.feed f`,
-    )
-    return { rows: found, head: Number(one([newest], 'reading the head of the feed')?.head) }
+    return { rows: found, head: await headIn(tx) }
   }).catch((error: unknown) => {
     throw expired(error) ?? error
   })
@@ -162,25 +164,27 @@ async function readChanges(db: Database, { after, limit }: Wanted): Promise<Feed
 }
 
 async function readUnreadable(db: Database, after: number, words: string): Promise<FeedPage> {
-  const rows = await readWithin(db, (tx) =>
-    tx.execute<RowOf<typeof feeding.feed, 'position' | 'request_id'>>(sql`
-      select ${list(f, 'position', 'request_id')} from mediadock.feed f where ${f.position} > ${after}::bigint order by ${f.position} limit 1`),
+  const { position, request_id } = feed
+  const rows = await readWithin(db, async (tx) =>
+    tx.select({ position, request_id }).from(feed).where(gt(position, after)).orderBy(position).limit(1),
   )
-  const { position, request_id } = one(rows, 'reading the place of a change')
+  const place = one(rows, 'reading the place of a change')
   const message = `the row of results cannot be written out (${words}): read its columns one by one in mediadock.results`
   return {
-    data: [{ position: Number(position), request_id, error: { code: 'unreadable', message } }],
-    next_after: Number(position),
+    data: [{ ...place, error: { code: 'unreadable', message } }],
+    next_after: place.position,
     head: await headOf(db),
   }
 }
 
 /** The position of the newest change; 0 while there is none. */
 export async function headOf(db: Database): Promise<number> {
-  const rows = await readWithin(db, (tx) =>
-    tx.execute<{ head: string }>(sql`select coalesce(max(${f.position}), 0)::text as head from mediadock.feed f`),
-  )
-  return Number(one(rows, 'reading the head of the feed').head)
+  return readWithin(db, headIn)
+}
+
+async function headIn(tx: Executor): Promise<number> {
+  const rows = await tx.select({ head: max(feed.position) }).from(feed)
+  return one(rows, 'reading the head of the feed').head ?? 0
 }
 
 function expired(error: unknown): ExpiredPositionError | undefined {

@@ -1,5 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { desc, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
@@ -90,10 +90,7 @@ async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error
 
 /** When a run last ended, on any replica and whatever came of it; undefined before the first. */
 export async function lastRunEndedAt(db: Database): Promise<Date | undefined> {
-  const rows = await db.execute<
-    RowOf<typeof onCall.reconcileRuns, 'ended_at'>
-  >(sql`select ${reconcileRuns.ended_at} from mediadock.reconcile_runs
-    order by ${reconcileRuns.id} desc limit 1`)
-  const [row] = rows
-  return row && new Date(row.ended_at)
+  const { id, ended_at } = onCall.reconcileRuns
+  const [last] = await db.select({ ended_at }).from(onCall.reconcileRuns).orderBy(desc(id)).limit(1)
+  return last && new Date(last.ended_at)
 }

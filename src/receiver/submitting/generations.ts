@@ -1,5 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { and, eq, inArray, isNotNull, ne, or, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { durable } from '../../platform/postgres/durable.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import { leaseOf } from '../../platform/postgres/lease.ts'
@@ -236,12 +236,15 @@ export async function find(db: Database, idempotencyKey: string): Promise<Genera
 
 /** Which of these have nothing more to wait for: refused, expired, or with a result that is complete. */
 export async function overOf(db: Executor, idempotencyKeys: readonly string[]): Promise<string[]> {
-  const rows = await db.execute<RowOf<typeof submitting.generations, 'idempotency_key'>>(sql`
-    select ${g.idempotency_key}
-      from mediadock.generations g left join mediadock.requests r on ${r.request_id} = ${g.request_id}
-    where ${g.idempotency_key} = any(${sql.param([...idempotencyKeys])}::uuid[])
-      and (${g.state} in ('refused', 'expired') or
-        (${r.landed_at} is not null and (${r.media_complete} or ${r.status} <> 'COMPLETED')))`)
+  const { idempotency_key, request_id, state } = submitting.generations
+  const { landed_at, media_complete, status } = schema.requests
+  const isOver = inArray(state, ['refused', 'expired'])
+  const isComplete = and(isNotNull(landed_at), or(media_complete, ne(status, 'COMPLETED')))
+  const rows = await db
+    .select({ idempotency_key })
+    .from(submitting.generations)
+    .leftJoin(schema.requests, eq(schema.requests.request_id, request_id))
+    .where(and(inArray(idempotency_key, [...idempotencyKeys]), or(isOver, isComplete)))
   return rows.map(({ idempotency_key: key }) => key)
 }
 

@@ -1,6 +1,6 @@
 import type { Logger } from '../../platform/logger.ts'
 import { columnsOf } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { inArray, lt, sql } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow, one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
@@ -17,7 +17,6 @@ const bounds = columnsOf(feeding.feedBounds)
 const entries = columnsOf(feeding.feedEntries)
 const inbox = columnsOf(schema.inbox)
 const r = columnsOf(schema.requests, 'r')
-const quarantine = columnsOf(arriving.quarantine)
 
 export type RetentionDeps = {
   db: Database
@@ -80,7 +79,7 @@ async function dropDays({ db, logger }: RetentionDeps, cutoff: Date, signal: Abo
 /** From then on it is worth a line. */
 const aheadMs = 60_000
 
-/** The same by the earlier of two clocks, ours and that of Postgres: what a host forgets whose clock has run ahead is gone. */
+/** The same by the earlier of two clocks, the host's and Postgres's. A host whose clock runs ahead forgets nothing early. */
 export async function pruneByBothClocks(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
   const ours = deps.clock()
   const rows = await deps.db.execute<{ theirs: string }>(sql`select clock_timestamp() as theirs`)
@@ -131,18 +130,20 @@ async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
 }
 
 async function pruneQuarantine(db: Database, cutoff: Date): Promise<number> {
-  const rows = await db.execute<{ n: number }>(sql`
-    with gone as (
-      delete from mediadock.quarantine where ${quarantine.id} in (
-        select ${quarantine.id} from mediadock.quarantine where ${quarantine.arrived_at} < ${cutoff.toISOString()}::timestamptz
-          order by ${quarantine.arrived_at} nulls first limit ${batchRows})
-      returning ${quarantine.id}
-    )
-    select count(*)::int as n from gone`)
-  return one(rows, 'pruning the quarantine').n
+  const { id, arrived_at } = arriving.quarantine
+  const old = db
+    .select({ id })
+    .from(arriving.quarantine)
+    .where(lt(arrived_at, cutoff.toISOString()))
+    .orderBy(sql`${arrived_at} nulls first`)
+    .limit(batchRows)
+  return (await db.delete(arriving.quarantine).where(inArray(id, old)).returning({ id })).length
 }
 
-/** By position, which is a time. How far it went stands beside it: whoever reads on from before that is refused, not led past a gap. */
+/**
+ * By position, which is a time. How far it went stands beside it: whoever reads on from before that is refused, not led
+ * past a gap.
+ */
 async function pruneFeed(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute<{ n: number }>(sql`
     with gone as (
@@ -152,30 +153,35 @@ async function pruneFeed(db: Database, cutoff: Date): Promise<number> {
       returning ${entries.position}
     ),
     bounded as (
-      update mediadock.feed_bounds set ${bounds.pruned_to} = greatest(${bounds.pruned_to}, (select max(${entries.position}) from gone))
+      update mediadock.feed_bounds
+      set ${bounds.pruned_to} = greatest(${bounds.pruned_to}, (select max(${entries.position}) from gone))
       where exists (select from gone)
     )
     select count(*)::int as n from gone`)
   return one(rows, 'pruning the feed').n
 }
 
-/** What tells how things went, and the time that its rows are as old as. What each key matched last has one row per key, and stays. */
+/**
+ * What tells how things went, and the time that its rows are as old as. What each key matched last has one row per key,
+ * and stays.
+ */
 const notes = [
-  { table: 'audit', at: columnsOf(onCall.audit).at },
-  { table: 'polls', at: columnsOf(onCall.polls).polled_at },
-  { table: 'reconcile_runs', at: columnsOf(onCall.reconcileRuns).ended_at },
-  { table: 'minutes', at: columnsOf(onCall.minutes).minute },
+  { table: onCall.audit, at: onCall.audit.at },
+  { table: onCall.polls, at: onCall.polls.polled_at },
+  { table: onCall.reconcileRuns, at: onCall.reconcileRuns.ended_at },
+  { table: onCall.minutes, at: onCall.minutes.minute },
   // An open issue has no end yet, and stays.
-  { table: 'issues', at: columnsOf(onCall.issues).closed_at },
-  { table: 'replays', at: columnsOf(onCall.replays).started_at },
-  { table: 'process_starts', at: columnsOf(onCall.processStarts).started_at },
+  { table: onCall.issues, at: onCall.issues.closed_at },
+  { table: onCall.replays, at: onCall.replays.started_at },
+  { table: onCall.processStarts, at: onCall.processStarts.started_at },
 ] as const
 
 async function pruneNotes(db: Database, { table, at }: (typeof notes)[number], cutoff: Date): Promise<number> {
-  const rows = await db.execute(sql`
-    delete from ${sql.raw(`mediadock.${table}`)} where ctid = any(array(
-      select ctid from ${sql.raw(`mediadock.${table}`)} where ${at} < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
-    returning 1`)
+  const old = sql`select ctid from ${table} where ${at} < ${cutoff.toISOString()} limit ${batchRows}`
+  const rows = await db
+    .delete(table)
+    .where(sql`ctid = any(array(${old}))`)
+    .returning({ at })
   return rows.length
 }
 
@@ -183,7 +189,8 @@ async function pruneNotes(db: Database, { table, at }: (typeof notes)[number], c
 async function pruneCatchAll(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute(sql`
     delete from mediadock.arrivals_other where ctid = any(array(
-      select ctid from mediadock.arrivals_other where ${arrivals.arrived_at} < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
+      select ctid from mediadock.arrivals_other
+      where ${arrivals.arrived_at} < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
     returning 1`)
   return rows.length
 }
