@@ -62,7 +62,10 @@ export const deliveries = mediadock.table(
   ],
 )
 
-/** The work queue: narrow, so that claiming and finishing write a few bytes. `claims` fences: only the last claimant settles. */
+/**
+ * The work queue, with the columns of a lease (platform/postgres/lease.ts). Narrow, so that claiming and settling write
+ * a few bytes. `due_at` is when the delivery may be claimed next; while it is claimed, that is the end of the lease.
+ */
 export const inbox = mediadock.table(
   'inbox',
   {
@@ -70,7 +73,7 @@ export const inbox = mediadock.table(
     due_at: instant().notNull(),
     claims: integer().notNull().default(0),
     failures: smallint().notNull().default(0),
-    /** Why the last round came to nothing, where that was no failure of its own: an open transaction, a server that fails. */
+    /** Why the last try failed, or was given back: an open transaction, a server that fails. */
     trouble: text(),
     /** The row of `replays` that put it back; null for a delivery that has just arrived. */
     replay_id: uuid(),

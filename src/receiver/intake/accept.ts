@@ -10,7 +10,7 @@ import { storeDeliveries } from './store.ts'
 
 export type Acceptance = 'accepted' | 'duplicate' | 'parked'
 
-/** Not durable, so not acknowledged: the provider will try again. */
+/** The delivery is not durable, so it is not acknowledged, and the provider sends it again. */
 export class UnavailableError extends Error {
   override name = 'UnavailableError'
   code = 'unavailable' as const
@@ -21,15 +21,18 @@ export class UnavailableError extends Error {
   }
 }
 
+/** While one commit waits for the disk, the next statement runs. A third would only divide the rows. */
 const maxFlushesInFlight = 2
 /** A statement costs as much as tens of rows, so a second one beside the first begins with this many. */
 const worthSecondRows = 64
+/** One statement. Beyond this Postgres gains nothing, and a refused flush takes longer to halve. */
 const maxFlushRows = 256
 const maxFlushBytes = 4 * 1024 * 1024
-/** Of one key four fifths of it (createShares): no key can have all others refused. */
+/** A second of a full load, and its memory. One key may fill four fifths of it (fair-share.ts). */
 const maxWaiting = { rows: 5000, bytes: 64 * 1024 * 1024 }
+/** Below the 5 s after which a sender may give up. */
 const answerWithinMs = 4500
-/** About as long as a commit takes: by then whoever holds the stored delivery has mostly let it go. */
+/** About as long as a commit takes: by then the other transaction has mostly ended. */
 const storeAgainAfterMs = 20
 
 type Waiting = {
@@ -66,17 +69,16 @@ export type AcceptorDeps = {
   handOver: MemoryRoom
   /** For tests: the time that replicas share. */
   time?: SharedTime
-  /** Called for each flush, with how many it had to leave: it takes all that waits, as long as that is not too much for one. */
+  /** Called for each flush, with how many deliveries it had to leave waiting. */
   onFlush?: (flush: { deliveries: number; left: number }) => void
   /** Called when deliveries are committed that any process may claim. */
   onStored: () => void
 }
 
 /**
- * Accepts in natural batches: what arrives while a flush is in flight is
- * gathered and goes with the next one, as one statement; so does what the
- * process reads from its sockets in one turn. There is no timer, so a delivery
- * that comes alone is written alone, at once.
+ * Accepts in natural batches. Deliveries that arrive while a flush is in flight go with the next one, as one statement,
+ * and so do those that the process reads from its sockets in one turn. There is no timer: a delivery that arrives alone
+ * is written at once.
  */
 export function createAcceptor(deps: AcceptorDeps): Acceptor {
   let queue: Waiting[] = []
@@ -94,7 +96,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       if (batch.length === 0) return
       inFlight += 1
       deps.onFlush?.({ deliveries: batch.length, left: queue.length })
-      // A statement that is lost with its connection may never settle; everyone who waited for it has been answered by then.
+      // A statement that is lost with its connection may never settle. Its senders have been answered by then.
       withDeadline(flush(deps, batch, storeAgain), answerWithinMs + 500, 'a flush').then(next, (error: unknown) => {
         deps.logger.error({ err: error, deliveries: batch.length }, 'a flush did not settle, going on without it')
         for (const { delivery } of batch) deps.handOver.release(delivery)
@@ -111,7 +113,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
     pumpAfterThisTurn()
   }
 
-  /** Whoever waits too long for it is answered by the timer of accept(). */
+  /** The timer of accept() answers a sender that waits too long for this. */
   const storeAgain = (group: readonly Waiting[]) => {
     setTimeout(() => group.filter(({ abandoned }) => !abandoned).forEach(enqueue), storeAgainAfterMs)
   }
@@ -193,7 +195,7 @@ async function flush(
       await flush(deps, batch.slice(half), storeAgain)
       return
     }
-    // Once for the batch, not once for each: in an outage there are many of them.
+    // One line for the batch: in an outage there are many deliveries.
     deps.logger.error(
       { err: error, deliveries: batch.length },
       'deliveries could not be stored and were not acknowledged',
@@ -202,7 +204,7 @@ async function flush(
   }
 }
 
-/** Of several that came together under one id, signed with different keys: the one whose key may speak for any request. */
+/** Several arrived together under one id, signed with different keys: a live key may vouch for any request. */
 function signedLive(group: readonly Waiting[]): Waiting | undefined {
   return group.find(({ delivery }) => delivery.environment === 'live') ?? group[0]
 }

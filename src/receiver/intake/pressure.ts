@@ -1,36 +1,30 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** How many more flushes still wait where acknowledging has all that it needs, and from where on it gets all that there is. */
+/** Flushes that still wait after the newest: below the first number nothing rests, from the second on all rest. */
 const calmFlushes = 0.5
 const fullFlushes = 3
-/** How much of what was seen before counts beside the newest flush. */
+/** The weight of earlier flushes beside the newest. */
 const memory = 0.8
-/** After this long without a flush nothing presses. */
+/** After this long without a flush there is no pressure. */
 const forgetAfterMs = 200
-/** Under full pressure a background role rests this many times as long as it worked. */
+/** Under full pressure a background role rests this many times as long as it worked: it has a tenth of the time. */
 const maxRestFactor = 9
 const maxRestMs = 2000
 
 export type Pressure = {
-  /** Gets the size of each flush, and how many it had to leave. */
+  /** Notes the size of a flush, and how many deliveries it had to leave waiting. */
   note: (flush: { deliveries: number; left: number }) => void
   /**
-   * Rests after so much background work, for as long as deliveries press. A flush
-   * takes all that arrived during the one before: as long as it can, acknowledging
-   * keeps up, however slow a commit is. The more it has to leave, the smaller is the
-   * share of the rest, which catches up afterwards. How many it holds says nothing:
-   * many together cost little each, and what is not landed meanwhile costs more
-   * later, since it has to be claimed and read back.
+   * Rests after so much background work, as long as there is pressure. A flush takes all that arrived during the one
+   * before, so while none is left waiting, acknowledging keeps up, however slow a commit is. The more is left, the
+   * longer this rests. The size of a flush shows nothing: many rows together cost little each.
    */
   rest: (workedMs: number, signal: AbortSignal, mustGoOn?: () => boolean) => Promise<void>
-  /**
-   * Runs a round of background work and rests after it.
-   * There is no rest while `mustGoOn`: a role that is bounded would lose something by it.
-   */
+  /** Runs a round of background work and rests after it. A role that would lose data by a rest gives `mustGoOn`. */
   paced: <T>(round: () => Promise<T>, signal: AbortSignal, mustGoOn?: () => boolean) => Promise<T>
 }
 
-/** How hard deliveries press on this process just now. */
+/** How far acknowledging falls behind in this process: landing and the logs give way to it. */
 export function createPressure(): Pressure {
   let flushesLeft = 0
   let notedAt = -Infinity
@@ -52,7 +46,7 @@ export function createPressure(): Pressure {
   return {
     note: ({ deliveries, left }) => {
       const isForgotten = performance.now() - notedAt > forgetAfterMs
-      // No more than counts: a moment in which very many came must not be remembered for longer than others.
+      // Bounded, so that a burst is not remembered for longer than other flushes.
       const newest = Math.min(left / deliveries, fullFlushes)
       flushesLeft = isForgotten ? newest : flushesLeft * memory + newest * (1 - memory)
       notedAt = performance.now()

@@ -8,8 +8,8 @@ const statusNumber = sql.raw(
 )
 
 /**
- * Inserts the row of `changes` for the requests that `from` gives with their status and whether their media are complete.
- * No row where it gives none. The changes get their positions in the feed once they are committed (sequencer.ts).
+ * Inserts the row of `changes` for the requests that `from` gives, with their status and whether their media are
+ * complete. No row where it gives none. Changes get their positions in the feed once they are committed (sequencer.ts).
  */
 export function addChange(now: SQL, from: SQL): SQL {
   return sql`

@@ -25,7 +25,8 @@ const maxLookedAt = 1000
  */
 export async function depth(db: Executor, now: Date): Promise<InboxDepth> {
   const end = (order: SQL) => sql`
-      (select ${list(inbox, 'delivery_id', 'trouble', 'replay_id')} from mediadock.inbox order by ${inbox.due_at} ${order} limit ${maxLookedAt})`
+      (select ${list(inbox, 'delivery_id', 'trouble', 'replay_id')} from mediadock.inbox
+       order by ${inbox.due_at} ${order} limit ${maxLookedAt})`
   const rows = await db.execute<{ pending: string; oldest: string | null; trouble: string | null }>(sql`
     with looked_at as (${end(sql`asc`)} union ${end(sql`desc`)})
     select (select count(*) from mediadock.inbox) as pending,
@@ -33,7 +34,8 @@ export async function depth(db: Executor, now: Date): Promise<InboxDepth> {
            extract(epoch from ${now.toISOString()}::timestamptz - min(since)) as oldest
     from looked_at
     left join lateral (
-      select ${replays.started_at} from mediadock.replays where ${replays.id} = looked_at.replay_id limit 1) as replay on true
+      select ${replays.started_at} from mediadock.replays
+      where ${replays.id} = looked_at.replay_id limit 1) as replay on true
     cross join lateral (
       select greatest(${deliveries.received_at}, started_at) as since
       from mediadock.deliveries where ${deliveries.id} = looked_at.delivery_id limit 1) as d`)

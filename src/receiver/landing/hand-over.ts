@@ -4,8 +4,8 @@ import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 import type { Notification } from '../../wire/schemas.ts'
 import { parseNotification, type Delivery } from '../domain/delivery.ts'
 import { createBatches, type BatchesDeps, type Pending } from './batches.ts'
-import { claim, leaseSeconds, renew, type Claimed } from './inbox.ts'
-import { parkMisunderstood, type HeldDelivery, type WorkerDeps } from './land-batch.ts'
+import { claim, claimedOnce, leaseSeconds, renew, type Claimed, type HeldDelivery } from './inbox.ts'
+import { parkMisunderstood, type WorkerDeps } from './land-batch.ts'
 import { landingOfDelivery } from './landing.ts'
 
 export type HandOverDeps = WorkerDeps &
@@ -35,7 +35,7 @@ export type HandOver = {
   idle: () => Promise<void>
 }
 
-/** The memory of the deliveries in flight. Stored and claimed ones have room of their own: neither keeps the other out. */
+/** The memory of the deliveries in flight. Stored and claimed ones have room of their own. */
 const roomForStored = { rows: 1250, bytes: 10 * 1024 * 1024 }
 const roomForClaimed = { rows: 1000, bytes: 8 * 1024 * 1024 }
 /** Memory of a row besides its body. */
@@ -53,8 +53,8 @@ const leastClaim = { rows: 100, bytes: 1024 * 1024 }
  * - READY: it is claimed by this process, and waits for a batch.
  * - LANDING: it is in a batch that is being written.
  *
- * RESERVED → READY → LANDING → no longer held. `take` and `claimSome` make READY, batches.ts makes LANDING. A delivery
- * that is not stored leaves from RESERVED, and one of a flood, or of a process that ends, from READY.
+ * RESERVED → READY → LANDING → no longer held. A delivery that is not stored leaves from RESERVED, and one of a flood,
+ * or of a process that ends, from READY.
  */
 type Held = {
   mode: 'RESERVED' | 'READY' | 'LANDING'
@@ -155,7 +155,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     },
     take: (delivery) => {
       const one = held.get(delivery.id)
-      // Released meanwhile, as its statement was given up: its lease ends by itself.
+      // Otherwise its statement was given up and it was released: its lease ends by itself.
       if (one && delivery.notification) makeReady(one, claimedOnce(delivery), delivery.notification)
     },
     release: ({ id }) => {
@@ -180,12 +180,8 @@ export function createHandOver(deps: HandOverDeps): HandOver {
       const startedAtMs = nowMs()
       const isOld = ({ claimedAtMs }: Held) => startedAtMs - claimedAtMs >= (leaseSeconds * 1000) / 2
       const old = [...held.values()].filter((one) => one.waiting && isOld(one))
-      if (old.length === 0) return { more: false }
-      await renew(
-        db,
-        old.flatMap(({ waiting }) => waiting?.ready.claimed ?? []),
-        time(),
-      )
+      const claims = old.flatMap(({ waiting }) => waiting?.ready.claimed ?? [])
+      if (claims.length > 0) await renew(db, claims, time())
       for (const one of old) one.claimedAtMs = startedAtMs
       return { more: false }
     },
@@ -201,10 +197,4 @@ export function createHandOver(deps: HandOverDeps): HandOver {
 function move(one: Held | undefined, from: Held['mode'], to: Held['mode']): void {
   assert(one?.mode === from, `a delivery that becomes ${to} must be ${from}, not ${one?.mode ?? 'let go'}`)
   one.mode = to
-}
-
-/** A delivery that was stored with its first claim. */
-function claimedOnce({ id, webhookId, keyName, environment, receivedAt, headers }: Delivery): HeldDelivery {
-  const traceparent = headers['traceparent']
-  return { deliveryId: id, claims: 1, failures: 0, webhookId, keyName, environment, receivedAt, traceparent }
 }

@@ -7,6 +7,7 @@ import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
+import type { Delivery } from '../domain/delivery.ts'
 import type { SignedEnvironment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 
@@ -36,6 +37,15 @@ export type Claimed = {
 }
 
 export type InboxClaim = Pick<Claimed, 'deliveryId' | 'claims'>
+
+/** A claimed delivery without its body, which is no longer needed once it is parsed. */
+export type HeldDelivery = Omit<Claimed, 'body'>
+
+/** A delivery that was stored with its first claim. */
+export function claimedOnce({ id, webhookId, keyName, environment, receivedAt, headers }: Delivery): HeldDelivery {
+  const traceparent = headers['traceparent']
+  return { deliveryId: id, claims: 1, failures: 0, webhookId, keyName, environment, receivedAt, traceparent }
+}
 
 /** Another process lands what a dead one held within 10 s (CONTRACT); a process that holds a delivery longer renews. */
 export const leaseSeconds = 6
@@ -116,8 +126,8 @@ export async function renew(db: Database, claims: readonly InboxClaim[], now: SQ
 export type GivenBack = InboxClaim & { pauseMs?: number }
 
 /**
- * Gives claims back that ended without a failure of the delivery. Claims that no longer hold stay as they are. `trouble`
- * tells the on-call why; no other record does for a delivery that is tried for ever.
+ * Gives claims back that ended without a failure of the delivery. Claims that no longer hold stay as they are.
+ * `trouble` tells the on-call why; no other record does for a delivery that is tried for ever.
  */
 export async function giveBack(
   db: Database,

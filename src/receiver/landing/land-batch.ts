@@ -12,7 +12,7 @@ import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
 import { heldAmong } from './held-requests.ts'
-import { giveBack, park, retryOrPark, type Claimed } from './inbox.ts'
+import { giveBack, park, retryOrPark, type HeldDelivery } from './inbox.ts'
 import { land, type LandingOutcome } from './land.ts'
 import type { Landing, LandingDeps } from './landing.ts'
 import { lockWaitMs } from './statement-parts.ts'
@@ -26,9 +26,6 @@ export type WorkerDeps = LandingDeps & {
   onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
   traces?: DeliveryTraces | undefined
 }
-
-/** A claimed delivery without its body, which is no longer needed once it is parsed. */
-export type HeldDelivery = Omit<Claimed, 'body'>
 
 /** A claimed delivery with the row to write for it. */
 export type Ready = { claimed: HeldDelivery; landing: Landing }

@@ -43,7 +43,7 @@ const changeSchema = z.object({
 /** The rows that a landing wrote. */
 export type Change = z.infer<typeof changeSchema>
 
-/** `now`: the time that replicas share (time.ts). `waitMs`: how long to wait for a row that another transaction holds. */
+/** `now`: the time that replicas share (time.ts). `waitMs`: how long to wait for a row that is locked. */
 type At = { now: SQL; environments: Environments; waitMs?: number | undefined }
 
 type Ended = { request_id: string; outcome: LandingOutcome }
@@ -52,8 +52,8 @@ type Ended = { request_id: string; outcome: LandingOutcome }
 const maxTries = 5
 
 /**
- * Writes results in one statement: the states of requests, their media, flags and ends of deliveries, the change for the
- * feed, and the NOTIFY for readers. States never go back: docs/orders.md says which source overrules which.
+ * Writes results in one statement: the states of requests, their media, flags and ends of deliveries, the change for
+ * the feed, and the NOTIFY for readers. States never go back: docs/orders.md says which source overrules which.
  *
  * Takes one landing per request. First runs the short statement, then the whole one for the landings that the short one
  * left. `landed` gets the outcomes as they are committed, so where this throws it holds those of the short statement.

@@ -16,15 +16,18 @@ import { changed, items, notified, settle, writeMedia, writeRequests } from './s
  *   written   the rows of requests that were written, as they are now
  *   outcome   verdict, what happened (LandingOutcome), the status that stands now, and whether it is final
  *   settled   the deliveries whose claim still held and ended
+ *   flag      the flags that deliveries get or lose
  *
- * The others hand nothing on: media_written, media_removed, doubted, released, noted, discarded, flagged, changed, notified.
+ * The others hand nothing on: media_written, media_removed, doubted, released, noted, discarded, flagged, changed,
+ * notified.
  *
- * An environment is 'live', 'sandbox', or null where it is unknown. A landing meets up to four: `environment` of the key
- * that signed or fetched it, `result_environment` of the result that the row holds, `request_environment` of the request
- * as the provider or its tracking decided it, and `old_key_environment` of the key in the row, as it is configured now.
+ * An environment is 'live', 'sandbox', or null where it is unknown. A landing meets up to four: `environment` of the
+ * key that signed or fetched it, `result_environment` of the result that the row holds, `request_environment` of the
+ * request as the provider or its tracking decided it, and `old_key_environment` of the key in the row, as it is
+ * configured now.
  *
  * A row is often named by an array of one (`= any(array[x])`). That is a look-up by an index for each row, whatever the
- * statistics say; they are usually those of an empty inbox. An array of all of them beside a join is sorted for each row.
+ * statistics say; they are usually those of an empty inbox. An array of all rows beside a join is sorted for each row.
  */
 
 /** One secret can sign any number of deliveries, so a request is polled for doubt once in this time. */
@@ -46,11 +49,13 @@ export function landingStatement(landings: readonly Landing[], { now, environmen
     ${settle(now, sql`true`)},
     ${discard},
     ${flags(environments)},
+    ${flagged},
     ${changed(now)},
     ${notified}`
 }
 
-const resultEnvironment = sql`case coalesce(signed_sandbox, sandbox) when true then 'sandbox' when false then 'live' end`
+const resultEnvironment = sql`case coalesce(signed_sandbox, sandbox)
+               when true then 'sandbox' when false then 'live' end`
 
 /**
  * The environment that tracking stored, which later changes of the keys do not change. In a row that has landed,
@@ -97,8 +102,8 @@ const known = sql`
 
 /**
  * Whether the key that signed is of another environment than the request. A key whose environment is unknown cannot
- * prove that it is of the right one, so it counts as another. Two cases are exempt: a confirmed request, which no webhook
- * can change, and the key with which the request was tracked, if that is no longer configured.
+ * prove that it is of the right one, so it counts as another. Two cases are exempt: a confirmed request, which no
+ * webhook can change, and the key with which the request was tracked, if that is no longer configured.
  */
 const isOfOtherEnvironment = sql`(environment <> request_environment
             or (environment is null and request_environment is not null and old_confirmed_at is null
@@ -112,9 +117,9 @@ const isOfOtherEnvironment = sql`(environment <> request_environment
 const verdicts = (now: SQL) => sql`
     verdict as (
       select known.*,
-        -- Now or never. Now where the result is not complete, or it is not confirmed and one of these holds: the environment
-        -- changes, a poll is due, the request was tracked with another configured key than the one that signed, or no live
-        -- key vouches for the end.
+        -- Now or never. Now where the result is not complete, or it is not confirmed and one of these holds: the
+        -- environment changes, a poll is due, the request was tracked with another configured key than the one that
+        -- signed, or no live key vouches for the end.
         case when not media_complete or (not confirmed and (changes_environment or old_next_poll_at <= ${now}
             or (old_key_source is distinct from 'landed' and old_key_environment is not null
               and old_key_name <> key_name)
@@ -211,7 +216,7 @@ const discard = sql`
 const isParked = sql`delivery_id is not null and outcome = 'key_mismatch'
         and (claims is null or delivery_id in (select delivery_id from settled))`
 
-/** Flags the deliveries of a landing, its own and the others of its request. `flag` null unparks a delivery. */
+/** What to flag of the deliveries of a landing, its own and the others of its request. A null flag unparks. */
 const flags = ({ live, sandbox }: Environments) => sql`
     flag as (
       select delivery_id, jsonb_array_elements_text(flags) as flag, false as agrees from outcome
@@ -236,7 +241,8 @@ const flags = ({ live, sandbox }: Environments) => sql`
       union all
       -- Subtracting the times leaves the range of ids as what is searched by.
       select later.id, 'id_reused', false from outcome,
-        lateral (select id, webhook_id, received_at from mediadock.deliveries where id = outcome.delivery_id offset 0) later
+        lateral (select id, webhook_id, received_at from mediadock.deliveries
+                 where id = outcome.delivery_id offset 0) later
       where outcome <> 'discarded' and exists (
         select from mediadock.deliveries earlier where earlier.id between outcome.first_id and outcome.last_id
           and earlier.webhook_id = later.webhook_id and earlier.id <> later.id
@@ -252,13 +258,16 @@ const flags = ({ live, sandbox }: Environments) => sql`
             and (parked_reason is null or (outcome.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
       where outcome not in ('raced', 'key_mismatch', 'discarded')
         and (d.delivered <> outcome.final_status or (outcome.is_final and 'contradiction' = any(d.flags)))
-    ),
+    )`
+
+const flagged = sql`
     flagged as (
       update mediadock.deliveries d
       set flags = array(select distinct f
             from unnest(case when n.agrees then array_remove(d.flags, 'contradiction') else d.flags end || n.flags) f
             order by f),
-          parked_reason = case when d.id = any(array(select delivery_id from outcome where ${isParked})) then 'key_mismatch'
+          parked_reason = case
+            when d.id = any(array(select delivery_id from outcome where ${isParked})) then 'key_mismatch'
             when n.unpark then null else d.parked_reason end
       from (
         select delivery_id, array_agg(flag) filter (where flag is not null) as flags, bool_or(agrees) as agrees,

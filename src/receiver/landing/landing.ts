@@ -13,7 +13,7 @@ export type MediaItem = {
   duration_seconds?: number | undefined
 }
 
-/** A terminal state of one request, with all that is known of it, as it is to be written. */
+/** A terminal state of one request: the row to write. */
 export type Landing = {
   requestId: string
   status: 'COMPLETED' | 'FAILED' | 'CANCELED'
@@ -27,16 +27,19 @@ export type Landing = {
   createdAt: string | undefined
   completedAt: string | undefined
   source: 'webhook' | 'reconciler'
-  /** Whether the provider's own result says so, which overrules a webhook. */
+  /** Whether the provider's own result says so. That overrules a webhook. */
   confirmed: boolean
   keyName: string
   environment: Environment | undefined
   flags: readonly string[]
-  /** The delivery that brought it here, settled by the same statement if the claim still holds; a replay needs none. */
+  /**
+   * The delivery that carried it. The landing statement settles it if the claim still holds; a replay has no claim.
+   * `first` and `last` bound the ids of its webhook id.
+   */
   delivery: { id: string; claims: number | undefined; first: string; last: string } | undefined
 }
 
-/** What a landing needs besides what the webhook or the result says: where it came from and when. */
+/** Where a webhook or a result came from. */
 export type Origin = {
   source: 'webhook' | 'reconciler'
   keyName: string
@@ -75,8 +78,8 @@ export function landingOfDelivery(
 }
 
 /**
- * Returns the landing of a notification (spec, Events). An ERROR is complete. An OK carries the first link of images, and of
- * video and audio no sizes, times or lengths: its next poll, which completes it, is due now.
+ * Returns the landing of a notification (spec, Events). An ERROR is complete. An OK carries the first link of images,
+ * and of video and audio no sizes, times or lengths: its next poll, which completes it, is due now.
  */
 export function landingOfNotification(notification: Notification, origin: Origin): Landing {
   const common = {
@@ -127,7 +130,7 @@ export function landingOfResult(result: Result, origin: Origin): Landing {
     output: result.status === 'COMPLETED' ? result.output : undefined,
     media,
     mediaComplete: true,
-    // Whoever cancels pays nothing, and the result need not say so.
+    // A cancelled request costs nothing, and its result may leave the cost out.
     cost: result.status === 'CANCELED' ? (result.cost ?? 0) : result.cost,
     error: result.status === 'FAILED' ? bounded(result.error) : undefined,
     createdAt: storable(result.created_at),
@@ -141,12 +144,12 @@ export function landingOfResult(result: Result, origin: Origin): Landing {
   }
 }
 
-/** The provider's texts have no bound in the spec, and the columns do: a longer one is cut, so that its result lands. */
+/** The spec does not bound the provider's texts, and the columns do. A longer text is cut, so that its result lands. */
 function bounded({ code, message }: NonNullable<Landing['error']>): Landing['error'] {
   return { code: cutTo(code, maxNameCharacters), message: cutTo(message, maxErrorMessageCharacters) }
 }
 
-/** The columns refuse a time of no year from 1000 to 9998: it is left out, so that its result lands. */
+/** The columns refuse times outside the years 1000 to 9998. Such a time is left out, so that its result lands. */
 function storable(time: string | undefined): string | undefined {
   return time !== undefined && isTime(time) ? time : undefined
 }

@@ -4,10 +4,10 @@ import type { Landing } from './landing.ts'
 import { changed, items, notified, settle, writeMedia, writeRequests } from './statement-parts.ts'
 
 /**
- * The WITH of the short statement, for the ordinary delivery. Its request is new, or was tracked with the key that signed
- * and has not ended. No other delivery is of that request or under that webhook id, and nothing is to be flagged. This
- * writes what landing-statement.ts would write; `outcome` has only the landings that it took. It saves 16 % of
- * Postgres's CPU per delivery at saturation.
+ * The WITH of the short statement, for the ordinary delivery. Its request is new, or was tracked with the key that
+ * signed and has not ended. No other delivery is of that request or under that webhook id, and nothing is to be
+ * flagged. This writes what landing-statement.ts would write; `outcome` has only the landings that it took. It saves
+ * 16 % of Postgres's CPU per delivery at saturation.
  *
  * Each look-up has a `limit 1` of its own, so that no statistics, however stale, make the planner read a table.
  */
@@ -35,7 +35,7 @@ export function mayBeOrdinary(
     : environments.sandbox.includes(keyName)
       ? 'sandbox'
       : undefined
-  // A name that now belongs to a key of another environment proves nothing for a request that was tracked with that name.
+  // A name that now belongs to a key of another environment proves nothing for a request tracked with that name.
   const isStillItsKey = today === undefined || today === environment
   return delivery?.claims !== undefined && flags.length === 0 && !confirmed && isStillItsKey
 }

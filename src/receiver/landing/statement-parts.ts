@@ -10,7 +10,7 @@ export const lockWaitMs = 500
 
 export function items(landings: readonly Landing[], waitMs: number): SQL {
   return sql`
-    -- Another transaction may hold the row of one request. All others of the batch wait for it too, so the wait is short.
+    -- Another transaction may hold the row of one request. All of the batch waits for it, so the wait is short.
     patience as materialized (select set_config('lock_timeout', ${`${waitMs}ms`}, true)),
     item as (
       select i.* from patience, jsonb_to_recordset(${JSON.stringify(landings.map(toItem))}::jsonb) as i (
@@ -70,7 +70,8 @@ export const writeRequests = (now: SQL, { unlessChanged, doubt }: { unlessChange
         key_name = excluded.key_name, key_source = excluded.key_source, sandbox = excluded.sandbox,
         -- Beside the sandbox that tracking stored, until the provider has decided.
         signed_sandbox = case when excluded.confirmed_at is null
-          and (r.signed_sandbox is not null or (r.landed_at is null and r.sandbox is not null)) then excluded.sandbox end,
+          and (r.signed_sandbox is not null or (r.landed_at is null and r.sandbox is not null))
+          then excluded.sandbox end,
         next_poll_at = excluded.next_poll_at,
         doubt_poll_at = case when excluded.confirmed_at is null then ${doubt} end,
         landed_at = coalesce(r.landed_at, excluded.landed_at),
@@ -94,7 +95,7 @@ export const writeMedia = sql`
       returning m.kind, m.position, m.url, m.original_url, m.width, m.height, m.duration_seconds
     )`
 
-/** In a FROM: the rows of `written` that landed. `is true` makes the planner hash the list instead of joining all with all. */
+/** In a FROM: the rows of `written` that landed. `is true` makes the planner hash the list instead of joining it. */
 const writtenThatLanded = sql`written
         where (request_id in (select request_id from verdict where verdict = 'landed')) is true`
 
