@@ -9,20 +9,16 @@ export type FollowUps = {
   settled: () => Promise<void>
 }
 
-/** Polls that are under way at one time: one that hangs holds one place. */
+/** A poll that hangs holds one place of these for 10 s. */
 const maxSideBySide = 16
+/** The role's loop ends its round within this time, however long all places are taken. */
 const waitForPlaceMs = 1000
-/**
- * A line that gets no calls is left alone until it may get some: the calls of a minute come back one by one, and a few
- * are worth a look.
- */
-const minRestMs = 2000
-/** Keys come back before their time too, by another process or an operator. */
-const maxRestMs = 5000
+/** The calls of a minute come back one by one: by then a few are worth a claim. */
+const restMs = 3000
 
 /**
- * What has a time of its own for its next poll is polled when that comes, between the
- * runs of the reconciler, by the same claims and the same code: replicas and runs share them.
+ * Polls each request when its next poll is due, between the runs of the reconciler. Both use the same claims and the
+ * same code, so that replicas and runs share the work. A line that got no call rests for a while.
  */
 export function createFollowUps(deps: ReconcilerDeps): FollowUps {
   const underWay = new Set<Promise<void>>()
@@ -52,8 +48,7 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
       const due = await claimScheduled(deps, { limit, resting: scheduled.lines() })
       if (due.length < limit)
         due.push(...(await claimDoubted(deps, { limit: limit - due.length, resting: doubts.lines() })))
-      const onPostponed: Begun['onPostponed'] = (line, { retryAfterSeconds, isDoubt }) =>
-        (isDoubt ? doubts : scheduled).rest(line, retryAfterSeconds)
+      const onPostponed: Begun['onPostponed'] = (line, isDoubt) => (isDoubt ? doubts : scheduled).rest(line)
       const polls = await beginPolls(deps, due, { run: newRun(), onPostponed })
       polls.forEach(follow)
       return { more: due.length === limit }
@@ -62,17 +57,16 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
   }
 }
 
-/** The lines that get no calls now. */
+/** The lines that rest. */
 function createRests(clock: () => Date) {
   const restsUntil = new Map<string, number>()
   return {
     lines: () => {
       const now = clock().getTime()
-      // A clock that was put back makes no rest longer.
-      for (const [line, until] of restsUntil) if (until <= now || until - now > maxRestMs) restsUntil.delete(line)
+      // A clock that was set back makes no rest longer.
+      for (const [line, until] of restsUntil) if (until <= now || until - now > restMs) restsUntil.delete(line)
       return new Set(restsUntil.keys())
     },
-    rest: (line: string, seconds = 0) =>
-      void restsUntil.set(line, clock().getTime() + Math.min(Math.max(seconds * 1000, minRestMs), maxRestMs)),
+    rest: (line: string) => void restsUntil.set(line, clock().getTime() + restMs),
   }
 }

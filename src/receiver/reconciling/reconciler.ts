@@ -46,13 +46,12 @@ const claimRows = 16
 const lostAfterSeconds = 86_400
 
 /**
- * One run: polls what is overdue, the longest overdue first, until nothing is,
- * or the keys' budget is spent. What decides is the state in Postgres, so a
- * missed tick costs nothing and any number of replicas share the work.
+ * One run: polls all that is due or overdue, or as much as the budget of the keys allows. The state in Postgres decides,
+ * so a missed tick costs nothing and any number of replicas share the work.
  */
 export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promise<ReconcileRun> {
   const run = newRun()
-  // Keys that give no more calls now: what is theirs waits for the next run, and nobody else's does.
+  // Lines without calls: their requests wait for the next run, and those of other lines do not.
   const resting = new Set<string>()
   const restingDoubts = new Set<string>()
   while (run.scanned < maxPolls && !signal?.aborted) {
@@ -66,7 +65,7 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
     const failures: unknown[] = []
     const polls = await beginPolls(deps, due, {
       run,
-      onPostponed: (line, { isDoubt }) => (isDoubt ? restingDoubts : resting).add(line),
+      onPostponed: (line, isDoubt) => (isDoubt ? restingDoubts : resting).add(line),
     })
     const caught = (error: unknown) => {
       if (!isAboutTheRow(error)) return void failures.push(error)
@@ -86,14 +85,13 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
 
 export type Begun = {
   run: ReconcileRun
-  /** Gets the line of a request that got no call, and until when there is none for it, or for doubts of it. */
-  onPostponed: (line: string, postponed: { retryAfterSeconds: number | undefined; isDoubt: boolean }) => void
+  /** Gets the line of a request that got no call for its poll, or for a doubt of it. */
+  onPostponed: (line: string, isDoubt: boolean) => void
 }
 
 /**
- * Begins polls of what was claimed, and answers their ends once it is decided which of them are made.
- * In their order, one after the other, they are given the calls that are left; the calls
- * themselves run side by side, and each is landed when its own answer is there.
+ * Begins the polls of claimed requests. Returns their ends once each has got its call or none. They are given calls one
+ * after the other, in their order; the calls run side by side, and each lands its own answer.
  */
 export async function beginPolls(
   deps: ReconcilerDeps,
@@ -105,13 +103,9 @@ export async function beginPolls(
   for (const one of due) {
     const decided = Promise.withResolvers<void>()
     const polled = poll(deps, { one, run, onDecided: decided.resolve }).then((end) => {
-      if (end.kind === 'postponed')
-        onPostponed(lineOf(deps.keys(), one.keyName), {
-          retryAfterSeconds: end.retryAfterSeconds,
-          isDoubt: one.besideSchedule !== undefined,
-        })
+      if (end === 'postponed') onPostponed(lineOf(deps.keys(), one.keyName), one.besideSchedule !== undefined)
     })
-    // Whoever waits for it hears of it; until then others are still being decided on.
+    // The caller handles its failure. Until then other polls are being decided on.
     polled.catch(() => {})
     polls.push(polled)
     await Promise.race([decided.promise, polled.catch(() => {})])
@@ -134,9 +128,7 @@ export function newRun(): ReconcileRun {
 
 type DuePoll = { one: Due; run: ReconcileRun; onDecided?: () => void }
 
-type PollEnd = { kind: 'polled' } | { kind: 'postponed'; retryAfterSeconds: number | undefined }
-
-const polled: PollEnd = { kind: 'polled' }
+type PollEnd = 'polled' | 'postponed'
 
 async function poll(deps: ReconcilerDeps, given: DuePoll): Promise<PollEnd> {
   try {
@@ -160,22 +152,22 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
   switch (answer.kind) {
     case 'result':
       await landOrPostpone(deps, { one, run, keyName: keyName ?? '', result: answer.result })
-      return polled
+      return 'polled'
     case 'running':
       run.running += 1
       await reschedule(deps, one, { outcome: answer.kind, status: answer.status.status })
-      return polled
+      return 'polled'
     case 'not_found': {
       run.notFound += 1
       const lost = one.ageSeconds > lostAfterSeconds
       await reschedule(deps, one, { outcome: lost ? 'lost' : answer.kind })
-      return polled
+      return 'polled'
     }
     case 'unreachable':
     case 'invalid':
       run.failed += 1
       await reschedule(deps, one, { outcome: answer.kind, detail: answer.detail })
-      return polled
+      return 'polled'
     case 'not_found_yet':
       run.postponed += 1
       // A key that is refused may be accepted again at any moment, and a request of its is what finds out.
@@ -184,17 +176,14 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
         detail: answer.reason,
         ...(answer.reason === 'unauthorized' && { rhythm: 'steady' }),
       })
-      return polled
+      return 'polled'
     case 'unauthorized':
     case 'rate_limited':
     case 'postponed':
       run.postponed += 1
       if (answer.kind === 'rate_limited') run.rateLimited += 1
       await giveBack(deps, one, answer)
-      return {
-        kind: 'postponed',
-        retryAfterSeconds: answer.kind === 'postponed' ? answer.retryAfterSeconds : undefined,
-      }
+      return 'postponed'
     default:
       return answer satisfies never
   }
