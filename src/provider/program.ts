@@ -35,7 +35,9 @@ const queuePollMs = 500
 /** Well within the 60 s in which a dead process's generation is taken over; renewed four times as often. */
 const leaseSeconds = 10
 const housekeepingMs = 60_000
-/** Of the pool, for who asks and how a request stands: submits that wait for each other's account hold up none of these. */
+/**
+ * Of the pool, for who asks and how a request stands: submits that wait for each other's account hold up none of these.
+ */
 const askingConnections = 4
 /** For what was cut to let go of what it had in hand. */
 const cutGraceMs = 3000
@@ -50,7 +52,10 @@ export type ProviderOptions = {
   abandoned?: AbortSignal
 }
 
-/** The whole provider: API and console at once, queue worker and dispatcher when Postgres can be reached and the schema is up to date. */
+/**
+ * The whole provider: API and console at once, queue worker and dispatcher when Postgres can be reached and the schema
+ * is up to date.
+ */
 export async function startProvider(options: ProviderOptions): Promise<RunningProgram> {
   const { settings, logger, demoKeys = [], abandoned } = options
   const catalog = createCatalogSource(settings, logger)

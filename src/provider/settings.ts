@@ -23,7 +23,9 @@ const engines = z
   })
   .pipe(engineSettingsSchema)
 
-/** The catalog, and the file that it is read from again on SIGHUP; every problem of the file is one of PROVIDER_CATALOG. */
+/**
+ * The catalog, and the file that it is read from again on SIGHUP; every problem of the file is one of PROVIDER_CATALOG.
+ */
 export function readCatalogSettings({ optional, problems }: SettingsReader) {
   const catalogFile = optional('PROVIDER_CATALOG', setting.nonEmpty)
   const reading = readCatalog(catalogFile)

@@ -104,7 +104,8 @@ function statement(hashes: readonly string[], times: readonly number[], limits: 
       now,
     )})
     select wanted.hash as key_hash, ${k.id} as key_id, ${list(k, 'account_id', 'environment', 'scopes', 'faults')},
-      (select jsonb_object_agg(${m.slug}, ${m.enabled}) from provider.model_activations m where ${m.environment} = ${k.environment}) as activations,
+      (select jsonb_object_agg(${m.slug}, ${m.enabled}) from provider.model_activations m
+        where ${m.environment} = ${k.environment}) as activations,
       w.taken as of_key, a.taken as of_account
     from wanted left join known k on k.hash = wanted.hash left join key_window w on w.id = 'key:' || ${k.id}
       left join account_window a on a.id = 'account:' || ${k.account_id}`

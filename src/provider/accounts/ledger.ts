@@ -31,7 +31,8 @@ export function refundEntries(source: SQL): SQL {
 
 function movement(source: SQL, kind: 'reserve' | 'settle' | 'refund', from: string, to: string): SQL {
   return sql`
-    insert into provider.ledger_entries (${list(ledgerEntries, 'account_id', 'request_id', 'book', 'kind', 'amount', 'created_at')})
+    insert into provider.ledger_entries
+      (${list(ledgerEntries, 'account_id', 'request_id', 'book', 'kind', 'amount', 'created_at')})
     select s.account_id, s.request_id, side.book, ${kind}, side.sign * s.amount, s.at
     from ${source} s cross join (values (${from}::text, -1), (${to}::text, 1)) as side (book, sign)`
 }
@@ -49,7 +50,8 @@ export async function grant(db: Database, { accountId, credits, reference }: Gra
   await openAccount(db, accountId)
   const [row] = await db.execute<RowOf<typeof schema.accounts, 'available'>>(sql`
     with entries as (
-      insert into provider.ledger_entries (${list(ledgerEntries, 'account_id', 'book', 'kind', 'amount', 'reference', 'created_at')})
+      insert into provider.ledger_entries
+      (${list(ledgerEntries, 'account_id', 'book', 'kind', 'amount', 'reference', 'created_at')})
       select ${accountId}, side.book, 'grant', side.sign * ${credits}::numeric, ${reference ?? null}, now()
       from (values ('issued', -1), ('available', 1)) as side (book, sign)
       on conflict (reference, book) where reference is not null do nothing
@@ -85,21 +87,26 @@ export type LedgerCheck = { ok: boolean; accounts: number; entries: number; prob
 export async function checkLedger(db: Database): Promise<LedgerCheck> {
   const [row] = await db.execute<{ accounts: number; entries: number; problems: string[] }>(sql`
     with balances as (
-      select ${ledgerEntries.account_id}, sum(${ledgerEntries.amount}) as total, sum(${ledgerEntries.amount}) filter (where ${ledgerEntries.book} = 'available') as available
+      select ${ledgerEntries.account_id}, sum(${ledgerEntries.amount}) as total, sum(${ledgerEntries.amount})
+        filter (where ${ledgerEntries.book} = 'available') as available
       from provider.ledger_entries group by ${ledgerEntries.account_id}
     ), holds as (
-      select ${ledgerEntries.request_id}, sum(${ledgerEntries.amount}) filter (where ${ledgerEntries.book} = 'reserved') as held,
-             count(*) filter (where ${ledgerEntries.book} = 'reserved' and ${ledgerEntries.kind} = 'reserve') as reserves,
+      select ${ledgerEntries.request_id}, sum(${ledgerEntries.amount})
+        filter (where ${ledgerEntries.book} = 'reserved') as held,
+             count(*) filter (where ${ledgerEntries.book} = 'reserved'
+               and ${ledgerEntries.kind} = 'reserve') as reserves,
              count(*) filter (where ${ledgerEntries.book} = 'reserved' and ${ledgerEntries.kind} <> 'reserve') as ends,
              bool_or(${ledgerEntries.kind} = 'settle') as settled
       from provider.ledger_entries where ${ledgerEntries.request_id} is not null group by ${ledgerEntries.request_id}
     ), live as (
       select ${list(requests, 'id', 'status', 'cost')} from provider.requests where ${requests.environment} = 'live'
     ), found as (
-      select 'account ' || account_id || ': entries sum to ' || total || ', not 0' as problem from balances where total <> 0
+      select 'account ' || account_id || ': entries sum to ' || total || ', not 0' as problem from balances
+        where total <> 0
       union all
       select 'account ' || ${a.id} || ': balance ' || ${a.available} || ', entries say ' || coalesce(b.available, 0)
-      from provider.accounts a left join balances b on b.account_id = ${a.id} where ${a.available} <> coalesce(b.available, 0)
+      from provider.accounts a left join balances b on b.account_id = ${a.id}
+        where ${a.available} <> coalesce(b.available, 0)
       union all
       select 'account ' || ${account.id} || ': balance below zero' from provider.accounts where ${account.available} < 0
       union all

@@ -14,7 +14,10 @@ export type RateLimits = { perKey: number; perAccount: number }
 
 const windowMs = 60_000
 
-/** What one statement has taken of a window: calls granted to it, calls in the window after it, and the age of the oldest. */
+/**
+ * What one statement has taken of a window: calls granted to it, calls in the window after it, and the age of the
+ * oldest.
+ */
 export type Taken = { granted: number; used: number; oldest_age_ms: number }
 
 /** What a caller gets to know: of the window with the least left, which is the one that it meets next. */
@@ -61,7 +64,8 @@ export function takeCalls(wanted: SQL, limit: number, now: SQL): SQL {
           else array[more.granted] || kept.calls end,
         kept.used + more.granted, more.granted
       from (
-        select ${w.at_ms}[cardinality(${w.at_ms})] > ${at} - ${windowMs}::int and ${w.at_ms}[1] < ${at} + ${windowMs}::int as whole
+        select ${w.at_ms}[cardinality(${w.at_ms})] > ${at} - ${windowMs}::int
+          and ${w.at_ms}[1] < ${at} + ${windowMs}::int as whole
       ) state cross join lateral (
         -- Mostly nothing has had its minute since the last call: the row is right as it is.
         select ${list(w, 'at_ms', 'calls', 'used')} where state.whole
@@ -74,7 +78,8 @@ export function takeCalls(wanted: SQL, limit: number, now: SQL): SQL {
       ) kept cross join lateral (select least(excluded.granted, greatest(${limit}::int - kept.used, 0)) as granted) more
     )
     returning ${w.id}, ${w.granted}, json_build_object(
-      'granted', ${w.granted}, 'used', ${w.used}, 'oldest_age_ms', ${at} - ${w.at_ms}[cardinality(${w.at_ms})]) as taken`
+      'granted', ${w.granted}, 'used', ${w.used}, 'oldest_age_ms',
+        ${at} - ${w.at_ms}[cardinality(${w.at_ms})]) as taken`
 }
 
 function millisecondsOf(now: SQL): SQL {
@@ -95,7 +100,10 @@ export function applyRateLimit(res: Response, { limit, remaining, resetSeconds, 
 
 const idleSeconds = 3600
 
-/** Housekeeping: windows of keys and accounts that have not called for an hour go, at most `limit` a call. Answers how many went. */
+/**
+ * Housekeeping: windows of keys and accounts that have not called for an hour go, at most `limit` a call. Answers how
+ * many went.
+ */
 export async function pruneIdleWindows(db: Database, limit: number, now: SQL): Promise<number> {
   const rows = await db.execute(sql`
     delete from provider.rate_windows where ${rateWindows.id} = any (array(

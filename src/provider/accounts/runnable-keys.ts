@@ -19,7 +19,10 @@ export type RunnableKey = RowOf<typeof schema.apiKeys, 'id' | 'name' | 'environm
   available: string
 }
 
-/** The newest so many of each environment, and the wanted one however old it is; sandbox keys first, which charge nothing. */
+/**
+ * The newest so many of each environment, and the wanted one however old it is; sandbox keys first, which charge
+ * nothing.
+ */
 export async function listRunnableKeys(
   db: Database,
   limit: number,
@@ -27,7 +30,8 @@ export async function listRunnableKeys(
 ): Promise<{ keys: RunnableKey[]; isCut: boolean }> {
   const rows = await db.execute<RunnableKey & { place: number }>(sql`
     select * from (
-      select ${list(k, 'id', 'name', 'environment', 'created_at')}, ${k.account_id} as account, ${k.key_hint} as hint, ${a.available},
+      select ${list(k, 'id', 'name', 'environment', 'created_at')}, ${k.account_id} as account, ${k.key_hint} as hint,
+        ${a.available},
         row_number() over (partition by ${k.environment} order by ${k.created_at} desc, ${k.id} desc)::int as place
       from provider.api_keys k join provider.accounts a on ${a.id} = ${k.account_id}
       where ${k.revoked_at} is null and 'generate' = any (${k.scopes})
@@ -49,7 +53,8 @@ type CallerRow = RowOf<typeof schema.apiKeys, 'account_id' | 'environment' | 'fa
 export async function callerOfKey(db: Database, keyId: string): Promise<Caller | undefined> {
   const [row] = await db.execute<CallerRow>(sql`
     select ${list(k, 'account_id', 'environment', 'scopes', 'faults')},
-      (select jsonb_object_agg(${m.slug}, ${m.enabled}) from provider.model_activations m where ${m.environment} = ${k.environment}) as activations
+      (select jsonb_object_agg(${m.slug}, ${m.enabled}) from provider.model_activations m
+        where ${m.environment} = ${k.environment}) as activations
     from provider.api_keys k where ${k.id} = ${keyId} and ${k.revoked_at} is null`)
   if (row === undefined) return undefined
   const { account_id: accountId, environment, scopes, faults, activations } = row

@@ -116,7 +116,7 @@ function showModel({ catalog }: ApiDeps): Handler {
 function estimate({ catalog }: ApiDeps): Handler {
   return async (req, res, caller) => {
     const slug = param(req, 'model')
-    // Before its body is read: of a model that is not there nobody has to hear what is wrong with the input.
+    // Before the body is read: an unknown model comes before any fault of the input.
     if (findActiveModel(catalog(), caller, slug) === undefined) throw unknownModel(slug)
     const { input } = await readBody(req, res, estimateBodySchema)
     res.json({ credits: estimateCredits(catalog(), { caller, slug, input }) })

@@ -30,7 +30,10 @@ function refusal(issue: z.core.$ZodIssue | undefined): HttpError {
   return invalidBody(`${unknown} is not a member of this body: it takes input and webhook_url`)
 }
 
-/** Refuses `__proto__` inside the input, which zod would drop silently. weighJson has bounded the depth and the number of members. */
+/**
+ * Refuses `__proto__` inside the input, which zod would drop silently. weighJson has bounded the depth and the number
+ * of members.
+ */
 function refuseProto(body: unknown): void {
   let level: unknown[] = [body]
   while (level.length > 0) {

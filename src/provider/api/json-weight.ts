@@ -12,9 +12,8 @@ const openings = new Set([0x5b, 0x7b])
 const closings = new Set([0x5d, 0x7d])
 
 /**
- * Refuses JSON with more in it than any input has, before it is parsed: a
- * megabyte of brackets or of members takes a hundred times as long to parse and
- * check as one of text, and everybody waits.
+ * Refuses JSON with more values than any input has, before it is parsed. A megabyte of brackets or members takes a
+ * hundred times as long to parse and check as a megabyte of text, and blocks all other callers.
  */
 export function weighJson(bytes: Buffer): void {
   let depth = 0

@@ -61,7 +61,7 @@ export async function readResult(deps: ReadDeps, caller: Caller, lookup: Lookup)
   }
 }
 
-/** It may have ended between the two reads: then it is read again, and is terminal for good. */
+/** Reads again if the request ended between the two reads. The second time it is terminal. */
 async function running(deps: ReadDeps, caller: Caller, lookup: Lookup): Promise<ResultAnswer> {
   const body = await readStatus(deps, caller, lookup)
   const ended = body.status !== 'IN_QUEUE' && body.status !== 'IN_PROGRESS'

@@ -84,7 +84,7 @@ function checkEnum(key: string, descriptor: InputDescriptor, value: string | num
   throw invalid(key, `must be one of ${descriptor.enum.join(', ')}`)
 }
 
-/** A value that has no factor has no price: it is refused, never charged at a guess. */
+/** Refuses a value without a factor, which has no price. */
 function checkPriced({ pricing }: ModelInput, key: string, value: InputValue | undefined): void {
   const factors = pricing.multipliers?.[key]
   if (factors === undefined || value === undefined || Object.hasOwn(factors, String(value))) return

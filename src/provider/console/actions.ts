@@ -19,7 +19,9 @@ export type ConsoleDeps = Omit<commands.CommandDeps, 'by'> &
   SubmitDeps & {
     settings: ProviderSettings
     logger: Logger
-    /** Tells this process's dispatcher that a delivery was put into the outbox that should not wait for the next tick. */
+    /**
+     * Tells this process's dispatcher that a delivery was put into the outbox that should not wait for the next tick.
+     */
     onDue: () => void
   }
 

@@ -2,7 +2,10 @@ import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import type { AttemptListing, DeliveryListing } from '../webhooks/delivery-history.ts'
 
-/** Attempts as marks, in words as their title: a dot for what was delivered, a cross for what was not, a ring for what is still to come. */
+/**
+ * Attempts as marks, in words as their title: a dot for what was delivered, a cross for what was not, a ring for what
+ * is still to come.
+ */
 
 type Mark = 'done' | 'missed' | 'coming'
 
@@ -19,7 +22,10 @@ export function attemptStrip(delivery: DeliveryListing): Markup {
   return html`<svg class="attempts" width="${width}" height="${height}" role="img" aria-label="${words}"><title>${words}</title>${marks.map((mark, at) => markAt(mark, `${at * spacing + spacing / 2}`, height / 2))}</svg>`
 }
 
-/** The attempts along the time from the delivery's beginning to its last attempt, or to its next; nothing for one alone. Those who do not see it have the table below it. */
+/**
+ * The attempts along the time from the delivery's beginning to its last attempt, or to its next; nothing for one alone.
+ * Those who do not see it have the table below it.
+ */
 export function attemptTimeline(delivery: DeliveryListing, attempts: readonly AttemptListing[]): Markup | '' {
   if (attempts.length === 0 || (attempts.length === 1 && !isComing(delivery))) return ''
   const begin = Date.parse(delivery.created_at)

@@ -13,7 +13,10 @@ export type BarChart = { label: string; most: string; bars: readonly Bar[]; from
 
 const [height, margin] = [120, 2]
 
-/** Bars over time, made here: it needs no script, and is as wide as its card. Beside it stands a table for those who do not see it. */
+/**
+ * Bars over time, made here: it needs no script, and is as wide as its card. Beside it stands a table for those who do
+ * not see it.
+ */
 export function barChart({ label, most, bars, from, until }: BarChart): Markup {
   const highest = Math.max(1e-9, ...bars.map(({ value }) => value))
   const share = 100 / Math.max(1, bars.length)

@@ -12,7 +12,10 @@ import { standingBadge } from './delivery-table.ts'
 import { listTable } from './list-table.ts'
 import { accountLink, action, requestLink, shownCharacters, type Show, time } from './parts.ts'
 
-/** A page that is left open ends by asking no more: half an hour of every two seconds, and at first more often, for who has sent a test. */
+/**
+ * A page that is left open ends by asking no more: half an hour of every two seconds, and at first more often, for who
+ * has sent a test.
+ */
 const maxPolls = 900
 const hurriedPolls = 10
 

@@ -39,7 +39,10 @@ export const cursorSchema = z
     throw new HttpError(400, 'invalid_filter', 'this page is gone: begin with the newest, and go on by Older')
   })
 
-/** The filters of a page's address. One that cannot be applied is refused: left out unsaid, it would show what nobody wants. */
+/**
+ * The filters of a page's address. One that cannot be applied is refused: left out unsaid, it would show what nobody
+ * wants.
+ */
 export function filtersIn<T extends z.ZodType>(req: Request, schema: T): z.infer<T> {
   const parsed = schema.safeParse(req.query)
   if (parsed.success) return parsed.data

@@ -40,7 +40,9 @@ export function age(instant: string, now: Date): Markup {
   return html`<time datetime="${instant}" title="${instant}">${Math.floor(seconds / length)} ${unit} ago</time>`
 }
 
-/** What the account pays for a request: its price while it is reserved or settled, 0 once refunded and in the sandbox. */
+/**
+ * What the account pays for a request: its price while it is reserved or settled, 0 once refunded and in the sandbox.
+ */
 export function chargeOf({ environment, status, cost }: { environment: string; status: string; cost: string }): string {
   return environment === 'live' && (isUnfinished(status) || status === 'COMPLETED') ? cost : '0'
 }

@@ -23,19 +23,26 @@ export type AccountRow = RowOf<typeof schema.accounts, 'id' | 'available'> & {
 /** The newest of them. */
 export const accountsShown = 500
 
-/** What is reserved is the price of the live requests that have not ended: few, and found by the queue's own indexes. */
+/**
+ * What is reserved is the price of the live requests that have not ended: few, and found by the queue's own indexes.
+ */
 export async function listAccounts(db: Database): Promise<AccountRow[]> {
   return await db.execute<AccountRow>(sql`
     with unfinished as (
-      select ${list(requests, 'account_id', 'cost', 'environment')} from provider.requests where ${requests.status} = 'IN_QUEUE'
+      select ${list(requests, 'account_id', 'cost', 'environment')} from provider.requests
+        where ${requests.status} = 'IN_QUEUE'
       union all
-      select ${list(requests, 'account_id', 'cost', 'environment')} from provider.requests where ${requests.status} = 'IN_PROGRESS'
+      select ${list(requests, 'account_id', 'cost', 'environment')} from provider.requests
+        where ${requests.status} = 'IN_PROGRESS'
     )
-    select ${a.id}, ${a.available}, coalesce(u.reserved, 0) as reserved, coalesce(u.requests, 0)::int as unfinished, coalesce(k.keys, 0)::int as keys
+    select ${a.id}, ${a.available}, coalesce(u.reserved, 0) as reserved, coalesce(u.requests, 0)::int as unfinished,
+      coalesce(k.keys, 0)::int as keys
     from provider.accounts a
-    left join (select ${apiKeys.account_id}, count(*) as keys from provider.api_keys where ${apiKeys.revoked_at} is null group by ${apiKeys.account_id}) k on ${k.account_id} = ${a.id}
+    left join (select ${apiKeys.account_id}, count(*) as keys from provider.api_keys
+      where ${apiKeys.revoked_at} is null group by ${apiKeys.account_id}) k on ${k.account_id} = ${a.id}
     left join (
-      select account_id, count(*) as requests, sum(cost) filter (where environment = 'live') as reserved from unfinished group by account_id
+      select account_id, count(*) as requests, sum(cost) filter (where environment = 'live') as reserved
+        from unfinished group by account_id
     ) u on u.account_id = ${a.id}
     order by ${a.created_at} desc, ${a.id} limit ${accountsShown}::int`)
 }
@@ -113,7 +120,8 @@ export type RequestDetail = RequestRow &
 
 export async function readRequest(db: Database, id: string): Promise<RequestDetail | undefined> {
   const [row] = await db.execute<RequestDetail>(sql`
-    select ${requestColumns}, ${r.input}::text as input, ${r.output}::text as output, ${list(r, 'logs', 'error_code', 'error_message')}
+    select ${requestColumns}, ${r.input}::text as input, ${r.output}::text as output,
+      ${list(r, 'logs', 'error_code', 'error_message')}
     from provider.requests r left join provider.api_keys k on ${k.id} = ${r.api_key_id} where ${r.id} = ${id}`)
   return row && withTimes(row)
 }

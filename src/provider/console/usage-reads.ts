@@ -29,7 +29,10 @@ export type UsageFilter = {
   lookAt?: number
 }
 
-/** Requests by how they ended, as of when they were submitted, and the credits that were spent on those: with live keys, and completed. */
+/**
+ * Requests by how they ended, as of when they were submitted, and the credits that were spent on those: with live keys,
+ * and completed.
+ */
 export type UsageCounts = { requests: number; completed: number; failed: number; canceled: number; credits: string }
 export type UsageAt = UsageCounts & { from: string }
 export type UsageOf = UsageCounts & { name: string }
@@ -48,7 +51,8 @@ export type UsageLine = UsageCounts &
   RowOf<typeof schema.requests, 'model' | 'environment'> & { from: string; account: string }
 
 const counts = sql`sum(n)::int as requests, coalesce(sum(n) filter (where status = 'COMPLETED'), 0)::int as completed,
-  coalesce(sum(n) filter (where status = 'FAILED'), 0)::int as failed, coalesce(sum(n) filter (where status = 'CANCELED'), 0)::int as canceled,
+  coalesce(sum(n) filter (where status = 'FAILED'), 0)::int as failed,
+  coalesce(sum(n) filter (where status = 'CANCELED'), 0)::int as canceled,
   coalesce(trim_scale(sum(cost) filter (where status = 'COMPLETED' and environment = 'live')), 0)::text as credits`
 
 type StepRow = UsageCounts & { start: string }
@@ -67,9 +71,12 @@ export async function readUsage(db: Database, filter: UsageFilter): Promise<Usag
     const rows = await db.execute<FoundUsage>(sql`
     with ${kept}
     select (select jsonb_agg(s order by s.start) from (select start, ${counts} from kept group by start) s) as steps,
-      (select jsonb_agg(m order by m.requests desc, m.name) from (select model as name, ${counts} from kept group by model) m) as models,
+      (select jsonb_agg(m order by m.requests desc, m.name) from (
+        select model as name, ${counts} from kept group by model
+      ) m) as models,
       (select jsonb_agg(a order by a.requests desc, a.name) from (
-        select account_id as name, ${counts} from kept group by account_id order by requests desc, account_id limit ${accountsInUsage}::int
+        select account_id as name, ${counts} from kept group by account_id
+          order by requests desc, account_id limit ${accountsInUsage}::int
       ) a) as accounts,
       (select start from edge) as complete_from, (select coalesce(sum(n), 0)::int from seen) as seen`)
     return one(rows, 'reading usage')
@@ -87,7 +94,9 @@ export async function readUsage(db: Database, filter: UsageFilter): Promise<Usag
   }
 }
 
-/** One line for each step, account, model and environment; whole where all of the time was looked at and has its line. */
+/**
+ * One line for each step, account, model and environment; whole where all of the time was looked at and has its line.
+ */
 type UsageLines = { lines: UsageLine[]; isWhole: boolean }
 
 /** The latest steps first, as far as a file may have lines. */
@@ -102,7 +111,8 @@ export async function readUsageLines(db: Database, filter: UsageFilter): Promise
     with ${kept}
     select (select jsonb_agg(l order by l.start desc, l.account, l.model, l.environment) from (
         select start, account_id as account, model, environment, ${counts} from kept
-        group by start, account_id, model, environment order by start desc, account_id, model, environment limit ${linesShown + 1}::int
+        group by start, account_id, model, environment
+          order by start desc, account_id, model, environment limit ${linesShown + 1}::int
       ) l) as lines, (select start from edge) as complete_from, (select coalesce(sum(n), 0)::int from seen) as seen`)
     return one(rows, 'reading lines of usage')
   }
@@ -129,18 +139,23 @@ async function shareOf(db: Database, filter: UsageFilter): Promise<number> {
 }
 
 function accountsOf({ account }: UsageFilter): SQL {
-  return sql`(select ${accounts.id} from provider.accounts ${account === undefined ? sql`` : sql`where ${accounts.id} = ${account}`}) a`
+  return sql`(select ${accounts.id}
+    from provider.accounts ${account === undefined ? sql`` : sql`where ${accounts.id} = ${account}`}) a`
 }
 
 /** The latest of the account `a`, as its index has them (nulls last, or it is not used). */
 function latest(filter: UsageFilter, limit: number): SQL {
   return sql`
-    select ${list(requests, 'account_id', 'created_at', 'model', 'environment', 'status', 'cost')} from provider.requests
+    select ${list(requests, 'account_id', 'created_at', 'model', 'environment', 'status', 'cost')}
+      from provider.requests
     where ${requests.account_id} = a.id and ${requests.created_at} >= ${stepsOf(filter)[0]}::timestamptz
     order by ${requests.created_at} desc nulls last, ${requests.id} desc nulls last limit ${limit}::int`
 }
 
-/** Counts of what the filter wants, as `kept`, from all requests of its time; of no more than one above what is looked at. */
+/**
+ * Counts of what the filter wants, as `kept`, from all requests of its time; of no more than one above what is looked
+ * at.
+ */
 function allKept(filter: UsageFilter): SQL {
   const limit = (filter.lookAt ?? lookedAtForUsage) + 1
   return sql`seen as materialized (

@@ -10,7 +10,9 @@ export type EngineChoice = {
   settings: Record<string, unknown>
 }
 
-/** The job that an engine on another server runs for a request, kept with the request for the worker that takes it over. */
+/**
+ * The job that an engine on another server runs for a request, kept with the request for the worker that takes it over.
+ */
 export type RemoteJob = {
   /** Null until the engine has accepted the job. */
   url: string | null

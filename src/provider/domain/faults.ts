@@ -4,9 +4,8 @@ const share = z.number().min(0).max(1)
 const seconds = z.number().min(0).max(3600)
 
 /**
- * The trouble that a sandbox key can ask for (decisions, faults on demand), so
- * that a team can rehearse what production will do to it. Shares are the part
- * of requests, or of webhook attempts, that meets it.
+ * Faults of a sandbox key (decisions, faults on demand), so that a team can rehearse failures of production. A share
+ * is the part of requests, or of webhook attempts, that has the fault.
  */
 export const faultsSchema = z.strictObject({
   /** Ends FAILED. */
@@ -33,7 +32,10 @@ export function strikes(shareOfAll: number | undefined, random: () => number): b
   return shareOfAll !== undefined && random() < shareOfAll
 }
 
-/** How a request ends badly, if it does: one draw, since both are shares of the same requests. Where they are more than all, `failed` goes first. */
+/**
+ * Draws once whether a request fails or is canceled: both are shares of the same requests. `failed` comes first if they
+ * add up to more than 1.
+ */
 export function badEndingOf(faults: Faults | null, random: () => number): 'failed' | 'canceled' | undefined {
   const { failed = 0, canceled = 0 } = faults ?? {}
   const drawn = random()

@@ -28,7 +28,7 @@ export type Scope = (typeof scopes)[number]
 
 export const provider = pgSchema('provider')
 
-/** Who pays. `available` is the ledger's sum of that book, kept here so that one row decides a 402. */
+/** The payer. `available` is the ledger's sum of that book, kept here so that one row decides a 402. */
 export const accounts = provider.table(
   'accounts',
   {
@@ -85,7 +85,7 @@ export const requests = provider.table(
     input: jsonb().notNull(),
     engine: jsonb().$type<EngineChoice>(),
     remote_job: jsonb().$type<RemoteJob>(),
-    /** The price, fixed at submit; what was paid is the ledger's to say. */
+    /** The price, fixed at submit. The ledger records what was paid. */
     cost: numeric().notNull(),
     status: text({ enum: requestStatuses }).notNull(),
     turn: bigint({ mode: 'number' }),
@@ -178,25 +178,27 @@ export const idempotencyKeys = provider.table(
   ],
 )
 
-/** The outbox: one row per completion notification, born in the statement that makes its request terminal, and one per test. */
+/**
+ * The outbox: one row per completion notification, written by the statement that ends its request, and one per test.
+ */
 export const deliveries = provider.table(
   'deliveries',
   {
     /** Sent as X-Service-Webhook-Id, the same in every attempt. */
     id: uuid().primaryKey(),
-    /** None: a test, which tells of no request. */
+    /** Null for a test. */
     request_id: uuid(),
     account_id: text().notNull(),
     api_key_id: uuid().notNull(),
     url: text().notNull(),
-    /** Host and port: with the account what parallel attempts are shared by. */
+    /** Host and port. Accounts, and the hosts of each, share the parallel attempts. */
     host: text().notNull(),
     /** The bytes of every attempt. */
     body: text().notNull(),
     state: text({ enum: ['pending', 'delivered', 'failed', 'dropped'] }).notNull(),
     attempts: integer().notNull().default(0),
     max_attempts: integer().notNull().default(6),
-    /** When the next attempt may start; while one runs, when it may be taken over. */
+    /** When the next attempt may start. While an attempt runs, the end of its lease. */
     due_at: instant().notNull(),
     /** Written by the version before only. */
     lease_token: uuid(),
@@ -231,7 +233,10 @@ export const deliveryAttempts = provider.table(
   (table) => [primaryKey({ columns: [table.delivery_id, table.number] })],
 )
 
-/** The calls of the last 60 s, one row a key and one an account (rate-limit.ts). UNLOGGED: after a crash the counts begin anew. */
+/**
+ * The calls of the last 60 s, one row a key and one an account (rate-limit.ts). UNLOGGED: after a crash the counts
+ * begin anew.
+ */
 export const rateWindows = provider.table('rate_windows', {
   id: text().primaryKey(),
   /** When, newest first, in milliseconds since 1970: of several calls in one second the last one. */
@@ -244,7 +249,7 @@ export const rateWindows = provider.table('rate_windows', {
   granted: integer().notNull(),
 })
 
-/** Where somebody switched a model on or off; without a row the catalog's own default holds. */
+/** Models that an operator switched on or off. Without a row, the catalog's default holds. */
 export const modelActivations = provider.table(
   'model_activations',
   {

@@ -51,7 +51,10 @@ export const reportSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('progress'), run: z.int(), percent: z.number(), line: z.string().optional() }),
   z.object({ kind: z.literal('remote_job'), run: z.int(), remoteJob: remoteJobSchema }),
   z.object({ kind: z.literal('done'), run: z.int(), output: outputSchema }),
-  /** `forClient`: what an EngineError says to the client, and whether it is worth another attempt. `detail` is for the log. */
+  /**
+   * `forClient`: what an EngineError says to the client, and whether it is worth another attempt. `detail` is for the
+   * log.
+   */
   z.object({
     kind: z.literal('failed'),
     run: z.int(),

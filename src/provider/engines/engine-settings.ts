@@ -18,7 +18,10 @@ export const openAiImagesSchema = z.strictObject({
     .optional(),
   /** Most pictures that one call may order; more take several calls. */
   max_images_per_call: z.int().min(1).max(10).default(10),
-  /** Deadline of a whole request, every call and download included; below the 300 s after which fetch gives up by itself. */
+  /**
+   * Deadline of a whole request, every call and download included; below the 300 s after which fetch gives up by
+   * itself.
+   */
   timeout_seconds: z.number().positive().max(280).default(180),
   /** Most bytes of one answer or one downloaded picture. */
   max_answer_bytes: z.int().min(1024).max(268_435_456).default(67_108_864),

@@ -101,7 +101,10 @@ async function follow(run: Run, remote: RemoteJob): Promise<Output> {
   }
 }
 
-/** Gives the job to the engine, and keeps the URL that it answers. The engine starts one job for one request_id, however often it is asked. */
+/**
+ * Gives the job to the engine, and keeps the URL that it answers. The engine starts one job for one request_id, however
+ * often it is asked.
+ */
 async function start(run: Run, remote: RemoteJob): Promise<string> {
   const { job, settings } = run
   const init = async () => ({ method: 'POST', body: await formOf(job, run.type) })

@@ -41,7 +41,10 @@ export async function storeMedia(
 
 type MediaHost = { mediaDir: string; mediaUrl: string; baseUrl: string }
 
-/** Where our own listener serves the media folder: below its origin where {media_url} says so, else for a proxy in front. */
+/**
+ * Where our own listener serves the media folder: below its origin where {media_url} says so, else for a proxy in
+ * front.
+ */
 export function mediaPath({ baseUrl, mediaUrl }: Pick<MediaHost, 'baseUrl' | 'mediaUrl'>): string {
   const own = mediaUrl.startsWith(`${baseUrl}/`) ? mediaUrl.slice(baseUrl.length) : '/media'
   return own.startsWith('/v1') ? '/media' : own
@@ -49,7 +52,10 @@ export function mediaPath({ baseUrl, mediaUrl }: Pick<MediaHost, 'baseUrl' | 'me
 
 const fileBelowMedia = /^[0-9a-z-]{1,64}\/[0-9a-z-]{1,128}\.(?:png|webp|jpg|mp4|mp3|wav)$/
 
-/** The file that a link to our own media host stands for. Undefined for a link to another host, null for one that no file can have. */
+/**
+ * The file that a link to our own media host stands for. Undefined for a link to another host, null for one that no
+ * file can have.
+ */
 export function mediaFileOf(link: URL, host: MediaHost): string | null | undefined {
   for (const root of [host.mediaUrl, `${host.baseUrl}${mediaPath(host)}`].map((text) => new URL(text))) {
     const folder = `${root.pathname.replace(/\/+$/, '')}/`

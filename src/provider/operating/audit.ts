@@ -10,7 +10,9 @@ export type AuditRow = typeof audit.$inferSelect
 
 type AuditFilters = { target?: string | undefined; before?: number | undefined; limit: number }
 
-/** Newest first; `before` is the last id of the page before, `target` the account, key, request or model it was done to. */
+/**
+ * Newest first; `before` is the last id of the page before, `target` the account, key, request or model it was done to.
+ */
 export async function listAudit(db: Database, { target, before, limit }: AuditFilters): Promise<AuditRow[]> {
   const ofTarget = target === undefined ? undefined : eq(audit.target, target)
   const older = before === undefined ? undefined : lt(audit.id, before)

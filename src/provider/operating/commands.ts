@@ -28,7 +28,9 @@ import { audited } from './audit.ts'
 export type CommandDeps = AuditDeps & { secretKey: Buffer; catalog: () => Catalog; by: Actor }
 type ReadDeps = Pick<CommandDeps, 'db'>
 
-/** The command cannot be done; the message says why. `malformed` when it never could be, whatever is in the database. */
+/**
+ * The command cannot be done; the message says why. `malformed` when it never could be, whatever is in the database.
+ */
 export class CommandError extends Error {
   override name = 'CommandError'
   code = 'command' as const

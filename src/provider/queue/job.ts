@@ -18,7 +18,9 @@ import { type ClaimedRequest, finishRequest, giveRequestBack, putRequestOff, rec
 
 /** Runs that an internal error or a busy service may break before the request is FAILED and refunded. */
 const maxAttempts = 3
-/** Runs whose worker may die. Engines crash in a process of their own, so the request is rarely the cause, but must end. */
+/**
+ * Runs whose worker may die. Engines crash in a process of their own, so the request is rarely the cause, but must end.
+ */
 const maxClaims = 20
 const jobTimeoutMs = 15 * 60_000
 const retryPause = { baseMs: 2000, capMs: 30_000 }

@@ -3,7 +3,9 @@ import { type JobDeps, runJob } from './job.ts'
 import { claimRequests } from './requests.ts'
 
 export type WorkerDeps = JobDeps & {
-  /** Requests that run at the same time in this process. Sandbox requests only wait, so they have slots of their own. */
+  /**
+   * Requests that run at the same time in this process. Sandbox requests only wait, so they have slots of their own.
+   */
   slots: Record<Environment, number>
   /** A slot has become free. */
   onFree: () => void

@@ -97,7 +97,8 @@ export async function recordProgress(
 ): Promise<boolean> {
   const rows = await db.execute(sql`
     update provider.requests r
-    set ${requests.progress} = greatest(${r.progress}, ${progress}::int), ${requests.lease_until} = ${later(now, leaseSeconds)},
+    set ${requests.progress} = greatest(${r.progress}, ${progress}::int),
+      ${requests.lease_until} = ${later(now, leaseSeconds)},
       ${requests.logs} = (${r.logs} || ${sql.param([...logLines])}::text[])[:${maxLogLines}::int]
     where ${isMine(claimed)} returning ${r.id}`)
   return rows.length > 0
@@ -126,7 +127,8 @@ export async function putRequestOff(
   now: SQL,
 ): Promise<void> {
   await db.execute(sql`
-    update provider.requests r set ${lease.putOff(now, { pauseSeconds, trouble: 'the engine failed' })} where ${isMine(claimed)}`)
+    update provider.requests r set ${lease.putOff(now, { pauseSeconds, trouble: 'the engine failed' })}
+      where ${isMine(claimed)}`)
 }
 
 /** Gives a request back when this process stops: another may claim it at once, and this run is no attempt. */
@@ -168,7 +170,8 @@ const statusOf = { completed: 'COMPLETED', failed: 'FAILED', canceled: 'CANCELED
 async function end(db: Database, { id, guard, ending, delivery, now }: End): Promise<string | undefined> {
   const output: Output | null = ending.kind === 'completed' ? ending.output : null
   const error = ending.kind === 'failed' ? ending.error : null
-  const moved = sql`(select account_id, id as request_id, cost as amount, ${now} as at from ended where environment = 'live')`
+  const moved = sql`(select account_id, id as request_id, cost as amount, ${now} as at from ended
+    where environment = 'live')`
   const [row] = await db.execute<RowOf<typeof schema.requests, 'id'>>(sql`
     with before as (
       select ${list(r, 'id', 'status')} from provider.requests r where ${r.id} = ${id} and ${guard} for update
@@ -179,7 +182,8 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
         ${requests.progress} = case when ${ending.kind} = 'completed' then 100 else ${r.progress} end,
         ${requests.error_code} = ${error?.code ?? null}, ${requests.error_message} = ${error?.message ?? null}
       from before where ${r.id} = before.id
-      returning ${list(r, 'id', 'account_id', 'api_key_id', 'environment', 'cost', 'faults', 'turn')}, before.status as was
+      returning ${list(r, 'id', 'account_id', 'api_key_id', 'environment', 'cost', 'faults', 'turn')},
+        before.status as was
     ), entries as (${ending.kind === 'completed' ? settleEntries(moved) : refundEntries(moved)}
     ), refunded as (${ending.kind === 'completed' ? sql`select 1` : refund}
     ), notified as (${insertDelivery(delivery, sql`ended`, now)}
@@ -195,13 +199,15 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
 const refund = sql`
   update provider.accounts a
   set ${accounts.available} = ${a.available} + case when e.environment = 'live' then e.cost else 0 end,
-    ${accounts.last_turn} = ${turnBefore(a.last_turn, 'live')}, ${accounts.last_sandbox_turn} = ${turnBefore(a.last_sandbox_turn, 'sandbox')}
+    ${accounts.last_turn} = ${turnBefore(a.last_turn, 'live')},
+      ${accounts.last_sandbox_turn} = ${turnBefore(a.last_sandbox_turn, 'sandbox')}
   from ended e where ${a.id} = e.account_id`
 
 /** The last turn of the account's waiting requests. Without one, the next submit takes the turn that is served now. */
 function turnBefore(last: SQL | StringChunk, environment: Environment): SQL {
   return sql`case when e.was = 'IN_QUEUE' and e.environment = ${environment} and e.turn = ${last} then coalesce((
       select max(${r.turn}) from provider.requests r
-      where ${r.account_id} = e.account_id and ${r.status} = 'IN_QUEUE' and ${r.environment} = ${environment} and ${r.id} <> e.id), 0)
+      where ${r.account_id} = e.account_id and ${r.status} = 'IN_QUEUE' and ${r.environment} = ${environment}
+        and ${r.id} <> e.id), 0)
     else ${last} end`
 }

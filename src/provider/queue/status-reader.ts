@@ -92,7 +92,8 @@ async function read(db: Database, questions: readonly StatusQuestion[], walked: 
   const column = (pick: (question: StatusQuestion) => string) => sql.param(questions.map(pick))
   // The driver sends every text in a boolean[] as false, so `with_logs` is compared as text.
   const found: SQL = sql`
-    select a.n::int, ${list(r, 'id', 'environment', 'status', 'progress')}, case when a.with_logs = 'true' then ${r.logs} else '{}' end as logs,
+    select a.n::int, ${list(r, 'id', 'environment', 'status', 'progress')},
+      case when a.with_logs = 'true' then ${r.logs} else '{}' end as logs,
       ${r.turn}, ${r.seq}, null::json as turns, null::json as seqs
     from unnest(
       ${column(({ requestId }) => requestId)}::uuid[], ${column(({ accountId }) => accountId)}::text[],
@@ -101,10 +102,12 @@ async function read(db: Database, questions: readonly StatusQuestion[], walked: 
     join provider.requests r on ${r.id} = a.id and ${r.account_id} = a.account_id and ${r.environment} = a.environment`
   // One walk for both lists: an aggregate takes its rows in the order in which they come.
   const queues: SQL = sql`
-    select null, null, w.environment, null, null, null, null, null, array_to_json(queue.turns), array_to_json(queue.seqs)
+    select null, null, w.environment, null, null, null, null, null, array_to_json(queue.turns),
+      array_to_json(queue.seqs)
     from unnest(${sql.param([...walked])}::text[]) as w (environment) cross join lateral (
       select coalesce(array_agg(q.turn), '{}') as turns, coalesce(array_agg(q.seq), '{}') as seqs from (
-        select ${requests.turn}, ${requests.seq} from provider.requests where ${requests.status} = 'IN_QUEUE' and ${requests.environment} = w.environment
+        select ${requests.turn}, ${requests.seq} from provider.requests where ${requests.status} = 'IN_QUEUE'
+          and ${requests.environment} = w.environment
           order by ${requests.turn}, ${requests.seq}
       ) q
     ) queue`

@@ -14,7 +14,7 @@ const maxBytesOf: Record<Reference['kind'], number> = {
   video: 100 * megabyte,
   audio: 100 * megabyte,
 }
-/** For one reference: looking up, connecting, every redirect, and the last byte. A picture of 20 MB needs 16 Mbit/s. */
+/** For one reference, from the look-up of its host to its last byte. A picture of 20 MB needs 16 Mbit/s. */
 const fetchDeadlineMs = 10_000
 const maxRedirects = 3
 const headers = {
@@ -23,7 +23,7 @@ const headers = {
   'user-agent': 'mediadock-provider',
 }
 
-/** Pictures are taken in the formats that every engine reads. Others, AVIF above all, need far more memory for each pixel. */
+/** The formats that every engine reads. Others, AVIF above all, need far more memory for each pixel. */
 const pictureTypes = new Set(['image/png', 'image/jpeg', 'image/webp'])
 const kindNames: Record<Reference['kind'], string> = {
   image: 'a PNG, JPEG or WebP picture',
@@ -39,18 +39,18 @@ export type Allowance = { bytes: number }
 export type Fetching = { reference: ReferenceLink; to: string; allowance: Allowance; signal: AbortSignal }
 
 export type ReferenceFetcher = {
-  /** Writes the file to `to`. Rejects with an EngineError that names the place in the input where the file cannot be had. */
+  /** Writes the file to `to`. Rejects with an EngineError that names the place in the input if it cannot. */
   fetch: (fetching: Fetching) => Promise<Reference>
   close: () => Promise<void>
 }
 
-/** Fetches what links point to. Memory stays flat: chunks go to the file as they come. */
+/** Fetches references. Memory stays flat, because each chunk goes to the file at once. */
 export function createReferenceFetcher({
   resolve,
   deadlineMs = fetchDeadlineMs,
   ...rules
 }: FetcherOptions): ReferenceFetcher {
-  // A redirect to our own media host would have to be dialled: it is judged like any other address.
+  // A redirect to the own media host is refused: the media folder is read, never dialled.
   const judge = (link: string): Dialling => {
     const source = judgeReference(link, rules)
     return source.kind === 'own' ? { kind: 'refused', why: 'must not point to the media host' } : source
@@ -93,7 +93,7 @@ export function createReferenceFetcher({
   return { fetch, close: getter.close }
 }
 
-/** Says in words for the client why a file is not taken. */
+/** The file is refused; the message tells the client why. */
 class Unusable extends Error {
   override name = 'Unusable'
   code = 'unusable' as const
@@ -132,7 +132,7 @@ async function spool(
       if (allowance.bytes < 0) throw new Unusable('is too much: all references of a request together are too large')
       if (head.length < typeBytes) {
         head = Buffer.concat([head, chunk.subarray(0, typeBytes - head.length)])
-        // As early as the type is known, so that a wrong file does not fill the disk.
+        // Early, so that a file of a wrong type does not fill the disk.
         if (head.length >= typeBytes) typeOf(head, kind)
       }
       hash.update(chunk)

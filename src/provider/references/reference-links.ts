@@ -33,12 +33,12 @@ function kindOf(field: string): Reference['kind'] | undefined {
 export type ReferenceSource =
   /** A file of our own media folder. */
   | { kind: 'own'; file: string }
-  /** Fetched: from public addresses alone, or from an origin that is allowed by name. */
+  /** Fetched, from public addresses only, or from an origin that PROVIDER_REFERENCE_ALLOW names. */
   | { kind: 'public' }
   | { kind: 'named' }
   | { kind: 'refused'; why: string }
 
-/** How a link is read, judged by its text alone. */
+/** Decides from the text of a link how it is read. */
 export function judgeReference(link: string, rules: ReferenceRules): ReferenceSource {
   const url = parseGivenUrl(link)
   if (typeof url === 'string') return { kind: 'refused', why: url }

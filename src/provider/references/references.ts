@@ -7,18 +7,18 @@ import { type ReferenceLink, referencesIn } from './reference-links.ts'
 
 /** Hidden, so that it is never served. */
 const folderName = '.references'
-/** More would hold up other requests of this process; fewer would take a minute for the 30 pictures of one request. */
+/** With two, 30 slow pictures would not fit into the minute that one request has. */
 const fetchedAtOnce = 4
 /** One request must not fill the disk: four full videos, or twenty full pictures. */
 const maxBytesTogether = 400_000_000
 /** Of the 15 minutes that a generation has, most belong to its engine. */
 const maxSecondsTogether = 60
-/** Longer than a generation may take, its fetching included. */
+/** Far longer than the 15 minutes of a generation. */
 const leftoverAfterMs = 3_600_000
 
 export type ReferencedJob = {
   id: string
-  /** Names this run: a run that lost its lease never removes the files of the next one. */
+  /** Names the folder of this run, so that a run that lost its lease never removes the files of the next. */
   claims: number
   input: Input
 }
@@ -29,7 +29,7 @@ export type References = {
   close: () => Promise<void>
 }
 
-/** Keeps the references of running jobs, each job's in a private folder of its own. */
+/** Keeps the references of each running job in a private folder. */
 export function createReferences({
   maxBytes = maxBytesTogether,
   maxSeconds = maxSecondsTogether,
@@ -72,7 +72,7 @@ export function createReferences({
   return { withFiles, close: fetcher.close }
 }
 
-/** Runs all side by side; the first failure stops the others, and is thrown when they have ended. */
+/** Runs all at once. The first failure stops the others, and is thrown when they have ended. */
 async function allOrNone<T>(signal: AbortSignal, runs: readonly ((signal: AbortSignal) => Promise<T>)[]): Promise<T[]> {
   const failed = new AbortController()
   const either = AbortSignal.any([signal, failed.signal])
@@ -87,7 +87,7 @@ async function allOrNone<T>(signal: AbortSignal, runs: readonly ((signal: AbortS
   return Promise.all(running)
 }
 
-/** Removes the references of jobs that no process ran again after theirs died. */
+/** Removes references that dead processes left. */
 export async function removeLeftReferences(mediaDir: string, nowMs: number): Promise<void> {
   await removeFolders(mediaDir, async (_name, folder) => {
     const { mtimeMs } = await fs.stat(folder).catch(() => ({ mtimeMs: nowMs }))

@@ -41,7 +41,10 @@ export type SubmitOutcome =
   /** Another submit with the same key was written since the look-up. */
   | { kind: 'key_taken' }
 
-/** How long a submit may wait for its account's row: shorter than its caller waits, who is then told that nothing was written. */
+/**
+ * How long a submit may wait for its account's row: shorter than its caller waits, who is then told that nothing was
+ * written.
+ */
 const lockTimeoutMs = 8000
 
 /**
@@ -121,9 +124,11 @@ function statement(submission: Submission, now: SQL): SQL {
         'completed_at',
       )})
       select ${requestId}, payer.id, ${keyId}::uuid, ${environment}, ${submission.model},
-        ${JSON.stringify(submission.input)}::jsonb, ${completed ? null : JSON.stringify(submission.engine)}::jsonb, ${cost}::numeric, ${completed ? 'COMPLETED' : 'IN_QUEUE'}, payer.turn,
+        ${JSON.stringify(submission.input)}::jsonb, ${completed ? null : JSON.stringify(submission.engine)}::jsonb,
+          ${cost}::numeric, ${completed ? 'COMPLETED' : 'IN_QUEUE'}, payer.turn,
         ${completed ? 100 : 0}::int, ${completed ? JSON.stringify(completed.output) : null}::jsonb,
-        ${submission.webhookUrl ?? null}, ${submission.faults === null ? null : JSON.stringify(submission.faults)}::jsonb,
+        ${submission.webhookUrl ?? null},
+          ${submission.faults === null ? null : JSON.stringify(submission.faults)}::jsonb,
         ${now}, ${endedAt}, ${endedAt}
       from payer
       returning ${list(requests, 'id', 'account_id', 'api_key_id', 'environment', 'cost', 'faults', 'created_at')}
@@ -131,7 +136,8 @@ function statement(submission: Submission, now: SQL): SQL {
       select account_id, id as request_id, cost as amount, created_at as at from request where environment = 'live'
     )`)}
     ), remembered as (
-      insert into provider.idempotency_keys (${list(idempotencyKeys, 'account_id', 'environment', 'key', 'fingerprint', 'request_id', 'created_at')})
+      insert into provider.idempotency_keys
+        (${list(idempotencyKeys, 'account_id', 'environment', 'key', 'fingerprint', 'request_id', 'created_at')})
       select account_id, environment, ${key}::uuid, ${idempotency?.fingerprint ?? null}::bytea, id, created_at
       from request where ${key}::uuid is not null
     ), notified as (${insertDelivery(completed?.delivery, sql`request`, now)}
@@ -150,7 +156,8 @@ function takeTurn(accountId: string, environment: Environment, charge: string): 
     update provider.accounts a
     set ${accounts.available} = ${a.available} - ${charge}::numeric,
       ${last} = greatest(a.${last} + 1, coalesce(
-        (select min(${q.turn}) from provider.requests q where ${q.status} = 'IN_QUEUE' and ${q.environment} = ${environment}),
+        (select min(${q.turn}) from provider.requests q where ${q.status} = 'IN_QUEUE'
+          and ${q.environment} = ${environment}),
         (select max(other.${last}) + 1 from provider.accounts other)))
     from patience
     where ${a.id} = ${accountId} and ${a.available} >= ${charge}::numeric

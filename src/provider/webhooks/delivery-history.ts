@@ -10,7 +10,7 @@ const d = columnsOf(schema.deliveries, 'd')
 const deliveryAttempts = columnsOf(schema.deliveryAttempts)
 const k = columnsOf(schema.apiKeys, 'k')
 
-/** How a delivery stands, in the words of the pages. */
+/** The state of a delivery, in the words of the pages. */
 export const standings = ['waiting', 'sending', 'retrying', 'delivered', 'given up', 'dropped'] as const
 export type Standing = (typeof standings)[number]
 
@@ -33,21 +33,21 @@ export type AttemptListing = RowOf<
   'number' | 'started_at' | 'duration_ms' | 'ok' | 'http_status' | 'detail'
 >
 
-/** One delivery of a webhook with what became of it; without a request it is a test. */
+/** One delivery of a webhook with its attempts. A test has no request. */
 export type DeliveryListing = RowOf<
   typeof schema.deliveries,
   'id' | 'request_id' | 'url' | 'host' | 'state' | 'attempts' | 'max_attempts' | 'due_at' | 'created_at' | 'settled_at'
 > & {
   account: string
   standing: Standing
-  /** The latest that have ended, in their order, and the beginning of what each was answered. */
+  /** The latest attempts that have ended, in their order, with the beginning of each answer. */
   ended: AttemptListing[]
 }
 
-/** A row as Postgres gives it. */
+/** A row as Postgres returns it. */
 export type DeliveryRow = Omit<DeliveryListing, 'ended'> & { ended: AttemptListing[] | null }
 
-/** Of a delivery that was sent again and again. */
+/** A delivery that an operator sends again and again has more attempts than a page can show. */
 const attemptsListed = 12
 const attemptsShown = 100
 const detailListed = 120
@@ -55,7 +55,8 @@ const detailListed = 120
 const attempt = list(deliveryAttempts, 'number', 'started_at', 'duration_ms', 'ok', 'http_status')
 
 export const listedColumns = sql`${d.id}, ${d.request_id}, ${d.account_id} as account,
-  ${list(d, 'url', 'host', 'state', 'attempts', 'max_attempts', 'due_at', 'created_at', 'settled_at')}, ${standingOf(d)} as standing,
+  ${list(d, 'url', 'host', 'state', 'attempts', 'max_attempts', 'due_at', 'created_at', 'settled_at')},
+    ${standingOf(d)} as standing,
   (select jsonb_agg(a order by a.number) from (
     select ${attempt}, left(${deliveryAttempts.detail}, ${detailListed}::int) as detail
     from provider.delivery_attempts where ${deliveryAttempts.delivery_id} = ${d.id}
@@ -64,7 +65,8 @@ export const listedColumns = sql`${d.id}, ${d.request_id}, ${d.account_id} as ac
 
 export async function listDeliveriesOf(db: Database, requestId: string): Promise<DeliveryListing[]> {
   const rows = await db.execute<DeliveryRow>(sql`
-    select ${listedColumns} from provider.deliveries d where ${d.request_id} = ${requestId} order by ${d.created_at} desc`)
+    select ${listedColumns} from provider.deliveries d where ${d.request_id} = ${requestId}
+      order by ${d.created_at} desc`)
   return rows.map(toListing)
 }
 
@@ -86,7 +88,7 @@ export type DeliveryDetail = {
   delivery: DeliveryListing
   key: { id: string; name: string | null }
   body: string
-  /** In their order; of very many the latest. */
+  /** In their order. Of very many attempts, the latest. */
   attempts: AttemptListing[]
 }
 
@@ -107,9 +109,8 @@ export async function showDelivery(db: Database, id: string): Promise<DeliveryDe
 }
 
 /**
- * One more attempt in the next tick, with the same id and bytes, whatever became
- * of the others. False when it is unknown, a test, which is made anew instead, or
- * still has attempts of its own coming.
+ * Makes one more attempt due, with the same id and bytes. False when the delivery is unknown, under way, due already,
+ * or a test, which an operator sends anew instead.
  */
 export async function resendDelivery(db: Database, id: string, now: SQL): Promise<boolean> {
   const rows = await db.execute(sql`

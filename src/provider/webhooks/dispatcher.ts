@@ -9,14 +9,14 @@ import { strikes } from '../domain/faults.ts'
 import { claimDue, type ClaimedDelivery, maxInFlight } from './outbox-claims.ts'
 import { failAbandoned, settleAttempt } from './outbox.ts'
 
-/** Beyond the deadline of an attempt, so that only a dead process's attempt is taken over. */
+/** How long a lease outlives the deadline of its attempt, so that only a dead process loses an attempt. */
 const leaseMarginSeconds = 10
 
 export type DispatcherDeps = {
   db: Database
   secretKey: Buffer
   poster: Poster
-  /** Pauses between attempts (spec, Delivery rules 3), and the deadline of one. */
+  /** Pauses between attempts (spec, Delivery rules 3). */
   pauses: { baseMs: number; capMs: number }
   timeoutMs: number
   userAgent: string
@@ -28,9 +28,9 @@ export type DispatcherDeps = {
 }
 
 export type Dispatcher = {
-  /** One tick of the spec's "dispatch runs every 30 seconds": everything that is due by now is sent. */
+  /** One tick of the spec's "dispatch runs every 30 seconds": sends all that is due. */
   runOnce: () => Promise<{ more: boolean }>
-  /** Claims nothing any more; settles when the attempts in flight have. */
+  /** Stops claiming. Settles when the attempts in flight have ended. */
   drain: () => Promise<void>
 }
 
@@ -80,7 +80,7 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
     }
   }
 
-  // One claim at a time; a place that is freed meanwhile is filled after it.
+  // One walk at a time. An attempt that ends meanwhile starts another walk after it.
   const fill = async (): Promise<void> => {
     again = true
     filling ??= (async () => {
@@ -113,7 +113,7 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
 async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, cut: AbortSignal): Promise<void> {
   const started = performance.now()
   const outcome = await send(deps, claimed, cut)
-  // Another process takes it over, and the receiver knows the id.
+  // Another process takes it over with the same id.
   if (cut.aborted && !outcome.ok) return
   if (outcome.ok && strikes(claimed.faults?.duplicate, deps.random)) await send(deps, claimed, cut)
 
@@ -131,14 +131,14 @@ async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, c
   deps.logger.info({ ...facts, ok: outcome.ok, retry_after_seconds: retryAfterSeconds }, 'webhook attempt')
 }
 
-/** The same id and bytes in every attempt, with the time and so the signature of this one (spec, Events). */
+/** Sends the same id and bytes as every attempt, with the time and signature of this one (spec, Events). */
 async function send(
   { db, secretKey, poster, userAgent, hostClock, random, logger }: DispatcherDeps,
   claimed: ClaimedDelivery,
   cut: AbortSignal,
 ) {
   const secret = await readSigningSecret(db, claimed.keyId, secretKey).catch((error: unknown) => {
-    // That Postgres did not answer says nothing about the key.
+    // When Postgres does not answer, the key may be good.
     if (!(error instanceof UnreadableSecretError)) throw error
     logger.error(
       { err: error, key_id: claimed.keyId },

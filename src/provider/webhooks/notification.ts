@@ -8,7 +8,7 @@ export type Ending =
   | { kind: 'failed'; error: { code: string; message: string } }
   | { kind: 'canceled' }
 
-/** A row of the outbox that is still to be written. */
+/** A row for the outbox. */
 export type NewDelivery = { id: string; url: string; host: string; body: string; dropped: boolean; lateSeconds: number }
 
 export type Notified = {
@@ -20,9 +20,8 @@ export type Notified = {
 }
 
 /**
- * The completion notification of an ended request (spec, Events), as the bytes
- * of every attempt; undefined where there is nobody to tell. It is due at once,
- * that is in the dispatcher's next tick.
+ * The completion notification of an ended request (spec, Events), with the bytes of every attempt. Undefined when the
+ * request has no webhook. Due in the dispatcher's next tick, or later by a fault of its key.
  */
 export function notificationOf(request: Notified, ending: Ending, random: () => number): NewDelivery | undefined {
   if (request.webhookUrl === null) return undefined

@@ -14,7 +14,7 @@ const d = columnsOf(schema.deliveries, 'd')
 export const maxInFlight = 128
 /** Attempts of one process to one host: the most connections that a receiver sees of it. */
 export const maxPerHost = 16
-/** Of these, attempts of one account: a second account always gets through to a host that answers only that one. */
+/** Attempts of one account to one host: half, so that the host's silence towards one account stops no other. */
 const maxPerAccountAndHost = 8
 /** Accounts, and hosts of each account, that one claim looks at: a bounded cost, however much waits. */
 const accountsPerClaim = 100
@@ -55,7 +55,9 @@ export type ClaimRequest = {
 
 export type Claimed = {
   claimed: ClaimedDelivery[]
-  /** Where the walk goes on in each account that has a place left, and under '' among the accounts; null: at its end. */
+  /**
+   * Where the walk goes on in each account that has a place left, and under '' among the accounts; null: at its end.
+   */
   walked: Record<string, string | null>
 }
 

@@ -15,15 +15,16 @@ const deliveryAttempts = columnsOf(schema.deliveryAttempts)
 export const maxAttempts = 6
 
 /**
- * The piece of SQL that puts a notification into the outbox, for the statement
- * that ends its request. `request` has id, account_id, api_key_id and faults.
+ * SQL that puts a notification into the outbox, as a part of the statement that ends its request. `request` has id,
+ * account_id, api_key_id and faults.
  */
 export function insertDelivery(delivery: NewDelivery | undefined, request: SQL, now: SQL): SQL {
   if (delivery === undefined) return sql`select 1`
   const { id, url, host, body, dropped, lateSeconds } = delivery
   return sql`
     insert into provider.deliveries
-      (${list(deliveries, 'id', 'request_id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'state', 'max_attempts', 'due_at', 'faults', 'created_at')})
+      (${list(deliveries, 'id', 'request_id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'state')},
+      ${list(deliveries, 'max_attempts', 'due_at', 'faults', 'created_at')})
     select ${id}::uuid, r.id, r.account_id, r.api_key_id, ${url}, ${host}, ${body}, ${dropped ? 'dropped' : 'pending'},
       ${maxAttempts}::int, ${later(now, lateSeconds)}, r.faults, ${now}
     from ${request} r`
@@ -58,7 +59,8 @@ export async function settleAttempt(
     ), written as (
       insert into provider.delivery_attempts
         (${list(deliveryAttempts, 'delivery_id', 'number', 'started_at', 'duration_ms', 'ok', 'http_status', 'detail')})
-      select id, ${claimed.attempt}::int, ${later(now, -durationMs / 1000)}, ${Math.round(durationMs)}::int, ${ok}::boolean,
+      select id, ${claimed.attempt}::int, ${later(now, -durationMs / 1000)}, ${Math.round(durationMs)}::int,
+        ${ok}::boolean,
         ${httpStatus ?? null}::int, ${detail}
       from settled
       on conflict do nothing

@@ -9,19 +9,18 @@ import * as schema from '../domain/schema.ts'
 const apiKeys = columnsOf(schema.apiKeys)
 const deliveries = columnsOf(schema.deliveries)
 
-/** Of one account in any minute, in all processes together. */
+/** Tests of one account in any minute, over all processes. */
 export const testsPerMinute = 10
-/** A test is there to show what came back: nobody waits for a second try. */
+/** A test shows its first answer. Its sender does not wait for a second attempt. */
 const attemptsOfTest = 1
 
-/** `id` is that of the form, and of the webhook: however often the form is sent, it makes one test. `url` was checked. */
+/** `id` is the id of the form and of the webhook, so a form sent twice makes one test. `url` was checked. */
 export type WantedTest = { id: string; keyId: string; url: string }
 export type TestOutcome = 'there' | 'unknown key' | 'too many' | 'used'
 
 /**
- * The body of a test (docs/provider.md): it has the status TEST, which is none of
- * the spec's, so that nobody can take it for the end of a generation, and the
- * webhook's own id where there would be that of a request.
+ * The body of a test (docs/provider.md). Its status is TEST, which the spec does not have, so that no receiver takes it
+ * for the end of a generation. Its request_id is the webhook's own id.
  */
 export function testBody(id: string): string {
   return JSON.stringify({
@@ -32,28 +31,32 @@ export function testBody(id: string): string {
 }
 
 /**
- * Puts a test into the outbox, to go the way of every webhook: signed by the
- * dispatcher with the key's secret, with its deadline, in the places of its
- * account, under the guard of addresses. No fault of a sandbox key applies.
+ * Puts a test into the outbox. The dispatcher sends it like any webhook: signed, with a deadline, in its account's
+ * share, under the guard of addresses. Faults of a sandbox key do not apply.
  */
 export async function insertTest(db: Database, { id, keyId, url }: WantedTest): Promise<TestOutcome> {
   const now = postgresTime()
   const window = sql`select 'tests:' || account_id, 1 from key where not exists (select from known)`
   const rows = await db.execute<{ key: boolean; known: boolean | null; granted: boolean }>(sql`
     with key as (
-      select ${list(apiKeys, 'id', 'account_id')} from provider.api_keys where ${apiKeys.id} = ${keyId}::uuid and ${apiKeys.revoked_at} is null
+      select ${list(apiKeys, 'id', 'account_id')} from provider.api_keys where ${apiKeys.id} = ${keyId}::uuid
+        and ${apiKeys.revoked_at} is null
     ), known as (
-      select ${deliveries.url} = ${url} and ${deliveries.api_key_id} = ${keyId}::uuid as is_same from provider.deliveries where ${deliveries.id} = ${id}::uuid
+      select ${deliveries.url} = ${url} and ${deliveries.api_key_id} = ${keyId}::uuid as is_same
+        from provider.deliveries where ${deliveries.id} = ${id}::uuid
     ), taken as (${takeCalls(window, testsPerMinute, now)}
     ), written as (
       insert into provider.deliveries
-        (${list(deliveries, 'id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'state', 'max_attempts', 'due_at', 'created_at')})
-      select ${id}::uuid, key.account_id, key.id, ${url}, ${new URL(url).host}, ${testBody(id)}, 'pending', ${attemptsOfTest}::int,
+        (${list(deliveries, 'id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'state')},
+        ${list(deliveries, 'max_attempts', 'due_at', 'created_at')})
+      select ${id}::uuid, key.account_id, key.id, ${url}, ${new URL(url).host}, ${testBody(id)}, 'pending',
+        ${attemptsOfTest}::int,
         ${now}, ${now}
       from key cross join taken where taken.granted > 0
       on conflict do nothing
     )
-    select exists (select from key) as key, (select is_same from known) as known, exists (select from taken where granted > 0) as granted`)
+    select exists (select from key) as key, (select is_same from known) as known,
+      exists (select from taken where granted > 0) as granted`)
   const { key, known, granted } = one(rows, `writing the test ${id}`)
   if (known === false) return 'used'
   if (known === true || granted) return 'there'
@@ -64,7 +67,7 @@ export async function insertTest(db: Database, { id, keyId, url }: WantedTest): 
 export type SigningKey = Awaited<ReturnType<typeof listSigningKeys>>[number]
 type WantedKeys = { account?: string | undefined; wanted?: string | undefined; limit: number }
 
-/** Those that are not revoked, of an account or of all: the wanted one first, then the newest. */
+/** Keys that are not revoked, of one account or of all: the wanted key first, then the newest. */
 export async function listSigningKeys(db: Database, { account, wanted, limit }: WantedKeys) {
   const { id, name, environment, account_id, key_hint, created_at, revoked_at } = schema.apiKeys
   return db
@@ -75,7 +78,7 @@ export async function listSigningKeys(db: Database, { account, wanted, limit }: 
     .limit(limit)
 }
 
-/** Where the webhooks of an account go: the URL of its latest. */
+/** The URL of an account's latest webhook. */
 export async function lastWebhookUrl(db: Database, account: string): Promise<string | undefined> {
   const { id, account_id, url, created_at } = schema.deliveries
   const [last] = await db

@@ -12,9 +12,8 @@ export type WebhookUrlRules = {
 }
 
 /**
- * Checks a webhook_url at submit (spec, URL rules; decisions, webhook URL) and
- * answers it in its canonical form. The address is checked again whenever it is
- * dialled; here it is refused as early as can be known.
+ * Checks a webhook_url at submit (spec, URL rules; decisions, webhook URL) and returns its canonical form. The poster
+ * checks the address again at every attempt.
  */
 export async function checkWebhookUrl(text: string, { allow, resolve }: WebhookUrlRules): Promise<string> {
   const url = parseGivenUrl(text)
