@@ -5,6 +5,8 @@ import type { TestProject } from 'vitest/node'
 import { startEmbeddedPostgres } from '../../src/laptop/embedded-postgres.ts'
 import { createLogger } from '../../src/platform/logger.ts'
 import { migrate } from '../../src/platform/postgres/migrate.ts'
+import { createPool } from '../../src/platform/postgres/postgres.ts'
+import { ensurePartitions } from '../../src/receiver/upkeep/arrival-partitions.ts'
 import { findPackagedPostgres, initializeCluster, startPackagedPostgres } from './packaged-postgres.ts'
 import { quickFolder } from './quick-folder.ts'
 
@@ -72,6 +74,10 @@ async function makeTemplate(url: string): Promise<void> {
     const folder = path.join(root, 'drizzle', program)
     if (await fs.stat(folder).catch(() => undefined)) await migrate({ url, schema, folder })
   }
+  // Each receiver would make the days of the arrival log anew in its clone, at its start.
+  const receiver = createPool({ url, max: 1 })
+  await ensurePartitions(receiver.db, new Date())
+  await receiver.close()
   const admin = postgres(url.replace(/mediadock$/, 'postgres'), { max: 1, onnotice: () => {} })
   await admin`alter database mediadock with is_template true`
   await admin.end()

@@ -9,7 +9,7 @@ import { createLogger } from '../../../src/platform/logger.ts'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { dropDaysBefore, ensurePartitions } from '../../../src/receiver/upkeep/arrival-partitions.ts'
 import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
-import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { testServers, withTestDatabase, type TestDatabase, type TestServer } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { describeOnPackaged } from '../../support/own-packaged-postgres.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
@@ -61,9 +61,16 @@ const days = async ({ sql }: TestDatabase) =>
     await sql`select inhrelid::regclass::text as name from pg_inherits where inhparent = 'mediadock.arrivals'::regclass order by 1`
   ).map(({ name }) => name)
 
+/** The tests' template holds the days of this week already. */
+async function withoutDays(server: TestServer): Promise<TestDatabase> {
+  const database = await withTestDatabase(server)
+  for (const name of await days(database)) if (/_\d{8}$/.test(name)) await database.sql.unsafe(`drop table ${name}`)
+  return database
+}
+
 describe.each(testServers)('days of the arrival log on the %s server', (server) => {
   it('are made a week ahead, by any number at once, and once', async () => {
-    const database = await withTestDatabase(server)
+    const database = await withoutDays(server)
     const pool = await openPool(database)
     const now = new Date('2031-03-30T23:59:59.999Z')
     await eventually(async () => {
@@ -89,7 +96,7 @@ describe.each(testServers)('days of the arrival log on the %s server', (server) 
   })
 
   it('are left for later while a dump holds its locks; inserts go on meanwhile, and their rows are moved afterwards', async () => {
-    const database = await withTestDatabase(server)
+    const database = await withoutDays(server)
     const pool = await openPool(database)
     const now = new Date('2031-05-01T12:00:00Z')
     const endDump = await startDump(database)
@@ -107,7 +114,7 @@ describe.each(testServers)('days of the arrival log on the %s server', (server) 
   })
 
   it('that ended long ago are dropped; with a dump in the way they stay, and nobody waits for them', async () => {
-    const database = await withTestDatabase(server)
+    const database = await withoutDays(server)
     const pool = await openPool(database)
     const [old, now] = [new Date('2031-06-01T12:00:00Z'), new Date('2031-08-01T12:00:00Z')]
     await ensurePartitions(pool.db, old)
@@ -131,7 +138,7 @@ describe.each(testServers)('days of the arrival log on the %s server', (server) 
   })
 
   it('are dropped by day: the day of the cutoff itself is kept', async () => {
-    const database = await withTestDatabase(server)
+    const database = await withoutDays(server)
     const pool = await openPool(database)
     const first = new Date('2031-09-01T00:00:00Z')
     await ensurePartitions(pool.db, first)
@@ -145,7 +152,7 @@ describe.each(testServers)('days of the arrival log on the %s server', (server) 
 
 describe.each(testServers)('a receiver that starts while a dump runs on the %s server', (server) => {
   it('is ready, takes deliveries, logs their arrival, and makes the days afterwards', async () => {
-    const database = await withTestDatabase(server)
+    const database = await withoutDays(server)
     const endDump = await startDump(database)
     const receiver = await withDeadline(startTestReceiver({ databaseUrl: database.url }), 10_000, 'the start')
     try {
@@ -165,7 +172,7 @@ describe.each(testServers)('a receiver that starts while a dump runs on the %s s
 
 describeOnPackaged('pg_dump itself, held up in the middle by whoever reads its output', () => {
   it('takes place beside days that are due: nothing waits for it, and it ends whole', { timeout: 60_000 }, async () => {
-    const database = await withTestDatabase('packaged')
+    const database = await withoutDays('packaged')
     const pool = await openPool(database)
     await database.sql`insert into mediadock.quarantine (arrived_at, reason, headers, body) select now(), 'x', '{}', convert_to(repeat(md5(n::text), 30000), 'utf8') from generate_series(1, 5) as n`
     const dump = spawn(path.join(inject('packagedBinaries'), 'pg_dump'), ['--dbname', database.url], {
