@@ -92,7 +92,6 @@ export function openCalls({ settings, db, keys, clock, time, logger, metrics, fe
     keys,
     webhookPublicUrl,
     fetchRatePerMinute,
-    clock,
     time,
     logger,
     calls,

@@ -29,7 +29,7 @@ export type Fetcher = (lookup: ResultLookup) => Promise<Fetched>
 
 /** Keys are given by whoever runs this. */
 const noKeyPauseSeconds = 300
-/** Calls of 10 s one after the other, within the minute for which a request is claimed. */
+/** Each is a call of up to 10 s, one after the other, while the request waits. */
 const maxOthers = 3
 const maxStandIns = 1000
 

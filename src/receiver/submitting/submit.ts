@@ -30,7 +30,6 @@ export type SubmitterDeps = {
   keys: () => Keys
   webhookPublicUrl: string
   fetchRatePerMinute: number
-  clock: () => Date
   time: SharedTime
   logger: Logger
   calls: Counter<'operation' | 'outcome'>

@@ -94,7 +94,6 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
     keys: () => parsed,
     webhookPublicUrl: 'https://hooks.test/webhooks',
     fetchRatePerMinute: limit,
-    clock,
     time: timeOf(clock),
     logger,
     calls: metrics.providerCalls,
