@@ -64,6 +64,10 @@ type ResultRow = {
   /** What the service gave that tracked it. */
   metadata: unknown
   idempotency_key: string | null
+  /** 0 to 100, as the last poll saw it; null before the first. */
+  progress: number | null
+  /** The place in the provider's queue, while it is known. */
+  queue_position: number | null
 }
 
 type ResultMedia = {

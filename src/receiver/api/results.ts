@@ -1,9 +1,10 @@
 import { z } from 'zod'
 import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
-import { findResult, resultRowSchema, terminalOf } from '../queries/results.ts'
+import { findResult, findResultWithMedia, resultRowSchema, terminalOf } from '../queries/results.ts'
 import type { FeedWatch } from './feed-watch.ts'
 import { gone, responses, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
+import { createResultEvents } from './result-events.ts'
 import { createWaiters } from './waiters.ts'
 
 const querySchema = waitSchemaFor('Seconds to wait for a terminal state.')
@@ -12,7 +13,30 @@ const querySchema = waitSchemaFor('Seconds to wait for a terminal state.')
 export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
   const { db, logger, signal, awaited } = deps
   const waiters = createWaiters({ watch, overOf: (ids) => terminalOf(db, ids), logger, signal })
+  const stream = createResultEvents({ db, watch, logger, signal })
+  const events: Operation = {
+    method: 'get',
+    path: '/results/{request_id}/events',
+    document: {
+      operationId: 'streamResult',
+      summary: 'What becomes of a request, as server-sent events',
+      description:
+        'Events `queued`, `progress`, `first_media`, then `complete` or `failed`, after which the stream ends. While a client listens, the receiver polls the request for its progress.',
+      requestParams: { path: z.object({ request_id: z.guid() }) },
+      responses: {
+        ...responses({}, 'not_found', 'too_many_waiting'),
+        200: { description: 'The stream', content: { 'text/event-stream': { schema: z.string() } } },
+      },
+    },
+    answer: async (req, res) => {
+      const requestId = uuidParam(req, 'request_id')
+      const { result, media } = await findResultWithMedia(db, requestId)
+      if (result === null) throw unknown(req)
+      await stream(res, { result, media }).finally(awaited.add(requestId))
+    },
+  }
   return [
+    events,
     {
       method: 'get',
       path: '/results/{request_id}',

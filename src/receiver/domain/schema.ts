@@ -156,6 +156,9 @@ export const requests = mediadock.table(
     polled_at: instant(),
     poll_outcome: text({ enum: pollOutcomes }),
     poll_detail: text(),
+    /** As the last poll of a running request saw them: 0 to 100, and the place in the provider's queue from 0. */
+    progress: smallint(),
+    queue_position: integer(),
   },
   (table) => [
     check('requests_lengths', sql`${areNames('model', 'key_name', 'error_code')} and ${isErrorMessage}`),
@@ -255,7 +258,11 @@ export const results = mediadock.view('results', {
   sandbox: boolean(),
   metadata: jsonb(),
   idempotency_key: uuid(),
+  progress: smallint(),
+  queue_position: integer(),
 }).as(sql`
   select request_id, status, model, output, media_complete, cost, error_code, error_message,
-         coalesce(created_at, tracked_at) as created_at, completed_at, landed_at, source, key_name, sandbox, metadata, idempotency_key
+         coalesce(created_at, tracked_at) as created_at, completed_at, landed_at, source, key_name, sandbox, metadata, idempotency_key,
+         case when status = 'COMPLETED' then 100::smallint else progress end as progress,
+         case when status = 'IN_QUEUE' then queue_position end as queue_position
   from mediadock.requests`)

@@ -36,6 +36,8 @@ export const resultRowSchema = z
     sandbox: z.boolean().nullable(),
     metadata: z.unknown(),
     idempotency_key: z.guid().nullable().meta({ description: 'Of the submit, where it came through us.' }),
+    progress: z.int().nullable().meta({ description: '0 to 100, as the last poll saw it; null before the first.' }),
+    queue_position: z.int().nullable().meta({ description: "The place in the provider's queue, while it is known." }),
   })
   .meta({ id: 'ResultRow' })
 export type ResultRow = z.infer<typeof resultRowSchema>
@@ -58,6 +60,8 @@ const readable = [
   'key_name',
   'sandbox',
   'idempotency_key',
+  'progress',
+  'queue_position',
 ] as const
 
 /** All that a row has, in a statement that calls the view so. */

@@ -1,6 +1,7 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import type { StatusBody } from '../../wire/schemas.ts'
 import type { PollOutcome } from '../domain/poll-outcomes.ts'
 import * as schema from '../domain/schema.ts'
 import type { ResultAnswer } from '../fetching/result-call.ts'
@@ -13,7 +14,7 @@ const requests = columnsOf(schema.requests)
 
 const maxDetail = 500
 
-type Again = { outcome: PollOutcome; detail?: string; status?: string; rhythm?: Rhythm }
+type Again = { outcome: PollOutcome; detail?: string; status?: StatusBody; rhythm?: Rhythm }
 
 /**
  * Sets the next poll of a request, in its rhythm. A lost request is not polled again, but a late webhook still lands.
@@ -33,16 +34,21 @@ export async function reschedule(
   const at = besideSchedule
     ? sql`case when ${r.landed_at} is null then ${besideSchedule.scheduledAt}::timestamptz else ${again} end`
     : again
-  // Only where it may change: a reader's trigger on the status need not run for a poll.
-  const started =
-    status === 'IN_PROGRESS'
-      ? sql`, ${requests.status} = case when ${r.status} = 'IN_QUEUE' then 'IN_PROGRESS' else ${r.status} end`
-      : sql``
   await db.execute(sql`
     update mediadock.requests r set ${requests.polled_at} = greatest(${now}, ${r.polled_at}),
       ${requests.poll_outcome} = ${outcome}, ${requests.poll_detail} = ${detail?.slice(0, maxDetail) ?? null},
-      ${requests.next_poll_at} = ${unlessConfirmed(at)} ${started}
+      ${requests.next_poll_at} = ${unlessConfirmed(at)} ${seen(status)}
     where ${isStillOurs(one)}`)
+}
+
+/** What a poll of a running request saw. Progress never goes back, nor does the state. */
+function seen(status: StatusBody | undefined): SQL {
+  if (status === undefined) return sql``
+  const progress = sql`, ${requests.progress} = greatest(${r.progress}, ${Math.floor(status.progress)}::int)`
+  const place = sql`, ${requests.queue_position} = ${status.queue_position}::int`
+  // Only where the status may change: a reader's trigger on it need not run for every poll.
+  if (status.status !== 'IN_PROGRESS') return sql`${progress}${place}`
+  return sql`${progress}${place}, ${requests.status} = case when ${r.status} = 'IN_QUEUE' then 'IN_PROGRESS' else ${r.status} end`
 }
 
 /** Gives a poll back that was postponed: it is not counted, and keeps its place in the order. */

@@ -155,7 +155,7 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
       return 'polled'
     case 'running':
       run.running += 1
-      await reschedule(deps, one, { outcome: answer.kind, status: answer.status.status })
+      await reschedule(deps, one, { outcome: answer.kind, status: answer.status })
       return 'polled'
     case 'not_found': {
       run.notFound += 1

@@ -109,14 +109,20 @@ const promised = [
   'GET /api/minutes',
   'GET /api/audit',
   'GET /api/stats',
+  'GET /api/models',
+  'GET /api/models/{model}',
+  'POST /api/models/{model}/estimate',
+  'GET /api/account',
+  'GET /api/costs',
   'GET /api/openapi.json',
 ]
-/** The same lists as files; not JSON, so not for the proxy. */
+/** Files and streams; not JSON, so not for the proxy. */
 const files = [
   'GET /api/deliveries.ndjson',
   'GET /api/deliveries.csv',
   'GET /api/arrivals.ndjson',
   'GET /api/arrivals.csv',
+  'GET /api/results/{request_id}/events',
 ]
 
 describe('the OpenAPI document', () => {
@@ -310,6 +316,28 @@ describe('through a validating proxy', () => {
     expect(await authorized(receiver, 'GET /api/generations/x')).toMatchObject({ status: 404 })
   })
 
+  it('reads of the provider and costs', async () => {
+    const model = { slug: 'vela', type: 'video', name: 'Vela', capabilities: ['text-to-video'] }
+    const answers = new Map<string, object>([
+      ['/v1/models', { data: [{ ...model, pricing: { credits: 12 } }] }],
+      ['/v1/models/vela', { ...model, input_schema: { prompt: { type: 'string' } }, pricing: { credits_base: 12 } }],
+      ['/v1/models/vela/estimate', { credits: 12 }],
+      ['/v1/account', { account_id: 'a', balance: { credits: 9 }, usage_30d: { requests: 1, credits_spent: 12 } }],
+    ])
+    stand.answer((_id, req, res) => answerJson(res, 200, answers.get(req.url ?? '')))
+    for (const path of ['/api/models', '/api/account', '/api/costs'])
+      expect(
+        await through(`GET ${path}`, `${path}?${path === '/api/costs' ? 'by=model' : 'key_name=sandbox'}`),
+      ).toMatchObject({
+        status: 200,
+      })
+    expect(await through('GET /api/models/{model}', '/api/models/vela')).toMatchObject({ status: 200 })
+    const where = '/api/models/vela/estimate'
+    const body = { input: { prompt: 'a boat' } }
+    expect(await through('POST /api/models/{model}/estimate', where, { body })).toMatchObject({ json: { credits: 12 } })
+    stand.answer((id, _req, res) => answerJson(res, 200, imageResult(id, 2)))
+  })
+
   it('drove every call', () => {
     expect(driven).toEqual(new Set(promised))
   })
@@ -356,7 +384,10 @@ describe('who may use it', () => {
     const gets = promised
       .filter((operation) => operation.startsWith('GET'))
       .map((operation) =>
-        operation.replace(/\{request_id\}/, sample.requestId).replace(/search$/, `search?q=${sample.requestId}`),
+        operation
+          .replace(/\{request_id\}/, sample.requestId)
+          .replace(/search$/, `search?q=${sample.requestId}`)
+          .replace(/costs$/, 'costs?by=model'),
       )
     const calls = [
       ...gets.filter((operation) => !operation.includes('{')),

@@ -29,6 +29,8 @@ const itemAt = (position: number, output: unknown = null): FeedItem => ({
     sandbox: null,
     metadata: null,
     idempotency_key: null,
+    progress: 100,
+    queue_position: null,
   },
   media: [],
 })

@@ -80,6 +80,8 @@ export const result = {
   sandbox: false,
   metadata,
   idempotency_key: idempotencyKey,
+  progress: 100,
+  queue_position: null,
 } satisfies ResultRow
 
 /** The request once it has landed. */

@@ -1,0 +1,28 @@
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { later } from '../../platform/postgres/time.ts'
+import * as schema from '../domain/schema.ts'
+import type { ClaimDeps } from './poll-claims.ts'
+
+const requests = columnsOf(schema.requests)
+
+/** Twice as often would spend the calls for doubts on one request. */
+const progressEverySeconds = 3
+
+/**
+ * Schedules a poll of each open request that a caller of this process waits for, so that its progress is known. Such a poll is
+ * made like a poll for doubt: beside the schedule, from the tenth of the key's calls that is meant for those.
+ */
+export async function askForProgress({ db, time, awaited }: ClaimDeps): Promise<void> {
+  const ids = awaited?.() ?? []
+  if (ids.length === 0) return
+  const now = time()
+  await db.execute(sql`
+    update mediadock.requests set ${requests.doubt_poll_at} = ${now}
+    where ${requests.request_id} = any(array(
+      select ${requests.request_id} from mediadock.requests
+      where ${requests.request_id} = any(${sql.param([...ids])}::uuid[]) and ${requests.landed_at} is null
+        and ${requests.doubt_poll_at} is null
+        and coalesce(${requests.polled_at}, ${requests.tracked_at}) <= ${later(now, -progressEverySeconds)}
+      for update skip locked))`)
+}
