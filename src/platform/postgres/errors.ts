@@ -112,7 +112,7 @@ function refusalOf(error: unknown): postgres.PostgresError | undefined {
     : undefined
 }
 
-/** Why a statement failed, by Postgres, the driver or the network: the error without drizzle's own around it, which has statement and parameters. */
+/** The error of Postgres, the driver or the network, without drizzle's own around it, which shows the parameters. */
 export function databaseErrorOf(error: unknown): unknown {
   return error instanceof DrizzleQueryError && error.cause !== undefined ? error.cause : error
 }
@@ -132,7 +132,7 @@ export class NoAnswerError extends Error {
   }
 }
 
-/** Whether it is not known what a statement did: it ended without its answer, as the driver or whoever read it found. */
+/** Whether a statement ended without its answer, so that it is not known what it did. */
 export function isNoAnswer(error: unknown): boolean {
   return databaseErrorOf(error) instanceof NoAnswerError || databaseCodeOf(error) === 'NO_ANSWER'
 }

@@ -30,7 +30,8 @@ export async function countersIn(tx: Executor, { now, stuckAfterSeconds }: Count
   // In the order of their indexes: no statistics, however old, make a scan of the whole table of it.
   const rows = await tx.execute<Counters>(sql`
     select ${upTo(sql`mediadock.issues i where ${i.closed_at} is null and not ${muted}`)} as issues,
-      ${upTo(sql`mediadock.deliveries d where ${d.parked_reason} is not null order by ${d.received_at} desc nulls last, ${d.id} desc nulls last`)} as parked,
+      ${upTo(sql`mediadock.deliveries d where ${d.parked_reason} is not null
+        order by ${d.received_at} desc nulls last, ${d.id} desc nulls last`)} as parked,
       ${upTo(sql`mediadock.quarantine q order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last`)} as quarantined,
       ${upTo(sql`mediadock.requests r where ${isOverdue({ now, stuckAfterSeconds })} order by ${r.tracked_at}`)} as overdue`)
   return one(rows, 'counting what waits for somebody')

@@ -220,7 +220,10 @@ function matching({
   ]
 }
 
-/** The state of the delivery `d`. What waits is few, whatever the planner believes of a queue: an array makes it go by it. */
+/**
+ * The state of the delivery `d`. Few deliveries wait, whatever the statistics of the queue say: with an array the planner
+ * starts from those.
+ */
 function stateIs(state: DeliveryEntry['state']): SQL {
   switch (state) {
     case 'parked':
@@ -242,7 +245,7 @@ export function idsInState(state: DeliveryEntry['state']): SQL {
 /** A flood of refused arrivals must not make this slow. */
 const maxFailures = 20_000
 
-/** Of the end of the range of time: nearly always a delivery comes again within the quarter of an hour after it failed. */
+/** At the end of the range of time: a delivery that failed nearly always comes again within a quarter of an hour. */
 function newestFailures(outcome: 'refused' | 'unavailable', until: string | undefined): SQL {
   const chosen = and(
     eq(arrivals.outcome, outcome),

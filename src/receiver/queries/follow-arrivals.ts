@@ -18,7 +18,10 @@ const overlapRounds = 6
 /** What was logged since the round before; `isCut`: there was more than is shown. */
 export type Round = { fresh: TailedArrival[]; isCut: boolean }
 
-/** The arrivals after a place as they are logged, oldest first, each once; a round without any is one too. Ends when `closed` aborts. */
+/**
+ * Yields the arrivals after a place as they are logged, oldest first, each once. A round may be empty. Ends when `closed`
+ * aborts.
+ */
 export async function* followArrivals(
   { db, clock, logger }: FollowDeps,
   { filters, after, closed }: { filters: ArrivalFilters; after: Place; closed: AbortSignal },

@@ -1,6 +1,9 @@
 import { doublingPauseMs } from '../../wire/backoff.ts'
 
-/** The spec's delivery rules 2 and 3: six attempts in all, the pauses between them double from 30 s, and dispatch runs every 30 s. */
+/**
+ * The spec's delivery rules 2 and 3: six attempts in all, the pauses between them double from 30 s, and dispatch runs
+ * every 30 s.
+ */
 export const maxAttempts = 6
 const pause = { baseMs: 30_000, capMs: 3_600_000 }
 const dispatchMs = 30_000

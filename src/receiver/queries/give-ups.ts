@@ -45,7 +45,7 @@ export const giveUpSchema = z
   .meta({ id: 'GiveUp' })
 export type GiveUp = z.infer<typeof giveUpSchema>
 
-/** Somewhat longer than the quarter of an hour that six attempts take: what was given up is still to be seen in the morning. */
+/** Longer than the quarter of an hour that six attempts take, so that the morning still shows what was given up at night. */
 const lookBackHours = 12
 export const maxGiveUps = 200
 const maxArrivals = 20_000
@@ -80,17 +80,21 @@ export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
     failed as materialized (
       (select ${list(arrivals, 'webhook_id', 'outcome', 'reason', 'arrived_at', 'request_id')} from mediadock.arrivals
         -- Its signature was verified before it could not be stored.
-        where ${arrivals.outcome} = 'unavailable' and ${arrivals.key_name} is not null and ${arrivals.arrived_at} >= ${at} and ${arrivals.webhook_id} is not null
+        where ${arrivals.outcome} = 'unavailable' and ${arrivals.key_name} is not null
+          and ${arrivals.arrived_at} >= ${at} and ${arrivals.webhook_id} is not null
         order by ${arrivals.arrived_at} desc limit ${maxArrivals})
       union all
       (select ${q.webhook_id}, 'refused', ${q.reason}, ${q.arrived_at}, ${q.request_id} from mediadock.quarantine q
         where ${q.arrived_at} >= ${at} and ${q.webhook_id} is not null
-          and (${namesKnownRequest} or (${q.reason} <> all(${unsigned}::text[]) and ${q.source} in (select source from known)))
+          and (${namesKnownRequest}
+            or (${q.reason} <> all(${unsigned}::text[]) and ${q.source} in (select source from known)))
         order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last limit ${maxArrivals})
     ),
     webhooks as (
-      select webhook_id, (array_agg(outcome order by arrived_at desc))[1] as outcome, (array_agg(reason order by arrived_at desc))[1] as reason,
-        count(*)::int as attempts, min(arrived_at) as first_seen, max(arrived_at) as last_seen, (array_agg(request_id) filter (where request_id is not null))[1] as request_id
+      select webhook_id, (array_agg(outcome order by arrived_at desc))[1] as outcome,
+        (array_agg(reason order by arrived_at desc))[1] as reason, count(*)::int as attempts,
+        min(arrived_at) as first_seen, max(arrived_at) as last_seen,
+        (array_agg(request_id) filter (where request_id is not null))[1] as request_id
       from failed group by webhook_id
     ),
     open as (

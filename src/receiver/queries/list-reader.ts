@@ -58,7 +58,7 @@ export function createListReader({ primary, standby, logger }: ListReaderOptions
   }
 }
 
-/** When the last change was made that a standby has; undefined of a server that is none, or has had none since its start. */
+/** Returns when the last change was made that a standby has; undefined where the server is no standby, or has had none. */
 export async function readAsOf(standby: Database): Promise<Date | undefined> {
   const rows = await standby.execute<{ as_of: string | null }>(sql`
     select case when pg_is_in_recovery() then pg_last_xact_replay_timestamp() end as as_of`)
@@ -84,11 +84,12 @@ export async function isSameDatabase(primary: Database, standby: Database): Prom
 
 async function readIdentity(db: Database): Promise<string> {
   const rows = await db.execute<{ identity: string }>(sql`
-    select system_identifier || '/' || (select oid from pg_database where datname = current_database()) as identity from pg_control_system()`)
+    select system_identifier || '/' || (select oid from pg_database where datname = current_database()) as identity
+    from pg_control_system()`)
   return one(rows, 'asking a database which one it is').identity
 }
 
-/** What has to give way there to a change that comes over; a password or a right that only the primary knows; a migration that is not there yet. */
+/** A password or a right that only the primary knows; a migration that has not reached the standby yet. */
 const ofThatServer = /^(?:28|42)/
 
 function mayGoWellElsewhere(error: unknown): boolean {

@@ -72,8 +72,10 @@ export async function readMinutes(
     const worst = (column: keyof typeof minutes) => sql`max(${minutes[column]}) as ${minutes[column]}`
     const rows = await tx.execute<RowOf<typeof onCall.minutes, keyof MinutePoint>>(sql`
       with chosen as (
-        select date_bin(make_interval(mins => ${step}), ${minutes.minute}, timestamptz 'epoch') as point, * from mediadock.minutes
-        where ${minutes.minute} >= ${from.toISOString()}::timestamptz and ${minutes.minute} < ${to.toISOString()}::timestamptz
+        select date_bin(make_interval(mins => ${step}), ${minutes.minute}, timestamptz 'epoch') as point, *
+        from mediadock.minutes
+        where ${minutes.minute} >= ${from.toISOString()}::timestamptz
+          and ${minutes.minute} < ${to.toISOString()}::timestamptz
       ),
       counted as (
         select point, jsonb_object_agg(what, n) as arrivals from (

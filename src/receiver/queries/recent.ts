@@ -30,16 +30,19 @@ export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
   const byOutcome = await tx.execute<{ outcome: string; reason: string | null; arrivals: number }>(sql`
     with written as (
       select ${minutes.minute}, ${minutes.arrivals} from mediadock.minutes
-      where ${minutes.minute} >= ${from} and ${minutes.written_at} >= ${minutes.minute} + make_interval(secs => 60 + ${settledAfterSeconds})
+      where ${minutes.minute} >= ${from}
+        and ${minutes.written_at} >= ${minutes.minute} + make_interval(secs => 60 + ${settledAfterSeconds})
     ),
     counted as (
-      select split_part(key, '/', 1) as outcome, nullif(substr(key, length(split_part(key, '/', 1)) + 2), '') as reason, value::int as n
+      select split_part(key, '/', 1) as outcome,
+        nullif(substr(key, length(split_part(key, '/', 1)) + 2), '') as reason, value::int as n
       from written, jsonb_each_text(${minutes.arrivals})
       union all
       select ${c.outcome}, nullif(${c.reason}, ''), ${c.arrivals} from mediadock.arrival_counts c
       where ${c.minute} >= ${from} and not exists (select from written w where w.minute = ${c.minute})
     )
-    select outcome, reason, sum(n)::int as arrivals from counted group by outcome, reason order by arrivals desc, outcome, reason`)
+    select outcome, reason, sum(n)::int as arrivals from counted
+    group by outcome, reason order by arrivals desc, outcome, reason`)
   const [ack] = await tx.execute<{ p95: number | null }>(sql`
     select percentile_cont(0.95) within group (order by ack_ms) as p95 from (
       select ${arrivals.ack_ms}, ${arrivals.status} from mediadock.arrivals where ${arrivals.arrived_at} >= ${from}
@@ -56,8 +59,9 @@ export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
 /** Since when arrivals have failed for this reason, without a pause of more than a few minutes; within the last day. */
 export async function failingSince(tx: Executor, now: Date): Promise<Map<string, string>> {
   const rows = await tx.execute<{ what: string; minutes: string[] }>(sql`
-    select key as what, array_agg(${minutes.minute} order by ${minutes.minute} desc)::text[] as minutes from mediadock.minutes, jsonb_object_keys(${minutes.arrivals}) as key
-    where ${minutes.minute} >= ${new Date(now.getTime() - 86_400_000).toISOString()}::timestamptz and key ~ '^(refused|unavailable)'
+    select key as what, array_agg(${minutes.minute} order by ${minutes.minute} desc)::text[] as minutes
+    from mediadock.minutes, jsonb_object_keys(${minutes.arrivals}) as key
+    where ${minutes.minute} >= ${dayBefore(now)}::timestamptz and key ~ '^(refused|unavailable)'
     group by key`)
   return new Map(rows.map(({ what, minutes }) => [what, beginOf(minutes.map((minute) => Date.parse(minute)))]))
 }
@@ -68,11 +72,16 @@ const troubled = sql.raw("array['refused', 'unavailable', 'parked']")
 export async function calmSince(tx: Executor, now: Date): Promise<string | undefined> {
   const [row] = await tx.execute<{ at: string | null }>(sql`
     select coalesce(
-      max(${minutes.minute} + interval '1 minute') filter (where ${minutes.overdue} > 0 or ${minutes.inbox_oldest_seconds} > ${oldSeconds}
-        or exists (select from jsonb_object_keys(${minutes.arrivals}) as key where split_part(key, '/', 1) = any(${troubled}))),
+      max(${minutes.minute} + interval '1 minute') filter (
+        where ${minutes.overdue} > 0 or ${minutes.inbox_oldest_seconds} > ${oldSeconds} or exists (
+          select from jsonb_object_keys(${minutes.arrivals}) as key where split_part(key, '/', 1) = any(${troubled}))),
       min(${minutes.minute})) as at
-    from mediadock.minutes where ${minutes.minute} >= ${new Date(now.getTime() - 86_400_000).toISOString()}::timestamptz`)
+    from mediadock.minutes where ${minutes.minute} >= ${dayBefore(now)}::timestamptz`)
   return row?.at ? isoAlways(row.at) : undefined
+}
+
+function dayBefore(now: Date): string {
+  return new Date(now.getTime() - 86_400_000).toISOString()
 }
 
 const pauseMs = 5 * 60_000

@@ -123,7 +123,10 @@ export type ReconcilerOptions = {
   keys: Keys
   /** How long no run may end before that is a fault. */
   silentAfterSeconds: number | undefined
-  /** When this process began to look: before that no silence is known. Undefined of who looks in from outside: then it is the latest start of a receiver. */
+  /**
+   * When this process began to watch the runs. Undefined for a command, which watches none: the latest start of a receiver
+   * is taken instead.
+   */
   startedAt: Date | undefined
 }
 

@@ -11,7 +11,7 @@ const arrivals = columnsOf(arriving.arrivals)
 const q = columnsOf(arriving.quarantine, 'q')
 const r = columnsOf(schema.requests, 'r')
 
-/** Who has no secret sends these: of the provider they are only where they name a request that something authentic has named. */
+/** A sender without a secret causes these. They may be the provider's only where they name a known request. */
 export const unsignedReasons: ReadonlySet<string | null> = new Set([
   'missing_header',
   'malformed_header',
@@ -26,7 +26,7 @@ const shownSenders = 3
 
 /** The refused arrivals of a time: what may be the provider's, by reason, and what strangers sent. */
 export type Refusals = {
-  /** Of each reason the part, from 0 to 1, that came from a sender who is known, or names a request that something authentic has named. */
+  /** By reason: the share, from 0 to 1, that came from a known sender or names a known request. */
   provided: ReadonlyMap<string | null, number>
   /** How many of each reason lie in the quarantine still. */
   kept: ReadonlyMap<string | null, number>
@@ -40,13 +40,14 @@ export type Strangers = {
   top: readonly { sender: string; arrivals: number }[]
 }
 
-/** Tells apart what somebody tries from what the provider may have sent: by what was authentic before, not by what it says of itself. */
+/** Separates arrivals that the provider may have sent from those of strangers, by earlier authentic arrivals. */
 export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> {
   const since = sql`${from.toISOString()}::timestamptz`
   const rows = await tx.execute<RowOf<typeof arriving.arrivals, 'reason' | 'remote'> & { arrivals: number }>(sql`
     select reason, remote, sum(1 + folded)::int as arrivals from (
       select ${arrivals.reason}, ${arrivals.remote}, ${arrivals.folded} from mediadock.arrivals
-      where ${arrivals.outcome} = 'refused' and ${arrivals.arrived_at} >= ${since} order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${maxArrivals}
+      where ${arrivals.outcome} = 'refused' and ${arrivals.arrived_at} >= ${since}
+      order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${maxArrivals}
     ) as newest group by reason, remote order by arrivals desc limit ${maxSenders}`)
   if (rows.length === 0)
     return { provided: new Map(), kept: new Map(), strangers: { senders: 0, networks: 0, top: [] } }
@@ -83,7 +84,8 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
 }
 
 /** Whether the row `q` of the quarantine claims a request that was tracked, or that something authentic was about. */
-export const namesKnownRequest = sql`${q.request_id} is not null and (select 1 from mediadock.requests r where ${r.request_id} = ${q.request_id} limit 1) = 1`
+export const namesKnownRequest = sql`${q.request_id} is not null
+  and (select 1 from mediadock.requests r where ${r.request_id} = ${q.request_id} limit 1) = 1`
 
 function sum(rows: readonly { arrivals: number }[]): number {
   return rows.reduce((all, { arrivals }) => all + arrivals, 0)

@@ -102,6 +102,9 @@ export async function findRequest(tx: Executor, requestId: string, overdue: Stuc
 const bytes = sql`(coalesce(octet_length(r.readable::text), 0) + coalesce(octet_length(${r.error_message}), 0)
   + coalesce(octet_length(${r.model}), 0))`
 
+/** Whether the last poll of landing came after that of the reconciler. */
+const isLater = sql`polled.polled_at > coalesce(${r.polled_at}, '-infinity')`
+
 /** What stands beside a request is only looked up for the rows that are shown. */
 function selectRequests(which: SQL, overdue: StuckAfter): SQL {
   return sql`
@@ -109,7 +112,8 @@ function selectRequests(which: SQL, overdue: StuckAfter): SQL {
       select r.*, mediadock.readable_metadata(${r.metadata}) as readable from mediadock.requests r ${which}
     ),
     weighed as (
-      select r.*, sum(${bytes}) over (order by ${newestFirst(order)}) - ${bytes} as bytes_before, count(*) over () as rows_wanted
+      select r.*, sum(${bytes}) over (order by ${newestFirst(order)}) - ${bytes} as bytes_before,
+        count(*) over () as rows_wanted
       from wanted r
     ),
     chosen as (
@@ -122,9 +126,10 @@ function selectRequests(which: SQL, overdue: StuckAfter): SQL {
       ${list(r, 'media_complete', 'cost', 'error_code', 'error_message', 'source')}, first.media as first_media,
       ${list(r, 'tracked_at', 'created_at', 'completed_at', 'landed_at', 'confirmed_at', 'polls')},
       webhooks.webhook_at, webhooks.contradiction, r.cut,
-      least(${r.next_poll_at}, ${r.doubt_poll_at}) as next_poll_at, greatest(${r.polled_at}, polled.polled_at) as polled_at,
-      case when polled.polled_at > coalesce(${r.polled_at}, '-infinity') then polled.outcome else ${r.poll_outcome} end as poll_outcome,
-      case when polled.polled_at > coalesce(${r.polled_at}, '-infinity') then polled.detail else ${r.poll_detail} end as poll_detail
+      least(${r.next_poll_at}, ${r.doubt_poll_at}) as next_poll_at,
+      greatest(${r.polled_at}, polled.polled_at) as polled_at,
+      case when ${isLater} then polled.outcome else ${r.poll_outcome} end as poll_outcome,
+      case when ${isLater} then polled.detail else ${r.poll_detail} end as poll_detail
     from chosen r
     left join lateral (
       select min(${d.received_at}) as webhook_at,
@@ -163,7 +168,7 @@ function matching(
 /** Flagged deliveries that a filter looks through, the newest first. */
 const maxFlagged = 20_000
 
-/** A delivery of the request contradicts the stored result. Read by the index of flagged deliveries, of which there are few. */
+/** A delivery of the request contradicts the stored result. Read by the index of flagged deliveries: they are few. */
 const isContradicted = sql`${r.request_id} = any(array(
   select request_id from (
     select ${d.request_id}, ${d.flags} from mediadock.deliveries d where ${d.flags} <> '{}'

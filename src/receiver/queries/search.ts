@@ -22,7 +22,8 @@ export function deliveryFound({ q, ...range }: Search): SQL {
   const branches = [
     sql`(${ids} where ${deliveries.id} between ${first}::uuid and ${last}::uuid and ${deliveries.webhook_id} = ${q})`,
     sql`(select id from (
-        select ${deliveries.id}, ${deliveries.webhook_id} from ${deliveries} ${whereWithin(deliveries.received_at, range)}
+        select ${deliveries.id}, ${deliveries.webhook_id} from ${deliveries}
+        ${whereWithin(deliveries.received_at, range)}
         order by ${newestFirst({ at: deliveries.received_at, id: deliveries.id })} limit ${searchedRows}) newest
       where starts_with(webhook_id, ${q}) limit ${maxFound})`,
     ...uuidRange(q).flatMap((range) => [
@@ -67,7 +68,7 @@ type Measured = {
   until?: string | undefined
 }
 
-/** What was measured of arrivals has no index, which each of them would have to write: so many of the newest are looked through. */
+/** Measurements of arrivals have no index, which each arrival would write. A search reads so many of the newest. */
 const measuredRows = 200_000
 const maxMeasured = 20_000
 

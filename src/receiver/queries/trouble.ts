@@ -37,12 +37,15 @@ export async function readProviderState(tx: Executor, now: Date): Promise<Provid
     noted: string | null
   }>(sql`
     with recent as materialized (
-      select ${polls.polled_at}, ${polls.detail}, ${polls.outcome} in ('unreachable', 'invalid') as failed from mediadock.polls
-      where ${polls.polled_at} >= ${since} order by ${polls.polled_at} desc limit ${maxPolls}
+      select ${polls.polled_at}, ${polls.detail}, ${polls.outcome} in ('unreachable', 'invalid') as failed
+      from mediadock.polls where ${polls.polled_at} >= ${since} order by ${polls.polled_at} desc limit ${maxPolls}
     ),
     answered as (select max(polled_at) as at from recent where not failed),
-    unanswered as (select polled_at, detail from recent, answered where failed and (answered.at is null or polled_at > answered.at))
-    select (select count(*)::int from unanswered) as failed, (select min(polled_at) from unanswered) as first, (select at from answered) is not null as answered,
+    unanswered as (
+      select polled_at, detail from recent, answered where failed and (answered.at is null or polled_at > answered.at)
+    )
+    select (select count(*)::int from unanswered) as failed, (select min(polled_at) from unanswered) as first,
+      (select at from answered) is not null as answered,
       (select detail from unanswered order by polled_at desc limit 1) as detail,
       (select min(${budget.failing_since}) from mediadock.call_budgets where ${budget.refusals} = 0) as noted`)
   const { failed, first, answered, detail, noted } = one(rows, 'reading how the provider answers')
@@ -73,6 +76,8 @@ export async function readContradictions(tx: Executor, now: Date): Promise<Contr
       where ${d.flags} <> '{}' and 'contradiction' = any(${d.flags}) and ${d.received_at} >= ${since}
       order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit ${maxContradictions}
     ) as flagged
-    left join lateral (select ${r.confirmed_at} from mediadock.requests r where ${r.request_id} = flagged.request_id) as known on true`)
+    left join lateral (
+      select ${r.confirmed_at} from mediadock.requests r where ${r.request_id} = flagged.request_id
+    ) as known on true`)
   return one(rows, 'counting contradictions')
 }
