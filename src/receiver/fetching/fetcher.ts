@@ -27,8 +27,6 @@ export type ResultLookup = {
 
 export type Fetcher = (lookup: ResultLookup) => Promise<Fetched>
 
-/** Keys are given by whoever runs this. */
-const noKeyPauseSeconds = 300
 /** Each is a call of up to 10 s, one after the other, while the request waits. */
 const maxOthers = 3
 const maxStandIns = 1000
@@ -69,16 +67,7 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
       // The key that is named has to be waited for, but that one of its account has a call too.
       onlyStandIn ||= named && answer.kind === 'postponed' && answer.reason !== 'unauthorized'
     }
-    return (
-      conclude(tried) ?? {
-        answer: {
-          kind: 'postponed',
-          reason: 'no_key',
-          retryAfterSeconds: noKeyPauseSeconds,
-        },
-        keyName,
-      }
-    )
+    return conclude(tried) ?? { answer: { kind: 'postponed', reason: 'no_key' }, keyName }
   }
 }
 

@@ -1,4 +1,4 @@
-/** The right to one call; whoever has it tells once how the call went. */
+/** The right to one call. Its holder notes the end of the call once, or drops it. */
 export type Pass = {
   note: (reached: boolean, now: Date) => void
   /** No call was made. */
@@ -6,8 +6,8 @@ export type Pass = {
 }
 
 export type ProviderBreaker = {
-  /** A call may be made now, or when to come back. */
-  enter: (now: Date) => Pass | { restsUntil: Date }
+  /** Returns a pass for a call; undefined while the provider rests. */
+  enter: (now: Date) => Pass | undefined
   /** Calls in a row that got no answer. */
   failures: () => number
 }
@@ -15,15 +15,11 @@ export type ProviderBreaker = {
 /** Failures in a row after which the provider counts as down. */
 const failuresToOpen = 8
 const pauseMs = 5000
-/** While one call finds out whether the provider is back, the others look this often whether it has. */
-const lookMs = 1000
 
 /**
- * Keeps a provider that does not answer from holding up what can land without
- * it: each call that hangs costs a place for 10 s. While it is down
- * one call at a time finds out whether it is back, about 5 s after the last one
- * has failed. One process's own view, which is all it needs to be: nothing is
- * lost by one call too many.
+ * Keeps a provider that does not answer from holding up polls: each call that hangs costs a place for 10 s. While it is
+ * down, one call at a time finds out whether it is back, about 5 s after the last one failed. Each process decides for
+ * itself, since one call too many does no harm.
  */
 export function createProviderBreaker(random: () => number = Math.random): ProviderBreaker {
   let failures = 0
@@ -46,10 +42,10 @@ export function createProviderBreaker(random: () => number = Math.random): Provi
     failures: () => failures,
     enter: (now) => {
       if (failures < failuresToOpen) return pass()
-      if (probe) return { restsUntil: new Date(now.getTime() + lookMs) }
-      // A clock that was put back must not make the pause longer than it is.
+      if (probe) return undefined
+      // A clock that was set back makes no pause longer.
       const leftMs = closedUntil.getTime() - now.getTime()
-      if (leftMs > 0 && leftMs <= pauseMs * 1.2) return { restsUntil: closedUntil }
+      if (leftMs > 0 && leftMs <= pauseMs * 1.2) return undefined
       probe = pass()
       return probe
     },

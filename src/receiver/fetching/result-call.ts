@@ -28,7 +28,7 @@ export type CallDeps = {
  */
 export type ResultAnswer =
   | FetchOutcome
-  | { kind: 'postponed'; reason: string; retryAfterSeconds: number }
+  | { kind: 'postponed'; reason: string }
   | { kind: 'not_found_yet'; reason: string }
 
 /** So many calls in a row without an answer are no accident of one request. */
@@ -49,12 +49,10 @@ export async function callForResult(
   deps: CallDeps,
   { requestId, key, purpose, signal, onDecided, breaker }: Call,
 ): Promise<ResultAnswer> {
-  const now = deps.clock()
-  const pass = breaker.enter(now)
-  if ('restsUntil' in pass) {
+  const pass = breaker.enter(deps.clock())
+  if (!pass) {
     deps.calls.inc({ operation: 'result', outcome: 'not_asked_provider_down' })
-    const retryAfterSeconds = (pass.restsUntil.getTime() - now.getTime()) / 1000
-    return { kind: 'postponed', reason: 'provider_down', retryAfterSeconds }
+    return { kind: 'postponed', reason: 'provider_down' }
   }
   try {
     const grant = await takeCall(deps.db, {
@@ -65,7 +63,7 @@ export async function callForResult(
     })
     if (!grant.ok) {
       deps.calls.inc({ operation: 'result', outcome: `not_asked_${grant.reason}` })
-      return { kind: 'postponed', reason: grant.reason, retryAfterSeconds: grant.retryAfterSeconds }
+      return { kind: 'postponed', reason: grant.reason }
     }
     onDecided()
     const started = performance.now()
@@ -78,7 +76,7 @@ export async function callForResult(
         { request_id: requestId, key_name: key.name, operation: 'result', outcome: 'cut', ms },
         'provider called',
       )
-      return { kind: 'postponed', reason: 'stopping', retryAfterSeconds: 0 }
+      return { kind: 'postponed', reason: 'stopping' }
     }
     pass.note(outcome.kind !== 'unreachable', deps.clock())
     deps.calls.inc({ operation: 'result', outcome: outcome.kind })

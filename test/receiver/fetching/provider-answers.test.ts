@@ -514,7 +514,7 @@ describe('429', () => {
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     nowMs += seconds * 1000 - 1
     expect(await ask()).toMatchObject({
-      answer: { kind: 'postponed', reason: 'rate_limited', retryAfterSeconds: expect.closeTo(0.001) },
+      answer: { kind: 'postponed', reason: 'rate_limited' },
     })
     nowMs += 1
     expect(await ask()).toMatchObject({ answer: { kind: 'result' } })

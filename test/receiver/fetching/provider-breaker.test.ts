@@ -12,14 +12,14 @@ function afterFailures(failures: number) {
 }
 
 function passOf(breaker: ProviderBreaker, now: Date) {
-  const asked = breaker.enter(now)
-  if ('restsUntil' in asked) throw new Error(`it rests until ${asked.restsUntil.toISOString()}`)
-  return asked
+  const pass = breaker.enter(now)
+  if (!pass) throw new Error(`the provider rests at ${now.toISOString()}`)
+  return pass
 }
 
 it('lets a provider be called until it has failed eight times in a row', () => {
   passOf(afterFailures(7), start)
-  expect(afterFailures(8).enter(start)).toEqual({ restsUntil: after(5) })
+  expect(afterFailures(8).enter(start)).toBeUndefined()
   const breaker = afterFailures(7)
   passOf(breaker, start).note(true, start)
   passOf(breaker, start).note(false, start)
@@ -28,12 +28,12 @@ it('lets a provider be called until it has failed eight times in a row', () => {
 
 it('while it is down one call at a time finds out whether it is back, 5 s after the last one failed', () => {
   const breaker = afterFailures(8)
-  expect(breaker.enter(after(4.999))).toEqual({ restsUntil: after(5) })
+  expect(breaker.enter(after(4.999))).toBeUndefined()
   const probe = passOf(breaker, after(5))
   // However long it takes, nobody else calls meanwhile.
-  expect(breaker.enter(after(14))).toEqual({ restsUntil: after(15) })
+  expect(breaker.enter(after(14))).toBeUndefined()
   probe.note(false, after(15))
-  expect(breaker.enter(after(15))).toEqual({ restsUntil: after(20) })
+  expect(breaker.enter(after(15))).toBeUndefined()
   const next = passOf(breaker, after(20))
   next.note(true, after(21))
   passOf(breaker, after(21))
@@ -46,7 +46,7 @@ it('a call that was under way before it counted as down takes no place from the 
   for (let n = 0; n < 8; n += 1) passOf(breaker, start).note(false, start)
   const probe = passOf(breaker, after(5))
   slow.note(false, after(6))
-  expect(breaker.enter(after(11))).toEqual({ restsUntil: after(12) })
+  expect(breaker.enter(after(11))).toBeUndefined()
   probe.note(true, after(12))
   passOf(breaker, after(12))
 })
@@ -55,16 +55,17 @@ it('a pass that was given back is another’s', () => {
   const breaker = afterFailures(8)
   passOf(breaker, after(5)).drop()
   passOf(breaker, after(5))
-  expect(breaker.enter(after(5))).toEqual({ restsUntil: after(6) })
+  expect(breaker.enter(after(5))).toBeUndefined()
 })
 
 it('spreads its pauses, so that many processes do not come at once', () => {
-  const untilOf = (random: number) => {
+  const restsAt = (random: number, seconds: number) => {
     const breaker = createProviderBreaker(() => random)
     for (let n = 0; n < 8; n += 1) passOf(breaker, start).note(false, start)
-    return breaker.enter(start)
+    return breaker.enter(after(seconds)) === undefined
   }
-  expect([untilOf(0), untilOf(1)]).toEqual([{ restsUntil: after(4) }, { restsUntil: after(6) }])
+  expect([restsAt(0, 3.999), restsAt(0, 4)]).toEqual([true, false])
+  expect([restsAt(1, 5.999), restsAt(1, 6)]).toEqual([true, false])
 })
 
 it('a clock that was put back makes the pause no longer', () => {

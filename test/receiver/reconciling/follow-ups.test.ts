@@ -204,7 +204,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
       fetch: async ({ keyName }) => {
         calls += 1
         return {
-          answer: { kind: 'postponed', reason: 'quota', retryAfterSeconds: 60 },
+          answer: { kind: 'postponed', reason: 'quota' },
           keyName,
         }
       },

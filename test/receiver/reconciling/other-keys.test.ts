@@ -38,7 +38,7 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
         onDecided?.()
         return keyName === 'live'
           ? { answer: { kind: 'not_found' }, keyName }
-          : { answer: { kind: 'postponed', reason: 'quota', retryAfterSeconds: 0 }, keyName }
+          : { answer: { kind: 'postponed', reason: 'quota' }, keyName }
       },
     })
     expect(await reconciler.runOnce(deps)).toMatchObject({ notFound: 1, scanned: 17 })
