@@ -141,10 +141,10 @@ type Started = { landing: WorkerDeps; pressure: Pressure; after: Promise<void> }
 export function startSlices(
   { settings, slices, registry, roles, cut, stopping }: Base,
   started: Started,
-): RunningSlice[] {
+): Promise<RunningSlice[]> {
   const wakeFeed = () => roles.wake('feed')
   const deps = { ...started, settings, registry, wakeFeed, cut: cut.signal, signal: stopping.signal }
-  return slices.map((slice) => slice.start(deps))
+  return Promise.all(slices.map((slice) => slice.start(deps)))
 }
 
 type PublicDeps = {

@@ -89,7 +89,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     ...logs,
     prepared,
     settings,
-    slices: startSlices(base, { landing, pressure, after: prepared }),
+    slices: await startSlices(base, { landing, pressure, after: prepared }),
     kinds: slices,
     landing,
     handOver,

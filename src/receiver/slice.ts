@@ -38,8 +38,8 @@ export type PruneDeps = { db: Database; settings: ReceiverSettings; now: Date; s
  */
 export type Slice = {
   name: string
-  /** Registers the slice's metrics and starts its background role. */
-  start: (deps: SliceDeps) => RunningSlice
+  /** Registers the slice's metrics and starts its background role, which is loaded only then. */
+  start: (deps: SliceDeps) => Promise<RunningSlice>
   /** Returns what is wrong with it now, for issues and the first page. Runs inside another read. */
   problems: (tx: Executor, at: { settings: Pick<ReceiverSettings, 'mediaArchive'>; now: Date }) => Promise<Problem[]>
   /** Deletes what its own retention has ended; returns the number of rows. */

@@ -3,12 +3,11 @@ import { keptFrom } from '../upkeep/retention.ts'
 import { archiveProblems } from './archive-problems.ts'
 import { readArchiveState } from './archive-state.ts'
 import { expireMedia } from './expiry.ts'
-import { startArchiving } from './role.ts'
 
 /** Copies of media, kept beyond the provider's links. Without MEDIA_ARCHIVE nothing of it runs. */
 export const archive: SliceWithPages = {
   name: 'archive',
-  start: startArchiving,
+  start: async (deps) => (await import('./role.ts')).startArchiving(deps),
   problems: async (tx, { settings, now }) =>
     settings.mediaArchive === undefined ? [] : archiveProblems(await readArchiveState(tx, now), now),
   prune: async ({ db, settings: { mediaArchive, mediaArchiveRetentionDays: days }, now, signal }) =>

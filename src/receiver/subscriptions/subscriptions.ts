@@ -1,12 +1,11 @@
 import type { SliceWithPages } from '../console/slice-pages.ts'
 import { troubledSubscriptions } from './list-subscriptions.ts'
-import { startSubscribing } from './role.ts'
 import { subscriptionProblems } from './subscription-problems.ts'
 
 /** Posts of the feed's changes to services. */
 export const subscriptions: SliceWithPages = {
   name: 'subscriptions',
-  start: startSubscribing,
+  start: async (deps) => (await import('./role.ts')).startSubscribing(deps),
   problems: async (tx, { now }) => subscriptionProblems(await troubledSubscriptions(tx), now),
   internal: async () => ({
     operations: (await import('./subscriptions-api.ts')).subscriptionOperations,
