@@ -7,7 +7,6 @@ CREATE TABLE "mediadock"."replays" (
 	"requeued" integer DEFAULT 0 NOT NULL
 );
 --> statement-breakpoint
-DROP TABLE "mediadock"."replay_jobs";--> statement-breakpoint
 ALTER TABLE "mediadock"."attempts" ADD COLUMN "replay_id" uuid;--> statement-breakpoint
 ALTER TABLE "mediadock"."inbox" ADD COLUMN "replay_id" uuid;--> statement-breakpoint
 CREATE INDEX "attempts_replay" ON "mediadock"."attempts" USING btree ("replay_id","outcome") WHERE replay_id is not null;--> statement-breakpoint

@@ -72,9 +72,8 @@ const refused: readonly { pattern: RegExp; why: string; example: string }[] = [
   },
 ]
 
-/** Each program's first migration has no version before it, and neither has one that no release ran without. */
-const unreleased = new Set(['receiver/0001_requeue_replays.sql'])
-const isLater = (file: string) => /^\w+\/(?!0000_)\d{4}_\w+\.sql$/.test(file) && !unreleased.has(file)
+/** Each program's first migration has no version before it. */
+const isLater = (file: string) => /^\w+\/(?!0000_)\d{4}_\w+\.sql$/.test(file)
 
 const problemsOf = (sql: string) => {
   const statements = sql.replaceAll(/^--.*$|\$\$[^]*?\$\$/gm, '')

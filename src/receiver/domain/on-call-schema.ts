@@ -2,6 +2,7 @@ import { auditTable, sessionsTable } from '../../platform/pages/tables.ts'
 import {
   bigint,
   bigserial,
+  boolean,
   index,
   instant,
   integer,
@@ -157,3 +158,32 @@ export const replays = mediadock.table('replays', {
   /** How many of them the replay put back into the inbox. The others were waiting there already. */
   requeued: integer().notNull().default(0),
 })
+
+/** Written by the version before only; the next migration drops it. */
+export const replayJobs = mediadock.table(
+  'replay_jobs',
+  {
+    id: uuid().primaryKey(),
+    started_at: instant().notNull(),
+    actor: text().notNull(),
+    filters: jsonb().$type<Record<string, string>>().notNull(),
+    count: integer().notNull(),
+    state: text().notNull(),
+    ended_at: instant(),
+    stopping: boolean().notNull().default(false),
+    cursor: text(),
+    replayed: integer().notNull().default(0),
+    changed: integer().notNull().default(0),
+    failed: integer().notNull().default(0),
+    changes: jsonb().$type<unknown[]>().notNull().default([]),
+    failures: jsonb().$type<unknown[]>().notNull().default([]),
+    problem: text(),
+    leased_until: instant().notNull(),
+    claims: integer().notNull().default(0),
+  },
+  (table) => [
+    index('replay_jobs_running')
+      .on(table.leased_until)
+      .where(sql`state = 'running'`),
+  ],
+)

@@ -89,7 +89,7 @@ async function contents(
 
 const indexes = (sql: postgres.Sql, schema: string) => sql`
   select c.relname as name, pg_get_indexdef(c.oid) as definition, i.indisvalid as valid from pg_index i join pg_class c on c.oid = i.indexrelid
-  where c.relnamespace = ${schema}::regnamespace and c.relname not like 'index_builds%' order by 1`
+  where c.relnamespace = ${schema}::regnamespace and c.relname not like 'index_builds%' and not c.relispartition order by 1`
 
 /** As a receiver of the baseline writes, while one of this version begins. */
 const writing: Record<string, string> = {
