@@ -8,7 +8,8 @@ import type { Command } from './usage.ts'
 const listing = listCommand({
   help: `
 mediadock requests [--status IN_QUEUE|IN_PROGRESS|COMPLETED|FAILED|CANCELED] [--overdue [true|false]]
-                   [--model M] [--key-name N] [--q TEXT] [--since T] [--until T] [--limit N] [--json]
+                   [--contradiction [true|false]] [--model M] [--key-name N] [--q TEXT]
+                   [--since T] [--until T] [--limit N] [--json]
 
 Times are ISO 8601, or an age like 15m, 2h, 1d. --json prints one line for each request.
 Overdue is what has no terminal state for longer than STUCK_AFTER_SECONDS.
@@ -44,11 +45,11 @@ Overdue is what has no terminal state for longer than STUCK_AFTER_SECONDS.
 
 export const requestsCommand: Command = {
   ...listing,
-  // A word of its own says enough: --overdue is --overdue true.
+  // `--overdue` alone means `--overdue true`.
   run: (args, env) =>
     listing.run(
       args.map((arg, at) =>
-        arg === '--overdue' && !/^(true|false)$/.test(args[at + 1] ?? '') ? '--overdue=true' : arg,
+        /^--(overdue|contradiction)$/.test(arg) && !/^(true|false)$/.test(args[at + 1] ?? '') ? `${arg}=true` : arg,
       ),
       env,
     ),

@@ -1,11 +1,11 @@
-import type { Response } from 'express'
+import type { Request, Response } from 'express'
 import { z } from 'zod'
 import { accountSchema, catalogEntrySchema, modelSchema } from '../../wire/schemas.ts'
 import type { ReadAnswer } from '../fetching/provider-reads.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { readBody } from './body.ts'
-import { jsonBody, readsBody, responses, type Operation } from './operation.ts'
+import { jsonBody, readsBody, responses, unknown, type Operation } from './operation.ts'
 
 const querySchema = z.strictObject({
   key_name: z.string().min(1).optional().meta({ description: 'The key that asks; without it the first usable one.' }),
@@ -34,7 +34,7 @@ export function providerOperations({ providerReads }: ReceiverDeps): Operation[]
     },
     answer: async (req, res) => {
       const { key_name: keyName } = parseFilters(querySchema, req.query)
-      const model = encodeURIComponent(String(req.params['model'] ?? ''))
+      const model = path.includes('{model}') ? slugOf(req) : ''
       send(res, await providerReads({ path: `/v1${path.replace('{model}', model)}` }, keyName))
     },
   })
@@ -59,7 +59,7 @@ export function providerOperations({ providerReads }: ReceiverDeps): Operation[]
     answer: async (req, res) => {
       const { key_name: keyName } = parseFilters(querySchema, req.query)
       const body = await readBody(req, res, inputSchema)
-      const model = encodeURIComponent(String(req.params['model']))
+      const model = slugOf(req)
       send(res, await providerReads({ path: `/v1/models/${model}/estimate`, body }, keyName))
     },
   }
@@ -69,6 +69,13 @@ export function providerOperations({ providerReads }: ReceiverDeps): Operation[]
     estimate,
     read('showAccount', '/account', "The balance and the usage of the key's account", accountSchema),
   ]
+}
+
+/** The slug as a segment of a path: `.` and `..` would name another call. */
+function slugOf(req: Request): string {
+  const model = String(req.params['model'])
+  if (/^\.{1,2}$/.test(model)) throw unknown(req)
+  return encodeURIComponent(model)
 }
 
 function send(res: Response, { status, body, retryAfterSeconds }: ReadAnswer): void {

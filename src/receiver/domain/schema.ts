@@ -157,7 +157,7 @@ export const requests = mediadock.table(
     poll_outcome: text({ enum: pollOutcomes }),
     poll_detail: text(),
     /** As the last poll of a running request saw them: 0 to 100, and the place in the provider's queue from 0. */
-    progress: smallint(),
+    progress: integer(),
     queue_position: integer(),
   },
   (table) => [
@@ -258,11 +258,11 @@ export const results = mediadock.view('results', {
   sandbox: boolean(),
   metadata: jsonb(),
   idempotency_key: uuid(),
-  progress: smallint(),
+  progress: integer(),
   queue_position: integer(),
 }).as(sql`
   select request_id, status, model, output, media_complete, cost, error_code, error_message,
          coalesce(created_at, tracked_at) as created_at, completed_at, landed_at, source, key_name, sandbox, metadata, idempotency_key,
-         case when status = 'COMPLETED' then 100::smallint else progress end as progress,
+         case when status = 'COMPLETED' then 100 else progress end as progress,
          case when status = 'IN_QUEUE' then queue_position end as queue_position
   from mediadock.requests`)

@@ -115,8 +115,10 @@ function candidates(
   // Of the same environment only: the secret of a sandbox key can sign any id, and must not spend a live key's calls.
   const standIn = usable.find((key) => isOwn(key) && key.name === standIns.get(keyName ?? ''))
   const ofNamed: Purpose = purpose === 'trying' ? 'trying' : 'completing'
+  // A key of unknown environment may be in the hands of anybody who kept its secret: it gets a tenth of another key's calls.
+  const ofStandIn: Purpose = own === undefined ? 'trying' : ofNamed
   const known: Candidate[] = [first, standIn].flatMap((key) =>
-    key ? [{ key, by: ofNamed, isOwn: true, isStandIn: key === standIn && key !== first }] : [],
+    key ? [{ key, by: key === first ? ofNamed : ofStandIn, isOwn: true, isStandIn: key !== first }] : [],
   )
   const others = usable.filter((key) => key !== first && key !== standIn)
   const start = (turn * maxOthers) % Math.max(1, others.length)

@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import http from 'node:http'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import type { ProviderStand } from '../../support/provider-stand.ts'
 import { json as answerJson } from '../../support/provider-stand.ts'
@@ -92,6 +94,19 @@ describe('reads of the provider', () => {
       json: { error: { code: 'invalid_body' } },
     })
     expect(stand.calls).toEqual([])
+  })
+
+  it('never lets the name of a model reach another call of the provider', async () => {
+    // A client of the standard library would resolve these before it sends them.
+    for (const name of ['..', '%2E%2E', '.']) {
+      const request = http.request(new URL(receiver.internalUrl), { path: `/api/models/${name}?key_name=live` }).end()
+      const [response]: http.IncomingMessage[] = await once(request, 'response')
+      expect({ name, status: response?.statusCode }).toEqual({ name, status: 404 })
+      response?.resume()
+    }
+    stand.answer((_id, _req, res) => answerJson(res, 200, {}))
+    await call(receiver, 'GET /api/models/..%2fkeys')
+    expect(stand.calls.map(({ path }) => path)).toEqual(['/v1/models/..%2Fkeys'])
   })
 
   it("takes a call of the key's budget, and says when there is one again", async () => {

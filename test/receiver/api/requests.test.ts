@@ -234,6 +234,8 @@ describe('GET /api/results/{request_id}', () => {
       sandbox: null,
       metadata: { order: 9 },
       idempotency_key: null,
+      progress: null,
+      queue_position: null,
     })
     await land(request_id)
     const landed = await eventually(async () => {

@@ -468,7 +468,12 @@ describe('404', () => {
   })
 
   it('is not what a retired key waits for: the key that last knew a request of its stands in, until a 404', async () => {
-    const retired = { name: 'old', signing_secret: 'whsec_old_secret', retired: true }
+    const retired = {
+      name: 'old',
+      signing_secret: 'whsec_old_secret',
+      retired: true,
+      api_key: liveKey.api_key.replace(/.{4}$/, 'zzzz'),
+    }
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     const { ask } = receiver({ keys: [retired, secondKey], limit: 10 })
     // Only the first of them is a try, of which there is one a minute.
@@ -477,6 +482,15 @@ describe('404', () => {
     stand.answer(status(404))
     expect(await ask(randomUUID(), 'old')).toMatchObject({ answer: { kind: 'not_found' } })
     expect(await ask(randomUUID(), 'old')).toMatchObject({ answer: { kind: 'postponed', reason: 'quota' } })
+  })
+
+  it('costs another key a tenth of its calls for a retired key whose environment is not known', async () => {
+    const retired = { name: 'old', signing_secret: 'whsec_old_secret', retired: true }
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    const { ask } = receiver({ keys: [retired, secondKey], limit: 20 })
+    const kinds = []
+    for (let n = 0; n < 4; n += 1) kinds.push((await ask(randomUUID(), 'old')).answer.kind)
+    expect(kinds).toEqual(['result', 'result', 'postponed', 'postponed'])
   })
 
   it('is shown as lost after 24 h, never as FAILED', async () => {
