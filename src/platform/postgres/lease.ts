@@ -8,8 +8,8 @@ import { later } from './time.ts'
  *
  * - `due_at`: from when on the row may be claimed. A claim moves it to the end of its lease, so a row whose claimant
  *   died is due again by itself.
- * - `claims`: a number that each claim, and each end of a claim, counts up. It fences: a claimant writes only while
- *   the number is still its own.
+ * - `claims`: a number that each claim counts up, and that nothing counts down. It fences: a claimant writes only while
+ *   the number is still its own. The ends of a claim below count it up too.
  * - `failures`, `trouble`: how often in a row the work failed, and why it failed last.
  *
  * A table's module chooses which rows are due, in a statement of its own. It takes the pieces of that statement from

@@ -148,11 +148,18 @@ export const requests = mediadock.table(
     landed_at: instant(),
     /** When the provider's own result was last taken over; null while only a webhook's word is known. */
     confirmed_at: instant(),
-    /** Polling: when next (null once nothing is left to ask), how often so far (it fences a claim like inbox.claims), and what came of it last. */
+    /** When the request is polled next by its schedule; null once nothing is left to ask for. */
     next_poll_at: instant(),
-    /** When to poll because a delivery contradicts the row, or is of another environment: beside the schedule, out of fewer calls. */
+    /**
+     * When the request gets an extra poll: beside its schedule, out of fewer calls. A delivery asks for one that
+     * contradicts the row or is of another environment, and so does a caller who waits for progress.
+     */
     doubt_poll_at: instant(),
+    /** How often the request was polled. A poll that got no call, and was given back, is not counted. */
     polls: integer().notNull().default(0),
+    /** The fence of a claimed poll (platform/postgres/lease.ts). */
+    poll_claims: integer().notNull().default(0),
+    /** When the last poll was claimed or ended, and what came of it. */
     polled_at: instant(),
     poll_outcome: text({ enum: pollOutcomes }),
     poll_detail: text(),
@@ -199,7 +206,7 @@ export const requests = mediadock.table(
     index('requests_idempotency_key')
       .on(table.idempotency_key)
       .where(sql`idempotency_key is not null`),
-    // The few that a delivery made doubtful: claimDoubted() in poll-claims.ts.
+    // The few that wait for an extra poll: claimExtra() in poll-claims.ts.
     index('requests_doubted')
       .on(table.doubt_poll_at)
       .where(sql`doubt_poll_at is not null`),
@@ -228,7 +235,7 @@ export const media = mediadock.table(
     width: integer(),
     height: integer(),
     duration_seconds: doublePrecision(),
-    /** Of the copy in the archive (archiving/): where it is, what it is, since when; null while there is none. */
+    /** Of the copy in the archive (archive/): where it is, what it is, since when; null while there is none. */
     archived_url: text(),
     bytes: bigint({ mode: 'number' }),
     content_type: text(),

@@ -31,6 +31,8 @@ export type ClaimDeps = {
 }
 
 export type Due = HeldPoll & {
+  /** The number of this poll. */
+  polls: number
   keyName: string | undefined
   environment: Environment | undefined
   doubted: boolean
@@ -246,10 +248,10 @@ async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isDoubt = false
   const rows = await db.execute<ClaimedRow>(sql`
     with recursive ${due}
     update mediadock.requests r
-    set ${pollLease.claim(now, leaseSeconds)}, ${requests.doubt_poll_at} = null,
+    set ${pollLease.claim(now, leaseSeconds)}, ${requests.polls} = ${r.polls} + 1, ${requests.doubt_poll_at} = null,
       ${requests.polled_at} = greatest(${now}, due.recovered_at)
     from due where ${r.request_id} = due.request_id
-    returning ${list(r, 'request_id', 'key_name', 'sandbox', 'polls')}, due.due_at, due.rank, due.turn,
+    returning ${list(r, 'request_id', 'key_name', 'sandbox', 'polls', 'poll_claims')}, due.due_at, due.rank, due.turn,
       coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false) as doubted,
       extract(epoch from ${now} - ${r.tracked_at})::float8 as age_seconds,
       ${isDoubt ? sql`due.scheduled_at` : sql`null`} as scheduled_at`)
@@ -258,9 +260,10 @@ async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isDoubt = false
     (a, b) => Number(a.turn) - Number(b.turn) || a.rank - b.rank || Date.parse(a.due_at) - Date.parse(b.due_at),
   )
   return inOrder.map((row) => {
-    const held = { requestId: row.request_id, claims: row.polls }
+    const held = { requestId: row.request_id, claims: row.poll_claims }
     return {
       ...held,
+      polls: row.polls,
       keyName: row.key_name ?? undefined,
       environment: row.sandbox === null ? undefined : row.sandbox ? 'sandbox' : 'live',
       doubted: row.doubted,
@@ -272,7 +275,7 @@ async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isDoubt = false
   })
 }
 
-type ClaimedRow = RowOf<typeof schema.requests, 'request_id' | 'key_name' | 'sandbox' | 'polls'> & {
+type ClaimedRow = RowOf<typeof schema.requests, 'request_id' | 'key_name' | 'sandbox' | 'polls' | 'poll_claims'> & {
   doubted: boolean
   age_seconds: number
   due_at: string

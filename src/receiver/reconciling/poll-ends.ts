@@ -28,7 +28,7 @@ export async function reschedule(
 ): Promise<void> {
   await one.letGo()
   const now = time()
-  const { claims: polls, ageSeconds, besideSchedule } = one
+  const { polls, ageSeconds, besideSchedule } = one
   const inRhythm = nextPollAfter({ polls, ageSeconds, rhythm }, now, Math.random)
   const again = outcome === 'lost' ? sql`'infinity'::timestamptz` : inRhythm
   const at = besideSchedule

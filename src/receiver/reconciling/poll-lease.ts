@@ -12,11 +12,11 @@ const r = columnsOf(schema.requests, 'r')
 /** A request that this process polls. */
 export type HeldPoll = { requestId: string; claims: number }
 
-/** The lease of a poll, for statements that call the table `r`. The polls of a request are counted by its claims. */
+/** The lease of a poll, for statements that call the table `r`. */
 export const pollLease = leaseOf('r', {
   key: { requestId: schema.requests.request_id },
   due_at: schema.requests.next_poll_at,
-  claims: schema.requests.polls,
+  claims: schema.requests.poll_claims,
 })
 
 type PollKeeperDeps = { db: Database; time: SharedTime; logger: Logger }

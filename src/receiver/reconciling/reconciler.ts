@@ -145,7 +145,7 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
     environment: one.environment,
     doubted: one.doubted,
     purpose: one.besideSchedule ? 'trying' : 'reconciling',
-    turn: one.claims,
+    turn: one.polls,
     signal: deps.cut,
     ...(onDecided && { onDecided }),
   })

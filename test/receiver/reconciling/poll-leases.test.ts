@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { leaseSeconds } from '../../../src/platform/postgres/lease-keeper.ts'
 import { claimScheduled } from '../../../src/receiver/reconciling/poll-claims.ts'
-import { reschedule } from '../../../src/receiver/reconciling/poll-ends.ts'
+import { giveBack, reschedule } from '../../../src/receiver/reconciling/poll-ends.ts'
 import { createPollKeeper } from '../../../src/receiver/reconciling/poll-lease.ts'
 import { preferredServer, type TestDatabase, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -40,6 +40,16 @@ describe('the lease of a poll', () => {
     expect(await nextPollIn()).toBe(before)
     await reschedule(deps, alive, { outcome: 'invalid' })
     expect(await nextPollIn()).toBeGreaterThan(before)
+  })
+
+  it('is lost for good: another poll that is given back does not return it', async () => {
+    const [dead] = await claim(0)
+    const [alive] = await claim(leaseSeconds)
+    if (!dead || !alive) expect.fail('nothing was claimed')
+    await giveBack(deps, alive, { kind: 'postponed', reason: 'quota' })
+    const before = await nextPollIn()
+    await reschedule(deps, dead, { outcome: 'invalid' })
+    expect(await nextPollIn()).toBe(before)
   })
 
   it('is renewed while the poll is under way, but not where a landing made the request due at once', async () => {

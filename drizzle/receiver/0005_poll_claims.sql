@@ -1,0 +1,1 @@
+ALTER TABLE "mediadock"."requests" ADD COLUMN "poll_claims" integer DEFAULT 0 NOT NULL;
