@@ -43,7 +43,7 @@ export type UnreadableChange = {
 /** What the feed consists of; `status` tells one from the other, and an unreadable change has none. */
 export type ResultChange = ReadableChange | RefusedSubmit | UnreadableChange
 
-type ResultRow = {
+export type ResultRow = {
   request_id: string
   status: 'IN_QUEUE' | 'IN_PROGRESS' | 'COMPLETED' | 'FAILED' | 'CANCELED'
   model: string | null
@@ -70,7 +70,7 @@ type ResultRow = {
   queue_position: number | null
 }
 
-type ResultMedia = {
+export type ResultMedia = {
   kind: 'image' | 'video' | 'audio'
   position: number
   url: string

@@ -1,5 +1,6 @@
 import type { ChangePage, ChangeSource } from './change.ts'
 import { ReadError } from './change.ts'
+import { errorOf } from './error-of.ts'
 
 export type OverHttp = {
   /** The internal listener, like `http://127.0.0.1:3001`. */
@@ -35,14 +36,4 @@ export function overHttp({ url, token, fetch = globalThis.fetch }: OverHttp): Ch
 
 function isPage(body: unknown): body is ChangePage {
   return typeof body === 'object' && body !== null && 'data' in body && Array.isArray(body.data) && 'head' in body
-}
-
-function errorOf(body: unknown, status: number): { code: string; message: string } {
-  const error: unknown = typeof body === 'object' && body !== null && 'error' in body ? body.error : undefined
-  if (typeof error !== 'object' || error === null)
-    return { code: 'unexpected_answer', message: `the answer ${status} is none of mediadock` }
-  return {
-    code: 'code' in error ? String(error.code) : 'unexpected_answer',
-    message: 'message' in error ? String(error.message) : `the answer is ${status}`,
-  }
 }

@@ -8,10 +8,38 @@ import {
   type ResultChange,
   type UnreadableChange,
 } from './change.ts'
+import {
+  createClient,
+  type Account,
+  type Client,
+  type ClientOptions,
+  type GenerateOptions,
+  type Generated,
+  type Generation,
+  type ModelEntry,
+  type Output,
+  type Progress,
+  type Result,
+  type SubmitOptions,
+} from './create-client.ts'
+import { GenerationError } from './generation-error.ts'
 import { overHttp, type OverHttp } from './over-http.ts'
 import { overSql, type SqlDriver } from './over-sql.ts'
 
 export {
+  GenerationError,
+  createClient,
+  type Account,
+  type Client,
+  type ClientOptions,
+  type GenerateOptions,
+  type Generated,
+  type Generation,
+  type ModelEntry,
+  type Output,
+  type Progress,
+  type Result,
+  type SubmitOptions,
   ReadError,
   type ReadableChange,
   type RefusedSubmit,

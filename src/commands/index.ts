@@ -50,6 +50,10 @@ export const commands: Record<string, Entry> = {
     summary: 'post each change of a result to a URL: list, add, pause, resume, test',
     load: async () => (await import('./subscriptions.ts')).subscriptionsCommand,
   },
+  types: {
+    summary: "print TypeScript types of every model's input",
+    load: async () => (await import('./types.ts')).typesCommand,
+  },
   media: {
     summary: 'remove the archived media of a request',
     load: async () => (await import('./media.ts')).mediaCommand,

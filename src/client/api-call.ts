@@ -1,0 +1,54 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { jitteredPauseMs } from '../wire/backoff.ts'
+import { errorOf } from './error-of.ts'
+import { GenerationError } from './generation-error.ts'
+
+export type ApiCall = <T>(path: string, options: CallOptions) => Promise<T>
+export type CallOptions = { method?: 'GET' | 'POST'; body?: object; signal?: AbortSignal | undefined }
+export type ApiOptions = { url: string; token?: string; fetch?: typeof globalThis.fetch }
+
+/** Longer than any call waits. */
+const answerMs = 45_000
+const retry = { baseMs: 250, capMs: 10_000 }
+
+/**
+ * Calls of the internal listener below /api. A call is repeated until it is answered or refused, or its signal aborts. Throws
+ * GenerationError for a refusal (4xx).
+ */
+export function apiCalls(options: ApiOptions): ApiCall {
+  return async <T>(path: string, call: CallOptions): Promise<T> => {
+    for (let failures = 1; ; failures += 1) {
+      try {
+        // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the schemas of the API say what it answers
+        return (await once(options, path, call)) as T
+      } catch (error) {
+        if (error instanceof GenerationError || call.signal?.aborted === true) throw error
+      }
+      await delay(jitteredPauseMs(failures, retry, Math.random), undefined, { signal: call.signal })
+    }
+  }
+}
+
+/** One call; throws GenerationError for a refusal, any other error for a failure that passes. */
+async function once(
+  { url, token, fetch = globalThis.fetch }: ApiOptions,
+  path: string,
+  { method = 'GET', body, signal }: CallOptions,
+): Promise<unknown> {
+  const deadline = AbortSignal.timeout(answerMs)
+  const response = await fetch(new URL(`api/${path}`, url.endsWith('/') ? url : `${url}/`), {
+    method,
+    headers: {
+      accept: 'application/json',
+      ...(body !== undefined && { 'content-type': 'application/json' }),
+      ...(token !== undefined && { authorization: `Bearer ${token}` }),
+    },
+    ...(body !== undefined && { body: JSON.stringify(body) }),
+    signal: signal === undefined ? deadline : AbortSignal.any([signal, deadline]),
+  })
+  const answer: unknown = await response.json()
+  if (response.ok) return answer
+  const { code, message } = errorOf(answer, response.status)
+  if (response.status >= 500 || response.status === 429) throw new Error(`${response.status} ${code}: ${message}`)
+  throw new GenerationError(code, message)
+}

@@ -1,0 +1,125 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { parseArgs } from 'node:util'
+import { z } from 'zod'
+import { HttpError } from '../platform/http/http.ts'
+import { createLogger } from '../platform/logger.ts'
+import { createRegistry } from '../platform/metrics.ts'
+import { postgresTime } from '../platform/postgres/time.ts'
+import { createProviderReads, type ProviderReads } from '../receiver/fetching/provider-reads.ts'
+import { createReceiverMetrics } from '../receiver/metrics.ts'
+import { catalogEntrySchema, modelSchema, type InputDescriptor, type Model } from '../wire/schemas.ts'
+import { withReceiver, type WithReceiver } from './processing.ts'
+import { withProgress } from './progress.ts'
+import type { Command } from './usage.ts'
+
+const options = { 'key-name': { type: 'string' } } as const
+const catalogSchema = z.object({ data: z.array(catalogEntrySchema.pick({ slug: true })) })
+
+export const typesCommand: Command = {
+  help: `
+mediadock types [--key-name K]
+
+Prints TypeScript types of the input of every model that a key may use, from the provider's catalog
+as it is now. Each model is one call of the key's budget; where none is left, this waits for the next.
+
+  mediadock types > src/models.ts
+`,
+  options,
+  run: async (args, env) => {
+    const { values } = parseArgs({ args, options })
+    return withReceiver(env, async (given) => {
+      const read = waiting(readsOf(given), values['key-name'])
+      const models = await withProgress('reading the catalog', async () => {
+        const { data } = catalogSchema.parse(await read('/v1/models'))
+        const found: Model[] = []
+        for (const { slug } of data) found.push(modelSchema.parse(await read(`/v1/models/${encodeURIComponent(slug)}`)))
+        return found
+      })
+      process.stdout.write(typesOf(models))
+      return 0
+    })
+  },
+}
+
+function readsOf({ db, settings, interrupted: cut }: WithReceiver): ProviderReads {
+  const { keys, fetchRatePerMinute, stuckAfterSeconds, generationApiUrl: baseUrl } = settings
+  const logger = createLogger('silent')
+  const registry = createRegistry({ processDefaults: false })
+  const time = postgresTime
+  const { providerCalls: calls } = createReceiverMetrics({
+    registry,
+    db,
+    time,
+    fetchRatePerMinute,
+    stuckAfterSeconds,
+    logger,
+  })
+  const clock = () => new Date()
+  return createProviderReads({
+    db,
+    baseUrl,
+    fetch,
+    keys: () => keys,
+    fetchRatePerMinute,
+    clock,
+    time,
+    logger,
+    calls,
+    cut,
+  })
+}
+
+/** Reads with this key; waits where it has no call left. Throws what the provider refuses. */
+function waiting(reads: ProviderReads, keyName: string | undefined) {
+  return async (path: string): Promise<unknown> => {
+    for (;;) {
+      try {
+        const { status, body } = await reads({ path }, keyName)
+        if (status === 200) return body
+        throw new Error(`the provider answered ${status} to GET ${path}: ${JSON.stringify(body).slice(0, 500)}`)
+      } catch (error) {
+        if (!(error instanceof HttpError) || error.code !== 'no_call_left') throw error
+        await delay(Number(error.headers['retry-after'] ?? 1) * 1000)
+      }
+    }
+  }
+}
+
+/** The types of these models' inputs, as the text of a TypeScript file. */
+export function typesOf(models: readonly Model[]): string {
+  const inputs = models.map(({ slug, input_schema }) => {
+    const fields = Object.entries(input_schema).map(([name, descriptor]) => fieldOf(name, descriptor))
+    return `  ${JSON.stringify(slug)}: {\n${fields.join('')}  }\n`
+  })
+  return `// Written by \`mediadock types\`.
+
+/** The input of each model, by its slug. */
+export type ModelInputs = {
+${inputs.join('')}}
+
+export type ModelSlug = keyof ModelInputs
+`
+}
+
+function fieldOf(name: string, descriptor: InputDescriptor): string {
+  const { required, description, min, max, max_length, max_items, default: usual } = descriptor
+  const notes = [
+    description,
+    min === undefined ? undefined : `at least ${min}`,
+    max === undefined ? undefined : `at most ${max}`,
+    max_length === undefined ? undefined : `at most ${max_length} characters`,
+    max_items === undefined ? undefined : `at most ${max_items} items`,
+    usual === undefined ? undefined : `default ${JSON.stringify(usual)}`,
+  ].filter((note) => note !== undefined)
+  // A foreign text must not end the comment.
+  const comment =
+    notes.length === 0 ? '' : `    /** ${notes.join('; ').replaceAll('*/', '* /').replaceAll(/\s+/g, ' ')} */\n`
+  return `${comment}    ${JSON.stringify(name)}${required === true ? '' : '?'}: ${typeOf(descriptor)}\n`
+}
+
+function typeOf({ type, enum: allowed, items }: InputDescriptor): string {
+  if (type === 'array') return `${items?.type ?? 'unknown'}[]`
+  return allowed === undefined || allowed.length === 0
+    ? type
+    : allowed.map((value) => JSON.stringify(value)).join(' | ')
+}

@@ -1,0 +1,56 @@
+import { execFile } from 'node:child_process'
+import fs from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import { expect, it, onTestFinished } from 'vitest'
+import { typesOf } from '../../src/commands/types.ts'
+import { withTestDatabase } from '../support/database.ts'
+import { json, startProviderStand } from '../support/provider-stand.ts'
+import { liveKey } from '../support/receiver.ts'
+import { mediadock } from './mediadock.ts'
+
+const tsc = path.resolve(import.meta.dirname, '../../node_modules/typescript/bin/tsc')
+const model = {
+  slug: 'vela',
+  type: 'video' as const,
+  name: 'Vela',
+  capabilities: ['text-to-video'],
+  input_schema: {
+    prompt: { type: 'string' as const, required: true, max_length: 30_000, description: 'What to show. */ evil()' },
+    duration: { type: 'number' as const, enum: [4, 8], default: 4 },
+    image_urls: { type: 'array' as const, items: { type: 'string' as const }, max_items: 30 },
+    generate_audio: { type: 'boolean' as const },
+  },
+  pricing: { credits_base: 12 },
+}
+
+it('prints types that accept what the model accepts, and nothing else', async () => {
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-types-'))
+  onTestFinished(() => fs.rm(folder, { recursive: true }))
+  const file = path.join(folder, 'models.ts')
+  const problemsOf = async (input: string) => {
+    await fs.writeFile(file, `${typesOf([model])}\nexport const input: ModelInputs['vela'] = ${input}\n`)
+    const { stdout } = await promisify(execFile)(process.execPath, [tsc, '--strict', '--noEmit', file], {
+      cwd: folder,
+    }).catch((error: { stdout: string }) => error)
+    return [...stdout.matchAll(/error TS/g)].length
+  }
+  expect(await problemsOf(`{ prompt: 'x', duration: 8, image_urls: ['a'], generate_audio: true }`)).toBe(0)
+  expect(await problemsOf(`{ duration: 8 }`)).toBe(1)
+  expect(await problemsOf(`{ prompt: 'x', duration: 5 }`)).toBe(1)
+  expect(await problemsOf(`{ prompt: 'x', other: 1 }`)).toBe(1)
+})
+
+it('reads the live catalog with a key of the settings', async () => {
+  const { url } = await withTestDatabase()
+  const stand = await startProviderStand()
+  onTestFinished(stand.close)
+  stand.answer((_id, req, res) =>
+    json(res, 200, req.url === '/v1/models' ? { data: [{ ...model, pricing: { credits: 12 } }] } : model),
+  )
+  const env = { DATABASE_URL: url, GENERATION_API_URL: stand.url, GENERATION_KEYS: JSON.stringify([liveKey]) }
+  const { code, stdout } = await mediadock(env, 'types', '--key-name', 'live')
+  expect({ code, stdout }).toEqual({ code: 0, stdout: typesOf([model]) })
+  expect(stand.calls.map(({ path }) => path)).toEqual(['/v1/models', '/v1/models/vela'])
+})
