@@ -2,7 +2,7 @@ import { afterThisTurn } from '../../platform/after-this-turn.ts'
 import { withDeadline } from '../../platform/deadline.ts'
 import { createShares } from '../../platform/fair-share.ts'
 import type { Logger } from '../../platform/logger.ts'
-import { isAboutTheData } from '../../platform/postgres/errors.ts'
+import { isAboutTheRow, metALock } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Delivery } from '../domain/delivery.ts'
@@ -28,6 +28,11 @@ const worthSecondRows = 64
 /** One statement. Beyond this Postgres gains nothing, and a refused flush takes longer to halve. */
 const maxFlushRows = 256
 const maxFlushBytes = 4 * 1024 * 1024
+/**
+ * After so many refusals and nothing stored, a missing grant or a trigger refuses every row: halving ends. One row of
+ * 256 is found by nine refusals.
+ */
+const maxRefusalsOfAll = 16
 /** A second of a full load, and its memory. One key may fill four fifths of it (fair-share.ts). */
 const maxWaiting = { rows: 5000, bytes: 64 * 1024 * 1024 }
 /** Below the 5 s after which a sender may give up. */
@@ -152,13 +157,51 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   return { accept, waiting: () => queue.length }
 }
 
-/** Settles every waiting delivery of the batch, or hands it to `storeAgain`; never rejects. */
+/**
+ * Settles every waiting delivery of the batch, or hands it to `storeAgain`; never rejects. A statement that Postgres
+ * refuses is halved, so that a delivery that a constraint or a trigger refuses does not hold up its neighbours.
+ */
 async function flush(
   deps: AcceptorDeps,
   batch: readonly Waiting[],
   storeAgain: (group: readonly Waiting[]) => void,
 ): Promise<void> {
-  const byId = Map.groupBy(batch, ({ delivery }) => delivery.id)
+  const parts = [batch]
+  const failed: { part: readonly Waiting[]; error: unknown }[] = []
+  let refusals = 0
+  let isAnyStored = false
+  for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
+    try {
+      await storePart(deps, part, storeAgain)
+      isAnyStored = true
+    } catch (error) {
+      refusals += 1
+      const isWorthHalving = isAnyStored || refusals <= maxRefusalsOfAll
+      if (part.length > 1 && isWorthHalving && isAboutTheRow(error) && !metALock(error)) {
+        const half = Math.ceil(part.length / 2)
+        parts.push(part.slice(half), part.slice(0, half))
+        continue
+      }
+      for (const { reject } of part) reject(new UnavailableError('postgres_failed', { cause: error }))
+      failed.push({ part, error })
+    }
+  }
+  const [first] = failed
+  if (!first) return
+  // One line for the batch: in an outage there are many deliveries.
+  deps.logger.error(
+    { err: first.error, deliveries: failed.reduce((sum, { part }) => sum + part.length, 0) },
+    'deliveries could not be stored and were not acknowledged',
+  )
+}
+
+/** Stores deliveries in one statement and answers their senders. Throws, with nothing stored, where Postgres fails. */
+async function storePart(
+  deps: AcceptorDeps,
+  part: readonly Waiting[],
+  storeAgain: (group: readonly Waiting[]) => void,
+): Promise<void> {
+  const byId = Map.groupBy(part, ({ delivery }) => delivery.id)
   // In the order of the key, so that two flushes can never wait for each other.
   const rows = [...byId.keys()].sort().flatMap((id) => signedLive(byId.get(id) ?? [])?.delivery ?? [])
   const handedOver = new Set(rows.filter((row) => deps.handOver.reserve(row)))
@@ -189,18 +232,7 @@ async function flush(
     if (isToClaim) deps.onStored()
   } catch (error) {
     for (const row of handedOver) deps.handOver.release(row)
-    if (batch.length > 1 && isAboutTheData(error)) {
-      const half = Math.ceil(batch.length / 2)
-      await flush(deps, batch.slice(0, half), storeAgain)
-      await flush(deps, batch.slice(half), storeAgain)
-      return
-    }
-    // One line for the batch: in an outage there are many deliveries.
-    deps.logger.error(
-      { err: error, deliveries: batch.length },
-      'deliveries could not be stored and were not acknowledged',
-    )
-    for (const { reject } of batch) reject(new UnavailableError('postgres_failed', { cause: error }))
+    throw error
   }
 }
 
