@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
 import { createShares, type Amount, type Shares } from '../../platform/fair-share.ts'
-import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 import type { Notification } from '../../wire/schemas.ts'
 import { parseNotification, type Delivery } from '../domain/delivery.ts'
 import { createBatches, type BatchesDeps, type Pending } from './batches.ts'
@@ -72,7 +71,7 @@ type Held = {
  * its lease ends.
  */
 export function createHandOver(deps: HandOverDeps): HandOver {
-  const { db, time, logger, signal, nowMs = () => performance.now() } = deps
+  const { db, time, signal, nowMs = () => performance.now() } = deps
   const fromArrivals = createShares(roomForStored)
   const fromQueue = createShares(roomForClaimed)
   const held = new Map<string, Held>()
@@ -125,12 +124,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
   const holdClaimed = async ({ body, ...one }: Claimed, claimedAtMs: number): Promise<boolean> => {
     const parsed = parseNotification(body)
     if (!parsed.ok) {
-      // Where Postgres refuses to park it, its lease ends, and the others are held meanwhile.
-      await parkMisunderstood(deps, one, parsed.reason).catch((error: unknown) => {
-        if (!isAboutTheRow(error)) throw error
-        const message = 'a delivery could not be parked, it is tried again when its lease ends'
-        logger.error({ err: error, delivery_id: one.deliveryId }, message)
-      })
+      await parkMisunderstood(deps, one, parsed.reason)
       return true
     }
     const before = held.get(one.deliveryId)

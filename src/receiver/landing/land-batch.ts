@@ -12,7 +12,7 @@ import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
 import { heldAmong } from './held-requests.ts'
-import { giveBack, park, retryOrPark, type HeldDelivery } from './inbox.ts'
+import { giveBack, park, retryOrPark, type HeldDelivery, type InboxClaim } from './inbox.ts'
 import { land, type LandingOutcome } from './land.ts'
 import type { Landing, LandingDeps } from './landing.ts'
 import { lockWaitMs } from './statement-parts.ts'
@@ -128,12 +128,13 @@ async function putOff({ db, time, logger, onReturned }: BatchDeps, held: readonl
 
 async function fail(deps: BatchDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {
   deps.onReturned(claimed.deliveryId)
-  const end = await retryOrPark(deps.db, {
+  const failure = {
     claimed,
     reason: 'landing_failed',
     detail: postgresMessage(error).slice(0, 500),
     now: deps.time(),
-  })
+  }
+  const end = await unlessRefused(deps, claimed, retryOrPark(deps.db, failure))
   deps.logger.error(
     {
       err: error,
@@ -183,14 +184,25 @@ function tracedLanding({ requestId, status, media }: Landing, { webhookId }: Hel
 }
 
 /** Parks a stored delivery that today's rules do not understand. */
-export async function parkMisunderstood(
-  { db, time, logger }: WorkerDeps,
-  claimed: HeldDelivery,
-  reason: string,
-): Promise<void> {
-  await park(db, { claimed, reason, detail: 'not a notification', now: time() })
+export async function parkMisunderstood(deps: WorkerDeps, claimed: HeldDelivery, reason: string): Promise<void> {
+  const { db, time, logger } = deps
+  const parking = park(db, { claimed, reason, detail: 'not a notification', now: time() })
+  if ((await unlessRefused(deps, claimed, parking)) === 'refused') return
   logger.info(
     { delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason },
     'delivery processed',
   )
+}
+
+/**
+ * Waits for the write that ends a claim. Where Postgres refuses that write too, the lease ends by itself, so that the
+ * other deliveries do not fail with this one.
+ */
+async function unlessRefused<End>({ logger }: WorkerDeps, claimed: InboxClaim, write: Promise<End>) {
+  return write.catch((error: unknown) => {
+    if (!isAboutTheRow(error)) throw error
+    const message = 'a delivery could not be put off or parked, it is tried again when its lease ends'
+    logger.error({ err: error, delivery_id: claimed.deliveryId }, message)
+    return 'refused' as const
+  })
 }

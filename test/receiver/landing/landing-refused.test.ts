@@ -94,6 +94,26 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
     expect(await rounds(restarted, 1)).toMatchObject([{ claimed: 0 }])
   })
 
+  it('where it may not be parked or put off either, the neighbours land and its lease ends by itself', async () => {
+    const samples = Array.from({ length: 20 }, () => failed())
+    const guilty = [samples[3]!.requestId, samples[11]!.requestId]
+    await trigger(`if new.request_id = any('{${guilty.join()}}') then raise exception 'no'; end if;`)
+    await database.sql.unsafe(`
+      create function public.refuse() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$;
+      create trigger refuse before insert on mediadock.attempts for each row execute function public.refuse();`)
+    const deps = createTestWorker({ databaseUrl: asRole() })
+    await store(
+      deps.db,
+      samples.map(({ body }) => body),
+    )
+    deps.setNow(new Date(Date.now() + 1000))
+    expect(await rounds(deps, 2)).toMatchObject([
+      { claimed: 20, landed: 18, failed: 2 },
+      { claimed: 2, landed: 0, failed: 2 },
+    ])
+    expect((await states()).get(guilty[0]!)).toMatchObject({ pending: true, failures: 0, parked_reason: null })
+  })
+
   it('what was committed before another statement failed is told as landed, once', async () => {
     const samples = Array.from({ length: 10 }, () => failed())
     const guilty = failed()
@@ -155,14 +175,33 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
       const { db, logger } = createTestWorker({ databaseUrl: database.url })
       const refused: unknown[] = []
       const noted = Object.assign(Object.create(logger), { error: (fields: unknown) => void refused.push(fields) })
-      const acceptor = createAcceptor({ db, logger: noted, handOver: noRoom, onStored: () => {} })
+      let statements = 0
+      const counting = aroundStatements(db, (run) => {
+        statements += 1
+        return run()
+      })
+      const acceptor = createAcceptor({ db: counting, logger: noted, handOver: noRoom, onStored: () => {} })
       const accepted = await Promise.allSettled(
         Array.from({ length: 60 }, () => acceptor.accept(newDelivery(failed().body))),
       )
       expect(accepted.map(({ status }) => status)).toEqual(accepted.map(() => 'rejected'))
       expect(refused).toMatchObject([{ deliveries: 60 }])
+      expect(statements).toBeLessThan(30)
     },
   )
+
+  it('P0001 from a trigger on deliveries for one of a flush: its neighbours are acknowledged', async () => {
+    const samples = Array.from({ length: 60 }, () => failed())
+    await database.sql.unsafe(`
+      create function public.refuse() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$;
+      create trigger refuse before insert on mediadock.deliveries for each row
+        when (new.request_id = '${samples[33]!.requestId}') execute function public.refuse();`)
+    const { db, logger } = createTestWorker({ databaseUrl: database.url })
+    const acceptor = createAcceptor({ db, logger, handOver: noRoom, onStored: () => {} })
+    const accepted = await Promise.allSettled(samples.map(({ body }) => acceptor.accept(newDelivery(body))))
+    expect(accepted.flatMap(({ status }, at) => (status === 'rejected' ? [at] : []))).toEqual([33])
+    expect(await database.sql`select count(*)::int as n from mediadock.deliveries`).toEqual([{ n: 59 }])
+  })
 
   it('the reconciler waits for a row that is locked for a moment: the call for its result is spent', async () => {
     const requestId = randomUUID()
