@@ -2,6 +2,7 @@ import { isUtf8 } from 'node:buffer'
 import { atMost } from '../../platform/postgres/at-most.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { durable } from '../../platform/postgres/durable.ts'
+import { claimsAnew } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
@@ -127,7 +128,7 @@ const takeOverKeys = sql`
       returning d.id
     ),
     requeued as (
-      insert into mediadock.inbox (delivery_id, due_at) select id, now() from taken_over
+      insert into mediadock.inbox (delivery_id, due_at, claims) select id, now(), ${claimsAnew} from taken_over
       on conflict (delivery_id) do update set due_at = excluded.due_at, claims = inbox.claims + 1
       returning delivery_id
     ),

@@ -1,5 +1,6 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import { claimsAnew } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { maxFailures } from './inbox.ts'
 
@@ -29,8 +30,8 @@ export async function requeue(db: Database, { replayId, ids, before, now }: Requ
           where d.id = given.id limit 1 for no key update) as d
     ),
     requeued as (
-      insert into mediadock.inbox (delivery_id, due_at, failures, replay_id)
-      select id, ${now} + make_interval(secs => (${before}::int + n) / ${duePerSecond}::float8),
+      insert into mediadock.inbox (delivery_id, due_at, claims, failures, replay_id)
+      select id, ${now} + make_interval(secs => (${before}::int + n) / ${duePerSecond}::float8), ${claimsAnew},
         case when parked_reason is null then 0 else ${maxFailures - 1} end, ${replayId}::uuid
       from chosen order by id
       on conflict do nothing returning delivery_id

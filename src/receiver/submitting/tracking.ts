@@ -1,5 +1,6 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { claimsAnew } from '../../platform/postgres/lease.ts'
 import { maxParkedForKey } from '../domain/delivery.ts'
 import type { Environment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
@@ -63,8 +64,8 @@ export function requeueParked({ environment, keyNames, now }: TrackedBy): SQL {
       where ${d.id} = p.id returning ${d.id}
     ),
     requeued as (
-      insert into mediadock.inbox (${list(inbox, 'delivery_id', 'due_at')})
-      select id, ${now} from unparked
+      insert into mediadock.inbox (${list(inbox, 'delivery_id', 'due_at', 'claims')})
+      select id, ${now}, ${claimsAnew} from unparked
       on conflict do nothing
     )`
 }

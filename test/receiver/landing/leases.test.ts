@@ -1,11 +1,12 @@
 import { describe, expect, it } from 'vitest'
-import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
+import type { Delivery } from '../../../src/receiver/domain/delivery.ts'
+import { createAcceptor, type MemoryRoom } from '../../../src/receiver/intake/accept.ts'
 import { claim, leaseSeconds } from '../../../src/receiver/landing/inbox.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { aroundStatements, landingAfter } from '../../support/statements.ts'
 import { failed, okImage } from '../../support/webhooks.ts'
-import { testHandOver } from '../../support/work-once.ts'
+import { noRoom, testHandOver, workOnce } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 /* What a process holds: for how long it is its own, and when it no longer is. */
@@ -73,6 +74,27 @@ describe.each(usualServers)('on %s: what is held', (server) => {
     await handOver.idle()
     expect(await sql`select from mediadock.inbox where delivery_id = ${waiting.id}`).toEqual([])
     expect(await sql`select outcome from mediadock.attempts`).toEqual([{ outcome: 'contradiction' }])
+  })
+
+  it('is not settled by a process that held it before it landed and was queued anew', async () => {
+    const { url, sql } = await withTestDatabase(server)
+    const deps = createTestWorker({ databaseUrl: url })
+    const handOver = testHandOver(deps)
+    // It freezes between the commit and the landing.
+    const frozen = { ...handOver, take: () => {} }
+    const acceptor = (given: MemoryRoom) =>
+      createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, handOver: given, onStored: () => {} })
+    const delivery: Delivery = { ...newDelivery(failed().body), environment: 'sandbox', keyName: 'sandbox' }
+    await acceptor(frozen).accept(delivery)
+    deps.setNow(later(deps.clock(), leaseSeconds + 1))
+    expect(await workOnce(deps)).toMatchObject({ landed: 1 })
+    // A live key signed it too, so it is queued anew, and another process claims it.
+    expect(await acceptor(noRoom).accept({ ...delivery, environment: 'live', keyName: 'live' })).toBe('duplicate')
+    deps.setNow(later(deps.clock(), 1))
+    expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toHaveLength(1)
+    handOver.take(delivery)
+    await handOver.idle()
+    expect(await sql`select delivery_id from mediadock.inbox`).toEqual([{ delivery_id: delivery.id }])
   })
 
   it('is not renewed once it is put off for later, while others of its batch are still being landed', async () => {
