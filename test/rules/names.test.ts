@@ -4,9 +4,10 @@ import { beforeAll, describe, expect, it } from 'vitest'
 
 const source = path.resolve(import.meta.dirname, '../../src')
 
-/** What of `src/` meets in one program. What starts either of them belongs to the receiver. */
+/** What of `src/` meets in one program. What starts either of them belongs to the receiver; the client runs in a service's own. */
 const programs = {
-  receiver: /^(?!provider\/)/,
+  receiver: /^(?!provider\/|client\/)/,
+  client: /^client\//,
   provider: /^(?:provider|platform|wire)\//,
 }
 
