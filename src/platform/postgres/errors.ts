@@ -10,7 +10,10 @@ import { DrizzleQueryError } from './drizzle.ts'
  */
 const aboutTheServer = /^(?:08|25|40|53|57|58|XX|F0)/
 
-/** Whether Postgres refused a row, so that it would refuse it again; anything else may go well the next time. */
+/**
+ * True where one row of a statement is to blame: Postgres refused the row, or another transaction held it. The others
+ * go well without it.
+ */
 export function isAboutTheRow(error: unknown): boolean {
   const refusal = refusalOf(error)
   // A reader that holds up all notices of the server: no row can land until it is gone.
@@ -20,6 +23,11 @@ export function isAboutTheRow(error: unknown): boolean {
     refusal.routine !== 'PreCommit_Notify' &&
     !waitedToCommit(error)
   )
+}
+
+/** True where Postgres refused a row and would refuse it again. A row that was only locked goes well later. */
+export function isRefusal(error: unknown): boolean {
+  return isAboutTheRow(error) && !metALock(error)
 }
 
 /** Whether a value, a constraint or a limit refused it: the row itself, whatever triggers and grants there are. */

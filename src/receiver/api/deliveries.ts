@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import type { Detail } from '../../platform/pages/audit.ts'
-import { isAboutTheRow, postgresMessage } from '../../platform/postgres/errors.ts'
+import { isAboutTheRow, isRefusal, postgresMessage } from '../../platform/postgres/errors.ts'
 import { replayDelivery, type Replay } from '../landing/replay.ts'
 import { replayMany, type ReplayedMany } from '../on-call/replay-many.ts'
 import type { ReceiverDeps } from '../program.ts'
@@ -12,7 +12,17 @@ import { decodeCursor, pageSchema } from '../queries/page.ts'
 import { filtersAsTarget } from '../upkeep/audit.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
-import { gone, idPathSchema, jsonBody, readsBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
+import {
+  gone,
+  idPathSchema,
+  jsonBody,
+  locked,
+  readsBody,
+  responses,
+  unknown,
+  uuidParam,
+  type Operation,
+} from './operation.ts'
 import { sendList } from './send-list.ts'
 
 /** One call replays so many; `next_cursor` goes on, so that no call takes hours. */
@@ -96,12 +106,13 @@ function replayOne(deps: ReceiverDeps): Operation {
         ...readsBody,
         'not_found',
         'landing_refused',
+        'request_locked',
       ),
     },
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
       const body = await readBody(req, res, replayBodySchema)
-      const work = () => replayDelivery(deps.landing, id, { dryRun: body.dry_run }).catch(answerRefusal)
+      const work = () => replayDelivery(deps.landing, id, { dryRun: body.dry_run }).catch(answerFailure)
       const replay = await (body.dry_run
         ? work()
         : auditedCall(deps, req, { action: 'replay', target: id, detailOf: (done) => done && countsOf(done), work }))
@@ -111,9 +122,10 @@ function replayOne(deps: ReceiverDeps): Operation {
   }
 }
 
-/** A row that Postgres refuses, mostly a trigger of a reader's, is for the caller to mend. */
-function answerRefusal(error: unknown): never {
+/** A refusal, mostly by a reader's trigger, is for the caller to correct. A lock ends by itself. */
+function answerFailure(error: unknown): never {
   if (!isAboutTheRow(error)) throw error
+  if (!isRefusal(error)) throw locked()
   throw new HttpError(
     409,
     'landing_refused',

@@ -74,6 +74,12 @@ export function unknown(req: Request): HttpError {
   return new HttpError(404, 'not_found', `there is nothing at ${req.baseUrl}${req.path}`)
 }
 
+/** Postgres names no holder of a lock, so the caller is told to try again soon. */
+export function locked(): HttpError {
+  const message = 'another transaction holds this request: try again when it has ended'
+  return new HttpError(503, 'request_locked', message, { headers: { 'retry-after': '2' } })
+}
+
 /** Aborts when the client goes away, or has its answer. */
 export function gone(res: Response): AbortSignal {
   const controller = new AbortController()

@@ -10,7 +10,16 @@ import { readRequest, requestDetailSchema } from '../queries/request-detail.ts'
 import { findRequest, listRequests, requestSchema } from '../queries/requests.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
-import { idPathSchema, jsonBody, readsBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
+import {
+  idPathSchema,
+  jsonBody,
+  locked,
+  readsBody,
+  responses,
+  unknown,
+  uuidParam,
+  type Operation,
+} from './operation.ts'
 import { sendList } from './send-list.ts'
 import { trackBodySchema, trackRequest } from './track.ts'
 
@@ -118,15 +127,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       })
       const request = await readWithin(db, (tx) => findRequest(tx, id, overdue()))
       if (!request) throw unknown(req)
-      if (!run)
-        throw new HttpError(
-          503,
-          'request_locked',
-          'another transaction holds this request: try again when it has ended',
-          {
-            headers: { 'retry-after': '2' },
-          },
-        )
+      if (!run) throw locked()
       const { scanned, landed, running, notFound, failed, postponed } = run
       res.json({ scanned, landed, running, not_found: notFound, failed, postponed, request })
     },

@@ -1,4 +1,4 @@
-import { isAboutTheRow, postgresMessage } from '../../platform/postgres/errors.ts'
+import { isAboutTheRow, isRefusal, postgresMessage } from '../../platform/postgres/errors.ts'
 import type { WorkerDeps } from '../landing/land-batch.ts'
 import type { Change } from '../landing/land.ts'
 import { replayDelivery, type Replay } from '../landing/replay.ts'
@@ -69,7 +69,8 @@ async function replayInto(
   } catch (error) {
     if (!isAboutTheRow(error)) throw error
     deps.logger.error({ err: error, delivery_id: id }, 'a delivery could not be replayed')
-    all.failed.push({ delivery_id: id, message: `Postgres refuses what it would write: ${postgresMessage(error)}` })
+    const what = isRefusal(error) ? 'Postgres refuses what it would write' : 'another transaction holds its request'
+    all.failed.push({ delivery_id: id, message: `${what}: ${postgresMessage(error)}` })
     return []
   }
 }

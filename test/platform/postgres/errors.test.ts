@@ -7,6 +7,7 @@ import {
   hadToGiveWay,
   isAboutTheData,
   isAboutTheRow,
+  isRefusal,
   postgresMessage,
   untilNotGivingWay,
 } from '../../../src/platform/postgres/errors.ts'
@@ -102,6 +103,12 @@ describe('isAboutTheRow', () => {
       expect(isAboutTheRow(other)).toBe(false)
     }
   })
+})
+
+it('a row that a lock holds is to blame, but not refused', async () => {
+  const failures = await failureOf(raising('55P03'))
+  expect([...failures.map(isAboutTheRow), ...failures.map(isRefusal)]).toEqual([true, true, false, false])
+  expect((await failureOf(raising('P0001'))).map(isRefusal)).toEqual([true, true])
 })
 
 it('only a value, a constraint or a limit is about the data', async () => {

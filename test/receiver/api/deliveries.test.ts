@@ -183,6 +183,22 @@ it('a replay that a trigger refuses says so in the words of Postgres, alone and 
   await eventually(async () => (await call(receiver, 'GET /api/stats')).json.pending === 0)
 })
 
+it('a replay that meets a lock says so, and goes well once the lock has ended', async () => {
+  const sample = failed()
+  const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID() })
+  for (const dryRun of [true, false]) {
+    const body = { dry_run: dryRun }
+    const replay = () => call(receiver, `POST /api/deliveries/${id}/replay`, { body })
+    const answer = await database.sql.begin(async (transaction) => {
+      await transaction`select from mediadock.requests where request_id = ${sample.requestId} for update`
+      return replay()
+    })
+    expect(answer).toMatchObject({ status: 503, json: { error: { code: 'request_locked' } } })
+    expect(answer.headers.get('retry-after')).toBe('2')
+    expect(await replay()).toMatchObject({ status: 200, json: { replayed: 1 } })
+  }
+})
+
 describe('POST /api/deliveries/replay', () => {
   const replay = (body: unknown) => call(receiver, 'POST /api/deliveries/replay', { body })
 
