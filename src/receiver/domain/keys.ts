@@ -37,6 +37,14 @@ const keysSchema = z
     }
   })
 
+/**
+ * The environment of a key, and so of what the key signs and tracks. A missing one has three forms:
+ *
+ * - `undefined` in the code: not known. A retired key without api_key has none, nor has a request of such a key.
+ * - `'unknown'`, stored with a delivery: not known when it was accepted. Later changes of the keys do not fill it in.
+ * - null in a column: `requests.sandbox` while nothing is known; `deliveries.environment` on rows of releases that did
+ *   not store it, which today's keys decide.
+ */
 export type Environment = 'live' | 'sandbox'
 
 /** The environment of the key that signed a delivery, as it is stored with the delivery. */

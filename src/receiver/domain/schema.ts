@@ -20,7 +20,7 @@ import { mediadock } from './base-schema.ts'
 import { areNames, areTimes, isErrorMessage, isMetadataShallow, isMetadataSmall } from './limits.ts'
 import { pollOutcomes } from './poll-outcomes.ts'
 
-/** One row per unique delivery, written before it is acknowledged. What is still to be done with it stands in `inbox`. */
+/** One row per unique delivery, written before it is acknowledged. `inbox` holds those still to be processed. */
 export const deliveries = mediadock.table(
   'deliveries',
   {
@@ -47,7 +47,8 @@ export const deliveries = mediadock.table(
   (table) => [
     check('deliveries_environment', sql`environment in ('live', 'sandbox', 'unknown')`),
     check('deliveries_lengths', areNames('webhook_id', 'key_name')),
-    // The lists, newest first, and retention. The key besides, so that those of a key that is seldom used are found without reading the others.
+    // The lists, newest first, and retention. With the key, so that a seldom used key's deliveries are found without
+    // reading the others.
     index('deliveries_received').on(table.received_at.desc(), table.id.desc(), table.key_name),
     // What else is of a request: landing looks for flags, pages show it.
     index('deliveries_request').on(table.request_id),
@@ -123,10 +124,10 @@ export const requests = mediadock.table(
     status: text({ enum: requestStatuses }).notNull().default('IN_QUEUE'),
     model: text(),
     key_name: text(),
-    /** `tracked`: whoever tracked it through us named the key; null: a service's own INSERT; `landed`: the webhook or the result. */
+    /** Who named the key. `tracked`: tracking through us; null: a service's own INSERT; `landed`: webhook or result. */
     key_source: text({ enum: ['tracked', 'landed'] }),
     sandbox: boolean(),
-    /** Where tracking corrected `sandbox` under what a webhook had landed: the environment of the key that signed that. */
+    /** The environment of the key that signed the landed webhook, where tracking has corrected `sandbox` since. */
     signed_sandbox: boolean(),
     metadata: jsonb(),
     /** Of the submit that came through us. */
@@ -190,7 +191,7 @@ export const requests = mediadock.table(
     index('requests_open')
       .on(sql`coalesce(next_poll_at, tracked_at)`)
       .where(sql`landed_at is null or next_poll_at is not null`),
-    // The few without an end: to count and to claim those that should have one; of what was given up as lost no row is read for it.
+    // The few without an end: to count and to claim those that should have one, without reading lost ones.
     index('requests_unended')
       .on(table.tracked_at, table.next_poll_at)
       .where(sql`landed_at is null`),

@@ -35,9 +35,9 @@ const keptMs = 60_000
 const maxKept = 500
 
 /**
- * Reads from the provider for services that hold no API key, within the budget of the key's submits. An answer is repeated for a
- * minute, and calls for the same thing at the same time share one call. Throws HttpError 422 unknown_key, 429 where the key has
- * no call left, and 502 where the provider gives no answer.
+ * Reads from the provider for services that hold no API key, within the budget of the key's submits. An answer is
+ * repeated for a minute, and calls for the same thing at the same time share one call. Throws HttpError 422 unknown_key,
+ * 429 where the key has no call left, and 502 where the provider gives no answer.
  */
 export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
   const kept = new Map<string, { answer: Promise<ReadAnswer>; until: number }>()

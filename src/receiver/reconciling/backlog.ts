@@ -17,9 +17,9 @@ export type Backlog = {
   minutes: number
   /** Results that are behind: landed, and not complete yet. */
   incomplete: number
-  /** How many results can be completed in a minute within the budget of the keys, beside the submits of the last minute. */
+  /** Results that the keys' budgets can complete in a minute, beside the submits of the last minute. */
   per_minute: number
-  /** When all incomplete results will be complete at that pace, or the earliest time of it where incomplete_capped; null where none is. */
+  /** When all incomplete results will be complete at that pace; at the earliest where incomplete_capped; null: none is. */
   complete_by: string | null
   /** Whether more are due, or incomplete, than were counted. */
   due_capped: boolean
@@ -45,7 +45,8 @@ export async function readBacklog(
   await tx.execute(sql`select set_config('enable_bitmapscan', 'off', true)`)
   const scheduled = await tx.execute<{ key_name: string; due: number; incomplete: number }>(sql`
     with recursive ${strangers(ours)},
-    line as (select key_name from unnest(array_append(${ours}, '')) as l (key_name) union all select key_name from stranger)
+    line as (select key_name from unnest(array_append(${ours}, '')) as l (key_name)
+      union all select key_name from stranger)
     select line.key_name, of_line.due, behind.incomplete
     from line cross join lateral (
       select count(*)::int as due from (
@@ -59,10 +60,12 @@ export async function readBacklog(
     ) as behind`)
   const neverPolled = await tx.execute<{ key_name: string; due: number }>(sql`
     select key_name, count(*)::int as due from (
-      select coalesce(${requests.key_name}, '') as key_name from mediadock.requests where ${isNeverPolled({ now, stuckAfterSeconds })}
+      select coalesce(${requests.key_name}, '') as key_name from mediadock.requests
+      where ${isNeverPolled({ now, stuckAfterSeconds })}
       order by ${requests.tracked_at} limit ${maxCounted + 1}) as found
     group by key_name`)
-  const budgetOf = sql`(select ${b.key_name}, ${b.recovered_at} from mediadock.call_budgets b where ${b.recovered_at} is not null
+  const budgetOf = sql`(select ${b.key_name}, ${b.recovered_at} from mediadock.call_budgets b
+    where ${b.recovered_at} is not null
     union all select '', max(${b.recovered_at}) from mediadock.call_budgets b)`
   // As a run claims them: before their time, since what held them up is over.
   const heldUp = await tx.execute<{ key_name: string; due: number }>(sql`

@@ -16,9 +16,8 @@ function timeAt(now: Date | SQL): SQL {
 }
 
 /**
- * Whether a request is to be polled now (a row of `requests`):
- * it is open or not complete, and its next poll is due; a tracked one without a
- * next poll is due once it should have ended.
+ * A condition on a row of `requests`: the request is to be polled now. It is open or not complete, and its next poll is
+ * due. A tracked one without a time for its next poll is due once it should have ended.
  */
 export function isDue({ now, stuckAfterSeconds }: StuckAfter): SQL {
   const at = timeAt(now)
@@ -40,9 +39,9 @@ export function isNeverPolled({ now, stuckAfterSeconds }: StuckAfter): SQL {
 const maxStrangers = 1000
 
 /**
- * `stranger`, for a WITH RECURSIVE: the names of keys that are none of ours,
-   of which something is still to be polled, from one
- * name to the next by the index requests_by_key, so that it does not matter how much waits of each. `ours` is an array.
+ * `stranger`, for a WITH RECURSIVE: the names of unknown keys that requests still to be polled name. `ours` is an array
+ * of the names of known keys. Goes from one name to the next by the index requests_by_key, so its cost does not depend
+ * on how many requests wait of each.
  */
 export function strangers(ours: SQL): SQL {
   const waits = sql`${requests.next_poll_at} is not null and ${requests.next_poll_at} < 'infinity'`
