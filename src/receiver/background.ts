@@ -42,7 +42,7 @@ export type Background = {
   wake: (role: Role) => void
   /** Runs the reconciler once, now; returns what the run did and the id of its row. */
   reconcileNow: () => Promise<{ id: number; run: reconciler.ReconcileRun }>
-  /** Polls one request; undefined when the request is not tracked. */
+  /** Polls one request; undefined when the request is not tracked or its row stays locked. */
   reconcileOne: (requestId: string) => Promise<reconciler.ReconcileRun | undefined>
   /** The reconciler counts as silent after this long without a run; undefined where it runs too seldom to tell. */
   silentAfterSeconds: number | undefined
@@ -164,7 +164,7 @@ function pollingDeps({ landing, settings, fetcher, cut, awaited }: BackgroundDep
   const setAside = createSetAside({ clock: landing.clock, logger: landing.logger })
   const polls = createPollKeeper(landing)
   const waiting = { awaited: awaited.ids, setAside, polls }
-  return { ...landing, ...waiting, fetch: fetcher, cut, stuckAfterSeconds, fetchRatePerMinute }
+  return { ...landing, ...waiting, fetchResult: fetcher, cut, stuckAfterSeconds, fetchRatePerMinute }
 }
 
 /** Starts a loop that begins once the receiver is prepared and ends with the signal. */

@@ -30,7 +30,7 @@ export function createTestWorker({
   return {
     db: pool.db,
     keys: () => keys,
-    fetch: async ({ keyName }) => ({ answer: { kind: 'unreachable', detail: 'nobody is there' }, keyName }),
+    fetchResult: async ({ keyName }) => ({ answer: { kind: 'unreachable', detail: 'nobody is there' }, keyName }),
     mediaHosts: undefined,
     stuckAfterSeconds: 120,
     fetchRatePerMinute: 100_000,

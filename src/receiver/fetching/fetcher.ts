@@ -15,9 +15,9 @@ export type ResultLookup = {
   keyName: string | undefined
   /** Of the request, as far as it is known where the key is not. */
   environment?: Environment | undefined
-  /** Only a webhook signed with a sandbox key names its environment. */
-  doubted?: boolean
-  purpose: 'reconciling' | 'trying'
+  /** The environment is known only from a webhook that a sandbox key signed. */
+  onlySandboxSigned?: boolean
+  purpose: Exclude<Purpose, 'submitting'>
   /** Counts up with each poll of the request: which of the other keys are tried goes round by it. */
   turn?: number
   signal: AbortSignal
@@ -50,8 +50,8 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
     let onlyStandIn = false
     for (const { key, by, isOwn, isStandIn } of candidates(deps.keys(), lookup, standIns)) {
       if (onlyStandIn && !isStandIn) break
-      if (!isOwn && !lookup.doubted && !(tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found')))
-        break
+      const isUnknownSoFar = tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found')
+      if (!isOwn && !lookup.onlySandboxSigned && !isUnknownSoFar) break
       const answer = await callForResult(deps, {
         requestId,
         key,
@@ -114,18 +114,17 @@ function candidates(
   const first = usable.find((key) => key.name === keyName)
   // Of the same environment only: the secret of a sandbox key can sign any id, and must not spend a live key's calls.
   const standIn = usable.find((key) => isOwn(key) && key.name === standIns.get(keyName ?? ''))
-  const ofNamed: Purpose = purpose === 'trying' ? 'trying' : 'completing'
-  // A key of unknown environment may be in the hands of anybody who kept its secret: it gets a tenth of another key's calls.
-  const ofStandIn: Purpose = own === undefined ? 'trying' : ofNamed
+  // Anybody may have kept the secret of a key of unknown environment: it gets a tenth of another key's calls.
+  const ofStandIn: Purpose = own === undefined ? 'trying' : purpose
   const known: Candidate[] = [first, standIn].flatMap((key) =>
-    key ? [{ key, by: key === first ? ofNamed : ofStandIn, isOwn: true, isStandIn: key !== first }] : [],
+    key ? [{ key, by: key === first ? purpose : ofStandIn, isOwn: true, isStandIn: key !== first }] : [],
   )
   const others = usable.filter((key) => key !== first && key !== standIn)
   const start = (turn * maxOthers) % Math.max(1, others.length)
   const inTurn =
     others.length <= maxOthers ? others : [...others.slice(start), ...others.slice(0, start)].slice(0, maxOthers)
   // Where nobody named a key, no key is another's.
-  const by: Purpose = keyName === undefined ? ofNamed : 'trying'
+  const by: Purpose = keyName === undefined ? purpose : 'trying'
   const tries: Candidate[] = inTurn.map((key) => ({ key, by, isOwn: isOwn(key), isStandIn: false }))
   return [...known, ...tries.toSorted((a, b) => Number(b.isOwn) - Number(a.isOwn))]
 }

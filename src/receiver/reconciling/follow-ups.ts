@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { isRefusal } from '../../platform/postgres/errors.ts'
-import { claimDoubted, claimScheduled } from './poll-claims.ts'
+import { claimExtra, claimScheduled } from './poll-claims.ts'
 import { askForProgress } from './progress.ts'
 import { beginPolls, newRun, type Begun, type ReconcilerDeps } from './reconciler.ts'
 
@@ -20,12 +20,13 @@ const restMs = 3000
 
 /**
  * Polls each request when its next poll is due, between the runs of the reconciler. Both use the same claims and the
- * same code, so that replicas and runs share the work. A line that got no call rests for a while.
+ * same code, so that replicas and runs share the work. A line that got no call rests for a while. Follow-ups never take
+ * overdue requests without a time for their next poll, nor requests of unknown keys: only runs of the reconciler do.
  */
 export function createFollowUps(deps: ReconcilerDeps): FollowUps {
   const underWay = new Set<Promise<void>>()
   const scheduled = createRests(deps.clock)
-  const doubts = createRests(deps.clock)
+  const extra = createRests(deps.clock)
   const follow = (poll: Promise<void>) => {
     const ended = poll
       .catch((error: unknown) =>
@@ -53,8 +54,8 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
       })
       const due = await claimScheduled(deps, { limit, resting: scheduled.lines() })
       if (due.length < limit)
-        due.push(...(await claimDoubted(deps, { limit: limit - due.length, resting: doubts.lines() })))
-      const onPostponed: Begun['onPostponed'] = (line, isDoubt) => (isDoubt ? doubts : scheduled).rest(line)
+        due.push(...(await claimExtra(deps, { limit: limit - due.length, resting: extra.lines() })))
+      const onPostponed: Begun['onPostponed'] = (line, isExtra) => (isExtra ? extra : scheduled).rest(line)
       const polls = await beginPolls(deps, due, { run: newRun(), onPostponed })
       polls.forEach(follow)
       return { more: due.length === limit }

@@ -35,12 +35,13 @@ export type Due = HeldPoll & {
   polls: number
   keyName: string | undefined
   environment: Environment | undefined
-  doubted: boolean
+  /** The environment is known only from a delivery that a sandbox key signed, so it may be wrong. */
+  onlySandboxSigned: boolean
   /** Since when the request is tracked, at its claim. */
   ageSeconds: number
   dueAt: string
-  /** Set for a poll that only a doubt asked for, with the time at which the request is polled without it, if any. */
-  besideSchedule?: { scheduledAt: string | null }
+  /** Set for an extra poll, with the time at which the request is polled by its schedule, if any. */
+  extra?: { scheduledAt: string | null }
   /** Ends the renewals of its lease. */
   letGo: () => Promise<void>
 }
@@ -73,7 +74,7 @@ export async function claimScheduled(deps: ClaimDeps, { limit, resting }: Wanted
   const awaited = sql`${sql.param([...(deps.awaited?.() ?? [])])}::uuid[]`
   return claimApart(
     deps,
-    (isTaken) => sql`
+    (isNotSetAside) => sql`
     line as (
       select l.key_name, case when l.key_name = '' then (select max(${budget.recovered_at}) from mediadock.call_budgets)
           else (select ${budget.recovered_at} from mediadock.call_budgets
@@ -83,14 +84,14 @@ export async function claimScheduled(deps: ClaimDeps, { limit, resting }: Wanted
     scheduled as (
       select line.key_name, of_line.* from line cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-        where ${isOfLine} and ${requests.next_poll_at} <= ${at} and ${isTaken}
+        where ${isOfLine} and ${requests.next_poll_at} <= ${at} and ${isNotSetAside}
         order by ${requests.next_poll_at} limit ${limit} for update skip locked
       ) as of_line
     ),
     held_up as (
       select line.key_name, of_line.* from line cross join lateral (
         select ${requests.request_id}, least(${requests.next_poll_at}, ${at}) as due_at from mediadock.requests
-        where ${isOfLine} and ${isHeldUp(sql`line.recovered_at`)} and ${isTaken}
+        where ${isOfLine} and ${isHeldUp(sql`line.recovered_at`)} and ${isNotSetAside}
         order by ${requests.polled_at} limit ${limit} for update skip locked
       ) as of_line
     ),
@@ -98,7 +99,7 @@ export async function claimScheduled(deps: ClaimDeps, { limit, resting }: Wanted
       select line.key_name, of_line.* from line cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
         where ${requests.request_id} = any(${awaited}) and ${isOfLine} and ${requests.next_poll_at} <= ${at}
-          and ${isTaken}
+          and ${isNotSetAside}
         limit ${limit} for update skip locked
       ) as of_line
     ),
@@ -128,21 +129,21 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
   const ours = sql`${sql.param(deps.keys().all.map(({ name }) => name))}::text[]`
   return claimApart(
     deps,
-    (isTaken) => sql`
+    (isNotSetAside) => sql`
     ${strangers(ours)},
     never_polled as (
       select ${requests.request_id}, ${requests.tracked_at} as due_at from mediadock.requests
       where ${isNeverPolled({ now: at, stuckAfterSeconds: deps.stuckAfterSeconds })}
         and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else ''
           end <> all(${sql.param([...resting])}::text[])
-        and ${isTaken}
+        and ${isNotSetAside}
       order by ${requests.tracked_at} limit ${limit} for update skip locked
     ),
     -- Chosen before they are locked: of each name as many may be due.
     oldest as materialized (
       select of_line.* from stranger as line cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-        where ${isOfLine} and ${requests.next_poll_at} <= ${at} and ${isTaken}
+        where ${isOfLine} and ${requests.next_poll_at} <= ${at} and ${isNotSetAside}
         order by ${requests.next_poll_at} limit ${limit}
       ) as of_line
       where '' <> all(${sql.param([...resting])}::text[]) order by of_line.due_at limit ${limit}
@@ -159,13 +160,16 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
   )
 }
 
-/** Claims requests that a delivery raised doubt about, the oldest first. `resting`: lines without calls for doubts. */
-export function claimDoubted(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
+/**
+ * Claims requests that wait for an extra poll, the longest due first: polls beside the schedule, since a delivery
+ * raised doubt or a caller waits for progress. `resting`: lines without calls for extra polls.
+ */
+export function claimExtra(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
   const at = deps.time()
   const ours = sql`${sql.param(deps.keys().all.map(({ name }) => name))}::text[]`
   return claimApart(
     deps,
-    (isTaken) => sql`
+    (isNotSetAside) => sql`
     due as (
       select ${requests.request_id}, ${requests.doubt_poll_at} as due_at, ${requests.next_poll_at} as scheduled_at,
         1 as rank, 1 as turn, ${at} as recovered_at
@@ -173,10 +177,10 @@ export function claimDoubted(deps: ClaimDeps, { limit, resting }: Wanted): Promi
       where ${requests.doubt_poll_at} <= ${at} and ${requests.confirmed_at} is null
         and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else ''
           end <> all(${sql.param([...resting])}::text[])
-        and ${isTaken}
+        and ${isNotSetAside}
       order by ${requests.doubt_poll_at} limit ${limit} for update skip locked
     )`,
-    { isDoubt: true },
+    { isExtra: true },
   )
 }
 
@@ -219,12 +223,12 @@ function claimWhere(
  * Claims `due`, given the condition that leaves out requests set aside. Where Postgres refuses a row, claims all
  * others.
  */
-function claimApart(deps: ClaimDeps, due: (isTaken: SQL) => SQL, { isDoubt = false } = {}): Promise<Due[]> {
+function claimApart(deps: ClaimDeps, due: (isNotSetAside: SQL) => SQL, { isExtra = false } = {}): Promise<Due[]> {
   const at = deps.time()
   const dueBut = (aside: readonly string[]) =>
     due(aside.length === 0 ? sql`true` : sql`${requests.request_id} <> all(${sql.param([...aside])}::uuid[])`)
   return claimedApart(deps.setAside, {
-    claimBut: (aside) => claim(deps, dueBut(aside), { isDoubt }),
+    claimBut: (aside) => claim(deps, dueBut(aside), { isExtra }),
     idsBut: async (aside) => {
       const rows = deps.db.execute<RowOf<typeof schema.requests, 'request_id'>>(
         sql`with recursive ${dueBut(aside)} select request_id from due`,
@@ -234,15 +238,15 @@ function claimApart(deps: ClaimDeps, due: (isTaken: SQL) => SQL, { isDoubt = fal
     // Another replica may have claimed it meanwhile.
     claimOne: (id) => {
       const isIt = sql`${requests.request_id} = ${id}::uuid`
-      // Doubts are few, so that all of them may be looked through for this one.
-      if (isDoubt) return claim(deps, due(isIt), { isDoubt })
+      // Few requests wait for an extra poll, so a look through all of them for this one is cheap.
+      if (isExtra) return claim(deps, due(isIt), { isExtra })
       return claimWhere(deps, sql`${isIt} and coalesce(${requests.next_poll_at} <= ${at}, true)`, { limit: 1 })
     },
   })
 }
 
 /** Claims the rows of `due`, in their order. A request that was held up is so no longer, whatever the clocks are. */
-async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isDoubt = false } = {}): Promise<Due[]> {
+async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isExtra = false } = {}): Promise<Due[]> {
   const now = time()
   const claimedAtMs = performance.now()
   const rows = await db.execute<ClaimedRow>(sql`
@@ -252,9 +256,10 @@ async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isDoubt = false
       ${requests.polled_at} = greatest(${now}, due.recovered_at)
     from due where ${r.request_id} = due.request_id
     returning ${list(r, 'request_id', 'key_name', 'sandbox', 'polls', 'poll_claims')}, due.due_at, due.rank, due.turn,
-      coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false) as doubted,
+      coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false)
+        as only_sandbox_signed,
       extract(epoch from ${now} - ${r.tracked_at})::float8 as age_seconds,
-      ${isDoubt ? sql`due.scheduled_at` : sql`null`} as scheduled_at`)
+      ${isExtra ? sql`due.scheduled_at` : sql`null`} as scheduled_at`)
   // The rows of an update have no order.
   const inOrder = rows.toSorted(
     (a, b) => Number(a.turn) - Number(b.turn) || a.rank - b.rank || Date.parse(a.due_at) - Date.parse(b.due_at),
@@ -266,17 +271,17 @@ async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isDoubt = false
       polls: row.polls,
       keyName: row.key_name ?? undefined,
       environment: row.sandbox === null ? undefined : row.sandbox ? 'sandbox' : 'live',
-      doubted: row.doubted,
+      onlySandboxSigned: row.only_sandbox_signed,
       ageSeconds: row.age_seconds,
       dueAt: row.due_at,
-      ...(isDoubt && { besideSchedule: { scheduledAt: row.scheduled_at } }),
+      ...(isExtra && { extra: { scheduledAt: row.scheduled_at } }),
       letGo: polls.keep(held, claimedAtMs).letGo,
     }
   })
 }
 
 type ClaimedRow = RowOf<typeof schema.requests, 'request_id' | 'key_name' | 'sandbox' | 'polls' | 'poll_claims'> & {
-  doubted: boolean
+  only_sandbox_signed: boolean
   age_seconds: number
   due_at: string
   scheduled_at: string | null

@@ -18,7 +18,7 @@ type Again = { outcome: PollOutcome; detail?: string; status?: StatusBody; rhyth
 
 /**
  * Sets the next poll of a request, in its rhythm. A lost request is not polled again, but a late webhook still lands.
- * A request that ended while it was polled stays ended. A poll for doubt leaves the schedule of an open request as it
+ * A request that ended while it was polled stays ended. An extra poll leaves the schedule of an open request as it
  * was: otherwise one delivery would have it polled early from then on.
  */
 export async function reschedule(
@@ -28,11 +28,11 @@ export async function reschedule(
 ): Promise<void> {
   await one.letGo()
   const now = time()
-  const { polls, ageSeconds, besideSchedule } = one
+  const { polls, ageSeconds, extra } = one
   const inRhythm = nextPollAfter({ polls, ageSeconds, rhythm }, now, Math.random)
   const again = outcome === 'lost' ? sql`'infinity'::timestamptz` : inRhythm
-  const at = besideSchedule
-    ? sql`case when ${r.landed_at} is null then ${besideSchedule.scheduledAt}::timestamptz else ${again} end`
+  const at = extra
+    ? sql`case when ${r.landed_at} is null then ${extra.scheduledAt}::timestamptz else ${again} end`
     : again
   await db.execute(sql`
     update mediadock.requests r set ${requests.polled_at} = greatest(${now}, ${r.polled_at}),
@@ -55,7 +55,7 @@ function seen(status: StatusBody | undefined): SQL {
 export async function giveBack({ db, time }: ClaimDeps, one: Due, answer: ResultAnswer): Promise<void> {
   await one.letGo()
   const reason = answer.kind === 'postponed' ? answer.reason : answer.kind
-  if (one.besideSchedule) return giveBackDoubt(db, one, one.besideSchedule)
+  if (one.extra) return giveBackExtra(db, one, one.extra)
   await db.execute(sql`
     update mediadock.requests r set ${requests.next_poll_at} = ${unlessConfirmed(sql`${one.dueAt}::timestamptz`)},
       ${requests.polls} = ${r.polls} - 1, ${requests.polled_at} = greatest(${time()}, ${r.polled_at}),
@@ -63,12 +63,8 @@ export async function giveBack({ db, time }: ClaimDeps, one: Due, answer: Result
     where ${isStillOurs(one)}`)
 }
 
-/** Gives a poll for doubt back. Its schedule is as it was, so it is not shown as postponed. */
-async function giveBackDoubt(
-  db: Database,
-  one: Due,
-  { scheduledAt }: NonNullable<Due['besideSchedule']>,
-): Promise<void> {
+/** Gives an extra poll back. Its schedule is as it was, so it is not shown as postponed. */
+async function giveBackExtra(db: Database, one: Due, { scheduledAt }: NonNullable<Due['extra']>): Promise<void> {
   await db.execute(sql`
     update mediadock.requests r set ${requests.next_poll_at} = ${unlessConfirmed(sql`${scheduledAt}::timestamptz`)},
       ${requests.doubt_poll_at} = ${unlessConfirmed(sql`${one.dueAt}::timestamptz`)},

@@ -6,12 +6,12 @@ import type { ClaimDeps } from './poll-claims.ts'
 
 const requests = columnsOf(schema.requests)
 
-/** Twice as often would spend the calls for doubts on one request. */
+/** Twice as often would spend the calls for extra polls on one request. */
 const progressEverySeconds = 3
 
 /**
- * Schedules a poll of each open request that a caller of this process waits for, so that its progress is known. Such a poll is
- * made like a poll for doubt: beside the schedule, from the tenth of the key's calls that is meant for those.
+ * Asks for an extra poll of each open request that a caller of this process waits for, so that its progress is known.
+ * Like every extra poll it takes a call from the tenth of the key's calls that is meant for those.
  */
 export async function askForProgress({ db, time, awaited }: ClaimDeps): Promise<void> {
   const ids = awaited?.() ?? []

@@ -8,19 +8,11 @@ import type { Fetcher } from '../fetching/fetcher.ts'
 import { heldAmong } from '../landing/held-requests.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
 import { landingOfResult, type Landing } from '../landing/landing.ts'
-import {
-  claimDoubted,
-  claimOne,
-  claimOverdue,
-  claimScheduled,
-  lineOf,
-  type ClaimDeps,
-  type Due,
-} from './poll-claims.ts'
+import { claimExtra, claimOne, claimOverdue, claimScheduled, lineOf, type ClaimDeps, type Due } from './poll-claims.ts'
 import { endPolling, giveBack, reschedule } from './poll-ends.ts'
 
 export type ReconcilerDeps = ClaimDeps & {
-  fetch: Fetcher
+  fetchResult: Fetcher
   mediaHosts: readonly string[] | undefined
   clock: () => Date
   fetchRatePerMinute: number
@@ -46,26 +38,25 @@ const claimRows = 16
 const lostAfterSeconds = 86_400
 
 /**
- * One run: polls all that is due or overdue, or as much as the budget of the keys allows. The state in Postgres decides,
- * so a missed tick costs nothing and any number of replicas share the work.
+ * One run: polls all that is due or overdue, or as much as the keys' budgets allow. The state in Postgres decides, so a missed tick costs nothing and any number of replicas share the work.
  */
 export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promise<ReconcileRun> {
   const run = newRun()
   // Lines without calls: their requests wait for the next run, and those of other lines do not.
   const resting = new Set<string>()
-  const restingDoubts = new Set<string>()
+  const restingExtra = new Set<string>()
   while (run.scanned < maxPolls && !signal?.aborted) {
     const wanted = { limit: claimRows, resting }
     const due = [
       ...(await claimOverdue(deps, wanted)),
       ...(await claimScheduled(deps, wanted)),
-      ...(await claimDoubted(deps, { limit: claimRows, resting: restingDoubts })),
+      ...(await claimExtra(deps, { limit: claimRows, resting: restingExtra })),
     ]
     if (due.length === 0) break
     const failures: unknown[] = []
     const polls = await beginPolls(deps, due, {
       run,
-      onPostponed: (line, isDoubt) => (isDoubt ? restingDoubts : resting).add(line),
+      onPostponed: (line, isExtra) => (isExtra ? restingExtra : resting).add(line),
     })
     const caught = (error: unknown) => {
       if (!isAboutTheRow(error)) return void failures.push(error)
@@ -85,8 +76,8 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
 
 export type Begun = {
   run: ReconcileRun
-  /** Gets the line of a request that got no call for its poll, or for a doubt of it. */
-  onPostponed: (line: string, isDoubt: boolean) => void
+  /** Gets the line of a request that got no call for its poll; `isExtra`: for an extra poll. */
+  onPostponed: (line: string, isExtra: boolean) => void
 }
 
 /**
@@ -103,7 +94,7 @@ export async function beginPolls(
   for (const one of due) {
     const decided = Promise.withResolvers<void>()
     const polled = poll(deps, { one, run, onDecided: decided.resolve }).then((end) => {
-      if (end === 'postponed') onPostponed(lineOf(deps.keys(), one.keyName), one.besideSchedule !== undefined)
+      if (end === 'postponed') onPostponed(lineOf(deps.keys(), one.keyName), one.extra !== undefined)
     })
     // The caller handles its failure. Until then other polls are being decided on.
     polled.catch(() => {})
@@ -113,7 +104,7 @@ export async function beginPolls(
   return polls
 }
 
-/** Polls one request now, whatever its schedule says; undefined when nobody tracks it. */
+/** Polls one request now, whatever its schedule says; undefined when it is not tracked or its row stays locked. */
 export async function reconcileOne(deps: ReconcilerDeps, requestId: string): Promise<ReconcileRun | undefined> {
   const run = { ...newRun(), scanned: 1 }
   const one = await claimOne(deps, requestId)
@@ -139,12 +130,12 @@ async function poll(deps: ReconcilerDeps, given: DuePoll): Promise<PollEnd> {
 }
 
 async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll): Promise<PollEnd> {
-  const { answer, keyName } = await deps.fetch({
+  const { answer, keyName } = await deps.fetchResult({
     requestId: one.requestId,
     keyName: one.keyName,
     environment: one.environment,
-    doubted: one.doubted,
-    purpose: one.besideSchedule ? 'trying' : 'reconciling',
+    onlySandboxSigned: one.onlySandboxSigned,
+    purpose: one.extra ? 'trying' : 'completing',
     turn: one.polls,
     signal: deps.cut,
     ...(onDecided && { onDecided }),

@@ -11,9 +11,9 @@ const requests = columnsOf(schema.requests)
  */
 const firstCompletionMs = 2000
 const completing = { baseMs: firstCompletionMs, capMs: 300_000 }
-/** What nobody seems to know, or what cannot be read or stored, hardly changes. */
-const doubted = { baseMs: 30_000, capMs: 3_600_000 }
-const doubtedLanded = { baseMs: firstCompletionMs, capMs: 3_600_000 }
+/** A request that no key knows, or whose result cannot be read or stored, hardly changes. */
+const slowing = { baseMs: 30_000, capMs: 3_600_000 }
+const slowingLanded = { baseMs: firstCompletionMs, capMs: 3_600_000 }
 /** A request that runs is polled again after a fifth of the time that it has been running for. */
 const runningShare = 0.2
 const running = { minMs: 5000, maxMs: 300_000 }
@@ -44,8 +44,8 @@ export function nextPollAfter({ rhythm, polls, ageSeconds }: Polled, now: SQL, r
   const runningMs =
     Math.min(ageSeconds * 1000 * runningShare, running.maxMs) *
     (jitterFrom.running + random() * (1 - jitterFrom.running))
-  const openMs = isSteady ? Math.max(running.minMs, runningMs) : doublingPauseMs(polls, doubted) * jitter
-  const landedMs = doublingPauseMs(polls, isSteady ? completing : doubtedLanded) * jitter
+  const openMs = isSteady ? Math.max(running.minMs, runningMs) : doublingPauseMs(polls, slowing) * jitter
+  const landedMs = doublingPauseMs(polls, isSteady ? completing : slowingLanded) * jitter
   // The row tells whether the result has landed: its webhook may have come during the poll.
   const sinceLanding = sql`greatest(${interval(completing.baseMs)}, 2 * (${now} - r.${requests.landed_at}))`
   const landed = isSteady ? sql`least(${interval(landedMs)}, ${sinceLanding})` : interval(landedMs)

@@ -17,7 +17,7 @@ it('an answer is kept where Postgres is lost between the call and what it says o
   const spends = { remaining: 0, resetSeconds: 60 }
   const client = { fetchResult: async () => ({ outcome: { kind: 'not_found' as const }, rate: spends }) }
   const fetch = createFetcher({ ...deps, db, client, calls })
-  const fetched = await fetch({ requestId: randomUUID(), keyName: 'live', purpose: 'reconciling', signal: deps.cut })
+  const fetched = await fetch({ requestId: randomUUID(), keyName: 'live', purpose: 'completing', signal: deps.cut })
   expect(fetched).toEqual({ answer: { kind: 'not_found' }, keyName: 'live' })
   expect(statements).toBe(2)
 })

@@ -77,7 +77,7 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
   const deps: ReconcilerDeps = {
     db: pool.db,
     keys: () => parsed,
-    fetch,
+    fetchResult: fetch,
     mediaHosts: undefined,
     stuckAfterSeconds: 120,
     fetchRatePerMinute: limit,
@@ -102,7 +102,7 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
   return {
     submitter,
     ask: (requestId: string = randomUUID(), keyName: string | undefined = 'live', turn = 1) =>
-      fetch({ requestId, keyName, purpose: 'reconciling', turn, signal: cut.signal }),
+      fetch({ requestId, keyName, purpose: 'completing', turn, signal: cut.signal }),
     reconcile: () => reconciler.runOnce(deps),
     /** The metric, as it is scraped: outcome to count, of those that there were. */
     counted: async () => {

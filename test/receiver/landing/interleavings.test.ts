@@ -161,7 +161,7 @@ async function reconciler(requestId: string, answer: object): Promise<Act> {
   const deps: ReconcilerDeps = {
     db: pool.db,
     keys: () => keys,
-    fetch: held,
+    fetchResult: held,
     mediaHosts: undefined,
     stuckAfterSeconds: 1,
     fetchRatePerMinute: 1_000_000,

@@ -210,7 +210,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
     const holder = await database.sql.reserve()
     const deps = createTestWorker({
       databaseUrl: asRole(),
-      fetch: async ({ keyName, onDecided }) => {
+      fetchResult: async ({ keyName, onDecided }) => {
         onDecided?.()
         await holder`begin`
         await holder`select from mediadock.requests for update`
@@ -236,7 +236,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
     await database.sql`insert into mediadock.requests ${database.sql(ids.filter((_id, at) => at !== 3).map((request_id, at) => ({ request_id, key_name: 'live', tracked_at: new Date(Date.now() - 3600_000 + at * 1000) })))}`
     const deps = createTestWorker({
       databaseUrl: asRole(),
-      fetch: async ({ requestId, keyName, onDecided }) => {
+      fetchResult: async ({ requestId, keyName, onDecided }) => {
         onDecided?.()
         const { request_id, model, output, cost, created_at, completed_at } = imageResult(requestId)
         return {

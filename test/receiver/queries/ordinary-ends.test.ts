@@ -20,7 +20,7 @@ const overdue = { now: new Date(), stuckAfterSeconds: 120 }
 const knowing = (databaseUrl: string): TestWorker =>
   createTestWorker({
     databaseUrl,
-    fetch: async ({ requestId, keyName }) => ({
+    fetchResult: async ({ requestId, keyName }) => ({
       answer: { kind: 'result', result: resultSchema.parse(imageResult(requestId)) },
       keyName: keyName ?? 'live',
     }),

@@ -81,7 +81,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     let hanging = ''
     const deps = createTestWorker({
       databaseUrl: database.url,
-      fetch: async ({ requestId, onDecided }) => {
+      fetchResult: async ({ requestId, onDecided }) => {
         onDecided?.()
         if (requestId === hanging) await hang.promise
         return { answer: whole(requestId), keyName: 'live' }
@@ -111,7 +111,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     let calls = 0
     const deps = createTestWorker({
       databaseUrl: database.url,
-      fetch: async ({ requestId, onDecided }) => {
+      fetchResult: async ({ requestId, onDecided }) => {
         onDecided?.()
         calls += 1
         await hang.promise
@@ -133,7 +133,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     const deps = createTestWorker({
       databaseUrl: database.url,
       max: 8,
-      fetch: async ({ requestId, onDecided }) => {
+      fetchResult: async ({ requestId, onDecided }) => {
         onDecided?.()
         polled.push(requestId)
         return { answer: whole(requestId), keyName: 'live' }
@@ -201,7 +201,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     let calls = 0
     const deps = createTestWorker({
       databaseUrl: database.url,
-      fetch: async ({ keyName }) => {
+      fetchResult: async ({ keyName }) => {
         calls += 1
         return {
           answer: { kind: 'postponed', reason: 'quota' },

@@ -33,7 +33,7 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
     const deps = createTestWorker({
       databaseUrl: url,
       keys: () => keys,
-      fetch: async ({ keyName, onDecided }) => {
+      fetchResult: async ({ keyName, onDecided }) => {
         polled.push(keyName)
         onDecided?.()
         return keyName === 'live'

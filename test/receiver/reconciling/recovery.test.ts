@@ -39,7 +39,7 @@ async function twoProcesses(server: (typeof testServers)[number]) {
     const deps = createTestWorker({ databaseUrl: database.url, keys: () => keys, clock: () => now })
     const calls = new Counter({ name: 'unread', help: 'unread', labelNames: ['operation', 'outcome'], registers: [] })
     const client = createProviderClient({ baseUrl: stand.url, fetch: globalThis.fetch, clock: deps.clock })
-    deps.fetch = createFetcher({ ...deps, client, calls })
+    deps.fetchResult = createFetcher({ ...deps, client, calls })
     return deps
   }
   return {

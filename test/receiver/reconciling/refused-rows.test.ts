@@ -50,7 +50,7 @@ describe.each(usualServers)('a request whose row Postgres refuses to write (%s)'
     receiver.setNow(undefined)
   })
 
-  it('and that is doubted is set aside: another doubt is polled', async () => {
+  it('and that waits for an extra poll is set aside: another gets its extra poll', async () => {
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     const [refused, good] = [randomUUID(), randomUUID()]
     await database.sql`

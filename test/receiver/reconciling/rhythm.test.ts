@@ -22,7 +22,7 @@ async function scene(server: (typeof testServers)[number], answer: (id: string) 
   const { url, sql } = await withTestDatabase(server)
   const deps = createTestWorker({
     databaseUrl: url,
-    fetch: async ({ requestId, onDecided }) => {
+    fetchResult: async ({ requestId, onDecided }) => {
       onDecided?.()
       return { answer: answer(requestId), keyName: 'live' }
     },
@@ -107,10 +107,10 @@ describe.each(usualServers)('a poll comes in the rhythm of what is waited for (%
     const { sql, deps } = await scene(server, running)
     const requestId = randomUUID()
     await sql`insert into mediadock.requests (request_id, key_name, next_poll_at) values (${requestId}, 'live', ${deps.clock()})`
-    const { fetch } = deps
-    deps.fetch = async (lookup) => {
+    const { fetchResult } = deps
+    deps.fetchResult = async (lookup) => {
       await sql`update mediadock.requests set status = 'FAILED', source = 'webhook', landed_at = now(), confirmed_at = now(), next_poll_at = null where request_id = ${requestId}`
-      return fetch(lookup)
+      return fetchResult(lookup)
     }
     await reconciler.runOnce(deps)
     expect(await sql`select next_poll_at from mediadock.requests`).toEqual([{ next_poll_at: null }])

@@ -146,7 +146,9 @@ function startSequence(world: World) {
       case 'crash':
         return claim(receiver.db, { limit: 500, maxBytes: Number.MAX_SAFE_INTEGER, now: receiver.time() })
       case 'stall':
-        return stalled.push(await stall(receiver.fetch, (fetch) => reconciler.runOnce({ ...receiver, fetch })))
+        return stalled.push(
+          await stall(receiver.fetchResult, (fetchResult) => reconciler.runOnce({ ...receiver, fetchResult })),
+        )
       case 'unstall': {
         const rounds = stalled
         stalled = []

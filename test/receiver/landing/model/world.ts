@@ -89,7 +89,7 @@ export async function createWorld(database: TestDatabase) {
   const receiver: ReconcilerDeps = {
     db,
     keys,
-    fetch: freshFetcher(),
+    fetchResult: freshFetcher(),
     mediaHosts: undefined,
     stuckAfterSeconds,
     fetchRatePerMinute: callsPerMinute,
@@ -159,7 +159,7 @@ export async function createWorld(database: TestDatabase) {
     },
     /** A process that remembers nothing of the provider, as after a start. */
     restart: () => {
-      receiver.fetch = freshFetcher()
+      receiver.fetchResult = freshFetcher()
     },
     close: async () => {
       await listening.unlisten()
