@@ -72,7 +72,7 @@ export async function withProcessing<T>(
     const shared = { db, keys, mediaHosts, clock, time: postgresTime, logger, fetchRatePerMinute, stuckAfterSeconds }
     try {
       return await work(
-        { ...shared, polls, fetchResult: fetcher, onLanded: () => {}, cut: new AbortController().signal },
+        { ...shared, polls, fetchResult: fetcher, onProcessed: () => {}, cut: new AbortController().signal },
         interrupted,
       )
     } finally {

@@ -17,7 +17,7 @@ import { mountWebhooks, type WebhookDeps } from './intake/webhook.ts'
 import { createHandOver, type HandOver } from './landing/hand-over.ts'
 import type { WorkerDeps } from './landing/land-batch.ts'
 import { createReceiverMetrics } from './metrics.ts'
-import { logFault, logFolded, noteArrival, noteAuthentic, noteLanded } from './observers.ts'
+import { logFault, logFolded, noteArrival, noteAuthentic, noteProcessed } from './observers.ts'
 import { openPools } from './pools.ts'
 import type { ReceiverSettings } from './settings.ts'
 import type { RunningSlice, Slice } from './slice.ts'
@@ -104,13 +104,13 @@ export function openCalls({ settings, db, keys, clock, time, logger, metrics, fe
 export function openLanding({ settings, db, keys, clock, time, logger, metrics, traces, roles }: Base): WorkerDeps {
   const wakeFeed = () => roles.wake('feed')
   const wakeFollowUps = () => roles.wake('followUps')
-  const onLanded = noteLanded({ metrics, clock, wakeFeed, wakeFollowUps })
-  return { db, keys, mediaHosts: settings.mediaHosts, clock, time, logger, onLanded, traces }
+  const onProcessed = noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps })
+  return { db, keys, mediaHosts: settings.mediaHosts, clock, time, logger, onProcessed, traces }
 }
 
-export function openHandOver({ pools, roles, stopping }: Base, landing: WorkerDeps, { rest }: Pressure): HandOver {
+export function openHandOver({ pools, roles, stopping }: Base, worker: WorkerDeps, { rest }: Pressure): HandOver {
   const wake = () => roles.wake('inbox')
-  return createHandOver({ ...landing, db: pools.landing.db, rest, wake, signal: stopping.signal })
+  return createHandOver({ ...worker, db: pools.landing.db, rest, wake, signal: stopping.signal })
 }
 
 /** The logs that are written behind the answers: arrivals and the quarantine. */
@@ -136,7 +136,7 @@ export function openLogs({ settings, db, clock, logger, metrics, roles, stopping
   return { arrivalLog, quarantine }
 }
 
-type Started = { landing: WorkerDeps; pressure: Pressure; after: Promise<void> }
+type Started = { worker: WorkerDeps; pressure: Pressure; after: Promise<void> }
 
 export function startSlices(
   { settings, slices, registry, roles, cut, stopping }: Base,

@@ -62,7 +62,7 @@ export type BackgroundDeps = {
   settings: ReceiverSettings
   slices: readonly RunningSlice[]
   kinds: readonly Slice[]
-  landing: WorkerDeps
+  worker: WorkerDeps
   handOver: HandOver
   /** Fetches results from the provider. */
   fetcher: Fetcher
@@ -101,8 +101,8 @@ const partitionsMs = 10_000
 
 /** Starts every background role: inbox, feed, logs, minutes, reconciler with follow-ups, on-call roles and partitions. */
 export function startBackground(deps: BackgroundDeps): Background {
-  const { settings, landing, prepared: after, signal } = deps
-  const { db, clock, logger } = landing
+  const { settings, worker, prepared: after, signal } = deps
+  const { db, clock, logger } = worker
   const guesses = createGuessLimit(clock)
   const polling = pollingDeps(deps)
   const followUps = createFollowUps(polling)
@@ -112,7 +112,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     ...startPollRoles(deps, followUps),
     ...startOnCallRoles({
       settings,
-      landing,
+      worker,
       guesses,
       slices: deps.kinds,
       fetch: deps.fetch,
@@ -159,26 +159,26 @@ export function startBackground(deps: BackgroundDeps): Background {
   }
 }
 
-function pollingDeps({ landing, settings, fetcher, cut, awaited }: BackgroundDeps) {
+function pollingDeps({ worker, settings, fetcher, cut, awaited }: BackgroundDeps) {
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
-  const setAside = createSetAside({ clock: landing.clock, logger: landing.logger })
-  const polls = createPollKeeper(landing)
+  const setAside = createSetAside({ clock: worker.clock, logger: worker.logger })
+  const polls = createPollKeeper(worker)
   const waiting = { awaited: awaited.ids, setAside, polls }
-  return { ...landing, ...waiting, fetchResult: fetcher, cut, stuckAfterSeconds, fetchRatePerMinute }
+  return { ...worker, ...waiting, fetchResult: fetcher, cut, stuckAfterSeconds, fetchRatePerMinute }
 }
 
 /** Starts a loop that begins once the receiver is prepared and ends with the signal. */
 function loopOf(
-  { prepared, landing: { logger }, signal }: BackgroundDeps,
+  { prepared, worker: { logger }, signal }: BackgroundDeps,
   options: Omit<LoopOptions, 'logger' | 'signal'>,
 ) {
   return startLoop({ after: prepared, logger, signal, ...options })
 }
 
 function startLandingRoles(deps: BackgroundDeps) {
-  const { handOver, pressure, slices, landing, signal } = deps
+  const { handOver, pressure, slices, worker, signal } = deps
   const onSequenced = () => slices.forEach((slice) => slice.onSequenced?.())
-  const sequencer = createSequencer({ db: landing.db, onSequenced, signal })
+  const sequencer = createSequencer({ db: worker.db, onSequenced, signal })
   const claim = () => pressure.paced(handOver.claimSome, signal)
   return {
     inbox: loopOf(deps, { name: 'inbox', runOnce: claim, idleMs: pollMs }),
@@ -188,8 +188,8 @@ function startLandingRoles(deps: BackgroundDeps) {
 }
 
 function startLogRoles(deps: BackgroundDeps) {
-  const { arrivalLog, pollLog, quarantine, pressure, settings, landing, signal } = deps
-  const { db, clock, time, logger } = landing
+  const { arrivalLog, pollLog, quarantine, pressure, settings, worker, signal } = deps
+  const { db, clock, time, logger } = worker
   const writeArrivals = () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling)
   const writePolls = () => pressure.paced(pollLog.runOnce, signal)
   const minute = async () => {
@@ -220,7 +220,7 @@ function startPollRoles(deps: BackgroundDeps, followUps: ReturnType<typeof creat
 
 /** Writes what the logs still hold, within a deadline. */
 async function drainLogs(deps: BackgroundDeps, isPrepared: boolean): Promise<void> {
-  const { arrivalLog, pollLog, quarantine, landing } = deps
+  const { arrivalLog, pollLog, quarantine, worker } = deps
   const waiting = () => ({ arrivals: arrivalLog.waiting(), polls: pollLog.waiting(), quarantine: quarantine.waiting() })
   // Where Postgres was never reached and nothing waits, there is nothing to write.
   if (!isPrepared && Object.values(waiting()).every((rows) => rows === 0)) return
@@ -230,6 +230,6 @@ async function drainLogs(deps: BackgroundDeps, isPrepared: boolean): Promise<voi
     while ((await quarantine.runOnce()).more);
   }
   await withDeadline(write(), drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) =>
-    landing.logger.warn({ err: error, ...waiting() }, 'some arrivals stay unlogged'),
+    worker.logger.warn({ err: error, ...waiting() }, 'some arrivals stay unlogged'),
   )
 }

@@ -9,10 +9,10 @@ import type { Traces } from './traces/traces.ts'
 
 type ArrivalDeps = { arrivalLog: ArrivalLog; metrics: ReceiverMetrics; traces: Traces | undefined }
 
-type LandedDeps = { metrics: ReceiverMetrics; clock: () => Date; wakeFeed: () => void; wakeFollowUps: () => void }
+type ProcessedDeps = { metrics: ReceiverMetrics; clock: () => Date; wakeFeed: () => void; wakeFollowUps: () => void }
 
 /** Counts a landed result and its time since the arrival, and wakes the feed, and the follow-ups where it is not complete. */
-export function noteLanded({ metrics, clock, wakeFeed, wakeFollowUps }: LandedDeps): WorkerDeps['onLanded'] {
+export function noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps }: ProcessedDeps): WorkerDeps['onProcessed'] {
   return ({ landing, outcome, receivedAt }) => {
     if (outcome !== 'landed') return
     wakeFeed()

@@ -46,7 +46,7 @@ export type ReceiverDeps = {
   metrics: ReceiverMetrics
   registry: Registry
   /** What processing a delivery needs; a replay runs with it. */
-  landing: WorkerDeps
+  worker: WorkerDeps
   submitter: Submitter
   providerReads: ProviderReads
   background: Background
@@ -78,10 +78,10 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const base = openBase(options, traces)
   const { keys, metrics, pools, retired, stopping, cut } = base
   const calls = openCalls(base)
-  const landing = openLanding(base)
+  const worker = openLanding(base)
   const logs = openLogs(base)
   const pressure = createPressure()
-  const handOver = openHandOver(base, landing, pressure)
+  const handOver = openHandOver(base, worker, pressure)
   const awaited = createAwaited()
   const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
   const background = startBackground({
@@ -89,9 +89,9 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     ...logs,
     prepared,
     settings,
-    slices: await startSlices(base, { landing, pressure, after: prepared }),
+    slices: await startSlices(base, { worker, pressure, after: prepared }),
     kinds: slices,
-    landing,
+    worker,
     handOver,
     cut: cut.signal,
     metrics,
@@ -109,7 +109,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     slices,
     keys,
     lists: createListReader({ primary: base.db, standby: pools.standby?.db, logger }),
-    landing,
+    worker,
     submitter: calls.submitter,
     providerReads: calls.providerReads,
     background,

@@ -11,7 +11,7 @@ import { pruneByBothClocks } from './upkeep/retention.ts'
 
 export type SchedulesDeps = {
   settings: ReceiverSettings
-  landing: WorkerDeps
+  worker: WorkerDeps
   polling: ReconcilerDeps
   kinds: readonly Slice[]
   metrics: ReceiverMetrics
@@ -21,8 +21,8 @@ export type SchedulesDeps = {
 
 /** Starts what RECONCILE_CRON and RETENTION_CRON schedule. A tick before the receiver is prepared does nothing. */
 export function startSchedules(deps: SchedulesDeps) {
-  const { settings, landing, polling, metrics, isPrepared, signal } = deps
-  const { logger } = landing
+  const { settings, worker, polling, metrics, isPrepared, signal } = deps
+  const { logger } = worker
   const options = { noOverlap: true, logger: cronLogger(logger) }
   const reconcile = (trigger: 'cron' | 'manual') =>
     runReported({ ...polling, runs: metrics.reconcileRuns }, trigger, signal)
@@ -51,10 +51,10 @@ export function startSchedules(deps: SchedulesDeps) {
 }
 
 async function pruneAll(
-  { settings, landing, kinds, signal }: SchedulesDeps,
+  { settings, worker, kinds, signal }: SchedulesDeps,
   retention: ReturnType<typeof createStreak>,
 ) {
-  const { db, clock, logger } = landing
+  const { db, clock, logger } = worker
   const prunes = kinds.flatMap(({ name, prune }) =>
     prune ? [{ name, prune: (at: { now: Date; signal: AbortSignal }) => prune({ db, settings, ...at }) }] : [],
   )

@@ -8,7 +8,7 @@ import type { ReceiverSettings } from './settings.ts'
 
 export type SliceDeps = {
   settings: ReceiverSettings
-  landing: WorkerDeps
+  worker: WorkerDeps
   /** Acknowledging comes first: a slice's rounds rest while deliveries wait. */
   pressure: Pressure
   registry: Registry

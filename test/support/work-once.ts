@@ -1,16 +1,16 @@
 import type { MemoryRoom } from '../../src/receiver/intake/accept.ts'
 import { createHandOver, type HandOver } from '../../src/receiver/landing/hand-over.ts'
-import type { Landed, WorkerDeps } from '../../src/receiver/landing/land-batch.ts'
+import type { BatchEnd, WorkerDeps } from '../../src/receiver/landing/land-batch.ts'
 
 /** No room in this process: each delivery is stored without a claim. */
 export const noRoom: MemoryRoom = { leaseSeconds: 0, reserve: () => false, take: () => {}, release: () => {} }
 
-export type Round = Landed & { claimed: number; parked: number }
+export type Round = Omit<BatchEnd, 'settled'> & { landed: number; claimed: number; parked: number }
 
 /** A hand-over that no loop drives. Its leases go by the clock of the test. */
 export function testHandOver(
   deps: WorkerDeps,
-  { onBatch }: { onBatch?: (result: Landed | Error) => void } = {},
+  { onBatch }: { onBatch?: (result: BatchEnd | Error) => void } = {},
 ): HandOver {
   return createHandOver({
     ...deps,
@@ -26,9 +26,9 @@ export function testHandOver(
 export async function workOnce(deps: WorkerDeps): Promise<Round> {
   const sum = { landed: 0, failed: 0 }
   const errors: Error[] = []
-  const onBatch = (result: Landed | Error) => {
+  const onBatch = (result: BatchEnd | Error) => {
     if (result instanceof Error) return void errors.push(result)
-    sum.landed += result.landed
+    sum.landed += result.settled
     sum.failed += result.failed
   }
   const handOver = testHandOver(deps, { onBatch })

@@ -39,7 +39,7 @@ export function createTestWorker({
     polls: keepsNothing,
     logger: createLogger('silent'),
     cut: new AbortController().signal,
-    onLanded: () => {},
+    onProcessed: () => {},
     setNow: (at) => {
       now = at
     },

@@ -112,7 +112,7 @@ function replayOne(deps: ReceiverDeps): Operation {
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
       const body = await readBody(req, res, replayBodySchema)
-      const work = () => replayDelivery(deps.landing, id, { dryRun: body.dry_run }).catch(answerFailure)
+      const work = () => replayDelivery(deps.worker, id, { dryRun: body.dry_run }).catch(answerFailure)
       const replay = await (body.dry_run
         ? work()
         : auditedCall(deps, req, { action: 'replay', target: id, detailOf: (done) => done && countsOf(done), work }))
@@ -159,14 +159,14 @@ function replayFiltered(deps: ReceiverDeps): Operation {
       if (Object.keys(filters).length === 0)
         throw new InvalidFilterError('filter', 'must name at least one parameter: without one nothing is replayed')
       if (body.cursor !== undefined) decodeCursor(body.cursor, 'uuid')
-      const { db, landing, signal } = deps
+      const { db, worker, signal } = deps
       const count = await countDeliveries(db, filters)
       const stop = AbortSignal.any([signal, gone(res)])
       // The count is on its way while the rest is still being done.
       res.type('json').write(`{"count":${count},`)
       try {
         const work = () =>
-          replayMany(landing, { filters, dryRun: body.dry_run, cursor: body.cursor, limit: maxReplays, signal: stop })
+          replayMany(worker, { filters, dryRun: body.dry_run, cursor: body.cursor, limit: maxReplays, signal: stop })
         const target = filtersAsTarget(filters)
         const detailOf = (done: ReplayedMany) => ({ ...countsOf(done), failed: done.failed.length })
         const replay = await (body.dry_run
@@ -174,7 +174,7 @@ function replayFiltered(deps: ReceiverDeps): Operation {
           : auditedCall(deps, req, { action: 'replay_many', target, detailOf, work }))
         res.end(JSON.stringify(replay).slice(1))
       } catch (error) {
-        landing.logger.error({ err: error }, 'replaying many deliveries failed')
+        worker.logger.error({ err: error }, 'replaying many deliveries failed')
         // Half of a document is no document: whoever reads it learns that it failed.
         res.destroy()
       }

@@ -18,7 +18,7 @@ const issueIdSchema = z.object({ id: z.string().regex(/^\d{1,15}$/) })
 
 /** What is or was wrong, and that somebody knows of it. */
 export function issueOperations(deps: ReceiverDeps): Operation[] {
-  const { db, clock, landing } = deps
+  const { db, clock, worker } = deps
   const list: Operation = {
     method: 'get',
     path: '/issues',
@@ -49,7 +49,7 @@ export function issueOperations(deps: ReceiverDeps): Operation[] {
         action: 'mute_issue',
         target: parsed.data.id,
         detailOf: (done) => done && { cause: done.cause, minutes },
-        work: () => muteIssue(db, { id, now: landing.time(), seconds: minutes * 60, by: actorOf(req) }),
+        work: () => muteIssue(db, { id, now: worker.time(), seconds: minutes * 60, by: actorOf(req) }),
       })
       if (!muted) throw unknown(req)
       res.json({ id, muted_until: iso(muted.muted_until) })

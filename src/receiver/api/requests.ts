@@ -37,7 +37,7 @@ const reconciledSchema = z
 
 /** What is tracked, and polling for it. */
 export function requestOperations(deps: ReceiverDeps): Operation[] {
-  const { db, keys, clock, settings, background, landing } = deps
+  const { db, keys, clock, settings, background, worker } = deps
   const overdue = () => ({ now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })
 
   const track: Operation = {
@@ -70,7 +70,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
         )
       const environment = body.key_name === undefined ? undefined : keys().byName.get(body.key_name)?.environment
       const keyNames = environment === undefined ? [] : environmentsOf(keys())[environment]
-      const created = await trackRequest(db, body, { environment, keyNames, now: landing.time() })
+      const created = await trackRequest(db, body, { environment, keyNames, now: worker.time() })
       const request = await readWithin(db, (tx) => findRequest(tx, body.request_id, overdue()))
       res.status(created ? 201 : 200).json(request)
     },

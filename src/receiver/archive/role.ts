@@ -11,7 +11,7 @@ const pollMs = 1000
 /** Starts the role that copies media; without MEDIA_ARCHIVE nothing of it runs. */
 export function startArchiving({
   settings,
-  landing,
+  worker,
   pressure,
   registry,
   wakeFeed,
@@ -19,7 +19,7 @@ export function startArchiving({
   signal,
 }: SliceDeps): RunningSlice {
   const { mediaArchive, mediaArchiveMaxBytes: maxBytes, production } = settings
-  const { db, clock, logger, mediaHosts } = landing
+  const { db, clock, logger, mediaHosts } = worker
   const metrics = createArchiveMetrics({ registry, db, logger })
   if (mediaArchive === undefined)
     return { loop: { wake: () => {}, failing: () => undefined, done: Promise.resolve() }, settled: async () => {} }

@@ -35,7 +35,7 @@ const hoursSchema = z.object({ hours: z.enum(['0', '1', '4', '12'], 'must be 0, 
 
 /** What is wrong as issues: since when, how many, for how long; and what was, last night above all. */
 export function issuesRoutes(console: ConsoleDeps): Router {
-  const { db, clock, landing, logger } = console
+  const { db, clock, worker, logger } = console
   return Router()
     .get(path, async (req, res) => {
       const query = queryOf(req)
@@ -62,7 +62,7 @@ export function issuesRoutes(console: ConsoleDeps): Router {
       const muted = await audited(
         console,
         { ...action, detailOf: (done) => done && { cause: done.cause, hours } },
-        () => muteIssue(db, { id: Number(id.data), now: landing.time(), seconds: hours * 3600, by }),
+        () => muteIssue(db, { id: Number(id.data), now: worker.time(), seconds: hours * 3600, by }),
       )
       if (!muted) throw unknown(req)
       res.redirect(303, path)

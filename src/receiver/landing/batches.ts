@@ -4,8 +4,8 @@ import { withDeadline } from '../../platform/deadline.ts'
 import { isConnectionLost } from '../../platform/postgres/errors.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import { giveBack, type GivenBack } from './inbox.ts'
-import { landBatch, lockedPause, type Landed, type Ready, type WorkerDeps } from './land-batch.ts'
+import { returnClaims, type ReturnedClaim } from './inbox.ts'
+import { landBatch, lockedPause, type BatchEnd, type Ready, type WorkerDeps } from './land-batch.ts'
 import { bytesOf } from './landing.ts'
 
 export type BatchesDeps = WorkerDeps & {
@@ -13,7 +13,7 @@ export type BatchesDeps = WorkerDeps & {
   rest: (workedMs: number, signal: AbortSignal) => Promise<void>
   /** The process ends: what is not written is given back. */
   signal: AbortSignal
-  onBatch?: ((result: Landed | Error) => void) | undefined
+  onBatch?: ((result: BatchEnd | Error) => void) | undefined
   /** The delivery is in a batch that is being written. */
   onLanding: (deliveryId: string) => void
   /** The delivery has landed, or was given another time. */
@@ -38,15 +38,16 @@ const maxBatch = { rows: 500, bytes: 8 * 1024 * 1024 }
 const worthSecondRows = 64
 /** More than half a batch waits only when the machine cannot keep up. */
 const behindRows = 250
-/** Deliveries of one request that may wait. The rest of a flood is put off, by a second for each so many. */
+/** Deliveries of one request that may wait. The rest of a flood is due later, by a second for each so many. */
 const turnsOfRequest = 4
 const longestTurnSeconds = 300
 /** Far beyond any landing: a statement that is lost with its connection must not hold a lane for good. */
-const landingDeadlineMs = 30_000
+const writingDeadlineMs = 30_000
 /** After Postgres failed. */
 const failurePause = { baseMs: 250, capMs: 5000 }
 
-type Lane = { waiting: Pending[]; landings: number; maxLandings: number }
+/** `writing`: how many batches of the lane are being written. */
+type Lane = { waiting: Pending[]; writing: number; maxWriting: number }
 
 /**
  * Lands deliveries in natural batches: all that comes while a batch is being written goes with the next one. Deliveries
@@ -54,22 +55,22 @@ type Lane = { waiting: Pending[]; landings: number; maxLandings: number }
  */
 export function createBatches(deps: BatchesDeps): Batches {
   const { db, time, logger, signal } = deps
-  const fresh: Lane = { waiting: [], landings: 0, maxLandings: 2 }
-  const again: Lane = { waiting: [], landings: 0, maxLandings: 1 }
+  const fresh: Lane = { waiting: [], writing: 0, maxWriting: 2 }
+  const again: Lane = { waiting: [], writing: 0, maxWriting: 1 }
   const lanes = [fresh, again]
   const inFlight = new Set<string>()
-  let puttingOff = 0
+  let spreading = 0
   let failures = 0
   let batchRows = maxBatch.rows
 
   const pump = () => {
     for (const lane of lanes) {
-      while (lane.landings === 0 || (lane.landings < lane.maxLandings && lane.waiting.length >= worthSecondRows)) {
+      while (lane.writing === 0 || (lane.writing < lane.maxWriting && lane.waiting.length >= worthSecondRows)) {
         const batch = takeBatch(lane)
         if (batch.length === 0) break
-        lane.landings += 1
+        lane.writing += 1
         const next = () => {
-          lane.landings -= 1
+          lane.writing -= 1
           pump()
         }
         write(lane, batch).then(next, (error: unknown) => {
@@ -85,7 +86,7 @@ export function createBatches(deps: BatchesDeps): Batches {
   /** The oldest of each request: two batches with the same request would wait for each other. */
   const takeBatch = (lane: Lane): Ready[] => {
     const batch: Ready[] = []
-    const flood: GivenBack[] = []
+    const flood: ReturnedClaim[] = []
     const left: Pending[] = []
     const places = new Map<string, number>()
     let bytes = 0
@@ -104,23 +105,24 @@ export function createBatches(deps: BatchesDeps): Batches {
       } else left.push(one)
     }
     lane.waiting = left
-    if (flood.length > 0) putOff(flood)
+    if (flood.length > 0) spread(flood)
     return batch
   }
 
-  const putOff = (flood: readonly GivenBack[]) => {
-    puttingOff += 1
+  /** Gives the deliveries of a flood later times. */
+  const spread = (flood: readonly ReturnedClaim[]) => {
+    spreading += 1
     logger.info({ deliveries: flood.length }, 'many deliveries of one request take turns')
     const next = () => {
-      puttingOff -= 1
+      spreading -= 1
       pump()
     }
-    returnClaims(flood).then(next, next)
+    letGo(flood).then(next, next)
   }
 
-  const returnClaims = async (claims: readonly GivenBack[], trouble?: string) => {
+  const letGo = async (claims: readonly ReturnedClaim[], trouble?: string) => {
     for (const { deliveryId } of claims) deps.onEnded(deliveryId)
-    await giveBack(db, claims, { now: time(), trouble }).catch((error: unknown) =>
+    await returnClaims(db, claims, { now: time(), trouble }).catch((error: unknown) =>
       logger.warn(
         { err: error, deliveries: claims.length },
         'claimed deliveries could not be given back, their leases end by themselves',
@@ -136,8 +138,8 @@ export function createBatches(deps: BatchesDeps): Batches {
     }
     const cut = new AbortController()
     try {
-      const landing = landBatch({ ...deps, onReturned, cut: cut.signal }, batch)
-      const result = await withDeadline(landing, landingDeadlineMs, 'landing a batch')
+      const written = landBatch({ ...deps, onReturned, cut: cut.signal }, batch)
+      const result = await withDeadline(written, writingDeadlineMs, 'landing a batch')
       deps.onBatch?.(result)
       failures = 0
       batchRows = Math.min(maxBatch.rows, batchRows * 2)
@@ -161,7 +163,7 @@ export function createBatches(deps: BatchesDeps): Batches {
       const comesLater = batch.length === 1 && !signal.aborted && !isConnectionLost(error)
       const pauseMs = comesLater ? jitteredPauseMs(batch[0]?.claimed.claims ?? 1, lockedPause, Math.random) : 0
       const returned = [...left.values(), ...unwritten].map((claim) => ({ ...claim, pauseMs }))
-      await returnClaims(returned, signal.aborted ? undefined : failureWords(error))
+      await letGo(returned, signal.aborted ? undefined : failureWords(error))
       for (const {
         landing: { requestId },
       } of batch)
@@ -177,6 +179,6 @@ export function createBatches(deps: BatchesDeps): Batches {
       pumpAfterThisTurn()
     },
     isBehind: () => fresh.waiting.length + again.waiting.length >= behindRows,
-    isIdle: () => puttingOff === 0 && lanes.every(({ waiting, landings }) => waiting.length === 0 && landings === 0),
+    isIdle: () => spreading === 0 && lanes.every(({ waiting, writing }) => waiting.length === 0 && writing === 0),
   }
 }

@@ -122,16 +122,16 @@ export async function renew(db: Database, claims: readonly InboxClaim[], now: SQ
   await lease.renew(db, held, { now, seconds: leaseSeconds })
 }
 
-/** Why a claim is given back, and after which pause it is due: none, or its own. */
-export type GivenBack = InboxClaim & { pauseMs?: number }
+/** A claim to return, and the pause after which its delivery is due. */
+export type ReturnedClaim = InboxClaim & { pauseMs?: number }
 
 /**
- * Gives claims back that ended without a failure of the delivery. Claims that no longer hold stay as they are.
+ * Returns claims that ended without a failure of the delivery. Claims that no longer hold stay as they are.
  * `trouble` tells the on-call why; no other record does for a delivery that is tried for ever.
  */
-export async function giveBack(
+export async function returnClaims(
   db: Database,
-  claims: readonly GivenBack[],
+  claims: readonly ReturnedClaim[],
   { now, trouble }: { now: SQL; trouble?: string | undefined },
 ): Promise<void> {
   const given = claims.map(({ deliveryId, claims: number, pauseMs = 0 }) => ({

@@ -11,10 +11,10 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
-import { heldAmong } from './held-requests.ts'
-import { giveBack, park, retryOrPark, type HeldDelivery, type InboxClaim } from './inbox.ts'
-import { land, type LandingOutcome } from './land.ts'
+import { park, returnClaims, retryOrPark, type HeldDelivery, type InboxClaim } from './inbox.ts'
+import { landSettling, type LandingOutcome } from './land.ts'
 import type { Landing, LandingDeps } from './landing.ts'
+import { lockedRequests } from './locked-requests.ts'
 import { lockWaitMs } from './statement-parts.ts'
 
 export type WorkerDeps = LandingDeps & {
@@ -23,7 +23,7 @@ export type WorkerDeps = LandingDeps & {
   /** The time that replicas share. */
   time: SharedTime
   logger: Logger
-  onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
+  onProcessed: (processed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
   traces?: DeliveryTraces | undefined
 }
 
@@ -37,7 +37,8 @@ export type BatchDeps = WorkerDeps & {
   cut: AbortSignal
 }
 
-export type Landed = { landed: number; failed: number }
+/** `settled`: deliveries whose work has ended, whatever the outcome. `failed`: those that are tried again or parked. */
+export type BatchEnd = { settled: number; failed: number }
 
 /** Tries of a row that another transaction holds. They are no failures of the delivery. */
 export const lockedPause = { baseMs: 1000, capMs: 15_000 }
@@ -51,9 +52,9 @@ const mostLockWaitMs = 4000
  * holds are put off, and the others are halved until the row to blame stands alone. Takes one delivery per request.
  * Throws where Postgres itself failed: some of the batch may have landed.
  */
-export async function landBatch(deps: BatchDeps, batch: readonly Ready[]): Promise<Landed> {
+export async function landBatch(deps: BatchDeps, batch: readonly Ready[]): Promise<BatchEnd> {
   const failed = await landPart(deps, batch, lockWaitMs)
-  return { landed: batch.length - failed, failed }
+  return { settled: batch.length - failed, failed }
 }
 
 /** Returns how many failed or were put off. */
@@ -61,14 +62,10 @@ async function landPart(deps: BatchDeps, part: readonly Ready[], waitMs: number)
   if (part.length === 0) return 0
   deps.cut.throwIfAborted()
   const started = performance.now()
-  const outcomes = new Map<string, LandingOutcome>()
   const at = { now: deps.time(), environments: environmentsOf(deps.keys()), waitMs }
   const landings = part.map(({ landing }) => landing)
-  const failure = await land(deps.db, landings, at, outcomes).then(
-    () => undefined,
-    (error: unknown) => ({ error }),
-  )
-  // What the short statement committed has landed, whatever came after it.
+  const { outcomes, failure } = await landSettling(deps.db, landings, at)
+  // The outcomes that the short statement committed stand, whatever came after it.
   const open = part.filter(({ landing }) => failure && (outcomes.get(landing.requestId) ?? 'raced') === 'raced')
   const isOpen = new Set(open)
   for (const one of part)
@@ -89,41 +86,51 @@ async function landRefused(
   // All of them wait for the same lock, in parts as well.
   if (waitedToCommit(error) && waitMs < mostLockWaitMs) return landPart(deps, part, waitMs * 2)
   if (!isAboutTheRow(error)) throw error
-  if (isAlone) return metALock(error) ? putOff(deps, part) : fail(deps, first, error)
-  const again = metALock(error) ? Math.max(leastLockWaitMs, Math.round(waitMs / 2)) : waitMs
+  let nextWaitMs = waitMs
   if (metALock(error)) {
-    const requestIds = part.map(({ landing }) => landing.requestId)
-    const held = await heldAmong(deps.db, requestIds)
-    const isHeld = ({ landing }: Ready) => held.has(landing.requestId)
-    if (held.size > 0) {
+    nextWaitMs = Math.max(leastLockWaitMs, Math.round(waitMs / 2))
+    const locked = await lockedRequests(
+      deps.db,
+      part.map(({ landing }) => landing.requestId),
+    )
+    const isLocked = ({ landing }: Ready) => locked.has(landing.requestId)
+    if (locked.size > 0) {
       // The others first: they have waited for these once.
-      const failed = await landPart(
-        deps,
-        part.filter((one) => !isHeld(one)),
-        again,
-      )
-      return failed + (await putOff(deps, part.filter(isHeld)))
+      const others = part.filter((one) => !isLocked(one))
+      const failed = await landPart(deps, others, nextWaitMs)
+      return failed + (await waitForLock(deps, part.filter(isLocked), lockOfRequest))
     }
+    if (isAlone) return waitForLock(deps, part, lockElsewhere)
   }
+  if (isAlone) return fail(deps, first, error)
   const half = Math.ceil(part.length / 2)
-  return (await landPart(deps, part.slice(0, half), again)) + (await landPart(deps, part.slice(half), again))
+  const failed = await landPart(deps, part.slice(0, half), nextWaitMs)
+  return failed + (await landPart(deps, part.slice(half), nextWaitMs))
 }
 
-/** Another transaction holds their rows: they are tried again later, for as long as it lasts. */
-async function putOff({ db, time, logger, onReturned }: BatchDeps, held: readonly Ready[]): Promise<number> {
-  const claims = held.map(({ claimed }) => ({
+const lockOfRequest = 'the row of its request is locked by an open transaction'
+/** On a delivery, on media, in a trigger of a reader, or a lock that has ended since. */
+const lockElsewhere = 'a lock of another transaction kept it from landing'
+
+/** Gives deliveries back that another transaction's lock keeps from landing, for as long as the lock lasts. */
+async function waitForLock(
+  { db, time, logger, onReturned }: BatchDeps,
+  locked: readonly Ready[],
+  trouble: string,
+): Promise<number> {
+  const claims = locked.map(({ claimed }) => ({
     ...claimed,
     pauseMs: jitteredPauseMs(claimed.claims, lockedPause, Math.random),
   }))
   for (const { deliveryId } of claims) onReturned(deliveryId)
-  await giveBack(db, claims, { now: time(), trouble: 'the row of its request is locked by an open transaction' })
-  for (const { claimed, landing } of held) {
+  await returnClaims(db, claims, { now: time(), trouble })
+  for (const { claimed, landing } of locked) {
     logger.warn(
-      { delivery_id: claimed.deliveryId, request_id: landing.requestId },
-      'the row of a request is locked by an open transaction, landing it later',
+      { delivery_id: claimed.deliveryId, request_id: landing.requestId, trouble },
+      'a delivery waits for a lock of another transaction, landing it later',
     )
   }
-  return held.length
+  return locked.length
 }
 
 async function fail(deps: BatchDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {
@@ -153,7 +160,7 @@ function report(deps: WorkerDeps, { claimed, landing }: Ready, outcome: LandingO
   // The ordinary end needs no line beside that of the arrival.
   const isOrdinary = outcome === 'landed' && claimed.claims === 1 && claimed.failures === 0
   if (!isOrdinary) logProcessed(deps, { claimed, landing }, outcome)
-  deps.onLanded({ landing, outcome, receivedAt: claimed.receivedAt })
+  deps.onProcessed({ landing, outcome, receivedAt: claimed.receivedAt })
   deps.traces?.landed(claimed, { ...tracedLanding(landing, claimed, started), outcome })
 }
 

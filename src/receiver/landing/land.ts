@@ -51,38 +51,48 @@ type Ended = { request_id: string; outcome: LandingOutcome }
 /** A landing of the same request may come between the look and the write of this one. The next try sees it. */
 const maxTries = 5
 
+/** Outcomes by request. With a `failure`, these were committed before it; `raced` counts as not committed. */
+export type Settled = { outcomes: Map<string, LandingOutcome>; failure?: { error: unknown } }
+
 /**
  * Writes results in one statement: the states of requests, their media, flags and ends of deliveries, the change for
  * the feed, and the NOTIFY for readers. States never go back: docs/orders.md says which source overrules which.
  *
  * Takes one landing per request. First runs the short statement, then the whole one for the landings that the short one
- * left. `landed` gets the outcomes as they are committed, so where this throws it holds those of the short statement.
+ * left. Never throws: a failure is returned, beside the outcomes that the short statement had committed.
  */
-export async function land(
-  db: Database,
-  landings: readonly Landing[],
-  at: At,
-  landed = new Map<string, LandingOutcome>(),
-): Promise<Map<string, LandingOutcome>> {
-  const given = { ...at, waitMs: at.waitMs ?? lockWaitMs }
-  const ordinary = landings.filter((landing) => mayBeOrdinary(landing, at.environments))
-  if (ordinary.length > 0) await run(db, ordinaryStatement(ordinary, given), landed)
-  let open = landings.filter(({ requestId }) => !landed.has(requestId))
-  for (let tries = 1; open.length > 0 && tries <= maxTries; tries += 1) {
-    const ended = await run(db, landingStatement(open, given), landed)
-    // Each landing has an outcome, whatever it is.
-    if (ended < open.length) throw new NoAnswerError(`landing ${open.length} results`)
-    open = open.filter(({ requestId }) => landed.get(requestId) === 'raced')
+export async function landSettling(db: Database, landings: readonly Landing[], at: At): Promise<Settled> {
+  const outcomes = new Map<string, LandingOutcome>()
+  try {
+    const given = { ...at, waitMs: at.waitMs ?? lockWaitMs }
+    const ordinary = landings.filter((landing) => mayBeOrdinary(landing, at.environments))
+    for (const one of await run(db, ordinary, ordinaryStatement(ordinary, given))) outcomes.set(...one)
+    let open = landings.filter(({ requestId }) => !outcomes.has(requestId))
+    for (let tries = 1; open.length > 0 && tries <= maxTries; tries += 1) {
+      const ended = await run(db, open, landingStatement(open, given))
+      // Each landing has an outcome, whatever it is.
+      if (ended.length < open.length) throw new NoAnswerError(`landing ${open.length} results`)
+      for (const one of ended) outcomes.set(...one)
+      open = open.filter(({ requestId }) => outcomes.get(requestId) === 'raced')
+    }
+    return { outcomes }
+  } catch (error) {
+    return { outcomes, failure: { error } }
   }
-  return landed
 }
 
-/** Returns how many outcomes came. */
-async function run(db: Database, parts: SQL, landed: Map<string, LandingOutcome>): Promise<number> {
+/** The same, for a caller that has nothing to do with a part: throws any failure. */
+export async function land(db: Database, landings: readonly Landing[], at: At): Promise<Map<string, LandingOutcome>> {
+  const { outcomes, failure } = await landSettling(db, landings, at)
+  if (failure) throw failure.error
+  return outcomes
+}
+
+async function run(db: Database, landings: readonly Landing[], parts: SQL): Promise<[string, LandingOutcome][]> {
+  if (landings.length === 0) return []
   const statement = sql`${parts} select request_id, outcome from outcome where ${everyNotification}`
   const rows = await untilNotGivingWay(() => executePrepared<Ended>(db, statement))
-  for (const { request_id, outcome } of rows) landed.set(request_id, outcome)
-  return rows.length
+  return rows.map(({ request_id, outcome }) => [request_id, outcome])
 }
 
 /**

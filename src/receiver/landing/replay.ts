@@ -51,7 +51,7 @@ export async function replayDelivery(
     if (!dryRun) {
       if (change.outcome === 'no_effect' && !landing.mediaComplete) await pollIncomplete(deps, landing.requestId)
       deps.logger.info({ delivery_id: id, request_id: landing.requestId, outcome: change.outcome }, 'delivery replayed')
-      deps.onLanded({ landing, outcome: change.outcome, receivedAt: undefined })
+      deps.onProcessed({ landing, outcome: change.outcome, receivedAt: undefined })
     }
     // A delivery that is parked for its key, and would be again, stays as it is.
     const staysParked = change.outcome === 'key_mismatch' && delivery.parkedReason === 'key_mismatch'

@@ -17,15 +17,15 @@ type Known = {
   }
   keys: () => Keys
   db: Database
-  landing: { time: SharedTime }
+  worker: { time: SharedTime }
   startedAt: Date
   slices: readonly Slice[]
 }
 
 /** What the readers of the on-call go by: Postgres's time, the settings, and the state of this process. */
-export async function readingOptions({ settings, background, keys, db, landing, startedAt, slices }: Known) {
+export async function readingOptions({ settings, background, keys, db, worker, startedAt, slices }: Known) {
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
-  const now = await readWithin(db, (tx) => readTime(tx, landing.time))
+  const now = await readWithin(db, (tx) => readTime(tx, worker.time))
   return {
     now,
     stuckAfterSeconds,

@@ -13,7 +13,7 @@ export type OnCallRole = 'issues' | 'alerts'
 
 export type OnCallRolesDeps = {
   settings: ReceiverSettings
-  landing: WorkerDeps
+  worker: WorkerDeps
   guesses: GuessLimit
   slices: readonly Slice[]
   /** How what is wrong is told outside. */
@@ -31,8 +31,8 @@ const firstIssuesMs = 3000
 
 /** Starts the roles that work for the on-call: one keeps problems as issues, one posts them to `ALERT_WEBHOOK_URL`. */
 export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop> {
-  const { settings, landing, guesses, slices, fetch, failingRoles, after, signal } = deps
-  const { db, clock, time, logger, keys } = landing
+  const { settings, worker, guesses, slices, fetch, failingRoles, after, signal } = deps
+  const { db, clock, time, logger, keys } = worker
   const common = { after, logger, signal }
   const from = new URL(settings.webhookPublicUrl).host
   const alerting = { db, clock, time, logger, fetch, url: settings.alertWebhookUrl, from, signal }
@@ -41,7 +41,7 @@ export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop
     background: { silentAfterSeconds: silentAfterSeconds(settings.reconcileCron), guesses, failingRoles },
     keys,
     db,
-    landing,
+    worker,
     startedAt: clock(),
     slices,
   }

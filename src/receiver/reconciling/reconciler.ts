@@ -5,9 +5,9 @@ import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Result } from '../../wire/schemas.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import type { Fetcher } from '../fetching/fetcher.ts'
-import { heldAmong } from '../landing/held-requests.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
 import { landingOfResult, type Landing } from '../landing/landing.ts'
+import { lockedRequests } from '../landing/locked-requests.ts'
 import { claimExtra, claimOne, claimOverdue, claimScheduled, lineOf, type ClaimDeps, type Due } from './poll-claims.ts'
 import { endPolling, giveBack, reschedule } from './poll-ends.ts'
 
@@ -17,7 +17,7 @@ export type ReconcilerDeps = ClaimDeps & {
   clock: () => Date
   fetchRatePerMinute: number
   logger: Logger
-  onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
+  onProcessed: (processed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
   /** Cuts the calls in flight. */
   cut: AbortSignal
 }
@@ -205,7 +205,7 @@ async function landOrPostpone(deps: ReconcilerDeps, { run, ...answer }: Answered
         'a result could not be landed, it is polled again later',
       )
       // Its own row can be given no other time while it is locked: it is polled again when its lease ends.
-      if (isLocked && (await heldAmong(deps.db, [answer.one.requestId])).size > 0) return
+      if (isLocked && (await lockedRequests(deps.db, [answer.one.requestId])).size > 0) return
       await reschedule(deps, answer.one, { outcome: 'landing_failed', detail: postgresMessage(error) })
       return
     }
@@ -233,5 +233,5 @@ async function landAnswer(
     { request_id: one.requestId, key_name: keyName, status: landing.status, outcome },
     'request reconciled',
   )
-  deps.onLanded({ landing, outcome, receivedAt: undefined })
+  deps.onProcessed({ landing, outcome, receivedAt: undefined })
 }

@@ -85,7 +85,7 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
     time: timeOf(clock),
     polls: keepsNothing,
     logger,
-    onLanded: () => {},
+    onProcessed: () => {},
     cut: cut.signal,
   }
   const submitter = createSubmitter({

@@ -169,7 +169,7 @@ async function reconciler(requestId: string, answer: object): Promise<Act> {
     time: timeOf(clock),
     polls: keepsNothing,
     logger,
-    onLanded: () => {},
+    onProcessed: () => {},
     cut: new AbortController().signal,
   }
   const round = reconcileOne(deps, requestId)

@@ -119,7 +119,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
     const guilty = failed()
     await trigger(`if new.request_id = '${guilty.requestId}' then raise exception 'no'; end if;`)
     const outcomes: string[] = []
-    const deps = createTestWorker({ databaseUrl: asRole(), onLanded: ({ outcome }) => void outcomes.push(outcome) })
+    const deps = createTestWorker({ databaseUrl: asRole(), onProcessed: ({ outcome }) => void outcomes.push(outcome) })
     // Delivered under two ids it is none of the ordinary ones, and has a statement of its own.
     await store(deps.db, [...samples.map(({ body }) => body), guilty.body, guilty.body])
     deps.setNow(new Date(Date.now() + 1000))

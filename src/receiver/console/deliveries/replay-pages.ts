@@ -38,7 +38,7 @@ import {
 } from './replay-preview.ts'
 
 export function replayRoutes(console: ConsoleDeps): Router {
-  const { db, signal, landing, background } = console
+  const { db, signal, worker, background } = console
   const router = Router()
 
   router.get('/deliveries/replay', async (req, res) => {
@@ -77,7 +77,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
       detailOf: (done: object) => ({ ...done }),
     } as const
     const { id } = await audited(console, taken, () =>
-      requeueMany(db, { query, filters, count, actor, time: landing.time, signal }),
+      requeueMany(db, { query, filters, count, actor, time: worker.time, signal }),
     )
     background.wake('inbox')
     res.redirect(303, `/deliveries/replays/${id}`)

@@ -14,11 +14,11 @@ const sampleRows = 20
 
 /** Returns what a replay of the newest of these deliveries would change. */
 export function trySample(
-  { landing }: ConsoleDeps,
+  { worker }: ConsoleDeps,
   filters: DeliveryFilters,
   signal: AbortSignal,
 ): Promise<ReplayedMany> {
-  return replayMany(landing, { filters, dryRun: true, limit: sampleRows, signal })
+  return replayMany(worker, { filters, dryRun: true, limit: sampleRows, signal })
 }
 
 /**

@@ -98,7 +98,7 @@ export async function createWorld(database: TestDatabase) {
     polls: keepsNothing,
     logger,
     cut: new AbortController().signal,
-    onLanded: () => {},
+    onProcessed: () => {},
   }
 
   const landing = testHandOver(receiver)

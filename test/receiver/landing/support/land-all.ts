@@ -15,7 +15,7 @@ const deps: WorkerDeps = {
   clock: () => new Date(),
   time: postgresTime,
   logger: createLogger('error'),
-  onLanded: () => {},
+  onProcessed: () => {},
 }
 const sum = { rounds: 0, landed: 0, failed: 0, parked: 0 }
 for (;;) {
