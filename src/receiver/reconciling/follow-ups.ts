@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { isRefusal } from '../../platform/postgres/errors.ts'
+import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 import { claimExtra, claimScheduled } from './poll-claims.ts'
 import { askForProgress } from './progress.ts'
 import { beginPolls, newRun, type Begun, type ReconcilerDeps } from './reconciler.ts'
@@ -49,7 +49,7 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
       const limit = maxSideBySide - underWay.size
       if (limit <= 0) return { more: false }
       await askForProgress(deps).catch((error: unknown) => {
-        if (!isRefusal(error)) throw error
+        if (!isAboutTheRow(error)) throw error
         deps.logger.warn({ err: error }, 'Postgres refuses to schedule polls for progress; other polls continue')
       })
       const due = await claimScheduled(deps, { limit, resting: scheduled.lines() })

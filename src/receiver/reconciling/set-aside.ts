@@ -1,5 +1,5 @@
 import type { Logger } from '../../platform/logger.ts'
-import { isRefusal } from '../../platform/postgres/errors.ts'
+import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 
 /** Requests that Postgres refuses to claim: claims leave them out for a while, so that all others are polled. */
 export type SetAside = {
@@ -53,14 +53,14 @@ export async function claimedApart<Due>(
     try {
       return await claimBut(aside)
     } catch (error) {
-      if (!isRefusal(error) || setAside === undefined || refused === maxRefusedClaims) throw error
+      if (!isAboutTheRow(error) || setAside === undefined || refused === maxRefusedClaims) throw error
     }
     const claimed: Due[] = []
     for (const id of await idsBut(aside)) {
       try {
         claimed.push(...(await claimOne(id)))
       } catch (error) {
-        if (!isRefusal(error)) throw error
+        if (!isAboutTheRow(error)) throw error
         setAside.add(id, error)
       }
     }

@@ -13,9 +13,12 @@ describe.each(usualServers)('a request whose row Postgres refuses to write (%s)'
     const its = await withReceiver({ server, stand: true })
     ;({ database, stand, receiver } = its)
     await database.sql.unsafe(`
-      create table public.refused (request_id uuid, poll_outcome text);
-      create function public.refuse() returns trigger language plpgsql as $$ begin
-        if exists (select from public.refused r where r.request_id = new.request_id and coalesce(r.poll_outcome = new.poll_outcome, r.poll_outcome is null)) then raise exception 'not this one'; end if;
+      create table public.refused (request_id uuid, poll_outcome text, state text default 'P0001');
+      create function public.refuse() returns trigger language plpgsql as $$
+      declare found text := (select r.state from public.refused r where r.request_id = new.request_id
+        and coalesce(r.poll_outcome = new.poll_outcome, r.poll_outcome is null));
+      begin
+        if found is not null then raise exception 'not this one' using errcode = found; end if;
         return new;
       end $$;
       create trigger refuse before update on mediadock.requests for each row execute function public.refuse()`)
@@ -57,6 +60,14 @@ describe.each(usualServers)('a request whose row Postgres refuses to write (%s)'
       insert into mediadock.requests (request_id, key_name, status, landed_at, source, doubt_poll_at)
       select id, 'live', 'FAILED', now(), 'webhook', now() - n * interval '1 minute' from unnest(${[good, refused]}::uuid[]) with ordinality as r (id, n)`
     await database.sql`insert into public.refused (request_id) values (${refused})`
+    expect((await receiver.deps.background.reconcileNow()).run).toMatchObject({ landed: 1, scanned: 1 })
+    expect(await statusOf(good)).toBe('COMPLETED')
+  })
+
+  it('since a trigger meets a lock is set aside too: another is polled', async () => {
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    const [locked, good] = [await track(3), await track(2)]
+    await database.sql`insert into public.refused (request_id, state) values (${locked}, '55P03')`
     expect((await receiver.deps.background.reconcileNow()).run).toMatchObject({ landed: 1, scanned: 1 })
     expect(await statusOf(good)).toBe('COMPLETED')
   })
