@@ -72,7 +72,7 @@ export type AcceptorDeps = {
   db: Database
   logger: Logger
   handOver: MemoryRoom
-  /** For tests: the time that replicas share. */
+  /** The time that replicas share. Postgres's own by default. */
   time?: SharedTime
   /** Called for each flush, with how many deliveries it had to leave waiting. */
   onFlush?: (flush: { deliveries: number; left: number }) => void

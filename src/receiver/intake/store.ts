@@ -80,7 +80,7 @@ export async function storeDeliveries(
           else least(to_timestamp(received_at), ${now}) end, is_claimed::int
       from stored join arrived using (id) where parked_reason is null
     ),
-    ${takeOverKeys}
+    ${takeOverKeys(now)}
     ${released}
     -- A known delivery is acknowledged too, so this commit waits for the disk and a synchronous standby even where it
     -- wrote no row: a server that crashed while it waited for its standby shows rows that the standby never got.
@@ -104,7 +104,7 @@ export async function storeDeliveries(
  * Accepting does not wait for a landing, so a row that is locked at this moment is left alone. Such a row, and one that
  * the snapshot of this statement does not show, is `contended`.
  */
-const takeOverKeys = sql`
+const takeOverKeys = (now: SQL) => sql`
     again as (select * from arrived where id not in (select id from stored)),
     again_live as (select id from again where environment = 'live'),
     waiting as (
@@ -128,7 +128,7 @@ const takeOverKeys = sql`
       returning d.id
     ),
     requeued as (
-      insert into mediadock.inbox (delivery_id, due_at, claims) select id, now(), ${claimsAnew} from taken_over
+      insert into mediadock.inbox (delivery_id, due_at, claims) select id, ${now}, ${claimsAnew} from taken_over
       on conflict (delivery_id) do update set due_at = excluded.due_at, claims = inbox.claims + 1
       returning delivery_id
     ),

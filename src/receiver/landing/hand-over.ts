@@ -3,7 +3,7 @@ import { createShares, type Amount, type Shares } from '../../platform/fair-shar
 import type { Notification } from '../../wire/schemas.ts'
 import { parseNotification, type Delivery } from '../domain/delivery.ts'
 import { createBatches, type BatchesDeps, type Pending } from './batches.ts'
-import { claim, claimedOnce, leaseSeconds, renew, type Claimed, type HeldDelivery } from './inbox.ts'
+import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type HeldDelivery } from './inbox.ts'
 import { parkMisunderstood, type WorkerDeps } from './land-batch.ts'
 import { landingOfDelivery } from './landing.ts'
 
@@ -136,11 +136,12 @@ export function createHandOver(deps: HandOverDeps): HandOver {
       const room = { room: fromQueue, keyName: one.keyName, bytes: body.length, claimedAtMs }
       makeReady(hold(one.deliveryId, room), one, parsed.notification)
     }
+    // One that is RESERVED or LANDING stays as it is, and the newer claim is left to the end of its lease.
     return false
   }
 
   return {
-    leaseSeconds,
+    leaseSeconds: inboxLeaseSeconds,
     reserve: ({ id, keyName, body, notification }) => {
       if (signal.aborted || !notification || body.length > maxStoredBytes) return false
       if (held.has(id) || !fromArrivals.isOpen(keyName)) return false
@@ -172,9 +173,10 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     },
     renewClaims: async () => {
       const startedAtMs = nowMs()
-      const isOld = ({ claimedAtMs }: Held) => startedAtMs - claimedAtMs >= (leaseSeconds * 1000) / 2
+      const isOld = ({ claimedAtMs }: Held) => startedAtMs - claimedAtMs >= (inboxLeaseSeconds * 1000) / 2
       const old = [...held.values()].filter((one) => one.waiting && isOld(one))
       const claims = old.flatMap(({ waiting }) => waiting?.ready.claimed ?? [])
+      // A lost claim needs no answer: its landing settles nothing, and the claim that replaced it settles the delivery.
       if (claims.length > 0) await renew(db, claims, time())
       for (const one of old) one.claimedAtMs = startedAtMs
       return { more: false }

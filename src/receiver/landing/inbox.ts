@@ -48,7 +48,7 @@ export function claimedOnce({ id, webhookId, keyName, environment, receivedAt, h
 }
 
 /** Another process lands what a dead one held within 10 s (CONTRACT); a process that holds a delivery longer renews. */
-export const leaseSeconds = 6
+export const inboxLeaseSeconds = 6
 /** A delivery that fails this often for a reason of its own is parked. */
 export const maxFailures = 5
 /** What pages show of a failure. */
@@ -93,7 +93,7 @@ export async function claim(
       from due left join lateral (select * from mediadock.deliveries d where d.id = due.delivery_id limit 1) d on true
     ),
     claimed as (
-      update mediadock.inbox i set ${lease.claim(now, leaseSeconds)}
+      update mediadock.inbox i set ${lease.claim(now, inboxLeaseSeconds)}
       where i.delivery_id = any(array(select delivery_id from weighed where before < ${maxBytes}))
       returning i.delivery_id, i.claims, i.failures, i.replay_id
     )
@@ -119,7 +119,7 @@ export async function claim(
 /** Renews the leases of claims that still hold. */
 export async function renew(db: Database, claims: readonly InboxClaim[], now: SQL): Promise<void> {
   const held = claims.map(({ deliveryId, claims: number }) => ({ deliveryId, claims: number }))
-  await lease.renew(db, held, { now, seconds: leaseSeconds })
+  await lease.renew(db, held, { now, seconds: inboxLeaseSeconds })
 }
 
 /** A claim to return, and the pause after which its delivery is due. */

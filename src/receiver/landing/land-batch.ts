@@ -15,7 +15,7 @@ import { park, returnClaims, retryOrPark, type HeldDelivery, type InboxClaim } f
 import { landSettling, type LandingOutcome } from './land.ts'
 import type { Landing, LandingDeps } from './landing.ts'
 import { lockedRequests } from './locked-requests.ts'
-import { lockWaitMs } from './statement-parts.ts'
+import { landingLockWaitMs } from './statement-parts.ts'
 
 export type WorkerDeps = LandingDeps & {
   db: Database
@@ -53,7 +53,7 @@ const mostLockWaitMs = 4000
  * Throws where Postgres itself failed: some of the batch may have landed.
  */
 export async function landBatch(deps: BatchDeps, batch: readonly Ready[]): Promise<BatchEnd> {
-  const failed = await landPart(deps, batch, lockWaitMs)
+  const failed = await landPart(deps, batch, landingLockWaitMs)
   return { settled: batch.length - failed, failed }
 }
 

@@ -9,7 +9,7 @@ import type { Environments } from '../domain/keys.ts'
 import { landingStatement } from './landing-statement.ts'
 import type { Landing } from './landing.ts'
 import { mayBeOrdinary, ordinaryStatement } from './ordinary-statement.ts'
-import { everyNotification, lockWaitMs } from './statement-parts.ts'
+import { everyNotification, landingLockWaitMs } from './statement-parts.ts'
 
 const outcomeNames = [
   'landed',
@@ -64,7 +64,7 @@ export type Settled = { outcomes: Map<string, LandingOutcome>; failure?: { error
 export async function landSettling(db: Database, landings: readonly Landing[], at: At): Promise<Settled> {
   const outcomes = new Map<string, LandingOutcome>()
   try {
-    const given = { ...at, waitMs: at.waitMs ?? lockWaitMs }
+    const given = { ...at, waitMs: at.waitMs ?? landingLockWaitMs }
     const ordinary = landings.filter((landing) => mayBeOrdinary(landing, at.environments))
     for (const one of await run(db, ordinary, ordinaryStatement(ordinary, given))) outcomes.set(...one)
     let open = landings.filter(({ requestId }) => !outcomes.has(requestId))
@@ -106,7 +106,7 @@ export async function landExplained(
 ): Promise<Change> {
   const result = dryRun ? sql`case when ${isTried} then change else mediadock.rolled_back(change) end` : sql`change`
   const statement = sql`
-    ${landingStatement([written], { ...at, waitMs: at.waitMs ?? lockWaitMs })}
+    ${landingStatement([written], { ...at, waitMs: at.waitMs ?? landingLockWaitMs })}
     select ${result} as change from (
       select jsonb_build_object(
         'request_id', outcome.request_id, 'outcome', outcome.outcome,

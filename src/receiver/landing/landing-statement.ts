@@ -113,6 +113,18 @@ const isOfOtherEnvironment = sql`(environment <> request_environment
  * These decide the environment of a request, the strongest first: the provider, by the key that it gives the result to;
  * the key that the request was tracked with, where that is configured; a webhook signed with a live key; a webhook
  * signed with a sandbox key. A key of unknown environment decides nothing.
+ *
+ * The first line that applies gives the verdict (docs/orders.md has every case):
+ *
+ *   the request has no row                                              landed
+ *   another landing changed the row since the snapshot                  raced
+ *   a delivery whose key is of another environment than the request     key_mismatch
+ *   the row has not landed                                              landed
+ *   signed sandbox, over an unconfirmed live result, environment open   key_mismatch
+ *   the provider's result, over an unconfirmed result                   confirmed if it adds nothing, else landed
+ *   signed in another environment, over an unconfirmed result           the same
+ *   another status than the row's                                       contradiction
+ *   the same status                                                     no_effect
  */
 const verdicts = (now: SQL) => sql`
     verdict as (
@@ -216,20 +228,21 @@ const discard = sql`
 const isParked = sql`delivery_id is not null and outcome = 'key_mismatch'
         and (claims is null or delivery_id in (select delivery_id from settled))`
 
-/** What to flag of the deliveries of a landing, its own and the others of its request. A null flag unparks. */
+/** The flags to add to the deliveries of a landing, its own and the others of its request; null adds none. */
 const flags = ({ live, sandbox }: Environments) => sql`
     flag as (
-      select delivery_id, jsonb_array_elements_text(flags) as flag, false as agrees from outcome
+      select delivery_id, jsonb_array_elements_text(flags) as flag, false as agrees, false as unparks from outcome
       where delivery_id is not null and outcome not in ('raced', 'discarded')
       union all
       -- A replay that got through.
-      select delivery_id, null, false from outcome
+      select delivery_id, null, false, true from outcome
       where delivery_id is not null and claims is null and outcome not in ('raced', 'key_mismatch')
       union all
-      select delivery_id, 'key_mismatch', false from outcome where ${isParked}
+      select delivery_id, 'key_mismatch', false, false from outcome where ${isParked}
       union all
       -- The environment changed: flag the deliveries signed in the old one, and unpark those of the new one.
-      select d.id, case when d.environment <> outcome.environment then 'key_mismatch' end, false from outcome,
+      select d.id, case when d.environment <> outcome.environment then 'key_mismatch' end, false,
+        d.environment = outcome.environment from outcome,
         -- A row of a release that stored no environment is judged by today's keys. offset 0 keeps this a look-up.
         lateral (select id, parked_reason, coalesce(environment,
                      case when key_name = any(${sql.param([...live])}::text[]) then 'live'
@@ -240,7 +253,7 @@ const flags = ({ live, sandbox }: Environments) => sql`
         and (d.environment <> outcome.environment or d.parked_reason = 'key_mismatch')
       union all
       -- Subtracting the times leaves the range of ids as what is searched by.
-      select later.id, 'id_reused', false from outcome,
+      select later.id, 'id_reused', false, false from outcome,
         lateral (select id, webhook_id, received_at from mediadock.deliveries
                  where id = outcome.delivery_id offset 0) later
       where outcome <> 'discarded' and exists (
@@ -250,7 +263,7 @@ const flags = ({ live, sandbox }: Environments) => sql`
       union all
       -- A contradiction is open until the provider has confirmed the end that the delivery carried.
       select d.id, case when d.delivered <> outcome.final_status then 'contradiction' end,
-        d.delivered = outcome.final_status
+        d.delivered = outcome.final_status, false
       from outcome,
         lateral (select id, flags, case status when 'OK' then 'COMPLETED' else 'FAILED' end as delivered
           from mediadock.deliveries
@@ -271,7 +284,7 @@ const flagged = sql`
             when n.unpark then null else d.parked_reason end
       from (
         select delivery_id, array_agg(flag) filter (where flag is not null) as flags, bool_or(agrees) as agrees,
-               bool_or(flag is null and not agrees) as unpark
+               bool_or(unparks) as unpark
         from flag group by delivery_id
       ) n
       where d.id = any(array[n.delivery_id])

@@ -6,7 +6,7 @@ import type { Landing } from './landing.ts'
 /* The parts that both landing statements have. landing-statement.ts lists what each part reads and gives. */
 
 /** How long a landing waits for a row that another transaction holds: much longer than a landing takes. */
-export const lockWaitMs = 500
+export const landingLockWaitMs = 500
 
 export function items(landings: readonly Landing[], waitMs: number): SQL {
   return sql`

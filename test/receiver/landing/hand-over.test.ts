@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { createAcceptor, type Acceptor } from '../../../src/receiver/intake/accept.ts'
 import { createHandOver, type HandOver } from '../../../src/receiver/landing/hand-over.ts'
-import { claim, leaseSeconds } from '../../../src/receiver/landing/inbox.ts'
+import { claim, inboxLeaseSeconds } from '../../../src/receiver/landing/inbox.ts'
 import type { WorkerDeps } from '../../../src/receiver/landing/land-batch.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -64,8 +64,8 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
     const acceptor = acceptorFor(deps, dead)
     await Promise.all(Array.from({ length: 20 }, () => acceptor.accept(newDelivery(failed().body))))
     expect(await workOnce(deps)).toMatchObject({ claimed: 0 })
-    expect(leaseSeconds).toBeLessThan(8)
-    deps.setNow(new Date(Date.now() + leaseSeconds * 1000 + 1))
+    expect(inboxLeaseSeconds).toBeLessThan(8)
+    deps.setNow(new Date(Date.now() + inboxLeaseSeconds * 1000 + 1))
     expect(await workOnce(deps)).toMatchObject({ claimed: 20, landed: 20 })
     expect(await sql`select from mediadock.inbox`).toEqual([])
   })
@@ -158,7 +158,7 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
     await store(deps.db, [failed().body])
     deps.setNow(new Date(Date.now() + 1000))
     expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toHaveLength(1)
-    deps.setNow(new Date(Date.now() + (leaseSeconds + 2) * 1000))
+    deps.setNow(new Date(Date.now() + (inboxLeaseSeconds + 2) * 1000))
     expect(await handOver.claimSome()).toMatchObject({ claimed: 1 })
     await eventually(() => !isFirst)
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { Delivery } from '../../../src/receiver/domain/delivery.ts'
 import { createAcceptor, type MemoryRoom } from '../../../src/receiver/intake/accept.ts'
-import { claim, leaseSeconds } from '../../../src/receiver/landing/inbox.ts'
+import { claim, inboxLeaseSeconds } from '../../../src/receiver/landing/inbox.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { aroundStatements, landingAfter } from '../../support/statements.ts'
@@ -28,7 +28,7 @@ describe.each(usualServers)('on %s: what is held', (server) => {
     const acceptor = createAcceptor({ db: slow, time: deps.time, logger: deps.logger, handOver, onStored: () => {} })
     await acceptor.accept(newDelivery(okImage().body))
     await handOver.renewClaims()
-    deps.setNow(later(start, leaseSeconds + 0.5))
+    deps.setNow(later(start, inboxLeaseSeconds + 0.5))
     expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toEqual([])
     writing.resolve()
     await handOver.idle()
@@ -51,7 +51,7 @@ describe.each(usualServers)('on %s: what is held', (server) => {
     const handOver = testHandOver({ ...deps, db: landingAfter(slow, writing.promise) })
     await handOver.claimSome()
     await handOver.renewClaims()
-    deps.setNow(later(start, leaseSeconds + 0.5))
+    deps.setNow(later(start, inboxLeaseSeconds + 0.5))
     expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toEqual([])
     writing.resolve()
     await handOver.idle()
@@ -68,7 +68,7 @@ describe.each(usualServers)('on %s: what is held', (server) => {
     await acceptor.accept(newDelivery(body))
     const waiting = newDelivery(okImage(requestId).body)
     await acceptor.accept(waiting)
-    deps.setNow(later(deps.clock(), leaseSeconds + 1))
+    deps.setNow(later(deps.clock(), inboxLeaseSeconds + 1))
     expect(await handOver.claimSome()).toMatchObject({ claimed: 2 })
     writing.resolve()
     await handOver.idle()
@@ -86,7 +86,7 @@ describe.each(usualServers)('on %s: what is held', (server) => {
       createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, handOver: given, onStored: () => {} })
     const delivery: Delivery = { ...newDelivery(failed().body), environment: 'sandbox', keyName: 'sandbox' }
     await acceptor(frozen).accept(delivery)
-    deps.setNow(later(deps.clock(), leaseSeconds + 1))
+    deps.setNow(later(deps.clock(), inboxLeaseSeconds + 1))
     expect(await workOnce(deps)).toMatchObject({ landed: 1 })
     // A live key signed it too, so it is queued anew, and another process claims it.
     expect(await acceptor(noRoom).accept({ ...delivery, environment: 'live', keyName: 'live' })).toBe('duplicate')
