@@ -20,7 +20,10 @@ export type Rig = {
 }
 
 /** Beyond any sender: within the quota, however much has to be fetched. */
-export const unlimitedFetching = { FETCH_RATE_PER_MINUTE: '1000000' }
+export const unlimitedFetching = {
+  FETCH_RATE_PER_MINUTE: '1000000',
+  FETCH_RATE_PER_ACCOUNT_PER_MINUTE: '1000000',
+}
 export const connections = 256
 
 export async function withRig<T>(

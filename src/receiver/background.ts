@@ -3,8 +3,10 @@ import { startLoop, type FailingRole, type Loop, type LoopOptions } from '../pla
 import { createGuessLimit, type GuessLimit } from '../platform/pages/guess-limit.ts'
 import { readTime } from '../platform/postgres/time.ts'
 import { createSequencer } from './feeding/sequencer.ts'
+import { noteAccounts } from './fetching/accounts.ts'
 import type { Fetcher } from './fetching/fetcher.ts'
 import type { PollLog } from './fetching/poll-log.ts'
+import type { ProviderReads } from './fetching/provider-reads.ts'
 import type { ArrivalLog } from './intake/arrival-log.ts'
 import type { Pressure } from './intake/pressure.ts'
 import type { Quarantine } from './intake/quarantine.ts'
@@ -34,6 +36,7 @@ export type Role =
   | 'polls'
   | 'quarantine'
   | 'submits'
+  | 'accounts'
   | 'minutes'
   | 'partitions'
   | OnCallRole
@@ -69,6 +72,7 @@ export type BackgroundDeps = {
   /** Cuts the calls in flight. */
   cut: AbortSignal
   submitter: Submitter
+  providerReads: ProviderReads
   metrics: ReceiverMetrics
   arrivalLog: ArrivalLog
   pollLog: PollLog
@@ -77,6 +81,7 @@ export type BackgroundDeps = {
   awaited: Awaited
   /** Without follow-ups only runs of the reconciler poll. */
   followsUp: boolean
+  asksForAccounts: boolean
   /** Posts alerts. */
   fetch: typeof globalThis.fetch
   /** Resolves once Postgres can be reached and the schema is up to date: no role runs before. */
@@ -97,6 +102,7 @@ const gatherArrivals = { ms: 100, burst: 50 }
 /** A landing wakes the follow-ups. Under a steady load, a look each 50 ms finds as many as the quota allows. */
 const gatherFollowUps = { ms: 50, burst: 20 }
 const minutesMs = 20_000
+const accountsMs = 60_000
 const partitionsMs = 10_000
 
 /** Starts every background role: inbox, feed, logs, minutes, reconciler with follow-ups, on-call roles and partitions. */
@@ -209,10 +215,15 @@ function startLogRoles(deps: BackgroundDeps) {
 
 function startPollRoles(deps: BackgroundDeps, followUps: ReturnType<typeof createFollowUps>) {
   const { handOver, pressure, submitter, followsUp, signal } = deps
+  const { settings, worker } = deps
+  const { db, keys } = worker
+  const asking = { db, keys, reads: deps.providerReads, limitPerMinute: settings.fetchRatePerAccount }
+  const accounts = async () => (deps.asksForAccounts ? noteAccounts(asking) : { more: false })
   // New results come first.
   const followUp = async () =>
     followsUp && !handOver.isBehind() ? pressure.paced(followUps.runOnce, signal) : { more: false }
   return {
+    accounts: loopOf(deps, { name: 'accounts', runOnce: accounts, idleMs: accountsMs }),
     submits: loopOf(deps, { name: 'submits', runOnce: submitter.runOnce, idleMs: pollMs }),
     followUps: loopOf(deps, { name: 'follow-ups', runOnce: followUp, idleMs: pollMs, gather: gatherFollowUps }),
   }

@@ -66,6 +66,8 @@ export type ReceiverOptions = BaseOptions & {
   abandoned?: AbortSignal
   /** False where only runs of the reconciler poll. */
   followsUp?: boolean
+  /** False where no key's account is asked for: then each key counts by itself. */
+  asksForAccounts?: boolean
 }
 
 /**
@@ -98,6 +100,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     pressure,
     awaited,
     followsUp: options.followsUp ?? true,
+    asksForAccounts: options.asksForAccounts ?? true,
     fetch: base.fetch,
     signal: stopping.signal,
   })

@@ -74,6 +74,7 @@ export function readReceiverSettings(
     stuckAfterSeconds: withDefault('STUCK_AFTER_SECONDS', setting.positiveInt, 120),
     reconcileCron: withDefault('RECONCILE_CRON', cronPattern, '*/30 * * * * *'),
     fetchRatePerMinute: withDefault('FETCH_RATE_PER_MINUTE', setting.positiveInt, 100),
+    fetchRatePerAccount: withDefault('FETCH_RATE_PER_ACCOUNT_PER_MINUTE', setting.positiveInt, 500),
     retentionDays: withDefault('RETENTION_DAYS', setting.positiveInt, 30),
     retentionCron: withDefault('RETENTION_CRON', cronPattern, '17 * * * *'),
     quarantineMaxRows: withDefault('QUARANTINE_MAX_ROWS', setting.positiveInt, 10_000),

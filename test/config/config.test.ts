@@ -76,6 +76,7 @@ describe('defaults', () => {
       stuckAfterSeconds: 120,
       reconcileCron: '*/30 * * * * *',
       fetchRatePerMinute: 100,
+      fetchRatePerAccount: 500,
       retentionDays: 30,
       retentionCron: '17 * * * *',
       quarantineMaxRows: 10_000,

@@ -59,6 +59,7 @@ export async function startTestReceiver(options: TestReceiverOptions): Promise<T
     logger: options.logger ?? createLogger(options.logLevel ?? 'silent'),
     clock: () => now ?? new Date(),
     followsUp: options.followsUp ?? false,
+    asksForAccounts: false,
     onKeysReload: (replace) => {
       setKeys = replace
     },

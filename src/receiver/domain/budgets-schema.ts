@@ -38,4 +38,7 @@ export const callBudgets = mediadock.table('call_budgets', {
   failing_since: instant(),
   /** When that ended last: what was held up by it is due at once. */
   recovered_at: instant(),
+  /** The account of the key, as the provider named it, and the calls a minute that all keys of the account share: see accounts.ts. */
+  account_id: text(),
+  account_limit: integer(),
 })

@@ -52,6 +52,8 @@ const slots = sql.raw(String(slotCount))
 const paceSlots = 6
 /** A call takes no longer. While one finds out whether a key is accepted again, no other is made with it. */
 const probeSeconds = 10
+/** When the account has a call again is not computed: its other keys take calls at any moment. */
+const accountPauseSeconds = 1
 
 function paceFor(limitPerMinute: number): number {
   return Math.max(1, Math.floor((limitPerMinute * paceSlots) / 60))
@@ -86,6 +88,9 @@ type Answer = RowOf<
  * - Beyond its share a side takes idle calls of the other, at an even pace. It leaves as many as the other side was
  *   refused in the last minute.
  *
+ * Keys whose account is known share a limit besides (accounts.ts). It is not strict: calls that several keys take at the same
+ * moment do not see each other, which the default leaves room for.
+ *
  * The row counts, for each second of the last minute and the newest first, the calls, the submits and the tries among
  * them, and the calls that either side was refused. A key that the provider refused gets one call until that has its
  * answer. One statement ages, counts, decides and remembers.
@@ -112,14 +117,18 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
         case when granted and b.refusals > 0 then ${later(now, probeSeconds)} else b.blocked_until end,
         case when granted and b.refusals > 0 then 'unauthorized' else b.blocked_reason end
       from (
-        select *, not blocked and total < ${limit}
+        select *, not blocked and total < ${limit} and (b.account_id is null or total + of_account < b.account_limit)
             and (own < ${shareFor(purpose, limitPerMinute)}::int
               or (total + missed_by_other < ${limit} and own_lately < ${paceFor(limitPerMinute)}::int))
             and (not ${tries} or ${sum('tries')} < ${triesFor(limitPerMinute)}::int) as granted
         from (
           select *, coalesce(b.blocked_until > ${now}, false) as blocked, ${sum('calls')} as total,
             ${ownCalls(submits, slotCount)} as own, ${ownCalls(submits, paceSlots)} as own_lately,
-            case when ${submits} then ${sum('missed')} else ${sum('missed_submits')} end as missed_by_other
+            case when ${submits} then ${sum('missed')} else ${sum('missed_submits')} end as missed_by_other,
+            (select coalesce(sum(s.n), 0) from mediadock.call_budgets o
+              cross join unnest(o.slots) with ordinality as s (n, i)
+              where o.account_id = b.account_id and o.key_name <> b.key_name
+                and o.slots_until - (s.i - 1) > until - ${slots}) as of_account
           from (
             select until, ${aged('b.slots')} as calls, ${aged('b.submit_slots')} as submits,
               ${aged('b.trial_slots')} as tries, ${aged('b.missed_slots')} as missed,
@@ -142,7 +151,9 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
   const { blocked_seconds: blockedSeconds, blocked_reason: reason } = answer
   if (blockedSeconds !== null && blockedSeconds > 0)
     return { ok: false, reason: reason ?? 'blocked', retryAfterSeconds: blockedSeconds }
-  return { ok: false, reason: 'quota', retryAfterSeconds: freeAfter(answer, purpose, limitPerMinute) }
+  const ofKey = freeAfter(answer, purpose, limitPerMinute)
+  // Where the key itself has a call, the account has none.
+  return { ok: false, reason: 'quota', retryAfterSeconds: ofKey > 0 ? ofKey : accountPauseSeconds }
 }
 
 /** A minute in which nothing was counted but `count` in its newest second. */

@@ -1,0 +1,46 @@
+import { and, eq, isNotNull, sql } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { accountSchema } from '../../wire/schemas.ts'
+import { callBudgets } from '../domain/budgets-schema.ts'
+import type { Keys } from '../domain/keys.ts'
+import type { ProviderReads } from './provider-reads.ts'
+
+export type AccountsDeps = {
+  db: Database
+  reads: ProviderReads
+  keys: () => Keys
+  /** FETCH_RATE_PER_ACCOUNT_PER_MINUTE */
+  limitPerMinute: number
+}
+
+/**
+ * One round: asks the provider once for the account of each key, and stores it beside the key's budget with the limit that all
+ * keys of an account share (takeCall). Until its account is known, a key counts by itself. A single key needs no account.
+ */
+export async function noteAccounts({ db, reads, keys, limitPerMinute }: AccountsDeps): Promise<{ more: false }> {
+  const usable = keys().all.filter(({ retired, apiKey }) => !retired && apiKey !== undefined)
+  if (usable.length < 2) return { more: false }
+  await db
+    .update(callBudgets)
+    .set({ account_limit: limitPerMinute })
+    .where(and(isNotNull(callBudgets.account_id), sql`${callBudgets.account_limit} is distinct from ${limitPerMinute}`))
+  const known = await db
+    .select({ name: callBudgets.key_name })
+    .from(callBudgets)
+    .where(isNotNull(callBudgets.account_id))
+  const names = new Set(known.map(({ name }) => name))
+  for (const { name } of usable) {
+    if (names.has(name)) continue
+    // A provider that is away, or a key without a call, is asked again in the next round.
+    const answer = await reads({ path: '/v1/account' }, name).catch(() => undefined)
+    const account = accountSchema.safeParse(answer?.status === 200 ? answer.body : undefined)
+    if (account.success)
+      await db
+        .update(callBudgets)
+        .set({ account_id: account.data.account_id.slice(0, maxIdCharacters), account_limit: limitPerMinute })
+        .where(eq(callBudgets.key_name, name))
+  }
+  return { more: false }
+}
+
+const maxIdCharacters = 255
