@@ -199,6 +199,10 @@ export const requests = mediadock.table(
     index('requests_by_key')
       .on(sql`coalesce(key_name, '')`, table.next_poll_at)
       .where(sql`next_poll_at is not null`),
+    // Results that are not complete, by key: they are polled before open requests.
+    index('requests_incomplete')
+      .on(sql`coalesce(key_name, '')`, table.next_poll_at)
+      .where(sql`next_poll_at is not null and landed_at is not null`),
     // What the provider or a key held up: due at once when that is back (isHeldUp() in due.ts).
     index('requests_held_up')
       .on(sql`coalesce(key_name, '')`, table.polled_at)

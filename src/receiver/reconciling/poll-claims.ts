@@ -64,7 +64,8 @@ export type Wanted = {
 
 /**
  * Claims requests whose next poll is due, or whose hold-up is over: round-robin by key, of each key first those that a
- * caller waits for, then the longest due. Each line is read by its index, however many are due. Requests that name an
+ * caller waits for, then results that have landed and are not complete, then the longest due: requests that no key knows
+ * never keep a result from being completed. Each line is read by its index, however many are due. Requests that name an
  * unknown key are left to claimOverdue().
  */
 export async function claimScheduled(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
@@ -88,6 +89,14 @@ export async function claimScheduled(deps: ClaimDeps, { limit, resting }: Wanted
         order by ${requests.next_poll_at} limit ${limit} for update skip locked
       ) as of_line
     ),
+    incomplete as (
+      select line.key_name, of_line.* from line cross join lateral (
+        select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
+        where ${isOfLine} and ${requests.landed_at} is not null and ${requests.next_poll_at} <= ${at}
+          and ${isNotSetAside}
+        order by ${requests.next_poll_at} limit ${limit} for update skip locked
+      ) as of_line
+    ),
     held_up as (
       select line.key_name, of_line.* from line cross join lateral (
         select ${requests.request_id}, least(${requests.next_poll_at}, ${at}) as due_at from mediadock.requests
@@ -107,8 +116,9 @@ export async function claimScheduled(deps: ClaimDeps, { limit, resting }: Wanted
       select request_id, min(key_name) as key_name, min(due_at) as due_at, min(rank) as rank
       from (
         select *, 0 as rank from awaited
-        union all select *, 1 from scheduled
-        union all select *, 1 from held_up
+        union all select *, 1 from incomplete
+        union all select *, 2 from scheduled
+        union all select *, 2 from held_up
       ) as ways
       group by request_id
     ),

@@ -163,6 +163,18 @@ describe.each(usualServers)('following up (%s)', (server) => {
     expect(due.map(({ requestId }) => requestId)).toEqual([awaited, longest, other])
   })
 
+  it('completes results before it polls open requests of the same key, however many of these are due', async () => {
+    const database = await withTestDatabase(server)
+    const deps = createTestWorker({ databaseUrl: database.url })
+    const now = deps.clock().getTime()
+    await database.sql`insert into mediadock.requests (request_id, key_name, key_source, next_poll_at)
+      select gen_random_uuid(), 'live', 'tracked', ${new Date(now - 900_000)} from generate_series(1, 500)`
+    const landed = await incomplete(database, { at: new Date(now - 1000) })
+    const [first, ...others] = await claimScheduled(deps, { limit: 16, resting: none })
+    expect(first?.requestId).toBe(landed)
+    expect(others).toHaveLength(15)
+  })
+
   it('knows what somebody waits for, for as long as he does', async () => {
     const { database, receiver, stop } = await withReceiver({ server })
     onTestFinished(stop)

@@ -1,0 +1,1 @@
+CREATE INDEX "requests_incomplete" ON "mediadock"."requests" USING btree (coalesce(key_name, ''),"next_poll_at") WHERE next_poll_at is not null and landed_at is not null;
