@@ -3,8 +3,10 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
+import { callBudgets } from '../domain/budgets-schema.ts'
 import * as schema from '../domain/schema.ts'
 
+const budget = columnsOf(callBudgets)
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
@@ -57,6 +59,17 @@ export function strangers(ours: SQL): SQL {
       order by coalesce(${requests.key_name}, '') limit 1) as next
   ),
   stranger as (select key_name from walked where key_name <> all(${ours}) limit ${maxStrangers})`
+}
+
+/** `line`: each key with the time since which its last outage is over. */
+export function lineOfEach(lines: readonly string[]): SQL {
+  return sql`
+    line as (
+      select l.key_name, case when l.key_name = '' then (select max(${budget.recovered_at}) from mediadock.call_budgets)
+          else (select ${budget.recovered_at} from mediadock.call_budgets
+            where call_budgets.${budget.key_name} = l.key_name limit 1) end as recovered_at
+      from unnest(${sql.param([...lines])}::text[]) as l (key_name) limit ${lines.length}
+    )`
 }
 
 /** Whether a request (a row of `requests`) has a time of its own, and is of `line`. */

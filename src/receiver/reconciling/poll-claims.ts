@@ -6,14 +6,12 @@ import { leaseSeconds, type LeaseKeeper } from '../../platform/postgres/lease-ke
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import * as fetching from '../domain/budgets-schema.ts'
 import type { Environment, Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
-import { isHeldUp, isNeverPolled, isOfLine, strangers } from './due.ts'
+import { isHeldUp, lineOfEach, isNeverPolled, isOfLine, strangers } from './due.ts'
 import { pollLease, type HeldPoll } from './poll-lease.ts'
 import { claimedApart, type SetAside } from './set-aside.ts'
 
-const budget = columnsOf(fetching.callBudgets)
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
@@ -76,12 +74,7 @@ export async function claimScheduled(deps: ClaimDeps, { limit, resting }: Wanted
   return claimApart(
     deps,
     (isNotSetAside) => sql`
-    line as (
-      select l.key_name, case when l.key_name = '' then (select max(${budget.recovered_at}) from mediadock.call_budgets)
-          else (select ${budget.recovered_at} from mediadock.call_budgets
-            where call_budgets.${budget.key_name} = l.key_name limit 1) end as recovered_at
-      from unnest(${sql.param(lines)}::text[]) as l (key_name) limit ${lines.length}
-    ),
+    ${lineOfEach(lines)},
     scheduled as (
       select line.key_name, of_line.* from line cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
