@@ -80,6 +80,19 @@ export async function untilLanded(sql: postgres.Sql): Promise<void> {
   }
 }
 
+/** Every result is complete: what is still to be polled would be polled before what is measured next. */
+export async function untilComplete(sql: postgres.Sql): Promise<void> {
+  await untilLanded(sql)
+  const deadline = performance.now() + landMs
+  for (;;) {
+    const [row] = await sql<{ waiting: boolean }[]>`
+      select exists (select from mediadock.requests where landed_at is not null and next_poll_at is not null) as waiting`
+    if (!row?.waiting) return
+    if (performance.now() > deadline) throw new Error(`results were not complete after ${landMs / 1000} s`)
+    await delay(20)
+  }
+}
+
 /** The log of arrivals is written behind: what it still holds is neither on disk nor paid for yet. */
 export async function untilLogged(sql: postgres.Sql): Promise<void> {
   const deadline = performance.now() + landMs

@@ -7,6 +7,7 @@ import {
   costOf,
   metricOf,
   unlimitedFetching,
+  untilComplete,
   untilLanded,
   untilLogged,
   waitingOf,
@@ -191,7 +192,7 @@ async function latencies(server: BenchServer, perSecond: number, seconds: number
 /** With pictures, since audio would be completed while something else is measured. */
 async function warmUpFetching({ generator, receiver, sql }: Rig): Promise<void> {
   await generator.run({ url: receiver.webhooksUrl, connections, requests: 1000, kind: 'image', perSecond: 200 })
-  await untilLanded(sql)
+  await untilComplete(sql)
 }
 
 type Found = { confirmed: Probe | undefined; ratio: number; inserted: number; peakRss: number; disk: number }
