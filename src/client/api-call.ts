@@ -46,9 +46,18 @@ async function once(
     ...(body !== undefined && { body: JSON.stringify(body) }),
     signal: signal === undefined ? deadline : AbortSignal.any([signal, deadline]),
   })
-  const answer: unknown = await response.json()
-  if (response.ok) return answer
+  const answer = parsed(await response.text())
+  if (response.ok && answer !== undefined) return answer
   const { code, message } = errorOf(answer, response.status)
   if (response.status >= 500 || response.status === 429) throw new Error(`${response.status} ${code}: ${message}`)
   throw new GenerationError(code, message)
+}
+
+/** Undefined where it is not JSON: something else answers at this address. */
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
 }

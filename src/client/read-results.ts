@@ -8,7 +8,10 @@ import {
   type ResultChange,
   type UnreadableChange,
 } from './change.ts'
-import {
+import { overHttp, type OverHttp } from './over-http.ts'
+import { overSql, type SqlDriver } from './over-sql.ts'
+
+export {
   createClient,
   type Account,
   type Client,
@@ -22,24 +25,8 @@ import {
   type Result,
   type SubmitOptions,
 } from './create-client.ts'
-import { GenerationError } from './generation-error.ts'
-import { overHttp, type OverHttp } from './over-http.ts'
-import { overSql, type SqlDriver } from './over-sql.ts'
-
+export { GenerationError } from './generation-error.ts'
 export {
-  GenerationError,
-  createClient,
-  type Account,
-  type Client,
-  type ClientOptions,
-  type GenerateOptions,
-  type Generated,
-  type Generation,
-  type ModelEntry,
-  type Output,
-  type Progress,
-  type Result,
-  type SubmitOptions,
   ReadError,
   type ReadableChange,
   type RefusedSubmit,

@@ -28,7 +28,7 @@ as it is now. Each model is one call of the key's budget; where none is left, th
   run: async (args, env) => {
     const { values } = parseArgs({ args, options })
     return withReceiver(env, async (given) => {
-      const read = waiting(readsOf(given), values['key-name'])
+      const read = waiting(readsOf(given), { keyName: values['key-name'], interrupted: given.interrupted })
       const models = await withProgress('reading the catalog', async () => {
         const { data } = catalogSchema.parse(await read('/v1/models'))
         const found: Model[] = []
@@ -69,8 +69,10 @@ function readsOf({ db, settings, interrupted: cut }: WithReceiver): ProviderRead
   })
 }
 
-/** Reads with this key; waits where it has no call left. Throws what the provider refuses. */
-function waiting(reads: ProviderReads, keyName: string | undefined) {
+type Reading = { keyName: string | undefined; interrupted: AbortSignal }
+
+/** Reads with this key; waits where it has no call left, until Ctrl-C. Throws what the provider refuses. */
+function waiting(reads: ProviderReads, { keyName, interrupted }: Reading) {
   return async (path: string): Promise<unknown> => {
     for (;;) {
       try {
@@ -79,7 +81,7 @@ function waiting(reads: ProviderReads, keyName: string | undefined) {
         throw new Error(`the provider answered ${status} to GET ${path}: ${JSON.stringify(body).slice(0, 500)}`)
       } catch (error) {
         if (!(error instanceof HttpError) || error.code !== 'no_call_left') throw error
-        await delay(Number(error.headers['retry-after'] ?? 1) * 1000)
+        await delay(Number(error.headers['retry-after'] ?? 1) * 1000, undefined, { signal: interrupted })
       }
     }
   }

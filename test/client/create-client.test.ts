@@ -130,6 +130,14 @@ it('reads models, prices and the account with the key that is named', async () =
   await expect(named.result(randomUUID())).rejects.toMatchObject({ code: 'not_found' })
 })
 
+it('rejects where something else than mediadock answers at the address', async () => {
+  for (const status of [200, 404]) {
+    const page: typeof fetch = async () => new Response('<html>not here</html>', { status })
+    const elsewhere = createClient({ url: 'http://elsewhere.test', fetch: page })
+    await expect(elsewhere.generate('vela', {})).rejects.toMatchObject({ code: 'unexpected_answer' })
+  }
+})
+
 it('has the types of what the API answers', () => {
   expectTypeOf<Omit<ResultRow, 'output' | 'metadata'>>().toExtend<Omit<Result, 'output' | 'metadata'>>()
   expectTypeOf<Omit<ShownGeneration, 'metadata'>>().toExtend<

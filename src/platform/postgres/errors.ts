@@ -140,7 +140,7 @@ export class NoAnswerError extends Error {
   }
 }
 
-/** Whether a statement ended without its answer, so that it is not known what it did. */
+/** True when a statement ended without an answer. Postgres may or may not have done its work. */
 export function isNoAnswer(error: unknown): boolean {
   return databaseErrorOf(error) instanceof NoAnswerError || databaseCodeOf(error) === 'NO_ANSWER'
 }
@@ -168,7 +168,7 @@ export function checkAnswer<Rows>(rows: Rows, statement: string): Rows {
   return rows
 }
 
-/** What a message shows of a statement: its first words, and no values. */
+/** Returns the first words of a statement for a message, without values. */
 const shownCharacters = 80
 
 type RowList = { length: number; command: string | null; count: number | null; columns: readonly unknown[] | null }

@@ -5,15 +5,13 @@ import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { Media } from '../queries/request-detail.ts'
 import { findResultWithMedia, type ResultRow } from '../queries/results.ts'
-import type { FeedWatch } from './feed-watch.ts'
-import { abortOf, gone } from './operation.ts'
+import { gone } from './operation.ts'
 import { writeTo } from './slow-reader.ts'
 
-export type ResultEventsDeps = { db: Database; watch: FeedWatch; logger: Logger; signal: AbortSignal }
+export type ResultEventsDeps = { db: Database; logger: Logger; signal: AbortSignal }
 
-/** Each stream reads its row once a second. */
 const maxStreams = 100
-/** Progress is no change of the feed. */
+/** Progress is no change of the feed, so each stream reads its row. */
 const lookEveryMs = 1000
 const heartbeatMs = 15_000
 
@@ -24,7 +22,7 @@ type Event = { name: 'queued' | 'progress' | 'first_media' | 'complete' | 'faile
  * Sends what becomes of one request as server-sent events, until it has ended: `queued` and `progress` each time they change,
  * `first_media` once there is a link, then `complete` or `failed`. A client that connects again gets the state as it is.
  */
-export function createResultEvents({ db, watch, logger, signal }: ResultEventsDeps) {
+export function createResultEvents({ db, logger, signal }: ResultEventsDeps) {
   let open = 0
   return async (res: Response, first: Known): Promise<void> => {
     if (open >= maxStreams)
@@ -34,26 +32,18 @@ export function createResultEvents({ db, watch, logger, signal }: ResultEventsDe
     open += 1
     const closed = AbortSignal.any([gone(res), signal])
     const { requestId, write } = { requestId: first.result.request_id, write: writerTo(res, closed) }
-    let wake = () => {}
     try {
-      const { leave } = await watch.join(() => wake())
-      try {
-        res.set({ 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' })
-        await write('retry: 2000\n\n')
-        const sent = new Map<string, string>()
-        for (let known: Known | undefined = first; known !== undefined && !closed.aborted;) {
-          const grown = new Promise<void>((resolve) => (wake = resolve))
-          const events = eventsOf(known)
-          for (const event of events) if (isNew(sent, event)) await write(textOf(event))
-          if (events.some(({ name }) => name === 'complete' || name === 'failed')) break
-          await Promise.race([grown, delay(lookEveryMs), abortOf(closed)])
-          known = await read(requestId)
-        }
-      } finally {
-        leave()
+      res.set({ 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' })
+      await write('retry: 2000\n\n')
+      const sent = new Map<string, string>()
+      for (let known: Known | undefined = first; known !== undefined && !closed.aborted;) {
+        const events = eventsOf(known)
+        for (const event of events) if (isNew(sent, event)) await write(textOf(event))
+        if (events.some(({ name }) => name === 'complete' || name === 'failed')) break
+        await delay(lookEveryMs, undefined, { signal: closed })
+        known = await read(requestId)
       }
     } catch (error) {
-      if (!res.headersSent) throw error
       if (!closed.aborted) logger.info({ err: error, request_id: requestId }, 'a stream of a result ended early')
       res.destroy()
     } finally {

@@ -13,7 +13,7 @@ const querySchema = waitSchemaFor('Seconds to wait for a terminal state.')
 export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
   const { db, logger, signal, awaited } = deps
   const waiters = createWaiters({ watch, overOf: (ids) => terminalOf(db, ids), logger, signal })
-  const stream = createResultEvents({ db, watch, logger, signal })
+  const stream = createResultEvents({ db, logger, signal })
   const events: Operation = {
     method: 'get',
     path: '/results/{request_id}/events',

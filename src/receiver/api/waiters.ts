@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import type { FeedWatch } from './feed-watch.ts'
@@ -22,6 +23,8 @@ export type Waiters = {
 const maxWaiters = 1000
 /** A feed that stalls wakes no call: all ids are looked up this often in any case. */
 const lookEveryMs = 1000
+/** Under a steady load the feed grows all the time: changes gather for the next look. */
+const restMs = 50
 
 /**
  * The calls of this process that wait for a request or a submit. Everything that ends a wait is a change of the feed, so one
@@ -32,24 +35,7 @@ export function createWaiters({ watch, overOf, logger, signal }: WaitersDeps): W
   let count = 0
   let timer: NodeJS.Timeout | undefined
   let joined: ReturnType<FeedWatch['join']> | undefined
-  let isLooking = false
-  let isWoken = false
-
-  const look = async () => {
-    isWoken = true
-    if (isLooking) return
-    isLooking = true
-    try {
-      while (isWoken && waiting.size > 0) {
-        isWoken = false
-        for (const id of await overOf([...waiting.keys()])) waiting.get(id)?.forEach((over) => over.abort())
-      }
-    } catch (error) {
-      logger.warn({ err: error }, 'looking up what calls wait for failed; trying again within a second')
-    } finally {
-      isLooking = false
-    }
-  }
+  const look = lookingUp(waiting, { overOf, logger })
   const add = (id: string, over: AbortController) => {
     count += 1
     timer ??= setInterval(() => void look(), lookEveryMs)
@@ -77,7 +63,11 @@ export function createWaiters({ watch, overOf, logger, signal }: WaitersDeps): W
       const ended = AbortSignal.any([over.signal, signal, clientGone, AbortSignal.timeout(seconds * 1000)])
       add(id, over)
       try {
-        await (joined ??= watch.join(() => void look()))
+        joined ??= watch.join(() => void look())
+        await joined.catch((error: unknown) => {
+          joined = undefined
+          throw error
+        })
         // The id may have ended between the caller's look and the joining.
         const [isOver] = await overOf([id])
         if (isOver === undefined) await abortOf(ended)
@@ -85,5 +75,29 @@ export function createWaiters({ watch, overOf, logger, signal }: WaitersDeps): W
         remove(id, over)
       }
     },
+  }
+}
+
+type Looking = Pick<WaitersDeps, 'overOf' | 'logger'>
+
+/** Looks all ids up and ends their waits; wakes during a look make one more look. */
+function lookingUp(waiting: ReadonlyMap<string, ReadonlySet<AbortController>>, { overOf, logger }: Looking) {
+  let isLooking = false
+  let isWoken = false
+  return async (): Promise<void> => {
+    isWoken = true
+    if (isLooking) return
+    isLooking = true
+    try {
+      while (isWoken && waiting.size > 0) {
+        isWoken = false
+        for (const id of await overOf([...waiting.keys()])) waiting.get(id)?.forEach((over) => over.abort())
+        await delay(restMs)
+      }
+    } catch (error) {
+      logger.warn({ err: error }, 'looking up what calls wait for failed; trying again within a second')
+    } finally {
+      isLooking = false
+    }
   }
 }

@@ -1,7 +1,7 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
-import type { KeyHealth } from './call-budget.ts'
+import { blockCalls, type KeyHealth } from './call-budget.ts'
 
 const firstRestSeconds = 5
 const maxRestSeconds = 300
@@ -62,4 +62,24 @@ export function pauseAfter(
   if (rate && rate.remaining <= 0)
     return { seconds: Math.min(Math.max(1, rate.resetSeconds), maxPauseSeconds), reason: 'rate_limit_spent' }
   return undefined
+}
+
+/** `says`: whether the answer shows that the provider refuses the key, accepts it, or nothing of it. */
+export type AnswerToCall = {
+  keyName: string
+  /** As the call was granted. */
+  health: KeyHealth
+  now: SQL
+  outcome: PausingOutcome
+  rate: Parameters<typeof pauseAfter>[1]
+  says: 'refused' | 'accepted' | 'nothing'
+}
+
+/** Notes what an answer says of its key: a limited or refused key rests, and an accepted one rests no longer. */
+export async function noteAnswer(db: Database, answer: AnswerToCall): Promise<void> {
+  const { keyName, health, now, outcome, rate, says } = answer
+  const block = pauseAfter(outcome, rate)
+  if (block) await blockCalls(db, { keyName, now, ...block })
+  if (says === 'refused') await restRefusedKey(db, { keyName, health, now })
+  else if (says === 'accepted' && (health.failing || health.refusals > 0)) await noteRecovered(db, { keyName, now })
 }

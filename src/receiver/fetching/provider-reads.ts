@@ -4,8 +4,8 @@ import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
-import { blockCalls, takeCall, type KeyHealth } from './call-budget.ts'
-import { noteRecovered, pauseAfter, restRefusedKey } from './key-health.ts'
+import { takeCall } from './call-budget.ts'
+import { noteAnswer } from './key-health.ts'
 import { callDeadlineMs, describeFailure, rateOf, readBounded, retryAfterOf } from './provider-client.ts'
 
 export type ProviderReadsDeps = {
@@ -83,9 +83,17 @@ async function callProvider(deps: ProviderReadsDeps, read: ProviderRead, key: Ge
     { key_name: key.name, operation: 'read', path: read.path, outcome, detail: failure, ms },
     'provider called',
   )
-  await noteKey(deps, { key, health: grant.health, answer, response })
-  if (answer === undefined)
+  if (answer === undefined || response === undefined)
     throw new HttpError(502, 'provider_unreachable', `the provider gave no usable answer (${failure}): try again`)
+  const { status, retryAfterSeconds } = answer
+  await noteAnswer(db, {
+    keyName: key.name,
+    health: grant.health,
+    now: time(),
+    outcome: { kind: status === 429 ? 'rate_limited' : 'read', retryAfterSeconds },
+    rate: rateOf(response),
+    says: status === 401 ? 'refused' : status === 429 ? 'nothing' : 'accepted',
+  })
   return answer
 }
 
@@ -118,23 +126,4 @@ async function post(
     if (error instanceof SyntaxError) return { failure: 'its answer is not JSON' }
     return { failure: deadline.aborted ? `no whole answer within ${callDeadlineMs / 1000} s` : describeFailure(error) }
   }
-}
-
-type KeyAnswer = {
-  key: GenerationKey
-  health: KeyHealth
-  answer: ReadAnswer | undefined
-  response: Response | undefined
-}
-
-/** Rests a key that the provider refuses or limits, and ends the rest of one that it accepts. */
-async function noteKey({ db, time }: ProviderReadsDeps, { key, health, answer, response }: KeyAnswer): Promise<void> {
-  if (answer === undefined || response === undefined) return
-  const now = time()
-  const { status, retryAfterSeconds } = answer
-  const block = pauseAfter({ kind: status === 429 ? 'rate_limited' : 'read', retryAfterSeconds }, rateOf(response))
-  if (block) await blockCalls(db, { keyName: key.name, now, ...block })
-  if (status === 401) await restRefusedKey(db, { keyName: key.name, health, now })
-  else if (status !== 429 && (health.failing || health.refusals > 0))
-    await noteRecovered(db, { keyName: key.name, now })
 }

@@ -8,8 +8,8 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { isStorable } from '../domain/delivery.ts'
 import { environmentsOf, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
-import { blockCalls, takeCall, type KeyHealth } from '../fetching/call-budget.ts'
-import { noteRecovered, maxPauseSeconds, pauseAfter, restRefusedKey } from '../fetching/key-health.ts'
+import { takeCall } from '../fetching/call-budget.ts'
+import { maxPauseSeconds, noteAnswer } from '../fetching/key-health.ts'
 import * as intents from './generations.ts'
 import type { Generation } from './generations.ts'
 import * as refusals from './refusals.ts'
@@ -133,23 +133,15 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
     outcome: outcome.kind,
   }
   deps.logger.info({ ...call, ...factsOf(outcome), ms }, 'provider called')
-  const block = pauseAfter(outcome, rate)
-  if (block) await blockCalls(deps.db, { keyName: key.name, now: deps.time(), ...block })
-  await noteHealth(deps, { keyName: key.name, health: grant.health, outcome })
+  const now = deps.time()
+  await noteAnswer(deps.db, { keyName: key.name, health: grant.health, now, outcome, rate, says: saysOfKey(outcome) })
   return settle(deps, { generation, key, outcome })
 }
 
-type Health = { keyName: string; health: KeyHealth; outcome: SubmitOutcome }
-
-/**
- * Rests a key that the provider refuses, and ends the rest of one that it accepts. A 403 is about submits alone (spec,
- * Authentication).
- */
-async function noteHealth({ db, time }: SubmitterDeps, { keyName, health, outcome }: Health): Promise<void> {
-  const now = time()
-  if (outcome.kind === 'unauthorized' && outcome.status === 401) return restRefusedKey(db, { keyName, health, now })
-  const isAccepted = outcome.kind === 'submitted' || outcome.kind === 'refused'
-  if (isAccepted && (health.failing || health.refusals > 0)) await noteRecovered(db, { keyName, now })
+/** A 403 is about submits alone (spec, Authentication). */
+function saysOfKey(outcome: SubmitOutcome): 'refused' | 'accepted' | 'nothing' {
+  if (outcome.kind === 'unauthorized' && outcome.status === 401) return 'refused'
+  return outcome.kind === 'submitted' || outcome.kind === 'refused' ? 'accepted' : 'nothing'
 }
 
 /** What the log shows of an answer besides its kind. */
