@@ -106,7 +106,7 @@ export type ModelSlug = keyof ModelInputs
 function fieldOf(name: string, descriptor: InputDescriptor): string {
   const { required, description, min, max, max_length, max_items, default: usual } = descriptor
   const notes = [
-    description,
+    description?.replace(/\.$/, ''),
     min === undefined ? undefined : `at least ${min}`,
     max === undefined ? undefined : `at most ${max}`,
     max_length === undefined ? undefined : `at most ${max_length} characters`,
