@@ -62,7 +62,7 @@ describe.each(usualServers)('what landing holds in memory (%s)', (server) => {
       const landed = JSON.parse(printed.join(''))
       expect(landed).toMatchObject({ landed: failures, failed: 0, parked: 0 })
       // Bodies lie beside the heap until they are text.
-      expect(landed.rss_mb).toBeLessThan(heapMb + 320)
+      expect(landed.rss_mb).toBeLessThan(heapMb + 200)
       const [row] =
         await database.sql`select count(*)::int as n, min(length(error_message)) as shortest from mediadock.requests where status = 'FAILED'`
       expect(row).toMatchObject({ n: failures })
