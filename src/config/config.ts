@@ -19,7 +19,7 @@ import { misspeltSettings } from './misspelt.ts'
 export const programs = ['receiver', 'provider'] as const
 export type Program = (typeof programs)[number]
 
-/** What a laptop gets in place of the settings that production must be given; kept under `.data/`. */
+/** The laptop's values for settings that production requires. They are kept under `.data/`. */
 export type LocalDefaults = {
   databaseUrl: string | undefined
   keys: string | undefined
@@ -39,13 +39,13 @@ export function isProduction(env: ProcessEnvironment): boolean {
   return env['NODE_ENV'] === 'production'
 }
 
-/** Whether a server must be started for lack of a given one. */
+/** True if no database is configured, so that the embedded PostgreSQL must start. */
 export function needsEmbeddedPostgres(env: ProcessEnvironment, wanted: readonly Program[]): boolean {
   if (isProduction(env) || isGiven(env, 'DATABASE_URL')) return false
   return wanted.includes('receiver') || !isGiven(env, 'PROVIDER_DATABASE_URL')
 }
 
-/** Turns the environment into typed settings for the programs that are wanted, or throws ConfigError. */
+/** Reads the environment into typed settings for the programs in `wanted`. Throws ConfigError. */
 export function readConfig(env: ProcessEnvironment, wanted: readonly Program[], laptop: LocalDefaults): Config {
   const production = isProduction(env)
   const local = production ? noDefaults : laptop
@@ -62,7 +62,7 @@ export function readConfig(env: ProcessEnvironment, wanted: readonly Program[], 
   return config
 }
 
-/** The names of all settings that either program reads. */
+/** The names of all settings that the two programs read. */
 export function settingNames(): Set<string> {
   const names = new Set<string>()
   const env = new Proxy<ProcessEnvironment>({}, { get: (_, name) => void names.add(String(name)) })
@@ -73,7 +73,7 @@ export function settingNames(): Set<string> {
   return names
 }
 
-/** The settings of the command line's work on one database; throws ConfigError when there is none. */
+/** The database URL for a command on the command line. Throws ConfigError if none is set. */
 export function readDatabaseUrl(env: ProcessEnvironment, program: Program, fallback: string | undefined): string {
   const reader = settingsReader(env)
   const own = program === 'provider' ? reader.optional('PROVIDER_DATABASE_URL', postgresUrl) : undefined
@@ -84,7 +84,7 @@ export function readDatabaseUrl(env: ProcessEnvironment, program: Program, fallb
   return url
 }
 
-/** The catalog that the provider of this environment offers, for the command line; throws ConfigError when its file is broken. */
+/** The provider's catalog, for a command on the command line. Throws ConfigError if the catalog's file is invalid. */
 export function readProviderCatalog(env: ProcessEnvironment): ProviderSettings['catalog'] {
   const reader = settingsReader(env)
   const { catalog } = readCatalogSettings(reader)
@@ -92,7 +92,7 @@ export function readProviderCatalog(env: ProcessEnvironment): ProviderSettings['
   return catalog
 }
 
-/** The key that stored signing secrets are encrypted with, for the command line; throws ConfigError when there is none. */
+/** The key that encrypts signing secrets, for a command on the command line. Throws ConfigError if none is set. */
 export function readProviderSecretKey(env: ProcessEnvironment, fallback: string | undefined): Buffer {
   const reader = settingsReader(
     isGiven(env, 'PROVIDER_SECRET_KEY') ? env : withSetting(env, 'PROVIDER_SECRET_KEY', fallback),

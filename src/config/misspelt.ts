@@ -1,14 +1,14 @@
 import type { ProcessEnvironment, SettingProblem } from '../platform/settings.ts'
 
 /**
- * Two slips: a swap of neighbours counts as two. At three, DATABASE_PORT and GENERATION_API_PORT, which Kubernetes
- * sets for services of these names, would pass for DATABASE_URL and GENERATION_API_URL.
+ * A swap of neighbours counts as two edits. With three, DATABASE_PORT and GENERATION_API_PORT would be reported as
+ * misspelt. Kubernetes sets them for services of these names.
  */
 const maxEdits = 2
 
 /**
- * Finds variables that nobody reads but that look like a setting: their first word is one of ours, and at most
- * two edits lead to its whole name. Other variables belong to other programs.
+ * Finds unknown variables that look like a misspelt setting: the first word is that of a setting, and at most
+ * `maxEdits` edits lead to its name. Other unknown variables are ignored: they may belong to other programs.
  */
 export function misspeltSettings(env: ProcessEnvironment, settings: ReadonlySet<string>): SettingProblem[] {
   const long = [...settings].filter((name) => name.includes('_'))
@@ -28,7 +28,7 @@ function firstWord(name: string): string {
   return name.slice(0, name.indexOf('_') + 1)
 }
 
-/** Levenshtein's distance: how many characters must be inserted, deleted or replaced. */
+/** Levenshtein distance: the number of insertions, deletions and replacements. */
 function editsBetween(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, n) => n)
   for (const [i, char] of [...a].entries()) {

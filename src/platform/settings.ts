@@ -8,7 +8,7 @@ import { parsePostgresUrl, PostgresUrlError } from './postgres/url.ts'
 
 /** The building blocks of a program's settings: each turns one environment variable into a typed value. */
 
-/** Digits only: `Number` would take a blank for 0, and `0x10` and `1e3` for numbers that nobody meant. */
+/** Digits only. `Number` also accepts blanks, `0x10` and `1e3`. */
 const wholeNumber = z
   .string()
   .regex(/^-?\d+$/, 'must be a whole number')
@@ -16,13 +16,13 @@ const wholeNumber = z
 
 export const port = wholeNumber.pipe(z.number().int().min(0).max(65_535))
 export const positiveInt = wholeNumber.pipe(z.number().int().positive())
-/** Connections per process; each program keeps some of them for one job. */
+/** Connections per process. Each program reserves some of them for one kind of work. */
 export const poolSize = wholeNumber.pipe(z.number().int().min(3).max(1000))
 export const nonEmpty = z.string().min(1)
 export const absolutePath = z.string().refine((text) => path.isAbsolute(text), 'must be an absolute path')
 export const onOff = z.enum(['on', 'off']).transform((value) => value === 'on')
 export const bool = z.enum(['true', 'false']).transform((value) => value === 'true')
-/** What to listen on: an address, or a name that has one. Not a URL, and no port with it. */
+/** The address or host name of a listener, without scheme and port. */
 export const listenHost = z
   .string()
   .refine(
@@ -32,13 +32,13 @@ export const listenHost = z
 export const httpUrl = z
   .url({ protocol: /^https?$/, error: 'must be an http or https URL' })
   .transform((url) => url.replace(/\/+$/, ''))
-/** The base of an API: paths are added to it, so that it can have neither a query nor a fragment. */
+/** The base URL of an API. Paths are appended to it, so it must not contain a query or a fragment. */
 export const apiUrl = httpUrl.superRefine((text, context) => {
   const url = new URL(text)
   const add = (message: string) => context.addIssue({ code: 'custom', message })
-  if (url.username !== '' || url.password !== '') add('must not have credentials in it')
-  if (text.includes('?') || text.includes('#')) add('must not have a query or a fragment')
-  if (url.pathname.replace(/\/+$/, '').endsWith('/v1')) add('must not end in /v1, which is added to it: leave it out')
+  if (url.username !== '' || url.password !== '') add('must not contain credentials')
+  if (text.includes('?') || text.includes('#')) add('must not contain a query or a fragment')
+  if (url.pathname.replace(/\/+$/, '').endsWith('/v1')) add('must not end in /v1: it is appended to the URL')
 })
 export const postgresUrl = z
   .string()
@@ -58,13 +58,13 @@ export const commaSeparated = z.string().transform((text) =>
     .filter(Boolean),
 )
 export const mediaHosts = commaSeparated
-  .refine((hosts) => hosts.length > 0, 'lists no host: leave it out to allow any')
+  .refine((hosts) => hosts.length > 0, 'lists no host: unset it to allow all hosts')
   .refine(
     (hosts) => hosts.every(isMediaHost),
-    'must list hosts with commas between them, like media.example.com, without scheme and path',
+    'must be comma-separated hosts like media.example.com, without scheme or path',
   )
   .transform((hosts) => hosts.map((host) => host.toLowerCase()))
-/** Where files are kept: a folder, or a bucket with what stands before each name in it. */
+/** Where files are kept: a folder, or a bucket and the prefix of its object names. */
 export const filesPlace = z.string().transform((text, context) => {
   const place = parsePlace(text)
   if (place === undefined)
@@ -74,10 +74,10 @@ export const filesPlace = z.string().transform((text, context) => {
 export const trustProxy = z
   .string()
   .transform((text) => (/^\d+$/.test(text) ? Number(text) : text))
-  .refine(isTrustProxy, 'must be a number of proxies, or addresses and subnets with commas between them')
+  .refine(isTrustProxy, 'must be a number of proxies, or comma-separated addresses and subnets')
 export const logLevel = z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'])
 
-/** Several hosts with commas between them are one URL to Postgres, though not to URL itself. */
+/** Postgres accepts several comma-separated hosts in one URL. `URL` does not, so each host is checked alone. */
 function isPostgresUrl(text: string): boolean {
   const [, scheme, credentials = '', hosts = '', rest = ''] =
     /^(postgres(?:ql)?:\/\/)([^/?#]*@)?([^/?#]*)(.*)$/s.exec(text) ?? []
@@ -86,7 +86,7 @@ function isPostgresUrl(text: string): boolean {
 
 const require = createRequire(import.meta.url)
 
-/** Express alone knows what it takes, and says so by throwing. Loaded where it is asked: every command line would wait for it. */
+/** Asks Express, which throws for an invalid value. Loaded on use, because it would slow down every command. */
 function isTrustProxy(value: string | number): boolean {
   const express: typeof import('express') = require('express')
   try {
@@ -105,12 +105,12 @@ export type FilesPlace = { kind: 'file'; root: string } | { kind: 's3'; bucket: 
 function parsePlace(text: string): FilesPlace | undefined {
   const [, bucket, prefix = ''] = /^s3:\/\/([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:\/([\w./-]*))?$/.exec(text) ?? []
   if (bucket !== undefined) return { kind: 's3', bucket, prefix: prefix.replace(/\/+$/, '') }
-  // An escaped slash would be none of a path.
+  // An escaped slash would become part of a file name.
   if (!/^file:\/\/\/[^?#]+$/.test(text) || /%2f|%5c/i.test(text) || !URL.canParse(text)) return undefined
   return { kind: 'file', root: fileURLToPath(text).replace(/(?<=.)[\\/]+$/, '') }
 }
 
-/** As the links of media have them: a name or an address, with a port where it is not the scheme's own. */
+/** Accepts the host part of a media link: a name or an address, with a port unless it is the scheme's default. */
 function isMediaHost(text: string): boolean {
   const [, name = '', port] = /^(\[[^\]]+\]|[^:]*)(?::(\d{1,5}))?$/.exec(text) ?? []
   return (
@@ -118,7 +118,7 @@ function isMediaHost(text: string): boolean {
   )
 }
 
-// The code alone: the message would quote the value, which by mistake may be the secrets themselves.
+// Returns only the error's code. Its message would quote the value, which could be a secret by mistake.
 function codeOf(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
 }
@@ -128,7 +128,7 @@ export type ProcessEnvironment = Record<string, string | undefined>
 /** One wrong setting: its name and what is wrong with it, never its value. */
 export type SettingProblem = { name: string; message: string }
 
-/** What may also be given as `<name>_FILE`, the name of a file that has it: for what nobody should see in an environment. */
+/** Settings that can also be read from a file, named by `<name>_FILE`. This keeps secrets out of the environment. */
 const fileSettings = new Set([
   'DATABASE_URL',
   'DATABASE_READ_URL',
@@ -138,33 +138,33 @@ const fileSettings = new Set([
   'PROVIDER_CONSOLE_TOKEN',
 ])
 
-/** Whether a setting is given, itself or as a file. */
+/** True if a setting is set, directly or as a file. */
 export function isGiven(env: ProcessEnvironment, name: string): boolean {
   return Boolean(env[name]) || (fileSettings.has(name) && Boolean(env[`${name}_FILE`]))
 }
 
-/** The environment with another value for a setting, and no file for it. */
+/** Returns the environment with a new value for a setting, and without its file. */
 export function withSetting(env: ProcessEnvironment, name: string, value: string | undefined): ProcessEnvironment {
   return { ...env, [name]: value, [`${name}_FILE`]: undefined }
 }
 
 /**
- * Reads settings one by one and gathers every problem instead of stopping at the first.
- * An empty variable counts as absent, as in a compose file.
+ * Reads settings one by one and collects every problem instead of stopping at the first. An empty variable counts as
+ * not set, as in a compose file.
  */
 export function settingsReader(env: ProcessEnvironment) {
   const problems: SettingProblem[] = []
 
-  /** The text of a setting, and the name of what it came from. */
+  /** The text of a setting, and the variable it was read from. */
   const read = (name: string): { from: string; raw: string } | undefined => {
     const [raw, fileName] = [env[name], `${name}_FILE`]
     const file = fileSettings.has(name) ? env[fileName] : undefined
     if (!file) return raw === undefined || raw === '' ? undefined : { from: name, raw }
-    if (raw) problems.push({ name: `${name} and ${fileName}`, message: 'are both given: leave one out' })
+    if (raw) problems.push({ name: `${name} and ${fileName}`, message: 'are both set: unset one' })
     try {
       const text = fs.readFileSync(file, 'utf8').replace(/\r?\n$/, '')
       if (text !== '') return { from: fileName, raw: text }
-      problems.push({ name: fileName, message: 'names an empty file' })
+      problems.push({ name: fileName, message: 'names a file that is empty' })
     } catch (error) {
       problems.push({ name: fileName, message: `cannot be read: ${codeOf(error)}` })
     }
@@ -183,7 +183,7 @@ export function settingsReader(env: ProcessEnvironment) {
     problems,
     optional,
     withDefault: <T>(name: string, schema: z.ZodType<T>, fallback: T): T => optional(name, schema) ?? fallback,
-    /** For what must be given: the problem is noted, and the fallback only keeps the type whole. */
+    /** Reads a setting that must be set. The fallback only satisfies the type: its absence is recorded as a problem. */
     required: <T>(name: string, schema: z.ZodType<T>, fallback: T): T => {
       if (!isGiven(env, name)) problems.push({ name, message: 'is required' })
       return optional(name, schema) ?? fallback
@@ -196,18 +196,18 @@ export type SettingsReader = ReturnType<typeof settingsReader>
 const loopbackHosts = new Set(['127.0.0.1', '::1', 'localhost'])
 
 export function isLoopback(host: string): boolean {
-  // An address only: `127.example.com` is a name, and its owner says where it leads.
+  // Addresses only. `127.example.com` is a name that can resolve to any address.
   return loopbackHosts.has(host) || (net.isIPv4(host) && host.startsWith('127.'))
 }
 
 const drainSeconds = { default: 5, shareOfGrace: 1 / 5 }
 
-/** How long idle connections stay open, and how a program stops: the same for both. */
+/** Reads the settings that both programs share: keep-alive of connections and shutdown. */
 export function readConnectionSettings({ withDefault, optional, problems }: SettingsReader) {
   const shutdownGraceSeconds = withDefault('SHUTDOWN_GRACE_SECONDS', positiveInt, 25)
   const given = optional('DRAIN_SECONDS', wholeNumber.pipe(z.number().int().min(0)))
   if (given !== undefined && given >= shutdownGraceSeconds)
-    problems.push({ name: 'DRAIN_SECONDS', message: 'must be less than SHUTDOWN_GRACE_SECONDS, of which it is a part' })
+    problems.push({ name: 'DRAIN_SECONDS', message: 'must be less than SHUTDOWN_GRACE_SECONDS, which includes it' })
   return {
     shutdownGraceSeconds,
     drainSeconds: given ?? Math.min(drainSeconds.default, shutdownGraceSeconds * drainSeconds.shareOfGrace),
@@ -215,7 +215,7 @@ export function readConnectionSettings({ withDefault, optional, problems }: Sett
   }
 }
 
-/** The text of a file, or a problem under the name of the setting that points to it. */
+/** Returns the text of a file, or records a problem for the setting that names the file. */
 export function readFileSetting(reader: SettingsReader, name: string, file: string): string | undefined {
   try {
     return fs.readFileSync(file, 'utf8')

@@ -23,9 +23,7 @@ const engines = z
   })
   .pipe(engineSettingsSchema)
 
-/**
- * The catalog, and the file that it is read from again on SIGHUP; every problem of the file is one of PROVIDER_CATALOG.
- */
+/** Reads the catalog and the name of its file. Every problem in the file is recorded under PROVIDER_CATALOG. */
 export function readCatalogSettings({ optional, problems }: SettingsReader) {
   const catalogFile = optional('PROVIDER_CATALOG', setting.nonEmpty)
   const reading = readCatalog(catalogFile)
@@ -33,7 +31,7 @@ export function readCatalogSettings({ optional, problems }: SettingsReader) {
   return { reading, catalog: reading.catalog ?? builtInCatalog(), catalogFile }
 }
 
-/** Reads the provider's settings; `local` stands in for the database and the secret key outside production. */
+/** Reads the provider's settings. Outside production, `local` provides the database and the secret key. */
 export function readProviderSettings(
   reader: SettingsReader,
   {
@@ -59,7 +57,7 @@ export function readProviderSettings(
   const localOrigins = (name: string) => {
     const origins = withDefault(name, setting.commaSeparated, [])
     if (production && origins.length > 0)
-      reader.problems.push({ name, message: 'is for local use only and refused in production' })
+      reader.problems.push({ name, message: 'is for local use only: unset it in production' })
     return origins
   }
   const [webhookAllow, referenceAllow] = [

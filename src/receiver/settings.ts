@@ -7,25 +7,25 @@ import { parseKeys, type Keys } from './domain/keys.ts'
 import { readTraceSettings } from './domain/trace-settings.ts'
 
 const cronPattern = z.string().refine((pattern) => cron.validate(pattern), 'is not a cron pattern')
-/** As much as object storage takes in one piece. */
+/** The largest object that S3 accepts in one upload. */
 const archivedBytes = setting.positiveInt.refine((bytes) => bytes <= 5_368_709_120, 'must be at most 5368709120')
 const origin = { local: 'http://127.0.0.1:4000' }
 const s3Client = '@aws-sdk/client-s3'
 
-/** Keys and results travel there: in the clear only within this machine. */
+/** The API transports keys and results, so plain http is accepted only for loopback addresses. */
 const safeApiUrl = setting.apiUrl.refine(
   (url) => url.startsWith('https:') || setting.isLoopback(new URL(url).hostname),
   'must be an https URL',
 )
 
-/** What it is told names keys and addresses: in the clear only within this machine. Its path is a secret, and left as it is. */
+/** Alerts contain key names and addresses, so plain http is accepted only for loopback. The path may be a secret. */
 const alertUrl = z
   .url({ protocol: /^https?$/, error: 'must be an http or https URL' })
   .refine((url) => url.startsWith('https:') || setting.isLoopback(new URL(url).hostname), 'must be an https URL')
 
 /**
- * Reads the receiver's settings. In production nothing that matters has a
- * default; elsewhere `local` stands in for the database and the keys.
+ * Reads the receiver's settings. In production, settings that matter have no default. Elsewhere `local` provides the
+ * database and the keys.
  */
 export function readReceiverSettings(
   reader: SettingsReader,
@@ -88,12 +88,15 @@ export function readReceiverSettings(
   }
 }
 
-/** Where media are copied to, with those settings of AWS that are not left to its own client. */
+/** Reads where media are archived. For S3, also reads the endpoint and region of AWS's own settings. */
 function readArchive({ optional, problems }: SettingsReader) {
   const place = optional('MEDIA_ARCHIVE', setting.filesPlace)
   if (place?.kind !== 's3') return place
   if (!isInstalled(s3Client))
-    problems.push({ name: 'MEDIA_ARCHIVE', message: `names S3, and ${s3Client} is not installed: npm i ${s3Client}` })
+    problems.push({
+      name: 'MEDIA_ARCHIVE',
+      message: `needs ${s3Client}, which is not installed: run npm i ${s3Client}`,
+    })
   const endpoint = optional('AWS_ENDPOINT_URL_S3', setting.httpUrl) ?? optional('AWS_ENDPOINT_URL', setting.httpUrl)
   return {
     ...place,
@@ -115,10 +118,10 @@ export type ReceiverSettings = ReturnType<typeof readReceiverSettings>
 
 const noKeys: Keys = { all: [], secrets: [], byName: new Map() }
 
-/** The keys of the file or of GENERATION_KEYS, or those that stand in for them; what is wrong is noted. */
+/** Reads the keys from the file, from GENERATION_KEYS, or from `fallback`, and records problems. */
 export function readKeys(reader: SettingsReader, file: string | undefined, fallback: string | undefined): Keys {
   if (file !== undefined && reader.optional('GENERATION_KEYS', setting.nonEmpty) !== undefined) {
-    reader.problems.push({ name: 'GENERATION_KEYS and GENERATION_KEYS_FILE', message: 'are both given: leave one out' })
+    reader.problems.push({ name: 'GENERATION_KEYS and GENERATION_KEYS_FILE', message: 'are both set: unset one' })
   }
   const name = file === undefined ? 'GENERATION_KEYS' : 'GENERATION_KEYS_FILE'
   const text =

@@ -47,7 +47,7 @@ function problemsOf(env: ProcessEnvironment, wanted = both, defaults = local): s
     if (!(error instanceof ConfigError)) throw error
     expect(error).toMatchObject({ name: 'ConfigError', code: 'config' })
     const [head, ...lines] = error.message.split('\n')
-    expect(head).toBe('the settings do not allow a start:')
+    expect(head).toBe('invalid settings:')
     return lines.map((line) => line.replace(/^ {2}/, ''))
   }
   return expect.fail(`nothing was wrong: ${Object.keys(config)}`)
@@ -361,10 +361,10 @@ describe('production', () => {
     }
     expect(problemsOf(env, ['receiver'], nothing)).toEqual([
       'DATABASE_URL has an unknown sslmode: it is one of disable, allow, prefer, require, verify-ca, verify-full',
-      'GENERATION_API_URL must not end in /v1, which is added to it: leave it out; must be an https URL',
-      'GENERATION_KEYS and GENERATION_KEYS_FILE are both given: leave one out',
+      'GENERATION_API_URL must not end in /v1: it is appended to the URL; must be an https URL',
+      'GENERATION_KEYS and GENERATION_KEYS_FILE are both set: unset one',
       'GENERATION_KEYS_FILE cannot be read: ENOENT',
-      'MEDIA_HOSTS lists no host: leave it out to allow any',
+      'MEDIA_HOSTS lists no host: unset it to allow all hosts',
     ])
   })
 
@@ -372,7 +372,7 @@ describe('production', () => {
     'refuses exceptions from the rules for URLs: %s',
     (name) => {
       expect(problemsOf({ ...production, [name]: 'http://127.0.0.1:3000' }, both, nothing)).toEqual([
-        `${name} is for local use only and refused in production`,
+        `${name} is for local use only: unset it in production`,
       ])
     },
   )
@@ -477,10 +477,10 @@ describe('settings in files', () => {
     async (name, [good, bad]) => {
       const file = `${name}_FILE`
       expect(problemsOf({ [name]: good, [file]: await fileOf(good) })).toEqual([
-        `${name} and ${file} are both given: leave one out`,
+        `${name} and ${file} are both set: unset one`,
       ])
       expect(problemsOf({ [file]: '/nowhere/hush' })).toEqual([`${file} cannot be read: ENOENT`])
-      expect(problemsOf({ [file]: await fileOf('\n') })).toEqual([`${file} names an empty file`])
+      expect(problemsOf({ [file]: await fileOf('\n') })).toEqual([`${file} names a file that is empty`])
       const problems = problemsOf({ [file]: await fileOf(bad) })
       expect(problems).toEqual([expect.stringMatching(new RegExp(`^${file} \\S`))])
       expect(problems.join()).not.toContain('hush')
@@ -650,7 +650,7 @@ describe('keys', () => {
   it('given twice, from a file and in the variable, are refused: nobody would know which count', async () => {
     const file = await keysFile(JSON.stringify([key]))
     expect(problemsOf({ GENERATION_KEYS_FILE: file, GENERATION_KEYS: JSON.stringify([key]) }, ['receiver'])).toEqual([
-      'GENERATION_KEYS and GENERATION_KEYS_FILE are both given: leave one out',
+      'GENERATION_KEYS and GENERATION_KEYS_FILE are both set: unset one',
     ])
   })
 
@@ -721,7 +721,7 @@ describe('a start whose settings are wrong', () => {
       const { code, output, left } = await start(what, { NODE_ENV: 'production' })
       expect(code).toBe(78)
       const [head, ...lines] = output.trimEnd().split('\n')
-      expect(head).toBe('mediadock: the settings do not allow a start:')
+      expect(head).toBe('mediadock: invalid settings:')
       expect(lines.sort()).toEqual(names.map((name) => `  ${name} is required`).sort())
       expect(left).toEqual([])
     },

@@ -94,7 +94,7 @@ describe('a project that has what npm pack makes, beside the packages of this ch
       code: 78,
       stdout: '',
       stderr: expect.stringMatching(
-        /MEDIA_ARCHIVE names S3, and @aws-sdk\/client-s3 is not installed: npm i @aws-sdk\/client-s3\n$/,
+        /MEDIA_ARCHIVE needs @aws-sdk\/client-s3, which is not installed: run npm i @aws-sdk\/client-s3\n$/,
       ),
     })
   })

@@ -4,44 +4,41 @@ const engineUrl = z
   .url({ protocol: /^https?$/, error: 'must be an http or https URL' })
   .transform((url) => url.replace(/\/+$/, ''))
 
-/** An endpoint of the OpenAI images shape: `POST {url}/images/generations`. */
+/** An endpoint that implements the OpenAI images API: `POST {url}/images/generations`. */
 export const openAiImagesSchema = z.strictObject({
   url: engineUrl,
   api_key: z.string().min(1).optional(),
   model: z.string().min(1),
-  /** How the answer carries the picture; `omit` sends no response_format, for endpoints that refuse the key. */
+  /** How the answer contains the picture. `omit` sends no response_format, for endpoints that refuse the field. */
   response_format: z.enum(['b64_json', 'url', 'omit']).default('b64_json'),
-  /** Sizes that the endpoint accepts; the one nearest in shape is ordered. Without it, the exact size is. */
+  /** Sizes that the endpoint accepts. The closest shape is ordered. Without `sizes`, the exact size is ordered. */
   sizes: z
     .array(z.string().regex(/^[1-9]\d{1,3}x[1-9]\d{1,3}$/, 'must look like 1024x1024'))
     .min(1)
     .optional(),
-  /** Most pictures that one call may order; more take several calls. */
+  /** Pictures per call. Larger orders are split into several calls. */
   max_images_per_call: z.int().min(1).max(10).default(10),
-  /**
-   * Deadline of a whole request, every call and download included; below the 300 s after which fetch gives up by
-   * itself.
-   */
+  /** Deadline of a whole job, with all calls and downloads. Less than the 300 s after which fetch gives up. */
   timeout_seconds: z.number().positive().max(280).default(180),
-  /** Most bytes of one answer or one downloaded picture. */
+  /** Size limit of one answer or one downloaded picture. */
   max_answer_bytes: z.int().min(1024).max(268_435_456).default(67_108_864),
 })
 export type OpenAiImagesSettings = z.infer<typeof openAiImagesSchema>
 
-/** A team's own engine, by the protocol of docs/engines.md: `POST {url}`. */
+/** A team's own engine, which implements the protocol of docs/engines.md: `POST {url}`. */
 export const httpEngineSchema = z.strictObject({
   url: engineUrl,
   api_key: z.string().min(1).optional(),
-  /** Deadline of a whole job, transfers included; below the 15 minutes of a generation. */
+  /** Deadline of a whole job with its transfers. Less than the 15 minutes that a generation may take. */
   timeout_seconds: z.number().positive().max(840).default(600),
-  /** Pause between two looks at a running job. */
+  /** Pause between two polls of a running job. */
   poll_seconds: z.number().min(0.02).max(30).default(1),
-  /** Most bytes of all outputs of a job together; one output at a time is in memory. */
+  /** Size limit of all outputs of a job together. One output at a time is held in memory. */
   max_output_bytes: z.int().min(1024).max(268_435_456).default(134_217_728),
 })
 export type HttpEngineSettings = z.infer<typeof httpEngineSchema>
 
-/** Where a bearer token is read from. The catalog file never holds the token itself. */
+/** Where a bearer token is read from. The catalog file never contains the token itself. */
 const tokenSource = {
   token_env: z
     .string()
@@ -52,7 +49,7 @@ const tokenSource = {
 
 const none = z.strictObject({}).default({})
 
-/** The engines that a model of the catalog may name: the types of media that each makes, and its engine_settings. */
+/** The engines that a model of the catalog can name, with their media types and engine_settings. */
 export const engineKinds = {
   'local-image': { types: ['image'], settings: none },
   'local-image-with-original': { types: ['image'], settings: none },
@@ -65,13 +62,13 @@ export const engineKinds = {
 /** The value of PROVIDER_ENGINES, parsed from JSON. */
 export const engineSettingsSchema = z.strictObject(
   {
-    /** An ffmpeg with libx264 instead of the one that came with the package. */
+    /** An ffmpeg with libx264, used instead of the packaged one. */
     ffmpeg_path: z.string().min(1).optional(),
   },
   {
     error: ({ code }) =>
       code === 'unrecognized_keys'
-        ? 'takes ffmpeg_path alone: set the engines of models in the file of PROVIDER_CATALOG'
+        ? 'accepts only ffmpeg_path: configure the engines of models in the file of PROVIDER_CATALOG'
         : undefined,
   },
 )

@@ -10,16 +10,16 @@ const samplers = [
   'parentbased_traceidratio',
 ] as const
 
-/** Where spans are sent to, as the environment variables of OpenTelemetry's specification have it. */
+/** Where spans are sent. Read from the environment variables that OpenTelemetry's specification defines. */
 export type TraceSettings = {
   endpoint: string
   sampler: (typeof samplers)[number]
   ratio: number
-  /** Of whoever sends them, its `service.name` among them. */
+  /** Attributes of the sender, including `service.name`. */
   resource: Record<string, string>
 }
 
-const protocol = z.literal('http/protobuf', { error: 'must be http/protobuf, which collectors take on port 4318' })
+const protocol = z.literal('http/protobuf', { error: 'must be http/protobuf: collectors accept it on port 4318' })
 const ratio = z
   .string()
   .regex(/^(?:0?\.\d+|0|1(?:\.0+)?)$/, 'must be a number from 0 to 1')
@@ -32,12 +32,12 @@ const resource = z.string().transform((text, context) => {
       read.map((pair) => [decodeURIComponent(pair?.[1] ?? '%'), decodeURIComponent(pair?.[2] ?? '')]),
     )
   } catch {
-    context.addIssue({ code: 'custom', message: 'must be key=value with commas between them, in percent-encoding' })
+    context.addIssue({ code: 'custom', message: 'must be comma-separated key=value pairs, percent-encoded' })
     return z.NEVER
   }
 })
 
-/** Undefined: nobody asks for traces. Headers, timeout, compression and certificates are read by the exporter itself. */
+/** Returns undefined if traces are off. The exporter itself reads headers, timeout, compression and certificates. */
 export function readTraceSettings({ optional, withDefault }: SettingsReader): TraceSettings | undefined {
   const isDisabled = withDefault('OTEL_SDK_DISABLED', bool, false)
   const base = optional('OTEL_EXPORTER_OTLP_ENDPOINT', httpUrl)
