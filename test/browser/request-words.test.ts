@@ -56,16 +56,16 @@ const at = '2026-01-01T00:59:40.000Z'
 
 describe('the summary of the last poll', () => {
   it.each<[string, Partial<Request>, string, string]>([
-    ['nothing yet', {}, 'not polled', 'not polled yet'],
-    ['that it runs', { status: 'IN_PROGRESS', poll_outcome: 'running' }, 'IN_PROGRESS', 'not ended'],
+    ['nothing yet', {}, 'not polled', 'never'],
+    ['that it runs', { status: 'IN_PROGRESS', poll_outcome: 'running' }, 'IN_PROGRESS', 'still running'],
     [
       'that it runs, though a webhook says that it ended',
       { ...landed, poll_outcome: 'running' },
       'running',
-      'not ended',
+      'still running',
     ],
     ['that nobody knows it', { poll_outcome: 'not_found' }, 'not found', 'under any of our keys'],
-    ['the same for a day', { poll_outcome: 'lost' }, 'lost', 'not polled again by itself'],
+    ['the same for a day', { poll_outcome: 'lost' }, 'lost', 'polling stopped'],
     ['an error', { poll_outcome: 'unreachable', poll_detail: 'answered 503' }, 'unreachable', 'answered 503'],
     ['nonsense', { poll_outcome: 'invalid', poll_detail: 'no status\nat all' }, 'unreadable', 'at all'],
     [
@@ -78,7 +78,7 @@ describe('the summary of the last poll', () => {
       'that it was postponed',
       { poll_outcome: 'postponed', poll_detail: 'quota' },
       'postponed',
-      'calls of this minute are spent',
+      'calls for this minute are used up',
     ],
     [
       'that it was postponed, for a reason that has no words',
@@ -88,14 +88,14 @@ describe('the summary of the last poll', () => {
     ],
     ['401', { poll_outcome: 'unauthorized' }, 'no answer', 'does not accept the API key'],
     ['429', { poll_outcome: 'rate_limited' }, 'no answer', '429'],
-    ['only by its webhook', landed, 'COMPLETED', 'its webhook says so'],
+    ['only by its webhook', landed, 'COMPLETED', 'known from its webhook'],
     [
       'its own result',
       { ...landed, confirmed_at: at, poll_outcome: 'result' },
       'COMPLETED',
-      "the provider's result says so",
+      "the provider's own result is known",
     ],
-    ['a result that was not taken over', { ...landed, poll_outcome: 'result' }, 'answered', 'not taken over'],
+    ['a result that was not taken over', { ...landed, poll_outcome: 'result' }, 'answered', 'not applied'],
     [
       'that it was postponed, for a reason named like a method',
       { poll_outcome: 'postponed', poll_detail: 'constructor' },
@@ -128,8 +128,8 @@ describe('times in words', () => {
   it.each<[string, Partial<Request>, object]>([
     ['planned', { next_poll_at: at }, { at }],
     ['once it is overdue', {}, { at: '2026-01-01T01:01:00.000Z' }],
-    ['not, where nothing is left', { ...landed, confirmed_at: at }, { never: 'none: everything is known' }],
-    ['not, where it was given up', { poll_outcome: 'lost' }, { never: 'given up: it was not known for a day' }],
+    ['not, where nothing is left', { ...landed, confirmed_at: at }, { never: 'none: the result is complete' }],
+    ['not, where it was given up', { poll_outcome: 'lost' }, { never: 'none: polling stopped after a day' }],
   ])('the next poll: %s', (_what, known, expected) => {
     expect(nextPoll({ ...open, ...known }, when)).toEqual(expected)
   })
@@ -141,11 +141,11 @@ describe('times in words', () => {
   })
 
   it.each<[string, Partial<Request>, string]>([
-    ['open', {}, 'It has not ended yet, and is not overdue.'],
-    ['overdue', { overdue: true, tracked_at: '2026-01-01T00:48:00.000Z' }, 'It is overdue by 10\u00a0min'],
-    ['failed', { ...landed, status: 'FAILED', error_code: 'X' }, 'It failed: see the error below.'],
-    ['canceled', { ...landed, status: 'CANCELED' }, 'It was canceled.'],
-    ['doubted', { ...landed, contradiction: true }, 'A later webhook contradicts this'],
+    ['open', {}, 'Still running, not overdue.'],
+    ['overdue', { overdue: true, tracked_at: '2026-01-01T00:48:00.000Z' }, 'Overdue by 10\u00a0min'],
+    ['failed', { ...landed, status: 'FAILED', error_code: 'X' }, 'Failed with X'],
+    ['canceled', { ...landed, status: 'CANCELED' }, 'Canceled.'],
+    ['doubted', { ...landed, contradiction: true }, 'A webhook contradicts this'],
   ])('one sentence: %s', (_what, known, expected) => {
     expect(summaryOf({ ...open, ...known }, when)).toContain(expected)
   })

@@ -92,7 +92,7 @@ describe('the page of a request', () => {
 
     const page = await open(`requests/${id}`)
     const known = await steps(page)
-    expect(known.slice(0, 3)).toEqual(['Created at the provider', 'Submit received', 'The provider gave it its id'])
+    expect(known.slice(0, 3)).toEqual(['Created at the provider', 'Submit received', 'Accepted by the provider'])
     // Polled by hand, before and after the webhook that carried only the first picture.
     expect(known.slice(3).toSorted()).toEqual(
       [
@@ -103,7 +103,7 @@ describe('the page of a request', () => {
         'Landed here',
         'Polled',
         '4 pictures',
-        'It ended at the provider',
+        'Ended at the provider',
       ].toSorted(),
     )
     expect(await page.locator('.timeline').innerText()).toMatch(
@@ -129,12 +129,12 @@ describe('the page of a request', () => {
     await call(receiver, `POST /api/requests/${id}/reconcile`)
     const page = await open(`requests/${id}`)
     expect(await page.locator('.head').innerText()).toMatch(/IN_QUEUE\s+overdue 58\smin/)
-    expect(await page.locator('.lead').innerText()).toMatch(/It is overdue by 58\smin: neither/)
+    expect(await page.locator('.lead').innerText()).toMatch(/Overdue by 58\smin: neither/)
     const beside = card(page, 'Here and at the provider')
     expect(await beside.innerText()).toMatch(/IN_QUEUE\s+unreachable/)
-    expect(await beside.innerText()).toContain('no usable answer came from the provider: answered 503')
+    expect(await beside.innerText()).toContain('the provider gave no usable answer: answered 503')
     expect(await beside.innerText()).toMatch(/Next poll\s+\d{4}-/)
-    expect(await card(page, 'Deliveries').innerText()).toContain('No webhook of it was accepted')
+    expect(await card(page, 'Deliveries').innerText()).toContain('No webhook for this request was accepted')
     await shoot(page, 'request-open')
   })
 
@@ -144,8 +144,10 @@ describe('the page of a request', () => {
     const otherwise = await deliverAndSettle(deliverTo(), okAudio(id), { webhookId: 'wh_otherwise' })
     const page = await open(`requests/${id}`)
     expect(await page.locator('.head').innerText()).toMatch(/FAILED\s+contradiction/)
-    expect(await card(page, 'What it is').innerText()).toMatch(/GENERATION_FAILED\s+the model gave up/)
-    expect(await page.locator('.lead').innerText()).toContain('A later webhook contradicts this')
+    expect(await card(page, 'About').innerText()).toMatch(/GENERATION_FAILED\s+the model gave up/)
+    expect(await page.locator('.lead').innerText()).toContain('A webhook contradicts this; see below.')
+    const said = await card(page, 'Contradiction').innerText()
+    expect(said).toMatch(/FAILED stands\.[\s\S]*FAILED ERROR[\s\S]*stands[\s\S]*COMPLETED OK[\s\S]*not applied/)
     expect(await page.locator(`a[href="/deliveries/${otherwise}"]`).count()).toBeGreaterThan(0)
     await shoot(page, 'request-failed')
   })
@@ -205,7 +207,7 @@ describe('Ask the provider now', () => {
     const id = await track(database, { ago: 200 })
     world.says(id, completed(id, pictures(2)))
     const page = await pressed(id)
-    expect(await page.getByRole('status').first().innerText()).toContain('it landed: the request is now COMPLETED')
+    expect(await page.getByRole('status').first().innerText()).toContain('result landed: the request is now COMPLETED')
     expect(await card(page, 'Media').innerText()).toContain('2 of 2')
     await shoot(page, 'request-polled')
     await eventually(async () => (await audit(id)).length === 1)
@@ -215,7 +217,7 @@ describe('Ask the provider now', () => {
     // The pasted link says the same.
     expect(
       await (await open(page.url().slice(receiver.internalUrl.length))).getByRole('status').first().innerText(),
-    ).toContain('it landed')
+    ).toContain('result landed')
     await ask(page)
     await page.getByText('nothing changed: it stands here already').waitFor()
   })
@@ -228,7 +230,7 @@ describe('Ask the provider now', () => {
     expect(await card(await open(`requests/${id}`), 'Media').innerText()).toContain('1 of ?')
     world.says(id, completed(id, pictures(3)))
     const page = await pressed(id)
-    expect(await page.getByRole('status').first().innerText()).toContain('all 3 of its media are known now')
+    expect(await page.getByRole('status').first().innerText()).toContain('all 3 media items are known')
   })
 
   it('confirms what the webhook had carried whole', async () => {
@@ -239,12 +241,12 @@ describe('Ask the provider now', () => {
       body: { request_id: id, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 },
     })
     expect(await (await pressed(id)).getByRole('status').first().innerText()).toContain(
-      'agrees with the webhook, FAILED',
+      'agrees with the webhook: FAILED',
     )
   })
 
   it.each([
-    ['it has not ended', (id: string) => running(id), 'status', 'the provider says that it has not ended'],
+    ['it has not ended', (id: string) => running(id), 'status', 'it is still running at the provider'],
     [
       'nobody knows it',
       () => ({
@@ -254,8 +256,13 @@ describe('Ask the provider now', () => {
       'alert',
       'the provider does not know it under any of our keys',
     ],
-    ['the provider fails', () => ({ status: 500, body: {} }), 'alert', 'no usable answer came from the provider'],
-    ['the answer is none', () => ({ status: 200, body: { status: nasty } }), 'alert', 'not in its own specification'],
+    ['the provider fails', () => ({ status: 500, body: {} }), 'alert', 'the provider gave no usable answer'],
+    [
+      'the answer is none',
+      () => ({ status: 200, body: { status: nasty } }),
+      'alert',
+      'does not follow the specification',
+    ],
     [
       'the key rests',
       () => ({ status: 429, body: {}, headers: { 'retry-after': '1' } }),
@@ -287,7 +294,7 @@ describe('Ask the provider now', () => {
     world.says(id, completed(id, pictures(1)))
     await call(receiver, `POST /api/requests/${id}/reconcile`)
     await page.reload()
-    expect(await page.getByRole('status').first().innerText()).toContain('It was polled again since')
+    expect(await page.getByRole('status').first().innerText()).toContain('A newer poll has answered since')
   })
 
   it.each(['poll=owned', `poll=${encodeURIComponent(nasty)}`, 'poll=landed&at=never'])(
@@ -332,7 +339,7 @@ describe('what others sent', () => {
     await expectNoOverflow(page)
     const [download] = await Promise.all([
       page.waitForEvent('download'),
-      page.getByRole('link', { name: 'Download output and metadata whole' }).click(),
+      page.getByRole('link', { name: 'Download output and metadata' }).click(),
     ])
     expect(download.suggestedFilename()).toBe(`${id}.json`)
     const { headers, text } = await call(receiver, `GET /requests/${id}/output.json`)
@@ -343,9 +350,8 @@ describe('what others sent', () => {
 
 describe('an id that nobody tracks', () => {
   it.each([
-    ['a whole id', randomUUID(), 'Nobody tracks a request'],
-    ['the beginning of one', failedId.slice(0, 8), 'no whole request id'],
-    ['a webhook id', 'wh_failed', 'no whole request id'],
+    ['the beginning of one', failedId.slice(0, 8), 'A request id is a uuid'],
+    ['a webhook id', 'wh_failed', 'A request id is a uuid'],
     ['hostile text', encodeURIComponent(nasty), '<img src=x'],
   ])('%s: 404, and what to try', async (_what, id, words) => {
     const page = await open(`requests/${id}`, { expectProblems: true })
@@ -353,14 +359,29 @@ describe('an id that nobody tracks', () => {
     expect(await page.title()).toBe('Not found · mediadock')
     await expectAccessible(page)
     await shoot(page, 'request-unknown')
-    await page.getByRole('link', { name: 'Arrivals with this id' }).click()
-    await page.waitForURL(/view=arrivals/)
-    expect(new URL(page.url()).searchParams.get('q')).toBe(decodeURIComponent(id))
+    await page.getByRole('link', { name: 'Search everything for it' }).click()
+    await page.waitForURL(/\/(search\?q=|deliveries\/)/)
+  })
+
+  it('a whole id that nothing names: 404, and how to track it', async () => {
+    const page = await open(`requests/${randomUUID()}`, { expectProblems: true })
+    expect(await page.getByRole('alert').innerText()).toContain('No request has the id')
+    await page.getByText('/api/requests').waitFor()
+  })
+
+  it('has a page where a refused webhook names it', async () => {
+    const { requestId, body } = okAudio()
+    await deliver(receiver.webhookUrl, body, { secret: 'whsec_of_no_key' })
+    await eventually(async () => (await database.sql`select from mediadock.quarantine`).length > 0)
+    const page = await open(`requests/${requestId}`)
+    await page.getByText('No result. A webhook naming this request was refused; see below.').waitFor()
+    await page.getByRole('link', { name: 'What to do' }).click()
+    await page.waitForURL(/reason=no_matching_secret/)
   })
 
   it('is found by its beginning', async () => {
     const page = await open(`requests/${failedId.slice(0, 8)}`, { expectProblems: true })
-    await page.getByRole('link', { name: 'Requests that begin with it' }).click()
+    await page.getByRole('link', { name: 'List the requests that begin with it' }).click()
     await page.locator(`[data-row="${failedId}"]`).waitFor()
   })
 

@@ -122,11 +122,11 @@ describe('the list of requests', () => {
       'Media',
     ])
     await page.getByText('Columns', { exact: true }).first().click()
-    await page.getByRole('checkbox', { name: 'Drift' }).check()
+    await page.getByRole('checkbox', { name: 'Delay' }).check()
     await expectAccessible(page)
     await page.getByRole('button', { name: 'Show these' }).click()
     await page.waitForURL(/columns=/)
-    expect((await page.locator('thead th').allInnerTexts()).slice(-2)).toEqual(['Drift', 'Media'])
+    expect((await page.locator('thead th').allInnerTexts()).slice(-2)).toEqual(['Delay', 'Media'])
   })
 
   it('says how long a request is overdue, and what the last poll gave', async () => {
@@ -147,6 +147,7 @@ describe('the list of requests', () => {
     ['status=FAILED&key_name=sandbox', () => [ids.doubted]],
     ['model=vela', () => [ids.overdue, ids.lost]],
     ['overdue=false&model=vela', () => []],
+    ['contradiction=true', () => [ids.doubted]],
     ['until=2020-01-01', () => []],
     [`q=${ids.partly.slice(0, 8)}`, () => [ids.partly]],
     [`q=${ids.partly.toUpperCase()}`, () => [ids.partly]],
@@ -158,7 +159,7 @@ describe('the list of requests', () => {
   it.each([
     ['q=nobody', 'q: must be a request id or how one begins'],
     ['status=DONE', 'status: must be one of'],
-    ['since=yesterday', 'since: must be an ISO 8601 time'],
+    ['since=yesterday', 'since: must be a duration like 15m, or a time'],
     ['overdue=maybe', 'overdue: must be true or false'],
     ['cursor=abc', 'cursor: is not a next_cursor of this list'],
     ['colour=red', 'colour: is not a parameter'],
@@ -171,7 +172,7 @@ describe('the list of requests', () => {
 
   it('says what it means that there is nothing', async () => {
     expect(await (await open('requests?overdue=true&model=none')).locator('.empty').innerText()).toContain(
-      'Nothing is overdue',
+      'No request is overdue',
     )
     expect(await (await open('requests?model=none')).locator('.empty').innerText()).toContain('No request matches')
   })

@@ -134,7 +134,7 @@ describe('how they end', () => {
     [
       'a time that is none',
       ['arrivals', '--since', 'yesterday'],
-      '--since: must be an ISO 8601 time with an offset, like 2026-01-31T03:00:00Z',
+      '--since: must be a duration like 15m, or a time like 2026-01-31T03:00:00Z',
     ],
     ['an id that is none', ['deliveries', '--request-id', '1'], '--request-id: must be a uuid'],
     ['a limit that is none', ['requests', '--limit', 'x'], '--limit: must be a whole number above 0'],

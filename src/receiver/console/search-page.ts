@@ -7,31 +7,45 @@ import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './deli
 import { asOfNote } from './parts/as-of.ts'
 import { usualOnly } from './parts/columns.ts'
 import { tryRead } from './parts/failures.ts'
-import { badge, card, code, emptyState, foreign, moment, problem, shortId, table } from './parts/parts.ts'
+import { badge, card, emptyState, foreign, moment, problem, shortId, table } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
-import { linkTo, queryOf } from './parts/url.ts'
+import { queryOf } from './parts/url.ts'
+import { quarantinedTable } from './requests/untracked-request.ts'
 
-/** One search for every id, wherever it stands: what landed, what was refused, and what nobody has heard of. */
+/** One search for every kind of id. A whole id opens its page at once. */
 export function searchRoutes(console: ConsoleDeps): Router {
   const { lists, clock, logger, settings } = console
   return Router().get('/search', async (req, res) => {
     const { q = '' } = queryOf(req)
+    const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
     const read = await tryRead(logger, async () =>
-      q === ''
-        ? undefined
-        : lists((db) =>
-            find(db, parseFilters(findFiltersSchema, { q }), {
-              now: clock(),
-              stuckAfterSeconds: settings.stuckAfterSeconds,
-            }),
-          ),
+      q === '' ? undefined : lists((db) => find(db, parseFilters(findFiltersSchema, { q }), when)),
     )
-    const body = html`<div class="head"><h1>Search</h1><span class="soft">Finds any id (request, delivery, webhook, Idempotency-Key), ids in refused bodies, and values of metadata.</span></div>
+    const page = read.ok && read.value ? pageOf(read.value.listed, q) : undefined
+    if (page !== undefined) return res.redirect(303, page)
+    const body = html`<div class="head"><h1>Search</h1><span class="soft">Finds requests, deliveries, webhooks and Idempotency-Keys by id, also in refused webhooks, and requests by a value of their metadata.</span></div>
       <form class="filters" method="get" action="/search" role="search"><div class="fields">
         <label class="wide"><span>Search</span><input type="search" name="q" value="${q}" data-search autocomplete="off" spellcheck="false" /></label><button>Search</button></div></form>
       ${read.ok ? read.value && html`${results(read.value.listed, q)} ${asOfNote(read.value.asOf, clock())}` : problem(read.problem)}`
-    sendConsolePage(console, res, { title: 'Search', status: read.status, body })
+    return sendConsolePage(console, res, { title: 'Search', status: read.status, body })
   })
+}
+
+/** The page of the only thing with exactly this id; undefined where there is none, or more than one. */
+function pageOf({ requests, submits, deliveries, quarantined, arrivals }: Found, q: string): string | undefined {
+  const id = q.toLowerCase()
+  const paths = new Set([
+    ...requests.flatMap((request) => (request.id === id ? [`/requests/${id}`] : [])),
+    ...submits.flatMap((submit) =>
+      submit.id === id && submit.request_id !== null ? [`/requests/${submit.request_id}`] : [],
+    ),
+    ...deliveries.flatMap((one) => {
+      if (one.id === id || one.webhook_id === q) return [`/deliveries/${one.id}`]
+      return one.request_id === id ? [`/requests/${id}`] : []
+    }),
+    ...[...quarantined, ...arrivals].flatMap((one) => (one.request_id === id ? [`/requests/${id}`] : [])),
+  ])
+  return paths.size === 1 ? [...paths][0] : undefined
 }
 
 function results(found: Found, q: string): Markup {
@@ -48,7 +62,7 @@ function results(found: Found, q: string): Markup {
           'Deliveries',
           table({ label: 'Deliveries', ...usualOnly(deliveryColumns, deliveries.map(deliveryRow)), empty: '' }),
         ),
-    quarantined.length === 0 ? '' : card('Refused, and kept in the quarantine', quarantinedTable(quarantined)),
+    quarantined.length === 0 ? '' : card('Refused, kept in the quarantine', quarantinedTable(quarantined)),
     arrivals.length === 0
       ? ''
       : card(
@@ -56,14 +70,14 @@ function results(found: Found, q: string): Markup {
           table({ label: 'Arrivals', ...usualOnly(arrivalColumns, arrivals.map(arrivalRow)), empty: '' }),
         ),
   ]
-  if (parts.every((part) => part === ''))
-    return card(
-      'Nothing has this id',
-      emptyState(
-        html`Neither a request nor a webhook has <span class="mono">${foreign(q, 100)}</span>, and no refused body that is kept claims it: nothing of it has arrived here, or it was pruned after RETENTION_DAYS. If another service submitted it, <code>POST /api/requests</code> with its request_id tracks it; the reconciler then polls it.`,
-      ),
-    )
-  return html`${requests.every(({ landed_at }) => landed_at === null) && deliveries.length === 0 && quarantined.length > 0 ? problem(html`It has not landed: what claims it was refused, as is shown below with its cause.`) : ''} ${parts}`
+  if (parts.every((part) => part === '')) return nothingFound(q)
+  const isRefused = requests.every(({ landed_at }) => landed_at === null) && deliveries.length === 0
+  return html`${isRefused && quarantined.length > 0 ? problem('No result. A webhook with this id was refused; see below.') : ''} ${parts}`
+}
+
+function nothingFound(q: string): Markup {
+  const body = html`No request, delivery or webhook has <span class="mono">${foreign(q, 100)}</span>. It never arrived here, or retention pruned it after RETENTION_DAYS. If another service submitted it, track it with <code>POST /api/requests</code>. The reconciler then polls it.`
+  return card('No match', emptyState(body))
 }
 
 function requestsTable(label: string, requests: Found['requests']): Markup {
@@ -110,30 +124,6 @@ function submitsTable(submits: Found['submits']): Markup {
         shortId('request', request_id),
         foreign(model, 28),
         moment(created_at),
-      ],
-    })),
-    empty: '',
-  })
-}
-
-function quarantinedTable(quarantined: Found['quarantined']): Markup {
-  return table({
-    label: 'Quarantined',
-    columns: [
-      { head: 'Arrived' },
-      { head: 'Why it was refused' },
-      { head: 'Webhook id' },
-      { head: 'Request, as claimed' },
-      { head: '' },
-    ],
-    rows: quarantined.map(({ id, arrived_at, reason, webhook_id, request_id }) => ({
-      id: String(id),
-      cells: [
-        html`<a href="/parked/quarantine/${id}">${moment(arrived_at, 'precise')}</a>`,
-        code(reason),
-        html`<span class="mono">${foreign(webhook_id, 40)}</span>`,
-        html`<span class="mono">${foreign(request_id, 40)}</span>`,
-        html`<a class="button quiet" href="${linkTo('/parked', { reason })}">What to do</a>`,
       ],
     })),
     empty: '',

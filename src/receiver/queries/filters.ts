@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { arrivalOutcomes } from '../domain/arrivals-schema.ts'
+import { ago } from './ago.ts'
 
 /** A filter that cannot be applied, with the name of the parameter. */
 export class InvalidFilterError extends Error {
@@ -30,7 +31,8 @@ export const textFilter = z
 const instantFilter = z
   .string()
   .max(40, 'must have at most 40 characters')
-  .pipe(z.iso.datetime({ offset: true, error: 'must be an ISO 8601 time with an offset, like 2026-01-31T03:00:00Z' }))
+  .transform((text) => ago(text))
+  .pipe(z.iso.datetime({ offset: true, error: 'must be a duration like 15m, or a time like 2026-01-31T03:00:00Z' }))
   .refine((text) => Date.parse(text) >= 0, 'must not be before 1970')
   .refine((text) => Date.parse(text) < Date.UTC(10_000, 0), 'must be before the year 10000')
   .refine((text) => /(?:Z|[+-](?:0\d:\d\d|1[0-3]:\d\d|14:00))$/.test(text), 'must have an offset of at most 14:00')

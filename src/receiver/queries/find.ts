@@ -78,6 +78,20 @@ export async function find(db: Database, { q }: { q: string }, when: StuckAfter)
   }
 }
 
+/** The webhooks that name a request which may not be tracked. */
+export type Claims = Pick<Found, 'deliveries' | 'arrivals' | 'quarantined'>
+
+/** Finds the webhooks that name this request id. Nothing that a refused one says is trusted. */
+export async function findClaims(db: Database, requestId: string): Promise<Claims> {
+  const [deliveries, refused, unavailable, quarantined] = await Promise.all([
+    listDeliveries(db, { request_id: requestId, limit: shown }),
+    listArrivals(db, { request_id: requestId, outcome: 'refused', limit: shown }),
+    listArrivals(db, { request_id: requestId, outcome: 'unavailable', limit: shown }),
+    readWithin(db, (tx) => quarantinedOf(tx, requestId)),
+  ])
+  return { deliveries: deliveries.data, arrivals: [...refused.data, ...unavailable.data], quarantined }
+}
+
 async function findByIds(db: Database, q: string): Promise<Pick<Found, 'submits' | 'quarantined'>> {
   return readWithin(db, async (tx) => ({
     submits: await submitsOf(tx, q),

@@ -125,7 +125,7 @@ function pagesOf(ids: Scene['ids']): Scene['pages'] {
   return [
     ['now', '/'],
     ['issues', '/issues'],
-    ['search', `/search?q=${ids.pictures}`],
+    ['search', `/search?q=${ids.pictures.slice(0, 12)}`],
     ['replays', '/deliveries/replays'],
     ['deliveries', '/deliveries'],
     ['arrivals', '/deliveries?view=arrivals'],

@@ -6,10 +6,11 @@ import type { ListColumn } from '../parts/columns.ts'
 import { badge, code, foreign, moment, number, shortId, type Row } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 
-// How deliveries and arrivals stand in a table, wherever one is shown.
+// The rows of deliveries and arrivals, for every table that shows them.
 
 export const deliveryColumns: readonly ListColumn[] = [
   { name: 'received', head: 'Received', usual: true },
+  { name: 'says', head: 'Says' },
   { name: 'outcome', head: 'Outcome', usual: true },
   { name: 'cause', head: 'Cause', usual: true },
   { name: 'webhook_id', head: 'Webhook id', usual: true },
@@ -23,12 +24,13 @@ export const deliveryColumns: readonly ListColumn[] = [
 ]
 
 export function deliveryRow(delivery: DeliveryEntry): Row {
-  const { id, webhook_id, request_id, received_at, outcome, model, key_name, skew_seconds, arrivals, state, ack_ms } =
-    delivery
+  const { id, webhook_id, request_id, received_at, status, outcome, model, key_name } = delivery
+  const { skew_seconds, arrivals, state, ack_ms } = delivery
   return {
     id,
     cells: [
       html`<a href="/deliveries/${id}">${moment(received_at)}</a>`,
+      status ?? html`<span class="soft">—</span>`,
       badge(outcome),
       causeOf(delivery),
       html`<span class="mono" data-copy="${webhook_id}">${foreign(webhook_id, 18)}</span>`,
@@ -43,10 +45,11 @@ export function deliveryRow(delivery: DeliveryEntry): Row {
   }
 }
 
-function causeOf({ reason, flags }: DeliveryEntry): Markup {
-  if (reason === null && flags.length === 0) return html`<span class="soft">—</span>`
-  // A reason that is a flag too is shown once.
-  return html`${reason === null ? '' : code(reason)} ${flags.filter((flag) => flag !== reason).map((flag) => html`${badge(flag, 'warn')} `)}`
+/** The reason and the flags. A word that is the reason or the outcome too is shown once. */
+function causeOf({ reason, flags, outcome }: DeliveryEntry): Markup {
+  const others = flags.filter((flag) => flag !== reason && flag !== outcome)
+  if (reason === null && others.length === 0) return html`<span class="soft">—</span>`
+  return html`${reason === null ? '' : code(reason)} ${others.map((flag) => html`${badge(flag, 'warn')} `)}`
 }
 
 export const arrivalColumns: readonly ListColumn[] = [
@@ -62,7 +65,7 @@ export const arrivalColumns: readonly ListColumn[] = [
   { name: 'answered_in', head: 'Answered in', kind: 'minor number' },
 ]
 
-/** Nothing of a refused arrival is trusted: what it claims leads to the other arrivals that claim the same. */
+/** Nothing of a refused arrival is trusted. Its webhook id links to the other arrivals that claim the same id. */
 export function arrivalRow({
   id,
   arrived_at,
@@ -82,7 +85,7 @@ export function arrivalRow({
   return {
     id: String(id),
     cells: [
-      html`${stored ? html`<a href="/deliveries/${delivery_id}">${moment(arrived_at, 'precise')}</a>` : moment(arrived_at, 'precise')}${folded > 0 ? html` <span class="soft" title="So many like it are counted in this row: the log is bounded under a flood.">+${number(folded)}</span>` : ''}`,
+      html`${stored ? html`<a href="/deliveries/${delivery_id}">${moment(arrived_at, 'precise')}</a>` : moment(arrived_at, 'precise')}${folded > 0 ? html` <span class="soft" title="This row also counts similar arrivals: the log is bounded under a flood.">+${number(folded)}</span>` : ''}`,
       badge(outcome),
       reason === null ? html`<span class="soft">—</span>` : code(reason),
       webhook_id === null

@@ -69,13 +69,23 @@ export function columnChooser(list: ColumnList, query: Query, shown: readonly nu
     </form></details>`
 }
 
-/** As a list shows them where nobody can choose: the usual columns only. */
+/** The columns with these names, and the cells of each row below them. */
+export function named(
+  columns: readonly ListColumn[],
+  rows: readonly Row[],
+  names: readonly string[],
+): { columns: ListColumn[]; rows: Row[] } {
+  const places = columns.flatMap(({ name }, place) => (names.includes(name) ? [place] : []))
+  return { columns: pick(columns, places), rows: rows.map((row) => ({ ...row, cells: pick(row.cells, places) })) }
+}
+
+/** The usual columns of a list whose columns cannot be chosen. */
 export function usualOnly(
   columns: readonly ListColumn[],
   rows: readonly Row[],
 ): { columns: ListColumn[]; rows: Row[] } {
-  const places = columns.flatMap(({ usual }, place) => (usual ? [place] : []))
-  return { columns: pick(columns, places), rows: rows.map((row) => ({ ...row, cells: pick(row.cells, places) })) }
+  const usual = columns.flatMap((column) => (column.usual ? [column.name] : []))
+  return named(columns, rows, usual)
 }
 
 export function pick<T>(all: readonly T[], places: readonly number[]): T[] {

@@ -2,7 +2,7 @@ import type { Request } from '../../queries/requests.ts'
 import type { ReconcileRun } from '../../reconciling/reconciler.ts'
 import { pollSummaryOf, wholeMedia } from './request-words.ts'
 
-// What came of a poll by hand: it stands in the address, so that it can be shown and sent on.
+// The outcome of “Ask the provider now”. It is part of the address, so that a copied link shows it.
 
 const ends = [
   'landed',
@@ -17,7 +17,7 @@ const ends = [
 ] as const
 export type ManualPollEnd = (typeof ends)[number]
 
-/** What changed; `run` is undefined where another was polling at the same moment. */
+/** Compares the request before and after. `run` is undefined where another process was polling at the same moment. */
 export function endOf(run: ReconcileRun | undefined, before: Request, after: Request): ManualPollEnd {
   if (!run) return 'busy'
   if (run.postponed > 0) return 'postponed'
@@ -39,46 +39,46 @@ export function manualPollWords(end: ManualPollEnd, request: Request): ManualPol
   const summary = pollSummaryOf(request).text
   switch (end) {
     case 'landed':
-      return { good: true, text: `The provider gave its result, and it landed: the request is now ${request.status}.` }
+      return { good: true, text: `The provider's result landed: the request is now ${request.status}.` }
     case 'completed':
       return {
         good: true,
-        text: `The provider gave its result. The state stayed ${request.status}; ${wholeMedia(request.media_items)} now.`,
+        text: `The provider's result completed the request. It is still ${request.status}; ${wholeMedia(request.media_items)}.`,
       }
     case 'confirmed':
       return {
         good: true,
-        text: `The provider's result agrees with the webhook, ${request.status}. It was taken over with the provider's times.`,
+        text: `The provider's result agrees with the webhook: ${request.status}. Its times were added.`,
       }
     case 'unchanged':
       return {
         good: true,
-        text: `The provider gave its result, and nothing changed: it stands here already, as ${request.status}.`,
+        text: `Nothing changed: the provider's result was known already, ${request.status}.`,
       }
     case 'running':
       return {
         good: true,
-        text: 'Nothing changed: the provider says that it has not ended. It is polled again by itself; see the next poll below.',
+        text: 'Nothing changed: it is still running at the provider. The next poll is shown below.',
       }
     case 'not_found':
       return {
         good: false,
-        text: `Nothing changed: ${summary}. Look whether the key of its account is configured, and whether the id is right.`,
+        text: `Nothing changed: ${summary}. Check the id, and that the key of its account is configured.`,
       }
     case 'failed':
       return {
         good: false,
-        text: `Nothing changed: ${summary}. Look at the provider's status; it is polled again by itself.`,
+        text: `Nothing changed: ${summary}. Check the provider's status; polling continues automatically.`,
       }
     case 'postponed':
       return {
         good: false,
-        text: `Nothing changed, and the poll was ${summary}. The page of keys shows until when; then ask again.`,
+        text: `Nothing changed, and the poll was ${summary}. The Keys page shows until when. Then ask again.`,
       }
     case 'busy':
       return {
         good: false,
-        text: 'Not polled: another process is polling it at this moment. Reload this page in a few seconds.',
+        text: 'Not polled: another process is polling it now. Reload this page in a few seconds.',
       }
     default:
       return end satisfies never

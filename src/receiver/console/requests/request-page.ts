@@ -1,4 +1,4 @@
-import { Router, type Request as HttpRequest } from 'express'
+import { Router, type Request as HttpRequest, type Response } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import { formatOrCut } from '../../../platform/json-text.ts'
@@ -6,40 +6,43 @@ import { actorOf } from '../../../platform/pages/access.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { unknown } from '../../api/operation.ts'
 import { readWithin } from '../../queries/deadline.ts'
+import { findClaims, type Claims } from '../../queries/find.ts'
 import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
 import { findRequest } from '../../queries/requests.ts'
 import { audited } from '../../upkeep/audit.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
 import { shownBytes } from '../parts/body-view.ts'
+import { named } from '../parts/columns.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { gallery } from '../parts/media.ts'
 import { action, badge, card, facts, foreign, notice, number, problem, size, table, time } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, type Query } from '../parts/url.ts'
 import { visible } from '../parts/visible.ts'
+import { contradictionCard } from './contradiction-card.ts'
 import { endOf, manualPollWords, parseEnd } from './manual-poll.ts'
 import { timeline } from './request-timeline.ts'
 import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, summaryOf, type When } from './request-words.ts'
+import { claimedPage, refusedCard, unknownPage } from './untracked-request.ts'
 
 export function requestRoutes(console: ConsoleDeps): Router {
   const { db, clock, settings, background } = console
   const when = (): When => ({ now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })
+  const sendUnknown = (req: HttpRequest, res: Response) =>
+    sendConsolePage(console, res, { title: 'Not found', status: 404, body: unknownPage(String(req.params['id'])) })
   const router = Router()
   router.get('/requests/:id', async (req, res) => {
     const id = idOf(req)
-    const request = id === undefined ? undefined : await readRequest(db, id, when())
-    if (!request) return sendConsolePage(console, res, { title: 'Not found', status: 404, body: nobody(req.params.id) })
-    return sendConsolePage(console, res, {
-      title: `Request ${request.id.slice(0, 8)}`,
-      body: requestPage({
-        request,
-        query: queryOf(req),
-        when: when(),
-        links: console.links,
-        retentionDays: settings.retentionDays,
-      }),
-    })
+    if (id === undefined) return sendUnknown(req, res)
+    const [request, claims] = await Promise.all([readRequest(db, id, when()), findClaims(db, id)])
+    const title = `Request ${id.slice(0, 8)}`
+    if (request) {
+      const shown = { request, claims, query: queryOf(req), when: when(), links: console.links }
+      return sendConsolePage(console, res, { title, body: requestPage(shown, settings.retentionDays) })
+    }
+    if (Object.values(claims).every((some) => some.length === 0)) return sendUnknown(req, res)
+    return sendConsolePage(console, res, { title, body: claimedPage(id, claims) })
   })
   router.get('/requests/:id/output.json', async (req, res) => {
     const id = idOf(req)
@@ -56,7 +59,7 @@ export function requestRoutes(console: ConsoleDeps): Router {
   router.post('/requests/:id/ask', async (req, res) => {
     const id = idOf(req)
     const before = id === undefined ? undefined : await readWithin(db, (tx) => findRequest(tx, id, when()))
-    if (!before) return sendConsolePage(console, res, { title: 'Not found', status: 404, body: nobody(req.params.id) })
+    if (!before) return sendUnknown(req, res)
     const polled = await audited(
       console,
       { via: 'console', actor: actorOf(req), action: 'reconcile', target: before.id, detailOf: (done) => done },
@@ -75,18 +78,17 @@ export function requestRoutes(console: ConsoleDeps): Router {
   return router
 }
 
-/** The uuid of the address; undefined where it is none. */
+/** The uuid in the address; undefined where there is none. */
 function idOf(req: HttpRequest): string | undefined {
   const parsed = z.guid().safeParse(req.params['id'])
   return parsed.success ? parsed.data.toLowerCase() : undefined
 }
 
-type Shown = { request: RequestDetail; query: Query; when: When; links: LinkPolicy; retentionDays: number }
+type Shown = { request: RequestDetail; claims: Claims; query: Query; when: When; links: LinkPolicy }
 
-function requestPage({ request, query, when, links, retentionDays }: Shown): Markup {
-  const { id, status, media, contradiction } = request
+function requestPage({ request, claims, query, when, links }: Shown, retentionDays: number): Markup {
+  const { id, status, contradiction } = request
   const late = overdueBy(request, when)
-  const count = mediaCount(request)
   return html`<div class="head">
       <h1>Request <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1>
       ${badge(status)} ${late === undefined ? '' : badge(`overdue ${late}`, 'warn')} ${contradiction ? badge('contradiction') : ''}
@@ -94,33 +96,37 @@ function requestPage({ request, query, when, links, retentionDays }: Shown): Mar
       ${action({ path: `/requests/${id}/ask`, label: 'Ask the provider now' })}
     </div>
     <p class="lead">${summaryOf(request, when)}</p>
-    ${manualPoll(request, query)}
+    ${manualPoll(request, query)} ${contradictionCard(request)}
     <div class="columns">
+      <div>${mediaCard(request, links)} ${card('Timeline', timeline(request))}</div>
       <div>
-        ${
-          count === undefined && media.length === 0
-            ? ''
-            : card(
-                'Media',
-                html`<p class="soft"><b>${count?.short ?? number(media.length)}</b>${count === undefined ? '' : html`: ${count.text}.`}</p>
-                ${media.length === 0 ? '' : gallery(media, links)}`,
-              )
-        }
-        ${card('Timeline', timeline(request))}
+        ${card('Here and at the provider', bothSides(request, when))} ${card('About', factsOf(request))}
+        ${submitCard(request)}
       </div>
-      <div>${card('Here and at the provider', bothSides(request, when))} ${card('What it is', factsOf(request))} ${submitCard(request)}</div>
     </div>
-    ${deliveriesCard(request, keptFrom(when.now, retentionDays))} ${jsonCard('Output', request.output, id)} ${jsonCard('Metadata', request.metadata, id)}`
+    ${deliveriesCard(request, keptFrom(when.now, retentionDays))} ${refusedCard(claims)}
+    ${jsonCard('Output', request.output, id)} ${jsonCard('Metadata', request.metadata, id)}`
 }
 
-/** What came of a poll, where somebody has just made one by hand. */
+function mediaCard(request: RequestDetail, links: LinkPolicy): Markup | '' {
+  const { media } = request
+  const count = mediaCount(request)
+  if (count === undefined && media.length === 0) return ''
+  return card(
+    'Media',
+    html`<p class="soft"><b>${count?.short ?? number(media.length)}</b>${count === undefined ? '' : html`: ${count.text}.`}</p>
+      ${media.length === 0 ? '' : gallery(media, links)}`,
+  )
+}
+
+/** The outcome of “Ask the provider now”, after that button was pressed. */
 function manualPoll(request: RequestDetail, query: Query): Markup | '' {
   const end = parseEnd(query['poll'])
   if (end === undefined) return ''
   const at = z.iso.datetime().safeParse(query['at']).data
   const newer = at !== undefined && request.polled_at !== null && request.polled_at > at
   const { good, text } = newer
-    ? { good: true, text: 'It was polled again since: the newer answer stands below.' }
+    ? { good: true, text: 'A newer poll has answered since; see below.' }
     : manualPollWords(end, request)
   const words = html`${at === undefined ? '' : html`At ${time(at, 'seconds')}: `}${text}`
   return good ? notice(words) : problem(words)
@@ -158,7 +164,7 @@ function bothSides(request: RequestDetail, when: When): Markup {
   })}
     <p class="soft">Last poll: ${foreign(summary.text, 500)}.</p>
     ${facts([
-      ['Drift', driftOf(request)?.text ?? 'unknown: it has not ended on both sides'],
+      ['Delay', driftOf(request)?.text ?? 'unknown until both sides finish'],
       [
         'Landed by',
         source === null
@@ -169,9 +175,9 @@ function bothSides(request: RequestDetail, when: When): Markup {
       ],
       [
         'Confirmed',
-        confirmed_at === null ? html`<span class="soft">not by the provider's result yet</span>` : time(confirmed_at),
+        confirmed_at === null ? html`<span class="soft">not yet by the provider's result</span>` : time(confirmed_at),
       ],
-      ['First webhook', webhook_at === null ? html`<span class="soft">none is known</span>` : time(webhook_at)],
+      ['First webhook', webhook_at === null ? html`<span class="soft">none</span>` : time(webhook_at)],
       [
         'Polled',
         polled_at === null
@@ -207,7 +213,7 @@ function factsOf({ id, model, key_name, sandbox, cost, error_code, error_message
   ])
 }
 
-/** Only for what was submitted through us. */
+/** Only for a request that was submitted through the receiver. */
 function submitCard({ submit }: RequestDetail): Markup | '' {
   if (submit === null) return ''
   return card(
@@ -226,26 +232,24 @@ function submitCard({ submit }: RequestDetail): Markup | '' {
   )
 }
 
+const shownOfDelivery = ['received', 'says', 'outcome', 'cause', 'webhook_id', 'key']
+
 function deliveriesCard({ id, tracked_at, source, timeline }: RequestDetail, kept: Date): Markup {
   const deliveries = timeline.flatMap((entry) => (entry.kind === 'delivery' ? [entry.delivery] : [])).toReversed()
-  const replay =
-    deliveries.length === 0
-      ? ''
-      : html`<div class="actions"><a class="button quiet" href="${linkTo('/deliveries/replay', { request_id: id })}" data-key-action="replay">Replay its deliveries… <kbd>r</kbd></a></div>`
-  // What is older than that may have come and be forgotten.
+  const replay = html`<div class="actions"><a class="button quiet" href="${linkTo('/deliveries/replay', { request_id: id })}" data-key-action="replay">Replay its deliveries… <kbd>r</kbd></a></div>`
+  const refused = linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', since: tracked_at })
+  // Older deliveries may have been pruned.
   const isKnown = source !== 'webhook' && Date.parse(tracked_at) >= kept.getTime()
   const none = isKnown
-    ? 'No webhook of it was accepted.'
-    : html`No webhook of it is kept${source === 'webhook' ? ', the one that it landed by neither' : ''}: after RETENTION_DAYS deliveries are forgotten.`
-  const refused = html`<a href="${linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', since: tracked_at })}">refused since then</a>`
+    ? 'No webhook for this request was accepted.'
+    : 'No webhook for this request is kept: RETENTION_DAYS prunes deliveries.'
   return card(
     'Deliveries',
-    html`<div data-exact>${table({
-      label: 'Deliveries of it',
-      columns: deliveryColumns,
-      rows: deliveries.map((delivery) => ({ cells: deliveryRow(delivery).cells })),
-      empty: html`${none} Refused ones that name it are found by the <a href="${linkTo('/search', { q: id })}">search</a>; others are among those ${refused}. Or ask the provider.`,
-    })}</div>${replay}`,
+    html`${table({
+      label: 'Deliveries of this request',
+      ...named(deliveryColumns, deliveries.map(deliveryRow), shownOfDelivery),
+      empty: html`${none} See the <a href="${refused}">arrivals refused since then</a>, or ask the provider.`,
+    })}${deliveries.length === 0 ? '' : replay}`,
   )
 }
 
@@ -254,7 +258,7 @@ function jsonCard(title: string, value: unknown, id: string): Markup | '' {
   const { shown, length } = json(title, value)
   const cut =
     length > shownBytes
-      ? html`<p class="soft">The first ${size(shownBytes)} of ${size(length)} are shown. <a href="/requests/${id}/output.json" download>Download output and metadata whole</a></p>`
+      ? html`<p class="soft">The first ${size(shownBytes)} of ${size(length)} are shown. <a href="/requests/${id}/output.json" download>Download output and metadata</a></p>`
       : ''
   return card(title, html`${shown}${cut}`)
 }
@@ -265,22 +269,4 @@ function json(label: string, value: unknown): { shown: Markup; length: number } 
     shown: html`<pre class="body" tabindex="0" role="region" aria-label="${label} as JSON">${visible(formatOrCut(text, shownBytes))}</pre>`,
     length: text.length,
   }
-}
-
-/** What to try with an id that nobody tracks. */
-function nobody(id: string): Markup {
-  const isRequestId = z.guid().safeParse(id).success
-  const isBeginning = /^(?:[0-9a-f]-?){4,32}$/i.test(id)
-  const arrivals = linkTo('/deliveries', { view: 'arrivals', q: id })
-  return html`<h1>Not found</h1>
-    ${problem(html`${isRequestId ? 'Nobody tracks a request' : 'This is no whole request id, which is a uuid:'} <span class="mono">${foreign(id, 100)}</span>${isRequestId ? ', and no webhook of it has landed' : ''}.`)}
-    <p>What to try:</p>
-    <ul>
-      ${id.length < 4 ? '' : html`<li><a href="${linkTo('/search', { q: id })}">Search everything for it</a>: also what was refused, and so landed nowhere.</li>`}
-      ${isBeginning && !isRequestId ? html`<li><a href="${linkTo('/requests', { q: id })}">Requests that begin with it</a>, where the link was cut short.</li>` : ''}
-      ${id.length < 4 ? '' : html`<li><a href="${arrivals}">Arrivals with this id</a>: it may be the id of a webhook or of a delivery, or its webhook is parked.</li>`}
-      ${isRequestId ? html`<li><a href="/deliveries/${id}">The delivery with this id</a>, if it is one.</li>` : ''}
-      <li><a href="/parked">Parked and quarantine</a>: a webhook of it that was not authentic, or that could not be used.</li>
-      <li>If another service submitted it, <code>POST /api/requests</code> with its request_id tracks it; the reconciler then polls it.</li>
-    </ul>`
 }

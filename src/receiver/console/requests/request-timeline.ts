@@ -6,7 +6,7 @@ import { mediaCounts, postponedBecause } from './request-words.ts'
 
 type Step = { at: string; id: string; what: Markup; more?: Markup | undefined; theirs?: boolean }
 
-/** Everything that is known of a request, the oldest first, with the time that lies between. */
+/** All events of a request, oldest first, with the time between them. */
 export function timeline(request: RequestDetail): Markup {
   const steps = stepsOf(request)
   return html`<ol class="timeline" data-rows>
@@ -35,9 +35,9 @@ function stepsOf(request: RequestDetail): Step[] {
   )
   const steps: Step[] = []
   for (const [place, entry] of request.timeline.entries()) {
-    // Its arrival stands there already.
+    // Its arrival is listed already.
     if (entry.kind === 'delivery' && arrived.has(entry.delivery.id)) continue
-    // All media came at once: one line says so.
+    // All media arrived together and share one line.
     if (entry.kind === 'media' && request.timeline[place - 1]?.kind === 'media') continue
     steps.push({ at: entry.at, id: `${entry.kind}-${place}`, ...stepOf(entry, request) })
   }
@@ -60,14 +60,14 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
     case 'provider_created':
       return { what: html`<b>Created at the provider</b>`, theirs: true }
     case 'provider_completed':
-      return { what: html`<b>It ended at the provider</b>`, theirs: true }
+      return { what: html`<b>Ended at the provider</b>`, theirs: true }
     case 'arrival':
       return arrivalStep(entry)
     case 'delivery': {
       const { id, status, key_name } = entry.delivery
       return {
         what: html`<b>Webhook stored</b> as delivery ${shortId('delivery', id)}`,
-        more: html`says ${status ?? 'nothing recognizable'}, key ${foreign(key_name, 40)}`,
+        more: html`status ${status ?? 'not readable'}, key ${foreign(key_name, 40)}`,
       }
     }
     case 'attempt': {
@@ -85,7 +85,7 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
       }
     case 'media':
       return {
-        what: html`<b>${mediaWords(request)}</b> ${request.media_complete ? 'known, complete' : 'known from its webhook; there may be more'}`,
+        what: html`<b>${mediaWords(request)}</b> ${request.media_complete ? 'known: complete' : 'known from the webhook; there may be more'}`,
       }
     default:
       return entry satisfies never
@@ -93,8 +93,8 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
 }
 
 function trackedStep({ submit, tracked_at, landed_at }: RequestDetail): Omit<Step, 'at' | 'id'> {
-  if (submit !== null) return { what: html`<b>The provider gave it its id</b>; tracked from here on` }
-  if (tracked_at === landed_at) return { what: html`<b>First seen</b>: it was not tracked before` }
+  if (submit !== null) return { what: html`<b>Accepted by the provider</b>; tracked from here on` }
+  if (tracked_at === landed_at) return { what: html`<b>First seen</b> through its webhook; no service had tracked it` }
   return { what: html`<b>Tracked</b>: submitted by another service` }
 }
 
@@ -102,8 +102,8 @@ function arrivalStep({ arrival }: Extract<TimelineEntry, { kind: 'arrival' }>): 
   const { outcome, reason, status, delivery_id, webhook_id, key_name, remote, ack_ms, folded } = arrival
   const stored = outcome !== 'refused' && outcome !== 'unavailable'
   return {
-    what: html`<b>Webhook arrived</b> ${badge(outcome)} ${reason === null ? '' : code(reason)} ${stored ? html`delivery ${shortId('delivery', delivery_id)}` : ''}${folded > 0 ? html` and ${number(folded)} more like it` : ''}`,
-    more: html`webhook id ${foreign(webhook_id, 40)}, key ${foreign(key_name, 40)}, from ${foreign(remote, 60)}; ${status === 0 ? 'never answered' : html`answered ${status} in ${number(ack_ms, { decimals: 1, unit: 'ms' })}`}`,
+    what: html`<b>Webhook arrived</b> ${badge(outcome)} ${reason === null ? '' : code(reason)} ${stored ? html`delivery ${shortId('delivery', delivery_id)}` : ''}${folded > 0 ? html` and ${number(folded)} similar ones` : ''}`,
+    more: html`webhook id ${foreign(webhook_id, 40)}, key ${foreign(key_name, 40)}, from ${foreign(remote, 60)}; ${status === 0 ? 'not answered' : html`answered ${status} in ${number(ack_ms, { decimals: 1, unit: 'ms' })}`}`,
   }
 }
 

@@ -2,45 +2,49 @@ import type { PollOutcome } from '../../domain/poll-outcomes.ts'
 import type { Request } from '../../queries/requests.ts'
 import { duration, type Tone } from '../parts/parts.ts'
 
-// What is known of a request, in words: ours beside what the last poll gave.
+// Sentences about a request: its state here, and the answer of the last poll.
 
 export type When = { now: Date; stuckAfterSeconds: number }
 
-/** A word for a badge, and what it means. */
+/** A word for a badge, with its meaning. */
 export type PollSummary = { word: string; tone?: Tone; text: string }
 
 const pollWords: Partial<Record<PollOutcome, PollSummary>> = {
   not_found_yet: {
     word: 'not found',
     tone: 'warn',
-    text: 'the keys that were tried do not know it, and others that could were not tried yet',
+    text: 'no key that was tried knows it, and other keys were not tried yet',
   },
   not_found: {
     word: 'not found',
     tone: 'warn',
-    text: 'the provider does not know it under any of our keys; it may be too new, or belong to another account',
+    text: 'the provider does not know it under any of our keys; it may be too new or belong to another account',
   },
   lost: {
     word: 'lost',
     tone: 'bad',
-    text: 'the provider did not know it for a day, and it is not polled again by itself; a late webhook still lands',
+    text: 'the provider did not know it for a day, so polling stopped; a late webhook still lands',
   },
-  unreachable: { word: 'unreachable', tone: 'bad', text: 'no usable answer came from the provider' },
+  unreachable: { word: 'unreachable', tone: 'bad', text: 'the provider gave no usable answer' },
   invalid: {
     word: 'unreadable',
     tone: 'bad',
-    text: 'the provider answered something that is not in its own specification',
+    text: 'the answer does not follow the specification of the API',
   },
-  landing_failed: { word: 'not landed', tone: 'bad', text: 'it gave its result, and Postgres refused to store it' },
+  landing_failed: {
+    word: 'not landed',
+    tone: 'bad',
+    text: 'the provider gave its result, and Postgres refused to store it',
+  },
 }
 
 const postponedWords: Record<string, string> = {
-  quota: "the key's calls of this minute are spent",
-  rate_limited: 'the provider answered 429, and the key rests',
-  rate_limit_spent: "the provider's own limit for the key is used up",
+  quota: "the key's calls for this minute are used up",
+  rate_limited: 'the provider answered 429, so the key pauses',
+  rate_limit_spent: "the provider's rate limit for the key is used up",
   unauthorized: 'the provider does not accept the API key (401)',
-  provider_down: 'the provider did not answer others just before, so it is left alone for a moment',
-  no_key: 'no key that may be used for calls is configured for it',
+  provider_down: 'the provider just failed other calls, so calls pause for a moment',
+  no_key: 'no configured key may make calls for it',
 }
 
 export function postponedBecause(reason: string): string {
@@ -56,49 +60,49 @@ export function pollSummaryOf({
   source,
   landed_at,
 }: Request): PollSummary {
-  if (confirmed_at !== null) return { word: status, text: "the provider's result says so" }
+  if (confirmed_at !== null) return { word: status, text: "the provider's own result is known" }
   if (poll_outcome === 'postponed')
     return { word: 'postponed', tone: 'warn', text: `postponed: ${postponedBecause(poll_detail ?? '')}` }
   if (poll_outcome === 'unauthorized' || poll_outcome === 'rate_limited')
     return { word: 'no answer', tone: 'warn', text: postponedBecause(poll_outcome) }
-  if (poll_outcome === 'running') return { word: landed_at === null ? status : 'running', text: 'not ended yet' }
+  if (poll_outcome === 'running') return { word: landed_at === null ? status : 'running', text: 'still running' }
   if (poll_outcome === 'result')
-    return { word: 'answered', tone: 'warn', text: 'it gave a result that was not taken over' }
+    return { word: 'answered', tone: 'warn', text: 'it gave a result that was not applied' }
   const known = poll_outcome === null ? undefined : pollWords[poll_outcome]
   if (known) return poll_detail === null ? known : { ...known, text: `${known.text}: ${poll_detail}` }
   if (landed_at !== null && source === 'webhook')
-    return { word: status, text: "its webhook says so; the provider's result was not taken over yet" }
-  return { word: 'not polled', tone: '', text: 'it was not polled yet' }
+    return { word: status, text: "known from its webhook; the provider's own result is not known yet" }
+  return { word: 'not polled', tone: '', text: 'never' }
 }
 
-/** For how long it is overdue; undefined while it is not overdue. */
+/** How long a request has been overdue; undefined while it is not. */
 export function overdueBy({ overdue, tracked_at }: Request, { now, stuckAfterSeconds }: When): string | undefined {
   return overdue ? duration(Math.max(0, now.getTime() - Date.parse(tracked_at) - stuckAfterSeconds * 1000)) : undefined
 }
 
-/** From its end at the provider to its landing here; both clocks count. */
+/** The time from the end at the provider to the landing here, by the clocks of both. */
 export function driftOf({ completed_at, landed_at }: Request): { short: string; text: string } | undefined {
   if (completed_at === null || landed_at === null) return undefined
   const milliseconds = Date.parse(landed_at) - Date.parse(completed_at)
   if (milliseconds < 0)
     return {
       short: `−${duration(-milliseconds)}`,
-      text: `it landed here ${duration(-milliseconds)} before its end at the provider: the clocks differ`,
+      text: `it landed ${duration(-milliseconds)} before its end at the provider: the clocks differ`,
     }
   return {
     short: `+${duration(milliseconds)}`,
-    text: `it landed here ${duration(milliseconds)} after its end at the provider`,
+    text: `it landed ${duration(milliseconds)} after its end at the provider`,
   }
 }
 
-/** When it is polled next; words where there is no such time. */
+/** The time of the next poll, or the reason why there is none. */
 export function nextPoll(
   { next_poll_at, landed_at, tracked_at, poll_outcome }: Request,
   { stuckAfterSeconds }: Pick<When, 'stuckAfterSeconds'>,
 ): { at: string } | { never: string } {
   if (next_poll_at !== null) return { at: next_poll_at }
-  if (poll_outcome === 'lost') return { never: 'given up: it was not known for a day' }
-  if (landed_at !== null) return { never: 'none: everything is known' }
+  if (poll_outcome === 'lost') return { never: 'none: polling stopped after a day' }
+  if (landed_at !== null) return { never: 'none: the result is complete' }
   return { at: new Date(Date.parse(tracked_at) + stuckAfterSeconds * 1000).toISOString() }
 }
 
@@ -108,42 +112,42 @@ export const mediaCounts = {
   audio: ['audio', 'audios'],
 } as const
 
-/** `4 of 4`; a webhook carries only the first, and not how many there are. */
+/** `4 of 4`. A webhook carries only the first item and not their number. */
 export function mediaCount({
   media_items,
   media_complete,
   status,
 }: Request): { short: string; text: string } | undefined {
   if (status !== 'COMPLETED') return undefined
-  if (media_complete) return { short: `${media_items} of ${media_items}`, text: 'all of its media are known' }
+  if (media_complete) return { short: `${media_items} of ${media_items}`, text: 'the result is complete' }
   return {
     short: `${media_items} of ?`,
-    text: "only what its webhook carried is known; the provider's result has the rest",
+    text: "only the item from the webhook is known; the provider's result has the rest",
   }
 }
 
 export function wholeMedia(items: number): string {
-  return items === 1 ? 'all that it made, one item, is known' : `all ${items} of its media are known`
+  return items === 1 ? 'its one media item is known' : `all ${items} media items are known`
 }
 
-/** One sentence that says how it stands. */
+/** The state of a request in one or two sentences. */
 export function summaryOf(request: Request, when: When): string {
   const { landed_at, status, error_code, media_items, media_complete, contradiction } = request
   if (landed_at === null) {
     const late = overdueBy(request, when)
     const open =
       late === undefined
-        ? 'It has not ended yet, and is not overdue.'
-        : `It is overdue by ${late}: neither a webhook nor a result of it has come.`
+        ? 'Still running, not overdue.'
+        : `Overdue by ${late}: neither a webhook nor a poll has brought its result.`
     return `${open} Last poll: ${pollSummaryOf(request).text}.`
   }
   const drift = driftOf(request)
   const end =
     status === 'COMPLETED'
-      ? `It is completed, and ${media_complete ? wholeMedia(media_items) : 'only what its webhook carried is known so far'}`
+      ? `Completed; ${media_complete ? wholeMedia(media_items) : 'only the item from the webhook is known so far'}`
       : status === 'FAILED'
-        ? `It failed${error_code === null ? '' : ': see the error below'}`
-        : 'It was canceled'
-  const doubt = contradiction ? ' A later webhook contradicts this: the deliveries below show which.' : ''
+        ? `Failed${error_code === null ? '' : ` with ${error_code}`}`
+        : 'Canceled'
+  const doubt = contradiction ? ' A webhook contradicts this; see below.' : ''
   return `${end}${drift === undefined ? '' : `; ${drift.text}`}.${doubt}`
 }

@@ -39,6 +39,7 @@ export function requestsRoutes(console: ConsoleDeps): Router {
       { name: 'q', label: 'Search', search: true, placeholder: 'request id, or how it begins' },
       { name: 'status', label: 'State', options: requestStatuses },
       { name: 'overdue', label: 'Overdue', options: ['true', 'false'] },
+      { name: 'contradiction', label: 'Contradicted', options: ['true', 'false'], more: true },
       { name: 'key_name', label: 'Key', options: keys().all.map(({ name }) => name) },
       { name: 'model', label: 'Model' },
     ]
@@ -60,20 +61,21 @@ export function requestsRoutes(console: ConsoleDeps): Router {
   })
 }
 
-/** What one looks for mostly, each one filter. */
+/** The usual filters as tabs. */
 function views(query: Query): Markup {
-  const usual: { label: string; status?: string; overdue?: string }[] = [
+  const usual: { label: string; status?: string; overdue?: string; contradiction?: string }[] = [
     { label: 'All' },
     { label: 'Overdue', overdue: 'true' },
     { label: 'Failed', status: 'FAILED' },
     { label: 'Canceled', status: 'CANCELED' },
+    { label: 'Contradicted', contradiction: 'true' },
   ]
   return tabs(
     'Usual filters',
-    usual.map(({ label, status, overdue }) => ({
+    usual.map(({ label, status, overdue, contradiction }) => ({
       label,
-      href: linkWith(path, query, { status, overdue }),
-      current: query['status'] === status && query['overdue'] === overdue,
+      href: linkWith(path, query, { status, overdue, contradiction }),
+      current: query['status'] === status && query['overdue'] === overdue && query['contradiction'] === contradiction,
     })),
   )
 }
@@ -87,7 +89,7 @@ const columns: readonly ListColumn[] = [
   { name: 'webhook', head: 'Webhook', kind: 'minor' },
   { name: 'polled', head: 'Polled, next', kind: 'minor' },
   { name: 'landed', head: 'Landed' },
-  { name: 'drift', head: 'Drift', kind: 'number' },
+  { name: 'drift', head: 'Delay', kind: 'number' },
   { name: 'media', head: 'Media', usual: true },
   { name: 'cost', head: 'Cost', kind: 'minor number' },
 ]
@@ -114,7 +116,7 @@ function cellsOf(request: Request, { when, links }: { when: When; links: LinkPol
   ]
 }
 
-/** Of the same day as the submit, the time of day says enough. */
+/** The time of day alone where the day is that of the submit. */
 function later(at: string | null, submitted: string): Markup {
   return moment(at, at?.slice(0, 10) === submitted.slice(0, 10) ? 'seconds' : 'usual')
 }
@@ -141,8 +143,10 @@ function nextPollCell(request: Request, when: When): Markup {
 
 function emptyRequests(query: Query): Markup {
   if (Object.keys(without(query, 'cursor', 'open', 'columns')).length === 0)
-    return html`No request is tracked yet. One appears when it is submitted through POST /api/generations, tracked by POST /api/requests, or when its webhook lands.`
+    return html`No request is tracked yet. Submit one through <code>POST /api/generations</code>, track one with <code>POST /api/requests</code>, or wait for its webhook.`
   if (query['overdue'] === 'true')
-    return html`Nothing is overdue: each tracked request has ended, or is younger than STUCK_AFTER_SECONDS.`
-  return html`No request matches these filters. Nobody may track it: look whether a webhook of it is among the <a href="${linkTo('/deliveries', { view: 'arrivals', q: query['q'] })}">arrivals</a>.`
+    return html`No request is overdue. Each tracked request has ended or is younger than STUCK_AFTER_SECONDS.`
+  if (query['contradiction'] === 'true') return html`No webhook that is kept contradicts a stored result.`
+  const arrivals = linkTo('/deliveries', { view: 'arrivals', q: query['q'] })
+  return html`No request matches these filters. A request that no service tracks has no row: its webhook may be among the <a href="${arrivals}">arrivals</a>.`
 }

@@ -1,0 +1,48 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import type { RequestDetail } from '../../queries/request-detail.ts'
+import { badge, card, number, shortId, table, time, type Row } from '../parts/parts.ts'
+
+const ends = { OK: 'COMPLETED', ERROR: 'FAILED' } as const
+
+/** Shows what each side said of a request, when, and which end stands and why. Empty where nothing contradicts. */
+export function contradictionCard(request: RequestDetail): Markup | '' {
+  const { contradiction, status, confirmed_at } = request
+  if (!contradiction) return ''
+  const why =
+    confirmed_at === null
+      ? html`The first end stands until the provider's own result decides. Use “Ask the provider now” to decide at once.`
+      : html`The provider's own result decides, and it was read at ${time(confirmed_at)}.`
+  return card(
+    'Contradiction',
+    html`<p><b>${status} stands.</b> ${why}</p>
+      ${table({
+        label: 'What each side said',
+        columns: [{ head: 'Who' }, { head: 'Said' }, { head: 'When' }, { head: '' }],
+        rows: statements(request),
+        empty: 'The deliveries that said otherwise were pruned after RETENTION_DAYS.',
+      })}`,
+  )
+}
+
+/** One row for each webhook that names an end, oldest first, then one for the provider's own result. */
+function statements({ timeline, status, confirmed_at }: RequestDetail): Row[] {
+  const webhooks = timeline.flatMap((entry) =>
+    entry.kind === 'delivery' && entry.delivery.status !== null ? [entry.delivery] : [],
+  )
+  const stands = (end: string) => (end === status ? badge('stands', 'good') : badge('not applied', 'warn'))
+  const said = webhooks.map(({ id, status: word, received_at, arrivals }): Row => {
+    const end = word === null ? '' : ends[word]
+    const often = arrivals > 1 ? html` <span class="soft">×${number(arrivals)}</span>` : ''
+    return {
+      cells: [
+        html`Webhook ${shortId('delivery', id)}${often}`,
+        html`${badge(end)} <span class="soft">${word}</span>`,
+        time(received_at),
+        stands(end),
+      ],
+    }
+  })
+  if (confirmed_at === null) return said
+  return [...said, { cells: ["The provider's own result", badge(status), time(confirmed_at), stands(status)] }]
+}

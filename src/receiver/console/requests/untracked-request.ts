@@ -1,0 +1,101 @@
+import { html } from 'hono/html'
+import { z } from 'zod'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import type { Claims } from '../../queries/find.ts'
+import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
+import { named } from '../parts/columns.ts'
+import { card, code, foreign, moment, problem, table } from '../parts/parts.ts'
+import { linkTo } from '../parts/url.ts'
+
+/** The webhooks that name a request and were refused or not stored. Empty where there are none. */
+export function refusedCard({ quarantined, arrivals }: Pick<Claims, 'quarantined' | 'arrivals'>): Markup | '' {
+  if (quarantined.length === 0 && arrivals.length === 0) return ''
+  return card(
+    'Refused webhooks that name it',
+    html`${quarantined.length === 0 ? '' : quarantinedTable(quarantined)}
+      ${
+        arrivals.length === 0
+          ? ''
+          : table({
+              label: 'Refused arrivals in the log',
+              ...named(arrivalColumns, arrivals.map(arrivalRow), [
+                'received',
+                'outcome',
+                'cause',
+                'webhook_id',
+                'from',
+              ]),
+              empty: '',
+            })
+      }`,
+  )
+}
+
+export function quarantinedTable(quarantined: Claims['quarantined']): Markup {
+  return table({
+    label: 'Quarantined',
+    columns: [{ head: 'Arrived' }, { head: 'Why it was refused' }, { head: 'Webhook id' }, { head: '' }],
+    rows: quarantined.map(({ id, arrived_at, reason, webhook_id }) => ({
+      id: String(id),
+      cells: [
+        html`<a href="/parked/quarantine/${id}">${moment(arrived_at, 'precise')}</a>`,
+        code(reason),
+        html`<span class="mono">${foreign(webhook_id, 40)}</span>`,
+        html`<a class="button quiet" href="${linkTo('/parked', { reason })}">What to do</a>`,
+      ],
+    })),
+    empty: '',
+  })
+}
+
+/** The page of a request that only webhooks name: refused ones, or deliveries that have not landed. */
+export function claimedPage(id: string, claims: Claims): Markup {
+  const { deliveries } = claims
+  const lead =
+    deliveries.length > 0
+      ? 'No result yet. A webhook naming this request was accepted and has not landed; see below.'
+      : 'No result. A webhook naming this request was refused; see below.'
+  return html`<div class="head"><h1>Request <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1></div>
+    <p class="lead">${lead}</p>
+    <p class="soft">No service tracks <span class="mono" data-copy="${id}">${id}</span>, so the reconciler does not poll it. ${howToTrack(id)}</p>
+    ${
+      deliveries.length === 0
+        ? ''
+        : card(
+            'Deliveries',
+            table({
+              label: 'Deliveries of this request',
+              ...named(deliveryColumns, deliveries.map(deliveryRow), [
+                'received',
+                'says',
+                'outcome',
+                'cause',
+                'webhook_id',
+              ]),
+              empty: '',
+            }),
+          )
+    }
+    ${refusedCard(claims)}`
+}
+
+/** What to try with an id that names nothing here. */
+export function unknownPage(id: string): Markup {
+  const isRequestId = z.guid().safeParse(id).success
+  const isBeginning = /^(?:[0-9a-f]-?){4,32}$/i.test(id)
+  const shown = html`<span class="mono">${foreign(id, 100)}</span>`
+  const search = linkTo('/search', { q: id })
+  return html`<h1>Not found</h1>
+    ${problem(isRequestId ? html`No request has the id ${shown}, and no webhook that is kept names it.` : html`A request id is a uuid, and this is not one: ${shown}.`)}
+    <p>What to try:</p>
+    <ul>
+      ${id.length < 4 ? '' : html`<li><a href="${search}">Search everything for it</a>. It may be the id of a webhook or of a delivery.</li>`}
+      ${isBeginning && !isRequestId ? html`<li><a href="${linkTo('/requests', { q: id })}">List the requests that begin with it</a>, if the link was cut short.</li>` : ''}
+      ${isRequestId ? html`<li>${howToTrack(id)}</li>` : ''}
+    </ul>`
+}
+
+function howToTrack(id: string): Markup {
+  const body = JSON.stringify({ request_id: id })
+  return html`If another service submitted it, post <code data-copy="${body}">${body}</code> to <code>/api/requests</code>. The reconciler then polls it.`
+}
