@@ -4,6 +4,7 @@ import type { Logger } from '../platform/logger.ts'
 import type { FailingRole } from '../platform/loop.ts'
 import { type Database } from '../platform/postgres/postgres.ts'
 import { readTime, type SharedTime } from '../platform/postgres/time.ts'
+import { readNotifyQueue } from './feeding/notify-queue.ts'
 import { unsequencedSeconds } from './feeding/unsequenced.ts'
 import { remainingCalls } from './fetching/call-budget.ts'
 import { countParked, depth } from './landing/depth.ts'
@@ -82,6 +83,11 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     'mediadock_feed_unsequenced_seconds',
     'How long the oldest change has waited for its position in the feed; 0 while none waits',
     ({ unsequenced }) => unsequenced,
+  )
+  gauge(
+    'mediadock_notify_queue_usage',
+    'Share of the NOTIFY queue of Postgres that is in use, 0 to 1; from 0.5 on readers are not notified',
+    ({ notifyQueueUsage }) => notifyQueueUsage,
   )
   gauge(
     'mediadock_deliveries_parked',
@@ -189,6 +195,7 @@ async function readPostgres({ db, time, fetchRatePerMinute, stuckAfterSeconds }:
   return {
     ...(await depth(db, now)),
     unsequenced: await unsequencedSeconds(db, now),
+    notifyQueueUsage: (await readNotifyQueue(db)).usage,
     overdue: await countOverdue(db, { now, stuckAfterSeconds }),
     parked: await countParked(db),
     lastRunAt: await lastRunEndedAt(db),

@@ -16,7 +16,7 @@ const aboutTheServer = /^(?:08|25|40|53|57|58|XX|F0)/
  */
 export function isAboutTheRow(error: unknown): boolean {
   const refusal = refusalOf(error)
-  // A reader that holds up all notices of the server: no row can land until it is gone.
+  // The NOTIFY queue filled up between the guard of the statement and its commit. The next try does not notify.
   return (
     refusal !== undefined &&
     !aboutTheServer.test(refusal.code) &&

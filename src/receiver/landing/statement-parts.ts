@@ -133,12 +133,15 @@ export const settle = (now: SQL, isNoted: SQL) => sql`
 export const changed = (now: SQL) => sql`
     changed as (${addChange(now, writtenThatLanded)})`
 
-/** One NOTIFY per request that landed. A SELECT runs only as far as it is read: see `everyNotification`. */
+/**
+ * One NOTIFY per request that landed, unless Postgres's queue is too full: a full queue would fail the commit. A SELECT
+ * runs only as far as it is read: see `everyNotification`.
+ */
 export const notified = sql`
     notified as (
       select pg_notify('mediadock_results', json_build_object(
         'request_id', request_id, 'status', status, 'media_complete', media_complete)::text)
-      from ${writtenThatLanded}
+      from ${writtenThatLanded} and (select mediadock.may_notify())
     )`
 
 /** Reads `notified` to its end, once. Beside `outcome` in a join it might be read for each row. */

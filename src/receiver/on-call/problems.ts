@@ -1,6 +1,7 @@
 import type { FailingRole } from '../../platform/loop.ts'
 import type { Limited } from '../../platform/pages/guess-limit.ts'
 import { severities, type Problem } from '../domain/problem.ts'
+import type { NotifyQueue } from '../feeding/notify-queue.ts'
 import type { Cause } from '../queries/causes.ts'
 import { maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
 import type { KeyState } from '../queries/keys.ts'
@@ -10,7 +11,7 @@ import type { Contradictions, ProviderState } from '../queries/trouble.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { causeClause } from './cause-words.ts'
 import { clockTime, count, duration, percent } from './figures.ts'
-import { feedProblem, roleProblem } from './role-problems.ts'
+import { feedProblem, notifyQueueProblem, roleProblem } from './role-problems.ts'
 import { wrongTokensProblem } from './wrong-tokens-problem.ts'
 
 /** Arrivals of one outcome and reason in the last minutes, and since when there have been such. */
@@ -31,6 +32,7 @@ export type Numbers = {
   parked: readonly Cause[]
   /** How long the oldest change has waited for its position in the feed; 0 while none waits. */
   unsequencedSeconds: number
+  notifyQueue: NotifyQueue
   failingRoles: readonly FailingRole[]
   overdue: number
   reconciler: Pick<ReconcilerState, 'silent' | 'silent_after_seconds' | 'last_run' | 'backlog'>
@@ -57,6 +59,7 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...slowness(numbers),
     ...inboxProblem(numbers),
     ...feedProblem(numbers.unsequencedSeconds),
+    ...notifyQueueProblem(numbers.notifyQueue),
     ...giveUpProblems(numbers),
     ...reconcilerProblem(numbers),
     ...providerProblem(numbers),

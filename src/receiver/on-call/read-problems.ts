@@ -3,6 +3,7 @@ import type { FailingRole } from '../../platform/loop.ts'
 import type { Limited } from '../../platform/pages/guess-limit.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { severities, type Problem } from '../domain/problem.ts'
+import { readNotifyQueue } from '../feeding/notify-queue.ts'
 import { unsequencedSeconds } from '../feeding/unsequenced.ts'
 import { depth } from '../landing/depth.ts'
 import { parkedCauses } from '../queries/causes.ts'
@@ -66,6 +67,7 @@ export async function readNumbers(
     inbox: await depth(tx, now),
     parked: await parkedCauses(tx, new Date(now.getTime() - 3_600_000)),
     unsequencedSeconds: await unsequencedSeconds(tx, now),
+    notifyQueue: await readNotifyQueue(tx),
     failingRoles: options.failingRoles ?? [],
     overdue: await countOverdue(tx, { now, stuckAfterSeconds }),
     reconciler: await reconcilerState(tx, options),

@@ -2,14 +2,26 @@ import type { FailingRole } from '../../platform/loop.ts'
 import { isConnectionLost } from '../../platform/postgres/errors.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import type { Problem } from '../domain/problem.ts'
+import type { NotifyQueue } from '../feeding/notify-queue.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
-import { duration } from './figures.ts'
+import { duration, percent } from './figures.ts'
 
 /** Changes get no position, so no reader of the feed sees them. */
 export function feedProblem(unsequencedSeconds: number): Problem[] {
   if (unsequencedSeconds <= oldSeconds) return []
   const text = `The feed stands still: the oldest change has waited ${duration(unsequencedSeconds)} for its position. Readers and subscriptions get nothing new until then.`
   return [{ severity: 'critical', text, cause: 'feed_stalled', href: '/subscriptions' }]
+}
+
+/** Readers are no longer notified. Landing and the feed go on, and readers find what is new when they look for it. */
+export function notifyQueueProblem({ usage, notifies, holder }: NotifyQueue): Problem[] {
+  if (notifies) return []
+  const whose =
+    holder === null
+      ? 'Find the oldest open transaction in pg_stat_activity, as a role with pg_monitor, and end that session.'
+      : `The oldest open transaction is of process ${holder.pid}${holder.role === null ? '' : `, role ${holder.role}`}. End it: select pg_terminate_backend(${holder.pid}).`
+  const text = `Postgres's NOTIFY queue is ${percent(usage)} full, so readers are not notified and find what is new by polling. A session keeps a transaction open after LISTEN. ${whose}`
+  return [{ severity: 'warning', text, cause: 'notify_queue_full', href: '/' }]
 }
 
 /** One failed round, or two, are a lock or a restart. */

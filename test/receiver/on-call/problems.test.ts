@@ -13,6 +13,7 @@ const calm: Numbers = {
   inbox: { pending: 0, oldestSeconds: 0 },
   parked: [],
   unsequencedSeconds: 0,
+  notifyQueue: { usage: 0.1, notifies: true, holder: null },
   failingRoles: [],
   overdue: 0,
   reconciler: {
@@ -125,6 +126,16 @@ const cases: Case[] = [
       cause: 'feed_stalled',
       href: '/subscriptions',
       text: 'The feed stands still: the oldest change has waited 61 s for its position. Readers and subscriptions get nothing new until then.',
+    },
+  ],
+  [
+    'a NOTIFY queue that is half full',
+    { notifyQueue: { usage: 0.5, notifies: false, holder: null } },
+    {
+      severity: 'warning',
+      cause: 'notify_queue_full',
+      href: '/',
+      text: "Postgres's NOTIFY queue is 50 % full, so readers are not notified and find what is new by polling. A session keeps a transaction open after LISTEN. Find the oldest open transaction in pg_stat_activity, as a role with pg_monitor, and end that session.",
     },
   ],
   [
