@@ -78,13 +78,23 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
 }
 
 /** Calls to the provider: results and submits, within the keys' quota. */
-export function openCalls({ settings, db, keys, clock, time, logger, metrics, fetch, roles, cut }: Base) {
+export function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fetch, roles, cut }: Base) {
   const { generationApiUrl: baseUrl, fetchRatePerMinute, webhookPublicUrl } = settings
   const calls = metrics.providerCalls
   const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => roles.wake('polls') })
   const client = createProviderClient({ baseUrl, fetch, clock })
   const onPolled = pollLog.record
-  const fetcher = createFetcher({ db, client, keys, fetchRatePerMinute, clock, time, logger, calls, onPolled })
+  const fetcher = createFetcher({
+    db: pools.polls.db,
+    client,
+    keys,
+    fetchRatePerMinute,
+    clock,
+    time,
+    logger,
+    calls,
+    onPolled,
+  })
   const post = createSubmitClient({ baseUrl, fetch, clock })
   const submitting = {
     db,

@@ -1,6 +1,7 @@
 import { withDeadline } from '../platform/deadline.ts'
 import { startLoop, type FailingRole, type Loop, type LoopOptions } from '../platform/loop.ts'
 import { createGuessLimit, type GuessLimit } from '../platform/pages/guess-limit.ts'
+import type { Database } from '../platform/postgres/postgres.ts'
 import { readTime } from '../platform/postgres/time.ts'
 import { createSequencer } from './feeding/sequencer.ts'
 import { noteAccounts } from './fetching/accounts.ts'
@@ -66,6 +67,8 @@ export type BackgroundDeps = {
   slices: readonly RunningSlice[]
   kinds: readonly Slice[]
   worker: WorkerDeps
+  /** The connections of polls. */
+  pollsDb: Database
   handOver: HandOver
   /** Fetches results from the provider. */
   fetcher: Fetcher
@@ -97,10 +100,10 @@ const drainDeadlineMs = 3000
 const feedMs = 250
 /** After the grace, for the writes of the calls that were cut. */
 const lastWritesMs = 2000
-/** Under a steady load a statement for each few rows costs as much as the rows: the arrival log gathers. */
-const gatherArrivals = { ms: 100, burst: 50 }
-/** A landing wakes the follow-ups. Under a steady load, a look each 50 ms finds as many as the quota allows. */
-const gatherFollowUps = { ms: 50, burst: 20 }
+/** Under a steady load a statement for each few rows costs as much as the rows, so the logs gather. */
+const gatherRows = { ms: 100, burst: 50 }
+/** A landing wakes the follow-ups. A look costs a millisecond of Postgres, and a result waits half of this for it. */
+const gatherFollowUps = { ms: 20, burst: 20 }
 const minutesMs = 20_000
 const accountsMs = 60_000
 const partitionsMs = 10_000
@@ -151,7 +154,7 @@ export function startBackground(deps: BackgroundDeps): Background {
   return {
     wake: (role) => loops[role].wake(),
     reconcileNow: schedules.reconcileNow,
-    reconcileOne: (requestId) => reconciler.reconcileOne(polling, requestId),
+    reconcileOne: (requestId) => reconciler.reconcileOne({ ...polling, db }, requestId),
     silentAfterSeconds: silentAfterSeconds(settings.reconcileCron),
     guesses,
     failingRoles,
@@ -165,12 +168,12 @@ export function startBackground(deps: BackgroundDeps): Background {
   }
 }
 
-function pollingDeps({ worker, settings, fetcher, cut, awaited }: BackgroundDeps) {
+function pollingDeps({ worker, pollsDb: db, settings, fetcher, cut, awaited }: BackgroundDeps) {
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
   const setAside = createSetAside({ clock: worker.clock, logger: worker.logger })
-  const polls = createPollKeeper(worker)
+  const polls = createPollKeeper({ ...worker, db })
   const waiting = { awaited: awaited.ids, setAside, polls }
-  return { ...worker, ...waiting, fetchResult: fetcher, cut, stuckAfterSeconds, fetchRatePerMinute }
+  return { ...worker, db, ...waiting, fetchResult: fetcher, cut, stuckAfterSeconds, fetchRatePerMinute }
 }
 
 /** Starts a loop that begins once the receiver is prepared and ends with the signal. */
@@ -205,8 +208,8 @@ function startLogRoles(deps: BackgroundDeps) {
   const writeMinute = () => pressure.paced(minute, signal)
   const makePartitions = createPartitionMaker({ db, clock, logger })
   return {
-    arrivals: loopOf(deps, { name: 'arrival-log', runOnce: writeArrivals, idleMs: pollMs, gather: gatherArrivals }),
-    polls: loopOf(deps, { name: 'poll-log', runOnce: writePolls, idleMs: pollMs }),
+    arrivals: loopOf(deps, { name: 'arrival-log', runOnce: writeArrivals, idleMs: pollMs, gather: gatherRows }),
+    polls: loopOf(deps, { name: 'poll-log', runOnce: writePolls, idleMs: pollMs, gather: gatherRows }),
     quarantine: loopOf(deps, { name: 'quarantine', runOnce: quarantine.runOnce, idleMs: pollMs }),
     minutes: loopOf(deps, { name: 'minutes', runOnce: writeMinute, idleMs: minutesMs }),
     partitions: loopOf(deps, { name: 'arrival-partitions', runOnce: makePartitions, idleMs: partitionsMs }),

@@ -1,19 +1,24 @@
 import { createPool, type Pool } from '../platform/postgres/postgres.ts'
 import type { ReceiverSettings } from './settings.ts'
 
-/** Whoever waits for it has had its answer by then: the server ends it, or the connection is cut. */
+/** Each sender has its answer by then: the server ends the statement, or the connection is cut. */
 const acceptStatementSeconds = 5
 
 export type ReceiverPools = {
   accept: Pool
   landing: Pool
+  /** For polls: their claims, calls and landings. A small process polls by its landing connections. */
+  polls: Pool
   others: Pool
   /** To a standby that lists are read from, where one is set. */
   standby: Pool | undefined
   close: () => Promise<void>
 }
 
-/** Acknowledging and landing have connections of their own: no page can make them wait, nor the one the other. */
+/**
+ * Acknowledging, landing and polling have connections of their own: no page makes them wait, and none makes another
+ * wait. They run few statements, by indexes alone, so their plans are kept.
+ */
 export function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize }: ReceiverSettings): ReceiverPools {
   const share = sharesOf(databasePoolSize)
   const accept = createPool({
@@ -24,24 +29,28 @@ export function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize 
     silenceSeconds: acceptStatementSeconds + 1,
   })
   const landing = createPool({ url, max: share.landing, keepsPlans: true })
+  const polls = share.polls === 0 ? landing : createPool({ url, max: share.polls, keepsPlans: true })
   const others = createPool({ url, max: share.others })
   const standby = databaseReadUrl === undefined ? undefined : createPool({ url: databaseReadUrl, max: share.others })
   return {
     accept,
     landing,
+    polls,
     others,
     standby,
     close: async () => {
-      await Promise.all(
-        [accept, landing, others, ...(standby === undefined ? [] : [standby])].map((pool) => pool.close()),
-      )
+      const all = new Set([accept, landing, polls, others, ...(standby === undefined ? [] : [standby])])
+      await Promise.all([...all].map((pool) => pool.close()))
     },
   }
 }
 
-/** Of three connections each has one. */
-function sharesOf(poolSize: number): { accept: number; landing: number; others: number } {
+type Share = Record<'accept' | 'landing' | 'polls' | 'others', number>
+
+/** The least `poolSize` is 3. */
+function sharesOf(poolSize: number): Share {
   const accept = poolSize < 5 ? 1 : 2
   const landing = poolSize < 5 ? 1 : poolSize < 8 ? 2 : 3
-  return { accept, landing, others: poolSize - accept - landing }
+  const polls = poolSize < 8 ? 0 : poolSize < 10 ? 1 : 2
+  return { accept, landing, polls, others: poolSize - accept - landing - polls }
 }

@@ -94,6 +94,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     slices: await startSlices(base, { worker, pressure, after: prepared }),
     kinds: slices,
     worker,
+    pollsDb: pools.polls.db,
     handOver,
     cut: cut.signal,
     metrics,

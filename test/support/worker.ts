@@ -22,7 +22,7 @@ export function createTestWorker({
   max = 4,
   ...given
 }: { databaseUrl: string; max?: number } & Partial<ReconcilerDeps>): TestWorker {
-  const pool = createPool({ url: databaseUrl, max })
+  const pool = createPool({ url: databaseUrl, max, keepsPlans: true })
   onTestFinished(() => pool.close())
   const keys = keysOf(liveKey, sandboxKey)
   let now = new Date()

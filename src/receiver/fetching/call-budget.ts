@@ -2,6 +2,7 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later } from '../../platform/postgres/time.ts'
 import * as fetching from '../domain/budgets-schema.ts'
@@ -101,7 +102,9 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
   const tries = sql`${purpose === 'trying'}::boolean`
   const limit = sql`${limitPerMinute}::int`
   const second = sql`floor(extract(epoch from ${now}))::bigint`
-  const rows = await db.execute<Answer>(sql`
+  const rows = await executePrepared<Answer>(
+    db,
+    sql`
     insert into mediadock.call_budgets as b (key_name, slots, submit_slots, trial_slots, slots_until, granted)
     values (${keyName}, ${firstSlot(sql`1`)}, ${firstSlot(sql`${submits}::int`)}, ${firstSlot(sql`${tries}::int`)},
       ${second}, true)
@@ -145,8 +148,12 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
       ) as decided)
     returning granted, slots, submit_slots, trial_slots, missed_slots, missed_submit_slots, blocked_reason, refusals,
       failing_since, extract(epoch from blocked_until - ${now})::float8 as blocked_seconds,
-      (extract(epoch from ${now}) - slots_until)::float8 as into_second`)
-  const answer = one(rows, `taking a call with the key ${keyName}`)
+      (extract(epoch from ${now}) - slots_until)::float8 as into_second`,
+  )
+  return grantOf(one(rows, `taking a call with the key ${keyName}`), purpose, limitPerMinute)
+}
+
+function grantOf(answer: Answer, purpose: Purpose, limitPerMinute: number): Grant {
   if (answer.granted) return { ok: true, health: { refusals: answer.refusals, failing: answer.failing_since !== null } }
   const { blocked_seconds: blockedSeconds, blocked_reason: reason } = answer
   if (blockedSeconds !== null && blockedSeconds > 0)

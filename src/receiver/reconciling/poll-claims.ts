@@ -4,6 +4,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { metALock } from '../../platform/postgres/errors.ts'
 import { leaseSeconds, type LeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Environment, Keys } from '../domain/keys.ts'
@@ -252,7 +253,9 @@ function claimApart(deps: ClaimDeps, due: (isNotSetAside: SQL) => SQL, { isExtra
 async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isExtra = false } = {}): Promise<Due[]> {
   const now = time()
   const claimedAtMs = performance.now()
-  const rows = await db.execute<ClaimedRow>(sql`
+  const rows = await executePrepared<ClaimedRow>(
+    db,
+    sql`
     with recursive ${due}
     update mediadock.requests r
     set ${pollLease.claim(now, leaseSeconds)}, ${requests.polls} = ${r.polls} + 1, ${requests.doubt_poll_at} = null,
@@ -262,7 +265,8 @@ async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isExtra = false
       coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false)
         as only_sandbox_signed,
       extract(epoch from ${now} - ${r.tracked_at})::float8 as age_seconds,
-      ${isExtra ? sql`due.scheduled_at` : sql`null`} as scheduled_at`)
+      ${isExtra ? sql`due.scheduled_at` : sql`null`} as scheduled_at`,
+  )
   // The rows of an update have no order.
   const inOrder = rows.toSorted(
     (a, b) => Number(a.turn) - Number(b.turn) || a.rank - b.rank || Date.parse(a.due_at) - Date.parse(b.due_at),

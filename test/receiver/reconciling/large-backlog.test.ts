@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createPool, databaseOn, type Database, type Pool } from '../../../src/platform/postgres/postgres.ts'
+import { createPool, type Database, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { parseKeys } from '../../../src/receiver/domain/keys.ts'
 import { maxCounted, readBacklog } from '../../../src/receiver/reconciling/backlog.ts'
@@ -22,7 +22,7 @@ describe.each(testServers)('what reads a large backlog, %s', (server) => {
 
   beforeAll(async () => {
     database = await createTestDatabase(server)
-    pool = createPool({ url: database.url, max: 1 })
+    pool = createPool({ url: database.url, max: 1, keepsPlans: true })
     await database.sql`set session_replication_role = replica`
     await database.sql`
       insert into mediadock.requests (request_id, status, model, key_name, key_source, media_complete, source, tracked_at, landed_at, next_poll_at)
@@ -54,16 +54,15 @@ describe.each(testServers)('what reads a large backlog, %s', (server) => {
         from pg_stat_xact_user_tables where relid = 'mediadock.requests'::regclass`)
       return row?.n ?? NaN
     }
-    const connection = await pool.client.reserve()
-    const db = databaseOn(connection)
+    // The pool has one connection.
+    const { client, db } = pool
     try {
-      await connection`begin`
+      await client`begin`
       const before = await rowsRead(db)
       const answer = await work(db)
       return { answer, read: (await rowsRead(db)) - before }
     } finally {
-      await connection`commit`
-      connection.release()
+      await client`commit`
     }
   }
 

@@ -120,6 +120,8 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
   it('a claim among 100,000 that were put off or wait for calls costs as little as among few', async () => {
     const { database, deps, now } = await twoProcesses(server)
     const long = new Date(now().getTime() - 3_600_000)
+    // Its plan is made now and kept.
+    await claimScheduled(deps[0], { limit: 16, resting: none })
     await putOff(database, { count: 100_000, at: long })
     await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, recovered_at) values ('live', array_fill(0, array[61]), 0, true, ${now()})`
     const timed = async (resting: ReadonlySet<string>) => {
