@@ -75,7 +75,7 @@ describe('a walk through the console', () => {
     const page = await openPage(browser, at('/keys'), { colorScheme: 'dark' })
     await page.getByRole('link', { name: 'API documentation' }).click()
     await page.getByText('/api/search').first().waitFor()
-    await page.getByText('What is wrong, and what was, the latest first', { exact: true }).click()
+    await page.getByText('Open and closed issues, newest first', { exact: true }).click()
     await page.getByText('Example Value').first().waitFor()
     const scheme = () => page.evaluate('document.documentElement.className')
     expect(await scheme()).toBe('dark-mode')

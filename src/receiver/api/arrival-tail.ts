@@ -13,7 +13,7 @@ export type ArrivalTailDeps = { db: Database; clock: () => Date; logger: Logger;
 const maxTails = 20
 const heartbeatMs = 15_000
 
-/** Sends arrivals as they are logged, as server-sent events, until the client goes away or we stop. */
+/** Streams arrivals as they are logged, as server-sent events, until the client disconnects or the process stops. */
 export function createArrivalTail(deps: ArrivalTailDeps) {
   let open = 0
   return async (req: Request, res: Response, filters: ArrivalFilters): Promise<void> => {
@@ -39,7 +39,9 @@ export function createArrivalTail(deps: ArrivalTailDeps) {
   }
 }
 
-/** A browser that lost the connection names what it saw last; all others begin now. */
+/**
+ * Returns the place after which to start: the browser's Last-Event-ID after a lost connection, otherwise the present.
+ */
 function resumeAt(req: Request, now: Date): Place {
   const last = req.get('last-event-id')
   if (!last) return fromNow(now)
@@ -59,14 +61,14 @@ async function follow(deps: ArrivalTailDeps, { res, filters, after, closed, end 
   const write = async (text: string) => {
     wroteAt = performance.now()
     await writeTo(res, text, { signal: closed }).catch(() => {
-      if (!closed.aborted) deps.logger.info('a tail is ended: its reader took nothing for too long')
+      if (!closed.aborted) deps.logger.info('closed a tail of arrivals: its reader accepted no data for too long')
       end()
       res.destroy()
     })
   }
   for await (const { fresh, isCut } of followArrivals(deps, { filters, after, closed })) {
     if (fresh.length > 0) await write(fresh.map(toEvent).join(''))
-    if (isCut) await write(': more arrived than is shown\n\n')
+    if (isCut) await write(': not all arrivals are shown: more came than fit\n\n')
     if (performance.now() - wroteAt > heartbeatMs) await write(': still here\n\n')
   }
 }

@@ -12,7 +12,7 @@ import { sendList } from './send-list.ts'
 
 const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: z.int() }).meta({ id: 'Verified' })
 
-/** The log of HTTP arrivals, and those that were refused and may yet be accepted. */
+/** The calls for the log of HTTP arrivals and for the quarantine. */
 export function arrivalOperations(deps: ReceiverDeps): Operation[] {
   const { db, keys, background } = deps
   const tail = createArrivalTail(deps)
@@ -28,12 +28,13 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'listArrivals',
       summary: 'The log of HTTP arrivals, newest first',
       description:
-        'With `Accept: text/event-stream` tails it live: each event is one arrival, its id can be sent as Last-Event-ID.',
+        'With `Accept: text/event-stream`, streams new arrivals. Each event is one arrival; send its id as ' +
+        'Last-Event-ID to resume.',
       requestParams: { query: arrivalListSchema },
       responses: {
         ...listed,
         200: {
-          description: 'One page, or the tail',
+          description: 'One page, or the stream',
           content: {
             'application/json': { schema: pageSchema(arrivalSchema) },
             'text/event-stream': { schema: z.string() },
@@ -52,7 +53,7 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
     path: '/quarantine',
     document: {
       operationId: 'listQuarantine',
-      summary: 'Refused arrivals that can be verified again, newest first',
+      summary: 'Refused arrivals that are kept for another verification, newest first',
       requestParams: { query: quarantineListSchema },
       responses: responses(
         { 200: { description: 'One page', schema: pageSchema(quarantinedSchema) } },
@@ -69,8 +70,10 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
     path: '/quarantine/verify',
     document: {
       operationId: 'verifyQuarantine',
-      summary: "Verify refused arrivals again with today's secrets, and accept what is authentic",
-      responses: responses({ 200: { description: 'How many', schema: verifiedSchema } }),
+      summary: 'Verify refused arrivals with the present secrets, and accept the authentic ones',
+      responses: responses({
+        200: { description: 'How many were checked, accepted and refused', schema: verifiedSchema },
+      }),
     },
     answer: async (req, res) => {
       const onStored = () => background.wake('inbox')

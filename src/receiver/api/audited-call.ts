@@ -8,7 +8,7 @@ type AuditedCall<T> = Pick<AuditedAction, 'action' | 'target'> & {
   work: () => Promise<T>
 }
 
-/** Does the work of a call of the API, and writes down whose call it was. */
+/** Does the work of an API call and records the caller in the audit log. */
 export function auditedCall<T>(deps: AuditDeps, req: Request, { work, ...action }: AuditedCall<T>): Promise<T> {
   return audited(deps, { via: 'api', actor: actorOf(req), ...action }, work)
 }

@@ -2,7 +2,9 @@ import type { Request, Response } from 'express'
 import type { z } from 'zod'
 import { invalidBody, readJsonBody } from '../../platform/http/json-body.ts'
 
-/** The JSON body of a call, as `schema` says: 400 invalid_body where it is not, 413 over 1 MiB. No body at all is `{}`. */
+/**
+ * Reads the JSON body and validates it: 400 invalid_body if it does not match, 413 over 1 MiB. A missing body is `{}`.
+ */
 export async function readBody<T extends z.ZodType>(req: Request, res: Response, schema: T): Promise<z.infer<T>> {
   const parsed = schema.safeParse(hasBody(req) ? await readJsonBody(req, res) : {})
   if (parsed.success) return parsed.data

@@ -3,7 +3,7 @@ import { costFiltersSchema, costsSchema, readCosts } from '../queries/costs.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { responses, type Operation } from './operation.ts'
 
-/** What generations cost, in credits. */
+/** The call that sums what generations cost, in credits. */
 export function costOperations({ db }: ReceiverDeps): Operation[] {
   return [
     {
@@ -12,7 +12,7 @@ export function costOperations({ db }: ReceiverDeps): Operation[] {
       document: {
         operationId: 'showCosts',
         summary: 'Credits by model, key, day or a member of the metadata',
-        description: 'Of live requests by the time of tracking, settled and reserved credits.',
+        description: 'Sums settled and reserved credits of live requests, by the time of tracking.',
         requestParams: { query: costFiltersSchema },
         responses: responses({ 200: { description: 'The sums', schema: costsSchema } }, 'invalid_filter'),
       },

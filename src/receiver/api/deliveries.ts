@@ -25,38 +25,41 @@ import {
 } from './operation.ts'
 import { sendList } from './send-list.ts'
 
-/** One call replays so many; `next_cursor` goes on, so that no call takes hours. */
+/** The limit of one call, so that no call takes hours. The caller continues with `next_cursor`. */
 const maxReplays = 1000
 
-const dryRun = z.boolean().default(false).meta({ description: 'The changes are what would happen, and nothing does.' })
+const dryRun = z
+  .boolean()
+  .default(false)
+  .meta({ description: 'With true, the answer shows the changes that a replay would make, and nothing changes.' })
 const replayBodySchema = z.strictObject({ dry_run: dryRun })
 const replayManyBodySchema = z.strictObject({
   filter: z.record(z.string(), z.unknown()).meta({ override: { $ref: '#/components/schemas/DeliveryFilters' } }),
   dry_run: dryRun,
-  cursor: z.string().max(128).optional().meta({ description: 'next_cursor of the call before.' }),
+  cursor: z.string().max(128).optional().meta({ description: 'The next_cursor of the previous call.' }),
 })
 
 const changesSchema = z
   .array(z.looseObject({}))
-  .meta({ description: 'The rows before and after, of each request that changes.' })
+  .meta({ description: 'The rows before and after, for each request that changes.' })
 const replaySchema = z.object({ replayed: z.int(), changes: changesSchema }).meta({ id: 'Replay' })
 const replayManySchema = z
   .object({
-    count: z.int().meta({ description: 'How many deliveries the filter chooses.' }),
+    count: z.int().meta({ description: 'How many deliveries the filter selects.' }),
     replayed: z.int(),
     changes: changesSchema,
     failed: z.array(z.object({ delivery_id: z.guid(), message: z.string() })),
     next_cursor: z
       .string()
       .nullable()
-      .meta({ description: 'For the next call, where there are more than one call replays.' }),
+      .meta({ description: 'The cursor for the next call; null if nothing is left to replay.' }),
   })
   .meta({ id: 'ReplayMany' })
 
-/** Named in the document for the body of a replay. */
+/** The filters as a component of the document, referenced by the body of a replay. */
 export const deliveryFiltersComponent = deliveryFiltersSchema.meta({ id: 'DeliveryFilters' })
 
-/** The inbox: what was accepted, what became of it, and its replay. */
+/** The calls for accepted deliveries, and their replay. */
 export function deliveryOperations(deps: ReceiverDeps): Operation[] {
   const { db } = deps
   const list: Operation = {
@@ -88,7 +91,7 @@ export function deliveryOperations(deps: ReceiverDeps): Operation[] {
       res.json(delivery)
     },
   }
-  // The fixed path first: it must not be taken for an id.
+  // The fixed path comes first: otherwise the router would take it for an id.
   return [list, replayFiltered(deps), show, replayOne(deps)]
 }
 
@@ -122,18 +125,18 @@ function replayOne(deps: ReceiverDeps): Operation {
   }
 }
 
-/** A refusal, mostly by a reader's trigger, is for the caller to correct. A lock ends by itself. */
+/** A refusal, mostly by a service's own trigger, is an error for the caller to correct. A lock is temporary: 503. */
 function answerFailure(error: unknown): never {
   if (!isAboutTheRow(error)) throw error
   if (!isRefusal(error)) throw locked()
   throw new HttpError(
     409,
     'landing_refused',
-    `Postgres refuses what this delivery would write: ${postgresMessage(error)}`,
+    `Postgres refuses the rows that this delivery would write: ${postgresMessage(error)}`,
   )
 }
 
-/** What the audit keeps of a replay. */
+/** Returns the part of a replay that the audit log records. */
 function countsOf({ replayed, changes }: Replay): Detail {
   return { replayed, changed: changes.length }
 }
@@ -145,7 +148,7 @@ function replayFiltered(deps: ReceiverDeps): Operation {
     document: {
       operationId: 'replayDeliveries',
       summary: 'Process many deliveries again',
-      description: `Answers the count first, then replays the newest ${maxReplays} of them.`,
+      description: `Answers the count first, then replays the newest ${maxReplays} of the selected deliveries.`,
       requestBody: jsonBody(replayManyBodySchema),
       responses: responses(
         { 200: { description: 'How many, and what changed', schema: replayManySchema } },
@@ -157,12 +160,12 @@ function replayFiltered(deps: ReceiverDeps): Operation {
       const body = await readBody(req, res, replayManyBodySchema)
       const filters = parseFilters(deliveryFiltersSchema, body.filter)
       if (Object.keys(filters).length === 0)
-        throw new InvalidFilterError('filter', 'must name at least one parameter: without one nothing is replayed')
+        throw new InvalidFilterError('filter', 'must contain at least one parameter: an empty filter replays nothing')
       if (body.cursor !== undefined) decodeCursor(body.cursor, 'uuid')
       const { db, worker, signal } = deps
       const count = await countDeliveries(db, filters)
       const stop = AbortSignal.any([signal, gone(res)])
-      // The count is on its way while the rest is still being done.
+      // The client receives the count while the replay is still running.
       res.type('json').write(`{"count":${count},`)
       try {
         const work = () =>
@@ -175,7 +178,7 @@ function replayFiltered(deps: ReceiverDeps): Operation {
         res.end(JSON.stringify(replay).slice(1))
       } catch (error) {
         worker.logger.error({ err: error }, 'replaying many deliveries failed')
-        // Half of a document is no document: whoever reads it learns that it failed.
+        // An incomplete document is invalid JSON, so the client notices the failure.
         res.destroy()
       }
     },

@@ -10,10 +10,10 @@ import type { Page } from '../queries/page.ts'
 import { gone, responses, type Operation } from './operation.ts'
 import { writeTo } from './slow-reader.ts'
 
-/** Rows of one query: what is in memory at a time, however many match. */
+/** Rows per query, and so the rows in memory. */
 const rowsAtOnce = 1000
 
-/** Of this process; each takes a connection for its queries. */
+/** Per process: each export takes a connection during its queries. */
 const maxExports = 4
 let running = 0
 
@@ -42,15 +42,14 @@ const exportable = {
 
 export type Exported = { what: keyof typeof exportable; format: Format }
 
-/** Everything that can be exported, in each format. */
+/** Every exportable list in every format. */
 export const exportedFiles: readonly Exported[] = (['deliveries', 'arrivals'] as const).flatMap((what) =>
   (['ndjson', 'csv'] as const).map((format) => ({ what, format })),
 )
 
 /**
- * All that the filters match, newest first, page after page by the cursor of
- * the list: rows that come meanwhile shift nothing. Ends when the client goes.
- * What fails on the way cuts the connection: half of a file must not look whole.
+ * Sends all rows that match the filters, newest first, page by page with the list's cursor, so new rows shift nothing.
+ * It ends if the client disconnects. A failure cuts the connection, so that a partial file does not look complete.
  */
 export async function sendExport(
   deps: ReceiverDeps,
@@ -99,12 +98,12 @@ async function send(
       page = (await deps.lists((db) => list(db, wanted, { limit: rowsAtOnce, cursor }))).listed
     }
   } catch (error) {
-    if (!stop.aborted) deps.logger.error({ err: error, path: req.path }, 'an export ended before it was whole')
+    if (!stop.aborted) deps.logger.error({ err: error, path: req.path }, 'an export failed before its end')
     res.destroy()
   }
 }
 
-/** The calls of the API that export. */
+/** The export calls of the API. */
 export function exportOperations(deps: ReceiverDeps): Operation[] {
   return exportedFiles.map((exported): Operation => {
     const { what, format } = exported
@@ -113,11 +112,11 @@ export function exportOperations(deps: ReceiverDeps): Operation[] {
       path: `/${what}.${format}`,
       document: {
         operationId: `export${what === 'deliveries' ? 'Deliveries' : 'Arrivals'}As${format === 'csv' ? 'Csv' : 'Ndjson'}`,
-        summary: `All ${what} that the filters match, newest first, as a file`,
+        summary: `All ${what} that match the filters, newest first, as a file`,
         description:
           format === 'csv'
-            ? 'Text that a spreadsheet would take for a formula has an apostrophe before it.'
-            : 'One JSON object a line.',
+            ? 'Text that a spreadsheet would run as a formula is prefixed with an apostrophe.'
+            : 'One JSON object per line.',
         requestParams: { query: exportable[what].filters },
         responses: {
           ...responses({}, 'invalid_filter', 'too_many_waiting'),
@@ -137,7 +136,7 @@ function csvLine(item: Item, columns: readonly string[]): string {
   return `${columns.map((column) => csvCell(item[column])).join(',')}\r\n`
 }
 
-// A spreadsheet runs what begins like this; one that parts cells at semicolons or tabs, in the middle of ours too.
+// The beginning of a formula. Spreadsheets that split cells at semicolons or tabs find one inside our cells, too.
 const formula = /(^|[;\t\r\n])(?=[=+\-@\uff1d\uff0b\uff0d\uff20])|(^)(?=[\t\r\n])/g
 
 function csvCell(value: unknown): string {

@@ -13,10 +13,10 @@ const maxStreams = 100
 const pageRows = 200
 const heartbeatMs = 15_000
 const retryMs = 1000
-/** What comes while one rests shares the next read. */
+/** Changes that arrive during this pause share the next read. */
 const restMs = 20
 
-/** Sends changes as they are given their positions, from a first page on, as server-sent events, until the client goes away or we stop. */
+/** Streams changes from a first page on, as server-sent events, until the client disconnects or the process stops. */
 export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
   let open = 0
   return async (res: Response, first: FeedPage): Promise<void> => {
@@ -49,9 +49,9 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
         if (next !== undefined) page = next
       }
     } catch (error) {
-      // The reader went, or was cut for taking nothing.
+      // The client disconnected, or accepted no data for too long.
       if (!closed.aborted)
-        logger.info({ err: error }, 'a stream of the feed is ended: its reader took nothing for too long')
+        logger.info({ err: error }, 'closed a stream of the feed: its reader accepted no data for too long')
       res.destroy()
     } finally {
       open -= 1
@@ -69,7 +69,7 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
       await delay(restMs, undefined, { signal: closed })
     }
 
-    /** Undefined where it could not be read just now. */
+    /** Reads the next page; undefined if the read failed, `over` if the position has expired. */
     async function nextPage(after: number): Promise<FeedPage | 'over' | undefined> {
       try {
         return await watch.read({ after, limit: pageRows })
@@ -86,7 +86,7 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
   }
 }
 
-/** Many streams send the same items. */
+/** The text of items, shared by all streams. */
 const events = new WeakMap<FeedItem, string>()
 
 function toEvent(item: FeedItem): string {

@@ -9,30 +9,34 @@ import { createRecentChanges } from './recent-changes.ts'
 export type FeedWatchDeps = { db: Database; databaseUrl: string; logger: Logger; signal: AbortSignal }
 
 export type FeedWatch = {
-  /** One page; those who are about as far share what is read. */
+  /** Reads one page. Readers at about the same position share one read. */
   read: (page: { after: number; limit: number }) => Promise<FeedPage>
-  /** Calls `onGrown` each time when the feed may have grown, until `leave` is called; throws HttpError 503 when too many wait. */
+  /**
+   * Calls `onGrown` when the feed may have grown, until `leave` is called. Throws HttpError 503 with too many waiters.
+   */
   join: (onGrown: () => void) => Promise<{ leave: () => void }>
 }
 
 const maxWaiters = 1000
-/** LISTEN does not pass PgBouncer in transaction mode, and a connection can be lost: what was missed is found by this. */
+/**
+ * LISTEN does not work through PgBouncer in transaction mode, and connections get lost. Polling finds missed changes.
+ */
 const lookMs = 1000
 const listenWithinMs = 1000
-/** Connections that reading the feed may take from all else. */
+/** The number of connections that reading the feed may take from other reads. */
 const maxReads = 2
 
-/** Everyone in this process who waits for the feed to grow, on one LISTEN connection, and their reads. */
+/** Wakes every reader in this process that waits for the feed to grow, from one LISTEN connection, and shares reads. */
 export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDeps): FeedWatch {
   const waiting = new Set<() => void>()
   let timer: NodeJS.Timeout | undefined
   let looking = false
-  /** As of the last look that saw another, and how often something had been notified before it. */
+  /** The newest position at the last look, and the number of notices before that look. */
   let head = 0
   let noticesAtLook = 0
   let notices = 0
   const recent = createRecentChanges()
-  /** How often the feed has grown, as far as is known here: what was begun before is not shared with whoever heard of it. */
+  /** Counts known growths of the feed. A read that began before a growth is not shared with readers who know of it. */
   let growths = 0
   const bounded = boundedBy(maxReads, (page: { after: number; limit: number }) => readFeed(db, page))
   const readShared = shared(({ after, limit }: { after: number; limit: number; growths: number }) =>
@@ -48,7 +52,7 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
     databaseUrl,
     logger,
     signal,
-    // Anybody may notify: it is a hint to read on, whatever it says.
+    // The notice is only a hint to read: its content is not used, since any client may send one.
     onNotice: () => {
       notices += 1
       wakeAll()
@@ -63,7 +67,7 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
     try {
       const newest = await headOf(db)
       if (newest === head) return
-      // What is told while we look may be what we see, or what comes after it.
+      // A notice during the look may be about the change seen here, or about a later one.
       if (newest > head && noticesAtLook === notices) listening.missed()
       noticesAtLook = before
       head = newest
@@ -83,7 +87,7 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
         throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for changes already`, {
           headers: { 'retry-after': '1' },
         })
-      // One of its own, whatever was given: two that are the same would leave together.
+      // A new function for each waiter, so that equal callbacks leave independently.
       const waiter = () => onGrown()
       waiting.add(waiter)
       timer ??= setInterval(() => void look(), lookMs)
@@ -100,7 +104,7 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   }
 }
 
-/** Who wants the same while it is being done gets that. */
+/** Wraps `work` so that concurrent calls with the same key share one result. */
 function shared<Key, T>(work: (key: Key) => Promise<T>): (key: Key) => Promise<T> {
   const underWay = new Map<string, Promise<T>>()
   return (key) => {
@@ -113,7 +117,7 @@ function shared<Key, T>(work: (key: Key) => Promise<T>): (key: Key) => Promise<T
   }
 }
 
-/** No more than so many side by side; the others wait for their turn. */
+/** Wraps `work` so that at most `most` calls run at a time. Others wait for their turn. */
 function boundedBy<Key, T>(most: number, work: (key: Key) => Promise<T>): (key: Key) => Promise<T> {
   const queue: (() => void)[] = []
   let running = 0

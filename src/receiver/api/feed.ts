@@ -8,7 +8,7 @@ import type { FeedWatch } from './feed-watch.ts'
 import { abortOf, gone, responses, waitSchemaFor, type Operation } from './operation.ts'
 
 const defaultLimit = 100
-/** Clocks of servers differ by less: what is further ahead is no position that anybody was given. */
+/** More than the clock difference between servers. A position further ahead was never assigned. */
 const maxAheadMs = 60_000
 
 const positionSchema = z
@@ -20,14 +20,15 @@ const positionSchema = z
 const querySchema = z.strictObject({
   after: positionSchema.optional().meta({
     description:
-      'The position of the last change that is done; without it, or with 0, the oldest that is kept comes first.',
+      'The position of the last processed change. Without it, or with 0, the feed starts at the oldest ' +
+      'change that is kept.',
     override: { type: 'integer', minimum: 0 },
   }),
   limit: paging.limit,
-  ...waitSchemaFor('Seconds to wait for a change where there is none yet.').shape,
+  ...waitSchemaFor('Seconds to wait for a change if there is none after the position.').shape,
 })
 
-/** The changes of results, to be read on from any position. */
+/** The call that reads the changes of results from any position. */
 export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
   const { logger, signal } = deps
   const stream = createFeedStream({ watch, logger, signal })
@@ -43,9 +44,11 @@ export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[
       path: '/feed',
       document: {
         operationId: 'readFeed',
-        summary: 'The changes of results, and submits that were refused after their 202, oldest first, each once',
+        summary: 'Changes of results, and submits that were refused after their 202: oldest first, each once',
         description:
-          'Goes on after a position: no change is skipped or repeated. With `wait`, answers as soon as there is one. With `Accept: text/event-stream` sends each change as an event whose id is its position, and can be sent as Last-Event-ID.',
+          'Continues after a position: no change is skipped or repeated. With `wait`, the call waits for the ' +
+          'next change. With `Accept: text/event-stream`, each change is an event whose id is its position. ' +
+          'Send that id as Last-Event-ID to resume.',
         requestParams: { query: querySchema },
         responses: {
           ...document,
@@ -71,7 +74,7 @@ export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[
   ]
 }
 
-/** A browser that lost the connection names what it saw last. */
+/** Returns the position in Last-Event-ID, which a browser sends after a lost connection. */
 function lastEventId(req: Request): number | undefined {
   const last = req.get('last-event-id')
   if (!last) return undefined
@@ -87,13 +90,13 @@ async function firstPage(
 ): Promise<FeedPage> {
   const page = await watch.read(wanted)
   if (wanted.after > page.head && wanted.after > (clock().getTime() + maxAheadMs) * 1000)
-    throw new InvalidFilterError(name, `is no position that this feed has given: the newest is ${page.head}`)
+    throw new InvalidFilterError(name, `is not a position of this feed: the newest is ${page.head}`)
   return page
 }
 
 type Wait = { res: Response; watch: FeedWatch; signal: AbortSignal; page: FeedPage; limit: number; seconds: number }
 
-/** The page as soon as there is something on it; as it is when the time is over, the client is gone, or we stop. */
+/** Waits until the page has a change. Returns it as it is at the timeout, when the client disconnects, or at a stop. */
 async function untilGrown({ res, watch, signal, page, limit, seconds }: Wait): Promise<FeedPage> {
   const over = AbortSignal.any([signal, AbortSignal.timeout(seconds * 1000), gone(res)])
   let wake = () => {}
@@ -104,7 +107,7 @@ async function untilGrown({ res, watch, signal, page, limit, seconds }: Wait): P
       const grown = new Promise<void>((resolve) => {
         wake = resolve
       })
-      // It may have grown since the last look.
+      // The feed may have grown since the last read.
       latest = await watch.read({ after: page.next_after, limit })
       if (latest.data.length === 0) await Promise.race([grown, abortOf(over)])
     }

@@ -12,19 +12,19 @@ import type { FeedWatch } from './feed-watch.ts'
 import { gone, jsonBody, readsBody, responses, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
 import { createWaiters } from './waiters.ts'
 
-const waitSchema = waitSchemaFor('Seconds to wait for the end.')
+const waitSchema = waitSchemaFor('Seconds to wait until the generation has ended.')
 
 const instant = z.iso.datetime()
 const idempotencyKeySchema = z
   .uuidv4()
-  .meta({ description: 'The same as idempotency_key in the body; where both are given they must agree.' })
+  .meta({ description: 'The same as idempotency_key in the body. If both are given, they must be equal.' })
 
 const generationSchema = z
   .object({
     idempotency_key: z.guid(),
     state: z.enum(['pending', 'submitted', 'refused', 'expired']),
-    request_id: z.guid().nullable().meta({ description: 'Null until the provider has given one.' }),
-    status: z.string().nullable().meta({ description: 'Of the tracked request.' }),
+    request_id: z.guid().nullable().meta({ description: 'Null until the provider has assigned one.' }),
+    status: z.string().nullable().meta({ description: 'The status of the tracked request.' }),
     model: z.string(),
     key_name: z.string(),
     metadata: z.unknown(),
@@ -32,7 +32,7 @@ const generationSchema = z
     attempts: z.int(),
     next_attempt_at: instant.nullable(),
     last_error: z.string().nullable(),
-    answer: z.unknown().meta({ description: "The provider's envelope, where it refused." }),
+    answer: z.unknown().meta({ description: "The provider's error envelope, if it refused the submit." }),
     created_at: instant,
   })
   .meta({ id: 'Generation' })
@@ -45,7 +45,7 @@ const endedGenerationSchema = generationSchema
   .meta({ id: 'GenerationWithResult' })
 type EndedGeneration = ShownGeneration & Pick<z.infer<typeof endedGenerationSchema>, 'result' | 'media'>
 
-/** Submitting through us: the intent first, then the call. */
+/** The calls that submit through the receiver: the row is written before the call. */
 export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
   const { db, submitter, logger, signal, awaited } = deps
   const waiters = createWaiters({ watch, overOf: (keys) => overOf(db, keys), logger, signal })
@@ -54,14 +54,17 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
     path: '/generations',
     document: {
       operationId: 'submitGeneration',
-      summary: 'Submit a generation, safely',
+      summary: 'Submit a generation with at most one charge',
       description:
-        "The provider's 4xx are passed on. Where it does not answer, request_id is null and the submit is tried again in the background; if it is refused then, that is an item of the feed. Give an idempotency_key of your own: a caller that sent none and loses this answer can only submit anew, and may be charged twice.",
+        "Passes on the provider's 4xx. If the provider does not answer, request_id is null and the submit is " +
+        'retried in the background. A refusal then becomes an item of the feed. Send your own ' +
+        'idempotency_key: a caller that sent none and loses this answer can only submit anew, and may be ' +
+        'charged twice.',
       requestParams: { header: z.object({ 'idempotency-key': idempotencyKeySchema.optional() }) },
       requestBody: jsonBody(generationBodySchema),
       responses: {
         ...responses(
-          { 202: { description: 'Submitted, or on its way', schema: generationSchema } },
+          { 202: { description: 'Submitted, or being retried', schema: generationSchema } },
           ...readsBody,
           'invalid_idempotency_key',
           'idempotency_key_reuse',
@@ -85,9 +88,10 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
     path: '/generations/{idempotency_key}',
     document: {
       operationId: 'showGeneration',
-      summary: 'What became of a submit',
+      summary: 'One submit, with its state',
       description:
-        'With its result and media. With `wait`, answers as soon as the result is complete, or the submit refused or expired, and after that many seconds with the generation as it is.',
+        'Includes the result and its media. With `wait`, answers once the result is complete or the submit ' +
+        'is refused or expired, or after that many seconds with the present state.',
       requestParams: { path: z.object({ idempotency_key: z.guid() }), query: waitSchema },
       responses: responses(
         { 200: { description: 'The generation', schema: endedGenerationSchema } },
@@ -121,17 +125,17 @@ async function readGeneration({ db, submitter }: ReceiverDeps, key: string): Pro
   return { ...generation, ...ended }
 }
 
-/** The same rule as overOf(). */
+/** Applies the same rule as overOf(). */
 function isOver({ state, result }: EndedGeneration): boolean {
   if (state === 'refused' || state === 'expired') return true
   return result !== null && result.landed_at !== null && (result.media_complete || result.status !== 'COMPLETED')
 }
 
-/** The Idempotency-Key, which may stand in the body or in the header. */
+/** Returns the Idempotency-Key from the body or the header. */
 function idempotencyKeyOf(req: Request, inBody: string | undefined): string | undefined {
   const header = req.get('idempotency-key')
   if (header === undefined) return inBody
-  // Two of them arrive as one text with a comma, and are none.
+  // Node joins repeated headers with a comma, so a repeated key does not parse.
   const parsed = idempotencyKeySchema.safeParse(header)
   if (!parsed.success)
     throw new HttpError(

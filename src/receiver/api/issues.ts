@@ -11,12 +11,12 @@ import { jsonBody, readsBody, responses, unknown, type Operation } from './opera
 
 const maxMinutes = 7 * 24 * 60
 const muteSchema = z.strictObject({
-  minutes: z.int().min(0).max(maxMinutes).meta({ description: 'From now on; 0 ends it.' }),
+  minutes: z.int().min(0).max(maxMinutes).meta({ description: 'Minutes from now. 0 ends the mute.' }),
 })
 const mutedSchema = z.object({ id: z.int(), muted_until: z.iso.datetime().nullable() }).meta({ id: 'MutedIssue' })
 const issueIdSchema = z.object({ id: z.string().regex(/^\d{1,15}$/) })
 
-/** What is or was wrong, and that somebody knows of it. */
+/** The calls that list and mute issues. */
 export function issueOperations(deps: ReceiverDeps): Operation[] {
   const { db, clock, worker } = deps
   const list: Operation = {
@@ -24,7 +24,7 @@ export function issueOperations(deps: ReceiverDeps): Operation[] {
     path: '/issues',
     document: {
       operationId: 'listIssues',
-      summary: 'What is wrong, and what was, the latest first',
+      summary: 'Open and closed issues, newest first',
       requestParams: { query: issueListSchema },
       responses: responses({ 200: { description: 'One page', schema: pageSchema(issueSchema) } }, 'invalid_filter'),
     },
@@ -35,10 +35,14 @@ export function issueOperations(deps: ReceiverDeps): Operation[] {
     path: '/issues/{id}/mute',
     document: {
       operationId: 'muteIssue',
-      summary: 'Say that somebody knows of it: nobody is told until then, unless it becomes worse',
+      summary: 'Mute an issue: it sends no notifications until then, unless it gets worse',
       requestParams: { path: issueIdSchema },
       requestBody: jsonBody(muteSchema),
-      responses: responses({ 200: { description: 'Until when', schema: mutedSchema } }, ...readsBody, 'not_found'),
+      responses: responses(
+        { 200: { description: 'When the mute ends', schema: mutedSchema } },
+        ...readsBody,
+        'not_found',
+      ),
     },
     answer: async (req, res) => {
       const parsed = issueIdSchema.safeParse(req.params)

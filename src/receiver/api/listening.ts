@@ -10,15 +10,15 @@ export type ListeningDeps = {
 }
 
 export type Listening = {
-  /** Opens the connection where none is open; settles once it listens, or could not. */
+  /** Opens the connection unless it is open. Settles when it listens, or when that has failed. */
   start: () => Promise<void>
-  /** Something came that was not notified: the connection may be dead without any sign of it. */
+  /** Reports a change without a notice. The connection may be dead, so an old one is closed. */
   missed: () => void
 }
 
 const relistenAfterMs = 60_000
 
-/** One LISTEN connection for all of a process, opened when it is needed first and closed at the end of the process. */
+/** Shares one LISTEN connection in a process. It opens at first use and closes when the process ends. */
 export function listenTo({ channel, databaseUrl, logger, signal, onNotice }: ListeningDeps): Listening {
   let listening: { pool: Pool; started: Promise<void>; at: number } | undefined
 
@@ -26,7 +26,7 @@ export function listenTo({ channel, databaseUrl, logger, signal, onNotice }: Lis
     const pool = createPool({ url: databaseUrl, max: 1 })
     const started = pool.client.listen(channel, onNotice).then(
       () => {},
-      (error: unknown) => logger.warn({ err: error, channel }, 'LISTEN failed, what is new is looked for every second'),
+      (error: unknown) => logger.warn({ err: error, channel }, 'LISTEN failed, polling for changes every second'),
     )
     return { pool, started, at: performance.now() }
   }

@@ -13,37 +13,37 @@ import { pageSchema } from '../queries/page.ts'
 import { responses, type Operation } from './operation.ts'
 import { sendList } from './send-list.ts'
 
-/** What somebody who has been woken asks first. */
+/** The calls that answer an on-call engineer's first questions. */
 export function onCallOperations(deps: ReceiverDeps): Operation[] {
   const { db, clock } = deps
   return [
     whole('/problems', {
       operationId: 'listProblems',
-      summary: 'What is wrong now, in words, the worst first',
+      summary: 'Present problems as sentences, the most severe first',
       item: problemSchema,
       read: async () => readProblems(db, await readingOptions(deps)),
     }),
     whole('/keys', {
       operationId: 'listKeys',
-      summary: 'The keys: when each matched last, and what is left of its quota',
+      summary: 'The keys, with the last match and the remaining quota of each',
       item: keySchema,
       read: async () => readKeys(db, await readingOptions(deps)),
     }),
     whole('/give-ups', {
       operationId: 'listGiveUps',
-      summary: 'Webhooks that failed here and have not been accepted since, and when the provider gives them up',
+      summary: 'Webhooks that failed here and were not accepted since, and when the provider gives up',
       item: giveUpSchema,
       read: () => listGiveUps(db, clock()),
     }),
     whole('/quarantine/causes', {
       operationId: 'listQuarantineCauses',
-      summary: 'Why what lies in the quarantine was refused',
+      summary: 'The reasons why quarantined arrivals were refused',
       item: causeSchema,
       read: () => readQuarantineCauses(db),
     }),
     whole('/parked/causes', {
       operationId: 'listParkedCauses',
-      summary: 'Why deliveries are parked',
+      summary: 'The reasons why deliveries are parked',
       item: causeSchema,
       read: () => readParkedCauses(db),
     }),
@@ -55,7 +55,7 @@ export function onCallOperations(deps: ReceiverDeps): Operation[] {
 
 type Whole<T> = { operationId: string; summary: string; item: z.ZodType<T>; read: () => Promise<readonly T[]> }
 
-/** A list that is short by its nature, and so has no pages. */
+/** A list that is always short, so it has no pages. */
 function whole<T>(path: string, { operationId, summary, item, read }: Whole<T>): Operation {
   const schema = z.object({ data: z.array(item) })
   return {
@@ -96,10 +96,10 @@ function searchOperation(deps: ReceiverDeps): Operation {
     path: '/search',
     document: {
       operationId: 'search',
-      summary: 'Everything that an id leads to, wherever it stands: also what was refused and so landed nowhere',
+      summary: 'Search by id or metadata, including refused arrivals that never landed',
       requestParams: { query: findFiltersSchema },
       responses: responses(
-        { 200: { description: 'What was found, by what it is', schema: foundSchema } },
+        { 200: { description: 'The findings, grouped by kind', schema: foundSchema } },
         'invalid_filter',
       ),
     },
@@ -116,8 +116,8 @@ function minutesOperation({ db, clock }: ReceiverDeps): Operation {
     path: '/minutes',
     document: {
       operationId: 'listMinutes',
-      summary: 'What each minute was like, for charts, oldest first',
-      description: 'By default the last three hours, at most 31 days.',
+      summary: 'Figures of each minute, for charts, oldest first',
+      description: 'The last three hours by default, at most 31 days.',
       requestParams: { query: minutesFiltersSchema },
       responses: responses(
         { 200: { description: 'The points, and the starts of receivers', schema: minutesSchema } },

@@ -7,16 +7,16 @@ import { examples } from './examples/examples.ts'
 import type { Operation } from './operation.ts'
 
 const tags = {
-  Generations: 'Submits that charge once, and the requests that are tracked.',
-  Provider: 'Models, prices and the account, for services that hold no API key.',
-  Results: 'What services read: a result once there is one, and every change of all of them in order.',
-  Deliveries: 'What arrived and what became of it; what was refused; replaying.',
-  'On-call': 'What is wrong, since when, and what acts on it.',
-  'This API': 'Its own description.',
+  Generations: 'Submit generations with at most one charge, and track requests.',
+  Provider: 'Models, prices and the account, for services without an API key.',
+  Results: 'Read results: one request, or all changes in order.',
+  Deliveries: 'Accepted and refused webhooks, and replays.',
+  'On-call': 'Present problems, and the actions against them.',
+  'This API': 'The description of this API.',
 } as const
 export type Tag = keyof typeof tags
 
-/** OpenAPI 3.1 of the API, made from the very schemas that validate what comes in and type what goes out. */
+/** Builds the OpenAPI 3.1 document from the schemas that validate requests and type answers. */
 export function openApiDocument(operations: readonly Operation[]) {
   const paths: ZodOpenApiPathsObject = {}
   for (const { method, path, document, examples: own } of operations) {
@@ -30,7 +30,8 @@ export function openApiDocument(operations: readonly Operation[]) {
         title: 'mediadock internal API',
         version,
         description:
-          'Submits and tracks generations, reads results, and shows what arrived and what became of it. Lists may come from a standby: the header X-Mediadock-As-Of then says when the last change was made that it has.',
+          'Submits and tracks generations, reads results, and shows received webhooks. Lists may come from a ' +
+          'standby. The header X-Mediadock-As-Of then gives the time of the last change on the standby.',
       },
       tags: Object.entries(tags).map(([name, description]) => ({ name, description })),
       servers: [{ url: '/' }],
@@ -39,7 +40,7 @@ export function openApiDocument(operations: readonly Operation[]) {
       components: {
         schemas: { DeliveryFilters: deliveryFiltersComponent },
         securitySchemes: {
-          bearer: { type: 'http', scheme: 'bearer', description: 'INTERNAL_TOKEN, where one is set' },
+          bearer: { type: 'http', scheme: 'bearer', description: 'INTERNAL_TOKEN, if it is set' },
         },
       },
     },
@@ -48,8 +49,8 @@ export function openApiDocument(operations: readonly Operation[]) {
 }
 
 /**
- * A transform has no JSON schema of its own. Ours begin with a string: what a
- * schema's `override` says of it, or that it is one, replaces what was found.
+ * Describes schemas with a transform, which have no JSON schema. Ours start from a string. The generated schema is
+ * replaced by the `override` of the zod schema, or else by type string.
  */
 function describeTransform({
   zodSchema,

@@ -11,18 +11,18 @@ import { ExpiredPositionError } from '../queries/feed.ts'
 import { InvalidFilterError } from '../queries/filters.ts'
 import type { CallExamples } from './examples/call-examples.ts'
 
-/** One call of the API: the same entry makes the route and its place in the OpenAPI document. */
+/** One call of the API. The route and the entry in the OpenAPI document are made from it. */
 export type Operation = {
   method: 'get' | 'post'
-  /** As OpenAPI writes it, below `/api`. */
+  /** The path below `/api`, in OpenAPI's notation. */
   path: string
   document: ZodOpenApiOperationObject
-  /** For the document; those of the core's calls stand in examples/. */
+  /** Examples for the document. Those of the core's calls are in examples/. */
   examples?: CallExamples | undefined
   answer: (req: Request, res: Response) => Promise<unknown>
 }
 
-/** Runs the call and turns what its queries throw into the envelope. */
+/** Runs the call and turns errors of its queries into error answers. */
 export function handlerOf({ answer }: Operation, logger: Logger): RequestHandler {
   return async (req, res) => {
     res.set('cache-control', 'no-store')
@@ -34,10 +34,10 @@ export function handlerOf({ answer }: Operation, logger: Logger): RequestHandler
   }
 }
 
-/** What postgres.js, the network and a server that starts or stops say when there is no connection to be had. */
+/** Error codes of postgres.js, the network, and a starting or stopping server that mean: no connection. */
 const noConnection = /^(CONNECT|ECONN|EPIPE|ENOENT|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EHOSTUNREACH|57P0|53)/
 
-/** What the queries throw, as the answer that it is; anything else as it is. */
+/** Returns the HTTP error for an error of a query; returns any other error unchanged. */
 export function asHttpError(error: unknown, logger: Logger): unknown {
   if (error instanceof InvalidFilterError) return new HttpError(400, error.code, error.message)
   if (error instanceof ExpiredPositionError) return new HttpError(410, error.code, error.message)
@@ -47,7 +47,7 @@ export function asHttpError(error: unknown, logger: Logger): unknown {
   return new HttpError(503, 'unavailable', 'Postgres cannot be reached', { headers: { 'retry-after': '1' } })
 }
 
-/** A fault that only a person can mend, in Postgres's own words: whoever is here is one of ours. */
+/** Turns a refusal by Postgres into an answer with Postgres's own words. Callers of this listener are trusted. */
 function refusedByPostgres(error: unknown, logger: Logger): unknown {
   const failure = explainPostgres(error)
   if (failure === undefined) return error
@@ -56,13 +56,13 @@ function refusedByPostgres(error: unknown, logger: Logger): unknown {
     return new HttpError(
       422,
       'not_storable',
-      `${failure.words}: shorten the names, or send less metadata, nested less deep`,
+      `${failure.words}: shorten the names, or send less metadata with less nesting`,
     )
   logger.error({ err: error }, 'Postgres refused what the internal listener asked')
   return new HttpError(failure.passing ? 503 : 500, failure.passing ? 'unavailable' : 'internal_error', failure.words)
 }
 
-/** A uuid of the path, in lower case; what is none names nothing. */
+/** Returns the uuid of the path in lower case. A malformed one is answered 404. */
 export function uuidParam(req: Request, name: string): string {
   const value = req.params[name]
   const parsed = z.guid().safeParse(value)
@@ -71,16 +71,16 @@ export function uuidParam(req: Request, name: string): string {
 }
 
 export function unknown(req: Request): HttpError {
-  return new HttpError(404, 'not_found', `there is nothing at ${req.baseUrl}${req.path}`)
+  return new HttpError(404, 'not_found', `nothing was found at ${req.baseUrl}${req.path}`)
 }
 
-/** Postgres names no holder of a lock, so the caller is told to try again soon. */
+/** A 503 for a locked request. Postgres does not name the lock's holder, so the caller is asked to try again. */
 export function locked(): HttpError {
-  const message = 'another transaction holds this request: try again when it has ended'
+  const message = 'another transaction holds this request: try again after it has ended'
   return new HttpError(503, 'request_locked', message, { headers: { 'retry-after': '2' } })
 }
 
-/** Aborts when the client goes away, or has its answer. */
+/** Aborts when the client disconnects or the answer has ended. */
 export function gone(res: Response): AbortSignal {
   const controller = new AbortController()
   res.once('close', () => controller.abort())
@@ -94,7 +94,7 @@ export function abortOf(signal: AbortSignal): Promise<void> {
 
 const maxWaitSeconds = 60
 
-/** `?wait=`, in whole seconds. */
+/** The query parameter `wait`, in whole seconds. */
 export const waitSchemaFor = (description: string) =>
   z.strictObject({
     wait: z
@@ -114,7 +114,7 @@ const errors = {
     when: 'a parameter is unknown or malformed; the message names it',
     message: 'state: must be one of pending, processed, parked',
   },
-  invalid_body: { status: 400, when: 'the body has another shape', message: 'the body must be a JSON object' },
+  invalid_body: { status: 400, when: 'the body does not match the schema', message: 'the body must be a JSON object' },
   invalid_idempotency_key: {
     status: 400,
     when: 'the Idempotency-Key is malformed, or differs from the one in the body',
@@ -122,7 +122,7 @@ const errors = {
   },
   unauthorized: {
     status: 401,
-    when: 'a token is set and was not sent',
+    when: 'a token is set and the call does not send it',
     message: 'send Authorization: Bearer with the token of this listener',
   },
   host_not_allowed: {
@@ -132,13 +132,13 @@ const errors = {
   },
   cross_origin: {
     status: 403,
-    when: 'a page of another origin calls',
+    when: 'the call comes from a page of another origin',
     message: 'this console answers and acts only for itself',
   },
   not_found: {
     status: 404,
-    when: 'unknown here',
-    message: 'there is nothing at /api/requests/3f0f0f5a-0000-4000-8000-000000000000',
+    when: 'no such item',
+    message: 'nothing was found at /api/requests/3f0f0f5a-0000-4000-8000-000000000000',
   },
   idempotency_key_reuse: {
     status: 409,
@@ -147,8 +147,8 @@ const errors = {
   },
   landing_refused: {
     status: 409,
-    when: 'Postgres refuses what the delivery would write',
-    message: 'Postgres refuses what this delivery would write: a trigger raised an error',
+    when: 'Postgres refuses the rows that the delivery would write',
+    message: 'Postgres refuses the rows that this delivery would write: a trigger raised an error',
   },
   name_taken: {
     status: 409,
@@ -157,12 +157,12 @@ const errors = {
   },
   too_many_subscriptions: {
     status: 409,
-    when: 'one must be removed first',
+    when: 'the limit of subscriptions is reached: remove one first',
     message: 'there are 50 subscriptions already: remove one that is not needed',
   },
   position_expired: {
     status: 410,
-    when: 'changes after that position are no longer kept: read the results anew and go on without `after`',
+    when: 'changes after that position are no longer kept: read the results anew and continue without `after`',
     message: 'changes after position 1769826000000000 are no longer kept: the feed goes back to 1772418000000000',
   },
   not_storable: {
@@ -173,7 +173,7 @@ const errors = {
   unknown_key: {
     status: 422,
     when: 'no usable key has that key_name',
-    message: 'there is no usable key of that key_name',
+    message: 'no usable key has this key_name',
   },
   too_many_attempts: {
     status: 429,
@@ -191,17 +191,25 @@ const errors = {
     when: 'the provider gave no usable answer',
     message: 'the provider gave no usable answer (it answered 500): try again',
   },
-  unavailable: { status: 503, when: 'try again after Retry-After seconds', message: 'Postgres cannot be reached' },
-  query_timeout: { status: 503, when: 'narrow the query', message: 'the query took too long: narrow it' },
+  unavailable: {
+    status: 503,
+    when: 'temporarily unavailable: try again after Retry-After seconds',
+    message: 'Postgres cannot be reached',
+  },
+  query_timeout: {
+    status: 503,
+    when: 'the query took too long: narrow it',
+    message: 'the query took too long: narrow it',
+  },
   request_locked: {
     status: 503,
     when: 'another transaction holds the request: try again after Retry-After seconds',
-    message: 'another transaction holds this request: try again when it has ended',
+    message: 'another transaction holds this request: try again after it has ended',
   },
   too_many_waiting: {
     status: 503,
-    when: 'too many calls wait already: try again after Retry-After seconds',
-    message: '1000 calls wait for results already',
+    when: 'too many calls are waiting: try again after Retry-After seconds',
+    message: '1000 calls are waiting already',
   },
 } as const satisfies Record<string, ErrorAnswer>
 
@@ -224,7 +232,7 @@ export const readsBody = ['invalid_body', 'payload_too_large', 'unsupported_medi
 const successes = [200, 201, 202] as const
 type Content = { description: string; schema: z.ZodType }
 
-/** The responses of an operation: what it answers, and the errors it can end with besides those of every call. */
+/** Lists the responses of an operation: its successes, and its errors besides those of every call. */
 export function responses(
   answers: Partial<Record<(typeof successes)[number], Content>>,
   ...also: readonly Code[]

@@ -8,7 +8,11 @@ import { readBody } from './body.ts'
 import { jsonBody, readsBody, responses, unknown, type Operation } from './operation.ts'
 
 const querySchema = z.strictObject({
-  key_name: z.string().min(1).optional().meta({ description: 'The key that asks; without it the first usable one.' }),
+  key_name: z
+    .string()
+    .min(1)
+    .optional()
+    .meta({ description: 'The key to call the provider with; the first usable key by default.' }),
 })
 const pathSchema = z.object({ model: z.string().min(1).max(255) })
 const inputSchema = z.strictObject({ input: z.record(z.string(), z.unknown()) })
@@ -16,9 +20,9 @@ const catalogSchema = z.object({ data: z.array(catalogEntrySchema) })
 const estimateSchema = z.object({ credits: z.number() })
 const ownErrors = ['invalid_filter', 'unknown_key', 'no_call_left', 'provider_unreachable'] as const
 
-/** Reads of the provider for services that hold no API key (spec, Endpoints: catalog, model, estimate, account). */
+/** Reads of the provider, for services without an API key (spec, Endpoints: catalog, model, estimate, account). */
 export function providerOperations({ providerReads }: ReceiverDeps): Operation[] {
-  const note = "The provider's answer, repeated for a minute. Its own 4xx is passed on."
+  const note = "The provider's answer, cached for a minute. Its own 4xx is passed on."
   const read = (operationId: string, path: string, summary: string, schema: z.ZodType): Operation => ({
     method: 'get',
     path,
@@ -71,7 +75,7 @@ export function providerOperations({ providerReads }: ReceiverDeps): Operation[]
   ]
 }
 
-/** The slug as a segment of a path: `.` and `..` would name another call. */
+/** Returns the slug as a path segment. `.` and `..` are refused: they would call another path. */
 function slugOf(req: Request): string {
   const model = String(req.params['model'])
   if (/^\.{1,2}$/.test(model)) throw unknown(req)

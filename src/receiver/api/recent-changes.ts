@@ -2,25 +2,25 @@ import type { FeedItem, FeedPage } from '../queries/feed.ts'
 import { maxPageBytes } from '../queries/page.ts'
 
 export type RecentChanges = {
-  /** What comes next, where it was read a moment ago. */
+  /** Returns the page after a position if it was read a moment ago. */
   after: (position: number, limit: number) => FeedPage | undefined
-  /** Keeps what was read after a position for a moment, where it goes on from what is kept. */
+  /** Caches a page that was read after a position, if it continues the cache. Returns the page. */
   keep: (after: number, page: FeedPage) => FeedPage
 }
 
-/** An item carries its row as it was read: it is not handed on for longer. */
+/** Items include their result's row, so they are not reused for longer. */
 const keptMs = 1000
 const maxItems = 2000
 
 type Kept = { item: FeedItem; bytes: number; readAt: number }
 
 /**
- * The changes that were read last, so that many readers who are about as far share
- * one reading. Bounded in time, in items, and in bytes to one page.
+ * Caches the changes that were read last, so that readers at about the same position share one read. Bounded in time,
+ * in items, and in bytes to one page.
  */
 export function createRecentChanges(now: () => number = () => performance.now()): RecentChanges {
   let kept: Kept[] = []
-  /** Nothing is missing between this position and the last one. */
+  /** No change is missing between this position and the last one. */
   let from = 0
   let head = 0
 
@@ -55,7 +55,7 @@ export function createRecentChanges(now: () => number = () => performance.now())
       const isNext = last !== undefined && after >= from && after <= last
       if (!isNext && page.data.length > 0 && after >= (last ?? 0)) {
         kept = []
-        // The beginning is what is still kept: whoever is somewhere before that has to hear that it is gone.
+        // After 0 the page starts at the oldest kept change. A reader before that must get position_expired.
         from = after === 0 ? (page.data[0]?.position ?? after) : after
       } else if (!isNext) return page
       const end = kept.at(-1)?.item.position ?? after

@@ -16,7 +16,7 @@ import {
 import { auditedCall } from './audited-call.ts'
 import { responses, type Operation } from './operation.ts'
 
-/** A call does not wait longer for the end of a run; the run goes on. */
+/** The call waits this long for the end of a run. The run continues after that. */
 const waitMs = 20_000
 
 const startedRunSchema = z
@@ -26,7 +26,7 @@ const startedRunSchema = z
   })
   .meta({ id: 'StartedRun' })
 
-/** What the reconciler does, and having it run now. */
+/** The calls that show the reconciler and start a run. */
 export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
   const { db, background } = deps
   const show: Operation = {
@@ -34,7 +34,7 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
     path: '/reconciler',
     document: {
       operationId: 'showReconciler',
-      summary: 'Whether the reconciler runs, and what it still has to do',
+      summary: 'The state of the reconciler, and its backlog',
       responses: responses({ 200: { description: 'Its state', schema: reconcilerSchema } }),
     },
     answer: async (_req, res) => res.json(await readReconciler(db, await readingOptions(deps))),
@@ -58,10 +58,10 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
     path: '/reconciler/run',
     document: {
       operationId: 'runReconciler',
-      summary: 'Poll all that is due now',
+      summary: 'Poll everything that is due now',
       responses: responses({
         200: { description: 'The run has ended', schema: startedRunSchema },
-        202: { description: 'It still runs, and will stand in the list of runs', schema: startedRunSchema },
+        202: { description: 'It is still running, and will appear in the list of runs', schema: startedRunSchema },
       }),
     },
     answer: async (req, res) => {
@@ -75,7 +75,7 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
         ended,
         delay(waitMs, undefined, { signal: waited.signal, ref: false }),
       ]).finally(() => waited.abort())
-      // Nobody waits any more for an end that comes later; it is in the log and in the audit.
+      // An error after the wait has no caller left. The log and the audit record it.
       ended.catch(() => {})
       const row = first && (await readWithin(db, (tx) => findReconcileRun(tx, first.id)))
       if (first) res.json({ state: 'ended', run: row ?? null })

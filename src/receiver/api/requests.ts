@@ -35,7 +35,7 @@ const reconciledSchema = z
   })
   .meta({ id: 'Reconciled' })
 
-/** What is tracked, and polling for it. */
+/** The calls that track requests, list them and poll them. */
 export function requestOperations(deps: ReceiverDeps): Operation[] {
   const { db, keys, clock, settings, background, worker } = deps
   const overdue = () => ({ now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })
@@ -52,7 +52,8 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
           201: { description: 'Tracked', schema: requestSchema },
           200: {
             description:
-              'Known already; what it lacked is filled in, and its key corrected while the provider has not confirmed its result',
+              'Known already. Missing values are filled in; the key is corrected unless the provider has confirmed ' +
+              'the result.',
             schema: requestSchema,
           },
         },
@@ -80,7 +81,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     path: '/requests',
     document: {
       operationId: 'listRequests',
-      summary: 'What is tracked, newest first',
+      summary: 'Known requests, newest first',
       requestParams: { query: requestListSchema },
       responses: responses({ 200: { description: 'One page', schema: pageSchema(requestSchema) } }, 'invalid_filter'),
     },
@@ -109,10 +110,10 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     path: '/requests/{id}/reconcile',
     document: {
       operationId: 'reconcileRequest',
-      summary: 'Poll the provider for its result now',
+      summary: "Poll the provider for the request's result now",
       requestParams: { path: idPathSchema },
       responses: responses(
-        { 200: { description: 'What came of it', schema: reconciledSchema } },
+        { 200: { description: 'The outcome of the poll', schema: reconciledSchema } },
         'not_found',
         'request_locked',
       ),

@@ -11,7 +11,7 @@ import { writeTo } from './slow-reader.ts'
 export type ResultEventsDeps = { db: Database; logger: Logger; signal: AbortSignal }
 
 const maxStreams = 100
-/** Progress is no change of the feed, so each stream reads its row. */
+/** Progress is not part of the feed, so each stream reads its own row. */
 const lookEveryMs = 1000
 const heartbeatMs = 15_000
 
@@ -19,8 +19,8 @@ type Known = { result: ResultRow; media: Media[] }
 type Event = { name: 'queued' | 'progress' | 'first_media' | 'complete' | 'failed'; data: object }
 
 /**
- * Sends what becomes of one request as server-sent events, until it has ended: `queued` and `progress` each time they change,
- * `first_media` once there is a link, then `complete` or `failed`. A client that connects again gets the state as it is.
+ * Streams the states of one request as server-sent events until it has ended: `queued` and `progress` at each change,
+ * `first_media` with the first link, then `complete` or `failed`. A reconnected client gets the present state.
  */
 export function createResultEvents({ db, logger, signal }: ResultEventsDeps) {
   let open = 0
@@ -58,7 +58,7 @@ export function createResultEvents({ db, logger, signal }: ResultEventsDeps) {
   }
 }
 
-/** Writes, and a comment where nothing was written for a while. */
+/** Returns a function that writes to the response. A comment is sent after a silence of `heartbeatMs`. */
 function writerTo(res: Response, closed: AbortSignal): (text: string) => Promise<void> {
   let wroteAt = performance.now()
   const timer = setInterval(() => {
@@ -72,7 +72,7 @@ function writerTo(res: Response, closed: AbortSignal): (text: string) => Promise
   }
 }
 
-/** What is true of the request now, in order. */
+/** Returns the events that describe the present state of the request, in order. */
 function eventsOf({ result, media }: Known): Event[] {
   const { request_id, status, progress, queue_position, landed_at, media_complete } = result
   if (landed_at !== null && status !== 'COMPLETED') return [{ name: 'failed', data: { result } }]
@@ -85,7 +85,7 @@ function eventsOf({ result, media }: Known): Event[] {
   return [...started, ...found, { name: 'complete', data: { result, media } }]
 }
 
-/** Notes an event. True for one that differs from the last of its name; the first media are sent once. */
+/** Records an event. Returns true if it differs from the last event of its name; `first_media` is sent once. */
 function isNew(sent: Map<string, string>, event: Event): boolean {
   const before = sent.get(event.name)
   sent.set(event.name, textOf(event))

@@ -9,7 +9,7 @@ import { createWaiters } from './waiters.ts'
 
 const querySchema = waitSchemaFor('Seconds to wait for a terminal state.')
 
-/** What became of a request, and waiting for it. */
+/** The calls that read one result, wait for it, or stream its states. */
 export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
   const { db, logger, signal, awaited } = deps
   const waiters = createWaiters({ watch, overOf: (ids) => terminalOf(db, ids), logger, signal })
@@ -19,9 +19,10 @@ export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operatio
     path: '/results/{request_id}/events',
     document: {
       operationId: 'streamResult',
-      summary: 'What becomes of a request, as server-sent events',
+      summary: 'The states of a request, as server-sent events',
       description:
-        'Events `queued`, `progress`, `first_media`, then `complete` or `failed`, after which the stream ends. While a client listens, the receiver polls the request for its progress.',
+        'Sends `queued`, `progress` and `first_media`, then `complete` or `failed`, and ends. While a client ' +
+        'listens, the receiver polls the provider for progress.',
       requestParams: { path: z.object({ request_id: z.guid() }) },
       responses: {
         ...responses({}, 'not_found', 'too_many_waiting'),
@@ -42,9 +43,8 @@ export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operatio
       path: '/results/{request_id}',
       document: {
         operationId: 'showResult',
-        summary: 'The row of results',
-        description:
-          'With `wait`, answers as soon as it is terminal, and after that many seconds with the row as it is.',
+        summary: 'One row of `results`',
+        description: 'With `wait`, answers once the row is terminal, or after that many seconds with the row as it is.',
         requestParams: { path: z.object({ request_id: z.guid() }), query: querySchema },
         responses: responses(
           { 200: { description: 'The row', schema: resultRowSchema } },

@@ -20,9 +20,9 @@ import { reconcilerOperations } from './reconciler.ts'
 import { requestOperations } from './requests.ts'
 import { resultOperations } from './results.ts'
 
-/** The JSON API of the internal listener, below `/api`; who may use it is decided before it. */
+/** Builds the router of the JSON API, below `/api` of the internal listener. Access is checked before it. */
 export function apiRouter(deps: ReceiverDeps, ofSlices: readonly Operation[][]): Router {
-  // Made when it is first asked for: a start need not wait for it.
+  // Built at the first request for it, so that the start does not wait.
   let document: object | undefined
   const { db, settings, logger, signal } = deps
   const watch = createFeedWatch({ db, databaseUrl: settings.databaseUrl, logger, signal })
@@ -47,7 +47,7 @@ export function apiRouter(deps: ReceiverDeps, ofSlices: readonly Operation[][]):
   return Router().use('/api', router)
 }
 
-/** Where they stand in the documentation. */
+/** Adds the tag of the documentation's section. */
 function tagged(tag: Tag, ...groups: Operation[][]): Operation[] {
   return groups.flat().map((operation) => ({ ...operation, document: { ...operation.document, tags: [tag] } }))
 }

@@ -2,7 +2,7 @@ import type { Response } from 'express'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { ReceiverDeps } from '../program.ts'
 
-/** Answers what was listed; the header says when the standby that it is of had its last change. */
+/** Answers a list. If it comes from a standby, a header gives the time of the standby's last change. */
 export async function sendList<T>(
   { lists }: Pick<ReceiverDeps, 'lists'>,
   res: Response,

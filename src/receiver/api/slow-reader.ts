@@ -1,13 +1,12 @@
 import { once } from 'node:events'
 import type { Writable } from 'node:stream'
 
-/** Who takes nothing for so long has gone, or holds a place that others need. */
+/** A client that accepts no data for this long has gone, or takes the place of another. */
 const maxStallMs = 30_000
 
 /**
- * Writes and waits until it has been taken, so that never more than one piece
- * waits in memory for a slow reader. Rejects where `signal` aborts, or the reader
- * takes nothing for `stallMs`.
+ * Writes, and waits until the client has accepted the data, so that memory holds one piece per slow reader. Rejects
+ * when `signal` aborts, or when the client accepts nothing for `stallMs`.
  */
 export async function writeTo(
   reader: Writable,

@@ -14,14 +14,12 @@ const text = z.string().min(1).max(255)
 export const trackBodySchema = z.strictObject({
   request_id: z.guid(),
   model: text.optional(),
-  key_name: text
-    .optional()
-    .meta({ description: 'The key that it was submitted with: it is polled with this one first.' }),
+  key_name: text.optional().meta({ description: 'The key of the submit. Polls use this key first.' }),
   metadata: z.record(z.string(), z.unknown()).optional(),
 })
 export type TrackBody = z.infer<typeof trackBodySchema>
 
-/** Tracks a request that was submitted elsewhere; answers whether it is new here. */
+/** Tracks a request that was submitted elsewhere. Returns true if the request is new here. */
 export async function trackRequest(
   db: Database,
   body: TrackBody,
@@ -36,7 +34,7 @@ export async function trackRequest(
       values (${request_id}::uuid, ${model}, ${key_name}, 'tracked', ${sandbox}::boolean,
         ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb, ${now})
       on conflict (request_id) ${joinTracked(now)}
-      -- A row that this statement made has never been locked or updated.
+      -- xmax is 0 for an inserted row, since it has never been locked or updated.
       returning ${r.request_id}, ${r.confirmed_at} is null as open, xmax = 0 as created
     ),
     ${requeueParked({ environment, keyNames, now })}

@@ -6,7 +6,7 @@ import { abortOf } from './operation.ts'
 
 export type WaitersDeps = {
   watch: FeedWatch
-  /** Returns those of these ids that have nothing more to wait for. */
+  /** Returns those of the ids that have ended. */
   overOf: (ids: readonly string[]) => Promise<string[]>
   logger: Logger
   signal: AbortSignal
@@ -14,21 +14,21 @@ export type WaitersDeps = {
 
 export type Waiters = {
   /**
-   * Resolves when the id has nothing more to wait for, the seconds have passed, the client is gone, or the process stops.
-   * Throws HttpError 503 when too many calls wait.
+   * Resolves when the id has ended, after the seconds, when the client disconnects, or when the process stops.
+   * Throws HttpError 503 if too many calls wait.
    */
   wait: (id: string, until: { clientGone: AbortSignal; seconds: number }) => Promise<void>
 }
 
 const maxWaiters = 1000
-/** A feed that stalls wakes no call: all ids are looked up this often in any case. */
+/** A stalled feed wakes no call, so all ids are looked up at least this often. */
 const lookEveryMs = 1000
-/** Under a steady load the feed grows all the time: changes gather for the next look. */
+/** Under a steady load the feed grows all the time. Changes are gathered for this long before the next look. */
 const restMs = 50
 
 /**
- * The calls of this process that wait for a request or a submit. Everything that ends a wait is a change of the feed, so one
- * statement looks all ids up when the feed grows.
+ * Holds the calls of this process that wait for a request or a submit. Every end of a wait is a change in the feed, so
+ * one statement looks up all ids when the feed grows.
  */
 export function createWaiters({ watch, overOf, logger, signal }: WaitersDeps): Waiters {
   const waiting = new Map<string, Set<AbortController>>()
@@ -68,7 +68,7 @@ export function createWaiters({ watch, overOf, logger, signal }: WaitersDeps): W
           joined = undefined
           throw error
         })
-        // The id may have ended between the caller's look and the joining.
+        // The id may have ended after the caller's read and before joining.
         const [isOver] = await overOf([id])
         if (isOver === undefined) await abortOf(ended)
       } finally {
@@ -80,7 +80,7 @@ export function createWaiters({ watch, overOf, logger, signal }: WaitersDeps): W
 
 type Looking = Pick<WaitersDeps, 'overOf' | 'logger'>
 
-/** Looks all ids up and ends their waits; wakes during a look make one more look. */
+/** Returns a function that looks up all ids and ends their waits. A wake during a look causes one more look. */
 function lookingUp(waiting: ReadonlyMap<string, ReadonlySet<AbortController>>, { overOf, logger }: Looking) {
   let isLooking = false
   let isWoken = false
@@ -95,7 +95,7 @@ function lookingUp(waiting: ReadonlyMap<string, ReadonlySet<AbortController>>, {
         await delay(restMs)
       }
     } catch (error) {
-      logger.warn({ err: error }, 'looking up what calls wait for failed; trying again within a second')
+      logger.warn({ err: error }, 'looking up the ids of waiting calls failed; trying again within a second')
     } finally {
       isLooking = false
     }

@@ -18,7 +18,9 @@ import { mediadock } from './base-schema.ts'
 /** How an HTTP arrival was answered. */
 export const arrivalOutcomes = ['accepted', 'duplicate', 'parked', 'refused', 'unavailable'] as const
 
-/** One row per HTTP arrival, partitioned by day (see the migration); refused ones under the id they claimed. */
+/**
+ * One row per HTTP arrival, partitioned by day (see the migration). Refused arrivals carry the id that they claimed.
+ */
 export const arrivals = mediadock.table(
   'arrivals',
   {
@@ -28,24 +30,24 @@ export const arrivals = mediadock.table(
     reason: text(),
     status: smallint().notNull(),
     webhook_id: text(),
-    /** Of the delivery that it is, or would have been. */
+    /** The stored delivery, or the id that an unstored one would have. */
     delivery_id: uuid(),
     request_id: uuid(),
     key_name: text(),
     remote: text(),
     bytes: integer(),
-    /** Our clock minus the signed time. */
+    /** Receiver's clock minus the signed time. */
     skew_seconds: integer(),
     ack_ms: real().notNull(),
-    /** How many like arrivals this row stands for besides itself: the log is bounded under a flood. */
+    /** The number of similar arrivals that this row counts besides itself. It bounds the log under a flood. */
     folded: integer().notNull().default(0),
   },
   (table) => [
     primaryKey({ columns: [table.arrived_at, table.id] }),
-    // How often and how a delivery came.
+    // The arrivals of one delivery.
     index('arrivals_delivery').on(table.delivery_id),
-    // What is accepted, as nearly everything is, writes to none of these: lists and counts by outcome and reason, and the
-    // arrivals of a request that nothing was stored of.
+    // Rows with the outcome `accepted`, the great majority, are in none of the next three indexes. They serve lists and
+    // counts by outcome and reason, and the arrivals of a request without a stored delivery.
     index('arrivals_outcome')
       .on(table.outcome, table.arrived_at, table.id)
       .where(sql`outcome <> 'accepted'`),
@@ -59,23 +61,23 @@ export const arrivals = mediadock.table(
 )
 
 /**
- * How many arrived in each minute of the last hour: a trigger counts what is written to the log, so that nobody has to
- * read it for that, and so that the version before, which knows nothing of this, is counted too.
+ * The number of arrivals in each minute of the last hour. A trigger on the log counts them, so no reader has to scan
+ * the log. The trigger also counts rows that an older release writes.
  */
 export const arrivalCounts = mediadock.table(
   'arrival_counts',
   {
     minute: instant().notNull(),
     outcome: text().notNull(),
-    /** Empty where there is none. */
+    /** Empty for arrivals without a reason. */
     reason: text().notNull(),
-    /** Those that a row stands for included. */
+    /** Includes the arrivals that a row of the log counts (`folded`). */
     arrivals: bigint({ mode: 'number' }).notNull(),
   },
   (table) => [primaryKey({ columns: [table.minute, table.outcome, table.reason] })],
 )
 
-/** Refused arrivals, whole, so that they can be verified again once a missing secret is there. */
+/** Refused arrivals, kept whole. They can be verified again after a missing secret is added. */
 export const quarantine = mediadock.table(
   'quarantine',
   {
@@ -83,31 +85,31 @@ export const quarantine = mediadock.table(
     arrived_at: instant().notNull(),
     reason: text().notNull(),
     webhook_id: text(),
-    /** As its body claims; nothing of it is trusted. */
+    /** The id that the body claims. It is not trusted. */
     request_id: uuid(),
-    /** With the signature, which no answer or page ever shows. */
+    /** Includes the signature, which no answer and no page shows. */
     headers: jsonb().$type<Record<string, string>>().notNull(),
     body: bytea().notNull(),
-    /** Of body and headers, so that weighing the table reads neither. */
+    /** Size of body and headers, stored so that the size of the table can be summed without reading either. */
     bytes: integer().generatedAlwaysAs(sql`octet_length(body) + octet_length(headers::text)`),
-    /** Who sent it, see sourceOf(): no sender takes the room of all others. */
+    /** The sender, see sourceOf(). No sender may use the room of all others. */
     source: text(),
   },
   (table) => [
     index('quarantine_arrived').on(table.arrived_at.desc(), table.id.desc()),
-    // Where somebody asks for a request that never landed.
+    // Refused arrivals of a request that never landed.
     index('quarantine_request')
       .on(table.request_id)
       .where(sql`request_id is not null`),
   ],
 )
 
-/** From where deliveries came that were authentic, lately: see known-senders.ts. */
+/** The senders of recent authentic deliveries: see known-senders.ts. */
 export const knownSenders = mediadock.table(
   'known_senders',
   {
     key_name: text().notNull(),
-    /** As in the quarantine, see sourceOf(). */
+    /** The same value as in the quarantine, see sourceOf(). */
     source: text().notNull(),
     last_at: instant().notNull(),
   },

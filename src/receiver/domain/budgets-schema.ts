@@ -1,44 +1,46 @@
 import { bigint, boolean, instant, integer, sql, text } from '../../platform/postgres/drizzle.ts'
 import { mediadock } from './base-schema.ts'
 
-/** The calls that a key may still make, per key and over all replicas: see call-budget.ts. */
+/** The budget of provider calls of each key, shared by all replicas: see call-budget.ts. */
 export const callBudgets = mediadock.table('call_budgets', {
   key_name: text().primaryKey(),
-  /** Calls in each of the last 61 seconds, the newest first; `slots_until` is the Unix second of the first. */
+  /** Calls in each of the last 61 seconds, newest first. `slots_until` is the Unix second of the first entry. */
   slots: integer().array().notNull(),
-  /** Those of them that were submits. */
+  /** How many of the calls in `slots` were submits. */
   submit_slots: integer()
     .array()
     .notNull()
     .default(sql`array_fill(0, array[61])`),
-  /** Those of them that only tried whether this key knows a request that is another's. */
+  /** How many of the calls in `slots` only tried whether this key can read a request of another key. */
   trial_slots: integer()
     .array()
     .notNull()
     .default(sql`array_fill(0, array[61])`),
-  /** How often completing was refused a call in each of them: submitting leaves it as many. */
+  /** How often completing was refused a call in each second. Submitting leaves that many calls unused. */
   missed_slots: integer()
     .array()
     .notNull()
     .default(sql`array_fill(0, array[61])`),
-  /** How often submitting was: completing leaves it as many. */
+  /** How often submitting was refused a call in each second. Completing leaves that many calls unused. */
   missed_submit_slots: integer()
     .array()
     .notNull()
     .default(sql`array_fill(0, array[61])`),
   slots_until: bigint({ mode: 'number' }).notNull(),
-  /** Whether the last statement that wanted a call got it; it reads that back. */
+  /** The answer of the last statement that asked for a call. The statement returns it. */
   granted: boolean().notNull(),
-  /** No call before this: Retry-After, a spent RateLimit window, or a rest after a 401 or 403. */
+  /** No call before this time: Retry-After, a used-up RateLimit window, or a pause after a 401 or 403. */
   blocked_until: instant(),
   blocked_reason: text(),
-  /** How often in a row the provider refused the key (401, 403); while it is above 0, one call at a time finds out whether it still does. */
+  /** How many times in a row the provider answered 401 or 403. Above 0, only one call at a time tries the key. */
   refusals: integer().notNull().default(0),
-  /** Since when the provider gives no answer to anybody, or refuses this key; null while all is well. */
+  /** The start of an outage: the provider answers no key, or refuses this one. Null without an outage. */
   failing_since: instant(),
-  /** When that ended last: what was held up by it is due at once. */
+  /** The end of the last outage. Polls that it held up are due at once. */
   recovered_at: instant(),
-  /** The account of the key, as the provider named it, and the calls a minute that all keys of the account share: see accounts.ts. */
+  /**
+   * The account of the key, as the provider names it, and the calls per minute of the whole account: see accounts.ts.
+   */
   account_id: text(),
   account_limit: integer(),
 })

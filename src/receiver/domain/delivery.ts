@@ -16,7 +16,7 @@ export type Delivery = {
   receivedAt: Date
   headers: Record<string, string>
   body: Buffer
-  /** What the body says; undefined where it is parked. */
+  /** The parsed body; undefined for a parked delivery. */
   notification: Notification | undefined
   parkReason: ParkReason | undefined
 }
@@ -24,12 +24,13 @@ export type Delivery = {
 /** X-Service-Webhook-Id: 1 to 255 visible ASCII characters (invalid_webhook_id otherwise). */
 export const webhookIdPattern = /^[\x21-\x7e]{1,255}$/
 
+/** An arrival whose signature is valid. */
 export type Authentic = {
   /** See deliveryId(). */
   id: string
   webhookId: string
   keyName: string
-  /** Of that key now: later changes of the keys do not change it. */
+  /** The environment of the key on arrival. Later changes of the keys do not change it. */
   environment: SignedEnvironment
   timestampSeconds: number
   receivedAt: Date
@@ -37,7 +38,7 @@ export type Authentic = {
   body: Buffer
 }
 
-/** An authentic arrival as it is stored: parsed once, or with the reason why it is parked. */
+/** Parses an authentic arrival once, into the delivery to store. An unusable body gets the reason for parking. */
 export function toDelivery({
   id,
   webhookId,
@@ -65,7 +66,7 @@ export function toDelivery({
   }
 }
 
-/** Why an authentic delivery cannot be used; it is kept raw, for the on-call, until RETENTION_DAYS. */
+/** The reasons for parking an authentic delivery. It is kept raw for the on-call engineer until RETENTION_DAYS. */
 export const parkReasons = [
   'not_utf8',
   'not_json',
@@ -77,8 +78,9 @@ export const parkReasons = [
 export type ParkReason = (typeof parkReasons)[number]
 
 /**
- * How many deliveries of one request are kept parked for their key. The secret of any key can sign any number of them for
- * a request of the other environment; the oldest are kept, and no more than are judged again where the key is corrected.
+ * The number of deliveries of one request that stay parked because of their key. The holder of any key can sign any
+ * number of deliveries for a request of the other environment. The oldest ones are kept and judged again after a key
+ * correction.
  */
 export const maxParkedForKey = 16
 
@@ -88,7 +90,7 @@ export type Parsed =
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** Bytes to a notification of the spec (Events), or the reason why they are none. Never throws. */
+/** Parses the bytes of a notification (spec, Events), or returns the reason for parking them. Never throws. */
 export function parseNotification(body: Uint8Array): Parsed {
   let text: string
   try {
@@ -125,18 +127,20 @@ function refusal(json: unknown): { reason: ParkReason; requestId: string | undef
 }
 
 const claimedRequest = /"request_id"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"/i
-/** A notification has it at its beginning; what is refused is worth no more. */
+/** A notification carries its request_id near the beginning. A refused body is not worth reading further. */
 const claimedWithinBytes = 4096
 
-/** Which request a refused body says it is about. Nothing of it is trusted: for whoever asks what became of that request. */
+/** Returns the request id that a refused body claims, for searches by request id. The body is not trusted. */
 export function claimedRequestId(body: Buffer): string | undefined {
   return claimedRequest.exec(body.toString('latin1', 0, claimedWithinBytes))?.[1]?.toLowerCase()
 }
 
-// Only an escape can bring in what Postgres does not store: the bytes were valid UTF-8 and valid JSON.
+// The bytes are valid UTF-8 and valid JSON, so only an escape can produce a character that Postgres cannot store.
 const suspectEscape = /\\u(0000|d[89a-f])/i
 
-/** Whether Postgres stores it as JSON: no NUL, no lone surrogate, in keys neither, and not nested without end. */
+/**
+ * Returns true if Postgres can store the value as jsonb: no NUL, no lone surrogate (keys included), bounded nesting.
+ */
 export function isStorable(value: unknown): boolean {
   const open: { value: unknown; depth: number }[] = [{ value, depth: 0 }]
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
@@ -154,25 +158,24 @@ const idBytes = 6
 const bodyBytes = 10
 
 /**
- * The identity of a delivery, as a uuid: 6 bytes of SHA-256 of the webhook id,
- * then 10 of SHA-256 of the body. One 16-byte key holds both halves of the
- * uniqueness, and all deliveries of one webhook id lie next to each other.
+ * Returns the identity of a delivery as a uuid: 6 bytes of the SHA-256 of the webhook id, then 10 of the SHA-256 of the
+ * body. So one 16-byte key enforces the uniqueness of the pair, and all deliveries of one webhook id are adjacent.
  *
- * The id is not signed, the body is: two bodies under one id collide with
- * 2^-80, two ids over one body with 2^-48, and the latter has no second effect anyway.
+ * The body is signed and the id is not. Two bodies under one id collide with probability 2^-80. Two ids over one body
+ * collide with 2^-48, and the second id has no further effect in any case.
  */
 export function deliveryId(webhookId: string, body: Uint8Array): string {
   const hex = sha256Hex(webhookId).slice(0, idBytes * 2) + sha256Hex(body).slice(0, bodyBytes * 2)
   return toUuid(hex)
 }
 
-/** The range of ids that deliveries of one webhook id can have; the text still has to be compared. */
+/** Returns the range of delivery ids for a webhook id. The text of the webhook id must still be compared. */
 export function deliveryIdRange(webhookId: string): { first: string; last: string } {
   const prefix = sha256Hex(webhookId).slice(0, idBytes * 2)
   return { first: toUuid(prefix.padEnd(32, '0')), last: toUuid(prefix.padEnd(32, 'f')) }
 }
 
-/** Whether a delivery's id is in that range of a webhook id, both columns of a statement. */
+/** SQL condition: a delivery id lies in the range of a webhook id. Both are columns. */
 export function isInIdRange(id: SQL, webhookId: SQL): SQL {
   const prefix = sql`left(encode(sha256(convert_to(${webhookId}, 'UTF8')), 'hex'), ${sql.raw(String(idBytes * 2))})`
   return sql`${id} between rpad(${prefix}, 32, '0')::uuid and rpad(${prefix}, 32, 'f')::uuid`

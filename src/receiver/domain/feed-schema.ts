@@ -17,24 +17,24 @@ import { mediadock } from './base-schema.ts'
 const xid8 = customType<{ data: string }>({ dataType: () => 'xid8' })
 
 /**
- * What a change came to, in two bytes in `changes` and `feed_entries`: `feed` spells it out. REFUSED is a submit that
- * was answered 202 and then refused or given up: its `request_id` is its Idempotency-Key, since it has no request.
+ * The codes of a change's status, stored in two bytes in `changes` and `feed_entries`; the view `feed` spells them out.
+ * REFUSED is a submit that failed after its 202. It has no request, so `request_id` holds its Idempotency-Key.
  */
 export const feedStatuses = { COMPLETED: 1, FAILED: 2, CANCELED: 3, REFUSED: 4 } as const
 export const feedStatusNames = ['COMPLETED', 'FAILED', 'CANCELED', 'REFUSED'] as const
 
 /**
- * What landed and has no position yet: one row for each statement that lands, with
- * all that it landed. It is gone as soon as `sequence_changes` has given positions.
+ * Changes without a position: one row for each landing statement, with everything that the statement landed.
+ * `sequence_changes` deletes the row when it assigns positions.
  */
 export const changes = mediadock.table(
   'changes',
   {
-    /** The transaction that wrote it: what another that is newer brings is found without looking through what is gone. */
+    /** The transaction that wrote the row. Newer rows are found by it, without scanning deleted ones. */
     xid: xid8()
       .notNull()
       .default(sql`pg_current_xact_id()`),
-    /** In the order in which the changes of one request came: it is drawn while their rows are locked. */
+    /** Drawn while the requests' rows are locked, so it follows the order of changes of each request. */
     id: bigserial({ mode: 'number' }).notNull(),
     changed_at: instant().notNull(),
     request_ids: uuid().array().notNull(),
@@ -43,7 +43,7 @@ export const changes = mediadock.table(
   },
   (table) => [
     primaryKey({ columns: [table.xid, table.id] }),
-    // One row that cannot be taken apart would hold up the feed.
+    // A row whose arrays do not match would block the feed.
     check(
       'changes_aligned',
       sql`cardinality(request_ids) = cardinality(statuses) and cardinality(request_ids) = cardinality(media_complete)
@@ -52,9 +52,11 @@ export const changes = mediadock.table(
   ],
 )
 
-/** The changes of results, each once, in the order in which readers see them; read by others through the view `feed`. */
+/** Each change of a result once, in the order that readers see. Services read it through the view `feed`. */
 export const feedEntries = mediadock.table('feed_entries', {
-  /** Microseconds since 1970 when it was given, or one more than the last: see docs/architecture.md. */
+  /**
+   * Microseconds since 1970 at sequencing, or the last position plus one if that is greater: see docs/architecture.md.
+   */
   position: bigint({ mode: 'number' }).primaryKey(),
   changed_at: instant().notNull(),
   request_id: uuid().notNull(),
@@ -62,7 +64,7 @@ export const feedEntries = mediadock.table('feed_entries', {
   media_complete: boolean().notNull(),
 })
 
-/** The one row that says up to which position the feed has been forgotten. */
+/** One row: the last position that retention has deleted. */
 export const feedBounds = mediadock.table(
   'feed_bounds',
   {
@@ -72,25 +74,25 @@ export const feedBounds = mediadock.table(
   () => [check('feed_bounds_single', sql`single`)],
 )
 
-/** How far consumers have read that keep their place here, in the transaction of their own work. */
+/** The positions of consumers that store their progress here, in the transaction of their own work. */
 export const feedConsumers = mediadock.table('feed_consumers', {
   name: text().primaryKey(),
-  /** The last position that is done; 0 for one that begins with the oldest change that is kept. */
+  /** The last processed position. 0 starts at the oldest change that is kept. */
   position: bigint({ mode: 'number' }).notNull().default(0),
   moved_at: instant()
     .notNull()
     .default(sql`now()`),
 })
 
-/** What internal services read on from. Its columns only grow. */
+/** The feed for internal services. Columns are only ever added. */
 export const feed = mediadock.view('feed', {
   position: bigint({ mode: 'number' }).notNull(),
-  /** Null where a submit was refused. */
+  /** Null for a refused submit. */
   request_id: uuid(),
   status: text({ enum: feedStatusNames }).notNull(),
   media_complete: boolean().notNull(),
   changed_at: instant().notNull(),
-  /** The rest is null but where a submit was refused: it is read from `generations`, as that is now. */
+  /** Set only for a refused submit, from the present row of `generations`. */
   idempotency_key: uuid(),
   error_code: text(),
   error_message: text(),

@@ -15,8 +15,8 @@ import { mediadock } from './base-schema.ts'
 import { areNames, isMetadataShallow, isMetadataSmall } from './limits.ts'
 
 /**
- * Submits that came to us: written before the call, so that a crash at any
- * point ends in the same call with the same Idempotency-Key, and one charge.
+ * Submits through the receiver. The row is written before the call. After a crash at any point the same call is made
+ * with the same Idempotency-Key, so there is one charge.
  */
 export const generations = mediadock.table(
   'generations',
@@ -28,26 +28,27 @@ export const generations = mediadock.table(
     model: text().notNull(),
     input: jsonb().notNull(),
     key_name: text().notNull(),
-    /** As it was first said: with another one the provider would take the same key for another generation. */
+    /** Never changed after the first write. The provider would treat another URL as reuse of the key (409). */
     webhook_url: text(),
     metadata: jsonb(),
     created_at: instant().notNull(),
     request_id: uuid(),
     cost: numeric(),
-    /** When it is posted next; a claim moves it ahead, and `attempts` fences the claim. */
+    /** The time of the next call. A claim moves it to the end of the lease, and `attempts` fences the claim. */
     next_attempt_at: instant(),
     attempts: integer().notNull().default(0),
-    /** The first attempt that the provider may have taken without our having heard of it. */
+    /** The first attempt whose answer was lost, so the provider may have accepted it. */
     in_doubt_from: integer(),
-    /** Whether a caller was answered 202: then its end is a change of the feed. */
+    /** True if a caller was answered 202. The end of the submit is then a change in the feed. */
     promised: boolean().notNull().default(false),
-    /** The provider's last answer that was not a success (ours where the submit was given up), or why there was none. */
+    /** The provider's last answer that was no success, or the receiver's own for an expired submit. */
     answer_status: smallint(),
     answer: jsonb(),
+    /** Why the last call got no usable answer. */
     last_error: text(),
   },
   (table) => [
-    // As of requests, which take them over: a paid generation must not be refused there.
+    // The limits equal those of `requests`, which takes the values over: it must not refuse a paid generation.
     check('generations_lengths', areNames('model', 'key_name')),
     check('generations_metadata_size', isMetadataSmall),
     check('generations_metadata_depth', isMetadataShallow),

@@ -3,10 +3,10 @@ import { HttpError } from '../../platform/http/http.ts'
 import { sign, type Secret } from '../../wire/signature.ts'
 import { maxNameCharacters } from './limits.ts'
 
-/** As the shortest secret that nobody guesses: 128 bits. */
+/** 128 bits: the shortest secret that cannot be guessed. */
 const minSecretBytes = 16
 
-/** HMAC itself fills a key up with zero bytes, so those at the end of a secret change no signature. */
+/** HMAC pads a key with zero bytes, so trailing zero bytes of a secret do not change a signature. */
 const withoutPadding = (secret: string) => secret.replace(/\0+$/, '')
 
 const keySchema = z
@@ -28,7 +28,7 @@ const keysSchema = z
   .min(1, 'at least one key is needed')
   .refine((keys) => new Set(keys.map((key) => key.name)).size === keys.length, 'two keys have the same name')
   .superRefine((keys, context) => {
-    // Secrets that differ as texts may be one key of HMAC.
+    // Secrets that differ as text can be the same HMAC key.
     const signatures = keys.map(({ signing_secret }) => sign(new Uint8Array(), signing_secret, 0))
     for (const [at, signature] of signatures.entries()) {
       const first = signatures.indexOf(signature)
@@ -38,16 +38,16 @@ const keysSchema = z
   })
 
 /**
- * The environment of a key, and so of what the key signs and tracks. A missing one has three forms:
+ * The environment of a key, and of everything that the key signs or tracks. An unknown environment has three forms:
  *
- * - `undefined` in the code: not known. A retired key without api_key has none, nor has a request of such a key.
- * - `'unknown'`, stored with a delivery: not known when it was accepted. Later changes of the keys do not fill it in.
+ * - `undefined` in code. A retired key without api_key has no known environment, nor have its requests.
+ * - `'unknown'`, stored with a delivery at acceptance. Later changes of the keys do not fill it in.
  * - null in a column: `requests.sandbox` while nothing is known; `deliveries.environment` on rows of releases that did
- *   not store it, which today's keys decide.
+ *   not store it. The current keys decide for those rows.
  */
 export type Environment = 'live' | 'sandbox'
 
-/** The environment of the key that signed a delivery, as it is stored with the delivery. */
+/** The environment stored with a delivery: that of the key that signed it. */
 export type SignedEnvironment = Environment | 'unknown'
 
 export type GenerationKey = {
@@ -55,18 +55,18 @@ export type GenerationKey = {
   apiKey: string | undefined
   signingSecret: string
   retired: boolean
-  /** From the key's prefix (spec, Authentication 2); a retired key without api_key has none that is known. */
+  /** From the prefix of api_key (spec, Authentication 2); undefined for a retired key without api_key. */
   environment: Environment | undefined
 }
 
-/** All keys, as one value that SIGHUP can swap while deliveries are being verified. */
+/** All keys in one value, so that SIGHUP can replace them while deliveries are being verified. */
 export type Keys = {
   all: readonly GenerationKey[]
   secrets: readonly Secret[]
   byName: ReadonlyMap<string, GenerationKey>
 }
 
-/** Parses GENERATION_KEYS; throws an Error whose message names the place and never a value. */
+/** Parses GENERATION_KEYS. Throws an Error whose message names the position and never a value. */
 export function parseKeys(text: string): Keys {
   let json: unknown
   try {
@@ -94,7 +94,7 @@ export function parseKeys(text: string): Keys {
   }
 }
 
-/** The environment of a key at this moment, as it is stored with what the key signs. */
+/** Returns the present environment of a key, in the form stored with a delivery. */
 export function signedEnvironment({ byName }: Keys, keyName: string): SignedEnvironment {
   return byName.get(keyName)?.environment ?? 'unknown'
 }
@@ -105,7 +105,7 @@ function environmentOf(apiKey: string | undefined): Environment | undefined {
   return undefined
 }
 
-/** The names of the keys of each environment; a key whose environment is not known is in neither. */
+/** The key names of each environment. A key without a known environment is in neither. */
 export type Environments = { live: readonly string[]; sandbox: readonly string[] }
 
 export function environmentsOf(keys: Keys): Environments {
@@ -114,11 +114,17 @@ export function environmentsOf(keys: Keys): Environments {
   return { live: named('live'), sandbox: named('sandbox') }
 }
 
-/** The key of that name that may call the provider; the first one without a name. Throws HttpError 422 unknown_key. */
+/**
+ * Returns the named key if it may call the provider, or the first such key without a name. Throws HttpError 422
+ * unknown_key.
+ */
 export function usableKey(keys: Keys, name: string | undefined): GenerationKey {
   const usable = keys.all.filter((key) => !key.retired && key.apiKey !== undefined)
   const key = name === undefined ? usable[0] : usable.find((candidate) => candidate.name === name)
   if (key) return key
-  const what = name === undefined ? 'no usable key is configured' : 'there is no usable key of that key_name'
+  const what =
+    name === undefined
+      ? 'no usable key is configured: add one that is not retired to GENERATION_KEYS'
+      : 'no usable key has this key_name'
   throw new HttpError(422, 'unknown_key', what)
 }

@@ -17,9 +17,9 @@ import {
 } from '../../platform/postgres/drizzle.ts'
 import { mediadock } from './base-schema.ts'
 
-// What stands beside the way of a delivery: the budget of calls, and how things went, for the on-call.
+// Tables for on-call engineers. Landing and acknowledging do not read them.
 
-/** Each poll of a request, by whatever part of us; see poll-log.ts. */
+/** One row per poll of a request: see poll-log.ts. */
 export const polls = mediadock.table(
   'polls',
   {
@@ -35,7 +35,10 @@ export const polls = mediadock.table(
   ],
 )
 
-/** Runs of the reconciler. Idle ones, one after the other, share a row: it says that the reconciler lives, and since when it has nothing to do. */
+/**
+ * Runs of the reconciler. Consecutive idle runs share one row, which shows that the reconciler runs and since when it
+ * is idle.
+ */
 export const reconcileRuns = mediadock.table('reconcile_runs', {
   id: bigserial({ mode: 'number' }).primaryKey(),
   started_at: instant().notNull(),
@@ -49,14 +52,14 @@ export const reconcileRuns = mediadock.table('reconcile_runs', {
   not_found: integer().notNull().default(0),
   failed: integer().notNull().default(0),
   postponed: integer().notNull().default(0),
-  /** How many of the calls were answered 429. */
+  /** How many calls were answered 429. */
   rate_limited: integer().notNull().default(0),
   error: text(),
 })
 
 export const audit = auditTable(mediadock, (table) => [index('audit_at').on(table.at.desc(), table.id.desc())])
 
-/** What each minute was like, for charts: see minutes.ts. */
+/** Figures of each minute, for charts: see minutes.ts. */
 export const minutes = mediadock.table('minutes', {
   minute: instant().primaryKey(),
   written_at: instant().notNull(),
@@ -67,13 +70,13 @@ export const minutes = mediadock.table('minutes', {
   landed: integer().notNull(),
   landing_p50_seconds: real(),
   landing_p95_seconds: real(),
-  /** The most that was seen in this minute. */
+  /** The maximum seen in this minute. */
   inbox_pending: integer(),
   inbox_oldest_seconds: real(),
   overdue: integer(),
 })
 
-/** Starts of receivers: marks on the charts. */
+/** Starts of receivers, for marks on charts. */
 export const processStarts = mediadock.table(
   'process_starts',
   {
@@ -85,7 +88,7 @@ export const processStarts = mediadock.table(
   (table) => [primaryKey({ columns: [table.started_at, table.host, table.pid] })],
 )
 
-/** When the secret of each key was the one that matched, first and last; see key-uses.ts. */
+/** The first and last time that each key's secret matched: see key-uses.ts. */
 export const keyUses = mediadock.table('key_uses', {
   key_name: text().primaryKey(),
   first_match_at: instant().notNull(),
@@ -95,27 +98,27 @@ export const keyUses = mediadock.table('key_uses', {
 
 export const sessions = sessionsTable(mediadock)
 
-/** What is or was wrong, of one cause from its beginning to its end: see issues.ts. */
+/** Problems from beginning to end, one open issue per cause: see issues.ts. */
 export const issues = mediadock.table(
   'issues',
   {
     id: bigserial({ mode: 'number' }).primaryKey(),
-    /** As the problem has it: a kind, or `kind:what`. */
+    /** The cause of the problem: a kind, or `kind:subject`. */
     cause: text().notNull(),
-    /** How bad, in words, and how many: as it was seen last. */
+    /** Severity, text and count, as last seen. */
     severity: text({ enum: ['critical', 'warning', 'notice'] }).notNull(),
     text: text().notNull(),
     href: text().notNull(),
     count: integer(),
-    /** The most at once. */
+    /** The highest count so far. */
     peak: integer(),
-    /** The most of each `sample_seconds` since it opened, null where nobody counted: few enough for a small picture. */
+    /** The highest count of each `sample_seconds` since the issue opened; null for intervals without a count. */
     samples: integer()
       .array()
       .notNull()
       .default(sql`'{}'`),
     sample_seconds: integer().notNull().default(10),
-    /** Who or what it is about: keys, senders. */
+    /** The keys or senders concerned. */
     affected: text()
       .array()
       .notNull()
@@ -124,18 +127,20 @@ export const issues = mediadock.table(
     seen_at: instant().notNull(),
     worsened_at: instant(),
     closed_at: instant(),
-    /** Somebody knows of it, and wants to hear of it again only after this. */
+    /** No notification before this time, unless the issue gets worse. */
     muted_until: instant(),
     muted_by: text(),
-    /** What ALERT_WEBHOOK_URL has not been told yet, when it is tried next, and how often it was. */
+    /**
+     * The notification that ALERT_WEBHOOK_URL has still to receive, the time of the next try, and the number of tries.
+     */
     untold: text({ enum: ['opened', 'worsened', 'closed'] }),
     tell_at: instant(),
     tell_tries: smallint().notNull().default(0),
-    /** How many it was when it was told last: it is told again when it is twice as many. */
+    /** The count in the last notification. Twice that count is a reason to notify again. */
     told_count: integer(),
   },
   (table) => [
-    // Of one cause there is one at a time, whichever replica sees it.
+    // At most one open issue per cause, over all replicas.
     uniqueIndex('issues_open')
       .on(table.cause)
       .where(sql`closed_at is null`),
@@ -146,20 +151,20 @@ export const issues = mediadock.table(
   ],
 )
 
-/** Replays of many deliveries, started from the console. Their progress follows from `inbox` and `attempts`. */
+/** Replays of many deliveries, started from the console. Their progress is derived from `inbox` and `attempts`. */
 export const replays = mediadock.table('replays', {
   id: uuid().primaryKey(),
   started_at: instant().notNull(),
   actor: text().notNull(),
-  /** As in the address of the list. */
+  /** The filters as in the address of the list. */
   filters: jsonb().$type<Record<string, string>>().notNull(),
-  /** How many deliveries the filters chose. */
+  /** How many deliveries the filters selected. */
   count: integer().notNull(),
-  /** How many of them the replay put back into the inbox. The others were waiting there already. */
+  /** How many deliveries the replay put back into the inbox. The others were already pending. */
   requeued: integer().notNull().default(0),
 })
 
-/** Written by the version before only; the next migration drops it. */
+/** Written only by the previous release; the next migration drops it. */
 export const replayJobs = mediadock.table(
   'replay_jobs',
   {

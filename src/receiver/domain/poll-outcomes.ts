@@ -1,7 +1,11 @@
 /**
- * What a poll of a request came to: its `result`, that it is `running`, `not_found` (`lost` after a day of that; `not_found_yet`
- * while a key that could know it was not tried), no usable answer (`unreachable`, `invalid`, `unauthorized`, `rate_limited`), a
- * result that could not be written (`landing_failed`), or that the poll was put off (`postponed`). The detail says more.
+ * The outcomes of a poll; `poll_detail` adds to them.
+ *
+ * - `result`: the provider's result. `running`: not finished.
+ * - `not_found`: the provider does not know the request; `lost` after a day of that; `not_found_yet` while a key that
+ *   may know it has not been tried.
+ * - `unreachable`, `invalid`, `unauthorized`, `rate_limited`: no usable answer.
+ * - `landing_failed`: the result could not be written. `postponed`: no call was made.
  */
 export const pollOutcomes = [
   'result',

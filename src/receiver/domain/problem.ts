@@ -2,14 +2,14 @@ export const severities = ['critical', 'warning', 'notice'] as const
 
 export type Problem = {
   severity: (typeof severities)[number]
-  /** What is wrong, in words. */
+  /** What is wrong, as a sentence for a person. */
   text: string
-  /** A short name of the kind, for programs and tests. */
+  /** The kind of problem, as a short name for programs. */
   cause: string
-  /** The page of the console that shows it and acts on it. */
+  /** The console page that shows the problem and the actions against it. */
   href: string
-  /** How many of what it is about there are now. */
+  /** The present number of rows or calls concerned. */
   count?: number
-  /** Whom or what it is about: keys, senders. */
+  /** The keys or senders concerned. */
   affected?: readonly string[]
 }

@@ -37,7 +37,7 @@ import {
 } from './page.ts'
 import { arrivalFound, arrivalMeasured, isAmong } from './search.ts'
 
-/** Conditions of other files call the listed arrivals so too. */
+/** The alias of the listed arrivals. Conditions in other files rely on it. */
 const a = alias(arrivals, 'a')
 
 export const arrivalSchema = z
@@ -46,19 +46,22 @@ export const arrivalSchema = z
     arrived_at: z.iso.datetime(),
     outcome: z.enum(arrivalOutcomes),
     reason: z.string().nullable(),
-    status: z.int().meta({ description: 'Of our HTTP answer.' }),
+    status: z.int().meta({ description: "The status of the receiver's HTTP answer." }),
     webhook_id: z
       .string()
       .nullable()
-      .meta({ description: 'As it was claimed; nothing of a refused arrival is trusted.' }),
-    delivery_id: z.guid().nullable().meta({ description: 'Of the delivery that it is, or would have been.' }),
+      .meta({ description: 'The id that was claimed. That of a refused arrival is not trusted.' }),
+    delivery_id: z
+      .guid()
+      .nullable()
+      .meta({ description: 'The id of the delivery, or the id that it would have if it was not stored.' }),
     request_id: z.guid().nullable(),
     key_name: z.string().nullable(),
     remote: z.string().nullable(),
     bytes: z.int().nullable(),
-    skew_seconds: z.int().nullable().meta({ description: 'Our clock minus the signed time.' }),
+    skew_seconds: z.int().nullable().meta({ description: "The receiver's clock minus the signed time." }),
     ack_ms: z.number(),
-    folded: z.int().meta({ description: 'How many like arrivals this one stands for besides itself.' }),
+    folded: z.int().meta({ description: 'How many similar arrivals this row counts besides itself.' }),
   })
   .meta({ id: 'Arrival' })
 export type ArrivalEntry = z.infer<typeof arrivalSchema>
@@ -66,7 +69,7 @@ export type ArrivalEntry = z.infer<typeof arrivalSchema>
 const order: Order = { at: a.arrived_at, id: a.id }
 const newestFirst = [desc(a.arrived_at), desc(a.id)]
 
-/** The log, newest first. */
+/** Lists the arrival log, newest first. */
 export async function listArrivals(
   db: Database,
   { limit, cursor, ...filters }: ArrivalFilters & Paging,
@@ -84,7 +87,7 @@ export async function listArrivals(
   return toPage(rows, { limit }, ({ micros: _micros, ...arrival }) => arrival)
 }
 
-/** The newest of all, inside another read. */
+/** Reads the newest arrivals, inside another read. */
 export async function newestArrivals(tx: Executor, limit: number): Promise<ArrivalEntry[]> {
   return tx
     .select()
@@ -93,16 +96,16 @@ export async function newestArrivals(tx: Executor, limit: number): Promise<Arriv
     .limit(limit)
 }
 
-/** What has been logged since a place: `after` is what a reader has seen, the floor what was looked at already. */
+/** Where to continue: `after` is the last arrival that the reader has seen; rows up to the floors were read before. */
 export type Since = { after: Place; notBefore: Date; idFloor: number; limit: number }
 
-/** An arrival, and the cursor that names its place. */
+/** An arrival, with the cursor of its place. */
 export type TailedArrival = { arrival: ArrivalEntry; cursor: string }
 
 /**
- * For the live tail, oldest first; the newest `limit` where there are more. The
- * log is written in batches, so a row may appear behind others that arrived
- * later: what bounds the look back is when a row was written, by its id.
+ * Reads the arrivals for the live tail, oldest first, and at most the newest `limit`. The log is written in batches, so
+ * a row may appear after others that arrived later. The look back is therefore bounded by id, that is by time of
+ * writing.
  */
 export async function arrivalsSince(
   db: Database,
@@ -128,7 +131,7 @@ export async function arrivalsSince(
     .map(({ micros, ...arrival }) => ({ arrival, cursor: encodeCursor({ micros, id: String(arrival.id) }) }))
 }
 
-/** Every arrival of these deliveries, oldest first, those that were refused included. */
+/** Reads every arrival of these deliveries, refused ones included, oldest first. */
 export async function arrivalsOfDeliveries(
   tx: Executor,
   deliveryIds: readonly string[],
@@ -170,17 +173,17 @@ function matching({
 
 function outcomeIs(outcome: ArrivalEntry['outcome']): SQL | undefined {
   const always = outcome === 'accepted' || outcome === 'duplicate'
-  // All others have a reason, and are few.
+  // All other outcomes have a reason and are rare, so the index by reason serves them.
   return and(eq(a.outcome, outcome), always ? undefined : isNotNull(a.reason))
 }
 
 /**
- * Through its deliveries, so that arrivals of them that were refused are found
- * too; and what was authentic but could never be stored, and so is no delivery.
+ * SQL condition: the arrival is of the request. It goes through the request's deliveries, which also finds refused
+ * arrivals of them. Authentic arrivals that could not be stored have no delivery and are looked up separately.
  */
 function isOfRequest(requestId: string): SQL {
   const its = sql`select ${deliveries.id} from ${deliveries} where ${deliveries.request_id} = ${requestId}`
-  // offset 0: with the order in sight, the planner would walk the whole log by time to the end.
+  // offset 0 hides the order from the planner, which would otherwise scan the whole log by time.
   return isAmong(sql`
     (select ${arrivals.arrived_at}, ${arrivals.id} from ${arrivals}
       where ${arrivals.delivery_id} = any(array(${its})) offset 0)
@@ -189,8 +192,8 @@ function isOfRequest(requestId: string): SQL {
 }
 
 /**
- * Led by the deliveries of a key that has few, to which come those that could not be stored: the log itself has no
- * index by key.
+ * Starts from the deliveries of a rarely used key, since the log has no index by key. Adds the arrivals that could not
+ * be stored.
  */
 async function isOfSeldomKey(
   tx: Executor,
@@ -208,7 +211,7 @@ async function isOfSeldomKey(
     and ${a.id} = any(${sql.param(places?.ids ?? [])}::bigint[])`
 }
 
-/** By the range of ids that one webhook id has; what was refused before its body was read has no such id. */
+/** SQL condition by the id range of a webhook id. Arrivals refused before their body was read have no delivery id. */
 function claimsWebhookId(webhookId: string): SQL | undefined {
   const { first, last } = deliveryIdRange(webhookId)
   return and(or(between(a.delivery_id, first, last), isNull(a.delivery_id)), eq(a.webhook_id, webhookId))

@@ -14,13 +14,13 @@ export const auditEntrySchema = z
     via: z.enum(auditChannels),
     actor: z
       .string()
-      .meta({ description: 'The name given at the sign-in, else the remote address; user@host for the command line.' }),
+      .meta({ description: 'The name given at sign-in, or the remote address; user@host for the command line.' }),
     action: z.string(),
     target: z.string().nullable(),
     detail: z
       .record(z.string(), z.unknown())
       .nullable()
-      .meta({ description: 'What came of it, as counts; `error` where it failed.' }),
+      .meta({ description: 'The outcome, as counts; `error` if the action failed.' }),
   })
   .meta({ id: 'AuditEntry' })
 export type AuditEntry = z.infer<typeof auditEntrySchema>
@@ -37,7 +37,7 @@ export const auditListSchema = auditFiltersSchema.extend(paging)
 
 const order: Order = { at: audit.at, id: audit.id }
 
-/** Who did what, newest first. */
+/** Lists the audit log, newest first. */
 export async function listAudit(
   db: Database,
   { limit, cursor, via, actor, action, target, since, until }: AuditFilters & Paging,

@@ -11,7 +11,7 @@ export const causeSchema = z
   .meta({ id: 'Cause' })
 export type Cause = z.infer<typeof causeSchema>
 
-/** Why what lies in the quarantine was refused: the most frequent cause first. */
+/** Counts the quarantine by reason, the most frequent first. */
 export function readQuarantineCauses(db: Database): Promise<Cause[]> {
   return readWithin(db, async (tx) => {
     const { reason, arrived_at } = quarantine
@@ -19,12 +19,12 @@ export function readQuarantineCauses(db: Database): Promise<Cause[]> {
   })
 }
 
-/** Why deliveries are parked: the most frequent cause first. */
+/** Counts parked deliveries by reason, the most frequent first. */
 export function readParkedCauses(db: Database): Promise<Cause[]> {
   return readWithin(db, (tx) => parkedCauses(tx))
 }
 
-/** The same inside another read; only of what arrived since, where that is given. */
+/** Counts parked deliveries by reason inside another read; with `since`, only those received since then. */
 export async function parkedCauses(tx: Executor, since?: Date): Promise<Cause[]> {
   const { parked_reason, received_at } = deliveries
   return tx

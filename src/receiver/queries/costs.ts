@@ -10,7 +10,7 @@ import { times } from './filters.ts'
 const g = columnsOf(submitting.generations, 'g')
 const r = columnsOf(schema.requests, 'r')
 
-/** Groups that one answer holds; further groups are summed in `others`. */
+/** The limit of groups in one answer. `others` sums the rest. */
 const maxGroups = 500
 const maxGroupCharacters = 255
 
@@ -34,7 +34,7 @@ export const costsSchema = z
     data: z
       .array(z.object({ group: z.string().nullable(), ...sums }))
       .meta({ description: 'The most expensive first.' }),
-    others: z.object(sums).meta({ description: `Groups beyond the first ${maxGroups}.` }),
+    others: z.object(sums).meta({ description: `The sums of groups beyond the first ${maxGroups}.` }),
     total: z.object(sums),
   })
   .meta({ id: 'Costs' })
@@ -44,25 +44,31 @@ type Sums = Pick<Costs['total'], keyof typeof sums>
 type Row = { grouping: string | null; place: string; requests: string; settled: string; reserved: string }
 
 /**
- * Sums the credits of live requests that were tracked from `since` on and before `until`. What a request costs is known when it
- * ends, and from the submit's answer before; the sandbox charges nothing (spec, What the service does).
+ * Sums the credits of live requests that were tracked from `since` on and before `until`. The cost comes from the
+ * result, or before that from the submit's answer. The sandbox charges nothing (spec, What the service does).
  */
 export async function readCosts(db: Database, { by, since, until }: CostFilters): Promise<Costs> {
   const rows = await readWithin(db, (tx) =>
     tx.execute<Row>(sql`
       with costs as (
-        select ${groupOf(by)} as grouping, ${r.landed_at} is not null as has_ended, coalesce(${r.cost}, ${g.cost}, 0) as credits
+        select ${groupOf(by)} as grouping, ${r.landed_at} is not null as has_ended,
+          coalesce(${r.cost}, ${g.cost}, 0) as credits
         from mediadock.requests r left join mediadock.generations g on ${g.idempotency_key} = ${r.idempotency_key}
         where ${r.sandbox} is distinct from true
-          and ${r.tracked_at} >= ${since ?? '-infinity'}::timestamptz and ${r.tracked_at} < ${until ?? 'infinity'}::timestamptz
+          and ${r.tracked_at} >= ${since ?? '-infinity'}::timestamptz
+          and ${r.tracked_at} < ${until ?? 'infinity'}::timestamptz
       ),
       summed as (
         select grouping, count(*) as requests, coalesce(sum(credits) filter (where has_ended), 0) as settled,
           coalesce(sum(credits) filter (where not has_ended), 0) as reserved, sum(credits) as credits
         from costs group by grouping
       ),
-      placed as (select *, least(row_number() over (order by credits desc, grouping), ${maxGroups + 1}::int) as place from summed)
-      select min(grouping) as grouping, place, sum(requests) as requests, sum(settled) as settled, sum(reserved) as reserved
+      placed as (
+        select *, least(row_number() over (order by credits desc, grouping), ${maxGroups + 1}::int) as place
+        from summed
+      )
+      select min(grouping) as grouping, place,
+        sum(requests) as requests, sum(settled) as settled, sum(reserved) as reserved
       from placed group by place order by place`),
   )
   const all = rows.map(({ place, ...row }) => ({
@@ -96,7 +102,7 @@ function toSums({ requests, settled, reserved }: Omit<Row, 'place'>): Sums {
   return { requests: Number(requests), credits_settled: Number(settled), credits_reserved: Number(reserved) }
 }
 
-/** Adds up in millionths: floating point would lose the last decimal of many small sums. */
+/** Adds up sums in millionths, since floating point would lose the last decimal of many small sums. */
 function total(all: readonly Sums[]): Sums {
   const sumOf = (pick: (sums: Sums) => number) =>
     all.reduce((sum, one) => sum + Math.round(pick(one) * 1_000_000), 0) / 1_000_000

@@ -13,7 +13,7 @@ const i = columnsOf(onCall.issues, 'i')
 const q = columnsOf(arriving.quarantine, 'q')
 const r = columnsOf(schema.requests, 'r')
 
-/** How much waits for somebody; each is counted up to `maxCounted`, which stands for that many or more. */
+/** Counts of items that need attention, each up to `maxCounted`. */
 export type Counters = { issues: number; parked: number; quarantined: number; overdue: number }
 
 export const maxCounted = 1000
@@ -24,17 +24,19 @@ export function readCounters(db: Database, options: CountersOptions): Promise<Co
   return readWithin(db, (tx) => countersIn(tx, options))
 }
 
-/** Inside another read. Issues that are muted wait for nobody. */
+/** Counts inside another read. Muted issues are not counted. */
 export async function countersIn(tx: Executor, { now, stuckAfterSeconds }: CountersOptions): Promise<Counters> {
   const muted = sql`coalesce(${i.muted_until} > ${now.toISOString()}::timestamptz, false)`
-  // In the order of their indexes: no statistics, however old, make a scan of the whole table of it.
+  // Each count reads in the order of an index, so outdated statistics cannot cause a scan of a whole table.
   const rows = await tx.execute<Counters>(sql`
     select ${upTo(sql`mediadock.issues i where ${i.closed_at} is null and not ${muted}`)} as issues,
       ${upTo(sql`mediadock.deliveries d where ${d.parked_reason} is not null
         order by ${d.received_at} desc nulls last, ${d.id} desc nulls last`)} as parked,
-      ${upTo(sql`mediadock.quarantine q order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last`)} as quarantined,
-      ${upTo(sql`mediadock.requests r where ${isOverdue({ now, stuckAfterSeconds })} order by ${r.tracked_at}`)} as overdue`)
-  return one(rows, 'counting what waits for somebody')
+      ${upTo(sql`mediadock.quarantine q
+        order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last`)} as quarantined,
+      ${upTo(sql`mediadock.requests r
+        where ${isOverdue({ now, stuckAfterSeconds })} order by ${r.tracked_at}`)} as overdue`)
+  return one(rows, 'counting items that need attention')
 }
 
 function upTo(rows: SQL): SQL {

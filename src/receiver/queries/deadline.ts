@@ -3,9 +3,9 @@ import { DeadlineError, withDeadline } from '../../platform/deadline.ts'
 import { databaseCodeOf, databaseErrorOf, isConnectionLost } from '../../platform/postgres/errors.ts'
 import { clientOf, type Database, databaseOn, type Executor } from '../../platform/postgres/postgres.ts'
 
-/** No page and no call may keep Postgres busy for longer than this. */
+/** The longest that a page or a call may keep Postgres busy. */
 const queryDeadlineMs = 5000
-/** Postgres ends the statement itself; this is for one that is frozen or not there. */
+/** Postgres ends the statement itself. This is the extra time for a server that is frozen or unreachable. */
 const graceMs = 250
 
 /** The query was stopped at its deadline; a narrower one may succeed. */
@@ -14,16 +14,16 @@ export class QueryTimeoutError extends Error {
   code = 'query_timeout' as const
   constructor(options?: ErrorOptions) {
     super(
-      `the query took longer than ${queryDeadlineMs / 1000} s and was stopped: narrow it, for example by since and until`,
+      `the query took longer than ${queryDeadlineMs / 1000} s and was stopped: narrow it, for example by ` +
+        'since and until',
       options,
     )
   }
 }
 
 /**
- * Reads within the deadline, or throws QueryTimeoutError. Waiting for a
- * connection counts, and Postgres itself ends a statement that runs into it:
- * the setting lives as long as the transaction, so it passes PgBouncer too.
+ * Reads within the deadline, or throws QueryTimeoutError. The deadline includes waiting for a connection. Postgres
+ * itself ends a statement at the deadline: the setting is local to the transaction, so it also works behind PgBouncer.
  */
 export async function readWithin<T>(db: Database, read: (tx: Executor) => Promise<T>): Promise<T> {
   const state = { late: false }
@@ -37,7 +37,7 @@ export async function readWithin<T>(db: Database, read: (tx: Executor) => Promis
   }
 }
 
-/** A reserved connection, since `begin` of postgres.js does not work without pipelining (see createPool). */
+/** Reads on a reserved connection, since `begin` of postgres.js needs pipelining (see createPool). */
 async function readOnOneConnection<T>(
   db: Database,
   read: (tx: Executor) => Promise<T>,
@@ -46,14 +46,14 @@ async function readOnOneConnection<T>(
   const connection = await clientOf(db).reserve()
   let usable = true
   const tx = databaseOn(connection, () => {
-    // The caller has its answer already: nothing more runs.
+    // The caller has received its error already, so no further statement runs.
     if (state.late) throw new QueryTimeoutError()
   })
   try {
     await tx.execute(`begin read only; set local statement_timeout = ${queryDeadlineMs}`)
     return await read(tx)
   } catch (error) {
-    // A lost connection has gone back to the pool by itself, to be opened again.
+    // postgres.js returns a lost connection to the pool itself.
     usable = !isConnectionLost(error)
     throw databaseErrorOf(error)
   } finally {
@@ -66,6 +66,6 @@ async function giveBack(connection: postgres.ReservedSql): Promise<void> {
     await connection.unsafe('rollback')
     connection.release()
   } catch {
-    // Lost, and so back in the pool already.
+    // The connection is lost, and therefore in the pool already.
   }
 }

@@ -22,7 +22,7 @@ import {
 } from './page.ts'
 import { cameOften, deliveryFound, deliveryMeasured } from './search.ts'
 
-/** Conditions call the listed deliveries and arrivals so, in other files too. */
+/** The aliases of the listed deliveries and arrivals. Conditions in other files rely on them. */
 const d = alias(deliveries, 'd')
 const a = alias(arrivals, 'a')
 
@@ -31,31 +31,31 @@ export const deliverySchema = z
     id: z.guid(),
     webhook_id: z.string(),
     request_id: z.guid().nullable(),
-    status: z.enum(['OK', 'ERROR']).nullable().meta({ description: 'What it says of the request.' }),
+    status: z.enum(['OK', 'ERROR']).nullable().meta({ description: 'The status in the notification.' }),
     state: z.enum(deliveryStates),
-    outcome: z.string().meta({ description: 'Of its last processing; accepted before the first.' }),
+    outcome: z.string().meta({ description: 'The outcome of the last processing; accepted before the first.' }),
     reason: z.string().nullable().meta({ description: 'Why it is parked.' }),
     flags: z.array(z.string()),
     model: z.string().nullable(),
     key_name: z.string(),
     signed_at: z.iso.datetime(),
     received_at: z.iso.datetime(),
-    skew_seconds: z.int().meta({ description: 'Our clock minus the signed time.' }),
+    skew_seconds: z.int().meta({ description: "The receiver's clock minus the signed time." }),
     bytes: z.int(),
-    arrivals: z.int().meta({ description: 'How often it came, refused ones included.' }),
-    ack_ms: z.number().nullable().meta({ description: 'From its first arrival to the answer.' }),
+    arrivals: z.int().meta({ description: 'How many times it arrived, refused arrivals included.' }),
+    ack_ms: z.number().nullable().meta({ description: 'Milliseconds from the first arrival to its answer.' }),
   })
   .meta({ id: 'Delivery' })
 export type DeliveryEntry = z.infer<typeof deliverySchema>
 
 const order: Order = { at: d.received_at, id: d.id }
 
-/** Newest first, by the time of arrival. */
+/** Lists deliveries by time of arrival, newest first. */
 export async function listDeliveries(db: Database, query: DeliveryFilters & Paging): Promise<Page<DeliveryEntry>> {
   return toPage(await deliveryRows(db, query), query, toDelivery)
 }
 
-/** The ids alone, each with the cursor that goes on after it; one more than wanted where there are more. */
+/** Lists only ids, each with the cursor after it. Returns one more than the limit if there are more. */
 export async function listDeliveryPlaces(
   db: Database,
   query: DeliveryFilters & Paging,
@@ -74,7 +74,7 @@ async function deliveryRows(db: Database, query: DeliveryFilters & Paging): Prom
   const byKeyAlone = key_name !== undefined && Object.values(others).every((value) => value === undefined)
   return readWithin(db, async (tx) => {
     if (!byKeyAlone) return selectDeliveries(tx, page)
-    // The index alone finds them, however seldom the key is used; with the rest of the row the planner reads every row.
+    // Selecting only the id lets the planner use the index alone. With other columns it reads every row.
     const ids = tx.select({ id: d.id }).from(d).where(page.where).orderBy(newestFirst(order)).limit(page.limit)
     return selectDeliveries(tx, { where: sql`${d.id} = any(array${ids})`, limit: page.limit })
   })
@@ -96,7 +96,7 @@ export async function countDeliveries(db: Database, filters: DeliveryFilters): P
 
 const seldom = 500
 
-/** All deliveries of a key that has only a few; undefined where there are more, or none that could lead anywhere. */
+/** Reads all delivery ids of a rarely used key; undefined if there are more than `seldom` or none. */
 export async function idsOfSeldomKey(
   tx: Executor,
   { key_name, until }: Pick<DeliveryFilters, 'until'> & { key_name: string },
@@ -110,16 +110,16 @@ export async function idsOfSeldomKey(
   return rows.length === 0 || rows.length > seldom ? undefined : rows.map(({ id }) => id)
 }
 
-/** Longer names do not exist; a row of an earlier release may hold a longer text. */
+/** New names are not longer. Rows of earlier releases may contain longer texts. */
 const maxModelLength = 255
 
-/** One of them; undefined when there is none. */
+/** Reads one delivery; undefined if it does not exist. */
 export async function findDeliveryEntry(tx: Executor, id: string): Promise<DeliveryEntry | undefined> {
   const [row] = await selectDeliveries(tx, { where: eq(d.id, id), limit: 1 })
   return row && toDelivery(row)
 }
 
-/** The newest of a request. */
+/** Reads the newest deliveries of a request. */
 export async function deliveriesOf(tx: Executor, requestId: string, limit: number): Promise<DeliveryEntry[]> {
   return (await selectDeliveries(tx, { where: eq(d.request_id, requestId), limit })).map(toDelivery)
 }
@@ -127,7 +127,7 @@ export async function deliveriesOf(tx: Executor, requestId: string, limit: numbe
 type Which = { where: SQL | undefined; limit: number }
 type DeliveryRow = Awaited<ReturnType<typeof selectDeliveries>>[number]
 
-/** Deliveries `d`, newest first. What stands beside a delivery is only looked up for the rows that are shown. */
+/** Selects deliveries `d`, newest first. Arrivals and requests are looked up only for the rows on the page. */
 async function selectDeliveries(tx: Executor, { where, limit }: Which) {
   const { id, webhook_id, request_id, status, parked_reason, flags, key_name, signed_at, received_at } = d
   const bytes = sql<number>`octet_length(${d.body})`.as('bytes')
@@ -174,12 +174,12 @@ async function selectDeliveries(tx: Executor, { where, limit }: Which) {
 
 const isPending = sql`exists (select from ${inbox} where ${inbox.delivery_id} = ${d.id})`
 
-/** A replay without effect takes nothing back. */
+/** The outcome of the last attempt. A replay without effect does not change the outcome. */
 const lastOutcome = sql`(select ${attempts.outcome} from ${attempts} where ${attempts.delivery_id} = ${d.id}
   and (${attempts.outcome}, ${attempts.detail}) is distinct from ('no_effect', 'replay')
   order by ${attempts.attempted_at} desc limit 1)`
 
-/** What has no attempt was not processed yet, or landed at the first. */
+/** A delivery without an attempt is either not processed yet or landed at the first try. */
 const outcomeShown = sql`coalesce(${lastOutcome}, case when ${d.parked_reason} is not null then 'parked'
   when ${isPending} then 'accepted' else 'landed' end)`
 
@@ -204,7 +204,7 @@ function matching({
     state && stateIs(state),
     outcome && outcomeIs(outcome, until),
     equals(d.parked_reason, reason),
-    // The first half is that of the index.
+    // The first condition is that of the partial index.
     flag === undefined ? undefined : sql`${d.flags} <> '{}' and ${flag}::text = any(${d.flags})`,
     equals(d.request_id, request_id),
     webhook_id === undefined ? undefined : hasWebhookId(webhook_id),
@@ -221,8 +221,8 @@ function matching({
 }
 
 /**
- * The state of the delivery `d`. Few deliveries wait, whatever the statistics of the queue say: with an array the planner
- * starts from those.
+ * SQL condition: the delivery `d` has the state. The pending ones are read into an array, so that the planner starts
+ * from them: they are few, even if the statistics of the queue are outdated.
  */
 function stateIs(state: DeliveryEntry['state']): SQL {
   switch (state) {
@@ -237,15 +237,17 @@ function stateIs(state: DeliveryEntry['state']): SQL {
   }
 }
 
-/** Deliveries in a state, by id: for the arrivals of such deliveries. */
+/** SQL: the ids of deliveries in a state. For the arrivals of those deliveries. */
 export function idsInState(state: DeliveryEntry['state']): SQL {
   return sql`(select ${d.id} from ${deliveries} d where ${stateIs(state)})`
 }
 
-/** A flood of refused arrivals must not make this slow. */
+/** Bounds the search during a flood of refused arrivals. */
 const maxFailures = 20_000
 
-/** At the end of the range of time: a delivery that failed nearly always comes again within a quarter of an hour. */
+/**
+ * The newest failed arrivals before `until`. A failed delivery is nearly always sent again within a quarter of an hour.
+ */
 function newestFailures(outcome: 'refused' | 'unavailable', until: string | undefined): SQL {
   const chosen = and(
     eq(arrivals.outcome, outcome),
@@ -280,7 +282,7 @@ function outcomeIs(outcome: NonNullable<DeliveryFilters['outcome']>, until: stri
   }
 }
 
-/** By the range of ids that one webhook id has; the text decides. */
+/** SQL condition by the id range of a webhook id. The text is compared too, since ids are truncated hashes. */
 function hasWebhookId(webhookId: string): SQL | undefined {
   const { first, last } = deliveryIdRange(webhookId)
   return and(between(d.id, first, last), eq(d.webhook_id, webhookId))

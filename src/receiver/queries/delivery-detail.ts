@@ -15,23 +15,24 @@ export type Attempt = z.infer<typeof attemptSchema>
 
 export const deliveryDetailSchema = deliverySchema
   .extend({
-    headers: z.record(z.string(), z.string()).meta({ description: 'As they came; credentials are left out.' }),
-    body_base64: z.string().meta({ description: 'The bytes that were signed.' }),
-    body_text: z.string().nullable().meta({ description: 'The same where they are UTF-8.' }),
+    headers: z.record(z.string(), z.string()).meta({ description: 'The headers as received, without credentials.' }),
+    body_base64: z.string().meta({ description: 'The signed bytes.' }),
+    body_text: z.string().nullable().meta({ description: 'The body as text; null if it is not UTF-8.' }),
     body_sha256: z.string(),
     verification: z.object({
-      key_name: z.string().meta({ description: 'Whose secret matched.' }),
+      key_name: z.string().meta({ description: 'The key whose secret matched.' }),
       t: z.int().meta({ description: 'The signed time, in Unix seconds.' }),
       skew_seconds: z.int(),
       window_seconds: z.int(),
     }),
     attempts: z.array(attemptSchema),
-    failures: z.int().meta({ description: 'Rounds that failed for a reason of its own, while it is pending.' }),
-    claims: z.int().meta({ description: 'How often it was taken to be processed, while it is pending.' }),
+    failures: z.int().meta({ description: 'For a pending delivery: how many rounds failed because of its content.' }),
+    claims: z.int().meta({ description: 'For a pending delivery: how many times it was claimed for processing.' }),
     trouble: z.string().nullable().meta({
-      description: 'Why the last round came to nothing, where that was no failure of its own, while it is pending.',
+      description:
+        'For a pending delivery: why the last round ended without landing it, if not because of its content.',
     }),
-    due_at: z.iso.datetime().nullable().meta({ description: 'When it is processed next, while it is pending.' }),
+    due_at: z.iso.datetime().nullable().meta({ description: 'For a pending delivery: when it is processed next.' }),
     arrival_log: z.array(arrivalSchema),
   })
   .meta({ id: 'DeliveryDetail' })
@@ -39,7 +40,7 @@ export type DeliveryDetail = z.infer<typeof deliveryDetailSchema>
 
 const maxRows = 200
 
-/** One delivery with all that is known of it; undefined when there is none. */
+/** Reads one delivery with all details; undefined if it does not exist. */
 export async function findDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
   return readWithin(db, async (tx) => {
     const delivery = await findDeliveryEntry(tx, id)
@@ -83,8 +84,8 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
 export type DeliveryAttempt = Attempt & { delivery_id: string }
 
 /**
- * The rounds of processing of these deliveries of one request, oldest first: what is kept of them, and the ends that
- * have no row.
+ * Reads the rounds of processing of these deliveries of one request, oldest first: stored attempts, and landings at the
+ * first try, which have no row.
  */
 export async function attemptsOf(
   tx: Executor,
@@ -103,8 +104,8 @@ export async function attemptsOf(
 }
 
 /**
- * The end that has no row: a delivery without one of its own landed its request, at the first try.
- * Asked of Postgres, as not all rows of many deliveries are read.
+ * Returns the landings at the first try: processed deliveries without an attempt of their own. Postgres decides this,
+ * since only the first `maxRows` attempts were read.
  */
 async function ordinaryEnds(
   tx: Executor,

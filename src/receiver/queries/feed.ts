@@ -19,20 +19,21 @@ const r = columnsOf(schema.results, 'r')
 
 export const feedStatusSchema = z.enum(['COMPLETED', 'FAILED', 'CANCELED'])
 
-const positionSchema = z.int().meta({ description: 'Its place in the feed; asks, as `after`, for what comes next.' })
+const positionSchema = z.int().meta({ description: 'Its place in the feed. Send it as `after` to read on.' })
 
 const changeSchema = z
   .object({
     position: positionSchema,
     request_id: z.guid(),
-    idempotency_key: z.guid().nullable().meta({ description: 'Of the submit, where it came through us.' }),
-    status: feedStatusSchema.meta({ description: 'What the change came to.' }),
+    idempotency_key: z
+      .guid()
+      .nullable()
+      .meta({ description: 'The Idempotency-Key, if the request was submitted through the receiver.' }),
+    status: feedStatusSchema.meta({ description: 'The status after the change.' }),
     media_complete: z.boolean(),
     changed_at: z.iso.datetime(),
-    result: resultRowSchema
-      .nullable()
-      .meta({ description: 'The row of `results` as it is now; null where somebody has removed it.' }),
-    media: z.array(mediaSchema).meta({ description: 'Its media as they are now.' }),
+    result: resultRowSchema.nullable().meta({ description: 'The present row of `results`; null if it was removed.' }),
+    media: z.array(mediaSchema).meta({ description: 'The present media of the request.' }),
   })
   .meta({ id: 'Change' })
 
@@ -43,20 +44,20 @@ const refusedSubmitSchema = z
     idempotency_key: z.guid(),
     status: z
       .literal('REFUSED')
-      .meta({ description: 'A submit that was answered 202, and then refused by the provider or given up.' }),
+      .meta({ description: 'A submit that was answered 202, and then refused by the provider or expired.' }),
     media_complete: z.boolean(),
     changed_at: z.iso.datetime(),
     error: z
       .object({ code: z.string(), message: z.string() })
       .nullable()
-      .meta({ description: "The provider's, or `submit_expired`; null where the submit was sent again since." }),
-    metadata: z.unknown().meta({ description: "The submitter's own." }),
+      .meta({ description: "The provider's error, or `submit_expired`; null if the submit was sent again since." }),
+    metadata: z.unknown().meta({ description: "The submitter's metadata." }),
     result: z.null(),
     media: z.array(mediaSchema).max(0),
   })
   .meta({ id: 'RefusedSubmit' })
 
-/** In the place of a change that cannot be written out: nothing stops the feed. */
+/** Stands in for a change that cannot be written as JSON, so that the feed continues. */
 const unreadableChangeSchema = z
   .object({
     position: positionSchema,
@@ -65,7 +66,7 @@ const unreadableChangeSchema = z
   })
   .meta({
     id: 'UnreadableChange',
-    description: 'In the place of a change that cannot be written out: it has no status.',
+    description: 'Stands in for a change that cannot be written as JSON. It has no status.',
   })
 
 export const feedItemSchema = z.union([changeSchema, refusedSubmitSchema, unreadableChangeSchema])
@@ -75,14 +76,14 @@ export const feedPageSchema = z
     data: z.array(feedItemSchema),
     next_after: z
       .int()
-      .meta({ description: 'Where to go on: the position of the last item, or what was given where there is none.' }),
+      .meta({ description: 'The position of the last item, or the given one on an empty page. Continue with it.' }),
     head: z.int().meta({ description: 'The position of the newest change of all.' }),
   })
   .meta({ id: 'FeedPage' })
 export type FeedPage = z.infer<typeof feedPageSchema>
 export type FeedItem = z.infer<typeof feedItemSchema>
 
-/** Changes after a position are no longer kept. */
+/** The error for a position whose following changes are no longer kept. */
 export class ExpiredPositionError extends Error {
   override name = 'ExpiredPositionError'
   code = 'position_expired' as const
@@ -105,16 +106,16 @@ type FeedRow = RowOf<typeof feed, (typeof itemColumns)[number]> & {
   media: Media[] | null
 }
 
-/** What others put into a row. As text: on disk it is compressed. */
+/** The size of caller-supplied columns as text, since they may be compressed on disk. */
 const bytes = sql`(coalesce(octet_length(r.result::text), 0) + coalesce(octet_length(m.media::text), 0)
   + octet_length(concat(f.error_message, f.metadata)))`
 
 type Wanted = { after: number; limit: number }
 
 /**
- * Reads the changes after a position, oldest first, with what became of their requests; fewer than `limit`
- * where there are no more, where no more fit into a page, or where one of them cannot be written out: it stands
- * alone on a page then, with its error. Throws ExpiredPositionError.
+ * Reads the changes after a position, oldest first, with the present rows of their requests. A page is shorter than
+ * `limit` at the end of the feed and when it is full. A change that cannot be written as JSON gets a page of its own,
+ * with an error. Throws ExpiredPositionError.
  */
 export async function readFeed(db: Database, { after, limit }: Wanted): Promise<FeedPage> {
   try {
@@ -158,7 +159,7 @@ async function readChanges(db: Database, { after, limit }: Wanted): Promise<Feed
     throw expired(error) ?? error
   })
   const data = rows.map(toItem)
-  // Throws what its readers would be stopped by.
+  // Throws here for an item that could not be sent to a reader.
   JSON.stringify(data)
   return { data, next_after: data.at(-1)?.position ?? after, head }
 }
@@ -169,7 +170,7 @@ async function readUnreadable(db: Database, after: number, words: string): Promi
     tx.select({ position, request_id }).from(feed).where(gt(position, after)).orderBy(position).limit(1),
   )
   const place = one(rows, 'reading the place of a change')
-  const message = `the row of results cannot be written out (${words}): read its columns one by one in mediadock.results`
+  const message = `the row cannot be written as JSON (${words}): read its columns one by one in mediadock.results`
   return {
     data: [{ ...place, error: { code: 'unreadable', message } }],
     next_after: place.position,
@@ -177,7 +178,7 @@ async function readUnreadable(db: Database, after: number, words: string): Promi
   }
 }
 
-/** The position of the newest change; 0 while there is none. */
+/** Returns the position of the newest change; 0 for an empty feed. */
 export async function headOf(db: Database): Promise<number> {
   return readWithin(db, headIn)
 }

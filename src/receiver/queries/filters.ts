@@ -3,7 +3,7 @@ import { requestStatuses } from '../../wire/schemas.ts'
 import { arrivalOutcomes } from '../domain/arrivals-schema.ts'
 import { ago } from './ago.ts'
 
-/** A filter that cannot be applied, with the name of the parameter. */
+/** An invalid filter, with the name of its parameter. */
 export class InvalidFilterError extends Error {
   override name = 'InvalidFilterError'
   code = 'invalid_filter' as const
@@ -18,16 +18,16 @@ export const defaultLimit = 50
 export const maxLimit = 200
 
 export const deliveryStates = ['pending', 'processed', 'parked'] as const
-/** What processing made of a delivery: see LandingOutcome and inbox.ts. */
+/** The outcomes of processing: see LandingOutcome and inbox.ts. */
 const processingOutcomes = ['landed', 'confirmed', 'no_effect', 'contradiction', 'key_mismatch', 'retry'] as const
 
-// Postgres stores neither NUL nor half of a pair, so nothing can match it.
+// Postgres stores neither NUL nor lone surrogates, so no row can match such a text.
 export const textFilter = z
   .string()
   .min(1, 'must not be empty')
   .max(255, 'must have at most 255 characters')
-  .refine((text) => !text.includes('\0') && text.isWellFormed(), 'must not hold NUL or lone surrogates')
-// What Postgres reads too: no zone is further from UTC, and a date of more digits is written otherwise.
+  .refine((text) => !text.includes('\0') && text.isWellFormed(), 'must not contain NUL or lone surrogates')
+// Only times that Postgres reads in the same way: offsets up to 14:00 and four-digit years.
 const instantFilter = z
   .string()
   .max(40, 'must have at most 40 characters')
@@ -41,7 +41,7 @@ const maxIds = 200
 const idsFilter = z
   .string()
   .transform((text) => text.toLowerCase().split(','))
-  .pipe(z.array(z.guid('must be uuids with commas between them')).max(maxIds, `must be at most ${maxIds} uuids`))
+  .pipe(z.array(z.guid('must be a comma-separated list of uuids')).max(maxIds, `must be at most ${maxIds} uuids`))
   .meta({ override: { type: 'string' } })
 const limitFilter = z
   .string()
@@ -51,14 +51,14 @@ const limitFilter = z
   .meta({ override: { type: 'integer', minimum: 1, maximum: maxLimit, default: defaultLimit } })
 
 export const paging = {
-  limit: limitFilter.optional().meta({ description: 'How many items a page has.' }),
-  cursor: z.string().max(128).optional().meta({ description: 'next_cursor of the page before.' }),
+  limit: limitFilter.optional().meta({ description: 'The number of items per page.' }),
+  cursor: z.string().max(128).optional().meta({ description: 'The next_cursor of the previous page.' }),
 }
 export const times = {
   since: instantFilter.optional().meta({ description: 'From this time on.' }),
   until: instantFilter.optional().meta({ description: 'Before this time.' }),
 }
-/** As many digits as an integer of Postgres has in any case. */
+/** Fits into an integer of Postgres. */
 const maxMeasure = 999_999_999
 const atLeast = (what: string) =>
   z
@@ -76,20 +76,24 @@ const atLeast = (what: string) =>
     .optional()
     .meta({
       override: { type: 'integer', minimum: 1 },
-      description: `${what}; looked for among the newest 200,000 arrivals of the range of time.`,
+      description: `${what}. Searches the newest 200,000 arrivals of the time range.`,
     })
 const common = {
   state: z.enum(deliveryStates, `must be one of ${deliveryStates.join(', ')}`).optional(),
-  reason: textFilter.optional().meta({ description: 'Why it was parked or refused.' }),
+  reason: textFilter.optional().meta({ description: 'The reason for parking or refusal.' }),
   request_id: idFilter.optional(),
   webhook_id: textFilter.optional(),
   key_name: textFilter.optional(),
-  q: textFilter.min(4, 'must have at least 4 characters').optional().meta({
-    description:
-      'The whole or the beginning of a delivery id, request id or webhook id; beginnings of webhook ids are looked for among the newest 50,000 of the range of time.',
-  }),
-  min_ack_ms: atLeast('Acknowledged no faster, in milliseconds'),
-  min_skew_seconds: atLeast('Signed by a clock that is off from ours by so much or more, either way'),
+  q: textFilter
+    .min(4, 'must have at least 4 characters')
+    .optional()
+    .meta({
+      description:
+        'A delivery id, request id or webhook id, or the beginning of one. Beginnings of webhook ids are ' +
+        'searched among the newest 50,000 of the time range.',
+    }),
+  min_ack_ms: atLeast('The least milliseconds until acknowledgement'),
+  min_skew_seconds: atLeast("The least difference between the signer's and the receiver's clock, in seconds"),
   ...times,
 }
 
@@ -104,15 +108,17 @@ export const deliveryFiltersSchema = z.strictObject({
     .optional()
     .meta({
       description:
-        'Of its last processing (landed, …), or of one of its arrivals (accepted, duplicate; refused, unavailable: of the newest 20,000 such arrivals before `until`).',
+        'The outcome of the last processing (landed, …), or of one of its arrivals (accepted, duplicate, ' +
+        'refused, unavailable). The last two are searched among the newest 20,000 such arrivals before ' +
+        '`until`.',
     }),
-  model: textFilter.optional().meta({ description: 'Of its request.' }),
+  model: textFilter.optional().meta({ description: 'The model of its request.' }),
   flag: z
     .enum(deliveryFlags, `must be one of ${deliveryFlags.join(', ')}`)
     .optional()
-    .meta({ description: 'A mark that is on it.' }),
-  min_arrivals: atLeast('Came so many times or more'),
-  ids: idsFilter.optional().meta({ description: `At most ${maxIds} ids of deliveries, with commas between them.` }),
+    .meta({ description: 'A flag of the delivery.' }),
+  min_arrivals: atLeast('The least number of arrivals'),
+  ids: idsFilter.optional().meta({ description: `Delivery ids, separated by commas, at most ${maxIds}.` }),
 })
 export const arrivalFiltersSchema = z.strictObject({
   ...common,
@@ -126,14 +132,19 @@ export const requestFiltersSchema = z.strictObject({
     .enum(['true', 'false'], 'must be true or false')
     .optional()
     .meta({ description: 'Without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
-  contradiction: z.enum(['true', 'false'], 'must be true or false').optional().meta({
-    description: 'A delivery contradicts the stored result; among the newest 20,000 deliveries that have a flag.',
-  }),
+  contradiction: z
+    .enum(['true', 'false'], 'must be true or false')
+    .optional()
+    .meta({
+      description:
+        'With true, requests of which a delivery contradicts the stored result. Searches the newest 20,000 ' +
+        'flagged deliveries.',
+    }),
   q: z
     .string()
-    .regex(/^(?:[0-9a-f]-?){4,32}$/i, 'must be a request id or how one begins, with at least 4 characters')
+    .regex(/^(?:[0-9a-f]-?){4,32}$/i, 'must be a request id or the beginning of one, with at least 4 characters')
     .optional()
-    .meta({ description: 'The whole or the beginning of a request id.' }),
+    .meta({ description: 'A request id, or the beginning of one.' }),
   ...times,
 })
 const quarantineFiltersSchema = z.strictObject({
@@ -147,7 +158,7 @@ export type ArrivalFilters = z.infer<typeof arrivalFiltersSchema>
 export type RequestFilters = z.infer<typeof requestFiltersSchema>
 export type QuarantineFilters = z.infer<typeof quarantineFiltersSchema>
 
-/** Which page: `limit` items after the place that `cursor` names. */
+/** A page: `limit` items after the place of `cursor`. */
 export type Paging = { limit?: number | undefined; cursor?: string | undefined }
 
 export const deliveryListSchema = deliveryFiltersSchema.extend(paging)
@@ -155,13 +166,13 @@ export const arrivalListSchema = arrivalFiltersSchema.extend(paging)
 export const requestListSchema = requestFiltersSchema.extend(paging)
 export const quarantineListSchema = quarantineFiltersSchema.extend(paging)
 
-/** Checks what a caller asks for; throws InvalidFilterError for the first parameter that is wrong, unknown ones included. */
+/** Validates the parameters of a call. Throws InvalidFilterError for the first invalid or unknown one. */
 export function parseFilters<T extends z.ZodType>(schema: T, query: unknown): z.infer<T> {
   const parsed = schema.safeParse(query)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
   if (issue?.code === 'unrecognized_keys')
     throw new InvalidFilterError(issue.keys[0]?.slice(0, 60) || '""', 'is not a parameter of this call')
-  // Of a list it is the whole that the caller knows by name.
+  // For a list, the name of the whole parameter is reported.
   throw new InvalidFilterError(String(issue?.path[0] ?? ''), issue?.message ?? 'is not valid')
 }

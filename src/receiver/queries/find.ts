@@ -13,11 +13,11 @@ import { newestFirst } from './page.ts'
 import { listRequests, requestSchema } from './requests.ts'
 import { uuidRange } from './search.ts'
 
-/** More than these are no answer to a search. */
+/** The limit of findings per kind. */
 const shown = 20
 /**
- * Metadata has no index, which each request would have to write. A search reads this many of the latest requests, down
- * to the level that new metadata has at most.
+ * Metadata has no index, since every request would have to write it. A search reads the metadata of this many latest
+ * requests, down to the nesting limit of new metadata.
  */
 const metadataRows = 20_000
 const minIdCharacters = 4
@@ -25,14 +25,15 @@ const minIdCharacters = 4
 export const findFiltersSchema = z.strictObject({
   q: textFilter.min(2, 'must have at least 2 characters').meta({
     description:
-      'An id of any kind, or how it begins: of a request, a delivery, a webhook, an Idempotency-Key; also one that a refused body claims. Or a value of the metadata of one of the latest 20,000 requests, whole.',
+      'An id or its beginning: of a request, a delivery, a webhook or an Idempotency-Key, including ids ' +
+      'claimed by refused bodies. Or a complete value in the metadata of one of the latest 20,000 requests.',
   }),
 })
 
 export const foundSchema = z
   .object({
-    requests: z.array(requestSchema).meta({ description: 'By their id.' }),
-    by_metadata: z.array(requestSchema).meta({ description: 'By a value of their metadata.' }),
+    requests: z.array(requestSchema).meta({ description: 'Requests found by id.' }),
+    by_metadata: z.array(requestSchema).meta({ description: 'Requests found by a value of their metadata.' }),
     submits: z.array(
       z.object({
         id: z.guid().meta({ description: 'The Idempotency-Key.' }),
@@ -43,21 +44,21 @@ export const foundSchema = z
       }),
     ),
     deliveries: z.array(deliverySchema),
-    arrivals: z.array(arrivalSchema).meta({ description: 'Those that were refused or not acknowledged.' }),
+    arrivals: z.array(arrivalSchema).meta({ description: 'Arrivals that were refused or not acknowledged.' }),
     quarantined: z.array(
       z.object({
         id: z.int(),
         arrived_at: z.iso.datetime(),
         reason: z.string(),
         webhook_id: z.string().nullable(),
-        request_id: z.guid().nullable().meta({ description: 'As the body claims; nothing of it is trusted.' }),
+        request_id: z.guid().nullable().meta({ description: 'The id that the body claims. It is not trusted.' }),
       }),
     ),
   })
   .meta({ id: 'Found' })
 export type Found = z.infer<typeof foundSchema>
 
-/** Everything that an id leads to, wherever it stands: also where it was refused, and so landed nowhere. */
+/** Searches everything by id or metadata, including refused arrivals that never landed. */
 export async function find(db: Database, { q }: { q: string }, when: StuckAfter): Promise<Found> {
   const [byMetadata, found] = await Promise.all([idsByMetadata(db, q), findByIds(db, q)])
   const isId = q.length >= minIdCharacters

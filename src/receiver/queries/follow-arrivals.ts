@@ -8,18 +8,18 @@ import type { Place } from './page.ts'
 type FollowDeps = { db: Database; clock: () => Date; logger: Pick<Logger, 'warn'> }
 
 const pauseMs = 200
-/** More than these at once are too many to read: the newest are shown. */
+/** The limit of rows per round; the newest are returned. */
 const maxRowsPerRound = 1000
-/** An arrival is logged when it has been answered, which a slow sender can put off for so long. */
+/** An arrival is logged when it has been answered. A slow sender can delay that by this long. */
 const lookBackMs = 35_000
-/** Rows of a statement that commits late are still found this many rounds later. */
+/** A statement that commits late is still found this many rounds later. */
 const overlapRounds = 6
 
-/** What was logged since the round before; `isCut`: there was more than is shown. */
+/** The arrivals logged since the previous round. `isCut`: there were more than the limit. */
 export type Round = { fresh: TailedArrival[]; isCut: boolean }
 
 /**
- * Yields the arrivals after a place as they are logged, oldest first, each once. A round may be empty. Ends when `closed`
+ * Yields arrivals after a place as they are logged, oldest first, each once. A round may be empty. Ends when `closed`
  * aborts.
  */
 export async function* followArrivals(
@@ -28,7 +28,7 @@ export async function* followArrivals(
 ): AsyncGenerator<Round, void, undefined> {
   const floors: number[] = []
   let sent = new Set<number>()
-  // The first look of a resumed stream goes back as far as it must.
+  // The first round of a resumed stream starts at the place where the stream was interrupted.
   let notBefore = new Date(Number(after.micros) / 1000)
   while (!closed.aborted) {
     const started = performance.now()
@@ -46,12 +46,12 @@ export async function* followArrivals(
       logger.warn({ err: error }, 'tailing the arrival log failed, the next round tries again')
     }
     yield round
-    // An open tail takes a quarter of a connection's time at most.
+    // The pause limits an open tail to a quarter of a connection's time.
     await delay(Math.max(pauseMs, 3 * (performance.now() - started)), undefined, { signal: closed }).catch(() => {})
   }
 }
 
-/** From now on. */
+/** Returns the place of the present, without earlier arrivals. */
 export function fromNow(now: Date): Place {
   return { micros: String(now.getTime() * 1000), id: '0' }
 }

@@ -1,9 +1,6 @@
 import { doublingPauseMs } from '../../wire/backoff.ts'
 
-/**
- * The spec's delivery rules 2 and 3: six attempts in all, the pauses between them double from 30 s, and dispatch runs
- * every 30 s.
- */
+/** The spec's delivery rules 2 and 3: six attempts, pauses doubling from 30 s, and a dispatch run every 30 s. */
 export const maxAttempts = 6
 const pause = { baseMs: 30_000, capMs: 3_600_000 }
 const dispatchMs = 30_000
@@ -16,18 +13,18 @@ export type Seen = {
 }
 
 export type GiveUpClock = {
-  /** Of the six; with those that must have come to nothing elsewhere since the last that arrived here. */
+  /** How many of the six attempts were made, including those that must have failed before they reached us. */
   attemptsSpent: number
-  /** The earliest; undefined once none is left. */
+  /** The earliest time of the next attempt; undefined if none is left. */
   nextAttemptAt: Date | undefined
-  /** When the last of the six comes, at the earliest, or came. */
+  /** The earliest time of the sixth attempt, past or future. */
   lastAttemptAt: Date
   givenUp: boolean
 }
 
 /**
- * What the provider does with a webhook that failed here. We see only what
- * arrives: an attempt that is a whole dispatch tick overdue was spent, too.
+ * Estimates what the provider does with a webhook that failed here. Only attempts that arrive are visible. An attempt
+ * that is more than a dispatch run overdue counts as made.
  */
 export function giveUpClock({ attempts, lastSeenAt, now }: Seen): GiveUpClock {
   let spent = Math.min(Math.max(1, attempts), maxAttempts)

@@ -18,40 +18,37 @@ const senders = columnsOf(arriving.knownSenders)
 
 export const giveUpSchema = z
   .object({
-    id: z.string().meta({ description: 'The webhook id that was claimed.' }),
+    id: z.string().meta({ description: 'The claimed webhook id.' }),
     webhook_id: z.string(),
-    request_id: z
-      .guid()
-      .nullable()
-      .meta({ description: 'As the body claims, where it is known: nothing of a refused webhook is trusted.' }),
+    request_id: z.guid().nullable().meta({ description: 'The id that the body claims, if known. It is not trusted.' }),
     request_status: z
       .string()
       .nullable()
-      .meta({ description: 'What is known of this request here: it may have landed by other ways.' }),
+      .meta({ description: 'The present status of this request. It may have landed in another way.' }),
     reason: z.string().nullable().meta({ description: 'Why the last attempt failed here.' }),
     outcome: z.enum(['refused', 'unavailable']),
     attempts_seen: z.int(),
     attempts_spent: z.int().meta({
-      description: `Of the ${maxAttempts} that the provider makes; with those that must have failed before they reached us.`,
+      description:
+        `How many of the provider's ${maxAttempts} attempts were made, including those that must have failed ` +
+        'before they reached the receiver.',
     }),
     first_seen: z.iso.datetime(),
     last_seen: z.iso.datetime(),
-    next_attempt_at: z.iso.datetime().nullable().meta({ description: 'At the earliest.' }),
-    last_attempt_at: z.iso
-      .datetime()
-      .meta({ description: 'When the last of the attempts comes, at the earliest, or came.' }),
+    next_attempt_at: z.iso.datetime().nullable().meta({ description: 'The earliest time of the next attempt.' }),
+    last_attempt_at: z.iso.datetime().meta({ description: 'The earliest time of the last attempt, past or future.' }),
     given_up: z.boolean(),
   })
   .meta({ id: 'GiveUp' })
 export type GiveUp = z.infer<typeof giveUpSchema>
 
-/** Longer than the quarter of an hour that six attempts take, so that the morning still shows what was given up at night. */
+/** Longer than the quarter of an hour of six attempts, so that the morning still shows webhooks given up at night. */
 const lookBackHours = 12
 export const maxGiveUps = 200
 const maxArrivals = 20_000
 
 type Row = RowOf<typeof arriving.arrivals, 'outcome' | 'reason' | 'request_id'> & {
-  /** Of those that claimed one. */
+  /** Not null here: only arrivals with an id are selected. */
   webhook_id: string
   outcome: GiveUp['outcome']
   attempts: number
@@ -60,18 +57,16 @@ type Row = RowOf<typeof arriving.arrivals, 'outcome' | 'reason' | 'request_id'> 
 }
 
 /**
- * The webhooks that failed here and have not been accepted since, as the
- * provider's clock sees them: first those that it will still send, the one that
- * ends soonest first; then those that it has given up, the newest first. Of what was
- * refused only what may be the provider's: it names a request that something authentic has
- * named, or is signed, and came from where something authentic came from. A scanner can
- * invent any number of ids.
+ * Lists webhooks that failed here and were not accepted since. First those that the provider will send again, the one
+ * with the earliest last attempt first. Then those given up, newest first. A scanner can invent any number of ids, so a
+ * refused arrival is listed only if it may be the provider's: it claims a known request, or it is signed and its sender
+ * is known.
  */
 export async function listGiveUps(db: Database, now: Date): Promise<GiveUp[]> {
   return readWithin(db, (tx) => giveUps(tx, now))
 }
 
-/** The same inside another read. */
+/** Lists give-ups inside another read. */
 export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
   const at = sql`${new Date(now.getTime() - lookBackHours * 3_600_000).toISOString()}::timestamptz`
   const unsigned = sql.param([...unsignedReasons])
@@ -79,7 +74,7 @@ export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
     with known as materialized (select distinct ${senders.source} from mediadock.known_senders),
     failed as materialized (
       (select ${list(arrivals, 'webhook_id', 'outcome', 'reason', 'arrived_at', 'request_id')} from mediadock.arrivals
-        -- Its signature was verified before it could not be stored.
+        -- With a key name, its signature was valid and only storing failed.
         where ${arrivals.outcome} = 'unavailable' and ${arrivals.key_name} is not null
           and ${arrivals.arrived_at} >= ${at} and ${arrivals.webhook_id} is not null
         order by ${arrivals.arrived_at} desc limit ${maxArrivals})
@@ -99,11 +94,11 @@ export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
     ),
     open as (
       select *, row_number() over (partition by outcome, reason order by last_seen desc) as nth from webhooks w
-      -- Not "not exists": for that the planner reads all deliveries.
+      -- A scalar subquery, since for "not exists" the planner reads all deliveries.
       where (select 1 from mediadock.deliveries d
         where ${d.webhook_id} = w.webhook_id and ${isInIdRange(sql`${d.id}`, sql`w.webhook_id`)} limit 1) is null
     )
-    -- The newest of each cause is always among them: a cause that is missing has none that is still open.
+    -- The newest of each cause comes first, so a cause that is missing in the answer has no open webhook.
     select * from open order by nth = 1 desc, last_seen desc limit ${maxGiveUps}`)
   const found = rows.map((row) => toGiveUp(row, now))
   const statuses = await statusesOf(tx, found)

@@ -12,20 +12,20 @@ const severities = ['critical', 'warning', 'notice'] as const
 export const issueSchema = z
   .object({
     id: z.int(),
-    cause: z.string().meta({ description: 'The kind, as `kind` or `kind:what`.' }),
-    state: z.enum(issueStates).meta({ description: 'muted: open, and somebody knows of it.' }),
+    cause: z.string().meta({ description: 'The kind, as `kind` or `kind:subject`.' }),
+    state: z.enum(issueStates).meta({ description: 'muted: open, without notifications for now.' }),
     severity: z.enum(severities),
-    text: z.string().meta({ description: 'What is wrong, in words, as it was seen last.' }),
-    href: z.string().meta({ description: 'The page of the console that shows it and acts on it.' }),
-    count: z.int().nullable().meta({ description: 'How many of what it is about there are, or were last.' }),
-    peak: z.int().nullable().meta({ description: 'The most that there were.' }),
+    text: z.string().meta({ description: 'What is wrong, as last seen.' }),
+    href: z.string().meta({ description: 'The console page that shows the problem and the actions against it.' }),
+    count: z.int().nullable().meta({ description: 'The present number of items concerned, or the last one.' }),
+    peak: z.int().nullable().meta({ description: 'The highest count so far.' }),
     samples: z
       .array(z.int().nullable())
-      .meta({ description: 'The most of each `sample_seconds` since it opened; null where nobody counted.' }),
+      .meta({ description: 'The highest count of each `sample_seconds` since it opened; null without a count.' }),
     sample_seconds: z.int(),
-    affected: z.array(z.string()).meta({ description: 'Whom or what it is about: keys, senders.' }),
+    affected: z.array(z.string()).meta({ description: 'The keys or senders concerned.' }),
     opened_at: z.iso.datetime(),
-    seen_at: z.iso.datetime().meta({ description: 'When it was last so.' }),
+    seen_at: z.iso.datetime().meta({ description: 'When the problem was last present.' }),
     worsened_at: z.iso.datetime().nullable(),
     closed_at: z.iso.datetime().nullable(),
     muted_until: z.iso.datetime().nullable(),
@@ -48,7 +48,7 @@ const order: Order = { at: issues.opened_at, id: issues.id }
 const { untold: _untold, tell_at: _at, tell_tries: _tries, told_count: _told, ...shown } = getTableColumns(issues)
 type Row = Pick<typeof issues.$inferSelect, keyof typeof shown>
 
-/** What is or was wrong, the latest first: last night's stays to be seen. */
+/** Lists open and closed issues, newest first. */
 export async function listIssues(
   db: Database,
   { limit, cursor, state, severity, cause, since, until }: IssueFilters & Paging,
@@ -80,7 +80,7 @@ export async function listIssues(
 
 const maxOpen = 200
 
-/** Inside another read: all that are open, the worst first. */
+/** Reads all open issues inside another read, the most severe first. */
 export async function openIssues(tx: Executor, now: Date): Promise<Issue[]> {
   const worst = sql`array_position(array['critical', 'warning', 'notice'], ${issues.severity})`
   const rows = await tx
@@ -96,7 +96,7 @@ function toIssue({ samples, muted_until, muted_by, ...row }: Row, now: Date): Is
   const isMuted = muted_until !== null && Date.parse(muted_until) > now.getTime()
   return {
     ...row,
-    // The driver makes NaN of a NULL among numbers.
+    // The driver turns a NULL in an array of numbers into NaN.
     samples: samples.map((count) => (Number.isNaN(count) ? null : count)),
     state: row.closed_at !== null ? 'closed' : isMuted ? 'muted' : 'open',
     muted_until: isMuted ? muted_until : null,

@@ -8,30 +8,32 @@ import { callBudgets } from '../fetching/call-budget.ts'
 import { readWithin } from './deadline.ts'
 
 const stillMatchesHours = 24
-/** More keys than anybody has. */
+/** More keys than any installation has. */
 const maxUses = 1000
 const fingerprintDigits = 8
 
 export const keySchema = z
   .object({
-    id: z.string().meta({ description: 'The name again.' }),
+    id: z.string().meta({ description: 'The same as the name.' }),
     name: z.string(),
     configured: z
       .boolean()
-      .meta({ description: 'False for a key that has matched and is not in GENERATION_KEYS any more.' }),
+      .meta({ description: 'False for a key that has matched in the past and is no longer in GENERATION_KEYS.' }),
     environment: z.enum(['live', 'sandbox']).nullable(),
     retired: z.boolean(),
     fingerprint: z
       .string()
       .nullable()
-      .meta({ description: `The first ${fingerprintDigits} hex digits of SHA-256 of its signing secret.` }),
+      .meta({ description: `The first ${fingerprintDigits} hex digits of the SHA-256 of its signing secret.` }),
     first_match_at: z.iso.datetime().nullable(),
-    last_match_at: z.iso.datetime().nullable().meta({ description: 'When its secret was last the one that matched.' }),
+    last_match_at: z.iso.datetime().nullable().meta({ description: 'When its secret last matched a signature.' }),
     matches: z.int(),
     still_matches: z.boolean().meta({
-      description: `It is retired or not configured any more, and has matched within the last ${stillMatchesHours} hours.`,
+      description:
+        `True if it is retired or no longer configured, and has matched within the last ${stillMatchesHours} ` +
+        'hours.',
     }),
-    calls: z.int().meta({ description: 'To the provider, in the minute that ends now.' }),
+    calls: z.int().meta({ description: 'Calls to the provider in the last 60 seconds.' }),
     quota_left: z.int(),
     blocked_until: z.iso.datetime().nullable(),
     blocked_reason: z.string().nullable(),
@@ -41,12 +43,12 @@ export type KeyState = z.infer<typeof keySchema>
 
 export type KeysOptions = { keys: Keys; fetchRatePerMinute: number; now: Date }
 
-/** Every key that is configured, and then those that have matched and are not any more. */
+/** Reads the state of every configured key, then of keys that have matched in the past. */
 export async function readKeys(db: Database, options: KeysOptions): Promise<KeyState[]> {
   return readWithin(db, (tx) => keyStates(tx, options))
 }
 
-/** The same inside another read. */
+/** Reads the keys' states inside another read. */
 export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }: KeysOptions): Promise<KeyState[]> {
   const budgets = await callBudgets(tx, now)
   const uses = await tx.select().from(keyUses).orderBy(desc(keyUses.last_match_at)).limit(maxUses)
@@ -83,9 +85,8 @@ export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }:
 }
 
 /**
- * Tells two secrets apart without telling either: 32 bits of a hash say nothing
- * that helps to guess a random secret of 128 bits or more, as the provider
- * gives them. Of a short secret that somebody made up it would confirm a guess.
+ * Returns 32 bits of a hash, enough to distinguish two secrets. They do not help to guess the provider's random secrets
+ * of 128 bits and more. For a short secret made up by a person, they would confirm a guess.
  */
 function fingerprintOf(signingSecret: string): string {
   return sha256Hex(signingSecret).slice(0, fingerprintDigits)

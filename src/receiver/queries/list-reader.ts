@@ -4,25 +4,25 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import { databaseCodeOf, hadToGiveWay, isOutage, one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 
-/** What was listed; of a standby besides when the last change that it had was made, by the primary's clock. */
+/** A list. `asOf` is set for a standby: the time of its last change, by the primary's clock. */
 export type Listed<T> = { listed: T; asOf: Date | undefined }
 
-/** Reads a list from a standby where one is set and answers, else from the primary. */
+/** Reads a list from the standby if one is configured and answers, otherwise from the primary. */
 export type ListReader = <T>(list: (db: Database) => Promise<T>) => Promise<Listed<T>>
 
-/** It says first how far it is, in a round trip: one that takes longer answers nothing. */
+/** A standby must answer how current it is within this time, or it is not used. */
 const standbyAnswersWithinMs = 1000
-/** So long nothing is asked of one that did not answer. */
+/** The pause before a standby that did not answer is tried again. */
 const restMs = 10_000
-/** And so long it is taken for the one that it was: either server may be another one behind the same name. */
+/** How long the identity check of both servers is valid: another server may appear behind the same name. */
 const knownMs = 60_000
 
 export type ListReaderOptions = { primary: Database; standby: Database | undefined; logger: Logger }
 
 /**
- * Lists may be long, and whoever looks through them can bear a second of delay: they are for a standby
- * (`DATABASE_READ_URL`). What acts, and what is shown of an action, is read where it was written. A list
- * that runs into its deadline there is not tried again here, where it would be as slow and in the way.
+ * Creates the reader for lists, which may be long and may be a second old, so the standby (`DATABASE_READ_URL`) can
+ * serve them. Actions and their results are read from the primary. A list that exceeds its deadline on the standby is
+ * not tried on the primary, where it would be as slow and would delay other work.
  */
 export function createListReader({ primary, standby, logger }: ListReaderOptions): ListReader {
   const fromPrimary: ListReader = async (list) => ({ listed: await list(primary), asOf: undefined })
@@ -32,7 +32,7 @@ export function createListReader({ primary, standby, logger }: ListReaderOptions
     restsUntilMs = performance.now() + restMs
     logger.warn(
       why,
-      `lists are read from the primary for ${restMs / 1000} s: the server of DATABASE_READ_URL does not serve them`,
+      `lists come from the primary for ${restMs / 1000} s: the server of DATABASE_READ_URL does not serve them`,
     )
   }
   const isOurs = async () => {
@@ -48,7 +48,9 @@ export function createListReader({ primary, standby, logger }: ListReaderOptions
       if (asOf !== undefined && (await isOurs())) return { listed: await list(standby), asOf }
       giveUp({
         reason:
-          asOf === undefined ? 'it is no standby, or has had no change since its start' : 'it follows another database',
+          asOf === undefined
+            ? 'it is not a standby, or has had no change since its start'
+            : 'it follows another database',
       })
     } catch (error) {
       if (!mayGoWellElsewhere(error)) throw error
@@ -58,18 +60,17 @@ export function createListReader({ primary, standby, logger }: ListReaderOptions
   }
 }
 
-/** Returns when the last change was made that a standby has; undefined where the server is no standby, or has had none. */
+/** Returns the time of the standby's last change; undefined if the server is no standby or has had no change. */
 export async function readAsOf(standby: Database): Promise<Date | undefined> {
   const rows = await standby.execute<{ as_of: string | null }>(sql`
     select case when pg_is_in_recovery() then pg_last_xact_replay_timestamp() end as as_of`)
-  const { as_of: asOf } = one(rows, 'asking a standby how far it is')
+  const { as_of: asOf } = one(rows, 'asking a standby for its last change')
   return asOf === null ? undefined : new Date(asOf)
 }
 
 /**
- * Whether one is a copy of the other: a standby has the system identifier and
- * the oids of the server that it follows. Undefined where one of them does not
- * say it: the primary may be away, and the lists of its standby be all there is.
+ * Returns true if one server is a copy of the other: a standby has the system identifier and the oids of its primary.
+ * Undefined if one of them does not answer: during an outage of the primary, the standby's lists are still useful.
  */
 export async function isSameDatabase(primary: Database, standby: Database): Promise<boolean | undefined> {
   try {
@@ -89,7 +90,7 @@ async function readIdentity(db: Database): Promise<string> {
   return one(rows, 'asking a database which one it is').identity
 }
 
-/** A password or a right that only the primary knows; a migration that has not reached the standby yet. */
+/** Errors of one server only: a password or right that differs, or a migration that has not reached the standby yet. */
 const ofThatServer = /^(?:28|42)/
 
 function mayGoWellElsewhere(error: unknown): boolean {

@@ -20,21 +20,19 @@ export const minutesSchema = z
   .object({
     since: z.iso.datetime(),
     until: z.iso.datetime(),
-    step_minutes: z
-      .int()
-      .meta({ description: 'How many minutes one point stands for: more the longer the wanted time.' }),
+    step_minutes: z.int().meta({ description: 'How many minutes one point covers. Longer ranges have longer steps.' }),
     minutes: z.array(
       z.object({
         minute: z.iso.datetime(),
         arrivals: z
           .record(z.string(), z.int())
-          .meta({ description: 'By `outcome`, or `outcome/reason` where there is one.' }),
+          .meta({ description: 'Counts by `outcome`, or by `outcome/reason` if there is a reason.' }),
         ack_p50_ms: nullableNumber,
         ack_p95_ms: nullableNumber,
         landed: z.int(),
         landing_p50_seconds: nullableNumber,
         landing_p95_seconds: nullableNumber,
-        inbox_pending: nullableNumber.meta({ description: 'The most that was seen.' }),
+        inbox_pending: nullableNumber.meta({ description: 'The highest value seen.' }),
         inbox_oldest_seconds: nullableNumber,
         overdue: nullableNumber,
       }),
@@ -53,7 +51,7 @@ const defaultPoints = 1500
 const steps = [1, 5, 15, 30, 60]
 const maxStarts = 500
 
-/** What charts draw: by default the last three hours. A minute in which no receiver ran has no point. */
+/** Reads the points of charts, by default of the last three hours. A minute without a running receiver has no point. */
 export async function readMinutes(
   db: Database,
   { since, until, maxPoints = defaultPoints }: MinutesFilters & { maxPoints?: number },
@@ -68,7 +66,7 @@ export async function readMinutes(
   if (wanted > maxMinutes) throw new InvalidFilterError('since', 'must not be more than 31 days before until')
   const step = steps.find((minutes) => wanted / minutes <= maxPoints) ?? 60
   return readWithin(db, async (tx) => {
-    // Sums of what is counted; of what is measured, the worst minute.
+    // Counts are summed. Of measurements, the worst minute is taken.
     const worst = (column: keyof typeof minutes) => sql`max(${minutes[column]}) as ${minutes[column]}`
     const rows = await tx.execute<RowOf<typeof onCall.minutes, keyof MinutePoint>>(sql`
       with chosen as (

@@ -8,35 +8,35 @@ export type Page<T> = { data: T[]; next_cursor: string | null }
 export function pageSchema<T extends z.ZodType>(item: T) {
   return z.object({
     data: z.array(item),
-    next_cursor: z.string().nullable().meta({ description: 'Asks for the next page; null on the last.' }),
+    next_cursor: z.string().nullable().meta({ description: 'The cursor of the next page; null on the last.' }),
   })
 }
 
-/** Where a list goes on: after this time (in microseconds, as Postgres keeps it) and this id. */
+/** A place in a list: the time, in microseconds as Postgres stores it, and the id of a row. */
 export type Place = { micros: string; id: string }
 
-/** The order of a list: by time and, within one, by id. Both are columns of one index. */
+/** The order of a list: by time, then by id. One index has both columns. */
 export type Order = { at: Column; id: Column }
 
-/** Word for word as in the index: `desc` alone means nulls first, which an index with nulls last does not serve. */
+/** Orders exactly as the index does: `desc` alone means nulls first, which an index with nulls last does not serve. */
 export function newestFirst({ at, id }: Order): SQL {
   return sql`${at} desc nulls last, ${id} desc nulls last`
 }
 
 const placePattern = { uuid: /^(\d{1,16})\.([0-9a-f-]{36})$/, bigint: /^(\d{1,16})\.(\d{1,18})$/ } as const
 
-/** A longer one is cut where it stands among others; no browser follows it. */
+/** Longer URLs are cut in lists. No browser follows them. */
 export const maxUrlLength = 4096
 
-/** A page has no more besides its first item: fewer items than wanted then, and a cursor that goes on. */
+/** The size limit of a page. A page with more bytes ends early, after at least one item, with a cursor to continue. */
 export const maxPageBytes = 2 * 1024 * 1024
 
-/** Opaque to callers, and never a promise of what stands in it. */
+/** Encodes a place as a cursor. Its content is opaque to callers and may change. */
 export function encodeCursor({ micros, id }: Place): string {
   return Buffer.from(`${micros}.${id}`).toString('base64url')
 }
 
-/** The place that a cursor names; throws InvalidFilterError for anything that we did not make. */
+/** Decodes a cursor. Throws InvalidFilterError for one that was not made here. */
 export function decodeCursor(cursor: string, idType: keyof typeof placePattern): Place {
   const [, micros, id] = placePattern[idType].exec(Buffer.from(cursor, 'base64url').toString('latin1')) ?? []
   const known = micros !== undefined && id !== undefined && (idType === 'bigint' || z.guid().safeParse(id).success)
@@ -48,27 +48,27 @@ export function instantOf(micros: string): SQL {
   return sql`(timestamptz 'epoch' + ${micros}::bigint * interval '1 microsecond')`
 }
 
-/** The time of a row as a cursor needs it; a JavaScript date would lose the microseconds. */
+/** SQL: the time of a row for a cursor. A JavaScript date would lose the microseconds. */
 export function microsOf(at: Column | SQL): SQL<string> {
   return sql<string>`(extract(epoch from ${at}) * 1000000)::bigint::text`
 }
 
-/** What comes after the cursor; it stays the same however many new rows come on top. */
+/** SQL condition: rows after the cursor. New rows on top do not change it. */
 export function afterCursor(cursor: string | undefined, { at, id }: Order): SQL | undefined {
   if (cursor === undefined) return undefined
   const idType = id.getSQLType() === 'uuid' ? 'uuid' : 'bigint'
   const place = decodeCursor(cursor, idType)
   const time = instantOf(place.micros)
-  // The first half repeats the condition for one column: Postgres chooses partitions by it.
+  // The first condition repeats the second for one column, so that Postgres can exclude partitions.
   return sql`${at} <= ${time} and (${at}, ${id}) < (${time}, ${place.id}::${sql.raw(idType)})`
 }
 
-/** One row more than wanted shows whether there is a next page. */
+/** Returns one row more than the page has, which shows whether there is a next page. */
 export function limitOf({ limit = defaultLimit }: Paging): number {
   return limit + 1
 }
 
-/** With `cut` the query left out what did not fit into the page. */
+/** Makes a page of rows. `cut` means that the query left out rows that did not fit into the page. */
 export function toPage<R extends { micros: string; id: string | number; cut?: boolean }, T>(
   rows: readonly R[],
   { limit = defaultLimit }: Paging,
@@ -88,17 +88,17 @@ export function within(at: Column, { since, until }: Range): SQL | undefined {
   return and(since === undefined ? undefined : gte(at, since), until === undefined ? undefined : lt(at, until))
 }
 
-/** A filter that may be missing. */
+/** SQL condition for an optional filter. */
 export function equals<C extends Column>(column: C, value: C['_']['data'] | undefined): SQL | undefined {
   return value === undefined ? undefined : eq(column, value)
 }
 
-/** A time of Postgres as JSON has it; null stays null, and so does `infinity`, which no date can say. */
+/** Converts a time of Postgres to ISO 8601. Null stays null, and so does `infinity`, which no date can express. */
 export function iso(text: string | null): string | null {
   return text === null || text.endsWith('infinity') ? null : new Date(text).toISOString()
 }
 
-/** For columns that are never null. */
+/** Converts a time of a column that is never null. */
 export function isoAlways(text: string): string {
   return new Date(text).toISOString()
 }

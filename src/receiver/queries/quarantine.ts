@@ -14,9 +14,9 @@ export const quarantinedSchema = z
     webhook_id: z.string().nullable(),
     headers: z
       .record(z.string(), z.string())
-      .meta({ description: 'As they came; the signature and credentials are left out.' }),
+      .meta({ description: 'The headers as received, without signature and credentials.' }),
     bytes: z.int(),
-    body_preview: z.string().meta({ description: 'The first bytes as text; what is not UTF-8 is replaced.' }),
+    body_preview: z.string().meta({ description: 'The first bytes as text. Bytes that are not UTF-8 are replaced.' }),
   })
   .meta({ id: 'Quarantined' })
 export type QuarantinedEntry = z.infer<typeof quarantinedSchema>
@@ -24,7 +24,7 @@ export type QuarantinedEntry = z.infer<typeof quarantinedSchema>
 const previewBytes = 512
 const order: Order = { at: quarantine.arrived_at, id: quarantine.id }
 
-/** Refused arrivals, newest first. Their signatures, which are only kept to verify them again, stay in Postgres. */
+/** Lists refused arrivals, newest first. Signatures are kept only for another verification and never leave Postgres. */
 export async function listQuarantine(
   db: Database,
   { limit, cursor, reason, webhook_id, since, until }: QuarantineFilters & Paging,

@@ -7,11 +7,11 @@ import { readWithin } from './deadline.ts'
 import { newestFirst } from './page.ts'
 
 export type QuarantinedDetail = Quarantined & {
-  /** Whose secret matches today; undefined while it is not authentic. */
+  /** The key whose secret matches now; undefined if none does. */
   matchingKey: string | undefined
 }
 
-/** One refused arrival, whole but for its signature; undefined when there is none. */
+/** Reads one refused arrival without its signature; undefined if it does not exist. */
 export async function findQuarantined(db: Database, id: number, keys: Keys): Promise<QuarantinedDetail | undefined> {
   const [row] = await readWithin(db, async (tx) =>
     tx.select(quarantinedColumns).from(quarantine).where(eq(quarantine.id, id)),
@@ -22,15 +22,15 @@ export async function findQuarantined(db: Database, id: number, keys: Keys): Pro
   return { ...kept, headers, matchingKey: authenticate(kept, keys)?.keyName }
 }
 
-/** What verifying again would accept of a cause, as far as it was tried. */
+/** The number of arrivals that another verification would accept, among those tried. */
 export type Check = { tried: number; acceptable: number; keyNames: readonly string[] }
 
 const triedRows = 50
 const triedBytes = 1024 * 1024
 
 /**
- * Tries the newest of a cause with today's secrets, and changes nothing:
- * bounded, so that a page can afford it while the quarantine is full.
+ * Tries the present secrets on the newest arrivals with a reason, and changes nothing. Bounded, so that a page can
+ * afford it with a full quarantine.
  */
 export async function checkQuarantine(
   db: Database,

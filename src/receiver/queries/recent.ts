@@ -21,8 +21,8 @@ export type Recent = {
 }
 
 /**
- * The last five whole minutes and what there is of this one: from `minutes`
- * where that is written for good, and as far as the log has been written for the rest.
+ * Reads the figures of the last five whole minutes and of the present one. Minutes that are final come from `minutes`,
+ * the others from `arrival_counts`.
  */
 export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
   const current = Math.floor(now.getTime() / 60_000) * 60_000
@@ -56,7 +56,7 @@ export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
   }
 }
 
-/** Since when arrivals have failed for this reason, without a pause of more than a few minutes; within the last day. */
+/** Returns, by outcome and reason, since when arrivals have failed without a longer pause; at most a day back. */
 export async function failingSince(tx: Executor, now: Date): Promise<Map<string, string>> {
   const rows = await tx.execute<{ what: string; minutes: string[] }>(sql`
     select key as what, array_agg(${minutes.minute} order by ${minutes.minute} desc)::text[] as minutes
@@ -68,7 +68,7 @@ export async function failingSince(tx: Executor, now: Date): Promise<Map<string,
 
 const troubled = sql.raw("array['refused', 'unavailable', 'parked']")
 
-/** Since when no minute has shown anything amiss; within the last day, and as far as minutes were written. */
+/** Returns since when no minute has shown trouble: at most a day back, and only as far as `minutes` reaches. */
 export async function calmSince(tx: Executor, now: Date): Promise<string | undefined> {
   const [row] = await tx.execute<{ at: string | null }>(sql`
     select coalesce(

@@ -18,10 +18,10 @@ export const reconcileRunSchema = z
     ended_at: z.iso.datetime(),
     duration_ms: z
       .int()
-      .meta({ description: 'Of idle runs that share a row: from the start of the first to the end of the last.' }),
+      .meta({ description: 'For idle runs that share a row: from the start of the first to the end of the last.' }),
     trigger: z.enum(runTriggers),
     outcome: z.enum(runOutcomes).meta({ description: 'idle: nothing was due.' }),
-    idle_runs: z.int().meta({ description: 'How many idle runs, one after the other, this row stands for.' }),
+    idle_runs: z.int().meta({ description: 'How many consecutive idle runs this row counts.' }),
     scanned: z.int(),
     landed: z.int(),
     running: z.int(),
@@ -42,10 +42,10 @@ const runFiltersSchema = z.strictObject({
 export type RunFilters = z.infer<typeof runFiltersSchema>
 export const runListSchema = runFiltersSchema.extend(paging)
 
-// By id too: the newest row may be one that idle runs go on writing to, and its place must not move.
+// Ordered by id too: later idle runs update the newest row, whose place must not move.
 const order: Order = { at: reconcileRuns.started_at, id: reconcileRuns.id }
 
-/** Runs of the reconciler, newest first. */
+/** Lists runs of the reconciler, newest first. */
 export async function listReconcileRuns(
   db: Database,
   { limit, cursor, trigger, outcome, since, until }: RunFilters & Paging,
@@ -72,7 +72,7 @@ export async function findReconcileRun(tx: Executor, id: number): Promise<Reconc
   return row && toRun(row)
 }
 
-/** The run that began last; with `condition`, of those. */
+/** Reads the run with the latest start, optionally among those that match `condition`. */
 async function lastRun(tx: Executor, condition?: SQL): Promise<ReconcileRunRow | null> {
   const [row] = await tx.select().from(reconcileRuns).where(condition).orderBy(desc(reconcileRuns.id)).limit(1)
   return row ? toRun(row) : null
@@ -81,22 +81,28 @@ async function lastRun(tx: Executor, condition?: SQL): Promise<ReconcileRunRow |
 export const backlogSchema = z
   .object({
     due: z.int().meta({
-      description: 'Requests that are to be polled now; counted up to 10,000 a key.',
+      description: 'Requests that are due for a poll, counted up to 10,000 per key.',
     }),
     minutes: z
       .int()
-      .meta({ description: 'How long that takes within the budget of the keys; at least, where due_capped is true.' }),
-    incomplete: z.int().meta({ description: 'Results that have landed and are not complete yet; counted likewise.' }),
+      .meta({ description: "How long their polls take within the keys' budget; a minimum if due_capped is true." }),
+    incomplete: z
+      .int()
+      .meta({ description: 'Results that have landed and are not complete yet, counted in the same way.' }),
     per_minute: z.int().meta({
       description:
-        'How many results can be completed in a minute within the budget of all keys, beside as many submits as in the last minute.',
+        "How many results can be completed per minute within all keys' budgets, at the submit rate of the last minute.",
     }),
-    complete_by: z.iso.datetime().nullable().meta({
-      description:
-        'When all of them will be complete at that pace; the earliest such time where incomplete_capped is true. Null where none is incomplete.',
-    }),
-    due_capped: z.boolean().meta({ description: 'Whether more are due than were counted.' }),
-    incomplete_capped: z.boolean().meta({ description: 'Whether more are incomplete than were counted.' }),
+    complete_by: z.iso
+      .datetime()
+      .nullable()
+      .meta({
+        description:
+          'When all incomplete results will be complete at that rate; the earliest time if incomplete_capped ' +
+          'is true. Null if none is incomplete.',
+      }),
+    due_capped: z.boolean().meta({ description: 'True if more are due than were counted.' }),
+    incomplete_capped: z.boolean().meta({ description: 'True if more are incomplete than were counted.' }),
   })
   .meta({ id: 'Backlog' })
 
@@ -104,13 +110,10 @@ export const reconcilerSchema = z
   .object({
     silent: z
       .boolean()
-      .meta({ description: 'No run has ended for much longer than RECONCILE_CRON says, on any replica.' }),
-    silent_after_seconds: z
-      .int()
-      .nullable()
-      .meta({ description: 'Null where RECONCILE_CRON runs too seldom to tell.' }),
-    last_run: reconcileRunSchema.nullable().meta({ description: 'The run that ended last.' }),
-    last_working_run: reconcileRunSchema.nullable().meta({ description: 'The last one that had something to do.' }),
+      .meta({ description: 'True if no run has ended on any replica for much longer than RECONCILE_CRON allows.' }),
+    silent_after_seconds: z.int().nullable().meta({ description: 'Null if RECONCILE_CRON runs too rarely to decide.' }),
+    last_run: reconcileRunSchema.nullable().meta({ description: 'The latest run.' }),
+    last_working_run: reconcileRunSchema.nullable().meta({ description: 'The latest run that was not idle.' }),
     backlog: backlogSchema,
   })
   .meta({ id: 'Reconciler' })
@@ -121,11 +124,11 @@ export type ReconcilerOptions = {
   stuckAfterSeconds: number
   fetchRatePerMinute: number
   keys: Keys
-  /** How long no run may end before that is a fault. */
+  /** How long no run may end before that counts as a fault. */
   silentAfterSeconds: number | undefined
   /**
-   * When this process began to watch the runs. Undefined for a command, which watches none: the latest start of a receiver
-   * is taken instead.
+   * When this process began to watch the runs. Undefined for a command, which does not watch: the latest start of a
+   * receiver is used instead.
    */
   startedAt: Date | undefined
 }
@@ -134,7 +137,7 @@ export async function readReconciler(db: Database, options: ReconcilerOptions): 
   return readWithin(db, (tx) => reconcilerState(tx, options))
 }
 
-/** The same inside another read. */
+/** Reads the reconciler's state inside another read. */
 export async function reconcilerState(
   tx: Executor,
   { silentAfterSeconds, startedAt, ...options }: ReconcilerOptions,
@@ -151,7 +154,7 @@ export async function reconcilerState(
   }
 }
 
-/** Undefined where no receiver has ever run, or none since RETENTION_DAYS. */
+/** Reads the latest start of a receiver; undefined if there was none within RETENTION_DAYS. */
 async function latestStart(tx: Executor): Promise<Date | undefined> {
   const { started_at } = processStarts
   const [start] = await tx.select({ started_at }).from(processStarts).orderBy(desc(started_at)).limit(1)

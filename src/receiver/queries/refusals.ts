@@ -11,30 +11,33 @@ const arrivals = columnsOf(arriving.arrivals)
 const q = columnsOf(arriving.quarantine, 'q')
 const r = columnsOf(schema.requests, 'r')
 
-/** A sender without a secret causes these. They may be the provider's only where they name a known request. */
+/**
+ * Reasons that a sender without a secret can cause. Such an arrival may be the provider's only if it claims a known
+ * request.
+ */
 export const unsignedReasons: ReadonlySet<string | null> = new Set([
   'missing_header',
   'malformed_header',
   'invalid_webhook_id',
 ])
-/** A secret of ours made them. */
+/** Reasons that need a valid signature with one of our secrets. */
 const ours: ReadonlySet<string | null> = new Set(['timestamp_too_old', 'timestamp_in_future'])
 
 const maxArrivals = 20_000
 const maxSenders = 500
 const shownSenders = 3
 
-/** The refused arrivals of a time: what may be the provider's, by reason, and what strangers sent. */
+/** The refused arrivals of a time range: those that may be the provider's, by reason, and those of strangers. */
 export type Refusals = {
-  /** By reason: the share, from 0 to 1, that came from a known sender or names a known request. */
+  /** By reason: the share, from 0 to 1, that came from a known sender or claims a known request. */
   provided: ReadonlyMap<string | null, number>
-  /** How many of each reason lie in the quarantine still. */
+  /** By reason: the number still in the quarantine. */
   kept: ReadonlyMap<string | null, number>
   strangers: Strangers
 }
 
 export type Strangers = {
-  /** How many there were of each, and those who sent most: an address, or the /64 of an IPv6 one. */
+  /** Counts, and the most active senders: an address, or the /64 network of an IPv6 address. */
   senders: number
   networks: number
   top: readonly { sender: string; arrivals: number }[]
@@ -62,7 +65,7 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
   for (const [reason, some] of Map.groupBy(rows, (row) => row.reason)) {
     const isOwn = ({ remote }: (typeof rows)[number]) =>
       ours.has(reason) || (!unsignedReasons.has(reason) && known.has(sourceOf(remote ?? undefined)))
-    // Of a flood only a part has a row of its own, with its sender: the rest is taken to be as that part is.
+    // In a flood only some arrivals have a row with a sender. The others are assumed to have the same shares.
     const sent = some.filter(({ remote }) => remote !== null)
     const own = ours.has(reason) ? 1 : sum(sent.filter(isOwn)) / Math.max(1, sum(sent))
     provided.set(reason, Math.min(1, Math.max(own, (namedOf.get(reason) ?? 0) / Math.max(1, sum(some)))))
@@ -83,7 +86,7 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
   }
 }
 
-/** Whether the row `q` of the quarantine claims a request that was tracked, or that something authentic was about. */
+/** SQL condition: the quarantine's row `q` claims a request that is known here. */
 export const namesKnownRequest = sql`${q.request_id} is not null
   and (select 1 from mediadock.requests r where ${r.request_id} = ${q.request_id} limit 1) = 1`
 

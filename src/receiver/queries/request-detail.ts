@@ -20,12 +20,15 @@ export const mediaSchema = z
     width: z.int().nullable(),
     height: z.int().nullable(),
     duration_seconds: z.number().nullable(),
-    archived_url: z.string().nullable().meta({ description: 'Where its copy is; null while there is none.' }),
+    archived_url: z.string().nullable().meta({ description: 'Where the copy is; null without a copy.' }),
     bytes: z.int().nullable(),
     content_type: z.string().nullable(),
-    sha256: z.string().nullable().meta({ description: 'Of its copy, which `GET /media/{sha256}` gives.' }),
+    sha256: z
+      .string()
+      .nullable()
+      .meta({ description: 'The SHA-256 of the copy, which `GET /media/{sha256}` returns.' }),
     archived_at: z.iso.datetime().nullable(),
-    archive_error: z.string().nullable().meta({ description: 'Why there is no copy and will be none.' }),
+    archive_error: z.string().nullable().meta({ description: 'Why there will be no copy.' }),
   })
   .meta({ id: 'Media' })
 export type Media = z.infer<typeof mediaSchema>
@@ -34,10 +37,11 @@ const at = z.iso.datetime()
 
 export const pollSchema = z
   .object({
-    key_name: z.string().nullable().meta({ description: 'Null where no call was made.' }),
+    key_name: z.string().nullable().meta({ description: 'Null if no call was made.' }),
     outcome: z.string().meta({
       description:
-        'result, running, not_found, unauthorized, rate_limited, unreachable or invalid; postponed where no call was made.',
+        'result, running, not_found, unauthorized, rate_limited, unreachable or invalid; postponed if no ' +
+        'call was made.',
     }),
     detail: z.string().nullable(),
   })
@@ -48,15 +52,15 @@ const submitSchema = z
   .object({
     idempotency_key: z.guid(),
     state: z.enum(['pending', 'submitted', 'refused', 'expired']),
-    attempts: z.int().meta({ description: 'How often it was posted to the provider.' }),
+    attempts: z.int().meta({ description: 'How many times it was sent to the provider.' }),
     last_error: z.string().nullable(),
-    created_at: at.meta({ description: 'When the submit came to us.' }),
+    created_at: at.meta({ description: 'When the receiver got the submit.' }),
     input: z.unknown(),
   })
   .meta({ id: 'Submit' })
 export type Submit = z.infer<typeof submitSchema>
 
-/** Everything that is known of a request, in the order in which it happened. */
+/** One event in the history of a request. */
 export const timelineEntrySchema = z
   .discriminatedUnion('kind', [
     z.object({ at, kind: z.literal('submit') }),
@@ -75,18 +79,18 @@ export type TimelineEntry = z.infer<typeof timelineEntrySchema>
 
 export const requestDetailSchema = requestSchema
   .extend({
-    output: z.unknown().meta({ description: 'In the shape of the result endpoint; null where there is none.' }),
-    submit: submitSchema.nullable().meta({ description: 'Of a generation that was submitted through us.' }),
+    output: z.unknown().meta({ description: 'The output in the shape of the result endpoint; null without one.' }),
+    submit: submitSchema.nullable().meta({ description: 'The submit, if it came through the receiver.' }),
     media: z.array(mediaSchema),
     timeline: z.array(timelineEntrySchema),
   })
   .meta({ id: 'RequestDetail' })
 export type RequestDetail = z.infer<typeof requestDetailSchema>
 
-/** Of each kind: a timeline is read by a person. */
+/** The limit for each kind of event, since a person reads the timeline. */
 const maxRows = 200
 
-/** One request with its deliveries, arrivals, polls and media as one timeline; undefined when nobody tracks it. */
+/** Reads one request with its timeline of deliveries, arrivals, polls and media; undefined if it is not known. */
 export async function readRequest(
   db: Database,
   requestId: string,
@@ -164,9 +168,9 @@ function timelineOf(
   for (const attempt of attempts) entries.push({ at: attempt.attempted_at, kind: 'attempt', attempt })
   if (landed_at !== null)
     entries.push({ at: landed_at, kind: 'landed', status: request.status, source: request.source })
-  // When each row was written is not kept: all of them are there since the result was whole.
+  // The time of each media row is not stored, so all have the time at which the result was complete.
   for (const item of media)
     entries.push({ at: confirmed_at ?? landed_at ?? request.tracked_at, kind: 'media', media: item })
-  // Of the same instant, the order of cause and effect above stays.
+  // The sort is stable: events of the same instant stay in the order of cause and effect.
   return entries.toSorted((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : 0))
 }

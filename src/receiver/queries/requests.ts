@@ -30,7 +30,7 @@ import { uuidRange } from './search.ts'
 const d = columnsOf(deliveries, 'd')
 const m = columnsOf(media, 'm')
 const p = columnsOf(onCall.polls, 'p')
-/** Whatever the statement takes them from, it calls the requests so. */
+/** The alias of the requests in every part of the statement. */
 const r = columnsOf(requests, 'r')
 const listed = alias(requests, 'r')
 
@@ -45,28 +45,28 @@ export const requestSchema = z
     model: z.string().nullable(),
     key_name: z.string().nullable(),
     sandbox: z.boolean().nullable(),
-    metadata: z.unknown().meta({ description: "The submitter's own." }),
+    metadata: z.unknown().meta({ description: "The submitter's metadata." }),
     media_items: z.int(),
-    media_complete: z.boolean().meta({ description: 'False while only what the webhook carried is known.' }),
+    media_complete: z.boolean().meta({ description: 'False while only the content of the webhook is known.' }),
     first_media: z.object({ kind: mediaKindSchema, url: z.string(), sha256: z.string().nullable() }).nullable(),
     cost: z.number().nullable(),
     error_code: z.string().nullable(),
     error_message: z.string().nullable(),
     source: z.enum(['webhook', 'reconciler']).nullable(),
     tracked_at: z.iso.datetime(),
-    created_at: z.iso.datetime().nullable().meta({ description: "The provider's." }),
-    completed_at: z.iso.datetime().nullable().meta({ description: "The provider's." }),
+    created_at: z.iso.datetime().nullable().meta({ description: "The provider's time." }),
+    completed_at: z.iso.datetime().nullable().meta({ description: "The provider's time." }),
     landed_at: z.iso.datetime().nullable(),
     webhook_at: z.iso
       .datetime()
       .nullable()
-      .meta({ description: 'When the first of its deliveries came; null too once they are pruned.' }),
+      .meta({ description: 'When its first delivery arrived; null after its deliveries are pruned.' }),
     contradiction: z.boolean().meta({ description: 'One of its deliveries contradicts the stored result.' }),
     confirmed_at: z.iso.datetime().nullable().meta({ description: "When the provider's own result was taken over." }),
     polls: z.int(),
-    polled_at: z.iso.datetime().nullable().meta({ description: 'When it was polled last.' }),
-    poll_outcome: z.enum(pollOutcomes).nullable().meta({ description: 'What came of that.' }),
-    poll_detail: z.string().nullable().meta({ description: 'What more there is to say of that.' }),
+    polled_at: z.iso.datetime().nullable().meta({ description: 'The time of the last poll.' }),
+    poll_outcome: z.enum(pollOutcomes).nullable().meta({ description: 'The outcome of the last poll.' }),
+    poll_detail: z.string().nullable().meta({ description: 'Details of that outcome.' }),
     next_poll_at: z.iso.datetime().nullable(),
   })
   .meta({ id: 'Request' })
@@ -75,12 +75,12 @@ export type Request = z.infer<typeof requestSchema>
 type RequestRow = RowOf<typeof requests, Exclude<keyof Request, Computed>> &
   Pick<Request, Computed> & { micros: string; cut: boolean }
 
-/** What no column of the request says. */
+/** Members that are not columns of the request. */
 type Computed = 'id' | 'overdue' | 'media_items' | 'first_media' | 'webhook_at' | 'contradiction'
 
 const order: Order = { at: listed.tracked_at, id: listed.request_id }
 
-/** Newest first, by when they were tracked. */
+/** Lists requests by the time of tracking, newest first. */
 export async function listRequests(
   db: Database,
   { limit, cursor, ...filters }: RequestFilters & Paging,
@@ -92,20 +92,20 @@ export async function listRequests(
   return toPage(rows, { limit }, toRequest)
 }
 
-/** One request; undefined when nobody tracks it. */
+/** Reads one request; undefined if it is not known. */
 export async function findRequest(tx: Executor, requestId: string, overdue: StuckAfter): Promise<Request | undefined> {
   const [row] = await tx.execute<RequestRow>(selectRequests(sql`where ${r.request_id} = ${requestId}::uuid`, overdue))
   return row && toRequest(row)
 }
 
-/** What others put into a row. As text: on disk it is compressed. */
+/** The size of caller-supplied columns as text, since they may be compressed on disk. */
 const bytes = sql`(coalesce(octet_length(r.readable::text), 0) + coalesce(octet_length(${r.error_message}), 0)
   + coalesce(octet_length(${r.model}), 0))`
 
-/** Whether the last poll of landing came after that of the reconciler. */
+/** SQL condition: the last poll of a landing is later than that of the reconciler. */
 const isLater = sql`polled.polled_at > coalesce(${r.polled_at}, '-infinity')`
 
-/** What stands beside a request is only looked up for the rows that are shown. */
+/** SQL: the requests with their media, deliveries and polls, which are looked up only for the rows on the page. */
 function selectRequests(which: SQL, overdue: StuckAfter): SQL {
   return sql`
     with wanted as (
@@ -142,7 +142,7 @@ function selectRequests(which: SQL, overdue: StuckAfter): SQL {
       from mediadock.media m where ${m.request_id} = ${r.request_id} order by ${m.kind}, ${m.position} limit 1
     ) first on true
     left join lateral (
-      -- The polls of landing, besides those of the reconciler.
+      -- Polls by landing. Those of the reconciler are columns of the request.
       select ${p.polled_at}, ${p.outcome},
         case when ${p.outcome} in ('unreachable', 'invalid') then ${p.detail} end as detail
       from mediadock.polls p where ${p.request_id} = ${r.request_id} order by ${p.polled_at} desc limit 1
@@ -165,20 +165,22 @@ function matching(
   ]
 }
 
-/** Flagged deliveries that a filter looks through, the newest first. */
+/** The number of flagged deliveries that the filter searches, newest first. */
 const maxFlagged = 20_000
 
-/** A delivery of the request contradicts the stored result. Read by the index of flagged deliveries: they are few. */
+/** SQL condition: a delivery of the request contradicts the stored result. Uses the index of flagged deliveries. */
 const isContradicted = sql`${r.request_id} = any(array(
   select request_id from (
     select ${d.request_id}, ${d.flags} from mediadock.deliveries d where ${d.flags} <> '{}'
     order by ${d.received_at} desc, ${d.id} desc limit ${maxFlagged}
   ) flagged where 'contradiction' = any(flags) and request_id is not null))`
 
-/** More than these are no answer to a search. */
+/** The limit of ids that a search considers. */
 const maxFound = 1000
 
-/** Looked up first: the planner cannot tell how few ids a range of uuids has, and would walk all requests by time. */
+/**
+ * SQL condition by the beginning of an id. The ids are looked up first, or the planner would walk all requests by time.
+ */
 function idBegins(q: string): SQL {
   const ranges = uuidRange(q).map(
     (range) =>
@@ -187,7 +189,7 @@ function idBegins(q: string): SQL {
   return sql`${r.request_id} = any(array(${sql.join(ranges, sql` union all `)}))`
 }
 
-/** What is not terminal is found through the index of what is open. */
+/** SQL condition by status. Open states use the index of open requests. */
 function statusIs(status: Request['status']): SQL | undefined {
   const open = status === 'IN_QUEUE' || status === 'IN_PROGRESS'
   return and(eq(listed.status, status), open ? isNull(listed.landed_at) : undefined)

@@ -23,21 +23,24 @@ export const resultRowSchema = z
     request_id: z.guid(),
     status: requestStatusSchema,
     model: z.string().nullable(),
-    output: z.unknown().meta({ description: 'In the shape of the result endpoint; null where there is none.' }),
-    media_complete: z.boolean().meta({ description: 'False while only what the webhook carried is known.' }),
+    output: z.unknown().meta({ description: 'The output in the shape of the result endpoint; null without one.' }),
+    media_complete: z.boolean().meta({ description: 'False while only the content of the webhook is known.' }),
     cost: z.number().nullable(),
     error_code: z.string().nullable(),
     error_message: z.string().nullable(),
     created_at: z.iso.datetime(),
     completed_at: z.iso.datetime().nullable(),
-    landed_at: z.iso.datetime().nullable().meta({ description: 'When it became terminal here; null until then.' }),
+    landed_at: z.iso.datetime().nullable().meta({ description: 'When the receiver stored the terminal state.' }),
     source: z.enum(['webhook', 'reconciler']).nullable(),
     key_name: z.string().nullable(),
     sandbox: z.boolean().nullable(),
     metadata: z.unknown(),
-    idempotency_key: z.guid().nullable().meta({ description: 'Of the submit, where it came through us.' }),
-    progress: z.int().nullable().meta({ description: '0 to 100, as the last poll saw it; null before the first.' }),
-    queue_position: z.int().nullable().meta({ description: "The place in the provider's queue, while it is known." }),
+    idempotency_key: z
+      .guid()
+      .nullable()
+      .meta({ description: 'The Idempotency-Key, if the request was submitted through the receiver.' }),
+    progress: z.int().nullable().meta({ description: '0 to 100, from the last poll; null before the first.' }),
+    queue_position: z.int().nullable().meta({ description: "The place in the provider's queue, if known." }),
   })
   .meta({ id: 'ResultRow' })
 export type ResultRow = z.infer<typeof resultRowSchema>
@@ -64,17 +67,17 @@ const readable = [
   'queue_position',
 ] as const
 
-/** All that a row has, in a statement that calls the view so. */
+/** SQL: all columns of the view under the given alias. */
 export function resultColumns(alias: string): StringChunk {
   return list(columnsOf(results, alias), ...readable, 'metadata')
 }
 
-/** The row of `results` of a request; undefined when it is not known. */
+/** Reads the row of `results` of a request; undefined if the request is not known. */
 export async function findResult(db: Database, requestId: string): Promise<ResultRow | undefined> {
   return readWithin(db, (tx) => resultOf(tx, requestId))
 }
 
-/** The same with its media. */
+/** Reads the row of `results` together with its media. */
 export async function findResultWithMedia(
   db: Database,
   requestId: string,
@@ -106,7 +109,7 @@ export function toResultRow(row: StoredResult): ResultRow {
   }
 }
 
-/** Which of these requests are terminal. */
+/** Returns those of the requests that are terminal. */
 export async function terminalOf(db: Database, requestIds: readonly string[]): Promise<string[]> {
   const isTerminal = and(inArray(results.request_id, [...requestIds]), isNotNull(results.landed_at))
   const rows = await readWithin(db, async (tx) =>

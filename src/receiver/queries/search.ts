@@ -4,18 +4,18 @@ import { deliveryIdRange } from '../domain/delivery.ts'
 import { deliveries } from '../domain/schema.ts'
 import { newestFirst, within } from './page.ts'
 
-/** The arrivals and deliveries that are listed. */
+/** The aliases of the listed arrivals and deliveries. */
 const a = alias(arrivals, 'a')
 const d = alias(deliveries, 'd')
 
-/** Beginnings of webhook ids have no index: they are looked for among so many of the newest in the range of time. */
+/** Beginnings of webhook ids have no index. This many of the newest rows in the time range are searched. */
 export const searchedRows = 50_000
-/** More than these are no answer to a search. */
+/** The limit of rows that a search considers. */
 const maxFound = 1000
 
 type Search = { q: string; since?: string | undefined; until?: string | undefined }
 
-/** Deliveries whose own id, request id or webhook id is or begins with the text. */
+/** SQL condition: the delivery's id, request id or webhook id is the text or begins with it. */
 export function deliveryFound({ q, ...range }: Search): SQL {
   const { first, last } = deliveryIdRange(q)
   const ids = sql`select ${deliveries.id} from ${deliveries}`
@@ -34,11 +34,11 @@ export function deliveryFound({ q, ...range }: Search): SQL {
   return sql`${d.id} = any(array(${sql.join(branches, sql` union all `)}))`
 }
 
-/** Arrivals of such deliveries, and those that claimed such a webhook id and were refused. */
+/** SQL condition: the arrival is of such a delivery, or claimed such a webhook id. */
 export function arrivalFound({ q, ...range }: Search): SQL {
   const { first, last } = deliveryIdRange(q)
   const ids = sql`select ${deliveries.id} from ${deliveries}`
-  // offset 0: with the order in sight, the planner would walk the whole log by time to the end.
+  // offset 0 hides the order from the planner, which would otherwise scan the whole log by time.
   const place = sql`${arrivals.arrived_at}, ${arrivals.id}`
   const placesWhere = (condition: SQL) => sql`
     (select * from (select ${place} from ${arrivals} where ${condition} offset 0) a
@@ -68,11 +68,13 @@ type Measured = {
   until?: string | undefined
 }
 
-/** Measurements of arrivals have no index, which each arrival would write. A search reads so many of the newest. */
+/**
+ * Measurements have no index, since every arrival would have to write it. A search reads this many of the newest rows.
+ */
 const measuredRows = 200_000
 const maxMeasured = 20_000
 
-/** Arrivals `a` that were acknowledged slowly, or signed by a clock that is off. */
+/** SQL condition: the arrival `a` was acknowledged slowly, or signed by a clock that differs. */
 export function arrivalMeasured({
   min_ack_ms: ackMs,
   min_skew_seconds: skewSeconds,
@@ -92,14 +94,14 @@ function isOfTheNewest(range: Omit<Search, 'q'>): SQL {
     order by ${arrivals.arrived_at} desc limit ${measuredRows}) newest)`
 }
 
-/** Deliveries that came so many times. */
+/** SQL condition: the delivery arrived at least this many times. */
 export function cameOften({ atLeast, ...range }: Omit<Search, 'q'> & { atLeast: number }): SQL {
   return sql`${d.id} = any(array(
     select ${a.delivery_id} from ${arrivals} a where ${a.delivery_id} is not null and ${isOfTheNewest(range)}
     group by ${a.delivery_id} having sum(1 + ${a.folded}) >= ${atLeast} limit ${maxMeasured}))`
 }
 
-/** Deliveries of which an arrival was such. */
+/** SQL condition: the delivery has an arrival with such measurements. */
 export function deliveryMeasured(measured: Measured): SQL | undefined {
   const found = arrivalMeasured(measured)
   if (found === undefined) return undefined
@@ -109,8 +111,8 @@ export function deliveryMeasured(measured: Measured): SQL | undefined {
 }
 
 /**
- * The arrivals `a` at these places. Two arrays, though the id alone would do: the planner goes by arrays, and partitions
- * are chosen by the time.
+ * SQL condition: the arrival `a` is at one of these places. The array of times lets Postgres exclude partitions; the
+ * ids alone would not.
  */
 export function isAmong(places: SQL): SQL {
   return sql`(${a.arrived_at} = any(array(select arrived_at from (${places}) as p))
@@ -122,7 +124,7 @@ function whereWithin(at: Column, range: Omit<Search, 'q'>): SQL {
   return given === undefined ? sql`` : sql`where ${given}`
 }
 
-/** All uuids that begin with the text, as a range of an index; none where it is no beginning of a uuid. */
+/** Returns the range of uuids that begin with the text; empty if no uuid can begin with it. */
 export function uuidRange(q: string): SQL[] {
   const hex = q.toLowerCase().replaceAll('-', '')
   if (!/^[0-9a-f]{4,32}$/.test(hex)) return []

@@ -15,27 +15,25 @@ import { backlogSchema } from './reconciler.ts'
 
 const at = z.iso.datetime()
 
-/** Of each result: who wants all of it reads it by its id. */
+/** The limit of media per result. All media of a result are read by its id. */
 const shownMedia = 10
 const shownCharacters = 500
 
 export const statsSchema = z
   .object({
     pending: z.int().meta({ description: 'Deliveries that are accepted and not yet processed.' }),
-    oldest_seconds: z.number().meta({ description: 'Age of the oldest of them.' }),
+    oldest_seconds: z.number().meta({ description: 'The age of the oldest pending delivery.' }),
     parked: z.int(),
     overdue: z.int().meta({ description: 'Requests without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
     backlog: backlogSchema,
     quota_remaining: z
       .record(z.string(), z.int())
-      .meta({ description: 'Calls to the provider that each key has left in this minute.' }),
-    issues: z
-      .array(issueSchema)
-      .meta({ description: 'What is wrong now, the worst first, those that are muted included.' }),
+      .meta({ description: 'The calls to the provider that each key has left in this minute.' }),
+    issues: z.array(issueSchema).meta({ description: 'Open issues, muted ones included, the most severe first.' }),
     recent: z.object({
-      minutes: z.int().meta({ description: 'So many whole minutes and what there is of this one.' }),
+      minutes: z.int().meta({ description: 'The number of whole minutes covered, besides the present one.' }),
       arrivals: z.int(),
-      ack_p95_ms: z.number().nullable().meta({ description: 'Of the newest 5,000 of them.' }),
+      ack_p95_ms: z.number().nullable().meta({ description: 'Over the newest 5,000 arrivals.' }),
       by_outcome: z.array(z.object({ outcome: z.string(), reason: z.string().nullable(), arrivals: z.int() })),
     }),
     arrivals: z.array(
@@ -59,12 +57,12 @@ export const statsSchema = z
         error_message: z
           .string()
           .nullable()
-          .meta({ description: `Its first ${shownCharacters} characters.` }),
+          .meta({ description: `The first ${shownCharacters} characters.` }),
         landed_at: at,
         media: z
           .array(z.object({ kind: z.string(), url: z.string(), sha256: z.string().nullable() }))
-          .meta({ description: `The first ${shownMedia} of its media.` }),
-        media_items: z.int().meta({ description: 'How many there are.' }),
+          .meta({ description: `The first ${shownMedia} media.` }),
+        media_items: z.int().meta({ description: 'The number of all its media.' }),
       }),
     ),
   })
@@ -73,7 +71,7 @@ export type Stats = z.infer<typeof statsSchema>
 
 export type StatsOptions = BacklogOptions
 
-/** What is the case at this moment, for programs; the console's first page reads more at once by readNow(). */
+/** Reads the present state for programs. The console's first page reads more at once, with readNow(). */
 export async function readStats(
   db: Database,
   { now, stuckAfterSeconds, fetchRatePerMinute, keys }: StatsOptions,
@@ -106,7 +104,7 @@ async function latestArrivals(tx: Executor): Promise<Stats['arrivals']> {
     .limit(newest)
 }
 
-/** The results that landed last; inside another read. */
+/** Reads the latest results, inside another read. */
 export async function latestResults(tx: Executor, limit = newest): Promise<Stats['results']> {
   const { request_id, status, media_complete, landed_at } = requests
   const its = tx

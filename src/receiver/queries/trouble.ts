@@ -14,19 +14,19 @@ const r = columnsOf(schema.requests, 'r')
 
 const lookBackMinutes = 15
 const maxPolls = 2000
-/** So many in a row are no accident of one call. */
+/** This many failures in a row are an outage, not an accident of one call. */
 const inARow = 3
 
-/** What the provider's last calls came to. */
+/** How the provider answered the last calls. */
 export type ProviderState = {
-  /** Since when no call got a usable answer; null while some do, or none was made. */
+  /** Since when no call got a usable answer; null if some do or none was made. */
   failing_since: string | null
-  /** How many calls it was, of the last quarter of an hour, and what the last of them came to. */
+  /** The number of failed calls in the last quarter of an hour, and the detail of the last one. */
   failed: number
   detail: string | null
 }
 
-/** Whether the provider answers, as all replicas have seen it: by its last calls, not by whether a run went through. */
+/** Reads from the last polls of all replicas how the provider answers. */
 export async function readProviderState(tx: Executor, now: Date): Promise<ProviderState> {
   const since = sql`${new Date(now.getTime() - lookBackMinutes * 60_000).toISOString()}::timestamptz`
   const rows = await tx.execute<{
@@ -48,18 +48,18 @@ export async function readProviderState(tx: Executor, now: Date): Promise<Provid
       (select at from answered) is not null as answered,
       (select detail from unanswered order by polled_at desc limit 1) as detail,
       (select min(${budget.failing_since}) from mediadock.call_budgets where ${budget.refusals} = 0) as noted`)
-  const { failed, first, answered, detail, noted } = one(rows, 'reading how the provider answers')
+  const { failed, first, answered, detail, noted } = one(rows, "reading the outcomes of the provider's last calls")
   const failing = failed >= inARow || (failed > 0 && !answered)
   if (!failing) return { failing_since: null, failed: 0, detail: null }
   const [seen, before] = [iso(first), iso(noted)]
   return { failing_since: before !== null && seen !== null && before < seen ? before : seen, failed, detail }
 }
 
-/** Deliveries that contradict the stored result. */
+/** The number of recent deliveries that contradict the stored result. */
 export type Contradictions = {
-  /** Nobody has decided yet: the provider's own result is still to come. */
+  /** Undecided: the provider's own result has not been read yet. */
   open: number
-  /** The provider's own result stands, and they said otherwise. */
+  /** Decided: the provider's own result is stored and differs from the delivery. */
   decided: number
 }
 

@@ -4,10 +4,10 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { requests } from '../domain/schema.ts'
 import { newestFirst } from './page.ts'
 
-/** Enough to tell a service that never tracks from one that is late now and then. */
+/** Enough to distinguish a service that never tracks from one that is sometimes late. */
 const latestRequests = 1000
 
-/** Counts, among the latest requests, those whose row was made by their own webhook: no service had tracked them. */
+/** Counts, among the latest requests, those that no service had tracked before their webhook arrived. */
 export async function countUntracked(db: Database): Promise<{ untracked: number; requests: number }> {
   const { request_id, key_source, landed_at, tracked_at } = requests
   const latest = db

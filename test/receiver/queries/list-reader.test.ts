@@ -125,6 +125,6 @@ describeOnPackaged('lists with a standby', () => {
     onTestFinished(receiver.stop)
     const { status, headers } = await call(receiver, 'GET /api/deliveries')
     expect({ status, asOf: headers.get(asOf) }).toEqual({ status: 200, asOf: null })
-    expect(log.lines().join('')).toContain('it is no standby')
+    expect(log.lines().join('')).toContain('it is not a standby')
   })
 })

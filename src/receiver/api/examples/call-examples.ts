@@ -1,9 +1,9 @@
 import type { ZodOpenApiContentObject, ZodOpenApiOperationObject } from 'zod-openapi'
 
-/** What is sent with a call, where it has a body, and what it answers, by status. */
+/** Examples of a call: its body, and its answers by status. */
 export type CallExamples = { body?: object; 200?: object; 201?: object; 202?: object }
 
-/** The call as it is documented, with its examples beside its schemas. */
+/** Adds the examples to the document of a call, beside its schemas. */
 export function withExamples(
   document: ZodOpenApiOperationObject,
   { body, ...answers }: CallExamples = {},

@@ -45,7 +45,7 @@ const quarantined = {
   body_preview: refusedBody,
 } satisfies QuarantinedEntry
 
-/** What a replay writes after somebody has removed the request, in the words of Postgres. */
+/** The rows that a replay writes after the request was removed, in Postgres's JSON. */
 const { kind, position, url, original_url, width, height, duration_seconds } = media
 const { metadata: _lost, ...kept } = result
 const written = {

@@ -5,7 +5,7 @@ import { onCall } from './on-call.ts'
 import { provider } from './provider.ts'
 import { results } from './results.ts'
 
-/** Of every call that answers JSON, by its operationId. */
+/** The examples of every call that answers JSON, by operationId. */
 export const examples: Readonly<Record<string, CallExamples>> = {
   ...generations,
   ...provider,

@@ -24,7 +24,7 @@ const generation = {
   created_at: story.submittedAt,
 }
 
-/** As it is until something lands. */
+/** The request before it has landed. */
 const tracked = {
   ...request,
   status: 'IN_QUEUE',

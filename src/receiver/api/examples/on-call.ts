@@ -13,7 +13,7 @@ import * as story from './story.ts'
 
 const { at, arrival, delivery, keyName, model, refused, request, requestId } = story
 
-/** What the refused webhook comes to. */
+/** The problem that the refused webhook causes. */
 const problem = {
   severity: 'critical',
   text: '50 % of arrivals refused in the last 5 minutes: no secret matches.',
@@ -42,7 +42,7 @@ const issue = {
   state: 'open',
 } satisfies Issue
 
-/** It polled the request whose webhook was refused. */
+/** A run that polled the request whose webhook was refused. */
 const run = {
   id: 7,
   started_at: at('03:05:00.004'),

@@ -6,11 +6,11 @@ import type { Request } from '../../queries/requests.ts'
 import type { ResultRow } from '../../queries/results.ts'
 
 /**
- * What all examples are about: one generation, a sunrise that takes four seconds, from its submit to its result. Two
- * minutes later the webhook of another one is refused, for its secret is not known here.
+ * The story of all examples: one generation, a sunrise that takes four seconds, from its submit to its result. Two
+ * minutes later another generation's webhook is refused, because its secret is not known here.
  */
 
-/** A time of that night, as all times are answered. */
+/** Returns a time of that night, in the format of answers. */
 export const at = (time: string) => `2026-01-31T${time}Z`
 
 export const requestId = '2f0d6c1e-8f5b-4c3a-9d2e-000000000001'
@@ -30,7 +30,7 @@ export const completedAt = at('03:00:04.000')
 export const receivedAt = at('03:00:04.112')
 export const polledAt = at('03:00:04.171')
 export const landedAt = at('03:00:04.178')
-/** Of its change in the feed, and of the change before. */
+/** The position of its change in the feed, and of the change before. */
 export const position = 1_769_828_404_199_312
 export const positionBefore = 1_769_825_560_120_841
 
@@ -151,7 +151,7 @@ export const arrival = {
   folded: 0,
 } satisfies ArrivalEntry
 
-/** The one that was refused. */
+/** The refused webhook. */
 export const refused = {
   webhookId: '5c81e2f9-07ab-4d3e-b6c4-9f1e8d2a7b30',
   requestId: '2f0d6c1e-8f5b-4c3a-9d2e-000000000002',
