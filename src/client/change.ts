@@ -88,7 +88,7 @@ export type ResultMedia = {
   archive_error: string | null
 }
 
-export type ChangePage = { data: ResultChange[]; head: number }
+export type ChangePage = { data: ResultChange[]; next_after: number; head: number }
 
 /** Where changes are read from. Rejects with ReadError where it makes no sense to try again. */
 export type ChangeSource = (after: number, signal: AbortSignal) => Promise<ChangePage>

@@ -1,3 +1,4 @@
+import type { FeedFilter } from '../receiver/feeding/feed-filter.ts'
 import type { ChangePage, ChangeSource } from './change.ts'
 import { ReadError } from './change.ts'
 import { errorOf } from './error-of.ts'
@@ -16,10 +17,11 @@ const waitSeconds = 30
 const answerMs = 15_000
 
 /** Long polls of `GET /api/feed`. */
-export function overHttp({ url, token, fetch = globalThis.fetch }: OverHttp): ChangeSource {
+export function overHttp({ url, token, fetch = globalThis.fetch }: OverHttp, filter: FeedFilter = {}): ChangeSource {
   const base = new URL('api/feed', url.endsWith('/') ? url : `${url}/`)
   return async (after, signal) => {
-    base.search = new URLSearchParams({ after: `${after}`, limit: `${pageRows}`, wait: `${waitSeconds}` }).toString()
+    const query = { after, limit: pageRows, wait: waitSeconds, ...filter }
+    base.search = new URLSearchParams(Object.entries(query).flatMap(toParameter)).toString()
     const response = await fetch(base, {
       headers: { accept: 'application/json', ...(token !== undefined && { authorization: `Bearer ${token}` }) },
       signal: AbortSignal.any([signal, AbortSignal.timeout(waitSeconds * 1000 + answerMs)]),
@@ -32,6 +34,11 @@ export function overHttp({ url, token, fetch = globalThis.fetch }: OverHttp): Ch
       throw new Error(`${base.host} answers ${response.status} ${code}: ${message}`)
     throw new ReadError(code, `reading the feed after ${after}: ${message}`)
   }
+}
+
+function toParameter([name, value]: [string, unknown]): [string, string][] {
+  if (value === undefined) return []
+  return [[name, typeof value === 'string' ? value : JSON.stringify(value)]]
 }
 
 function isPage(body: unknown): body is ChangePage {

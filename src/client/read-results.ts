@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import type { FeedFilter } from '../receiver/feeding/feed-filter.ts'
 import { jitteredPauseMs } from '../wire/backoff.ts'
 import {
   ReadError,
@@ -32,6 +33,7 @@ export {
   type RefusedSubmit,
   type ResultChange,
   type UnreadableChange,
+  type FeedFilter,
   type OverHttp,
   type SqlDriver,
 }
@@ -41,6 +43,8 @@ export type ReadOptions = {
   from: OverHttp | { sql: SqlDriver }
   /** The position of the last change that is done; 0, or nothing, is the beginning of what is kept. */
   after?: number
+  /** Only changes that match each member of it, as their requests are when they are read. */
+  filter?: FeedFilter
   /** Ends the reading. */
   signal?: AbortSignal
   /** Called when reading failed and is tried again after so long. */
@@ -70,10 +74,11 @@ const retry = { baseMs: 250, capMs: 10_000 }
 export function readResults({
   from,
   after = 0,
+  filter = {},
   signal = new AbortController().signal,
   onRetry,
 }: ReadOptions): ResultReader {
-  const source = 'sql' in from ? overSql(from.sql) : overHttp(from)
+  const source = 'sql' in from ? overSql(from.sql, filter) : overHttp(from, filter)
   const lag = { ms: 0, position: after, head: after }
 
   async function* changes(): AsyncGenerator<ResultChange, void, undefined> {
@@ -89,6 +94,7 @@ export function readResults({
         lag.position = change.position
         yield change
       }
+      lag.position = Math.max(lag.position, page.next_after)
     }
   }
   return { [Symbol.asyncIterator]: changes, lag: () => ({ ...lag, isCaughtUp: lag.position >= lag.head }) }

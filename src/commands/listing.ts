@@ -69,7 +69,7 @@ async function collect<T>(wanted: number, list: (paging: Paging) => Promise<Page
   return items
 }
 
-type Options = Record<string, string | true | undefined>
+export type Options = Record<string, string | true | undefined>
 
 export type Accepted = { filters: z.ZodObject; switches: readonly string[]; valued?: readonly string[] }
 

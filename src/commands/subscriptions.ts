@@ -1,5 +1,5 @@
-import { parseArgs } from 'node:util'
 import { z } from 'zod'
+import { feedFilterQuery, toFeedFilter } from '../receiver/queries/result-filter.ts'
 import {
   addSubscription,
   newSubscriptionSchema,
@@ -13,7 +13,7 @@ import {
 } from '../receiver/subscriptions/acts.ts'
 import { listSubscriptions, type Subscription } from '../receiver/subscriptions/list-subscriptions.ts'
 import { actorHere, auditedCommand } from './audited-command.ts'
-import { cell } from './listing.ts'
+import { cell, filtersOf, optionsOf, readWords, type Options } from './listing.ts'
 import { withReceiver, type WithReceiver } from './processing.ts'
 import { printTable } from './terminal.ts'
 import { printable, printJson, UsageError, type Command } from './usage.ts'
@@ -22,7 +22,7 @@ type Given = {
   from: FeedPlace | undefined
   retryHours: number | undefined
   url: string | undefined
-  only: string | undefined
+  filter: Options
 }
 type Done = Record<string, unknown> | undefined
 
@@ -30,8 +30,9 @@ type Done = Record<string, unknown> | undefined
 const acts: Record<string, { words: number; work: (to: WithReceiver, name: string, given: Given) => Promise<Done> }> = {
   add: {
     words: 2,
-    work: ({ db, settings }, name, { url, retryHours: retry_hours, from, only }) => {
-      const parsed = newSubscriptionSchema.safeParse({ name, url, retry_hours, from, only })
+    work: ({ db, settings }, name, { url, retryHours: retry_hours, from, filter: given }) => {
+      const filter = toFeedFilter(filtersOf(feedFilters, given))
+      const parsed = newSubscriptionSchema.safeParse({ name, url, retry_hours, from, filter })
       if (!parsed.success)
         throw new UsageError(parsed.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join(', '))
       return addSubscription(db, parsed.data, settings)
@@ -48,44 +49,42 @@ const acts: Record<string, { words: number; work: (to: WithReceiver, name: strin
   remove: { words: 1, work: ({ db }, name) => removeSubscription(db, name) },
 }
 
-const options = {
-  json: { type: 'boolean' },
-  from: { type: 'string' },
-  only: { type: 'string' },
-  'retry-hours': { type: 'string' },
-} as const
+const feedFilters = z.strictObject(feedFilterQuery)
+const accepted = { filters: feedFilters, switches: ['json'], valued: ['from', 'retry-hours'] } as const
 
 export const subscriptionsCommand: Command = {
   help: `
 mediadock subscriptions [list] [--json]
-mediadock subscriptions add <name> <url> [--only complete] [--retry-hours N]
-                                  [--from oldest|newest|<position>] [--json]
+mediadock subscriptions add <name> <url> [--complete true] [--sandbox false] [--key-name N] [--model M]
+                                  [--status COMPLETED|FAILED|CANCELED|REFUSED] [--metadata JSON]
+                                  [--retry-hours N] [--from oldest|newest|<position>] [--json]
 mediadock subscriptions pause|test|roll|remove <name> [--json]
 mediadock subscriptions resume <name> [--from oldest|newest|<position>] [--json]
 
 Each change of a result is posted to the URL, signed with the secret that add and roll print,
 once: it is not shown again. Most results change twice, when they are terminal and when they are
-complete; --only complete posts the second alone. What is not answered 2xx is tried again for --retry-hours (24),
-then the subscription stops. It goes on where it was when it is resumed; --from moves it, and
-skips or repeats what lies between. test posts a sample that is no change, and ends with 1
-where that is not answered 2xx.
+complete; --complete true posts the second alone. Each further filter limits what is posted:
+--metadata takes a JSON object that the submitter's metadata contains. A post that is not answered
+2xx is tried again for --retry-hours (24), then the subscription stops. It continues where it was
+when it is resumed; --from moves it, and skips or repeats what lies between. test posts a sample
+that is no change, and ends with 1 where that is not answered 2xx.
 
-  mediadock subscriptions add gallery https://gallery.example.com/changes
+  mediadock subscriptions add gallery https://gallery.example.com/changes --sandbox false --complete true
   mediadock subscriptions test gallery
   mediadock subscriptions resume gallery --from oldest
 `,
-  options,
+  options: optionsOf(accepted),
   words: ['list', ...Object.keys(acts)],
   run: async (args, env) => {
-    const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
+    const { words: positionals, options } = readWords(args, accepted)
     const [what = 'list', name = '', url, ...more] = positionals
-    const { json = false, from, only, 'retry-hours': hours } = values
-    if (what === 'list') return withReceiver(env, ({ db }) => list(db, json))
+    const { json, from, 'retry-hours': hours, ...filter } = options
+    if (what === 'list') return withReceiver(env, ({ db }) => list(db, json === true))
     const act = Object.hasOwn(acts, what) ? acts[what] : undefined
     if (act === undefined) throw new UsageError('subscriptions takes: list, add, pause, resume, test, roll or remove')
     if (name === '' || more.length > 0 || positionals.length !== act.words + 1)
       throw new UsageError(`subscriptions ${what} takes ${act.words === 2 ? 'a name and a URL' : 'one name'}`)
-    const given = { url, only, from: placeOf(from), retryHours: hours === undefined ? undefined : Number(hours) }
+    const given = { url, filter, from: placeOf(from), retryHours: hours === undefined ? undefined : Number(hours) }
     return withReceiver(env, async (to) => {
       const done = await auditedCommand({
         db: to.db,
@@ -105,7 +104,7 @@ where that is not answered 2xx.
   },
 }
 
-function placeOf(from: string | undefined): FeedPlace | undefined {
+function placeOf(from: string | true | undefined): FeedPlace | undefined {
   if (from === undefined) return undefined
   const parsed = placeSchema.safeParse(z.coerce.number().safeParse(from).data ?? from)
   if (!parsed.success) throw new UsageError('--from: must be oldest, newest or a position of the feed')

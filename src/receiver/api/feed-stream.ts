@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { Response } from 'express'
 import { errorBody, HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
+import type { FeedFilter } from '../feeding/feed-filter.ts'
 import type { FeedItem, FeedPage } from '../queries/feed.ts'
 import type { FeedWatch } from './feed-watch.ts'
 import { asHttpError, gone } from './operation.ts'
@@ -19,7 +20,7 @@ const restMs = 20
 /** Streams changes from a first page on, as server-sent events, until the client disconnects or the process stops. */
 export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
   let open = 0
-  return async (res: Response, first: FeedPage): Promise<void> => {
+  return async (res: Response, first: FeedPage, filter: FeedFilter = {}): Promise<void> => {
     if (open >= maxStreams)
       throw new HttpError(503, 'too_many_waiting', `${maxStreams} streams of the feed are open already`, {
         headers: { 'retry-after': '5' },
@@ -37,15 +38,19 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
       res.set({ 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' })
       res.write(': the feed\nretry: 2000\n\n')
       let page = first
+      let passed = 0
       while (!closed.aborted) {
         const woken = new Promise<void>((resolve) => {
           wake = resolve
         })
         if (page.data.length > 0) await writeTo(res, page.data.map(toEvent).join(''), { signal: closed })
+        // An id without data moves Last-Event-ID over the changes that do not match.
+        else if (page.next_after > passed) await writeTo(res, `id: ${page.next_after}\n\n`, { signal: closed })
+        passed = page.next_after
         const next = await nextPage(page.next_after)
         if (next === 'over') break
         if (next === undefined) await delay(retryMs, undefined, { signal: closed })
-        else if (next.data.length === 0) await untilWoken(woken)
+        else if (next.data.length === 0 && next.next_after >= next.head) await untilWoken(woken)
         if (next !== undefined) page = next
       }
     } catch (error) {
@@ -72,7 +77,7 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
     /** Reads the next page; undefined if the read failed, `over` if the position has expired. */
     async function nextPage(after: number): Promise<FeedPage | 'over' | undefined> {
       try {
-        return await watch.read({ after, limit: pageRows })
+        return await watch.read({ after, limit: pageRows, filter })
       } catch (error) {
         const answer = asHttpError(error, logger)
         if (answer instanceof HttpError && answer.status === 410) {

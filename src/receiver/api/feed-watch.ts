@@ -2,7 +2,8 @@ import { withDeadline } from '../../platform/deadline.ts'
 import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { headOf, readFeed, type FeedPage } from '../queries/feed.ts'
+import { isEmpty } from '../feeding/feed-filter.ts'
+import { headOf, readFeed, type FeedPage, type FeedWanted } from '../queries/feed.ts'
 import { listenTo } from './listening.ts'
 import { createRecentChanges } from './recent-changes.ts'
 
@@ -10,7 +11,7 @@ export type FeedWatchDeps = { db: Database; databaseUrl: string; logger: Logger;
 
 export type FeedWatch = {
   /** Reads one page. Readers at about the same position share one read. */
-  read: (page: { after: number; limit: number }) => Promise<FeedPage>
+  read: (page: FeedWanted) => Promise<FeedPage>
   /**
    * Calls `onGrown` when the feed may have grown, until `leave` is called. Throws HttpError 503 with too many waiters.
    */
@@ -38,10 +39,8 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   const recent = createRecentChanges()
   /** Counts known growths of the feed. A read that began before a growth is not shared with readers who know of it. */
   let growths = 0
-  const bounded = boundedBy(maxReads, (page: { after: number; limit: number }) => readFeed(db, page))
-  const readShared = shared(({ after, limit }: { after: number; limit: number; growths: number }) =>
-    bounded({ after, limit }),
-  )
+  const bounded = boundedBy(maxReads, (page: FeedWanted) => readFeed(db, page))
+  const readShared = shared(({ growths: _growths, ...page }: FeedWanted & { growths: number }) => bounded(page))
 
   const wakeAll = () => {
     growths += 1
@@ -80,8 +79,10 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   }
 
   return {
-    read: async (page) =>
-      recent.after(page.after, page.limit) ?? recent.keep(page.after, await readShared({ ...page, growths })),
+    read: async (page) => {
+      if (!isEmpty(page.filter ?? {})) return readShared({ ...page, growths })
+      return recent.after(page.after, page.limit) ?? recent.keep(page.after, await readShared({ ...page, growths }))
+    },
     join: async (onGrown) => {
       if (waiting.size >= maxWaiters)
         throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for changes already`, {

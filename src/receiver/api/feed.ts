@@ -1,8 +1,9 @@
 import type { Request, Response } from 'express'
 import { z } from 'zod'
 import type { ReceiverDeps } from '../program.ts'
-import { feedPageSchema, type FeedPage } from '../queries/feed.ts'
+import { feedPageSchema, type FeedPage, type FeedWanted } from '../queries/feed.ts'
 import { InvalidFilterError, paging, parseFilters } from '../queries/filters.ts'
+import { feedFilterQuery, toFeedFilter } from '../queries/result-filter.ts'
 import { createFeedStream } from './feed-stream.ts'
 import type { FeedWatch } from './feed-watch.ts'
 import { abortOf, gone, responses, waitSchemaFor, type Operation } from './operation.ts'
@@ -25,6 +26,7 @@ const querySchema = z.strictObject({
     override: { type: 'integer', minimum: 0 },
   }),
   limit: paging.limit,
+  ...feedFilterQuery,
   ...waitSchemaFor('Seconds to wait for a change if there is none after the position.').shape,
 })
 
@@ -46,8 +48,8 @@ export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[
         operationId: 'readFeed',
         summary: 'Changes of results, and submits that were refused after their 202: oldest first, each once',
         description:
-          'Continues after a position: no change is skipped or repeated. With `wait`, the call waits for the ' +
-          'next change. With `Accept: text/event-stream`, each change is an event whose id is its position. ' +
+          'Continues after a position: no change is skipped or repeated. Filters limit it, and `next_after` ' +
+          'moves over the other changes. With `wait`, the call waits for the next change. With `Accept: text/event-stream`, each change is an event whose id is its position. ' +
           'Send that id as Last-Event-ID to resume.',
         requestParams: { query: querySchema },
         responses: {
@@ -59,15 +61,15 @@ export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[
         },
       },
       answer: async (req, res) => {
-        const { after = 0, limit = defaultLimit, wait = 0 } = parseFilters(querySchema, req.query)
-        if (req.accepts(['json', 'text/event-stream']) === 'text/event-stream')
-          return stream(
-            res,
-            await firstPage(deps, watch, { after: lastEventId(req) ?? after, limit, name: 'Last-Event-ID' }),
-          )
-        let page = await firstPage(deps, watch, { after, limit, name: 'after' })
+        const { after = 0, limit = defaultLimit, wait = 0, ...given } = parseFilters(querySchema, req.query)
+        const wanted = { limit, filter: toFeedFilter(given) }
+        if (req.accepts(['json', 'text/event-stream']) === 'text/event-stream') {
+          const from = { ...wanted, after: lastEventId(req) ?? after }
+          return stream(res, await firstPage(deps, watch, { ...from, name: 'Last-Event-ID' }), wanted.filter)
+        }
+        let page = await firstPage(deps, watch, { ...wanted, after, name: 'after' })
         if (page.data.length === 0 && wait > 0)
-          page = await untilGrown({ res, watch, signal, page, limit, seconds: wait })
+          page = await untilGrown({ res, watch, signal, page, wanted, seconds: wait })
         return res.closed ? undefined : res.json(page)
       },
     },
@@ -86,7 +88,7 @@ function lastEventId(req: Request): number | undefined {
 async function firstPage(
   { clock }: ReceiverDeps,
   watch: FeedWatch,
-  { name, ...wanted }: { after: number; limit: number; name: string },
+  { name, ...wanted }: FeedWanted & { name: string },
 ): Promise<FeedPage> {
   const page = await watch.read(wanted)
   if (wanted.after > page.head && wanted.after > (clock().getTime() + maxAheadMs) * 1000)
@@ -94,10 +96,17 @@ async function firstPage(
   return page
 }
 
-type Wait = { res: Response; watch: FeedWatch; signal: AbortSignal; page: FeedPage; limit: number; seconds: number }
+type Wait = {
+  res: Response
+  watch: FeedWatch
+  signal: AbortSignal
+  page: FeedPage
+  wanted: Pick<FeedWanted, 'limit' | 'filter'>
+  seconds: number
+}
 
 /** Waits until the page has a change. Returns it as it is at the timeout, when the client disconnects, or at a stop. */
-async function untilGrown({ res, watch, signal, page, limit, seconds }: Wait): Promise<FeedPage> {
+async function untilGrown({ res, watch, signal, page, wanted, seconds }: Wait): Promise<FeedPage> {
   const over = AbortSignal.any([signal, AbortSignal.timeout(seconds * 1000), gone(res)])
   let wake = () => {}
   const { leave } = await watch.join(() => wake())
@@ -108,8 +117,8 @@ async function untilGrown({ res, watch, signal, page, limit, seconds }: Wait): P
         wake = resolve
       })
       // The feed may have grown since the last read.
-      latest = await watch.read({ after: page.next_after, limit })
-      if (latest.data.length === 0) await Promise.race([grown, abortOf(over)])
+      latest = await watch.read({ ...wanted, after: latest.next_after })
+      if (latest.data.length === 0 && latest.next_after >= latest.head) await Promise.race([grown, abortOf(over)])
     }
     return latest
   } finally {

@@ -28,6 +28,8 @@ export const generations = mediadock.table(
     model: text().notNull(),
     input: jsonb().notNull(),
     key_name: text().notNull(),
+    /** Of that key when the intent was written; null on rows of releases that did not store it. */
+    sandbox: boolean(),
     /** Never changed after the first write. The provider would treat another URL as reuse of the key (409). */
     webhook_url: text(),
     metadata: jsonb(),

@@ -1,13 +1,14 @@
 import postgres from 'postgres'
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { gt, max, sql } from '../../platform/postgres/drizzle.ts'
+import { max, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { databaseErrorOf, isUnreadable, one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { feed } from '../domain/feed-schema.ts'
 import * as schema from '../domain/schema.ts'
+import { isEmpty, matchingPage, maxScanned, wantedColumns, type FeedFilter } from '../feeding/feed-filter.ts'
 import { readWithin } from './deadline.ts'
 import { iso, isoAlways, maxPageBytes } from './page.ts'
 import { mediaSchema, type Media } from './request-detail.ts'
@@ -74,9 +75,10 @@ export const feedItemSchema = z.union([changeSchema, refusedSubmitSchema, unread
 export const feedPageSchema = z
   .object({
     data: z.array(feedItemSchema),
-    next_after: z
-      .int()
-      .meta({ description: 'The position of the last item, or the given one on an empty page. Continue with it.' }),
+    next_after: z.int().meta({
+      description:
+        'Where to continue. A filtered page may be empty and still move on: it looks through at most 1,000 changes.',
+    }),
     head: z.int().meta({ description: 'The position of the newest change of all.' }),
   })
   .meta({ id: 'FeedPage' })
@@ -104,43 +106,55 @@ const itemColumns = [
 type FeedRow = RowOf<typeof feed, (typeof itemColumns)[number]> & {
   result: StoredResult | null
   media: Media[] | null
+  matched: boolean
 }
 
 /** The size of caller-supplied columns as text, since they may be compressed on disk. */
 const bytes = sql`(coalesce(octet_length(r.result::text), 0) + coalesce(octet_length(m.media::text), 0)
   + octet_length(concat(f.error_message, f.metadata)))`
 
-type Wanted = { after: number; limit: number }
+export type FeedWanted = { after: number; limit: number; filter?: FeedFilter | undefined }
 
 /**
  * Reads the changes after a position, oldest first, with the present rows of their requests. A page is shorter than
- * `limit` at the end of the feed and when it is full. A change that cannot be written as JSON gets a page of its own,
+ * `limit` at the end of the feed, when it is full, and when a filter passed over the others. A change that cannot be written as JSON gets a page of its own,
  * with an error. Throws ExpiredPositionError.
  */
-export async function readFeed(db: Database, { after, limit }: Wanted): Promise<FeedPage> {
+export async function readFeed(db: Database, { limit, ...wanted }: FeedWanted): Promise<FeedPage> {
   try {
-    return await readChanges(db, { after, limit })
+    return await readChanges(db, { limit, ...wanted })
   } catch (error) {
     if (!isUnreadable(error)) throw error
     return limit > 1
-      ? readFeed(db, { after, limit: Math.ceil(limit / 2) })
-      : readUnreadable(db, after, failureWords(error))
+      ? readFeed(db, { limit: Math.ceil(limit / 2), ...wanted })
+      : readUnreadable(db, { limit, ...wanted }, failureWords(error))
   }
 }
 
-async function readChanges(db: Database, { after, limit }: Wanted): Promise<FeedPage> {
+/** The CTE `page`, with those that it needs. */
+function pageOf({ after, limit, filter = {} }: FeedWanted): SQL {
+  const following = sql`from mediadock.feed f where ${f.position} > (select mediadock.still_kept(${after}::bigint))
+    order by ${f.position}`
+  if (isEmpty(filter)) return sql`page as (select f.*, true as matched ${following} limit ${limit})`
+  return sql`
+    wanted as materialized (
+      select * from jsonb_to_record(${JSON.stringify(filter)}::jsonb) as w (${sql.raw(wantedColumns)})
+    ),
+    scanned as materialized (select f.* ${following} limit ${maxScanned}),
+    page as (select f.*, m.matched from scanned f cross join wanted w ${sql.raw(matchingPage)} limit ${limit})`
+}
+
+async function readChanges(db: Database, wanted: FeedWanted): Promise<FeedPage> {
   const { head, rows } = await readWithin(db, async (tx) => {
     const found = await tx.execute<FeedRow>(sql`
-      with page as (
-        select f.* from mediadock.feed f where ${f.position} > (select mediadock.still_kept(${after}::bigint))
-        order by ${f.position} limit ${limit}
-      ),
+      with ${pageOf(wanted)},
       weighed as (
         select f.*, r.result, m.media, sum(${bytes}) over (order by ${f.position}) - ${bytes} as bytes_before
         from page f
         left join lateral (
           select to_jsonb(one) as result from (
-            select ${resultColumns('r')} from mediadock.results r where ${r.request_id} = ${f.request_id} limit 1) one
+            select ${resultColumns('r')} from mediadock.results r
+            where ${r.request_id} = ${f.request_id} and f.matched limit 1) one
         ) r on true
         left join lateral (
           select jsonb_agg(jsonb_build_object(
@@ -149,31 +163,32 @@ async function readChanges(db: Database, { after, limit }: Wanted): Promise<Feed
               'archived_url', ${m.archived_url}, 'bytes', ${m.bytes}, 'content_type', ${m.content_type},
               'sha256', ${m.sha256}, 'archived_at', ${m.archived_at}, 'archive_error', ${m.archive_error})
             order by ${m.kind}, ${m.position}) as media
-          from mediadock.media m where ${m.request_id} = ${f.request_id}
+          from mediadock.media m where ${m.request_id} = ${f.request_id} and f.matched
         ) m on true
       )
-      select ${list(f, ...itemColumns)}, f.result, f.media
+      select ${list(f, ...itemColumns)}, f.result, f.media, f.matched
       from weighed f where f.bytes_before < ${maxPageBytes}::int order by ${f.position}`)
     return { rows: found, head: await headIn(tx) }
   }).catch((error: unknown) => {
     throw expired(error) ?? error
   })
-  const data = rows.map(toItem)
+  const data = rows.filter(({ matched }) => matched).map(toItem)
   // Throws here for an item that could not be sent to a reader.
   JSON.stringify(data)
-  return { data, next_after: data.at(-1)?.position ?? after, head }
+  return { data, next_after: Number(rows.at(-1)?.position ?? wanted.after), head }
 }
 
-async function readUnreadable(db: Database, after: number, words: string): Promise<FeedPage> {
-  const { position, request_id } = feed
+async function readUnreadable(db: Database, wanted: FeedWanted, words: string): Promise<FeedPage> {
   const rows = await readWithin(db, async (tx) =>
-    tx.select({ position, request_id }).from(feed).where(gt(position, after)).orderBy(position).limit(1),
+    tx.execute<RowOf<typeof feed, 'position' | 'request_id'>>(sql`
+      with ${pageOf({ ...wanted, limit: 1 })} select ${list(f, 'position', 'request_id')} from page f`),
   )
   const place = one(rows, 'reading the place of a change')
+  const position = Number(place.position)
   const message = `the row cannot be written as JSON (${words}): read its columns one by one in mediadock.results`
   return {
-    data: [{ ...place, error: { code: 'unreadable', message } }],
-    next_after: place.position,
+    data: [{ position, request_id: place.request_id, error: { code: 'unreadable', message } }],
+    next_after: position,
     head: await headOf(db),
   }
 }

@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { arrivalOutcomes } from '../domain/arrivals-schema.ts'
+import { isStorable } from '../domain/delivery.ts'
 import { ago } from './ago.ts'
 
 /** An invalid filter, with the name of its parameter. */
@@ -27,6 +28,13 @@ export const textFilter = z
   .min(1, 'must not be empty')
   .max(255, 'must have at most 255 characters')
   .refine((text) => !text.includes('\0') && text.isWellFormed(), 'must not contain NUL or lone surrogates')
+const isOrNot = z.enum(['true', 'false'], 'must be true or false')
+/** As much as a query string takes without being refused by proxies. */
+const maxMetadataCharacters = 4000
+const metadataFilter = z
+  .string()
+  .max(maxMetadataCharacters, `must have at most ${maxMetadataCharacters} characters`)
+  .refine(isStorableObject, 'must be a JSON object, without NUL or lone surrogates')
 // Only times that Postgres reads in the same way: offsets up to 14:00 and four-digit years.
 const instantFilter = z
   .string()
@@ -124,22 +132,29 @@ export const arrivalFiltersSchema = z.strictObject({
   ...common,
   outcome: z.enum(arrivalOutcomes, `must be one of ${arrivalOutcomes.join(', ')}`).optional(),
 })
+/** The filters of the feed, of subscriptions and of requests alike. Statuses differ. */
+export const resultFilters = {
+  key_name: textFilter.optional(),
+  model: textFilter.optional(),
+  sandbox: isOrNot.optional().meta({ description: 'Of a sandbox key. Unknown is neither.' }),
+  complete: isOrNot.optional().meta({
+    description:
+      '`true`: all of the result is known. FAILED, CANCELED and REFUSED are complete. `false`: more is to come.',
+  }),
+  metadata: metadataFilter.optional().meta({
+    description: "A JSON object that the submitter's metadata contains, as `@>` of Postgres compares.",
+  }),
+}
+
 export const requestFiltersSchema = z.strictObject({
   status: z.enum(requestStatuses, `must be one of ${requestStatuses.join(', ')}`).optional(),
-  model: textFilter.optional(),
-  key_name: textFilter.optional(),
-  overdue: z
-    .enum(['true', 'false'], 'must be true or false')
-    .optional()
-    .meta({ description: 'Without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
-  contradiction: z
-    .enum(['true', 'false'], 'must be true or false')
-    .optional()
-    .meta({
-      description:
-        'With true, requests of which a delivery contradicts the stored result. Searches the newest 20,000 ' +
-        'flagged deliveries.',
-    }),
+  ...resultFilters,
+  overdue: isOrNot.optional().meta({ description: 'Without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
+  contradiction: isOrNot.optional().meta({
+    description:
+      'With true, requests of which a delivery contradicts the stored result. Searches the newest 20,000 ' +
+      'flagged deliveries.',
+  }),
   q: z
     .string()
     .regex(/^(?:[0-9a-f]-?){4,32}$/i, 'must be a request id or the beginning of one, with at least 4 characters')
@@ -165,6 +180,15 @@ export const deliveryListSchema = deliveryFiltersSchema.extend(paging)
 export const arrivalListSchema = arrivalFiltersSchema.extend(paging)
 export const requestListSchema = requestFiltersSchema.extend(paging)
 export const quarantineListSchema = quarantineFiltersSchema.extend(paging)
+
+function isStorableObject(text: string): boolean {
+  try {
+    const value: unknown = JSON.parse(text)
+    return typeof value === 'object' && value !== null && !Array.isArray(value) && isStorable(value)
+  } catch {
+    return false
+  }
+}
 
 /** Validates the parameters of a call. Throws InvalidFilterError for the first invalid or unknown one. */
 export function parseFilters<T extends z.ZodType>(schema: T, query: unknown): z.infer<T> {

@@ -47,6 +47,8 @@ export type Intent = {
   model: string
   input: unknown
   keyName: string
+  /** Of the key; undefined where its environment is not known. */
+  sandbox?: boolean | undefined
   webhookUrl: string
   metadata: unknown
   now: SQL
@@ -114,7 +116,7 @@ export type Opened =
  */
 export async function open(
   db: Database,
-  { idempotencyKey, model, input, keyName, webhookUrl, metadata, now }: Intent,
+  { idempotencyKey, model, input, keyName, sandbox, webhookUrl, metadata, now }: Intent,
 ): Promise<Opened> {
   const leaseEnd = later(now, leaseSeconds)
   const ours = await db.execute<Row & { forgotten: boolean }>(sql`
@@ -125,6 +127,7 @@ export async function open(
       'model',
       'input',
       'key_name',
+      'sandbox',
       'webhook_url',
       'metadata',
       'created_at',
@@ -132,7 +135,8 @@ export async function open(
       'attempts',
       'in_doubt_from',
     )})
-    select ${idempotencyKey}::uuid, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${webhookUrl},
+    select ${idempotencyKey}::uuid, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${sandbox ?? null}::boolean,
+      ${webhookUrl},
       ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
       ${now}, ${leaseEnd}, 1, 1
     from durable

@@ -67,6 +67,7 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
       model: body.model,
       input: body.input,
       keyName: key.name,
+      sandbox: key.environment === undefined ? undefined : key.environment === 'sandbox',
       webhookUrl: deps.webhookPublicUrl,
       metadata: body.metadata,
       now: deps.time(),

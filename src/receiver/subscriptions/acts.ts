@@ -8,6 +8,7 @@ import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as feeding from '../domain/feed-schema.ts'
 import type { FeedItem } from '../queries/feed.ts'
+import { feedFilterSchema } from '../queries/result-filter.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import { judgeSubscriptionUrl, postChange, type ChangePostEnd } from './posting.ts'
 import { createSubscriptionPoster } from './role.ts'
@@ -31,17 +32,12 @@ export const placeSchema = z
   })
 export type FeedPlace = z.infer<typeof placeSchema>
 
-export const onlySchema = z.literal('complete').meta({
-  description:
-    'Posts one change for each result, the one with which it is complete, and passes over the change with which it is only terminal. FAILED, CANCELED and REFUSED are complete.',
-})
-
 export const newSubscriptionSchema = z.strictObject({
   name: subscriptionNameSchema,
   url: z.string(),
   retry_hours: z.int().min(1).max(maxRetryHours, `must be at most ${maxRetryHours}`).optional(),
   from: placeSchema.optional(),
-  only: onlySchema.optional(),
+  filter: feedFilterSchema.optional(),
 })
 
 /** Where a subscription begins; an SQL null where that is not kept any more, or was given to nobody. */
@@ -58,7 +54,7 @@ export type NewSubscription = z.infer<typeof newSubscriptionSchema>
 /** Makes one; its secret is answered here and when it is rolled, and never shown again. */
 export async function addSubscription(
   db: Database,
-  { name, url: given, retry_hours: retryHours = 24, from = 'newest', only }: NewSubscription,
+  { name, url: given, retry_hours: retryHours = 24, from = 'newest', filter = {} }: NewSubscription,
   settings: Pick<ReceiverSettings, 'production'>,
 ): Promise<{ name: string; url: string; position: number; secret: string }> {
   const url = parseGivenUrl(given)
@@ -71,8 +67,9 @@ export async function addSubscription(
     ),
     added as (
       insert into mediadock.subscriptions
-        (${list(written, 'name', 'url', 'secret', 'retry_hours', 'only_complete', 'position')})
-      select ${name}, ${url.href}, ${secret}, ${retryHours}::int, ${only === 'complete'}, position
+        (${list(written, 'name', 'url', 'secret', 'retry_hours', 'filter', 'only_complete', 'position')})
+      select ${name}, ${url.href}, ${secret}, ${retryHours}::int, ${JSON.stringify(filter)}::jsonb,
+        ${filter.complete === true}, position
       from place where position is not null and others < ${maxSubscriptions}
       on conflict do nothing returning ${written.position}
     )

@@ -5,6 +5,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later, postgresTime } from '../../platform/postgres/time.ts'
 import * as feeding from '../domain/feed-schema.ts'
+import type { FeedFilter } from '../feeding/feed-filter.ts'
 import * as subscribing from './subscriptions-schema.ts'
 
 const bounds = columnsOf(feeding.feedBounds)
@@ -27,7 +28,7 @@ export type LeasedSubscription = {
   name: string
   url: string
   secret: string
-  onlyComplete: boolean
+  filter: FeedFilter
   position: number
   /** Positions beyond `position` that were answered 2xx already. */
   ahead: readonly number[]
@@ -37,8 +38,9 @@ export type LeasedSubscription = {
 
 type LeasedRow = RowOf<
   typeof subscribing.subscriptions,
-  'id' | 'name' | 'url' | 'secret' | 'only_complete' | 'position' | 'failures' | 'claims'
+  'id' | 'name' | 'url' | 'secret' | 'position' | 'failures' | 'claims'
 > & {
+  filter: FeedFilter
   ahead: number[]
 }
 
@@ -57,13 +59,9 @@ export async function claimSubscriptions(
       order by ${s.leased_until} limit ${limit} for update skip locked
     )
     update mediadock.subscriptions s set ${lease.claim(now, leaseSeconds)} from due where ${s.id} = due.id
-    returning ${list(s, 'id', 'name', 'url', 'secret', 'only_complete', 'position', 'failures', 'claims')},
-      to_jsonb(${s.ahead}) as ahead`)
-  return rows.map(({ only_complete: onlyComplete, ...row }) => ({
-    ...row,
-    onlyComplete,
-    position: Number(row.position),
-  }))
+    returning ${list(s, 'id', 'name', 'url', 'secret', 'position', 'failures', 'claims')},
+      ${subscribing.filterOf('s')} as filter, to_jsonb(${s.ahead}) as ahead`)
+  return rows.map((row) => ({ ...row, position: Number(row.position) }))
 }
 
 /** Renews leases. Answers those that are still this process's and may go on. */
@@ -76,22 +74,19 @@ export function renewSubscriptions(
 }
 
 /**
- * Writes the position that was reached. All changes up to it were answered 2xx, so the failures are over. False when
- * the lease was lost.
+ * Writes the position that was reached: all changes up to it were answered 2xx, or passed over by the filter. An
+ * `accepted` post ends the failures. False when the lease was lost.
  */
 export function saveProgress(
   db: Database,
   leased: LeasedSubscription,
-  { position, ahead }: { position: number; ahead: readonly number[] },
+  { position, ahead, accepted }: { position: number; ahead: readonly number[]; accepted: boolean },
 ): Promise<boolean> {
-  return lease.write(
-    db,
-    leased,
-    sql`${subscriptions.position} = greatest(${s.position}, ${position}::bigint),
-      ${subscriptions.ahead} = ${sql.param([...ahead])}::bigint[], ${subscriptions.failures} = 0,
-      ${subscriptions.failing_since} = null, ${subscriptions.last_error} = null,
-      ${subscriptions.last_accepted_at} = now()`,
-  )
+  const place = sql`${subscriptions.position} = greatest(${s.position}, ${position}::bigint),
+    ${subscriptions.ahead} = ${sql.param([...ahead])}::bigint[]`
+  const ended = sql`${subscriptions.failures} = 0, ${subscriptions.failing_since} = null,
+    ${subscriptions.last_error} = null, ${subscriptions.last_accepted_at} = now()`
+  return lease.write(db, leased, accepted ? sql`${place}, ${ended}` : place)
 }
 
 /** Puts it off, or stops it after `retry_hours` of failures. Answers its state; undefined when the lease was lost. */

@@ -4,8 +4,10 @@ import { and, eq, or, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as feeding from '../domain/feed-schema.ts'
+import type { FeedFilter } from '../feeding/feed-filter.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { iso, isoAlways } from '../queries/page.ts'
+import { feedFilterSchema } from '../queries/result-filter.ts'
 import * as subscribing from './subscriptions-schema.ts'
 
 const e = columnsOf(feeding.feedEntries, 'e')
@@ -24,16 +26,15 @@ export const subscriptionSchema = z
       description:
         '`failing` while the last post was not answered 2xx: it is tried again. `paused` by somebody. `stopped` by itself: see stop_reason.',
     }),
-    position: z.int().meta({ description: 'All changes up to here were answered 2xx.' }),
-    backlog: z.int().meta({ description: `Changes that are still to be posted, counted up to ${maxCountedBacklog}.` }),
+    position: z.int().meta({ description: 'All changes up to here were answered 2xx, or passed over by the filter.' }),
+    backlog: z.int().meta({
+      description: `Changes after its position, counted up to ${maxCountedBacklog}, also those that its filter passes over.`,
+    }),
     oldest_unsent_at: z.iso
       .datetime()
       .nullable()
-      .meta({ description: 'When the next change that is to be posted came; null where there is none.' }),
-    only: z
-      .literal('complete')
-      .nullable()
-      .meta({ description: 'Whether only changes with which a result is complete are posted; null posts all.' }),
+      .meta({ description: 'When the next change after its position came; null where there is none.' }),
+    filter: feedFilterSchema,
     retry_hours: z.int().meta({ description: 'For how long what fails is tried again before it stops.' }),
     failures: z.int().meta({ description: 'In a row.' }),
     failing_since: z.iso.datetime().nullable(),
@@ -54,7 +55,6 @@ const shown = [
   'url',
   'state',
   'position',
-  'only_complete',
   'retry_hours',
   'failures',
   'failing_since',
@@ -68,6 +68,7 @@ const shown = [
   'created_at',
 ] as const
 type Row = RowOf<typeof subscribing.subscriptions, (typeof shown)[number]> & {
+  filter: FeedFilter
   backlog: number
   oldest_unsent_at: string | null
 }
@@ -80,7 +81,7 @@ export async function listSubscriptions(db: Database): Promise<Subscription[]> {
 /** Inside another read. */
 export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
   const rows = await tx.execute<Row>(sql`
-    select ${list(s, ...shown)}, waiting.backlog, waiting.oldest_unsent_at
+    select ${list(s, ...shown)}, ${subscribing.filterOf('s')} as filter, waiting.backlog, waiting.oldest_unsent_at
     from mediadock.subscriptions s, lateral (
       select count(*)::int as backlog, min(w.changed_at) filter (where w.n = 1) as oldest_unsent_at
       from (
@@ -91,9 +92,8 @@ export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
       ) w
     ) waiting
     order by ${s.name}`)
-  return rows.map(({ only_complete: onlyComplete, ...row }) => ({
+  return rows.map((row) => ({
     ...row,
-    only: onlyComplete ? 'complete' : null,
     state: row.state === 'active' && row.failing_since !== null ? 'failing' : row.state,
     position: Number(row.position),
     oldest_unsent_at: iso(row.oldest_unsent_at),

@@ -13,7 +13,7 @@ const subscription = {
   url,
   state: 'active',
   position,
-  only: null,
+  filter: { sandbox: false, complete: true },
   retry_hours: 24,
   failures: 0,
   failing_since: null,
@@ -33,7 +33,13 @@ const subscription = {
 export const subscriptionExamples: Readonly<Record<string, CallExamples>> = {
   listSubscriptions: { 200: { data: [subscription] } },
   addSubscription: {
-    body: { name, url, retry_hours: 24, from: 'newest' } satisfies NewSubscription,
+    body: {
+      name,
+      url,
+      retry_hours: 24,
+      from: 'newest',
+      filter: { sandbox: false, complete: true },
+    } satisfies NewSubscription,
     201: { name, url, position: positionBefore, secret },
   },
   pauseSubscription: { body: {}, 200: { name, position } },

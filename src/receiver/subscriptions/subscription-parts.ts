@@ -13,6 +13,8 @@ import {
   type Row,
   type Tone,
 } from '../console/parts/parts.ts'
+import { feedStatusNames } from '../domain/feed-schema.ts'
+import type { FeedFilter } from '../feeding/feed-filter.ts'
 import { maxCountedBacklog, type Subscription } from './list-subscriptions.ts'
 
 const tones: Record<Subscription['state'], Tone> = { active: 'good', failing: 'warn', paused: '', stopped: 'bad' }
@@ -38,7 +40,7 @@ function subscriptionRow(one: Subscription, now: Date): Row {
   const {
     name,
     url,
-    only,
+    filter,
     state,
     backlog,
     oldest_unsent_at,
@@ -52,7 +54,7 @@ function subscriptionRow(one: Subscription, now: Date): Row {
   return {
     id: name,
     cells: [
-      html`<b>${name}</b><div class="soft">${foreign(new URL(url).host, 60)}${only === null ? '' : ', complete results only'}</div>`,
+      html`<b>${name}</b><div class="soft">${foreign(new URL(url).host, 60)}</div>${filterShown(filter)}`,
       html`${badge(state, tones[state])}${
         one.paused_at === null
           ? ''
@@ -67,6 +69,14 @@ function subscriptionRow(one: Subscription, now: Date): Row {
       buttons(one),
     ],
   }
+}
+
+/** What it is limited to; nothing where it gets every change. */
+function filterShown(filter: FeedFilter): Markup {
+  const members = Object.entries(filter).map(
+    ([name, value]) => `${name} ${typeof value === 'string' ? value : JSON.stringify(value)}`,
+  )
+  return members.length === 0 ? html`` : html`<div class="soft">only ${foreign(members.join(', '), 160)}</div>`
 }
 
 function buttons({ name, state, stop_reason }: Subscription): Markup {
@@ -89,7 +99,18 @@ export function addForm(): Markup {
       <label>URL <input name="url" type="url" required maxlength="2048" size="36" /></label>
       <label>Retried for hours <input name="retry_hours" inputmode="numeric" value="24" size="4" /></label>
       <label>Begins with <select name="from"><option value="newest">what comes from now on</option><option value="oldest">the oldest change that is kept</option></select></label>
-      <label><input type="checkbox" name="only" value="complete" /> Complete results only</label>
+      <label><input type="checkbox" name="complete" value="true" /> Complete results only</label>
+      <details><summary>Only some results</summary><div class="inline">
+        <label>Key <input name="key_name" maxlength="255" size="12" /></label>
+        <label>Model <input name="model" maxlength="255" size="12" /></label>
+        <label>State <select name="status">
+          <option value="">any</option>${feedStatusNames.map((name) => html`<option>${name}</option>`)}
+        </select></label>
+        <label>Environment <select name="sandbox">
+          <option value="">any</option><option value="false">live</option><option value="true">sandbox</option>
+        </select></label>
+        <label>Metadata contains <input name="metadata" placeholder='{"team": "ads"}' size="24" /></label>
+      </div></details>
       <button>Subscribe</button>
     </form>`
 }

@@ -9,6 +9,7 @@ import { gone, unknown } from '../api/operation.ts'
 import { card, confirmation, notice, problem } from '../console/parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../console/parts/shell.ts'
 import { InvalidFilterError } from '../queries/filters.ts'
+import { feedFilterQuery, toFeedFilter } from '../queries/result-filter.ts'
 import { audited } from '../upkeep/audit.ts'
 import {
   addSubscription,
@@ -27,6 +28,7 @@ import { addForm, secretShown, subscriptionsTable } from './subscription-parts.t
 const path = '/subscriptions'
 const resumeSchema = z.object({ from: z.enum(['oldest', 'newest']).optional() })
 const addSchema = z.object({
+  ...feedFilterQuery,
   retry_hours: z
     .string()
     .regex(/^\d{1,4}$/, 'must be whole hours')
@@ -71,11 +73,9 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
   return Router()
     .get(path, async (_req, res) => show(res))
     .post(path, readForm, async (req, res) => {
-      const { retry_hours: hours, ...fields } = fieldsOf(req)
-      const wanted = checked(newSubscriptionSchema, {
-        ...fields,
-        ...checked(addSchema, hours === undefined ? {} : { retry_hours: hours }),
-      })
+      const { name, url, from, ...fields } = fieldsOf(req)
+      const { retry_hours, ...filter } = checked(addSchema, fields)
+      const wanted = checked(newSubscriptionSchema, { name, url, from, retry_hours, filter: toFeedFilter(filter) })
       const added = await doing(
         req,
         'add',

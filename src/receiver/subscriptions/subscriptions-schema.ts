@@ -1,5 +1,18 @@
-import { bigint, boolean, instant, integer, sql, text, unique, uuid } from '../../platform/postgres/drizzle.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import {
+  bigint,
+  boolean,
+  instant,
+  integer,
+  jsonb,
+  sql,
+  type SQL,
+  text,
+  unique,
+  uuid,
+} from '../../platform/postgres/drizzle.ts'
 import { mediadock } from '../domain/base-schema.ts'
+import type { FeedFilter } from '../feeding/feed-filter.ts'
 
 /** Services to which each change of the feed is posted: one row for each, which landing neither reads nor writes. */
 export const subscriptions = mediadock.table(
@@ -12,12 +25,14 @@ export const subscriptions = mediadock.table(
     secret: text().notNull(),
     /** For how long what fails is tried again. */
     retry_hours: integer().notNull().default(24),
-    /** Changes that leave a result incomplete are passed over. */
+    /** Which changes are posted: feeding/feed-filter.ts. */
+    filter: jsonb().$type<FeedFilter>().notNull().default({}),
+    /** `complete` of the filter, for the version before this one, which may run beside it: it goes with the next. */
     only_complete: boolean().notNull().default(false),
     state: text({ enum: ['active', 'paused', 'stopped'] })
       .notNull()
       .default('active'),
-    /** All up to here was answered 2xx. */
+    /** All up to here was answered 2xx, or passed over by the filter. */
     position: bigint({ mode: 'number' }).notNull(),
     /** Beyond that, what was answered too while one before it was not: it is not posted again. */
     ahead: bigint({ mode: 'number' })
@@ -47,3 +62,9 @@ export const subscriptions = mediadock.table(
   },
   (table) => [unique('subscriptions_name').on(table.name)],
 )
+
+/** The filter of a row of the table by this alias, one that the version before this one wrote included. */
+export function filterOf(alias: string): SQL {
+  const { filter, only_complete } = columnsOf(subscriptions, alias)
+  return sql`(case when ${only_complete} then '{"complete": true}'::jsonb else '{}' end || ${filter})`
+}

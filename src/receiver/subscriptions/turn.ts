@@ -64,43 +64,39 @@ async function postOn(deps: TurnDeps, leased: LeasedSubscription, holds: () => b
   let { failures } = leased
   let isOurs = true
   const mayBegin = () => isOurs && !deps.signal.aborted && holds()
-  const save = async (progress: Progress) => {
-    failures = 0
-    // Whoever else has claimed it goes on from what was written before.
-    isOurs &&= await saveProgress(db, leased, progress)
+  const save = async (progress: Progress, accepted: boolean) => {
+    if (accepted) failures = 0
+    // A replica that has claimed it since continues from what was written before.
+    isOurs &&= await saveProgress(db, leased, { ...progress, accepted })
   }
   while (mayBegin() && performance.now() < until) {
     const page = await readOn(deps, leased, at.position)
     if (page === undefined) return { more: false }
-    if (page.data.length === 0) break
-    const post = (item: FeedItem) =>
-      leased.onlyComplete && !isComplete(item) ? passedOver : postOne(deps, leased, item)
-    const { isSaved, trouble, ...progress } = await sendPage({
+    if (page.next_after === at.position) break
+    const last = page.data.at(-1)?.position ?? at.position
+    const { isSaved, trouble, ...sent } = await sendPage({
       items: page.data,
       from: at,
       probes: failures > 0,
       sideBySide,
       mayBegin,
-      post,
-      save,
+      post: (item) => postOne(deps, leased, item),
+      save: (progress) => save(progress, true),
     })
-    at = progress
-    if (!isSaved) await save(at)
+    // Once the page is done, the changes after its last one did not match.
+    at =
+      sent.position < last
+        ? sent
+        : { position: page.next_after, ahead: sent.ahead.filter((one) => one > page.next_after) }
+    if (!isSaved || at.position > sent.position) await save(at, page.data.length > 0)
     if (trouble !== undefined) {
       await putOff(deps, leased, { trouble, failures })
       return { more: false }
     }
-    if (at.position < page.next_after || at.position === page.head) break
+    if (at.position < page.next_after || at.position >= page.head) break
   }
   await giveSubscriptionBack(db, leased)
   return { more: mayBegin() && performance.now() >= until }
-}
-
-const passedOver: Promise<ChangePostEnd> = Promise.resolve({ outcome: 'accepted' })
-
-/** Whether no further change completes it. A change that cannot be written out counts, so that the service learns of it. */
-function isComplete(item: FeedItem): boolean {
-  return !('status' in item) || item.status !== 'COMPLETED' || item.media_complete
 }
 
 /** The next page; undefined where what comes next is gone, and the subscription was stopped for it. */
@@ -109,8 +105,9 @@ async function readOn(
   leased: LeasedSubscription,
   after: number,
 ): Promise<FeedPage | undefined> {
+  const { filter } = leased
   try {
-    return await pressure.paced(() => readFeed(db, { after, limit: pageItems }), signal)
+    return await pressure.paced(() => readFeed(db, { after, limit: pageItems, filter }), signal)
   } catch (error) {
     if (!(error instanceof ExpiredPositionError)) throw error
     const trouble = `what comes after position ${after} was forgotten before it was posted (RETENTION_DAYS)`

@@ -59,7 +59,7 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
     }
   })
 
-  it('with only: complete is posted one change for each result: incomplete ones are passed over', async () => {
+  it('with complete: true is posted one change for each result: incomplete ones are passed over', async () => {
     const subscriber = await startSubscriber()
     const name = await subscribe(database, subscriber.url, { onlyComplete: true })
     const [first, second] = [randomUUID(), randomUUID()]

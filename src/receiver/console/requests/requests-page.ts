@@ -42,6 +42,9 @@ export function requestsRoutes(console: ConsoleDeps): Router {
       { name: 'contradiction', label: 'Contradicted', options: ['true', 'false'], more: true },
       { name: 'key_name', label: 'Key', options: keys().all.map(({ name }) => name) },
       { name: 'model', label: 'Model' },
+      { name: 'sandbox', label: 'Sandbox', options: ['true', 'false'], more: true },
+      { name: 'complete', label: 'Complete', options: ['true', 'false'], more: true },
+      { name: 'metadata', label: 'Metadata contains', placeholder: '{"user": "u1"}', more: true },
     ]
     const body = html`<div class="head">
         <h1>Requests</h1>

@@ -1,0 +1,42 @@
+import { z } from 'zod'
+import { feedStatusNames } from '../domain/feed-schema.ts'
+import type { FeedFilter } from '../feeding/feed-filter.ts'
+import { resultFilters, textFilter } from './filters.ts'
+
+const status = z.enum(feedStatusNames, `must be one of ${feedStatusNames.join(', ')}`).optional()
+
+/** A filter of the feed as query parameters, fields of a form or options of a command. */
+export const feedFilterQuery = { ...resultFilters, status }
+type FeedFilterQuery = z.infer<z.ZodObject<typeof feedFilterQuery>>
+
+export function toFeedFilter({ key_name, model, status, sandbox, complete, metadata }: FeedFilterQuery): FeedFilter {
+  return {
+    key_name,
+    model,
+    status,
+    sandbox: sandbox && sandbox === 'true',
+    complete: complete && complete === 'true',
+    metadata: metadata === undefined ? undefined : z.record(z.string(), z.unknown()).parse(JSON.parse(metadata)),
+  }
+}
+
+/** The same filter as JSON. */
+export const feedFilterSchema = z
+  .strictObject({
+    key_name: textFilter.optional(),
+    model: textFilter.optional(),
+    status,
+    sandbox: z
+      .boolean()
+      .optional()
+      .meta(resultFilters.sandbox.meta() ?? {}),
+    complete: z.boolean().optional().meta({
+      description: 'true: one change for each result, that with which all of it is known.',
+    }),
+    metadata: z
+      .record(z.string(), z.unknown())
+      .refine((given) => resultFilters.metadata.safeParse(JSON.stringify(given)).success, 'is too long or not storable')
+      .optional()
+      .meta({ description: "What the submitter's metadata contains, as `@>` of Postgres compares." }),
+  })
+  .meta({ id: 'FeedFilter', description: 'Which changes are posted: each member that is given must match.' })

@@ -1,0 +1,240 @@
+import { spawn } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import path from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { readResults, type FeedFilter, type ReadOptions } from '../../../src/client/read-results.ts'
+import { createPool } from '../../../src/platform/postgres/postgres.ts'
+import { maxScanned } from '../../../src/receiver/feeding/feed-filter.ts'
+import { addSubscription } from '../../../src/receiver/subscriptions/acts.ts'
+import { usualServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import type { TestReceiver } from '../../support/receiver.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
+import { call } from '../api/calls.ts'
+import { startSubscriber } from '../subscriptions/support/subscriber.ts'
+
+type Row = {
+  name: string
+  status?: number
+  complete?: boolean
+  key_name?: string
+  model?: string
+  sandbox?: boolean | null
+  metadata?: object
+}
+
+/** The changes of the test, each of a result of its own; the last is a submit that was refused after its 202. */
+const rows = [
+  { name: 'first link', complete: false, metadata: { user: 'u1' } },
+  { name: 'whole', metadata: { user: 'u1', tags: ['a', 'b'] } },
+  { name: 'of another key', key_name: 'second' },
+  { name: 'of another model', model: 'lyra' },
+  { name: 'of the sandbox', sandbox: true, metadata: { user: 'u1' } },
+  { name: 'of nobody knows which', sandbox: null },
+  { name: 'failed', status: 2, complete: false },
+  { name: 'canceled', status: 3 },
+  { name: 'refused', status: 4, complete: false, metadata: { user: 'u1' } },
+] satisfies Row[]
+
+const cases: { filter: FeedFilter; gets: string[] }[] = [
+  { filter: {}, gets: rows.map(({ name }) => name) },
+  { filter: { key_name: 'second' }, gets: ['of another key'] },
+  { filter: { model: 'lyra' }, gets: ['of another model'] },
+  { filter: { status: 'FAILED' }, gets: ['failed'] },
+  { filter: { status: 'REFUSED' }, gets: ['refused'] },
+  { filter: { sandbox: true }, gets: ['of the sandbox'] },
+  { filter: { sandbox: false, metadata: { user: 'u1' } }, gets: ['first link', 'whole', 'refused'] },
+  { filter: { complete: false }, gets: ['first link'] },
+  { filter: { complete: true, metadata: { user: 'u1' } }, gets: ['whole', 'of the sandbox', 'refused'] },
+  { filter: { metadata: { tags: ['b'] } }, gets: ['whole'] },
+  {
+    filter: { key_name: 'main', model: 'vela', complete: true, status: 'COMPLETED', metadata: { user: 'u1' } },
+    gets: ['whole', 'of the sandbox'],
+  },
+]
+
+/** Writes the results and their changes, as landing, submits and the sequencer do. */
+async function change({ sql }: TestDatabase, changes: readonly Row[]): Promise<{ ids: string[]; positions: number[] }> {
+  const given = changes.map(({ name: _name, ...row }, n) => ({
+    id: randomUUID(),
+    n,
+    status: 1,
+    complete: true,
+    key_name: 'main',
+    model: 'vela',
+    sandbox: false,
+    ...row,
+  }))
+  const written = await sql`
+    with given as materialized (
+      select * from jsonb_to_recordset(${JSON.stringify(given)}::text::jsonb) as g
+        (id uuid, status int, complete boolean, key_name text, model text, sandbox boolean, metadata jsonb, n bigint)
+    ),
+    submits as (
+      insert into mediadock.generations (idempotency_key, state, model, input, key_name, sandbox, metadata, created_at)
+      select id, 'refused', model, '{}', key_name, sandbox, metadata, now() from given where status = 4
+    ),
+    landed as (
+      insert into mediadock.requests
+        (request_id, status, model, key_name, sandbox, metadata, landed_at, source, media_complete)
+      select id, (array['FAILED', 'FAILED', 'CANCELED'])[status], model, key_name, sandbox, metadata, now(), 'webhook',
+        complete from given where status <> 4
+    )
+    insert into mediadock.feed_entries (position, changed_at, request_id, status, media_complete)
+    select greatest((select coalesce(max(position), 0) from mediadock.feed_entries),
+      (extract(epoch from now()) * 1000000)::bigint) + n + 1, now(), id, status, complete from given
+    returning position`
+  return { ids: given.map(({ id }) => id), positions: written.map((row) => Number(row['position'])) }
+}
+
+describe.each(usualServers)('filters of the feed (%s)', (server) => {
+  let database: TestDatabase
+  let receiver: TestReceiver
+  let ids: string[]
+  let before: number
+  const nameOf = (item: { request_id: string | null; idempotency_key?: string | null }) =>
+    rows[ids.indexOf(item.request_id ?? item.idempotency_key ?? '')]?.name
+
+  beforeAll(async () => {
+    const its = await withReceiver({ server })
+    ;({ database, receiver } = its)
+    const written = await change(database, rows)
+    ;({ ids } = written)
+    before = (written.positions[0] ?? 0) - 1
+    return its.stop
+  })
+
+  const sources = {
+    'over HTTP': (): ReadOptions['from'] => ({ url: receiver.internalUrl }),
+    'by SQL': (): ReadOptions['from'] => ({ sql: database.sql }),
+  }
+
+  describe.each(Object.keys(sources) as (keyof typeof sources)[])('%s', (name) => {
+    it.each(cases)('$filter gives $gets', async ({ filter, gets }) => {
+      const got: unknown[] = []
+      const ended = new AbortController()
+      const reader = readResults({ from: sources[name](), after: before, filter, signal: ended.signal })
+      const reading = (async () => {
+        for await (const item of reader) got.push(nameOf(item))
+      })()
+      await eventually(() => reader.lag().isCaughtUp && got.length >= gets.length)
+      ended.abort()
+      await reading
+      expect(got).toEqual(gets)
+    })
+  })
+
+  it('answers an empty page that moves on, after a bounded number of changes', async () => {
+    const { positions } = await change(
+      database,
+      Array.from({ length: maxScanned + 1 }, () => ({ name: '', key_name: 'third' })),
+    )
+    onTestFinished(
+      async () => void (await database.sql`delete from mediadock.feed_entries where position >= ${positions[0] ?? 0}`),
+    )
+    const path = `GET /api/feed?after=${(positions[0] ?? 0) - 1}&key_name=nobody`
+    expect((await call(receiver, path)).json).toEqual({
+      data: [],
+      next_after: positions[maxScanned - 1],
+      head: positions[maxScanned],
+    })
+    // With wait it looks on until it is there.
+    const [last] = (await change(database, [{ name: '', key_name: 'nobody' }])).positions
+    const { json } = await call(receiver, `${path}&wait=30`)
+    expect(json.data.map(({ position }: { position: number }) => position)).toEqual([last])
+  })
+
+  it('moves the id of a stream over what does not match', async () => {
+    const answer = await fetch(new URL(`api/feed?after=${before}&key_name=nobody`, receiver.internalUrl), {
+      headers: { accept: 'text/event-stream' },
+    })
+    let text = ''
+    for await (const chunk of answer.body ?? []) {
+      text += Buffer.from(chunk).toString()
+      if (text.includes('id: ')) break
+    }
+    expect(text).toContain(`id: ${(await call(receiver, `GET /api/feed?after=${before}`)).json.next_after}\n\n`)
+    expect(text).not.toContain('data: ')
+  })
+
+  it.each([
+    ['metadata=[1]', 'metadata: must be a JSON object, without NUL or lone surrogates'],
+    [
+      `metadata=${encodeURIComponent('{"a":"\\u0000"}')}`,
+      'metadata: must be a JSON object, without NUL or lone surrogates',
+    ],
+    ['sandbox=yes', 'sandbox: must be true or false'],
+    ['status=IN_QUEUE', 'status: must be one of COMPLETED, FAILED, CANCELED, REFUSED'],
+  ])('refuses %s', async (query, message) => {
+    const { status, json } = await call(receiver, `GET /api/feed?${query}`)
+    expect({ status, ...json.error }).toMatchObject({ status: 400, code: 'invalid_filter', message })
+  })
+
+  it.each([
+    ['sandbox=true', ['of the sandbox']],
+    ['complete=false', ['first link']],
+    [`metadata=${encodeURIComponent('{"tags":["b"]}')}`, ['whole']],
+    [`sandbox=false&metadata=${encodeURIComponent('{"user":"u1"}')}`, ['first link', 'whole']],
+  ])('GET /api/requests?%s finds %s', async (query, names) => {
+    await database.sql`
+      update mediadock.requests set status = 'IN_QUEUE', landed_at = null, source = null
+      where request_id = ${ids[0] ?? ''}`
+    const { json } = await call(receiver, `GET /api/requests?${query}`)
+    expect(json.data.map(nameOf).toSorted()).toEqual(names)
+  })
+})
+
+it('three subscriptions get exactly theirs, in order, through a kill of their process', async () => {
+  const database = await withTestDatabase()
+  const pool = createPool({ url: database.url, max: 2 })
+  onTestFinished(() => pool.close())
+  const subscribers = await Promise.all(
+    (
+      [{ sandbox: true }, { key_name: 'second', complete: true }, { metadata: { team: 'ads' } }] satisfies FeedFilter[]
+    ).map(async (filter, n) => {
+      const subscriber = await startSubscriber()
+      subscriber.answer(() => delay(2, 200))
+      const wanted = { name: `s${n}`, url: subscriber.url, from: 'oldest' as const, filter }
+      await addSubscription(pool.db, wanted, { production: false })
+      return subscriber
+    }),
+  )
+  const expected: string[][] = [[], [], []]
+  const load = async () => {
+    const changes = Array.from({ length: 500 }, () => ({
+      name: '',
+      status: 2,
+      sandbox: Math.random() < 0.3,
+      key_name: Math.random() < 0.3 ? 'second' : 'main',
+      metadata: { team: Math.random() < 0.3 ? 'ads' : 'web', order: 1 },
+    }))
+    const { positions } = await change(database, changes)
+    for (const [at, one] of changes.entries()) {
+      const isTheirs = [one.sandbox, one.key_name === 'second', one.metadata.team === 'ads']
+      isTheirs.forEach((is, n) => is && expected[n]?.push(String(positions[at])))
+    }
+  }
+  const begin = () => {
+    const file = path.resolve(import.meta.dirname, '../subscriptions/support/process.ts')
+    const child = spawn(process.execPath, [file, database.url, '3000'], { stdio: ['ignore', 'ignore', 'inherit'] })
+    onTestFinished(() => void child.kill('SIGKILL'))
+    return child
+  }
+  await load()
+  const first = begin()
+  for (let n = 0; n < 3; n += 1) await load()
+  await eventually(() => subscribers.every(({ posted }) => posted.length > 50), 30_000)
+  first.kill('SIGKILL')
+  await once(first, 'exit')
+  begin()
+  for (let n = 0; n < 2; n += 1) await load()
+  const [head] = await database.sql`select max(position)::text as head from mediadock.feed`
+  await eventually(async () => {
+    const at = await database.sql`select from mediadock.subscriptions where position < ${head?.['head']}`
+    return at.length === 0
+  }, 60_000)
+  // A kill repeats what was not written yet; it adds nothing and leaves nothing out.
+  subscribers.forEach(({ ids }, n) => expect([...new Set(ids())].toSorted()).toEqual(expected[n]))
+}, 120_000)
