@@ -26,8 +26,8 @@ export type Grant =
  * What a call is for:
  * - `submitting` a generation
  * - `completing`: the provider's result of a request, for a webhook that has just come or by the reconciler
- * - `trying` whether this key knows a request that is taken for another key's, and extra polls (claimExtra() in
- *   reconciling/poll-claims.ts); it counts as completing
+ * - `trying` whether this key knows a request that is taken for another key's, or that no key knew so far, and extra
+ *   polls (claimExtra() in reconciling/poll-claims.ts); it counts as completing
  */
 export type Purpose = 'submitting' | 'completing' | 'trying'
 

@@ -39,6 +39,8 @@ export type Due = HeldPoll & {
   /** Since when the request is tracked, at its claim. */
   ageSeconds: number
   dueAt: string
+  /** The provider did not know the request when it was asked last. */
+  isUnknown: boolean
   /** Set for an extra poll, with the time at which the request is polled by its schedule, if any. */
   extra?: { scheduledAt: string | null }
   /** Ends the renewals of its lease. */
@@ -262,6 +264,8 @@ async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isExtra = false
       ${requests.polled_at} = greatest(${now}, due.recovered_at)
     from due where ${r.request_id} = due.request_id
     returning ${list(r, 'request_id', 'key_name', 'sandbox', 'polls', 'poll_claims')}, due.due_at, due.rank, due.turn,
+      ${r.landed_at} is null and coalesce(${r.poll_outcome} in ('not_found', 'not_found_yet'), false)
+        as is_unknown,
       coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false)
         as only_sandbox_signed,
       extract(epoch from ${now} - ${r.tracked_at})::float8 as age_seconds,
@@ -281,6 +285,7 @@ async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isExtra = false
       onlySandboxSigned: row.only_sandbox_signed,
       ageSeconds: row.age_seconds,
       dueAt: row.due_at,
+      isUnknown: row.is_unknown,
       ...(isExtra && { extra: { scheduledAt: row.scheduled_at } }),
       letGo: polls.keep(held, claimedAtMs).letGo,
     }
@@ -291,6 +296,7 @@ type ClaimedRow = RowOf<typeof schema.requests, 'request_id' | 'key_name' | 'san
   only_sandbox_signed: boolean
   age_seconds: number
   due_at: string
+  is_unknown: boolean
   scheduled_at: string | null
   rank: number
   turn: string

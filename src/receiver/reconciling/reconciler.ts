@@ -47,9 +47,10 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
   const restingExtra = new Set<string>()
   while (run.scanned < maxPolls && !signal?.aborted) {
     const wanted = { limit: claimRows, resting }
+    // Requests that were never polled may be unknown to the provider, so those that it knows get their calls first.
     const due = [
-      ...(await claimOverdue(deps, wanted)),
       ...(await claimScheduled(deps, wanted)),
+      ...(await claimOverdue(deps, wanted)),
       ...(await claimExtra(deps, { limit: claimRows, resting: restingExtra })),
     ]
     if (due.length === 0) break
@@ -109,7 +110,8 @@ export async function reconcileOne(deps: ReconcilerDeps, requestId: string): Pro
   const run = { ...newRun(), scanned: 1 }
   const one = await claimOne(deps, requestId)
   if (!one) return undefined
-  await poll(deps, { one, run })
+  // An operator's poll takes any call.
+  await poll(deps, { one: { ...one, isUnknown: false }, run })
   return run
 }
 
@@ -135,7 +137,7 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
     keyName: one.keyName,
     environment: one.environment,
     onlySandboxSigned: one.onlySandboxSigned,
-    purpose: one.extra ? 'trying' : 'completing',
+    purpose: one.extra || one.isUnknown ? 'trying' : 'completing',
     turn: one.polls,
     signal: deps.cut,
     ...(onDecided && { onDecided }),
@@ -163,7 +165,7 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
       run.postponed += 1
       // A key that is refused may be accepted again at any moment, and a request of its is what finds out.
       await reschedule(deps, one, {
-        outcome: 'postponed',
+        outcome: answer.reason === 'quota' ? 'not_found_yet' : 'postponed',
         detail: answer.reason,
         ...(answer.reason === 'unauthorized' && { rhythm: 'steady' }),
       })
@@ -172,6 +174,11 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
     case 'rate_limited':
     case 'postponed':
       run.postponed += 1
+      if (one.isUnknown && !one.extra && answer.kind === 'postponed' && answer.reason === 'quota') {
+        // Given back, it would stay due before requests that the provider knows. Made-up ids may be many.
+        await reschedule(deps, one, { outcome: 'not_found_yet', detail: answer.reason })
+        return 'polled'
+      }
       if (answer.kind === 'rate_limited') run.rateLimited += 1
       await giveBack(deps, one, answer)
       return 'postponed'

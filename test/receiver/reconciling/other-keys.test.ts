@@ -1,4 +1,7 @@
 import { describe, expect, it } from 'vitest'
+import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
+import type { ResultAnswer } from '../../../src/receiver/fetching/result-call.ts'
+import { createFollowUps } from '../../../src/receiver/reconciling/follow-ups.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { keysOf, liveKey } from '../../support/receiver.ts'
@@ -10,6 +13,10 @@ import { createTestWorker, store } from '../../support/worker.ts'
 
 const otherTeam = { name: 'other team', api_key: 'service_live_cccccccccccccccc', signing_secret: 'whsec_other_team' }
 const keys = keysOf(liveKey, otherTeam)
+const running = (id: string): ResultAnswer => ({
+  kind: 'running',
+  status: { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 1, logs: [] },
+})
 
 describe.each(usualServers)('requests of another key (%s)', (server) => {
   it('an ERROR signed by another live key than the tracked one is polled at once', async () => {
@@ -44,6 +51,50 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
     expect(await reconciler.runOnce(deps)).toMatchObject({ notFound: 1, scanned: 17 })
     expect(polled).toContain('live')
   })
+
+  it('5,000 made-up requests of a key leave its requests in progress their rhythm', async () => {
+    const { url, sql } = await withTestDatabase(server)
+    const known = new Set(Array.from({ length: 20 }, () => failed().requestId))
+    const lateSeconds: number[] = []
+    let callsForUnknown = 0
+    const deps = createTestWorker({
+      databaseUrl: url,
+      keys: () => keys,
+      fetchRatePerMinute: 100,
+      fetchResult: async ({ requestId, purpose, onDecided }) => {
+        const call = { keyName: 'live', limitPerMinute: 100, purpose, now: deps.time() }
+        const grant = await takeCall(deps.db, call)
+        if (!grant.ok) return { answer: { kind: 'postponed', reason: grant.reason }, keyName: 'live' }
+        onDecided?.()
+        if (!known.has(requestId) && purpose === 'trying') callsForUnknown += 1
+        return { answer: known.has(requestId) ? running(requestId) : { kind: 'not_found' }, keyName: 'live' }
+      },
+    })
+    await sql`
+      insert into mediadock.requests (request_id, key_name, tracked_at, next_poll_at, polls, poll_outcome)
+      select gen_random_uuid(), 'live', now() - interval '2 hours',
+        case when n > 4500 then now() - interval '1 hour' end, case when n > 4500 then 3 else 0 end,
+        case when n > 4500 then 'not_found' end
+      from generate_series(1, 5000) n`
+    await sql`
+      insert into mediadock.requests (request_id, key_name, tracked_at, next_poll_at, polls, poll_outcome)
+      select id, 'live', now() - interval '200 seconds', now() + n * interval '2 seconds', 3, 'running'
+      from unnest(${[...known]}::uuid[]) with ordinality as k (id, n)`
+    const followUps = createFollowUps(deps)
+    for (let second = 0; second < 240; second += 1) {
+      deps.setNow(new Date(deps.clock().getTime() + 1000))
+      if (second % 30 === 0) await reconciler.runOnce(deps)
+      while ((await followUps.runOnce()).more);
+      await followUps.settled()
+      const late = await sql<{ seconds: number }[]>`
+        select extract(epoch from ${deps.clock()}::timestamptz - next_poll_at)::float8 as seconds
+        from mediadock.requests where request_id = any(${[...known]}::uuid[]) and next_poll_at <= ${deps.clock()}`
+      lateSeconds.push(...late.map(({ seconds }) => seconds))
+    }
+    // A call comes back a minute after it was spent.
+    expect(Math.max(0, ...lateSeconds)).toBeLessThan(60)
+    expect(callsForUnknown).toBeLessThanOrEqual(5 * 10)
+  }, 120_000)
 })
 
 it('metadata that nobody could list is refused where it is tracked', async () => {
