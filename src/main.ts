@@ -1,5 +1,5 @@
 import { start } from './start/start.ts'
 
-// The same as `bin/mediadock.js start`, for supervisors that name this file. An old Node cannot even read it, and
-// ends in a stack: what is documented is bin/mediadock.js, which says in one line which Node it needs.
+// The same as `bin/mediadock.js start`, for supervisors that name this file. An old Node cannot parse this file and
+// prints a stack trace. bin/mediadock.js reports the required Node version in one line instead.
 process.exit(await start(process.argv[2] ?? 'all', process.env))

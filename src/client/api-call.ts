@@ -7,19 +7,19 @@ export type ApiCall = <T>(path: string, options: CallOptions) => Promise<T>
 export type CallOptions = { method?: 'GET' | 'POST'; body?: object; signal?: AbortSignal | undefined }
 export type ApiOptions = { url: string; token?: string; fetch?: typeof globalThis.fetch }
 
-/** Longer than any call waits. */
+/** Longer than the longest wait of a call. */
 const answerMs = 45_000
 const retry = { baseMs: 250, capMs: 10_000 }
 
 /**
- * Calls of the internal listener below /api. A call is repeated until it is answered or refused, or its signal aborts. Throws
- * GenerationError for a refusal (4xx).
+ * Creates the function that calls the internal listener below /api. It repeats a call until it is answered or refused,
+ * or until its signal aborts. Throws GenerationError for a refusal (4xx).
  */
 export function apiCalls(options: ApiOptions): ApiCall {
   return async <T>(path: string, call: CallOptions): Promise<T> => {
     for (let failures = 1; ; failures += 1) {
       try {
-        // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the schemas of the API say what it answers
+        // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the API's schemas define its answers
         return (await once(options, path, call)) as T
       } catch (error) {
         if (error instanceof GenerationError || call.signal?.aborted === true) throw error
@@ -29,7 +29,7 @@ export function apiCalls(options: ApiOptions): ApiCall {
   }
 }
 
-/** One call; throws GenerationError for a refusal, any other error for a failure that passes. */
+/** Makes one call. Throws GenerationError for a refusal, and any other error for a temporary failure. */
 async function once(
   { url, token, fetch = globalThis.fetch }: ApiOptions,
   path: string,
@@ -53,7 +53,7 @@ async function once(
   throw new GenerationError(code, message)
 }
 
-/** Undefined where it is not JSON: something else answers at this address. */
+/** Returns undefined if the text is not JSON, because then another server answered at this address. */
 function parsed(text: string): unknown {
   try {
     return JSON.parse(text)

@@ -1,23 +1,23 @@
-// In words of its own: who imports it needs none of our packages. A test holds it against what the API gives.
+// These types repeat the API's own, so that a program can import them without our packages. A test compares both.
 
-/** A change of a result, beside the row of `results` and the media as they were when it was read. */
+/** A change of a result, with its row of `results` and its media as they were when they were read. */
 export type ReadableChange = {
-  /** Its place in the feed. */
+  /** The position in the feed. */
   position: number
   request_id: string
-  /** Of the submit, where it came through mediadock. */
+  /** The Idempotency-Key of the submit, if it came through mediadock. */
   idempotency_key: string | null
-  /** What the change came to. */
+  /** The status after the change. */
   status: 'COMPLETED' | 'FAILED' | 'CANCELED'
   media_complete: boolean
   changed_at: string
-  /** The row of `results` as it is now; null where somebody has removed it. */
+  /** The current row of `results`. Null if the row was removed. */
   result: ResultRow | null
-  /** Its media as they are now. */
+  /** The current media. */
   media: ResultMedia[]
 }
 
-/** A submit that mediadock had answered 202, and that the provider then refused, or that was given up: it has no result. */
+/** A submit that mediadock answered with 202, and that the provider then refused or that expired. It has no result. */
 export type RefusedSubmit = {
   position: number
   request_id: null
@@ -25,48 +25,48 @@ export type RefusedSubmit = {
   status: 'REFUSED'
   media_complete: boolean
   changed_at: string
-  /** The provider's, or `submit_expired`; null where the submit was sent again since. */
+  /** The provider's error, or `submit_expired`. Null if the submit was sent again since. */
   error: { code: string; message: string } | null
-  /** What the service gave that submitted it. */
+  /** The metadata that the submitter gave. */
   metadata: unknown
   result: null
   media: ResultMedia[]
 }
 
-/** In the place of a change that cannot be written out: nothing stops the feed. */
+/** Stands in place of a change that cannot be serialised, so that it does not stop the feed. */
 export type UnreadableChange = {
   position: number
   request_id: string | null
   error: { code: 'unreadable'; message: string }
 }
 
-/** What the feed consists of; `status` tells one from the other, and an unreadable change has none. */
+/** An item of the feed. `status` distinguishes the first two kinds; an unreadable change has no status. */
 export type ResultChange = ReadableChange | RefusedSubmit | UnreadableChange
 
 export type ResultRow = {
   request_id: string
   status: 'IN_QUEUE' | 'IN_PROGRESS' | 'COMPLETED' | 'FAILED' | 'CANCELED'
   model: string | null
-  /** In the shape of the provider's result endpoint; null where there is none. */
+  /** The output in the shape of the provider's result endpoint. Null without an output. */
   output: unknown
-  /** False while only what the webhook carried is known. */
+  /** False while only the webhook's part of the result is known. */
   media_complete: boolean
   cost: number | null
   error_code: string | null
   error_message: string | null
   created_at: string
   completed_at: string | null
-  /** When it became terminal here; null until then. */
+  /** When the request became terminal here. Null until then. */
   landed_at: string | null
   source: 'webhook' | 'reconciler' | null
   key_name: string | null
   sandbox: boolean | null
-  /** What the service gave that tracked it. */
+  /** The metadata that the tracking service gave. */
   metadata: unknown
   idempotency_key: string | null
-  /** 0 to 100, as the last poll saw it; null before the first. */
+  /** 0 to 100, from the last poll. Null before the first poll. */
   progress: number | null
-  /** The place in the provider's queue, while it is known. */
+  /** The place in the provider's queue, if it is known. */
   queue_position: number | null
 }
 
@@ -78,22 +78,22 @@ export type ResultMedia = {
   width: number | null
   height: number | null
   duration_seconds: number | null
-  /** Where its copy is, and what that is; null while there is none. */
+  /** The address of the archived copy. Null while there is none. */
   archived_url: string | null
   bytes: number | null
   content_type: string | null
   sha256: string | null
   archived_at: string | null
-  /** Why there is no copy and will be none. */
+  /** Why there is no archived copy and will not be one. */
   archive_error: string | null
 }
 
 export type ChangePage = { data: ResultChange[]; next_after: number; head: number }
 
-/** Where changes are read from. Rejects with ReadError where it makes no sense to try again. */
+/** Reads a page of changes after a position. Rejects with ReadError if a retry cannot succeed. */
 export type ChangeSource = (after: number, signal: AbortSignal) => Promise<ChangePage>
 
-/** Reading on is refused: the position is none, or too old, or the caller may not read. */
+/** Reading is refused: the position is invalid or expired, or the caller may not read. */
 export class ReadError extends Error {
   override name = 'ReadError'
   code: string

@@ -4,34 +4,34 @@ import { errorOf } from './error-of.ts'
 import { GenerationError } from './generation-error.ts'
 
 export type ClientOptions = {
-  /** The internal listener, like `http://127.0.0.1:3001`. */
+  /** Address of the internal listener, like `http://127.0.0.1:3001`. */
   url: string
-  /** INTERNAL_TOKEN, where one is set. */
+  /** INTERNAL_TOKEN, if one is set. */
   token?: string
-  /** The key of GENERATION_KEYS that submits; without it the first usable one. */
+  /** The key of GENERATION_KEYS that submits. Default: the first usable key. */
   keyName?: string
   fetch?: typeof globalThis.fetch
 }
 
 export type SubmitOptions<Metadata> = {
   keyName?: string
-  /** Comes back in `results` and in the feed. */
+  /** Returned in `results` and in the feed. */
   metadata?: Metadata
-  /** A UUID v4 to keep with your order: the same key never charges twice, also after a restart. Without it one is made. */
+  /** A UUID v4 to keep with your order. The same key never charges twice, even after a restart. Default: a new one. */
   idempotencyKey?: string
   signal?: AbortSignal
 }
 
 export type GenerateOptions<Metadata> = SubmitOptions<Metadata> & {
-  /** How long to wait in all; without it as long as the signal allows. */
+  /** Limit of the whole wait. Default: until the signal aborts. */
   timeoutMs?: number
-  /** Called when the state, the place in the queue or the progress (0 to 100) has changed. */
+  /** Called when the status, the queue position or the progress (0 to 100) changed. */
   onProgress?: (progress: Progress) => void
 }
 
 export type Progress = { status: ResultRow['status']; progress: number | null; queuePosition: number | null }
 
-/** The result in the shape of the provider's result endpoint. */
+/** The output in the shape of the provider's result endpoint. */
 export type Output =
   | { images: { url: string; width?: number; height?: number; original_url?: string }[] }
   | { video: { url: string; width?: number; height?: number; duration?: number } }
@@ -59,23 +59,23 @@ type Asking = { keyName?: string; signal?: AbortSignal }
 type Waiting<Metadata> = Pick<GenerateOptions<Metadata>, 'signal' | 'onProgress'>
 type Input = Record<string, unknown>
 
-/** Calls are repeated while mediadock cannot be reached, until their signal aborts. A refusal rejects with GenerationError. */
+/** Repeats calls while mediadock is unreachable, until their signal aborts. A refusal rejects with GenerationError. */
 export type Client = {
   /** Submits, waits, and resolves with the complete result. Survives restarts: the same idempotencyKey charges once. */
   generate: <M = unknown>(model: string, input: Input, options?: GenerateOptions<M>) => Promise<Generated<M>>
   submit: <M = unknown>(model: string, input: Input, options?: SubmitOptions<M>) => Promise<Generation<M>>
-  /** Waits for the end of a submit; rejects where it ends without a complete result. */
+  /** Waits for the complete result of a submit. Rejects if the request ends without one. */
   wait: <M = unknown>(idempotencyKey: string, options?: Waiting<M>) => Promise<Generated<M>>
-  /** The row of `results`; waits up to `waitSeconds` (at most 60) for the end of the request. */
+  /** Returns the row of `results`. Waits up to `waitSeconds` (at most 60) for the request to end. */
   result: <M = unknown>(
     requestId: string,
     options?: { waitSeconds?: number; signal?: AbortSignal },
   ) => Promise<Result<M>>
-  /** The price of a generation, in credits. */
+  /** Returns the price of a generation in credits. */
   estimate: (model: string, input: Input, options?: Asking) => Promise<{ credits: number }>
-  /** The models that the key may use. */
+  /** Returns the models that the key may use. */
   models: (options?: Asking) => Promise<{ data: ModelEntry[] }>
-  /** The balance and the usage of the key's account. */
+  /** Returns the balance and the usage of the key's account. */
   account: (options?: Asking) => Promise<Account>
 }
 
@@ -94,10 +94,10 @@ export type Account = {
 }
 
 const waitSeconds = 30
-/** While progress is wanted, each call ends this soon with the state as it is. */
+/** With `onProgress`, each call returns the current state after this time. */
 const progressSeconds = 2
 
-/** A client of the internal listener, without dependencies. */
+/** Creates a client of the internal listener. It has no dependencies. */
 export function createClient({ keyName: usualKey, ...api }: ClientOptions): Client {
   const call = apiCalls(api)
   const query = (keyName = usualKey) => (keyName === undefined ? '' : `?key_name=${encodeURIComponent(keyName)}`)

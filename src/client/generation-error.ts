@@ -1,13 +1,13 @@
 /**
- * A call that came to no result. `code` is the provider's or mediadock's (`insufficient_credits`, `model_input_invalid`),
- * `generation_failed`, `timeout` or `aborted`. After `timeout` and `aborted` the generation continues: ask again with the same
- * idempotencyKey.
+ * A generation that failed or was not awaited to its end. `code` is the provider's or mediadock's
+ * (`insufficient_credits`, `model_input_invalid`), `generation_failed`, `timeout` or `aborted`. After `timeout` and
+ * `aborted` the generation continues: call again with the same idempotencyKey.
  */
 export class GenerationError extends Error {
   override name = 'GenerationError'
   code: string
   idempotencyKey: string | undefined
-  /** The key of the input that is wrong, where the message names it. */
+  /** The input field that is invalid, if the message names it. */
   field: string | undefined
   constructor(code: string, message: string, more: { idempotencyKey?: string | undefined; cause?: unknown } = {}) {
     super(message, { cause: more.cause })

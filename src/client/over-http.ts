@@ -4,19 +4,19 @@ import { ReadError } from './change.ts'
 import { errorOf } from './error-of.ts'
 
 export type OverHttp = {
-  /** The internal listener, like `http://127.0.0.1:3001`. */
+  /** Address of the internal listener, like `http://127.0.0.1:3001`. */
   url: string
-  /** INTERNAL_TOKEN, where one is set. */
+  /** INTERNAL_TOKEN, if one is set. */
   token?: string
   fetch?: typeof globalThis.fetch
 }
 
 const pageRows = 200
 const waitSeconds = 30
-/** After the wait, for the answer itself. */
+/** Time for the answer after the wait. */
 const answerMs = 15_000
 
-/** Long polls of `GET /api/feed`. */
+/** Reads changes by long polls of `GET /api/feed`. */
 export function overHttp({ url, token, fetch = globalThis.fetch }: OverHttp, filter: FeedFilter = {}): ChangeSource {
   const base = new URL('api/feed', url.endsWith('/') ? url : `${url}/`)
   return async (after, signal) => {
@@ -29,7 +29,7 @@ export function overHttp({ url, token, fetch = globalThis.fetch }: OverHttp, fil
     const body: unknown = await response.json()
     if (isPage(body) && response.ok) return body
     const { code, message } = errorOf(body, response.status)
-    // Too many calls and faults of the server pass.
+    // Rate limits and server errors are temporary.
     if (response.status >= 500 || response.status === 429)
       throw new Error(`${base.host} answers ${response.status} ${code}: ${message}`)
     throw new ReadError(code, `reading the feed after ${after}: ${message}`)

@@ -10,16 +10,16 @@ export type SqlDriver =
   | { query: (text: string, params: (number | string)[]) => PromiseLike<{ rows: readonly object[] }> }
 
 const pageRows = 100
-/** A result has no more: said to Postgres, which else takes it for thousands where it knows nothing of the table, and compiles each page for longer than it reads. */
+/** The most media of a result. The limit in the statement gives Postgres a good estimate without statistics. */
 const maxMedia = 100
 const pageBytes = 2 * 1024 * 1024
 const pauseMs = 100
-/** Neither driver ends a statement by itself when the server is frozen. */
+/** Neither driver cancels a statement when the server is frozen. */
 const statementMs = 15_000
 
 const following = 'from mediadock.feed f where position > (select mediadock.still_kept($1)) order by position'
 
-/** The CTE `page`; a filter is the fourth parameter, as text. */
+/** The CTE `page`. A filter is the fourth parameter, as JSON text. */
 const pageOf = (isFiltered: boolean) =>
   isFiltered
     ? `wanted as materialized (select * from jsonb_to_record($4::text::jsonb) as w (${wantedColumns})),
@@ -27,12 +27,13 @@ const pageOf = (isFiltered: boolean) =>
   page as (select f.*, m.matched from scanned f cross join wanted w ${matchingPage} limit $2)`
     : `page as (select f.*, true as matched ${following} limit $2)`
 
-/** As docs/reading-results.md reads on, with the rows of `results` and `media`; bounded in rows and in bytes. */
+/** Reads a page of changes with rows of `results` and `media` (docs/reading-results.md). Bounded in rows and bytes. */
 const statement = (isFiltered: boolean) => `
   with ${pageOf(isFiltered)},
   weighed as (
     select f.*, r.result, coalesce(m.media, '[]') as media,
-      sum(octet_length(concat(r.result, m.media, f.error_message, f.metadata))) over (order by f.position) - octet_length(concat(r.result, m.media, f.error_message, f.metadata)) as bytes_before
+      sum(octet_length(concat(r.result, m.media, f.error_message, f.metadata))) over (order by f.position)
+        - octet_length(concat(r.result, m.media, f.error_message, f.metadata)) as bytes_before
     from page f
     left join lateral (select to_jsonb(one) as result from (
       select * from mediadock.results where request_id = f.request_id and f.matched limit 1) one) r on true
@@ -48,13 +49,17 @@ const statement = (isFiltered: boolean) => `
     'next_after', (select max(position) from weighed where bytes_before < $3), 'data', coalesce((
     select jsonb_agg(jsonb_build_object('position', position, 'request_id', request_id,
         'idempotency_key', coalesce(idempotency_key::text, result ->> 'idempotency_key'), 'status', status,
-        'media_complete', media_complete, 'changed_at', changed_at, 'result', result, 'media', media) || refused order by position)
-    from weighed w cross join lateral (select case when status = 'REFUSED' then jsonb_build_object('metadata', metadata,
-      'error', case when error_code is not null then jsonb_build_object('code', error_code, 'message', error_message) end) else '{}' end as refused) s
+        'media_complete', media_complete, 'changed_at', changed_at, 'result', result, 'media', media) || refused
+        order by position)
+    from weighed w cross join lateral (
+      select case when status = 'REFUSED' then jsonb_build_object('metadata', metadata, 'error', case
+        when error_code is not null then jsonb_build_object('code', error_code, 'message', error_message) end)
+        else '{}' end as refused
+    ) s
     where bytes_before < $3 and matched), '[]'))::text as page
   from head`
 
-/** The first change of the page alone, where its result cannot be written out. */
+/** Reads only the position of the first change, whose row cannot be serialised. */
 const unreadable = (isFiltered: boolean) => `
   with ${pageOf(isFiltered)},
   head as (select coalesce(max(position), 0) as head from mediadock.feed),
@@ -62,7 +67,7 @@ const unreadable = (isFiltered: boolean) => `
   select jsonb_build_object('head', head, 'next_after', (select max(position) from first),
     'data', coalesce((select jsonb_agg(to_jsonb(first)) from first), '[]'))::text as page from head`
 
-/** Reads `mediadock.feed` by the driver that the caller has. */
+/** Reads `mediadock.feed` with the caller's driver. */
 export function overSql(driver: SqlDriver, filter: FeedFilter = {}): ChangeSource {
   return async (after, signal) => {
     const page = await withDeadline(read(driver, { after, filter }), statementMs, 'reading mediadock.feed')
@@ -74,7 +79,7 @@ export function overSql(driver: SqlDriver, filter: FeedFilter = {}): ChangeSourc
 
 type Reading = { after: number; filter: FeedFilter }
 
-/** Fewer rows where one of them cannot be written out, until that one stands alone, with its error. */
+/** Reads a page. If a row cannot be serialised, halves the page until that row is alone, and returns its error. */
 async function read(driver: SqlDriver, { after, filter }: Reading, rows = pageRows): Promise<Page> {
   const isFiltered = !isEmpty(filter)
   const paramsFor = (limit: number) => [after, limit, pageBytes, ...(isFiltered ? [JSON.stringify(filter)] : [])]
@@ -85,7 +90,8 @@ async function read(driver: SqlDriver, { after, filter }: Reading, rows = pageRo
     if (refusal !== undefined || !isUnreadable(error)) throw refusal ?? error
     if (rows > 1) return read(driver, { after, filter }, Math.ceil(rows / 2))
     const page = await ask(driver, unreadable(isFiltered), paramsFor(1))
-    const message = `the row cannot be written as JSON (${error instanceof Error ? error.message : String(error)}): read its columns one by one in mediadock.results`
+    const cause = error instanceof Error ? error.message : String(error)
+    const message = `the row cannot be written as JSON (${cause}): read its columns one by one in mediadock.results`
     return {
       ...page,
       data: page.data.map(({ position, request_id }) => ({
@@ -103,7 +109,7 @@ type Page = Omit<ChangePage, 'next_after'> & { next_after: number | null }
 async function ask(driver: SqlDriver, text: string, params: (number | string)[]): Promise<Page> {
   const rows = 'unsafe' in driver ? await driver.unsafe(text, params) : (await driver.query(text, params)).rows
   const [row] = rows
-  if (row === undefined || !('page' in row)) throw new Error('Postgres gave no answer to the reading of mediadock.feed')
+  if (row === undefined || !('page' in row)) throw new Error('Postgres returned no row for mediadock.feed')
   return JSON.parse(String(row.page))
 }
 

@@ -39,25 +39,25 @@ export {
 }
 
 export type ReadOptions = {
-  /** Where from: the internal listener, or Postgres by a driver of your own. */
+  /** The source: the internal listener, or Postgres with a driver of your own. */
   from: OverHttp | { sql: SqlDriver }
-  /** The position of the last change that is done; 0, or nothing, is the beginning of what is kept. */
+  /** The position of the last processed change. 0 or nothing starts at the oldest kept change. */
   after?: number
   /** Only changes that match each member of it, as their requests are when they are read. */
   filter?: FeedFilter
   /** Ends the reading. */
   signal?: AbortSignal
-  /** Called when reading failed and is tried again after so long. */
+  /** Called after a failed read, before the pause and the next try. */
   onRetry?: (error: unknown, pauseMs: number) => void
 }
 
 export type Lag = {
-  /** Of the change that was given last: how old it was then; 0 before the first. */
+  /** The age of the last returned change when it was returned. 0 before the first. */
   ms: number
   position: number
-  /** The newest change that is known of. */
+  /** The position of the newest known change. */
   head: number
-  /** Whether everything that is known of was given. */
+  /** True if every known change was returned. */
   isCaughtUp: boolean
 }
 
@@ -66,10 +66,9 @@ export type ResultReader = AsyncIterable<ResultChange> & { lag: () => Lag }
 const retry = { baseMs: 250, capMs: 10_000 }
 
 /**
- * Every change of a result from a position on, and every submit that was refused after its 202, once and in order, for as
- * long as it is read. Whatever cannot be reached is tried again for ever, with jittered pauses, from the
- * last change that was given: keep its position with your work. Throws ReadError
- * where trying again would not help, `position_expired` among them.
+ * Returns every change after a position once and in order, including submits that were refused after their 202. Retries
+ * for ever with jittered pauses while the source is unreachable, from the last returned change. Store its position with
+ * your work. Throws ReadError if a retry cannot succeed, for example with the code `position_expired`.
  */
 export function readResults({
   from,
@@ -88,7 +87,7 @@ export function readResults({
       lag.head = Math.max(lag.head, page.head)
       for (const change of page.data) {
         if (signal.aborted) return
-        // A position is a time, in microseconds.
+        // A position is a time in microseconds.
         const changedAt = 'changed_at' in change ? Date.parse(change.changed_at) : change.position / 1000
         lag.ms = Math.max(0, Date.now() - changedAt)
         lag.position = change.position
@@ -102,7 +101,7 @@ export function readResults({
 
 type Reading = { after: number; signal: AbortSignal; onRetry: ReadOptions['onRetry'] }
 
-/** A page; undefined where the signal aborted. */
+/** Reads a page. Returns undefined if the signal aborted. */
 async function untilRead(source: ChangeSource, { after, signal, onRetry }: Reading) {
   for (let tries = 1; !signal.aborted; tries += 1) {
     try {

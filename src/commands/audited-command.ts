@@ -9,7 +9,7 @@ type AuditedCommand<T> = Pick<AuditedAction, 'action' | 'target'> & {
   work: () => Promise<T>
 }
 
-/** Does what a command is for, and writes down who did it. */
+/** Runs a command's work and records in the audit who ran it. */
 export function auditedCommand<T>({ db, work, ...action }: AuditedCommand<T>): Promise<T> {
   return audited(
     { db, logger: stderrLogger, clock: () => new Date() },
@@ -18,17 +18,17 @@ export function auditedCommand<T>({ db, work, ...action }: AuditedCommand<T>): P
   )
 }
 
-/** One line as all errors have it: the work itself is done. */
+/** Reports that an audit entry could not be written. The work itself is done. */
 export const stderrLogger: AuditDeps['logger'] = {
   error: (_fields, message) => void process.stderr.write(`mediadock: ${message}\n`),
 }
 
-/** Who it is on the command line. */
+/** The operator's name on the command line: user@host. */
 export function actorHere(): string {
   return `${userName()}@${os.hostname()}`
 }
 
-/** A container may run as a user that has no name. */
+/** Falls back to the user id: in a container, the user may have no name. */
 function userName(): string {
   try {
     return os.userInfo().username

@@ -4,14 +4,14 @@ const shells = ['bash', 'zsh']
 
 type Described = { name: string; summary: string; command: Command }
 
-/** The command that prints the completion of `commands`, itself among them: from what each of them parses by. */
+/** Creates the command that prints shell completion for `commands`, from the options that each command parses. */
 export function completionCommand(commands: Readonly<Record<string, Entry>>): Command {
   return {
     help: `
 mediadock completion bash|zsh
 
-Prints what makes the shell complete commands, their options, and the values of options that
-take a few. Read it where the shell starts, so that it is always that of the version installed:
+Prints a script that completes commands, options and their values. Load it when the shell starts,
+so that it always matches the installed version:
 
   source <(mediadock completion bash)     # in ~/.bashrc
   source <(mediadock completion zsh)      # in ~/.zshrc, after compinit
@@ -31,8 +31,8 @@ take a few. Read it where the shell starts, so that it is always that of the ver
 }
 
 /**
- * A function that both shells understand: given the words before the one that is typed, it prints
- * what may come now, one a line. After an option with a value of any kind that is nothing.
+ * Returns a shell function for bash and zsh. It takes the words before the current one and prints the possible next
+ * words, one per line. It prints nothing after an option that takes free text.
  */
 function whatMayFollow(described: readonly Described[]): string {
   const names = described.map(({ name }) => name)
@@ -62,16 +62,28 @@ ${options.flatMap(({ is, values }) => (values ? [`      ${quoted(is)}) ${print(v
     return
   fi
   case "$command|$said" in
-${described.flatMap(({ name, command }) => steps(command.words ?? []).map(([said, next]) => `    ${quoted(`${name}|${said}`)}) ${print(next)} ;;`)).join('\n')}
+${described.flatMap(wordCases).join('\n')}
   esac
   case "$command" in
-${described.map(({ name, command }) => `    ${quoted(name)}) ${print([...Object.keys(command.options), 'help'].map((option) => `--${option}`))} ;;`).join('\n')}
+${described.map(optionCase).join('\n')}
   esac
 }
 `
 }
 
-/** Of `keys list`, `keys create` and `cancel`: after nothing `keys` or `cancel`, after `keys` the other two. */
+function wordCases({ name, command: { words = [] } }: Described): string[] {
+  return steps(words).map(([said, next]) => `    ${quoted(`${name}|${said}`)}) ${print(next)} ;;`)
+}
+
+function optionCase({ name, command }: Described): string {
+  const options = [...Object.keys(command.options), 'help'].map((option) => `--${option}`)
+  return `    ${quoted(name)}) ${print(options)} ;;`
+}
+
+/**
+ * For each prefix of the phrases, the words that may follow. `keys list` and `cancel` give: '' → keys, cancel; keys →
+ * list.
+ */
 function steps(phrases: readonly string[]): [said: string, next: string[]][] {
   const next = new Map<string, string[]>()
   for (const phrase of phrases) {
@@ -92,7 +104,7 @@ function quoted(text: string): string {
   return `'${text.replaceAll("'", String.raw`'\''`)}'`
 }
 
-// bash makes three words of --state=parked; what is completed is the last.
+// bash splits --state=parked into three words and completes the last one.
 const bash = `_mediadock() {
   local current="\${COMP_WORDS[COMP_CWORD]}" at
   local -a before=()

@@ -18,9 +18,9 @@ export const configCommand: Command = {
   help: `
 mediadock config check
 
-Reads the receiver's settings as a start would, reaches its database and its standby, and asks
-the provider with each key for its account, which costs one call of the key and nothing else.
-Says what a start would do. Ends with 78 where a setting is wrong, with 1 where something cannot be used.
+Reads the receiver's settings as a start would, connects to the database and its standby, and requests
+each key's account from the provider. This costs one call per key. Prints the effect of each result.
+Exits with 78 if a setting is invalid, with 1 if a service or a key cannot be used.
 `,
   options: {},
   words: ['check'],
@@ -28,7 +28,7 @@ Says what a start would do. Ends with 78 where a setting is wrong, with 1 where 
     if (args.length !== 1 || args[0] !== 'check') throw new UsageError('config takes one word: check')
     return withReceiver(env, async ({ db, settings }) => {
       const hasSchema = await isUpToDate({ url: settings.databaseUrl, ...migrationsOf.receiver })
-      // The budget of calls is in the database, too.
+      // Without the schema there is no call budget, so the keys are not checked.
       const keys = hasSchema ? await Promise.all(settings.keys.all.map((key) => keyLine(db, settings, key))) : []
       const tracking = hasSchema ? await trackingLines(db) : []
       const lines = [
@@ -39,7 +39,7 @@ Says what a start would do. Ends with 78 where a setting is wrong, with 1 where 
         ...tracking,
       ]
       printTable(
-        ['what', 'is', 'so that'],
+        ['what', 'state', 'effect'],
         lines.map(({ what, is, soThat }) => [what, is, soThat].map(printable)),
       )
       return lines.every(({ ok }) => ok) ? 0 : 1
@@ -50,20 +50,20 @@ Says what a start would do. Ends with 78 where a setting is wrong, with 1 where 
 type Line = { what: string; is: string; soThat: string; ok: boolean }
 
 function settingsLine({ host, port, internalHost, internalPort, production }: ReceiverSettings): Line {
-  const soThat = `webhooks come to ${host}:${port}, console and API are at ${internalHost}:${internalPort}`
+  const soThat = `listens for webhooks on ${host}:${port}, console and API on ${internalHost}:${internalPort}`
   return { what: 'settings', is: production ? 'valid for production' : 'valid for a laptop', soThat, ok: true }
 }
 
 function schemaLine({ migrateOnStart }: ReceiverSettings, hasSchema: boolean): Line {
   if (hasSchema)
-    return { what: 'database', is: 'reached, schema up to date', soThat: 'a start changes nothing in it', ok: true }
+    return { what: 'database', is: 'connected, schema is up to date', soThat: 'a start does not change it', ok: true }
   const soThat = migrateOnStart
-    ? 'a start brings it up to date'
-    : 'a start waits for it: run mediadock migrate receiver, or set MIGRATE_ON_START=true'
+    ? 'a start migrates it'
+    : 'a start waits for the migration: run mediadock migrate receiver, or set MIGRATE_ON_START=true'
   return {
     what: 'database',
-    is: 'reached, schema not up to date',
-    soThat: `${soThat}; the keys are not asked before`,
+    is: 'connected, schema is not up to date',
+    soThat: `${soThat}. The keys were not checked`,
     ok: migrateOnStart,
   }
 }
@@ -76,41 +76,42 @@ async function standbyLines(db: Database, { databaseReadUrl: url }: ReceiverSett
     const asOf = await readAsOf(pool.db)
     const soThat = 'lists are read from the primary: correct DATABASE_READ_URL'
     if (asOf && (await isSameDatabase(db, pool.db)) === false)
-      return [{ what, is: 'reached, and a standby of another database', soThat, ok: false }]
+      return [{ what, is: 'connected, but it is a standby of another database', soThat, ok: false }]
     if (asOf)
       return [
         {
           what,
-          is: `reached, its last change is of ${asOf.toISOString()}`,
-          soThat: 'lists are read from it',
+          is: `connected, last change at ${asOf.toISOString()}`,
+          soThat: 'lists are read from the standby',
           ok: true,
         },
       ]
-    const is = 'reached, and no standby, or without a change since its start'
+    const is = 'connected, but it is not a standby, or it has replayed no change since it started'
     return [{ what, is, soThat, ok: false }]
   } catch (error) {
-    const is = `not reached: ${explainPostgres(error)?.words ?? String(databaseErrorOf(error))}`
-    return [{ what, is, soThat: 'lists are read from the primary until it answers', ok: false }]
+    const is = `not connected: ${explainPostgres(error)?.words ?? String(databaseErrorOf(error))}`
+    return [{ what, is, soThat: 'lists are read from the primary until the standby answers', ok: false }]
   } finally {
     await pool.close()
   }
 }
 
-/** Says once that untracked requests are known by their webhooks alone; nothing where all were tracked. */
+/** Warns that polling cannot find untracked requests. Returns no line if all recent requests were tracked. */
 async function trackingLines(db: Database): Promise<Line[]> {
   const { untracked, requests } = await countUntracked(db)
   if (untracked === 0) return []
-  const is = `${untracked} of the latest ${requests} requests were not tracked before their webhook came`
+  const is = `${untracked} of the latest ${requests} requests were not tracked before their webhook arrived`
   const soThat =
-    'polling finds tracked requests only, and not these if a webhook is lost: submit by POST /api/generations, or track each by POST /api/requests'
+    'polling finds only tracked requests, so a lost webhook loses these: ' +
+    'submit with POST /api/generations, or track each with POST /api/requests'
   return [{ what: 'tracking', is, soThat, ok: true }]
 }
 
-/** One harmless call (spec, Endpoints: account), within the budget that all replicas share. */
+/** Checks one key with a read-only call (spec, Endpoints: account), within the call budget that all replicas share. */
 async function keyLine(db: Database, settings: ReceiverSettings, key: GenerationKey): Promise<Line> {
   const what = `key ${key.name} (${key.environment ?? 'environment unknown'})`
   if (key.retired || key.apiKey === undefined)
-    return { what, is: 'retired', soThat: 'its secret verifies webhooks, and no calls are made with it', ok: true }
+    return { what, is: 'retired', soThat: 'its secret verifies webhooks; it makes no calls', ok: true }
   const { fetchRatePerMinute: limitPerMinute, generationApiUrl } = settings
   const grant = await takeCall(db, {
     keyName: key.name,
@@ -121,8 +122,8 @@ async function keyLine(db: Database, settings: ReceiverSettings, key: Generation
   if (!grant.ok)
     return {
       what,
-      is: `not asked: ${grant.reason}`,
-      soThat: `it has calls again in ${Math.ceil(grant.retryAfterSeconds)} s`,
+      is: `not checked: ${grant.reason}`,
+      soThat: `its next call is possible in ${Math.ceil(grant.retryAfterSeconds)} s`,
       ok: true,
     }
   try {
@@ -136,19 +137,19 @@ async function keyLine(db: Database, settings: ReceiverSettings, key: Generation
       return {
         what,
         is: 'accepted by the provider',
-        soThat: 'results are fetched and generations submitted with it',
+        soThat: 'the key fetches results and submits generations',
         ok: true,
       }
     const soThat =
       response.status === 401
-        ? 'webhooks are verified, and nothing is fetched: give a valid key'
-        : 'it may be the provider: try again'
-    return { what, is: `answered ${response.status}`, soThat, ok: false }
+        ? 'webhooks are verified but no result is fetched: configure a valid key'
+        : 'the provider may be failing: try again'
+    return { what, is: `the provider answered ${response.status}`, soThat, ok: false }
   } catch (error) {
     return {
       what,
-      is: `not answered: ${describeFailure(error)}`,
-      soThat: 'results land as their webhooks say, and are completed later',
+      is: `no answer: ${describeFailure(error)}`,
+      soThat: 'results land from their webhooks and are completed later',
       ok: false,
     }
   }

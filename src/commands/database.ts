@@ -5,15 +5,15 @@ import { dataDir } from '../laptop/local.ts'
 import { placeOfUrl } from '../platform/postgres/url.ts'
 import { isGiven, type ProcessEnvironment } from '../platform/settings.ts'
 
-/** No database is named, and none runs in this folder. Exit code 78. */
+/** No database is configured, and no embedded one runs in this folder. Exit code 78. */
 export class NoDatabaseError extends Error {
   override name = 'NoDatabaseError'
   code = 'no_database' as const
 }
 
 /**
- * Gives `work` the database of a program: the one that is set, else the embedded one of the `start` that runs in this
- * folder, which it names on stderr. Starts none: an answer from an empty database would look like good news.
+ * Calls `work` with a program's database URL: the configured one, else the embedded one of a `start` that runs in this
+ * folder. Reports the embedded one on stderr. Never starts a database, because answers from an empty one would mislead.
  */
 export async function withDatabase<T>(
   env: ProcessEnvironment,
@@ -26,11 +26,11 @@ export async function withDatabase<T>(
   if (running === undefined) {
     const folder = path.dirname(dataDir)
     throw new NoDatabaseError(
-      `DATABASE_URL is not set, and no mediadock start runs in ${folder}: set it, or run npm start there first`,
+      `DATABASE_URL is not set, and no mediadock start runs in ${folder}. Set it, or run npm start there first.`,
     )
   }
   process.stderr.write(
-    `mediadock: DATABASE_URL is not set, using that of the mediadock start here: ${placeOfUrl(running)}\n`,
+    `mediadock: DATABASE_URL is not set. Using the mediadock start in this folder: ${placeOfUrl(running)}\n`,
   )
   return work(running)
 }

@@ -9,7 +9,8 @@ mediadock deliveries [--state pending|processed|parked] [--outcome O] [--reason 
                      [--min-arrivals N] [--min-ack-ms N] [--min-skew-seconds N] [--since T] [--until T]
                      [--limit N] [--json]
 
---q finds any id by its whole or its beginning. Times are ISO 8601, or an age like 15m, 2h, 1d. --json prints one line for each delivery.
+--q matches the whole or the beginning of any id. Times are ISO 8601, or an age like 15m, 2h, 1d.
+--json prints one line per delivery.
 
   mediadock deliveries --state parked
   mediadock deliveries --outcome contradiction --since 1d

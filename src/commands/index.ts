@@ -1,6 +1,6 @@
 import type { Entry } from './usage.ts'
 
-/** Every command by its first word; only the one that is run is loaded. */
+/** All commands by their first word. Only the command that runs is loaded. */
 export const commands: Record<string, Entry> = {
   start: {
     summary: 'start the receiver, the provider, or both',
@@ -19,19 +19,19 @@ export const commands: Record<string, Entry> = {
     load: async () => (await import('./requests.ts')).requestsCommand,
   },
   arrivals: {
-    summary: 'list HTTP arrivals, refused ones too, newest first',
+    summary: 'list HTTP arrivals, also refused ones, newest first',
     load: async () => (await import('./arrivals.ts')).arrivalsCommand,
   },
   tail: {
-    summary: 'print HTTP arrivals as they come',
+    summary: 'print new HTTP arrivals as they are logged',
     load: async () => (await import('./tail.ts')).tailCommand,
   },
   status: {
-    summary: 'say what is wrong now, as the first page of the console does',
+    summary: 'print current problems, as on the first page of the console',
     load: async () => (await import('./status.ts')).statusCommand,
   },
   keys: {
-    summary: 'list the keys: which match, rest, or have calls left',
+    summary: 'list keys with their last match, calls left and rest',
     load: async () => (await import('./keys.ts')).keysCommand,
   },
   verify: {
@@ -43,7 +43,7 @@ export const commands: Record<string, Entry> = {
     load: async () => (await import('./replay.ts')).replayCommand,
   },
   reconcile: {
-    summary: 'poll the provider for what the webhooks missed',
+    summary: 'poll the provider for overdue requests',
     load: async () => (await import('./reconcile.ts')).reconcileCommand,
   },
   subscriptions: {
@@ -71,12 +71,17 @@ export const commands: Record<string, Entry> = {
     load: async () => (await import('./provider.ts')).providerCommand,
   },
   completion: {
-    summary: 'print what makes a shell complete all of these',
+    summary: 'print a script that completes these commands in a shell',
     load: async () => (await import('./completion.ts')).completionCommand(commands),
   },
 }
 
 export function usage(): string {
   const rows = Object.entries(commands).map(([name, { summary }]) => `  ${name.padEnd(12)} ${summary}`)
-  return `mediadock <command> [options]\n\n${rows.join('\n')}\n\nmediadock <command> --help shows the options and examples of one, mediadock --version the version.\n`
+  return `mediadock <command> [options]
+
+${rows.join('\n')}
+
+mediadock <command> --help shows a command's options and examples. mediadock --version shows the version.
+`
 }

@@ -11,9 +11,9 @@ export const keysCommand: Command = {
   help: `
 mediadock keys [--json]
 
-The keys that are configured, and those that are not any more and whose secret has matched:
-when each last matched, what it has left of its calls in this minute, and whether it rests.
-Neither API keys nor secrets are shown; the fingerprint is the beginning of the secret's SHA-256.
+Lists the configured keys, and removed keys whose secret has matched before: when each last matched,
+the calls it has left in this minute, and whether it rests.
+API keys and secrets are not shown. The fingerprint is the beginning of the secret's SHA-256.
 `,
   options,
   run: async (args, env) => {

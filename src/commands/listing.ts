@@ -11,7 +11,7 @@ import { printJson, UsageError, type Command, type CommandOptions } from './usag
 
 export type Listing<S extends z.ZodObject, T> = {
   help: string
-  /** The filters that the API has too; each is an option of its name, with dashes. */
+  /** The filters of the API's list. Each becomes an option of the same name, with dashes. */
   filters: S
   list: (db: Database, query: z.infer<S> & Paging, env: ProcessEnvironment) => Promise<Page<T>>
   headings: readonly string[]
@@ -22,14 +22,14 @@ const defaultRows = 50
 const switches = ['json']
 const valued = ['limit']
 
-/** A command that prints a list of the API: as a table, or one JSON line for each item. */
+/** Creates a command that prints a list of the API as a table, or as one JSON line per item. */
 export function listCommand<S extends z.ZodObject, T>({ help, filters, list, headings, row }: Listing<S, T>): Command {
   return {
     help,
     options: optionsOf({ filters, switches, valued }),
     run: async (args, env) => {
       const { words, options } = readWords(args, { filters, switches, valued })
-      if (words.length > 0) throw new UsageError(`"${cell(words[0] ?? '')}" is not an option; --help shows them`)
+      if (words.length > 0) throw new UsageError(`"${cell(words[0] ?? '')}" is not an option: --help lists the options`)
       const { json, limit, ...given } = options
       const wanted = limit === undefined ? defaultRows : Number(limit)
       if (!Number.isInteger(wanted) || wanted < 1) throw new UsageError('--limit: must be a whole number above 0')
@@ -48,7 +48,7 @@ export function listCommand<S extends z.ZodObject, T>({ help, filters, list, hea
   }
 }
 
-/** A pool for the length of one command. */
+/** Calls `work` with a connection pool, then closes the pool. */
 export async function withPool<T>(url: string, work: (db: Database) => Promise<T>): Promise<T> {
   const pool = createPool({ url, max: 2 })
   try {
@@ -73,7 +73,7 @@ export type Options = Record<string, string | true | undefined>
 
 export type Accepted = { filters: z.ZodObject; switches: readonly string[]; valued?: readonly string[] }
 
-/** Each filter as an option, with its values where it has a few, and the other options. */
+/** The options of a command: one per filter, with its values if they are few, and `switches` and `valued`. */
 export function optionsOf({ filters, switches, valued = [] }: Accepted): CommandOptions {
   const fromFilters = Object.entries<z.ZodType>(filters.shape).map(([name, schema]) => {
     const inner = schema instanceof z.ZodOptional ? schema.unwrap() : schema
@@ -87,7 +87,7 @@ export function optionsOf({ filters, switches, valued = [] }: Accepted): Command
   ])
 }
 
-/** The words of a command and its options: filters, switches, and others with a value. `--request_id` is read like `--request-id`. */
+/** Splits arguments into words and options. Reads `--request_id` like `--request-id`. */
 export function readWords(args: readonly string[], accepted: Accepted): { words: string[]; options: Options } {
   const { values, positionals } = parseArgs({
     args: args.map((arg) => arg.replace(/^--[\w-]+/, toOption)),
@@ -98,7 +98,7 @@ export function readWords(args: readonly string[], accepted: Accepted): { words:
   return { words: positionals, options: Object.fromEntries(options) }
 }
 
-/** What was given, as the API takes it; a wrong one is a wrong use of the command. */
+/** Parses the options as the API parses its query. Throws UsageError for an invalid one. */
 export function filtersOf<S extends z.ZodObject>(schema: S, given: Options): z.infer<S> {
   const query = Object.fromEntries(
     Object.entries(given).map(([option, value]) => {
@@ -114,12 +114,12 @@ export function filtersOf<S extends z.ZodObject>(schema: S, given: Options): z.i
   }
 }
 
-/** `request_id: must be…` and `--request_id` alike: the name of a filter as an option is written. */
+/** Converts the name of a filter at the start of `text` to its form as an option, with dashes. */
 function toOption(text: string): string {
   return text.replace(/^[\w-]+/, (name) => name.replaceAll('_', '-'))
 }
 
-/** What others sent stands in a table: nothing of it may steer the terminal. */
+/** Replaces control characters, so that foreign text in a table cannot steer the terminal. */
 export function cell(value: string | number | null): string {
   return value === null ? '-' : String(value).replaceAll(/\p{C}/gu, '·')
 }

@@ -18,10 +18,9 @@ export const mediaCommand: Command = {
   help: `
 mediadock media remove <request_id> [--json]
 
-Forgets the archived media of a request: their columns are emptied, archive_error says
-removed, and they are never archived again. Files that no other media refers to are
-deleted by the receivers that run with MEDIA_ARCHIVE; the command waits for that, and ends
-with 1 where it has not happened after 15 seconds: they do it as soon as one runs.
+Removes the archived media of a request: empties their columns, sets archive_error to removed, and
+never archives them again. Receivers that run with MEDIA_ARCHIVE delete the files that no other
+media refer to. The command waits up to 15 seconds for that and exits with 1 if files remain.
 
   mediadock media remove 2f0d6c1e-0000-4000-8000-000000000001
 `,
@@ -45,30 +44,27 @@ with 1 where it has not happened after 15 seconds: they do it as soon as one run
           detailOf: (removal) => (removal.known ? { media: removal.media, files: removal.files.length } : undefined),
           work: () => removeMedia(db, requestId),
         })
-        if (!known) throw new Error(`nobody tracks request ${requestId}`)
+        if (!known) throw new Error(`request ${requestId} is not tracked`)
         const left = await withProgress('waiting for receivers to delete the files', (say) =>
           waitForFiles(db, files, say),
         )
         if (values.json) printJson({ media, files: files.length, files_left: left })
-        else
-          process.stdout.write(`${media} media removed, ${files.length} files forgotten, ${left} still to be deleted\n`)
+        else process.stdout.write(`${media} media removed, ${files.length} files to delete, ${left} not yet deleted\n`)
         if (left > 0)
-          process.stderr.write(
-            'mediadock: files are left: a receiver with MEDIA_ARCHIVE deletes them as soon as one runs\n',
-          )
+          process.stderr.write('mediadock: files remain: a receiver that runs with MEDIA_ARCHIVE will delete them\n')
         return left > 0 ? 1 : 0
       }),
     )
   },
 }
 
-/** How many are left when none is, or after a while. */
+/** Waits until no file is left or `waitMs` have passed. Returns how many are left. */
 async function waitForFiles(db: Database, files: readonly string[], say: (words: string) => void): Promise<number> {
   const until = performance.now() + waitMs
   for (;;) {
     const left = files.length === 0 ? [] : await stillThere(db, files)
     if (left.length === 0 || performance.now() > until) return left.length
-    say(`${left.length} of ${files.length} files still to be deleted`)
+    say(`${left.length} of ${files.length} files not yet deleted`)
     await delay(lookMs)
   }
 }

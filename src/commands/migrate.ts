@@ -10,7 +10,7 @@ const locksWithinMs = 600_000
 
 let printed = ''
 function sayOnce(words: string): void {
-  if (words !== printed) process.stderr.write(`mediadock: waiting, ${words}\n`)
+  if (words !== printed) process.stderr.write(`mediadock: waiting: ${words}\n`)
   printed = words
 }
 
@@ -18,10 +18,10 @@ export const migrateCommand: Command = {
   help: `
 mediadock migrate [receiver|provider|all]
 
-Applies what is new, under a lock: any number may run at once. all is the default.
-It waits a minute for a Postgres that cannot be reached, and ten for locks that a dump
-or another migration holds; nobody queues behind it meanwhile.
-Set MIGRATE_ON_START=false to leave this to a step of the deployment.
+Applies pending migrations under a lock, so several may run at once. all is the default.
+Waits one minute for a Postgres that is unreachable, and ten minutes for locks of a dump or of another
+migration. Other statements do not queue behind the wait.
+To run migrations as a deployment step of their own, set MIGRATE_ON_START=false.
 
   DATABASE_URL=postgres://… mediadock migrate receiver
 `,

@@ -17,7 +17,9 @@ import { withPool } from './listing.ts'
 
 export type WithReceiver = { db: Database; settings: ReceiverSettings; interrupted: AbortSignal }
 
-/** Gives `work` the receiver's settings and database. Ctrl-C asks it to stop after what is in progress. */
+/**
+ * Calls `work` with the receiver's settings and database. On Ctrl-C, `interrupted` aborts so that work can stop early.
+ */
 export async function withReceiver<T>(env: ProcessEnvironment, work: (given: WithReceiver) => Promise<T>): Promise<T> {
   const interruption = new AbortController()
   const interrupt = () => interruption.abort()
@@ -33,8 +35,8 @@ export async function withReceiver<T>(env: ProcessEnvironment, work: (given: Wit
 }
 
 /**
- * Gives `work` what the receiver processes with, from the same settings: the
- * command line lands and polls by the same functions and in the same budget.
+ * Calls `work` with the dependencies of landing and polling. The command line then lands and polls with the receiver's
+ * functions and within the same call budget.
  */
 export async function withProcessing<T>(
   env: ProcessEnvironment,
@@ -93,6 +95,6 @@ async function readSettings(env: ProcessEnvironment, databaseUrl: string): Promi
       secretKey: undefined,
     },
   )
-  if (!receiver) throw new Error('no settings of the receiver')
+  if (!receiver) throw new Error('the settings of the receiver are missing')
   return receiver
 }

@@ -2,8 +2,8 @@ const quietMs = 1000
 const beatMs = 500
 
 /**
- * Shows on a terminal's stderr what a command is doing, once that takes longer than a
- * second: one line, with what `say` was last told and the seconds, and gone when it is done.
+ * Shows progress on a terminal's stderr when work takes longer than a second: one line with the text that `say` last
+ * received and the elapsed seconds. The line is erased when the work ends.
  */
 export async function withProgress<T>(what: string, work: (say: (words: string) => void) => Promise<T>): Promise<T> {
   const { stderr } = process
@@ -16,7 +16,7 @@ export async function withProgress<T>(what: string, work: (say: (words: string) 
     if (elapsedMs < quietMs) return
     shown = true
     const line = `${said}, ${Math.floor(elapsedMs / 1000)} s`
-    // A line that is wrapped cannot be taken back; a terminal that knows no width says 0.
+    // A wrapped line cannot be erased. A terminal of unknown width reports 0.
     stderr.write(`\r\u001b[K${line.slice(0, (stderr.columns || 80) - 1)}`)
   }
   const beat = setInterval(show, beatMs)

@@ -19,7 +19,7 @@ type Options = {
 }
 type Action = (deps: CommandDeps, words: string[], options: Options) => Promise<number | void>
 
-/** Every action by its words; what follows them is its arguments. */
+/** Every action by its words. The words after them are its arguments. */
 const actions: Record<string, Action> = {
   'keys create': async (deps, _words, { account, name, environment, scopes, json }) => {
     const created = await provider.createKey(deps, {
@@ -101,8 +101,8 @@ mediadock provider faults set <key id> failed=1 late_seconds=5 …
 mediadock provider faults clear <key id>
 mediadock provider ledger check
 
-The API key and the signing secret of a new key are shown once. --json prints one line for a program.
-The models are those of PROVIDER_CATALOG: set it here as the provider has it.
+The API key and the signing secret of a new key are shown once. --json prints one JSON line.
+Models come from PROVIDER_CATALOG: set it here to the provider's value.
 
   mediadock provider keys create --account acme --name ci --environment sandbox --json
   mediadock provider credits grant --account acme --credits 500
@@ -116,9 +116,9 @@ The models are those of PROVIDER_CATALOG: set it here as the provider has it.
     const [action, words] = actions[`${first} ${second}`]
       ? [actions[`${first} ${second}`], positionals.slice(2)]
       : [actions[first], positionals.slice(1)]
-    if (!action) throw new UsageError('unknown action; mediadock provider --help lists them')
+    if (!action) throw new UsageError('unknown action: mediadock provider --help lists the actions')
     const given = Object.fromEntries(Object.entries(values))
-    // Only a new key's secret is encrypted; all else works without the key to the secrets.
+    // Only `keys create` encrypts a secret. Other actions work without the secret key.
     const secretKey = action === actions['keys create'] ? await secretKeyOf(env) : undefined
     return withProvider(env, secretKey, async (deps) => (await action(deps, words, given)) ?? 0)
   },
@@ -133,7 +133,7 @@ async function withProvider(
   secretKey: Buffer | undefined,
   work: (deps: CommandDeps) => Promise<number>,
 ): Promise<number> {
-  // Read on use: most actions need no catalog.
+  // Read lazily, because most actions need no catalog.
   const catalog = () => readProviderCatalog(env)
   return withDatabase(env, 'provider', async (databaseUrl) => {
     const by = { via: 'cli', actor: actorHere() } as const
@@ -198,7 +198,7 @@ function environmentOf(text: string | undefined): 'live' | 'sandbox' {
 
 function scopeOf(text: string): 'generate' | 'read' {
   if (text === 'generate' || text === 'read') return text
-  throw new UsageError('--scopes takes generate, read, or both with a comma')
+  throw new UsageError('--scopes must be generate, read or generate,read')
 }
 
 function onOff(active: boolean): string {

@@ -13,8 +13,8 @@ export const reconcileCommand: Command = {
   help: `
 mediadock reconcile [request_id] [--json]
 
-Polls one request now, or everything that is overdue, within the budget of the keys. What
-the budget does not allow is postponed; the reconciler of a running receiver goes on.
+Polls one request now, or all overdue requests, within the keys' call budget. Requests beyond the
+budget are postponed; a running receiver polls them later.
 
   mediadock reconcile
   mediadock reconcile 2f0d6c1e-0000-4000-8000-000000000001
@@ -23,7 +23,7 @@ the budget does not allow is postponed; the reconciler of a running receiver goe
   run: async (args, env) => {
     const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
     const [given, ...more] = positionals
-    if (more.length > 0) throw new UsageError('reconcile takes one request_id, or none')
+    if (more.length > 0) throw new UsageError('reconcile takes at most one request_id')
     const requestId = given === undefined ? undefined : requestIdSchema.safeParse(given)
     if (requestId?.success === false) throw new UsageError('the request_id must be a uuid')
 
@@ -34,12 +34,12 @@ the budget does not allow is postponed; the reconciler of a running receiver goe
         target: requestId?.data,
         detailOf: (counts) => counts,
         work: () =>
-          withProgress(requestId ? 'polling the provider' : 'polling the provider for what is overdue', async () => {
+          withProgress(requestId ? 'polling the provider' : 'polling the provider for overdue requests', async () => {
             if (requestId) return reconcileOne(deps, requestId.data)
             return (await recorded(deps, 'manual', () => runOnce(deps, interrupted))).run
           }),
       })
-      if (!run) throw new Error(`nobody tracks request ${requestId?.data}`)
+      if (!run) throw new Error(`request ${requestId?.data} is not tracked`)
       const { scanned, landed, running, notFound, failed, postponed } = run
       const counts = { scanned, landed, running, not_found: notFound, failed, postponed }
       if (values.json) printJson(counts)

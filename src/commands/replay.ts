@@ -22,9 +22,9 @@ export const replayCommand: Command = {
 mediadock replay <delivery id>… [--dry-run] [--json]
 mediadock replay --state parked [--reason R] [--key-name N] [--since T] [--until T] … [--dry-run] [--json]
 
-Takes ids, or the filters of mediadock deliveries. Safe to repeat: what is known already is
-not changed. With --dry-run the changes are shown, and nothing happens. Ctrl-C stops after
-what is in progress. Exit 1 when something could not be replayed.
+Takes delivery ids or the filters of mediadock deliveries. Safe to repeat: known results are not
+changed. --dry-run shows the changes without writing them. Ctrl-C stops after the current step.
+Exits with 1 if a delivery could not be replayed.
 
   mediadock replay --state parked --reason key_mismatch --dry-run
   mediadock replay --state parked --reason key_mismatch
@@ -51,7 +51,7 @@ what is in progress. Exit 1 when something could not be replayed.
         : await auditedCommand({ db: deps.db, action, target, detailOf: countsOf, work })
       if (replayed.changes.length < replayed.changed)
         process.stderr.write(
-          `mediadock: the first ${replayed.changes.length} of ${replayed.changed} changes are printed\n`,
+          `mediadock: only the first ${replayed.changes.length} of ${replayed.changed} changes are printed\n`,
         )
       if (json) printJson(asJson(replayed))
       else print(replayed, how)
@@ -60,7 +60,7 @@ what is in progress. Exit 1 when something could not be replayed.
   },
 }
 
-/** What the audit keeps of it. */
+/** The counts that the audit records. */
 function countsOf({ replayed, changed, failed }: Replayed) {
   return { replayed, changed, failed: failed.length }
 }
@@ -75,7 +75,7 @@ async function replayFiltered(
   return withProgress(`0 of ${count}`, (say) => {
     const onProgress = (done: number) => {
       say(`${done} of ${count}`)
-      // In a log one line now and then.
+      // Keep a log short: one line per 1000 deliveries.
       if (!process.stderr.isTTY && done % 1000 === 0) process.stderr.write(`${done} of ${count}\n`)
     }
     return replayPages(deps, filters, { dryRun, interrupted, onProgress })
@@ -106,7 +106,7 @@ async function replayPages(
   return all
 }
 
-/** What is printed of the changes weighs no more: the rest is counted. */
+/** Bounds the memory for printed changes. Further changes are only counted. */
 const maxChangesBytes = 16 * 1024 * 1024
 
 type Replayed = ReplayedMany & { changed: number; bytes: number }
@@ -134,7 +134,7 @@ async function replayEach(
     for (const [at, id] of ids.entries()) {
       if (interrupted.aborted) break
       const replay = await replayDelivery(deps, id.toLowerCase(), { dryRun })
-      if (!replay) all.failed.push({ delivery_id: id, message: 'there is no such delivery' })
+      if (!replay) all.failed.push({ delivery_id: id, message: 'delivery not found' })
       if (replay) add(all, replay)
       say(`${at + 1} of ${ids.length}`)
     }
@@ -163,11 +163,12 @@ function print({ replayed, changes, changed, failed }: Replayed, { dryRun, inter
     if (count <= shownFailures)
       for (const id of delivery_ids) process.stderr.write(`mediadock: ${id}: ${cell(message)}\n`)
     else
-      process.stderr.write(`mediadock: ${count} deliveries, ${delivery_ids.join(', ')} among them: ${cell(message)}\n`)
+      process.stderr.write(`mediadock: ${count} deliveries, including ${delivery_ids.join(', ')}: ${cell(message)}\n`)
   }
-  const end = interrupted.aborted ? ', stopped before the end' : ''
+  const end = interrupted.aborted ? ' (interrupted)' : ''
   process.stdout.write(
-    `${replayed} ${dryRun ? 'would be replayed' : 'replayed'}, ${changed} ${dryRun ? 'would change' : 'changed'}, ${failed.length} failed${end}\n`,
+    `${replayed} ${dryRun ? 'would be replayed' : 'replayed'}, ${changed} ${dryRun ? 'would change' : 'changed'}, ` +
+      `${failed.length} failed${end}\n`,
   )
 }
 

@@ -7,7 +7,10 @@ import { NoDatabaseError } from './database.ts'
 import { commands, usage } from './index.ts'
 import { printable, UsageError } from './usage.ts'
 
-/** Runs what the words after `mediadock` ask for. Exit codes: 0 done, 1 failed, 2 usage, 78 configuration. Errors are one line on stderr. */
+/**
+ * Runs one command of the command line and returns its exit code: 0 done, 1 failed, 2 usage, 78 configuration. An error
+ * is printed as one line on stderr.
+ */
 export async function runCommand(argv: readonly string[], env: ProcessEnvironment): Promise<number> {
   const [name, ...args] = argv
   if (name === undefined || name === 'help' || name === '--help' || name === '-h') {
@@ -20,7 +23,7 @@ export async function runCommand(argv: readonly string[], env: ProcessEnvironmen
   }
   try {
     const entry = commands[name]
-    if (!entry) throw new UsageError(`unknown command "${name}"; mediadock --help lists them`)
+    if (!entry) throw new UsageError(`unknown command "${name}": mediadock --help lists the commands`)
     const command = await entry.load()
     if (args.includes('--help') || args.includes('-h')) {
       process.stdout.write(`${command.help.trim()}\n`)

@@ -12,16 +12,16 @@ import { withReceiver } from './processing.ts'
 import { screen, tinted } from './terminal.ts'
 import { printable, printJson, type Command } from './usage.ts'
 
-/** Four times as long as a running receiver takes from one minute that it writes to the next. */
+/** Four times the longest pause between two minutes that a running receiver writes. */
 const goneAfterSeconds = 120
 
-/** The console cannot say that no receiver runs: a receiver shows it. */
+/** Reports that no receiver runs. The console cannot report this, because a receiver serves it. */
 function noReplicaProblem(seenAt: Date | undefined, now: Date): Problem[] {
   const seconds = seenAt === undefined ? Number.POSITIVE_INFINITY : (now.getTime() - seenAt.getTime()) / 1000
   if (seconds <= goneAfterSeconds) return []
   const seen =
     seenAt === undefined
-      ? 'none has written to this database in the time that is kept (RETENTION_DAYS)'
+      ? 'none has written to this database within RETENTION_DAYS'
       : `the last one wrote to this database at ${seenAt.toISOString()}, ${duration(seconds)} ago`
   const text = `No receiver is running: ${seen}. Start one: mediadock start receiver.`
   return [{ severity: 'critical', cause: 'no_receiver', text, href: '/' }]
@@ -33,9 +33,9 @@ export const statusCommand: Command = {
   help: `
 mediadock status [--json]
 
-What the console's first page says: what is wrong now, the worst first, and the figures of the
-last minutes. Names the database that it read. Ends with 1 while something is critical, a receiver
-that is not running above all, else with 0.
+Prints the current problems, worst first, and the figures of the last minutes, as on the first page of
+the console. Names the database it reads. Exits with 1 if a problem is critical, for example if no
+receiver is running, else with 0.
 
   mediadock status
   mediadock status --json | jq -r '.problems[].text'
@@ -58,8 +58,8 @@ that is not running above all, else with 0.
       const problems = [...noReplicaProblem(await lastMinuteWrittenAt(db), now.at), ...now.problems]
       const database = placeOfUrl(settings.databaseUrl)
       const { recent, pending, oldest_seconds, parked, overdue, backlog } = now
+      const { minutes, arrivals } = recent
       if (values.json) {
-        const { minutes, arrivals } = recent
         printJson({
           at: now.at.toISOString(),
           database,
@@ -74,10 +74,14 @@ that is not running above all, else with 0.
       } else {
         for (const { severity, text } of problems)
           process.stdout.write(`${tinted(severity.padEnd(8), screen())}  ${printable(text)}\n`)
-        if (problems.length === 0) process.stdout.write('Nothing is wrong.\n')
-        const waiting = pending === 0 ? 'none waits' : `${pending} wait, the oldest for ${Math.round(oldest_seconds)} s`
+        if (problems.length === 0) process.stdout.write('No problems.\n')
+        const oldest = pending === 0 ? '' : ` (oldest ${Math.round(oldest_seconds)} s)`
         process.stdout.write(
-          `\nDatabase ${printable(database)}: ${recent.arrivals} ${recent.arrivals === 1 ? 'arrival' : 'arrivals'} in ${recent.minutes} minutes; of what was accepted ${waiting}; ${parked} parked, ${overdue} overdue, ${backlog.due_capped ? 'at least ' : ''}${backlog.due} due to be polled. ${incompleteWords(backlog)}\n`,
+          `\nDatabase ${printable(database)}\n` +
+            `${arrivals} ${arrivals === 1 ? 'arrival' : 'arrivals'} in the last ${minutes} minutes. ` +
+            `Deliveries: ${pending} pending${oldest}, ${parked} parked. ` +
+            `Requests: ${overdue} overdue, ${backlog.due_capped ? 'at least ' : ''}${backlog.due} due to be polled. ` +
+            `${incompleteWords(backlog)}\n`,
         )
       }
       return problems.some(({ severity }) => severity === 'critical') ? 1 : 0
@@ -89,5 +93,6 @@ function incompleteWords({ incomplete, incomplete_capped, complete_by }: Now['ba
   if (complete_by === null) return 'Every result is complete.'
   const many = incomplete === 1 ? 'result lacks its' : 'results lack their'
   const by = `${incomplete_capped ? 'not before' : 'by about'} ${complete_by}`
-  return `${incomplete_capped ? 'At least ' : ''}${incomplete} ${many} full result, complete ${by} with the calls that the keys have.`
+  const count = `${incomplete_capped ? 'At least ' : ''}${incomplete}`
+  return `${count} ${many} full result, complete ${by} with the calls that the keys have.`
 }

@@ -26,7 +26,7 @@ type Given = {
 }
 type Done = Record<string, unknown> | undefined
 
-/** What is done to one of them; `words` is how many there are after it. */
+/** The actions on a subscription. `words` is the number of words after the action. */
 const acts: Record<string, { words: number; work: (to: WithReceiver, name: string, given: Given) => Promise<Done> }> = {
   add: {
     words: 2,
@@ -61,13 +61,12 @@ mediadock subscriptions add <name> <url> [--complete true] [--sandbox false] [--
 mediadock subscriptions pause|test|roll|remove <name> [--json]
 mediadock subscriptions resume <name> [--from oldest|newest|<position>] [--json]
 
-Each change of a result is posted to the URL, signed with the secret that add and roll print,
-once: it is not shown again. Most results change twice, when they are terminal and when they are
-complete; --complete true posts the second alone. Each further filter limits what is posted:
---metadata takes a JSON object that the submitter's metadata contains. A post that is not answered
-2xx is tried again for --retry-hours (24), then the subscription stops. It continues where it was
-when it is resumed; --from moves it, and skips or repeats what lies between. test posts a sample
-that is no change, and ends with 1 where that is not answered 2xx.
+Each change of a result is posted to the URL, signed with a secret. add and roll print the secret once.
+Most results change twice: when they become terminal and when they become complete. --complete true
+posts only the second change. Further filters limit the posted changes. --metadata takes a JSON object
+that the submitter's metadata must contain. A post without a 2xx answer is retried for --retry-hours (24),
+then the subscription stops. resume continues at the old position; --from moves the position, which skips
+or repeats changes. test posts a sample that is not a change, and exits with 1 without a 2xx answer.
 
   mediadock subscriptions add gallery https://gallery.example.com/changes --sandbox false --complete true
   mediadock subscriptions test gallery
@@ -93,7 +92,7 @@ that is no change, and ends with 1 where that is not answered 2xx.
         detailOf: (result: Done) => result && withoutSecret(result),
         work: () => act.work(to, name, given),
       })
-      if (!done) throw new Error(`there is no subscription ${name}`)
+      if (!done) throw new Error(`subscription ${name} not found`)
       const shown: Record<string, unknown> = { name, ...done }
       if (json) printJson(shown)
       else
@@ -107,7 +106,7 @@ that is no change, and ends with 1 where that is not answered 2xx.
 function placeOf(from: string | true | undefined): FeedPlace | undefined {
   if (from === undefined) return undefined
   const parsed = placeSchema.safeParse(z.coerce.number().safeParse(from).data ?? from)
-  if (!parsed.success) throw new UsageError('--from: must be oldest, newest or a position of the feed')
+  if (!parsed.success) throw new UsageError('--from must be oldest, newest or a position of the feed')
   return parsed.data
 }
 

@@ -11,7 +11,7 @@ export const tailCommand: Command = {
   help: `
 mediadock tail [--outcome O] [--reason R] [--key-name N] [--request-id ID] [--webhook-id ID] [--q TEXT] [--json]
 
-Prints arrivals as they are logged, until Ctrl-C. The filters are those of mediadock arrivals.
+Prints arrivals as they are logged, until Ctrl-C. Takes the filters of mediadock arrivals.
 
   mediadock tail --outcome refused
   mediadock tail --json | jq -r .reason
@@ -19,7 +19,7 @@ Prints arrivals as they are logged, until Ctrl-C. The filters are those of media
   options: optionsOf(accepted),
   run: async (args, env) => {
     const { words, options } = readWords(args, accepted)
-    if (words.length > 0) throw new UsageError(`"${cell(words[0] ?? '')}" is not an option; --help shows them`)
+    if (words.length > 0) throw new UsageError(`"${cell(words[0] ?? '')}" is not an option: --help lists the options`)
     const { json, ...given } = options
     const filters = filtersOf(arrivalFiltersSchema, given)
     const interruption = new AbortController()
@@ -42,7 +42,7 @@ Prints arrivals as they are logged, until Ctrl-C. The filters are those of media
             if (json) printJson(arrival)
             else process.stdout.write(`${line.join('  ')}\n`)
           }
-          if (isCut) process.stderr.write('mediadock: more arrived than is shown\n')
+          if (isCut) process.stderr.write('mediadock: some arrivals are not shown\n')
         }
         return 0
       }),

@@ -1,16 +1,16 @@
 import { styleText } from 'node:util'
 
-/** Where lines go: how wide it is, and whether it shows colours. A pipe is as wide as one likes. */
+/** The output's width and colour support. A pipe has unlimited width and no colours. */
 export type Screen = { columns: number; colours: boolean }
 
-/** A terminal says itself whether it shows colours: NO_COLOR and TERM are heard. */
+/** Reads the terminal's size and colour support. Node honours NO_COLOR and TERM. */
 export function screen(stream: NodeJS.WriteStream = process.stdout): Screen {
   return stream.isTTY
     ? { columns: stream.columns, colours: stream.hasColors() }
     : { columns: Number.POSITIVE_INFINITY, colours: false }
 }
 
-/** What a word of ours tells at a glance: severities, outcomes of arrivals, of processing and of polls, states. */
+/** The colours of severities, states and outcomes. */
 const tones = {
   critical: 'red',
   warning: 'yellow',
@@ -33,7 +33,7 @@ const tones = {
   no_effect: 'gray',
 } as const
 
-/** The columns whose words have a tone: in others the same word may be anybody's. */
+/** The columns that are coloured. Other columns may contain the same words with another meaning. */
 const toned = new Set(['severity', 'state', 'status', 'outcome', 'before', 'after'])
 
 export function tinted(text: string, { colours }: Screen): string {
@@ -41,14 +41,14 @@ export function tinted(text: string, { colours }: Screen): string {
   return colours && tone !== undefined ? styleText(tone, text, { validateStream: false }) : text
 }
 
-/** An id is there to be copied: it stays whole, whatever gives way for it. So do the few words above. */
+/** Columns of ids, which are never shortened, so that they can be copied. Coloured columns are not shortened either. */
 const ids = new Set(['id', 'request', 'webhook id', 'fingerprint', 'slug'])
-/** So much is left of a column that gives way; a heading stays whole. */
+/** The least width of a column that is shortened. Headings are never shortened. */
 const leastWidth = 6
 
 /**
- * Rows as aligned columns. Where they are wider than the screen the widest of those that may
- * give way, as far as that makes them fit; where it cannot, nothing is cut and the terminal wraps the lines.
+ * Aligns rows as columns. If they are wider than the screen, the widest columns that may be shortened are shortened
+ * until the rows fit. If that is not enough, nothing is shortened and the terminal wraps the lines.
  */
 export function tableLines(headings: readonly string[], rows: readonly (readonly string[])[], on: Screen): string[] {
   const widest = headings.map((heading, at) => Math.max(heading.length, ...rows.map((row) => (row[at] ?? '').length)))

@@ -16,11 +16,11 @@ type Sample = { body: object; secret?: 'wrong'; ageSeconds?: number; times?: num
 const image = 'https://media.example/sample.png'
 const ok = (output: object, model: string) => ({ status: 'OK', payload: { model, output, cost: 4 } })
 
-/** What each kind sends; bodies as the spec's Events have them. */
+/** The requests of each kind. Bodies follow the spec's Events. */
 const samples: Record<string, Sample> = {
   ok: { body: ok({ images: [{ url: image }] }, 'sample-image'), expected: 200 },
   error: { body: { status: 'ERROR', error: { code: 'GENERATION_FAILED', message: 'sample failure' } }, expected: 200 },
-  // A webhook carries only the first picture of several; the rest is fetched.
+  // A webhook contains only the first picture of several. The receiver fetches the rest.
   'multi-image': { body: ok({ images: [{ url: image }] }, 'sample-image-set'), expected: 200 },
   video: { body: ok({ video: { url: 'https://media.example/sample.mp4' } }, 'sample-video'), expected: 200 },
   audio: { body: ok({ audio: { url: 'https://media.example/sample.mp3' } }, 'sample-audio'), expected: 200 },
@@ -45,11 +45,10 @@ export const triggerCommand: Command = {
 mediadock trigger <${Object.keys(samples).join('|')}>
                   [--url URL] [--secret-file FILE | --secret SECRET] [--request-id UUID]
 
-Sends what the provider would send, and prints the answer. Without --url it goes to
-the local receiver. The signing secret is the content of --secret-file, else of the
-variable TRIGGER_SECRET, else of the first key that the receiver is configured with.
---secret SECRET works too, but other users of the machine can read it in the list of
-processes. Exit 0 when the answer is the one that such a delivery should get.
+Sends a signed webhook as the provider would and prints the answer. Without --url it goes to the local
+receiver. The signing secret comes from --secret-file, else from the variable TRIGGER_SECRET, else from
+the receiver's first configured key. --secret SECRET works too, but other users of the machine can read
+it in the process list. Exits with 0 if the answer is the expected one for this kind.
 
   mediadock trigger ok
   mediadock trigger error --request-id 2f0d6c1e-0000-4000-8000-000000000001
@@ -90,8 +89,8 @@ async function send(
       },
       body: bytes,
     }).catch((cause: unknown) => {
-      const action = 'Start a receiver there, or name another with --url, or with PORT as in its terminal'
-      throw new Error(`nothing answers at ${to.url}. ${action}`, { cause })
+      const action = 'Start a receiver there, or set --url or PORT to another one'
+      throw new Error(`no answer from ${to.url}. ${action}`, { cause })
     })
     process.stdout.write(`${response.status} ${oneLine(await response.text())}\n`)
     asExpected &&= response.status === expected
@@ -102,7 +101,7 @@ async function send(
 
 const shownLength = 500
 
-/** A foreign answer as one line of text in which nothing steers the terminal. */
+/** Converts a foreign answer to one short line without control characters. */
 function oneLine(answer: string): string {
   return printable(answer.slice(0, shownLength).replaceAll(/\s+/g, ' '))
 }
@@ -111,21 +110,22 @@ type SecretOptions = { secret?: string; 'secret-file'?: string }
 
 async function secretOf({ secret, 'secret-file': file }: SecretOptions, env: ProcessEnvironment): Promise<string> {
   if (secret !== undefined && file !== undefined)
-    throw new UsageError('--secret and --secret-file are both given: leave one out')
+    throw new UsageError('--secret and --secret-file are both set: use only one')
   const given =
     file === undefined ? (secret ?? (env['TRIGGER_SECRET'] || undefined)) : (await fs.readFile(file, 'utf8')).trim()
-  if (given === '') throw new UsageError(file === undefined ? '--secret is empty' : '--secret-file names an empty file')
+  if (given === '')
+    throw new UsageError(file === undefined ? '--secret is empty' : 'the file of --secret-file is empty')
   return given ?? firstSecret(env)
 }
 
-/** Of the keys as the receiver reads them, or those of this laptop. */
+/** The signing secret of the receiver's first configured key, or of the laptop's demo key. */
 async function firstSecret(env: ProcessEnvironment): Promise<string> {
   const file = env['GENERATION_KEYS_FILE'] || undefined
   const local =
     isProduction(env) || file || env['GENERATION_KEYS'] ? undefined : (await readLocalSecrets()).defaults.keys
   if (!file && !env['GENERATION_KEYS'] && !local)
     throw new UsageError(
-      'no secret is given: use --secret-file, or set TRIGGER_SECRET, GENERATION_KEYS or GENERATION_KEYS_FILE',
+      'no secret is set: use --secret-file, or set TRIGGER_SECRET, GENERATION_KEYS or GENERATION_KEYS_FILE',
     )
   const reader = settingsReader(env)
   const [key] = readKeys(reader, file, local).all

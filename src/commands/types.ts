@@ -19,8 +19,8 @@ export const typesCommand: Command = {
   help: `
 mediadock types [--key-name K]
 
-Prints TypeScript types of the input of every model that a key may use, from the provider's catalog
-as it is now. Each model is one call of the key's budget; where none is left, this waits for the next.
+Prints TypeScript types of the input of every model that a key may use, from the provider's current
+catalog. Each model costs one call of the key's budget. Without calls left, the command waits for more.
 
   mediadock types > src/models.ts
 `,
@@ -71,7 +71,9 @@ function readsOf({ db, settings, interrupted: cut }: WithReceiver): ProviderRead
 
 type Reading = { keyName: string | undefined; interrupted: AbortSignal }
 
-/** Reads with this key; waits where it has no call left, until Ctrl-C. Throws what the provider refuses. */
+/**
+ * Returns a reader for this key. It waits while the key has no call left, until Ctrl-C. Throws if the provider refuses.
+ */
 function waiting(reads: ProviderReads, { keyName, interrupted }: Reading) {
   return async (path: string): Promise<unknown> => {
     for (;;) {
@@ -87,7 +89,7 @@ function waiting(reads: ProviderReads, { keyName, interrupted }: Reading) {
   }
 }
 
-/** The types of these models' inputs, as the text of a TypeScript file. */
+/** Returns TypeScript source with the input types of these models. */
 export function typesOf(models: readonly Model[]): string {
   const inputs = models.map(({ slug, input_schema }) => {
     const fields = Object.entries(input_schema).map(([name, descriptor]) => fieldOf(name, descriptor))
@@ -113,7 +115,7 @@ function fieldOf(name: string, descriptor: InputDescriptor): string {
     max_items === undefined ? undefined : `at most ${max_items} items`,
     usual === undefined ? undefined : `default ${JSON.stringify(usual)}`,
   ].filter((note) => note !== undefined)
-  // A foreign text must not end the comment.
+  // A description from the provider must not end the comment.
   const comment =
     notes.length === 0 ? '' : `    /** ${notes.join('; ').replaceAll('*/', '* /').replaceAll(/\s+/g, ' ')} */\n`
   return `${comment}    ${JSON.stringify(name)}${required === true ? '' : '?'}: ${typeOf(descriptor)}\n`

@@ -1,32 +1,32 @@
 import type { ProcessEnvironment } from '../platform/settings.ts'
 
-/** The command was not written as it must be; the message says how. Exit code 2. */
+/** The command line was used wrongly. The message says how. Exit code 2. */
 export class UsageError extends Error {
   override name = 'UsageError'
   code = 'usage' as const
 }
 
-/** What a command takes besides `--help`, as `parseArgs` wants it; `values` where only these are meant. */
+/** A command's options without `--help`, in the form of `parseArgs`. `values` lists the only allowed values. */
 export type CommandOptions = Readonly<Record<string, { type: 'string' | 'boolean'; values?: readonly string[] }>>
 
 export type Command = {
-  /** What `--help` prints: forms, options, examples. */
+  /** The text of `--help`: forms, options, examples. */
   help: string
-  /** The same that `run` parses by: what a shell completes cannot go stale. */
+  /** The options that `run` parses. Shell completion is generated from them, so it cannot become outdated. */
   options: CommandOptions
-  /** What its words may be, where that is known: one or several each, like `keys list`. */
+  /** The words that the command accepts, if they are known. An entry may be several words, like `keys list`. */
   words?: readonly string[]
-  /** Answers the exit code. */
+  /** Resolves to the exit code. */
   run: (args: string[], env: ProcessEnvironment) => Promise<number>
 }
 
-/** A command in the list of all; only the one that is run is loaded. */
+/** A command's entry in the list of all commands. Only the command that runs is loaded. */
 export type Entry = { summary: string; load: () => Promise<Command> }
 
-// JSON itself escapes only the controls of ASCII: a terminal obeys others too.
+// JSON escapes only ASCII control characters, but terminals obey others too.
 const steering = /[^\P{C}\n]|[\u2028\u2029]/gu
 
-/** One line of JSON in which nothing steers a terminal; it reads as the same value. */
+/** Prints a value as one line of JSON. Escapes all control characters, so that none steers a terminal. */
 export function printJson(value: unknown): void {
   const escaped = JSON.stringify(value).replaceAll(steering, (text) =>
     text
@@ -37,7 +37,7 @@ export function printJson(value: unknown): void {
   process.stdout.write(`${escaped}\n`)
 }
 
-/** A text in which nothing steers a terminal. */
+/** Replaces control characters, so that none steers a terminal. */
 export function printable(text: string): string {
   return text.replaceAll(steering, '·')
 }

@@ -11,9 +11,9 @@ export const verifyCommand: Command = {
   help: `
 mediadock verify [--reason R] [--json]
 
-Verifies refused webhooks in the quarantine again, with the secrets of this command's settings
-(GENERATION_KEYS, GENERATION_KEYS_FILE), and accepts what is authentic: after a missing secret was
-added. The five minutes are judged against the time of arrival. A running receiver lands them.
+Verifies refused webhooks in the quarantine again with the currently configured secrets
+(GENERATION_KEYS, GENERATION_KEYS_FILE) and accepts the authentic ones. Use it after adding a missing
+secret. The window of five minutes is judged by the time of arrival. A running receiver lands them.
 
   mediadock verify
   mediadock verify --reason no_matching_secret
@@ -28,7 +28,7 @@ added. The five minutes are judged against the time of arrival. A running receiv
         action: 'verify_quarantine',
         target: values.reason,
         detailOf: (counts) => counts,
-        work: () => withProgress('verifying what was refused', () => verifyQuarantine(deps, { reason: values.reason })),
+        work: () => withProgress('verifying refused webhooks', () => verifyQuarantine(deps, { reason: values.reason })),
       })
       const { checked, accepted, refused } = verified
       if (values.json) printJson(verified)

@@ -11,9 +11,8 @@ export class DataDirInUseError extends Error {
 }
 
 /**
- * Takes a data folder for this process, or throws DataDirInUseError. The lock
- * is a listening local socket, which the kernel lets go of however the process
- * ends: there is no stale lock file to clean up after `kill -9`.
+ * Locks a data folder for this process, or throws DataDirInUseError. The lock is a listening local socket. The kernel
+ * closes it when the process ends, so `kill -9` leaves no stale lock.
  */
 export async function lockDataDir(dataDir: string): Promise<() => Promise<void>> {
   await fs.mkdir(dataDir, { recursive: true })
@@ -23,7 +22,7 @@ export async function lockDataDir(dataDir: string): Promise<() => Promise<void>>
     .slice(0, 24)}`
   const server = net.createServer((socket) => socket.destroy())
   if (!(await tryListen(server, socketPath(name)))) {
-    throw new DataDirInUseError(`${dataDir} is in use by a mediadock that is already running: stop that one first`)
+    throw new DataDirInUseError(`${dataDir} is in use by a running mediadock: stop it first`)
   }
   server.unref()
   return async () => {
@@ -35,7 +34,7 @@ export async function lockDataDir(dataDir: string): Promise<() => Promise<void>>
 async function tryListen(server: net.Server, at: string): Promise<boolean> {
   if (await listens(server, at)) return true
   if (await someoneAnswers(at)) return false
-  // Only a socket file outlives its owner (macOS, BSD): nobody answers there, so it is a leftover.
+  // On macOS and BSD the socket file outlives its process. No process answers on it, so remove it.
   if (path.isAbsolute(at) && process.platform !== 'win32') await fs.rm(at, { force: true })
   return listens(server, at)
 }

@@ -13,7 +13,7 @@ import { answers, readPidFile, stopLeftover } from './postgres-leftover.ts'
 export type EmbeddedPostgres = {
   /** Connection string of the `mediadock` database on 127.0.0.1. */
   url: string
-  /** Settles if the server ends by itself. */
+  /** Resolves with a reason if the server ends unexpectedly. */
   ended: Promise<string>
   stop: () => Promise<void>
 }
@@ -24,9 +24,8 @@ const startTimeoutMs = 30_000
 const stopTimeoutMs = 4_000
 
 /**
- * Starts the PostgreSQL that came with `npm ci` on `<dataDir>/postgres`, making
- * the cluster on first use. The caller holds the lock on `dataDir`; a server
- * that a killed predecessor left behind is stopped first.
+ * Starts the packaged PostgreSQL on `<dataDir>/postgres` and creates the cluster on first use. The caller holds the
+ * lock on `dataDir`. First stops a server that a killed process left running.
  */
 export async function startEmbeddedPostgres({
   dataDir,
@@ -61,7 +60,8 @@ export async function startEmbeddedPostgres({
   let stopping = false
   const { promise: ended, resolve } = Promise.withResolvers<string>()
   server.child.once('exit', (code, signal) => {
-    if (!stopping) resolve(`the embedded PostgreSQL ended (${signal ?? code}): ${server.output().slice(-2000)}`)
+    if (!stopping)
+      resolve(`the embedded PostgreSQL ended unexpectedly (${signal ?? code}): ${server.output().slice(-2000)}`)
   })
   return {
     url: adminUrl.replace(/postgres$/, 'mediadock'),
@@ -73,7 +73,7 @@ export async function startEmbeddedPostgres({
   }
 }
 
-/** The connection string of a server that another process runs on this folder, if one does. */
+/** Connection string of the embedded server that another process runs on this folder, or undefined. */
 export async function findEmbeddedPostgres(dataDir: string): Promise<string | undefined> {
   const password = await fs.readFile(path.join(dataDir, 'postgres-password'), 'utf8').catch(() => undefined)
   const running = await readPidFile(path.join(dataDir, 'postgres'))
@@ -87,10 +87,9 @@ type RunAs = { uid?: number; gid?: number }
 type Launch = { cluster: string; runAs: RunAs; args: string[] }
 
 /**
- * The cluster is named through the working directory, not by its path: an
- * unprivileged id could not walk through root's home of mode 700, but a process
- * that starts inside the folder needs no permission on the way there.
- * `detached`: Ctrl-C reaches the whole terminal group, and Postgres must outlive our drain.
+ * Starts a program of PostgreSQL on a cluster. The cluster is passed as the working directory. Then an unprivileged
+ * user needs no permission on the folders above it, such as root's home. `detached` keeps Ctrl-C from Postgres, which
+ * must outlive our shutdown.
  */
 function launch(binaries: string, program: string, { cluster, runAs, args }: Launch): Launched {
   const pgdata = process.platform === 'linux' ? '/proc/self/cwd' : cluster
@@ -108,7 +107,7 @@ function launch(binaries: string, program: string, { cluster, runAs, args }: Lau
   child.stdout?.on('data', keep)
   child.stderr?.on('data', keep)
   child.on('error', (error) => keep(Buffer.from(String(error))))
-  // However this process comes to its end, short of kill -9, what it launched ends with it.
+  // Stops the child whenever this process exits, except after kill -9.
   const endWithUs = () => child.kill('SIGINT')
   process.once('exit', endWithUs)
   child.once('exit', () => process.off('exit', endWithUs))
@@ -116,8 +115,8 @@ function launch(binaries: string, program: string, { cluster, runAs, args }: Lau
 }
 
 /**
- * PostgreSQL refuses to run as root, so root's server runs as the owner of the
- * cluster if an ordinary user made it, else as `nobody` (initdb wants an id with a name).
+ * PostgreSQL refuses to run as root. Root's server runs as the cluster's owner, or as `nobody`, because initdb needs a
+ * user with a name.
  */
 async function unprivilegedOwner(cluster: string): Promise<RunAs> {
   const owner = await fs.stat(cluster).catch(() => undefined)
@@ -129,7 +128,9 @@ async function unprivilegedOwner(cluster: string): Promise<RunAs> {
 
 type Making = { cluster: string; binaries: string; password: string; runAs: RunAs }
 
-/** Made beside its place and renamed into it: a making that was interrupted leaves no cluster that trusts everyone. */
+/**
+ * Creates the cluster in another folder and renames it. An interrupted run then leaves no cluster without a password.
+ */
 async function initialize({ cluster, ...how }: Making): Promise<void> {
   const at = { ...how, cluster: `${cluster}.new` }
   await removeFolder(at.cluster)
@@ -151,18 +152,18 @@ async function initialize({ cluster, ...how }: Making): Promise<void> {
   await fs.rename(at.cluster, cluster)
 }
 
-/** Retried, since an initdb that a killed start left behind may still be writing there. */
-/** How this process shall use its memory is nothing for Postgres. */
+/** The environment without the memory settings of this process, which Postgres must not inherit. */
 function environment(): NodeJS.ProcessEnv {
   const { MALLOC_MMAP_THRESHOLD_: _, ...rest } = process.env
   return rest
 }
 
+/** Retries, because the initdb of a killed start may still be writing there. */
 async function removeFolder(folder: string): Promise<void> {
   await fs.rm(folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 })
 }
 
-/** In single-user mode, so that there is no moment at which the server listens and trusts everyone. */
+/** Sets the password in single-user mode, so that the server never listens without a password. */
 async function setPassword(at: Making): Promise<void> {
   const pgdata = process.platform === 'linux' ? '/proc/self/cwd' : at.cluster
   const child = spawn(path.join(at.binaries, 'bin', 'postgres'), ['--single', '-D', pgdata, 'postgres'], {
@@ -173,7 +174,7 @@ async function setPassword(at: Making): Promise<void> {
   })
   child.stdin.end(`alter role postgres password '${at.password}'\n`)
   const [code] = await once(child, 'exit')
-  if (code !== 0) throw new Error(`the embedded PostgreSQL could not be given its password (${code})`)
+  if (code !== 0) throw new Error(`the password of the embedded PostgreSQL could not be set (${code})`)
   const rules = 'host all all 127.0.0.1/32 scram-sha-256\n'
   await fs.writeFile(path.join(at.cluster, 'pg_hba.conf'), rules)
 }
@@ -185,7 +186,7 @@ async function waitUntilReady(url: string, server: Launched): Promise<void> {
     if (await answers(url)) return
     await delay(50)
   }
-  throw new Error(hasEnded() ? 'it ended at once' : 'it did not answer in time')
+  throw new Error(hasEnded() ? 'the server ended at once' : 'the server did not answer in time')
 }
 
 async function createDatabase(adminUrl: string): Promise<void> {
@@ -198,7 +199,7 @@ async function createDatabase(adminUrl: string): Promise<void> {
   }
 }
 
-/** Fast shutdown, then immediate, then the hard way: each leaves a cluster that recovers by itself. */
+/** Fast shutdown, then immediate shutdown, then SIGKILL. The cluster recovers after each of them. */
 async function stop(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return
   const gone = once(child, 'exit')

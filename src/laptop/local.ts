@@ -11,12 +11,12 @@ import { startEmbeddedPostgres } from './embedded-postgres.ts'
 
 export const dataDir = path.resolve('.data')
 
-/** What stands in on a laptop for what production must be given. */
+/** The laptop's values for settings that production requires, and its embedded PostgreSQL. */
 export type Local = {
   defaults: LocalDefaults
   demoKeys: readonly DemoKey[]
   isEmbedded: boolean
-  /** Settles with a reason if the embedded PostgreSQL ends by itself. */
+  /** Resolves with a reason if the embedded PostgreSQL ends unexpectedly. */
   ended: Promise<string>
   close: () => Promise<void>
 }
@@ -29,7 +29,7 @@ const nothing: Local = {
   close: async () => {},
 }
 
-/** Opens `.data/`: the embedded PostgreSQL where it is needed, the demo keys, the provider's secret key. */
+/** Opens `.data/`: starts the embedded PostgreSQL if it is needed, and reads the demo keys and the secret key. */
 export async function openLocal(
   env: ProcessEnvironment,
   { wanted, logger }: { wanted: readonly Program[]; logger: Logger },
@@ -58,7 +58,7 @@ export async function openLocal(
   }
 }
 
-/** The settings under which both programs find each other on a laptop, and the first webhook comes within a second. */
+/** Adds settings that connect both programs on a laptop and shorten the dispatch interval to one second. */
 export function laptopEnvironment(env: ProcessEnvironment, wanted: readonly Program[]): ProcessEnvironment {
   if (isProduction(env) || wanted.length < 2) return env
   const receiver = `http://127.0.0.1:${env['PORT'] || '3000'}`
@@ -73,7 +73,7 @@ export function laptopEnvironment(env: ProcessEnvironment, wanted: readonly Prog
 const secretsFile = path.join(dataDir, 'demo-keys.json')
 const demoCredits = 10_000
 
-/** Made once and kept, so that what the screen shows today works tomorrow. */
+/** Reads the demo keys and the secret key. Creates them on first use, and keeps them across restarts. */
 export async function readLocalSecrets(): Promise<Pick<Local, 'defaults' | 'demoKeys'>> {
   const secrets = parseSecrets(await fs.readFile(secretsFile, 'utf8').catch(createSecrets))
   const demoKeys = (['sandbox', 'live'] as const).map((environment) => ({
@@ -95,14 +95,12 @@ export async function readLocalSecrets(): Promise<Pick<Local, 'defaults' | 'demo
 const storedKeySchema = z.object({ api_key: z.string(), signing_secret: z.string() })
 const secretsSchema = z.object({ secret_key: z.string(), live: storedKeySchema, sandbox: storedKeySchema })
 
-/** Somebody may have edited the file, or a full disk cut it off. */
+/** Throws if the file was edited or truncated. */
 function parseSecrets(text: string): z.infer<typeof secretsSchema> {
   try {
     return secretsSchema.parse(JSON.parse(text))
   } catch {
-    throw new Error(
-      `${secretsFile} does not hold the demo keys that this program keeps there: delete it, and new ones are made`,
-    )
+    throw new Error(`${secretsFile} does not contain valid demo keys: delete it to create new ones`)
   }
 }
 
@@ -116,7 +114,7 @@ async function createSecrets(): Promise<string> {
   await fs.mkdir(dataDir, { recursive: true })
   const draft = `${secretsFile}.${process.pid}`
   await fs.writeFile(draft, JSON.stringify(secrets, null, 2), { mode: 0o600 })
-  // A link is made whole or not at all, and not over what another program of this folder was first to make.
+  // A link is atomic and never overwrites a file that another program created first.
   await fs.link(draft, secretsFile).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'EEXIST') throw error
   })

@@ -4,15 +4,15 @@ import path from 'node:path'
 import { z } from 'zod'
 import { StartError } from '../platform/postgres/await-postgres.ts'
 
-/** What the package says of itself. */
+/** The part of the package's manifest that is read. */
 const manifestSchema = z.object({ version: z.string() })
 const linksSchema = z.array(z.object({ source: z.string(), target: z.string() }))
 
 export type BinariesOptions = { forAnyUser: boolean; cache?: string }
 
 /**
- * The folder with `bin`, `lib` and `share` of the PostgreSQL that came with
- * `npm ci`. With `forAnyUser`, a copy under `cache` that any id can run.
+ * Returns the folder with `bin`, `lib` and `share` of the packaged PostgreSQL. With `forAnyUser`, returns a copy under
+ * `cache` that any user can run.
  */
 export async function locateBinaries({ forAnyUser, cache = '/var/cache/mediadock' }: BinariesOptions): Promise<string> {
   const platform = process.platform === 'win32' ? 'windows' : process.platform
@@ -22,7 +22,8 @@ export async function locateBinaries({ forAnyUser, cache = '/var/cache/mediadock
     manifest = path.join(path.dirname(createRequire(import.meta.url).resolve(name)), '..', 'package.json')
   } catch (cause) {
     throw new StartError(
-      `there is no embedded PostgreSQL for ${platform}-${process.arch}: set DATABASE_URL, or install ${name} where there is one`,
+      `there is no embedded PostgreSQL for ${platform}-${process.arch}. ` +
+        `Set DATABASE_URL, or install ${name} if it exists for this platform.`,
       { cause },
     )
   }
@@ -35,7 +36,7 @@ export async function locateBinaries({ forAnyUser, cache = '/var/cache/mediadock
   return copyForUnprivileged(native, path.join(cache, `postgresql-${version}`))
 }
 
-/** Root's node_modules may lie where nobody else may look, so the binaries go where everyone may. */
+/** Copies the binaries to a folder that every user can read. Root's node_modules may be readable only by root. */
 async function copyForUnprivileged(native: string, target: string): Promise<string> {
   if (await exists(target)) return target
   const staging = `${target}.${process.pid}`
@@ -44,12 +45,12 @@ async function copyForUnprivileged(native: string, target: string): Promise<stri
   await hydrateSymlinks(staging)
   await openToAll(staging)
   await fs.chmod(path.dirname(target), 0o755)
-  // Two first starts at once: one rename wins, the other copy is the same and goes.
+  // Two first starts may run at once. One rename wins; the other copy is identical and is removed.
   await fs.rename(staging, target).catch(() => fs.rm(staging, { recursive: true, force: true }))
   return target
 }
 
-/** Root's umask may have closed what `npm ci` and the copy made to everyone else. */
+/** Makes the files readable for every user, because root's umask may have restricted them. */
 async function openToAll(folder: string): Promise<void> {
   await fs.chmod(folder, 0o755)
   for (const entry of await fs.readdir(folder, { recursive: true, withFileTypes: true })) {
@@ -58,7 +59,7 @@ async function openToAll(folder: string): Promise<void> {
   }
 }
 
-/** npm packages cannot carry symbolic links; the package lists them, and its install script may not have run. */
+/** npm packages cannot contain symbolic links. The package lists them, and its install script may not have run. */
 async function hydrateSymlinks(native: string): Promise<void> {
   const list = await fs.readFile(path.join(native, 'pg-symlinks.json'), 'utf8').catch(() => '[]')
   for (const { source, target } of linksSchema.parse(JSON.parse(list))) {

@@ -5,8 +5,8 @@ import postgres from 'postgres'
 import type { Logger } from '../platform/logger.ts'
 
 /**
- * Only a server that takes our password on the port it names, or that works in
- * this very folder (one that is still starting or stopping), is ours to stop.
+ * Stops a server that a killed process left running. It is ours if it accepts our password on its port, or if it works
+ * in this folder (while it starts or stops).
  */
 export async function stopLeftover(cluster: string, password: string, logger: Logger): Promise<void> {
   const left = await readPidFile(cluster)
@@ -15,20 +15,20 @@ export async function stopLeftover(cluster: string, password: string, logger: Lo
     (await worksIn(left.pid, cluster)) ||
     (await answers(`postgres://postgres:${password}@127.0.0.1:${left.port}/postgres`))
   if (!isOurs) return
-  logger.warn({ pid: left.pid }, 'stopping the PostgreSQL that an interrupted run left behind')
+  logger.warn({ pid: left.pid }, 'stopping a PostgreSQL left running by an interrupted start')
   for (const signal of ['SIGINT', 'SIGQUIT'] as const) {
     process.kill(left.pid, signal)
     const deadline = Date.now() + 5000
     while (Date.now() < deadline) {
-      // The file goes first, and in a container without an init the process stays as a zombie.
+      // The pid file is removed first. In a container without an init, the process remains as a zombie.
       if (!isAlive(left.pid) || (await readPidFile(cluster))?.pid !== left.pid) return
       await delay(50)
     }
   }
-  throw new Error(`a PostgreSQL of an earlier run (pid ${left.pid}) does not stop: end it and start again`)
+  throw new Error(`a PostgreSQL of an earlier run (pid ${left.pid}) does not stop. End it and start again.`)
 }
 
-/** Linux only; elsewhere there is no asking. */
+/** True if the process works in this folder. Only Linux can tell; elsewhere false. */
 async function worksIn(pid: number, folder: string): Promise<boolean> {
   const [theirs, ours] = await Promise.all([fs.readlink(`/proc/${pid}/cwd`), fs.realpath(folder)]).catch(() => [
     undefined,
@@ -37,7 +37,7 @@ async function worksIn(pid: number, folder: string): Promise<boolean> {
   return theirs !== undefined && theirs === ours
 }
 
-/** What a running server, or one that was killed, says of itself. */
+/** Reads pid and port from the pid file of a running or killed server. */
 export async function readPidFile(cluster: string): Promise<{ pid: number; port: number } | undefined> {
   const text = await fs.readFile(path.join(cluster, 'postmaster.pid'), 'utf8').catch(() => '')
   const lines = text.split('\n')
@@ -55,7 +55,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Whether a server takes this user and password, now. */
+/** True if a server accepts this user and password now. */
 export async function answers(url: string): Promise<boolean> {
   const client = postgres(url, { max: 1, connect_timeout: 2, onnotice: () => {} })
   try {

@@ -5,11 +5,11 @@ type Welcome = {
   urls: Record<string, string>
   demoKeys: readonly DemoKey[]
   settings: ReceiverSettings | undefined
-  /** Whether the database is one that came along. */
+  /** True if the database is the embedded one. */
   isEmbedded: boolean
 }
 
-/** What a person at a laptop needs to see after the start: where things are, and one command to try. */
+/** The text for a person after the start: addresses, demo keys, and one command to try. */
 export function welcome({ urls, demoKeys, settings, isEmbedded }: Welcome): string {
   const lines = ['', 'mediadock is up', '', ...Object.entries(urls).map(([name, url]) => row(name, url))]
   if (urls['api']) lines.push('', ...demoKeys.map(({ environment, apiKey }) => row(`demo ${environment} key`, apiKey)))
@@ -17,14 +17,14 @@ export function welcome({ urls, demoKeys, settings, isEmbedded }: Welcome): stri
   if (urls['api'] && settings && live) {
     lines.push(
       '',
-      'Generate a picture, and watch it arrive in the console:',
+      'Generate a picture and watch it arrive in the console:',
       '',
       `  curl -s ${urls['api']}/v1/models/${demoModel} \\`,
       `    -H 'Authorization: Bearer ${live.apiKey}' -H 'Content-Type: application/json' \\`,
       `    -d '{"input":{"prompt":"a lighthouse at dusk"},"webhook_url":"${settings.webhookPublicUrl}"}'`,
     )
   }
-  return `${lines.join('\n')}\n\nCtrl-C stops all of it; the data stays${isEmbedded ? ' in .data/' : ''}\n\n`
+  return `${lines.join('\n')}\n\nCtrl-C stops all of it. The data stays${isEmbedded ? ' in .data/' : ''}\n\n`
 }
 
 const demoModel = 'aurora-image'

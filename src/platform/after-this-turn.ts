@@ -1,7 +1,6 @@
 /**
- * Calls `work` once after the process has read what there is to read in this turn, however often
- * it is asked for in it: the first of a hundred that come together must not go alone, since
- * it would take as long as all of them.
+ * Calls `work` once at the end of this turn of the event loop, however often it is requested in the turn. Requests that
+ * arrive together are then handled together, instead of the first one alone.
  */
 export function afterThisTurn(work: () => void): () => void {
   let isDue = false

@@ -17,7 +17,7 @@ export type ContainedRun = {
    * reserve far more addresses than they use.
    */
   memoryLimit: 'address space' | 'data'
-  /** Runs the child under another user where this process is root. The program must be readable to everybody. */
+  /** Runs the child as another user if this process is root. The program must be readable for every user. */
   ownUser: boolean
   /** Receives the output in order; the child waits while this is pending. */
   write: (chunk: Buffer) => void | Promise<void>
@@ -30,18 +30,18 @@ export type ContainedEnd =
   | { kind: 'not started'; why: string }
 
 const isRoot = process.getuid?.() === 0
-/** No account and no range that systemd or Debian hand out has this number; containers map ids below 65536. */
+/** systemd and Debian assign no account or range to this number. Containers map ids below 65536. */
 const containedUser = 61_000
 const stderrTailCharacters = 4096
-/** ffmpeg writes a few lines about a broken file. */
+/** ffmpeg writes a few lines about a broken file, so more output is a fault. */
 const maxStderrBytes = 1_048_576
 /** macOS enforces neither memory limit, and its shell refuses to set the first. */
 const toleratesNoMemoryLimit = process.platform === 'darwin'
 
 /**
- * Runs a program over untrusted data: without an environment, a network, a terminal, files to write or the right to
- * inspect this process, at a low priority, and within `limits`. When this returns or throws, the child and the
- * processes it started are gone. Throws the reason of `signal`, and whatever `write` throws.
+ * Runs a program over untrusted data within `limits`. The program has no environment, network or terminal, cannot write
+ * files or inspect this process, and has a low priority. When this returns or throws, the child and its own children
+ * are gone. Throws the reason of `signal`, and what `write` throws.
  */
 export async function runContained(run: ContainedRun): Promise<ContainedEnd> {
   run.signal.throwIfAborted()
@@ -57,7 +57,11 @@ export async function runContained(run: ContainedRun): Promise<ContainedEnd> {
   }
   const abort = () => stop('aborted')
   run.signal.addEventListener('abort', abort, { once: true })
-  const deadline = setTimeout(stop, run.limits.wallSeconds * 1000, `it did not end within ${run.limits.wallSeconds} s`)
+  const deadline = setTimeout(
+    stop,
+    run.limits.wallSeconds * 1000,
+    `it did not finish within ${run.limits.wallSeconds} s`,
+  )
   try {
     const stderr = keepTail(child.stderr!, () => stop(`it wrote more than ${maxStderrBytes} bytes of errors`))
     let bytes = 0
@@ -80,14 +84,14 @@ export async function runContained(run: ContainedRun): Promise<ContainedEnd> {
 }
 
 /**
- * Acknowledging and landing come first; but a quarter of a core beside a busy process lets the work end in time.
- * Linux may weigh whole sessions against each other first, and niceness only within one.
+ * Gives acknowledging and landing priority, but leaves the work a quarter of a core beside a busy process. Linux may
+ * weigh whole sessions first, and niceness only within one.
  */
 const niceness = 5
 
 /**
- * Sets the limits, then becomes the program. Where memory runs out in spite of them, the kernel ends this process
- * before others. `env -i` comes last: some shells export variables of their own.
+ * Sets the limits, then becomes the program. If memory runs out anyway, the kernel kills this process before others.
+ * `env -i` comes last, because some shells export variables.
  */
 const script = (memoryLimit: ContainedRun['memoryLimit']) => `
 { echo ${niceness} > /proc/self/autogroup; echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null
@@ -105,7 +109,7 @@ function start(
   return spawn('/bin/sh', ['-c', script(memoryLimit), 'sh', ...bounds, ...namespaces.prefix, program, ...args], {
     cwd: '/',
     env: {},
-    // A process group of its own, which can be killed whole.
+    // A separate process group can be killed as a whole.
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe', ...descriptors],
     ...user,
@@ -115,14 +119,17 @@ function start(
 type Isolation = { otherUser: boolean; prefix: readonly string[] }
 
 /**
- * A user namespace keeps a process of the same user from reading our memory and environment; an empty network
- * namespace has no route anywhere, loopback included.
+ * The user namespace keeps a process of the same user from reading our memory and environment. The empty network
+ * namespace has no route, not even to loopback.
  */
 const newNamespaces = ['unshare', '--user', '--net', '--']
 
 let isolation: Promise<Isolation> | undefined
 
-/** Tries once what this system allows: containers and hardened kernels may forbid namespaces, macOS has none. */
+/**
+ * Tries once which isolation this system supports. Containers and hardened kernels may forbid namespaces, and macOS has
+ * none.
+ */
 async function findIsolation(): Promise<Isolation> {
   const otherUser = isRoot && (await succeeds({ otherUser: true, prefix: [] }))
   const prefix = (await succeeds({ otherUser, prefix: newNamespaces })) ? newNamespaces : []
@@ -147,7 +154,7 @@ function killGroup(child: ChildProcess): void {
   try {
     process.kill(-child.pid, 'SIGKILL')
   } catch {
-    // The whole group has ended already.
+    // The whole group has already ended.
   }
 }
 

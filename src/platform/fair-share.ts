@@ -1,15 +1,15 @@
 import { sql, type SQL } from './postgres/drizzle.ts'
 
 /*
- * The fairness rule, for every place where owners (keys, senders, accounts) wait for the same thing: they take turns, and
- * none holds more than its share. So a backlog of one owner, however long, keeps no other waiting.
+ * The fairness rule for owners (keys, senders, accounts) that compete for one resource: they take turns, and none holds
+ * more than its share. A long backlog of one owner then delays no other owner.
  *
- * - In memory, `createShares` bounds what one owner holds of a room.
+ * - In memory, `createShares` limits the part of a buffer that one owner may hold.
  * - In a claim, `turnOf` numbers the rows of each owner, and the claim takes the lowest numbers.
- * - Of the calls to the provider, fetching/call-budget.ts gives submitting and completing a share each.
+ * - For calls to the provider, fetching/call-budget.ts gives submitting and completing a share each.
  */
 
-/** For the ORDER BY of a claim: the turn of a row among the rows of its owner. */
+/** For the ORDER BY of a claim: the number of a row among the rows of its owner. */
 export function turnOf(owner: SQL, order: SQL): SQL {
   return sql`row_number() over (partition by ${owner} order by ${order})`
 }
@@ -17,18 +17,18 @@ export function turnOf(owner: SQL, order: SQL): SQL {
 export type Amount = { rows: number; bytes: number }
 
 export type Shares = {
-  /** Whether this owner may bring one more row, whatever its bytes are. */
+  /** True if this owner may add one more row of any size. */
   isOpen: (owner: string) => boolean
-  /** Counts a row, whether or not there was room. */
+  /** Counts a row, even if it exceeds the limit. */
   add: (owner: string, bytes: number) => void
   remove: (owner: string, bytes: number) => void
   held: () => Amount
 }
 
-/** A fifth stays free for a second owner. */
+/** Leaves a fifth for other owners. */
 const usualLargestShare = 0.8
 
-/** Room for rows of several owners. One owner holds up to the largest share of it. */
+/** Counts the rows of several owners in a buffer. One owner may hold up to `largestShare` of it. */
 export function createShares(max: Amount, largestShare = usualLargestShare): Shares {
   const mostOfOne = { rows: max.rows * largestShare, bytes: max.bytes * largestShare }
   const all = { rows: 0, bytes: 0 }

@@ -3,9 +3,9 @@ import { createRequire } from 'node:module'
 import path from 'node:path'
 
 /**
- * A program that behaves like ffmpeg, made of the WebAssembly build in an npm package: the first argument names the
- * package's module, the others are ffmpeg's. It reads the descriptors from 3 on as `/dev/fd/3` and so on, and writes
- * its output to stdout. Nothing else of the machine is visible to it.
+ * Runs the WebAssembly build of ffmpeg like the program. The first argument is the package's module, the others are
+ * ffmpeg's. Offers the descriptors from 3 on as `/dev/fd/3` and so on, and writes to stdout. ffmpeg can access nothing
+ * else of the machine.
  */
 
 type Stream = { node: Node; position: number }
@@ -28,7 +28,7 @@ type CreateCore = (module: { wasmBinary: Buffer }) => Promise<Core>
 
 const [, , file = '', ...args] = process.argv
 
-// The package is made for a browser's worker and reads the address that its script came from.
+// The package expects a browser's worker, and reads the address of its script.
 Object.assign(globalThis, { self: { location: { href: '' } } })
 const createCore = createRequire(import.meta.url)(file) as CreateCore
 const core = await createCore({ wasmBinary: fs.readFileSync(path.join(path.dirname(file), 'ffmpeg-core.wasm')) })
@@ -44,7 +44,7 @@ stdout.stream_ops = {
 }
 process.exitCode = core.exec(...args)
 
-/** Each input is a file whose bytes are read where ffmpeg asks for them: no copy is kept in memory. */
+/** Offers each input as a file that is read on demand, so that no copy is held in memory. */
 function offerInputs(files: FileSystem): void {
   files.mkdir('/dev/fd')
   for (const [, descriptor = ''] of args.join('\n').matchAll(/^file:\/dev\/fd\/(\d+)$/gm)) {
@@ -59,7 +59,7 @@ function offerInputs(files: FileSystem): void {
   }
 }
 
-/** ffmpeg waits until all of it is written. */
+/** Writes all bytes. ffmpeg waits meanwhile. */
 function writeAll(descriptor: number, bytes: Uint8Array): number {
   for (let at = 0; at < bytes.length;) at += fs.writeSync(descriptor, bytes, at)
   return bytes.length

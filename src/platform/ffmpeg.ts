@@ -6,13 +6,10 @@ import os from 'node:os'
 import path from 'node:path'
 import { runContained, type ContainedEnd, type ContainedRun, type Limits } from './contained-process.ts'
 
-/**
- * An ffmpeg that may read foreign files: a program of this machine, or the WebAssembly build of an npm package, which
- * runs in a Node process.
- */
+/** An ffmpeg for foreign files: a program of this machine, or the WebAssembly build of an npm package, run by Node. */
 export type Ffmpeg = { kind: 'program' | 'webassembly'; path: string; version: string }
 
-/** The demuxers that foreign files may be read with: none of them follows references to other files. */
+/** The demuxers allowed for foreign files. None of them follows references to other files. */
 export type Reader = 'mov' | 'matroska' | 'wav' | 'flac' | 'ogg' | 'mp3' | 'aac'
 
 const readers: Readonly<Record<string, Reader>> = {
@@ -27,39 +24,39 @@ const readers: Readonly<Record<string, Reader>> = {
   'audio/aac': 'aac',
 }
 
-/** The reader of a type that was found from a file's bytes; undefined for types that are not decoded. */
+/** The demuxer for a media type, or undefined if the type is not decoded. */
 export function readerOf(contentType: string): Reader | undefined {
   return readers[contentType]
 }
 
-/** What generators and cameras write. Containers can name hundreds of other decoders, old and rarely tested ones. */
+/** The codecs that generators and cameras use. Other decoders are old or rarely tested. */
 const decoders =
   'h264,hevc,vp8,vp9,av1,libdav1d,mpeg4,prores,mjpeg,png,' +
   'aac,mp3,mp3float,vorbis,opus,libopus,flac,alac,pcm_s16le,pcm_s16be,pcm_s24le,pcm_s32le,pcm_f32le'
 
 /**
- * Debian's ffmpeg takes 300 MB of addresses for a frame of 4K and 500 MB for a video of it, of which 200 MB are used.
- * The WebAssembly build has 512 MiB of its own (8192 pages of 64 KiB); Node, which runs it, takes as much again.
+ * A frame of 4K needs up to 500 MB of address space in Debian's ffmpeg. The WebAssembly build is limited to 512 MiB
+ * (8192 pages of 64 KiB), and Node needs as much again.
  */
 const memoryBytes = { program: 536_870_912, webassembly: 1_073_741_824 }
 const wasmMaxPages = 8192
-/** As many as the thumbnails of pictures are made of: more than 8K. */
+/** The limit of thumbnails too. More than 8K. */
 const maxPixels = 40_000_000
-/** The CPU time is the bound. The wall time, four times as long, leaves room for other work on a loaded machine. */
+/** The CPU time is the actual limit. The wall time leaves room for other work on a loaded machine. */
 const cpuSeconds = 30
 const wallSeconds = 120
-/** The libavcodec of ffmpeg 5, the oldest release that distributions still fix. */
+/** The libavcodec of ffmpeg 5, the oldest release that distributions still maintain. */
 const minAvcodecMajor = 59
 
 export type Decoding = {
-  /** Regular files, each read by the one demuxer that its content calls for. */
+  /** Regular files, each with the demuxer that its content requires. */
   inputs: readonly { path: string; reader: Reader }[]
-  /** Options of the output, whose last name its format: `-f rawvideo`. The output itself is the pipe. */
+  /** Options of the output, including its format: `-f rawvideo`. The output is a pipe. */
   args: readonly string[]
-  /** Receives the output in order; ffmpeg waits while this is pending. */
+  /** Receives the output in order. ffmpeg waits while this is pending. */
   write: (chunk: Buffer) => void | Promise<void>
   maxOutputBytes: number
-  /** Of one frame; a larger one fails. */
+  /** Limit of one frame. A larger frame fails. */
   maxPixels?: number
   wallSeconds?: number
   cpuSeconds?: number
@@ -69,9 +66,9 @@ export type Decoding = {
 export type Decoded = { kind: 'done'; bytes: number } | { kind: 'failed'; why: string }
 
 /**
- * Decodes foreign files with bounded memory, time and output, without network, environment or files to write. A file
- * that exceeds a bound is `failed`, like a broken one; output that was written until then is of no use. Throws the
- * reason of `signal`, whatever `write` throws, and errors of opening the inputs.
+ * Decodes foreign files with bounded memory, time and output, and without network, environment or writable files. A
+ * file that exceeds a limit is `failed`, like a broken one, and its output so far is useless. Throws the reason of
+ * `signal`, what `write` throws, and errors of opening the inputs.
  */
 export async function decode(ffmpeg: Ffmpeg, decoding: Decoding): Promise<Decoded> {
   const handles: FileHandle[] = []
@@ -100,7 +97,7 @@ export async function decode(ffmpeg: Ffmpeg, decoding: Decoding): Promise<Decode
     if (end.code === 0) return { kind: 'done', bytes }
     return {
       kind: 'failed',
-      why: end.code === null ? 'the system ended it' : end.stderr.trim() || `it ended with ${end.code}`,
+      why: end.code === null ? 'killed by the system' : end.stderr.trim() || `exit code ${end.code}`,
     }
   } finally {
     for (const handle of handles) await handle.close()
@@ -122,18 +119,18 @@ type Run = Pick<ContainedRun, 'args' | 'descriptors' | 'limits' | 'write' | 'sig
 
 function runFfmpeg({ kind, path: file }: Pick<Ffmpeg, 'kind' | 'path'>, run: Run): Promise<ContainedEnd> {
   if (kind === 'program') return runContained({ ...run, program: file, memoryLimit: 'address space', ownUser: true })
-  // Its sandbox is WebAssembly itself. Another user may not be able to read Node and the package.
+  // WebAssembly itself is the sandbox. Another user might be unable to read Node and the package.
   const flags = ['--no-warnings', '--max-old-space-size=64', `--wasm-max-mem-pages=${wasmMaxPages}`]
   const args = [...flags, wasmScript, file, ...run.args]
   return runContained({ ...run, program: process.execPath, args, memoryLimit: 'data', ownUser: false })
 }
 
-/** Beside this file, and TypeScript where this is. */
+/** In the same folder, with the same extension as this file. */
 const wasmScript = path.join(import.meta.dirname, `ffmpeg-webassembly${path.extname(import.meta.filename)}`)
 
 /**
- * Opens a file for the child. On Linux a program opens its descriptor anew, which its own user may do with its own
- * files alone: root gives it a nameless copy.
+ * Opens a file for the child. On Linux a program reopens its descriptors, which works only for files of its own user.
+ * For root's child, opens an unlinked copy that every user can read.
  */
 async function openFor({ kind }: Ffmpeg, file: string): Promise<FileHandle> {
   if (kind === 'webassembly' || process.getuid?.() !== 0) return fs.open(file, constants.O_RDONLY)
@@ -150,8 +147,8 @@ async function openFor({ kind }: Ffmpeg, file: string): Promise<FileHandle> {
 }
 
 /**
- * The ffmpeg for foreign files: the given one, or the first on the PATH, or the WebAssembly build where its package is
- * installed. Undefined where none of them runs and is of version 5 or newer.
+ * Finds the ffmpeg for foreign files: the configured one, else the first on the PATH, else the WebAssembly build.
+ * Returns undefined if none of them runs with version 5 or newer.
  */
 export async function findFfmpeg(given: string | undefined, signal: AbortSignal): Promise<Ffmpeg | undefined> {
   const programs =

@@ -1,15 +1,14 @@
-/** Longer ones are shown as they came: nobody reads so much, and parsing it holds up everything else. */
+/** Larger JSON is shown unformatted, because parsing it would block other work. */
 export const maxFormattedBytes = 256 * 1024
-/** Each level indents all that is in it. */
+/** Limits the indentation. */
 export const maxFormattedDepth = 64
 
-/** JSON with a line for each member, at most so many characters of it; or why it is not shown so. */
+/** Indented JSON, cut to a number of characters, or the reason why it was not formatted. */
 export type Formatted = { text: string; cut: boolean } | { refused: 'too_long' | 'too_deep' | 'no_json' }
 
 /**
- * Formats JSON as it is written: numbers, escapes and members that stand twice
- * stay. One pass over the text that ends at `maxCharacters`, so that what is
- * small and nested cannot become large.
+ * Formats JSON without changing numbers, escapes or duplicate members. Makes one pass that ends at `maxCharacters`, so
+ * that small nested input cannot become large output.
  */
 export function formatJson(json: string, maxCharacters: number): Formatted {
   if (json.length > maxFormattedBytes) return { refused: 'too_long' }
@@ -57,7 +56,7 @@ function indented(json: string, maxCharacters: number): Formatted {
 const space = /\s/
 const punctuation = '{}[],:'
 
-/** The parts of a JSON text without the space between them: punctuation, strings, and anything else. */
+/** The tokens of a JSON text without white space: punctuation, strings, and other values. */
 function* tokensOf(json: string): Generator<string> {
   let at = 0
   while (at < json.length) {
@@ -74,7 +73,7 @@ function* tokensOf(json: string): Generator<string> {
   }
 }
 
-/** Formatted where it can be, else as it is; never more than `maxCharacters` of it. */
+/** Formats JSON if possible, else returns it unchanged. Returns at most `maxCharacters`. */
 export function formatOrCut(json: string, maxCharacters: number): string {
   const formatted = formatJson(json, maxCharacters)
   return 'refused' in formatted ? json.slice(0, maxCharacters) : formatted.text

@@ -3,12 +3,12 @@ import type { Logger } from './logger.ts'
 const burst = 200
 const perSecond = 20
 
-/** Whether a line may be written now. */
+/** True if a line may be written now. */
 export type LineBudget = () => boolean
 
 /**
- * For lines that a stranger can cause: so many, and then one that says how many
- * were left out, so that nobody fills the disk of the log.
+ * Limits log lines that any client can cause, so that a flood does not fill the disk. Reports how many lines were
+ * dropped.
  */
 export function createLineBudget({
   logger,

@@ -3,7 +3,7 @@ import { databaseErrorOf } from './postgres/errors.ts'
 
 export type { Logger }
 
-/** Header and field names, in lower case, whose values never reach a log line, whoever logs them and however deep. */
+/** Header and field names, in lower case, whose values are never logged, at any depth. */
 const secretNames = new Set([
   'authorization',
   'x-api-key',
@@ -24,7 +24,7 @@ const secretNames = new Set([
 ])
 const maxDepth = 8
 
-/** JSON may have them as they are; the terminal in which a line is read would do what they say. */
+/** JSON allows these characters, but a terminal would obey them. */
 const controls = /[\u007f-\u009f]/
 const allControls = new RegExp(controls, 'g')
 const escaped = (control: string) => `\\u00${control.charCodeAt(0).toString(16)}`
@@ -35,9 +35,8 @@ type Lines = { write: (line: string) => void }
 let stdout: Lines | undefined
 
 /**
- * Lines gathered to blocks: a write for each would cost a busy receiver a tenth
- * of its time. The stream below could gather them too, but measures all that it
- * has gathered at every line. What is left goes out at the exit.
+ * Gathers lines into blocks, because one write per line is slow on a busy receiver. pino's own buffering measures its
+ * whole buffer at every line. The rest is written at exit.
  */
 function gatherLines(): Lines {
   let block = ''
@@ -47,10 +46,10 @@ function gatherLines(): Lines {
     stream.write(block)
     block = ''
   }
-  // Before the stream's own listeners, which write what it has and close it.
+  // Runs before the stream's own exit listeners, which flush and close it.
   process.on('beforeExit', flush).on('exit', flush)
   const stream = pino.destination({ dest: 1, sync: false })
-  // A terminal that has closed takes no more lines, and the stream would try for ever before the exit.
+  // A closed terminal accepts no more lines. The stream would retry for ever and block the exit.
   stream.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code !== 'EIO') throw error
     isGone = true
@@ -65,7 +64,7 @@ function gatherLines(): Lines {
   }
 }
 
-/** JSON lines on stdout. The logger redacts, so that no caller has to remember to. */
+/** Creates a logger that writes JSON lines to stdout and redacts secrets. */
 export function createLogger(level: string): Logger {
   stdout ??= gatherLines()
   const options: LoggerOptions = {
@@ -76,7 +75,7 @@ export function createLogger(level: string): Logger {
     serializers: { err: describeError },
   }
   const logger = pino(options, stdout)
-  // What a child is bound to reaches no formatter; children inherit this method as they do all others.
+  // `formatters` do not see the bindings of a child, so they are redacted here. Children inherit this method.
   const child: Logger['child'] = Reflect.get(logger, 'child')
   logger.child = function (bindings, options) {
     return Reflect.apply(child, this, [redact(bindings), options])
@@ -87,7 +86,7 @@ export function createLogger(level: string): Logger {
 let lastMs = 0
 let lastTime = ''
 
-/** The `time` of a line; thousands of lines share a millisecond's. */
+/** The `time` member of a line, cached per millisecond. */
 function timeMember(): string {
   const now = Date.now()
   if (now !== lastMs) {
@@ -97,7 +96,7 @@ function timeMember(): string {
   return lastTime
 }
 
-/** By hand: pino's own `redact` cannot look at every depth, and costs more than the rest of a line. */
+/** Replaces pino's own `redact`, which does not look at every depth and is slow. */
 function redact(fields: Record<string, unknown>, depth = 0): Record<string, unknown> {
   const kept: Record<string, unknown> = {}
   for (const name of Object.keys(fields)) {
@@ -121,8 +120,8 @@ function isPlainObject(value: unknown): value is Record<string, unknown> {
 }
 
 /**
- * What is known to be safe of an error, and of its causes: other members carry
- * what was being worked on, like the `input` of an invalid URL.
+ * Copies only safe members of an error and its causes. Other members may contain data, like the `input` of an invalid
+ * URL.
  */
 function describeError(error: unknown): unknown {
   if (!(error instanceof Error)) return error
@@ -138,14 +137,14 @@ function describeError(error: unknown): unknown {
 }
 
 /**
- * A failed query says why and which statement, never with which values: they
- * are bodies and keys. Where it was called from stays in the stack.
+ * Describes a failed query by its cause and statement, without values, because they are bodies and keys. The stack
+ * shows the caller.
  */
 function describeQueryError(error: Error): unknown {
   const database = databaseErrorOf(error)
   const cause = database instanceof Error ? database : error
   const code = codeOf(cause)
-  // SQLSTATE class 22 (data) quotes the value that it did not like.
+  // Messages of SQLSTATE class 22 (data) quote the invalid value.
   const message = String(code).startsWith('22') ? cause.message.replace(/".*"/s, '"[redacted]"') : cause.message
   return {
     type: error.name,

@@ -3,32 +3,32 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { withDeadline } from './deadline.ts'
 import type { Logger } from './logger.ts'
 
-/** What a role has failed at since its last round that went well. */
+/** A role whose last round failed, with the number and duration of failures in a row. */
 export type FailingRole = { role: string; failures: number; seconds: number; error: unknown }
 
 export type Loop = {
-  /** How often in a row its last rounds have failed; undefined where the last one went well. */
+  /** The failures in a row, or undefined if the last round succeeded. */
   failing: () => FailingRole | undefined
-  /** Runs the next round now instead of at the end of the pause. */
+  /** Starts the next round now instead of after the pause. */
   wake: () => void
-  /** Settles when the signal has aborted and the round in progress has ended. */
+  /** Resolves after the signal aborted and the current round ended. */
   done: Promise<void>
 }
 
 export type LoopOptions = {
   name: string
-  /** One round. Answers whether there is more to do at once. */
+  /** Runs one round. `more` is true if more work is waiting. */
   runOnce: () => Promise<{ more: boolean }>
-  /** Pause between rounds when nobody wakes the loop. */
+  /** Pause between rounds, unless the loop is woken. */
   idleMs: number
   /**
-   * A load that stays has one round in this time, unless there is more to do: what wakes it gathers meanwhile.
-   * The first `burst` rounds after a pause begin at once.
+   * Limits a steady load to one round per `ms`, unless there is more to do. Wake-ups gather meanwhile. After a pause,
+   * the first `burst` rounds start at once.
    */
   gather?: { ms: number; burst: number }
-  /** Far beyond any round: a statement that is lost with its connection must not end a role for good. */
+  /** Longer than any round, so that a statement lost with its connection does not block the role for ever. */
   roundDeadlineMs?: number
-  /** No round before this has settled. */
+  /** The first round waits until this has settled. */
   after?: Promise<unknown> | undefined
   logger: Logger
   signal: AbortSignal
@@ -37,9 +37,8 @@ export type LoopOptions = {
 const failurePauseMaxMs = 10_000
 
 /**
- * Drives one background role until the signal aborts. A round that throws is
- * logged and tried again after a jittered, growing pause: the work is in
- * Postgres, so nothing is lost by waiting.
+ * Runs one background role until the signal aborts. A round that throws is logged and retried after a growing, jittered
+ * pause. Nothing is lost meanwhile, because the work is in Postgres.
  */
 export function startLoop({
   name,
@@ -101,7 +100,7 @@ export function startLoop({
   return { wake, failing: streak.failing, done: run() }
 }
 
-/** Counts how often a role has failed in a row. */
+/** Counts a role's failures in a row. */
 export function createStreak(role: string) {
   let failing: { failures: number; sinceMs: number; error: unknown } | undefined
   return {

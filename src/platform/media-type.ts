@@ -1,4 +1,4 @@
-/** Enough of the beginning of a file to tell what it is. */
+/** The number of bytes that are enough to detect a file's type. */
 export const typeBytes = 4096
 
 type MediaType = { contentType: string; extension: string }
@@ -12,12 +12,15 @@ const starts =
 const brand = (pattern: RegExp) => (head: Buffer) =>
   starts('ftyp', 4)(head) && pattern.test(head.toString('latin1', 8, 12))
 
-/** A frame of MPEG audio, layer III, or of AAC in ADTS: eleven or twelve bits that are set, and no reserved rate. */
+/** Frames of MPEG audio layer III and of AAC in ADTS: 11 or 12 set bits, and no reserved rate. */
 const isMp3Frame = ([a = 0, b = 0, c = 0]: Buffer) =>
   a === 0xff && (b & 0xe6) === 0xe2 && (c & 0xf0) !== 0xf0 && (c & 0x0c) !== 0x0c
 const isAdts = ([a = 0, b = 0]: Buffer) => a === 0xff && (b & 0xf6) === 0xf0
 
-/** The types that are taken from others: pictures, videos and sounds. SVG and HTML are missing, since they can run scripts. */
+/**
+ * The accepted types of foreign files: pictures, videos and sounds. SVG and HTML are excluded, because they can run
+ * scripts.
+ */
 const signatures: readonly Signature[] = [
   { contentType: 'image/png', extension: 'png', is: starts('\x89PNG\r\n\x1a\n') },
   { contentType: 'image/jpeg', extension: 'jpg', is: starts('\xff\xd8\xff') },
@@ -39,17 +42,17 @@ const signatures: readonly Signature[] = [
   { contentType: 'audio/aac', extension: 'aac', is: isAdts },
 ]
 
-/** The type of a file by its first bytes; undefined for a type that is not taken. */
+/** Detects the type of a file from its first bytes. Returns undefined for types that are not accepted. */
 export function contentTypeOf(head: Buffer): string | undefined {
   return signatures.find(({ is }) => is(head))?.contentType
 }
 
-/** Whether a file of this type may be a picture, a video or a sound. A sound may come in a container of videos. */
+/** True if a file of this type can be a picture, a video or a sound. A sound may use a video container. */
 export function isOfKind(contentType: string, kind: 'image' | 'video' | 'audio'): boolean {
   return contentType.startsWith(`${kind}/`) || (kind === 'audio' && /^video\/(?:mp4|webm)$/.test(contentType))
 }
 
-/** The extension of a file's name by its type. */
+/** The file extension of a type. */
 export function extensionOf(contentType: string): string | undefined {
   return signatures.find((signature) => signature.contentType === contentType)?.extension
 }

@@ -1,9 +1,9 @@
 import { collectDefaultMetrics, Registry } from 'prom-client'
 
-/** Gauges with the name of a counter, which checkers of metrics object to; each has its sum over `type` without them. */
+/** Gauges with a counter's name, which metric linters reject. The same values exist per `type` under other names. */
 const misnamed = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total']
 
-/** A registry of its own for each program, so that two of them can live in one process. */
+/** Creates a registry per program, so that both can run in one process. */
 export function createRegistry({ processDefaults }: { processDefaults: boolean }): Registry {
   const registry = new Registry()
   if (processDefaults) {

@@ -1,20 +1,19 @@
 type Waiting<Q, A> = { question: Q; resolve: (answer: A) => void; reject: (error: unknown) => void }
 
 export type BatchOptions<Q, A> = {
-  /** Answers the questions in their order, one answer each. */
+  /** Answers the questions in order, one answer each. */
   answerAll: (questions: readonly Q[]) => Promise<readonly A[]>
-  /** Batches under way at the same time: with two, one is answered while Postgres works on the other. */
+  /** Number of concurrent batches. With two, one is prepared while Postgres works on the other. */
   parallel?: number
 }
 
-/** Questions of one batch: a statement that takes some milliseconds, and no caller waits long for the others. */
+/** Bounds a batch to a few milliseconds, so that no caller waits long for the others. */
 const maxBatch = 500
 
 /**
- * Questions that come while a batch is under way are gathered and answered together
- * as the next one. No timer, so nothing waits that could go at once; and each
- * batch begins after its questions came, so no answer is older than its question.
- * What waits is bounded by the requests that the API works on at a time.
+ * Gathers questions that arrive during a batch and answers them together in the next one. There is no timer, so no
+ * question waits needlessly. A batch starts after its questions arrived, so no answer is older than its question. The
+ * API's limit of concurrent requests bounds the queue.
  */
 export function createNaturalBatch<Q, A>({ answerAll, parallel = 2 }: BatchOptions<Q, A>): (question: Q) => Promise<A> {
   const waiting: Waiting<Q, A>[] = []
@@ -27,7 +26,7 @@ export function createNaturalBatch<Q, A>({ answerAll, parallel = 2 }: BatchOptio
       const answers = await answerAll(batch.map(({ question }) => question))
       for (const [index, { resolve, reject }] of batch.entries()) {
         const answer = answers[index]
-        if (answer === undefined) reject(new Error('a batch gave fewer answers than it had questions'))
+        if (answer === undefined) reject(new Error('a batch returned fewer answers than questions'))
         else resolve(answer)
       }
     } catch (error) {

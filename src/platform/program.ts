@@ -1,9 +1,12 @@
-/** A program that is up: what to print about it, and how to take it down. */
+/** A running program: its addresses, and how to stop it. */
 export type RunningProgram = {
-  /** Where it can be reached, by what is there: `{ api: 'http://…' }`. */
+  /** Addresses by name: `{ api: 'http://…' }`. */
   urls: Record<string, string>
-  /** From now on `/readyz` answers 503 and each answer ends its connection, while work is still taken: the load balancer needs a moment to notice. */
+  /**
+   * Makes `/readyz` answer 503 and each answer close its connection. Still accepts work, until the load balancer
+   * notices.
+   */
   retire?: () => void
-  /** Stops taking work at once, lets what is in flight end within `graceMs`, then cuts it. */
+  /** Stops accepting work, waits up to `graceMs` for work in progress, then cuts it. */
   stop: (graceMs: number) => Promise<void>
 }

@@ -2,5 +2,5 @@ import { createRequire } from 'node:module'
 
 const require = createRequire(import.meta.url)
 
-/** Which release of mediadock this is. Its package.json lies two folders above, in a checkout and in a package alike. */
+/** The version of mediadock. package.json is two folders above, both in a checkout and in a package. */
 export const { version }: { version: string } = require('../../package.json')

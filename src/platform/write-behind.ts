@@ -5,13 +5,13 @@ import { isAboutTheData } from './postgres/errors.ts'
 export type WriteBehindOptions<Row> = {
   write: (rows: readonly Row[]) => Promise<void>
   rowsPerWrite: number
-  /** Bounds one write as well; a row with more bytes goes alone. */
+  /** Size limit of one write. A larger row is written alone. */
   bytesPerWrite?: number
-  /** How much may wait, over all and of one owner. */
+  /** The limits of waiting rows, in total and per owner. */
   room: Shares
-  /** The owner of a row and its bytes in memory; rows without them count as rows of one owner. */
+  /** The owner of a row and its bytes in memory. By default all rows have one owner. */
   costOf?: (row: Row) => Cost
-  /** Counts rows for which there was no room, and rows that Postgres refuses. */
+  /** Counts rows that exceed the room or that Postgres refuses. */
   dropped: Counter
   wake: () => void
 }
@@ -21,8 +21,8 @@ type Cost = { owner: string; bytes: number }
 export type WriteBehind<Row> = {
   add: (row: Row) => void
   /**
-   * Writes the oldest rows; they wait until the write has succeeded. `more`: other rows waited already when
-   * it began. Rows that came meanwhile have called `wake`.
+   * Writes the oldest rows, which stay queued until the write succeeds. `more` is true if other rows were already
+   * waiting. Rows that arrived meanwhile have called `wake`.
    */
   writeSome: () => Promise<{ written: number; more: boolean }>
   waiting: () => number
@@ -30,11 +30,11 @@ export type WriteBehind<Row> = {
 
 const noCost: Cost = { owner: '', bytes: 0 }
 
-/** Rows that are written in batches, off the path of what they record, and bounded while Postgres is away. */
+/** Writes rows in batches, outside the path that records them. Bounded while Postgres is unreachable. */
 export function createWriteBehind<Row>(options: WriteBehindOptions<Row>): WriteBehind<Row> {
   const { write, rowsPerWrite, bytesPerWrite = Infinity, room, costOf = () => noCost, dropped, wake } = options
   let rows: Row[] = []
-  /** A batch that was refused once may go through the next time, for example while a day of the log is attached. */
+  /** A batch that was refused once may succeed next time, for example while a partition is attached. */
   let wasRefused = false
 
   const nextBatch = (): Row[] => {
@@ -46,7 +46,7 @@ export function createWriteBehind<Row>(options: WriteBehindOptions<Row>): WriteB
     return end === -1 ? [...rows] : rows.slice(0, end)
   }
 
-  /** A batch that Postgres refuses again is halved until the row to blame stands alone. That row is dropped. */
+  /** Halves a batch that Postgres refuses again, until the faulty row is alone. That row is dropped. */
   const writeApart = async (batch: readonly Row[]): Promise<void> => {
     try {
       await write(batch)
@@ -77,7 +77,7 @@ export function createWriteBehind<Row>(options: WriteBehindOptions<Row>): WriteB
       const more = rows.length > batch.length
       await writeApart(batch)
       wasRefused = false
-      // A round that was given up as too slow may have ended meanwhile.
+      // A round that exceeded its deadline may have finished meanwhile.
       if (rows[0] === batch[0]) {
         rows = rows.slice(batch.length)
         for (const { owner, bytes } of batch.map(costOf)) room.remove(owner, bytes)

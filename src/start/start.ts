@@ -17,15 +17,15 @@ import { parseKeys, type Keys } from '../receiver/domain/keys.ts'
 import type { ReceiverDeps } from '../receiver/program.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 
-/** Exit codes: 0 stopped by a signal, 1 failed, 2 usage, 78 the settings are wrong (EX_CONFIG). */
+/** Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage, 78 invalid settings (EX_CONFIG). */
 export type ExitCode = 0 | 1 | 2 | 78
 
-/** Ctrl-C is a person who waits; SIGTERM an orchestrator that gives the full grace. */
+/** Limits the wait after Ctrl-C, because a person waits. SIGTERM gets the full grace. */
 const interruptGraceMs = 3500
-/** `npm start` passes on a Ctrl-C that the terminal has already sent us: the second of the two is no second wish. */
+/** `npm start` forwards a Ctrl-C that the terminal has sent already. Both count as one signal. */
 const sameKeyPressMs = 500
 
-/** Runs one program or both until a signal; answers the exit code. */
+/** Runs one program or both until a signal arrives. Returns the exit code. */
 export async function start(what: string, environment: ProcessEnvironment): Promise<ExitCode> {
   const wanted = programs.filter((program) => what === 'all' || what === program)
   if (wanted.length === 0) return fail(2, `unknown program "${what}": start receiver, provider or all`)
@@ -39,7 +39,7 @@ export async function start(what: string, environment: ProcessEnvironment): Prom
 
   let local: Local
   try {
-    // Before anything is started: a wrong setting must not cost a database server.
+    // Check the settings first: an invalid one must not start a database server.
     readConfig(env, wanted, {
       databaseUrl: 'postgres://later',
       keys: '[{"name":"later","signing_secret":"later-with-other-keys","retired":true}]',
@@ -87,8 +87,8 @@ async function run(config: Config, local: Local, stopping: Stopping): Promise<Ex
 }
 
 /**
- * Starts what is wanted, side by side: each listens at once, and is up when Postgres is.
- * A stop, or one that cannot start, ends the waiting of all.
+ * Starts the programs side by side. Each listens at once and becomes ready when Postgres is reachable. A stop, or a
+ * program that fails to start, ends the wait of all.
  */
 async function startPrograms(
   { provider, receiver }: Config,
@@ -98,7 +98,7 @@ async function startPrograms(
   const giveUp = () => abandon.abort()
   stopping.requested.then(giveUp, giveUp)
   const shared = { logger, abandoned: abandon.signal }
-  // Each is loaded only where it is wanted: a receiver has no use for what the provider renders with.
+  // Load only the wanted programs: a receiver does not need the provider's rendering packages.
   const wanted: (() => Promise<RunningProgram>)[] = []
   if (provider) {
     const { startProvider } = await import('../provider/program.ts')
@@ -114,7 +114,7 @@ async function startPrograms(
     const onKeysReload = stopping.onKeysReload(receiver, logger)
     wanted.push(() => startReceiver({ settings: receiver, slices, internal, onKeysReload, ...shared }))
   }
-  // Only now, so that none can fail while another is still being loaded.
+  // Start after all are loaded, so that no start can fail while another program is still loading.
   const starts = wanted.map((one) => one())
   try {
     return await Promise.all(starts)
@@ -126,7 +126,9 @@ async function startPrograms(
   }
 }
 
-/** First the load balancer sees it, then the listeners close and what is in flight ends. */
+/**
+ * Fails the readiness check first, so that the load balancer notices. Then closes listeners and ends work in progress.
+ */
 async function shutDown(
   running: readonly RunningProgram[],
   { graceMs, drainMs }: { graceMs: number; drainMs: number },
@@ -142,21 +144,21 @@ type Stopping = {
   requested: Promise<Stop>
   request: (stop: Stop) => void
   isRequested: () => boolean
-  /** Adds what SIGHUP reads again. */
+  /** Adds a file reader that runs on SIGHUP. */
   onHangup: (reread: () => void) => void
   onKeysReload: (settings: ReceiverSettings, logger: Logger) => (replace: (keys: Keys) => void) => void
 }
 
 /**
- * Listens from the first moment on, so that Ctrl-C while PostgreSQL is being made
- * leaves nothing behind either. SIGHUP stops only what a terminal on a laptop has
- * started, which closes with it; else it reads the files of keys and models again, or says that there is none.
+ * Listens for signals from the first moment, so that Ctrl-C during the creation of PostgreSQL leaves nothing behind. On
+ * a laptop, SIGHUP of a closing terminal stops the program. Otherwise SIGHUP reloads the files of keys and models, or
+ * logs that there are none.
  */
 function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: Logger }): Stopping {
   const { promise: requested, resolve: request } = Promise.withResolvers<Stop>()
   let stopRequestedAt: number | undefined
   const onSignal = (signal: NodeJS.Signals) => {
-    // A second signal: whoever sends it does not want to wait.
+    // A second signal stops at once.
     if (stopRequestedAt !== undefined && performance.now() - stopRequestedAt > sameKeyPressMs) process.exit(1)
     stopRequestedAt ??= performance.now()
     request({ reason: signal, interrupted: signal !== 'SIGTERM', failed: false })
@@ -166,7 +168,8 @@ function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: 
     for (const reread of rereads) reread()
     if (rereads.length > 0) return
     logger.warn(
-      'SIGHUP changes nothing: neither GENERATION_KEYS_FILE nor PROVIDER_CATALOG is set; other settings change with a restart',
+      'SIGHUP changes nothing: neither GENERATION_KEYS_FILE nor PROVIDER_CATALOG is set. ' +
+        'Restart to apply other settings.',
     )
   }
   const onTerminalClosed = () => {
@@ -186,7 +189,7 @@ function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: 
   return { requested, request, isRequested: () => stopRequestedAt !== undefined, onHangup, onKeysReload }
 }
 
-/** A broken file changes nothing. */
+/** Reloads the keys. An invalid file changes nothing. */
 function readKeysAgain(file: string, replace: (keys: Keys) => void, logger: Logger): void {
   fs.readFile(file, 'utf8')
     .then((text) => {
@@ -194,7 +197,7 @@ function readKeysAgain(file: string, replace: (keys: Keys) => void, logger: Logg
       replace(keys)
       logger.info({ keys: keys.all.map(({ name }) => name) }, 'keys read again')
     })
-    .catch((error: unknown) => logger.error({ err: error, file }, 'the keys file is broken, the old keys stay'))
+    .catch((error: unknown) => logger.error({ err: error, file }, 'the keys file is invalid: keeping the old keys'))
 }
 
 function explain(error: unknown): ExitCode {

@@ -1,12 +1,12 @@
 /**
- * The spec's delivery pauses (Events, Delivery rules 3): doubling from `baseMs`,
- * capped at `capMs`. `failures` counts from 1: the first pause is `baseMs`.
+ * The spec's pause between deliveries (Events, Delivery rules 3): doubles from `baseMs` up to `capMs`. `failures`
+ * counts from 1, which gives `baseMs`.
  */
 export function doublingPauseMs(failures: number, { baseMs, capMs }: { baseMs: number; capMs: number }): number {
   return Math.min(baseMs * 2 ** (failures - 1), capMs)
 }
 
-/** The same pause spread over [half, whole], so that many waiters do not come back at once. */
+/** The doubling pause, randomised between half and all of it, so that many waiters do not retry at once. */
 export function jitteredPauseMs(
   failures: number,
   limits: { baseMs: number; capMs: number },

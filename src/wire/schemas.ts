@@ -1,26 +1,26 @@
 import { z } from 'zod'
 
-/** The spec's Resources, States and Events, as one closed type for each thing on the wire. */
+/** One closed type for each body of the spec's Resources, States and Events. */
 
 export const requestStatuses = ['IN_QUEUE', 'IN_PROGRESS', 'COMPLETED', 'FAILED', 'CANCELED'] as const
 export const requestStatusSchema = z.enum(requestStatuses)
 export type RequestStatus = z.infer<typeof requestStatusSchema>
 
-/** Any uuid, in lower case as Postgres gives it back. */
+/** Any uuid, converted to lower case, which is how Postgres returns it. */
 export const requestIdSchema = z.guid().transform((id) => id.toLowerCase())
 
 const timestampSchema = z.iso.datetime({ offset: true })
 const creditsSchema = z.number().nonnegative()
 const pixelsSchema = z.int().positive()
-/** The spec knows no bound: this is what servers commonly take as one line of a request, signed links included. */
+/** The spec sets no limit. This is a common limit of servers for a request line, and signed links fit. */
 const maxUrlLength = 8192
 const urlSchema = z.string().min(1).max(maxUrlLength)
-/** More than this is no notification and no result. */
+/** The most media of one request. A notification with more is parked. */
 const maxOutputItems = 100
 
 export const resultErrorSchema = z.object({ code: z.string(), message: z.string() })
 
-// What a webhook carries: only links (Events, Body on success).
+// The output in a webhook: only links (Events, Body on success).
 const notifiedMediaSchema = z.object({ url: urlSchema })
 export const notifiedOutputSchema = z.union([
   z.object({ images: z.array(notifiedMediaSchema).min(1).max(maxOutputItems) }),
@@ -38,7 +38,7 @@ export const notificationSchema = z.discriminatedUnion('status', [
 ])
 export type Notification = z.infer<typeof notificationSchema>
 
-// What the result endpoint carries (Resources, Output shapes; audio as decisions decided).
+// The output of the result endpoint (Resources, Output shapes).
 const imageSchema = z.object({
   url: urlSchema,
   width: pixelsSchema,

@@ -1,6 +1,6 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
 
-/** The spec's Events and Limits: a delivery older or newer than this is refused. */
+/** The greatest age of a timestamp, in both directions (spec, Events and Limits). */
 export const toleranceSeconds = 300
 
 const maxHeaderBytes = 1024
@@ -17,23 +17,17 @@ export type Verification =
   | { ok: true; keyName: string; timestampSeconds: number }
   | { ok: false; cause: RefusalCause; timestampSeconds: number | undefined }
 
-/**
- * Signs the bytes of a body (spec, Events): `t=<unix seconds>,v1=<hex HMAC-SHA256 of "<t>." and the body>`.
- */
+/** Signs a body (spec, Events): `t=<unix seconds>,v1=<hex HMAC-SHA256 of "<t>." and the body>`. */
 export function sign(body: Uint8Array, signingSecret: string, timestampSeconds: number): string {
   const t = String(timestampSeconds)
   return `t=${t},v1=${digest(body, signingSecret, t).toString('hex')}`
 }
 
 /**
- * Verifies the value of X-Service-Signature over the bytes as they were sent.
- * Pure: the clock is a parameter, in whole Unix seconds.
- *
- * Every secret is compared with every candidate in constant time, with no early
- * exit, so that the time taken tells nothing of which secret came close. The
- * signature is judged before the window: a wrong clock is only ever reported
- * for a sender who holds a secret. A header that is malformed is refused before
- * anything is hashed: its form is public, and its sender knows it.
+ * Verifies the value of X-Service-Signature over the bytes as they were sent. `nowSeconds` are whole Unix seconds.
+ * Compares every secret with every candidate in constant time and without an early exit, so that timing reveals nothing
+ * about the secrets. Checks the signature before the time window, so only a sender with a valid secret learns that its
+ * clock is wrong. Refuses a malformed header before hashing, because its form is public.
  */
 export function verify(body: Uint8Array, header: string, secrets: readonly Secret[], nowSeconds: number): Verification {
   const steps = verifyInSteps(body, header, secrets, nowSeconds)
@@ -43,7 +37,7 @@ export function verify(body: Uint8Array, header: string, secrets: readonly Secre
   }
 }
 
-/** The same in steps of at most 64 KiB to hash, for whoever has other things to do in between. */
+/** Verifies like `verify`, but yields after every 64 KiB hashed, so that the caller can do other work in between. */
 export function* verifyInSteps(
   body: Uint8Array,
   header: string,
@@ -77,12 +71,11 @@ export function* verifyInSteps(
 }
 
 /**
- * Exactly one `t` of 1 to 12 ASCII digits and 1 to 8 `v1` of 64 hex digits;
- * other schemes are ignored. `t` is kept as it was written, since it was signed
- * as it was written.
+ * Parses exactly one `t` of 1 to 12 ASCII digits and 1 to 8 `v1` of 64 hex digits. Ignores other schemes. Keeps `t` as
+ * text, because the signature covers its exact form.
  */
 function parseHeader(header: string): { t: string; candidates: Buffer[] } | undefined {
-  // One character is one byte: HTTP hands headers over as Latin-1.
+  // One character is one byte, because Node decodes headers as Latin-1.
   if (header.length > maxHeaderBytes) return undefined
   let t: string | undefined
   const candidates: Buffer[] = []

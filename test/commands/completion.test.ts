@@ -9,7 +9,7 @@ vi.setConfig({ testTimeout: 120_000 })
 const names = Object.keys(commands)
 const starts = (text: string) => (word: string) => word.startsWith(text)
 
-/** What is typed, the last word still being written, and what may come of it. */
+/** The typed words, the last one incomplete, and the expected completions. */
 const typed: readonly [words: string[], next: string[]][] = [
   [['re'], names.filter(starts('re'))],
   [['deliveries', '--state', ''], [...deliveryStates]],
@@ -35,7 +35,7 @@ function providerOptions(): string[] {
   return ['account', 'name', 'environment', 'scopes', 'credits', 'json', 'help'].map((name) => `--${name}`)
 }
 
-/** Answers what the shell offers for each line: `how` runs the function as its line editor does. */
+/** Returns the shell's completions of each line. `how` calls the function as the shell's line editor does. */
 function complete(shell: string, script: string, how: string, lines: readonly string[][]): string[][] {
   const each = lines.map((words) => `${how} ${words.map((word) => `'${word}'`).join(' ')}; printf '==\\n'`)
   const flags = shell === 'zsh' ? ['-f', '-c'] : ['--norc', '-c']
@@ -69,7 +69,7 @@ ask`
     ).toEqual(typed.map(([, next]) => next))
   })
 
-  it('offers values after an equals sign, which bash takes for a word', () => {
+  it('offers values after an equals sign, which bash treats as a word', () => {
     const lines = [
       ['requests', '--status', '=', 'F'],
       ['requests', '--status', '='],
@@ -90,7 +90,7 @@ ask`
 describe.skipIf(spawnSync('zsh', ['--version']).error)('mediadock completion zsh', () => {
   let script: string
   beforeAll(async () => void (script = (await mediadockHere({}, 'completion', 'zsh')).stdout))
-  // What zsh's completion system brings along, as far as the function calls it.
+  // The functions of zsh's completion system that the script calls.
   const system = `
 compdef() { }
 compset() { PREFIX="\${PREFIX#*=}" }
@@ -136,7 +136,7 @@ it('what --help shows of a command are the options that it takes', async () => {
   }
   for (const name of names) {
     const command = await shown(name)
-    // These say that they take the filters of another.
+    // Their help refers to another command's filters.
     if (name === 'replay' || name === 'tail') expect(command.options).toEqual(expect.arrayContaining(command.shown))
     else expect(command.shown, name).toEqual(command.options)
   }

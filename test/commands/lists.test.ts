@@ -4,7 +4,7 @@ import { usage } from '../../src/commands/index.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { hasTerminals, linesOf, mediadock, mediadockHere, mediadockInTerminal } from './mediadock.ts'
 
-// Each test starts processes, which takes a while on a machine that does other things too.
+// Starting a process is slow on a busy machine.
 vi.setConfig({ testTimeout: 120_000 })
 
 let database: TestDatabase
@@ -58,7 +58,7 @@ describe('mediadock deliveries', () => {
     expect(more).toEqual([])
   })
 
-  it('prints one JSON line for each item, as the API has it, and takes its filters', async () => {
+  it('prints one JSON line per item, and takes filters', async () => {
     const lines = async (...args: string[]) => linesOf((await run('deliveries', '--json', ...args)).stdout)
     const [all, parked, nothing, landed, newer] = await Promise.all([
       lines(),
@@ -82,7 +82,7 @@ describe.skipIf(!hasTerminals)('mediadock deliveries in a terminal', () => {
   const inTerminal = (columns: number, env: Record<string, string>, ...args: string[]) =>
     mediadockInTerminal({ DATABASE_URL: database.url, ...env }, columns, 'deliveries', ...args)
 
-  it('has colours, and ids that can be copied; with --json, in a pipe or under NO_COLOR it has none', async () => {
+  it('has colours and whole ids; no colours with --json, in a pipe or under NO_COLOR', async () => {
     const [coloured, json, without] = await Promise.all([
       inTerminal(140, {}),
       inTerminal(140, {}, '--json'),
@@ -99,14 +99,14 @@ describe.skipIf(!hasTerminals)('mediadock deliveries in a terminal', () => {
 })
 
 describe('mediadock arrivals', () => {
-  it('prints what others sent without letting it steer the terminal', async () => {
+  it('prints foreign text without control characters', async () => {
     const { code, stdout } = await asProcess('arrivals', '--outcome', 'refused')
     expect(code).toBe(0)
     expect(stdout).toContain('evil·[2J·2J')
     expect(stdout).toMatch(/ 401 +refused +no_matching_secret +1\.3 +- +192\.0\.2\.1 /)
   })
 
-  it('follows the pages behind a limit that is larger than one', async () => {
+  it('reads several pages for a large limit', async () => {
     await database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms, key_name) select now(), 'accepted', 200, 1, 'many' from generate_series(1, 450)`
     const items = linesOf((await run('arrivals', '--key-name', 'many', '--limit', '420', '--json')).stdout)
     expect(new Set(items.map(({ id }) => id)).size).toBe(420)
@@ -114,7 +114,7 @@ describe('mediadock arrivals', () => {
 })
 
 describe('mediadock requests', () => {
-  it('prints a table, and what is overdue by STUCK_AFTER_SECONDS', async () => {
+  it('prints a table that marks overdue requests by STUCK_AFTER_SECONDS', async () => {
     const [table, overdue, others, patient] = await Promise.all([
       asProcess('requests', '--status', 'FAILED'),
       run('requests', '--overdue', '--json'),
@@ -128,7 +128,7 @@ describe('mediadock requests', () => {
   })
 })
 
-describe('how they end', () => {
+describe('exit codes', () => {
   it.each([
     ['an unknown state', ['deliveries', '--state', 'done'], '--state: must be one of pending, processed, parked'],
     [
@@ -139,7 +139,7 @@ describe('how they end', () => {
     ['an id that is none', ['deliveries', '--request-id', '1'], '--request-id: must be a uuid'],
     ['a limit that is none', ['requests', '--limit', 'x'], '--limit: must be a whole number above 0'],
     ['an unknown option', ['requests', '--colour', 'red'], "Unknown option '--colour'"],
-    ['a word too many', ['requests', 'now'], '"now" is not an option; --help shows them'],
+    ['a word too many', ['requests', 'now'], '"now" is not an option: --help lists the options'],
   ])('2 for %s, in one line', async (_what, args, message) => {
     const { code, stdout, stderr } = await run(...args)
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
@@ -147,19 +147,19 @@ describe('how they end', () => {
     expect(stderr).toContain(message)
   })
 
-  it('the process ends as well with 2 and one line', async () => {
+  it('the process exits with 2 and one line', async () => {
     const { code, stdout, stderr } = await asProcess('requests', '--colour', 'red')
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
     expect(stderr).toMatch(/^mediadock: Unknown option '--colour'[^\n]*\n$/)
   })
 
-  it('1 without a database that answers, in one line', async () => {
+  it('1 and one line if the database does not answer', async () => {
     const { code, stdout, stderr } = await mediadock({ DATABASE_URL: 'postgres://127.0.0.1:9/none' }, 'deliveries')
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
     expect(stderr).toMatch(/^mediadock: [^\n]*ECONNREFUSED[^\n]*\n$/)
   })
 
-  it('78 where the settings are wrong', async () => {
+  it('78 if the settings are invalid', async () => {
     expect(await mediadock({ NODE_ENV: 'production' }, 'deliveries')).toMatchObject({
       code: 78,
       stderr: expect.stringContaining('DATABASE_URL is required'),

@@ -12,7 +12,7 @@ export type Ended = { code: number | null; stdout: string; stderr: string }
 const cli = path.resolve(import.meta.dirname, '../../src/cli.ts')
 const usual = { GENERATION_KEYS: JSON.stringify([liveKey, sandboxKey]), GENERATION_API_URL: 'http://127.0.0.1:9' }
 
-/** Runs `mediadock …` as a process of its own, with these settings and no others. */
+/** Runs `mediadock …` as a process with only these settings. */
 export async function mediadock(env: Record<string, string>, ...args: string[]): Promise<Ended> {
   const child = spawn(process.execPath, [cli, ...args], {
     env: { ...childEnv, ...usual, ...env },
@@ -35,21 +35,18 @@ for (const name of ['stdout', 'stderr'] as const) {
   }
 }
 
-/**
- * The same without a process, for what a command says and does. That it ends, and with which code, only a process
- * shows: of each command one test starts one.
- */
+/** Runs a command in this process, which is faster. One test per command uses a process, to see it exit. */
 export async function mediadockHere(env: Record<string, string>, ...args: string[]): Promise<Ended> {
   const into = { stdout: '', stderr: '' }
   const code = await printed.run(into, () => runCommand(args, { ...usual, ...env }))
   return { code, ...into }
 }
 
-/** Whether there is what gives a command a terminal: `script` of util-linux. */
+/** True if `script` of util-linux is installed, which gives a command a terminal. */
 export const hasTerminals =
   spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout?.includes('util-linux') ?? false
 
-/** The same in a terminal of this many columns: what a person sees, stdout and stderr alike. Words without spaces only. */
+/** Runs a command in a terminal of this width. Returns stdout and stderr together. Arguments must not contain spaces. */
 export async function mediadockInTerminal(
   env: Record<string, string>,
   columns: number,
@@ -62,7 +59,7 @@ export async function mediadockInTerminal(
   return shown.replaceAll('\r\n', '\n')
 }
 
-/** What --json printed. */
+/** Parses the output of --json. */
 export function linesOf(stdout: string) {
   return stdout
     .split('\n')

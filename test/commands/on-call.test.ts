@@ -12,7 +12,7 @@ import { liveKey, sandboxKey, startTestReceiver } from '../support/receiver.ts'
 import { deliver, failed, headersFor } from '../support/webhooks.ts'
 import { linesOf, mediadock, mediadockHere } from './mediadock.ts'
 
-// Each test starts processes, which takes a while on a machine that does other things too.
+// Starting a process is slow on a busy machine.
 vi.setConfig({ testTimeout: 120_000 })
 
 let database: TestDatabase
@@ -50,7 +50,7 @@ describe('mediadock status', () => {
     insert into mediadock.minutes (minute, written_at, arrivals, landed)
     values (date_trunc('minute', now() - ${ago}::interval), now() - ${ago}::interval, '{}', 0)`
 
-  it('ends with 1 while no receiver runs, and says since when', async () => {
+  it('exits with 1 while no receiver runs and prints since when', async () => {
     const never = await run('status')
     expect(never).toMatchObject({
       code: 1,
@@ -66,26 +66,26 @@ describe('mediadock status', () => {
     await isSeen('30 seconds')
   })
 
-  it('names the database that it read, without its password', async () => {
+  it('prints the database without its password', async () => {
     const { host, pathname } = new URL(database.url)
-    expect((await run('status')).stdout).toContain(`\nDatabase ${host}${pathname}: 0 arrivals`)
+    expect((await run('status')).stdout).toContain(`\nDatabase ${host}${pathname}\n0 arrivals`)
     expect(linesOf((await run('status', '--json')).stdout)).toMatchObject([{ database: `${host}${pathname}` }])
   })
 
-  it('says nothing of a reconciler whose first run is still to come', async () => {
+  it('reports no silent reconciler before its first run is due', async () => {
     const { code, stdout } = await run('status')
     expect({ code, isSilent: stdout.includes('silent') }).toEqual({ code: 0, isSilent: false })
   })
 
-  it('says what is wrong, and ends with 1 while it is critical', async () => {
+  it('prints the problems and exits with 1 while one is critical', async () => {
     await database.sql`insert into mediadock.process_starts (started_at, host, pid, version) values (now() - interval '10 minutes', 'a', 1, '0.1.0')`
     const { code, stdout } = await asProcess('status')
     expect(code).toBe(1)
     expect(stdout).toMatch(/^critical +The reconciler has been silent/m)
-    expect(stdout).toContain('0 parked, 0 overdue')
+    expect(stdout).toContain('0 parked. Requests: 0 overdue')
   })
 
-  it('ends with 0 while nothing is', async () => {
+  it('exits with 0 while no problem is critical', async () => {
     await database.sql`insert into mediadock.reconcile_runs (started_at, ended_at, trigger, outcome) values (now(), now(), 'cron', 'idle')`
     const { code, stdout } = await run('status', '--json')
     expect(code).toBe(0)
@@ -94,7 +94,7 @@ describe('mediadock status', () => {
     expect(status.problems.filter(({ severity }: { severity: string }) => severity === 'critical')).toEqual([])
   })
 
-  it('says how many results lack their full result, and until when', async () => {
+  it('prints how many results are incomplete and when they will be complete', async () => {
     expect((await run('status')).stdout).toContain('Every result is complete.')
     const requestId = randomUUID()
     await database.sql`insert into mediadock.requests (request_id, key_name, status, source, landed_at, next_poll_at)
@@ -154,7 +154,7 @@ it('mediadock tail prints arrivals as they are logged, until it is interrupted',
 })
 
 describe('mediadock config check', () => {
-  it('asks the provider with each key, and says what a start would do', async () => {
+  it('checks each key at the provider and prints the effect', async () => {
     const account = { account_id: 'acc_1', balance: { credits: 5 }, usage_30d: { requests: 0, credits_spent: 0 } }
     const refusal = { error: { type: 'invalid_request_error', code: 'invalid_api_key', message: 'no' } }
     stand.answer((_id, req, res) =>
@@ -162,9 +162,9 @@ describe('mediadock config check', () => {
     )
     const { code, stdout, stderr } = await asProcess('config', 'check')
     expect({ code, stderr }).toEqual({ code: 1, stderr: '' })
-    expect(stdout).toMatch(/^database +reached, schema up to date/m)
+    expect(stdout).toMatch(/^database +connected, schema is up to date/m)
     expect(stdout).toMatch(/^key live \(live\) +accepted by the provider/m)
-    expect(stdout).toMatch(/^key sandbox \(sandbox\) +answered 401 +.*give a valid key/m)
+    expect(stdout).toMatch(/^key sandbox \(sandbox\) +the provider answered 401 +.*configure a valid key/m)
     expect(stand.calls.map(({ path: asked }) => asked)).toEqual(['/v1/account', '/v1/account'])
     expect(await database.sql`select key_name from mediadock.call_budgets order by key_name`).toEqual([
       { key_name: 'live' },
@@ -172,7 +172,7 @@ describe('mediadock config check', () => {
     ])
   })
 
-  it('says that only tracked requests are found by polling, once, where some are not tracked', async () => {
+  it('warns once if some requests were not tracked', async () => {
     const { url, sql } = await withTestDatabase()
     const tracked = async () =>
       (await mediadockHere({ DATABASE_URL: url }, 'config', 'check')).stdout.match(/^tracking .*$/gm)
@@ -187,15 +187,15 @@ describe('mediadock config check', () => {
       )
     }
     expect(await tracked()).toEqual([
-      expect.stringMatching(/2 of the latest 3 requests were not tracked .* polling finds tracked requests only/),
+      expect.stringMatching(/2 of the latest 3 requests were not tracked .* polling finds only tracked requests/),
     ])
   })
 
-  it('says what the server of DATABASE_READ_URL is', async () => {
+  it('reports the state of DATABASE_READ_URL', async () => {
     const away = 'postgres://nobody@127.0.0.1:9/x'
     for (const [url, is] of [
-      [database.url, 'reached, and no standby'],
-      [away, 'not reached: '],
+      [database.url, 'connected, but it is not a standby'],
+      [away, 'not connected: '],
     ] as const) {
       const { code, stdout } = await mediadockHere(
         { DATABASE_URL: database.url, DATABASE_READ_URL: url },
@@ -207,7 +207,7 @@ describe('mediadock config check', () => {
     }
   })
 
-  it('ends with 78 where a setting is wrong, and names it', async () => {
+  it('exits with 78 and names an invalid setting', async () => {
     const { code, stderr } = await mediadockHere({ DATABASE_URL: database.url, PORT: 'x' }, 'config', 'check')
     expect(code).toBe(78)
     expect(stderr).toContain('PORT')

@@ -7,7 +7,7 @@ import { liveKey } from '../support/receiver.ts'
 import { failed, okImage, type Sample } from '../support/webhooks.ts'
 import { hasTerminals, linesOf, mediadock, mediadockHere, mediadockInTerminal } from './mediadock.ts'
 
-// Each test starts processes, which takes a while on a machine that does other things too.
+// Starting a process is slow on a busy machine.
 vi.setConfig({ testTimeout: 120_000 })
 
 let database: TestDatabase
@@ -31,7 +31,7 @@ const settings = () => ({ DATABASE_URL: database.url, GENERATION_API_URL: stand.
 const asProcess = (...args: string[]) => mediadock(settings(), ...args)
 const run = (...args: string[]) => mediadockHere(settings(), ...args)
 
-/** A delivery that was parked, as landing leaves it. */
+/** Inserts a parked delivery as landing would. */
 async function parked({ requestId, body }: Sample, reason = 'landing_failed'): Promise<string> {
   const webhookId = randomUUID()
   const id = deliveryId(webhookId, body)
@@ -46,7 +46,7 @@ async function statusOf(requestId: string): Promise<string | undefined> {
   return row?.['status']
 }
 
-/** What the audit has, oldest first. */
+/** The audit's entries, oldest first. */
 async function audit(): Promise<object[]> {
   return [...(await database.sql`select via, actor, action, target, detail from mediadock.audit order by id`)]
 }
@@ -54,7 +54,7 @@ async function audit(): Promise<object[]> {
 const actor = expect.stringMatching(/^\S+@\S+$/)
 
 describe('mediadock replay', () => {
-  it('shows in a dry run what would change, and changes nothing; then changes it', async () => {
+  it('shows the changes in a dry run without writing them, then writes them', async () => {
     const [one, two] = [okImage(), failed()]
     await parked(one)
     await parked(two)
@@ -78,13 +78,13 @@ describe('mediadock replay', () => {
     ])
   })
 
-  it('takes ids; one that is unknown does not keep the others back', async () => {
+  it('takes ids, and replays the others if one is unknown', async () => {
     const sample = failed()
     const id = await parked(sample)
     const unknown = randomUUID()
     const { code, stdout, stderr } = await run('replay', unknown, id.toUpperCase())
     expect(code).toBe(1)
-    expect(stderr).toBe(`mediadock: ${unknown}: there is no such delivery\n`)
+    expect(stderr).toBe(`mediadock: ${unknown}: delivery not found\n`)
     expect(stdout).toContain('1 replayed, 1 changed, 1 failed')
     expect(await statusOf(sample.requestId)).toBe('FAILED')
   })
@@ -100,7 +100,7 @@ describe('mediadock replay', () => {
     expect(stderr).toMatch(/^mediadock: [^\n]+\n$/)
   })
 
-  it('needs the settings of the receiver', async () => {
+  it('requires the settings of the receiver', async () => {
     const wrong = { DATABASE_URL: database.url, GENERATION_KEYS: '[]' }
     expect(await mediadockHere(wrong, 'replay', '--state', 'parked')).toMatchObject({
       code: 78,
@@ -116,7 +116,7 @@ describe('mediadock reconcile', () => {
     return id
   }
 
-  it('polls what is overdue, and nothing else', async () => {
+  it('polls only overdue requests', async () => {
     const overdue = await track(600)
     const fresh = await track(1)
     const { code, stdout } = await asProcess('reconcile')
@@ -137,22 +137,19 @@ describe('mediadock reconcile', () => {
     ])
   })
 
-  it.skipIf(!hasTerminals)(
-    'says in a terminal what it does where that takes over a second, and takes it back',
-    async () => {
-      await track(600)
-      stand.answer((id, _req, res) => void setTimeout(() => json(res, 200, imageResult(id, 1)), 2000))
-      const shown = await mediadockInTerminal(settings(), 100, 'reconcile')
-      const taken = '\r\u001b[K'
-      expect(shown).toContain(`${taken}polling the provider for what is overdue, 1 s${taken}`)
-      expect(shown.split(taken).at(-1)).toMatch(/^scanned 1, landed 1/)
-      stand.answer((id, _req, res) => json(res, 200, imageResult(id, 1)))
-      await track(600)
-      expect(await mediadockInTerminal(settings(), 100, 'reconcile')).toMatch(/^scanned 1/)
-    },
-  )
+  it.skipIf(!hasTerminals)('shows progress in a terminal after one second and erases it', async () => {
+    await track(600)
+    stand.answer((id, _req, res) => void setTimeout(() => json(res, 200, imageResult(id, 1)), 2000))
+    const shown = await mediadockInTerminal(settings(), 100, 'reconcile')
+    const taken = '\r\u001b[K'
+    expect(shown).toContain(`${taken}polling the provider for overdue requests, 1 s${taken}`)
+    expect(shown.split(taken).at(-1)).toMatch(/^scanned 1, landed 1/)
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id, 1)))
+    await track(600)
+    expect(await mediadockInTerminal(settings(), 100, 'reconcile')).toMatch(/^scanned 1/)
+  })
 
-  it('polls one request now, whatever its age', async () => {
+  it('polls one request now, regardless of its age', async () => {
     const id = await track(1)
     const { code, stdout } = await run('reconcile', id.toUpperCase(), '--json')
     expect({ code, lines: linesOf(stdout) }).toEqual({
@@ -163,14 +160,14 @@ describe('mediadock reconcile', () => {
     expect(await audit()).toMatchObject([{ action: 'reconcile', target: id, detail: { landed: 1 } }])
   })
 
-  it('ends with 1 when the provider cannot be called, or nobody tracks it, and with 2 for what is no uuid', async () => {
+  it('exits with 1 if the provider fails or the request is not tracked, with 2 if the id is not a uuid', async () => {
     await track(600)
     stand.answer((_id, _req, res) => json(res, 500, {}))
     expect(await asProcess('reconcile')).toMatchObject({ code: 1, stdout: expect.stringContaining('failed 1') })
     const unknown = randomUUID()
     expect(await run('reconcile', unknown)).toMatchObject({
       code: 1,
-      stderr: `mediadock: nobody tracks request ${unknown}\n`,
+      stderr: `mediadock: request ${unknown} is not tracked\n`,
     })
     expect(await run('reconcile', 'x')).toMatchObject({ code: 2, stderr: 'mediadock: the request_id must be a uuid\n' })
   })

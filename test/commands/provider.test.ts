@@ -22,13 +22,13 @@ it.each([
   expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringMatching(line) })
 })
 
-it('what is well written but cannot be done is exit 1', async () => {
+it('exits with 1 for a valid command that fails', async () => {
   const { url } = await withTestDatabase()
   const { code, stderr } = await mediadock({ DATABASE_URL: url }, 'provider', 'faults', 'set', randomUUID(), 'failed=1')
   expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^mediadock: there is no key /) })
 })
 
-it('models are those of PROVIDER_CATALOG, and a broken file is exit 78', async () => {
+it('lists the models of PROVIDER_CATALOG, and exits with 78 for an invalid file', async () => {
   const { url } = await withTestDatabase()
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-catalog-'))
   onTestFinished(() => fs.rm(folder, { recursive: true }))
@@ -59,7 +59,7 @@ it('models are those of PROVIDER_CATALOG, and a broken file is exit 78', async (
   })
 })
 
-it('every action does what it says, to the database and on stdout', { timeout: 120_000 }, async () => {
+it('each action changes the database and prints its result', { timeout: 120_000 }, async () => {
   const { url, sql } = await withTestDatabase()
   const env = { DATABASE_URL: url, PROVIDER_SECRET_KEY: randomBytes(32).toString('base64') }
   const done = ({ code, stdout, stderr }: Ended) => {

@@ -9,7 +9,7 @@ import { liveKey, sandboxKey, type TestReceiver } from '../support/receiver.ts'
 import { withReceiver } from '../support/with-receiver.ts'
 import { mediadock, mediadockHere } from './mediadock.ts'
 
-// Each test starts processes, which takes a while on a machine that does other things too.
+// Starting a process is slow on a busy machine.
 vi.setConfig({ testTimeout: 120_000 })
 
 let database: TestDatabase
@@ -62,16 +62,16 @@ it('an answer that such a delivery should not get is exit 1, and what is written
   })
 })
 
-it('to a port where nothing listens names the address and what to set', async () => {
+it('reports the address and the setting if nothing listens on the port', async () => {
   expect(
     await mediadock({}, 'trigger', 'ok', '--secret', 'whsec_nobody', '--url', 'http://127.0.0.1:2/'),
   ).toMatchObject({
     code: 1,
-    stderr: expect.stringMatching(/nothing answers at http:\/\/127.0.0.1:2\/.*PORT/),
+    stderr: expect.stringMatching(/no answer from http:\/\/127.0.0.1:2\/.*PORT/),
   })
 })
 
-it('is signed with the secret in a file or in TRIGGER_SECRET, neither of which other users can read', async () => {
+it('signs with the secret of --secret-file or TRIGGER_SECRET', async () => {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-secret-'))
   onTestFinished(() => fs.rm(folder, { recursive: true }))
   const file = path.join(folder, 'secret.txt')
@@ -92,11 +92,11 @@ it('is signed with the secret in a file or in TRIGGER_SECRET, neither of which o
   await fs.writeFile(file, '\n')
   expect(await trigger({}, 'ok', '--secret-file', file)).toMatchObject({
     code: 2,
-    stderr: expect.stringContaining('empty file'),
+    stderr: expect.stringContaining('is empty'),
   })
 })
 
-it('prints a foreign answer as one line in which nothing steers the terminal', async () => {
+it('prints a foreign answer as one line without control characters', async () => {
   const stand = await startProviderStand()
   onTestFinished(stand.close)
   stand.answer((_id, _req, res) => void res.end('\u001b]0;owned\u0007\nrequest_id forged\u202e\u0085'))
@@ -106,7 +106,7 @@ it('prints a foreign answer as one line in which nothing steers the terminal', a
   expect(second).toMatch(/^request_id [0-9a-f-]{36}$/)
 })
 
-it('is signed with the first key of GENERATION_KEYS_FILE, as the receiver reads it', async () => {
+it('signs with the first key of GENERATION_KEYS_FILE', async () => {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-keys-'))
   onTestFinished(() => fs.rm(folder, { recursive: true }))
   const file = path.join(folder, 'keys.json')
@@ -123,7 +123,7 @@ it('is signed with the first key of GENERATION_KEYS_FILE, as the receiver reads 
   expect(row).toEqual({ key_name: 'sandbox' })
   expect(await trigger({ GENERATION_KEYS_FILE: file }, 'ok')).toMatchObject({
     code: 78,
-    stderr: expect.stringContaining('both given'),
+    stderr: expect.stringContaining('both set'),
   })
   expect(await trigger({ GENERATION_KEYS: '', GENERATION_KEYS_FILE: `${file}.not` }, 'ok')).toMatchObject({
     code: 78,

@@ -25,7 +25,7 @@ const model = {
   pricing: { credits_base: 12 },
 }
 
-it('prints types that accept what the model accepts, and nothing else', async () => {
+it('prints types that accept exactly the inputs that the model accepts', async () => {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-types-'))
   onTestFinished(() => fs.rm(folder, { recursive: true }))
   const file = path.join(folder, 'models.ts')
@@ -42,7 +42,7 @@ it('prints types that accept what the model accepts, and nothing else', async ()
   expect(await problemsOf(`{ prompt: 'x', other: 1 }`)).toBe(1)
 })
 
-it('reads the live catalog with a key of the settings', async () => {
+it('reads the current catalog with a configured key', async () => {
   const { url } = await withTestDatabase()
   const stand = await startProviderStand()
   onTestFinished(stand.close)

@@ -22,7 +22,7 @@ it('refuses a second lock on the same folder, by whatever path, and names the fo
   for (const name of [dir, `${dir}/`, `${dir}-link`]) {
     const refused = lockDataDir(name)
     await expect(refused).rejects.toBeInstanceOf(DataDirInUseError)
-    await expect(refused).rejects.toThrow(`${name} is in use by a mediadock that is already running`)
+    await expect(refused).rejects.toThrow(`${name} is in use by a running mediadock`)
   }
 })
 

@@ -40,7 +40,7 @@ it('a command without any setting and without a running start says what to do, a
     const ran = laptop.command(...command)
     expect(await ran.exit).toMatchObject({ code: 78 })
     expect(ran.output()).toMatch(
-      /^mediadock: DATABASE_URL is not set, and no mediadock start runs in \S+: set it, or run npm start there first\n$/,
+      /^mediadock: DATABASE_URL is not set, and no mediadock start runs in \S+\. Set it, or run npm start there first\.\n$/,
     )
   }
   expect(await fs.readdir(laptop.folder)).toEqual([])
@@ -65,9 +65,9 @@ describe('npm start without any setting', () => {
       const status = laptop.command('status')
       expect(await status.exit).toMatchObject({ code: 0 })
       expect(status.output()).toMatch(
-        /^mediadock: DATABASE_URL is not set, using that of the mediadock start here: 127\.0\.0\.1:\d+\/mediadock$/m,
+        /^mediadock: DATABASE_URL is not set\. Using the mediadock start in this folder: 127\.0\.0\.1:\d+\/mediadock$/m,
       )
-      expect(status.stdout()).toMatch(/^Database 127\.0\.0\.1:\d+\/mediadock: \d+ arrivals? /m)
+      expect(status.stdout()).toMatch(/^Database 127\.0\.0\.1:\d+\/mediadock\n\d+ arrivals? /m)
 
       const { url, headers, body } = printedRequest(program.output())
       const answer = await fetch(url, { method: 'POST', headers, body })
@@ -90,9 +90,7 @@ describe('npm start without any setting', () => {
       const server = await laptop.serverPid()
       const second = laptop.start()
       expect(await second.exit).toMatchObject({ code: 1 })
-      expect(second.output()).toMatch(
-        /^mediadock: \S+\.data is in use by a mediadock that is already running: stop that one first$/m,
-      )
+      expect(second.output()).toMatch(/^mediadock: \S+\.data is in use by a running mediadock: stop it first$/m)
       expect(second.output().trim().split('\n')).toHaveLength(1)
       expect(await laptop.serverPid()).toBe(server)
       expect((await fetch(`${consoleUrl}readyz`)).status).toBe(200)

@@ -327,7 +327,7 @@ describeOnPackaged('ops/roles.sql', () => {
     expect({ code, stderr }).toEqual({
       code: 1,
       stderr: expect.stringMatching(
-        /^mediadock: Postgres says: (?:permission denied|must be owner) [^\n]*\(42501\): the role lacks a right; ops\/roles\.sql has the grants\n$/,
+        /^mediadock: Postgres says: (?:permission denied|must be owner) [^\n]*\(42501\): grant the missing right: see ops\/roles\.sql\n$/,
       ),
     })
   })

@@ -91,7 +91,7 @@ describe.skipIf(process.platform === 'win32')('runContained', () => {
   })
 
   it.each([
-    ['that takes longer than it may', 'sleep 100', { wallSeconds: 0.2 }, 'it did not end within 0.2 s'],
+    ['that takes longer than it may', 'sleep 100', { wallSeconds: 0.2 }, 'it did not finish within 0.2 s'],
     ['that writes more than it may', 'yes', { outputBytes: 1000 }, 'it wrote more than 1000 bytes'],
     ['that floods its errors', 'yes >&2', {}, 'it wrote more than 1048576 bytes of errors'],
   ])('ends a child %s', async (_what, script, bounds, why) => {

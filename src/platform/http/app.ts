@@ -9,7 +9,10 @@ export type AppOptions = {
   mount: (app: Express) => void
 }
 
-/** An Express application with the settings of all our listeners: strict paths, one log line for each exchange, errors in the envelope. */
+/**
+ * Creates an Express application with the settings of all listeners: strict paths, one log line per exchange, errors in
+ * the envelope.
+ */
 export function createApp({ logger, trustProxy, mount }: AppOptions): Express {
   const app = express()
   app.disable('x-powered-by')

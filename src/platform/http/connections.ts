@@ -1,14 +1,14 @@
 import type http from 'node:http'
 import type { Socket } from 'node:net'
 
-/** More than a balancer keeps open; each may cost up to 16 KiB of incomplete headers. */
+/** More than a load balancer keeps open. Each may cost up to 16 KiB of incomplete headers. */
 const maxConnections = 4096
-/** No client that waits for its answers has more requests under way on one connection. */
+/** More than a client needs that waits for answers. */
 const maxUnanswered = 4
 
 const proven = new WeakSet<Socket>()
 
-/** Marks a connection that delivered something valid: it is not closed to make room for others. */
+/** Marks a connection that delivered a valid request, so that it is not closed to make room. */
 export function proveConnection(socket: Socket): void {
   proven.add(socket)
 }
@@ -16,9 +16,8 @@ export function proveConnection(socket: Socket): void {
 type Bounds = { max?: number; onClosed?: (socket: Socket) => void }
 
 /**
- * Bounds the connections of a listener. A new connection beyond the bound takes the
- * place of the oldest one that is not proven, so a client that holds thousands open
- * keeps nobody out. Where all are proven, the new connection is closed.
+ * Limits the connections of a listener. A new connection over the limit replaces the oldest unproven one, so a client
+ * that holds thousands open blocks no other client. If all are proven, the new connection is closed.
  */
 export function boundConnections(server: http.Server, { max = maxConnections, onClosed }: Bounds = {}): void {
   let open = 0
@@ -46,9 +45,8 @@ export function boundConnections(server: http.Server, { max = maxConnections, on
 }
 
 /**
- * Closes a connection and stops its parser, which would otherwise hand over every request of the
- * data that it has: thousands fit in one read, and a thousand such reads block the process for
- * half a minute. Node has no public way to stop it: this is the one private field that we write.
+ * Closes a connection and stops its parser. The parser would otherwise emit thousands of requests from data already
+ * read, which could block the process for half a minute. Node has no public API for this, so this sets a private field.
  */
 function cutConnection(socket: Socket): void {
   const parser: unknown = Reflect.get(socket, 'parser')
@@ -63,8 +61,7 @@ type Exchanges = { latest: http.IncomingMessage; unanswered: http.ServerResponse
 const exchanges = new WeakMap<Socket, Exchanges>()
 
 /**
- * Hands requests on, and keeps the unanswered ones of each connection. A connection with
- * too many of them is closed.
+ * Calls the handler, and tracks the unanswered requests of each connection. Closes a connection with too many of them.
  */
 export function boundRequests(handler: http.RequestListener, onClosed: (socket: Socket) => void): http.RequestListener {
   return (req, res) => {
@@ -81,12 +78,12 @@ export function boundRequests(handler: http.RequestListener, onClosed: (socket: 
   }
 }
 
-/** The answer that is written, or waited for, on a connection: requests are answered in their order. */
+/** The answer in progress on a connection. Requests are answered in order. */
 export function answerUnderWay(socket: Socket): http.ServerResponse | undefined {
   return exchanges.get(socket)?.unanswered[0]
 }
 
-/** The last request of a connection, whether or not it is answered. */
+/** The last request of a connection, answered or not. */
 export function latestRequest(socket: Socket): http.IncomingMessage | undefined {
   return exchanges.get(socket)?.latest
 }

@@ -3,20 +3,20 @@ import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { answerUnderWay, latestRequest } from './connections.ts'
 
-/** What is answered before any handler sees it, in the spec's envelope; the connection ends with it. */
+/** An answer that is sent before any handler runs, in the spec's envelope. It closes the connection. */
 export type FramingAnswer = { status: number; code: string; message: string; allow?: string }
 
 const badRequest = (message: string): FramingAnswer => ({ status: 400, code: 'bad_request', message })
 
 const answers = {
-  version: badRequest('only HTTP/1.1 and HTTP/1.0 are understood'),
-  host: badRequest('a request names exactly one Host'),
-  target: badRequest('the target of the request is neither a path nor an http URL'),
-  expectation: { status: 417, code: 'expectation_failed', message: 'of Expect only 100-continue is understood' },
+  version: badRequest('only HTTP/1.1 and HTTP/1.0 are supported'),
+  host: badRequest('a request must have exactly one Host header'),
+  target: badRequest('the request target must be a path or an http URL'),
+  expectation: { status: 417, code: 'expectation_failed', message: 'the only supported Expect value is 100-continue' },
   connect: {
     status: 405,
     code: 'method_not_allowed',
-    message: 'CONNECT is not possible here: this is no proxy',
+    message: 'CONNECT is not supported: this server is not a proxy',
     allow: 'GET, HEAD, POST',
   },
   malformed: badRequest('the request is not valid HTTP'),
@@ -29,7 +29,7 @@ const framingErrors: Record<string, FramingAnswer> = {
 
 export type OnRefused = (answer: FramingAnswer, socket: Socket, reason: string | undefined) => void
 
-/** `onUnused`: a connection is closed on which nothing was ever asked. */
+/** `onUnused` is called when a connection closes without any request. */
 export type OnBadFraming = { onRefused: OnRefused; onUnused: () => void }
 
 function headersAndBody({ code, message, allow }: FramingAnswer) {
@@ -44,8 +44,7 @@ function headersAndBody({ code, message, allow }: FramingAnswer) {
 }
 
 /**
- * Hands on what is a request of HTTP/1 with one Host, its target as a path: a
- * whole URL is the same (RFC 9112, 3.2.2).
+ * Passes on requests of HTTP/1 with one Host. Reduces a whole URL in the request line to its path (RFC 9112, 3.2.2).
  */
 export function properRequests(handler: http.RequestListener, onRefused: OnRefused): http.RequestListener {
   return (req, res) => {
@@ -63,7 +62,7 @@ export function refuseExpectation(onRefused: OnRefused): http.RequestListener {
   }
 }
 
-/** A body is not read, so the connection ends with the answer. */
+/** Answers without reading the body, so the connection must close. */
 function answer(res: http.ServerResponse, given: FramingAnswer): void {
   const { headers, body } = headersAndBody(given)
   res.writeHead(given.status, headers).end(body)
@@ -73,7 +72,7 @@ function improperIn(req: http.IncomingMessage): FramingAnswer | undefined {
   if (req.httpVersionMajor !== 1) return answers.version
   const hosts = countHosts(req.rawHeaders)
   if (hosts > 1 || (hosts === 0 && req.httpVersionMinor > 0)) return answers.host
-  // HTTP/1.0 has no chunks, and a proxy that knows no others sees another end of the body (RFC 9112, 6.1).
+  // HTTP/1.0 has no chunked encoding. A proxy might see another end of the body (RFC 9112, 6.1).
   if (req.httpVersionMinor === 0 && req.headers['transfer-encoding'] !== undefined) return answers.malformed
   const { url = '' } = req
   if (url.startsWith('/') || (url === '*' && req.method === 'OPTIONS')) return undefined
@@ -83,7 +82,7 @@ function improperIn(req: http.IncomingMessage): FramingAnswer | undefined {
   return undefined
 }
 
-/** Node keeps the first of several and says nothing of the others. */
+/** Node keeps only the first Host header, so this counts the raw headers. */
 function countHosts(rawHeaders: readonly string[]): number {
   let hosts = 0
   for (let at = 0; at < rawHeaders.length; at += 2) {
@@ -95,30 +94,30 @@ function countHosts(rawHeaders: readonly string[]): number {
 
 const httpUrl = /^https?:\/\/[^/?#]+(?<path>\/[^?#]*)?(?<query>\?[^#]*)?/i
 
-/** As it was written: a URL that is parsed and printed is not always the same. */
+/** Cuts the path out of the text. Parsing and printing a URL could change it. */
 function pathOfUrl(url: string): string | undefined {
   const parts = URL.canParse(url) ? httpUrl.exec(url)?.groups : undefined
   return parts && `${parts['path'] ?? '/'}${parts['query'] ?? ''}`
 }
 
 const lingerMs = 2000
-/** Answers that come later than this are not waited for: a stream of events has no end. */
+/** The longest wait for earlier answers, because an event stream has no end. */
 const answersMs = 30_000
 const refused = new WeakSet<Socket>()
 
-/** Answers what the parser cannot read, or what did not come in time, after everything that was complete before it. */
+/** Answers a request that the parser cannot read or that timed out, after all complete requests before it. */
 export function answerBadFraming(
   error: NodeJS.ErrnoException,
   socket: Socket,
   { onRefused, onUnused }: OnBadFraming,
 ): void {
   if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
-  // A connection that a load balancer opened ahead: an answer to nothing would be taken for that of the request it sends just now.
+  // A load balancer opened this connection ahead. It would take our answer for that of its next request.
   if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT' && socket.bytesRead === 0) {
     onUnused()
     return void socket.destroy()
   }
-  // What follows is as little to be read, and the parser says so for each piece of it.
+  // The rest is unreadable too, and the parser reports an error for each piece.
   if (refused.has(socket)) return
   refused.add(socket)
   closeWithin(socket, answersMs)
@@ -130,7 +129,7 @@ export function answerBadFraming(
   })
 }
 
-/** For `connect`, which takes the connection away from the parser. */
+/** Answers `connect`, for which Node detaches the parser from the connection. */
 export function answerConnect(socket: Duplex, onRefused: OnRefused): void {
   if (!isSocket(socket)) return void socket.destroy()
   socket.on('error', () => socket.destroy()).resume()
@@ -157,14 +156,14 @@ function afterCompleteRequests(socket: Socket, then: () => void): void {
   underWay.once('close', () => afterCompleteRequests(socket, then))
 }
 
-/** Of a request that is not complete: a second answer would be taken for that of another. */
+/** True if an incomplete request has been answered. A second answer would be taken for another request's. */
 function isAnsweredAlready(socket: Socket): boolean {
   const underWay = answerUnderWay(socket)
   if (underWay) return underWay.headersSent
   return latestRequest(socket)?.complete === false
 }
 
-/** The sender has a moment to read the answer, whether or not it closes its side. */
+/** Closes the connection after a moment, so that the sender can read the answer. */
 function endSoon(socket: Socket, given?: FramingAnswer): void {
   closeWithin(socket, lingerMs)
   if (!given) return void socket.end()

@@ -8,10 +8,10 @@ import { boundConnections, boundRequests } from './connections.ts'
 import { answerBadFraming, answerConnect, type OnRefused, properRequests, refuseExpectation } from './framing.ts'
 import { endConnectionsFrom, takeWaitingConnections } from './retiring.ts'
 
-/** The spec's error envelope (Errors): one shape for every answer that is not a success. */
+/** The spec's error envelope (Errors), used by every error answer. */
 export type ErrorBody = { error: { type: string; code: string; message: string } }
 
-/** An expected failure with its answer; thrown by handlers, turned into the envelope in one place. */
+/** An expected failure with its answer. Handlers throw it, and one error handler converts it to the envelope. */
 export class HttpError extends Error {
   override name = 'HttpError'
   status: number
@@ -36,7 +36,7 @@ export function errorBody({ type, code, message }: { type: string; code: string;
   return { error: { type, code, message } }
 }
 
-/** `message` where it is not the error's own: a translation of it. */
+/** Sends an error. `message` may be a translation of the error's own message. */
 export function sendError(res: Response, error: HttpError, message = error.message): void {
   const { status, headers, type, code } = error
   res.status(status).set(headers).json(errorBody({ type, code, message }))
@@ -46,7 +46,7 @@ export const notFound: RequestHandler = (req) => {
   throw new HttpError(404, 'not_found', `there is nothing at ${req.method} ${req.originalUrl.split('?', 1)[0]}`)
 }
 
-/** For the paths of a router: any other method than these gets 405 with `Allow`. */
+/** Refuses all methods but these with 405 and `Allow`, for the paths of a router. */
 export function methodNotAllowed(...allowed: string[]): RequestHandler {
   return (req) => {
     const message = `${req.method} is not possible here, use ${allowed.join(', ')}`
@@ -54,10 +54,10 @@ export function methodNotAllowed(...allowed: string[]): RequestHandler {
   }
 }
 
-/** Says the message of an error in the language of the caller. */
+/** Translates an error message to the caller's language. */
 export type Localize = (req: Request, res: Response, message: string) => string
 
-/** The one error handler: expected failures as they are, surprises logged and answered 500. */
+/** The only error handler. Sends expected failures as they are. Logs unexpected ones and answers 500. */
 export function errorHandler(
   logger: Logger,
   localize: Localize = (_req, _res, message) => message,
@@ -82,7 +82,7 @@ function expectedIn(error: unknown): HttpError | undefined {
 
 const unreadBodyMs = 2000
 
-/** A refused request's body is read to its end, so that its sender sees the answer, but not for long. */
+/** Reads the rest of a refused request's body for a short time, so that its sender sees the answer. */
 function endWithoutBody(req: http.IncomingMessage): void {
   const hasBody = req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
   if (req.complete || !hasBody) return
@@ -94,14 +94,14 @@ export type Listener = {
   url: string
   port: number
   server: http.Server
-  /** Stops accepting, lets answers in progress end for at most `graceMs`, then cuts what is left. */
+  /** Stops accepting connections, waits up to `graceMs` for answers in progress, then cuts the rest. */
   close: (graceMs: number) => Promise<void>
 }
 
-/** As many as Linux lets wait for their turn, which takes in one connection each: who is turned away there tries again after seconds. */
+/** The largest accept queue that Linux allows. A client that finds it full retries only after seconds. */
 const maxBacklog = 4096
 
-/** The listener cannot have its address; the message says why and which setting moves it. */
+/** The listener cannot bind its address. The message gives the reason and the setting to change. */
 export class ListenError extends Error {
   override name = 'ListenError'
   code = 'listen' as const
@@ -117,24 +117,27 @@ export type ListenOptions = {
   handler: http.RequestListener
   host: string
   port: number
-  /** The setting that moves this listener, named in the message when its port is taken. */
+  /** The setting of this listener's port, named in the error message. */
   setting: string
   logger: Logger
-  /** How long a connection stays open that nobody uses: longer than whoever is in front of us keeps it. */
+  /** Keep-alive of idle connections. Must be longer than the keep-alive of the proxy in front. */
   keepAliveSeconds?: number
-  /** We are about to close: from then on each answer ends its connection. */
+  /** Aborts before the listener closes. From then on each answer closes its connection. */
   retired?: AbortSignal
-  /** The handler itself sends `100 Continue`, when it wants the body; else it is sent before the handler is called. */
+  /** True if the handler sends `100 Continue` itself. Otherwise it is sent before the handler runs. */
   continues?: boolean
-  /** A sender that has ended its side still gets its answer; not for handlers that wait long for the sake of somebody who may have gone. */
+  /**
+   * True if a sender that closed its side still gets its answer. Not for handlers that wait long, because the client
+   * may have gone.
+   */
   halfOpen?: boolean
-  /** Called with why, for each connection that is closed on its sender. */
+  /** Called with the reason for each connection that is closed by us. */
   onClosed?: (reason: string) => void
 }
 
 /**
- * Headers within 10 s, the first request too, and the whole request within 30 s. Keep-alive
- * outlasts the 60 s of the usual load balancer, so that it is never we who close first; when we stop, see endConnectionsFrom().
+ * Starts a listener. Headers must arrive within 10 s and the whole request within 30 s. Keep-alive is longer than the
+ * usual 60 s of load balancers, so that the listener never closes first. For the shutdown, see endConnectionsFrom().
  */
 export async function listen(options: ListenOptions): Promise<Listener> {
   const {
@@ -158,7 +161,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     closing(code, socket, 'malformed or slow request refused', { status, reason })
   const bounded = (given: http.RequestListener) =>
     boundRequests(given, (socket) =>
-      closing('pipelining', socket, 'connection closed: too many requests without waiting for the answers', {}),
+      closing('pipelining', socket, 'connection closed: too many unanswered requests', {}),
     )
   const server = http.createServer({
     headersTimeout: 10_000,

@@ -4,10 +4,13 @@ import { HttpError } from './http.ts'
 
 const maxBodyBytes = 1_048_576
 
-/** Reads the JSON of a request's body: 415 where it is not application/json in UTF-8, 413 over 1 MiB, 400 invalid_body where it does not parse. */
+/**
+ * Reads a JSON body. Throws 415 unless it is application/json in UTF-8, 413 over 1 MiB, 400 invalid_body if it does not
+ * parse.
+ */
 export const readJsonBody = createJsonReader(() => {})
 
-/** The same, where `check` sees the bytes before they are parsed, and throws the HttpError that refuses them. */
+/** Creates a JSON reader that calls `check` with the bytes before parsing. `check` throws HttpError to refuse them. */
 export function createJsonReader(check: (bytes: Buffer) => void): (req: Request, res: Response) => Promise<unknown> {
   const verify = (_req: unknown, _res: unknown, bytes: Buffer, encoding: string) => {
     if (encoding !== 'utf-8' || !isUtf8(bytes)) throw unsupportedMediaType()

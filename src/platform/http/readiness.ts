@@ -7,35 +7,34 @@ import { createPool, type Pool } from '../postgres/postgres.ts'
 import { explainPostgres } from '../postgres/words.ts'
 
 const everyMs = 1000
-/** With the pause, an answer is never older than `validMs` while Postgres answers. */
+/** Together with the pause, keeps answers younger than `validMs` while Postgres answers. */
 const deadlineMs = 900
 const validMs = 2000
 
 export type Readiness = {
-  /** From memory: whether Postgres could be written to, and was migrated, at most 2 s ago, and we are not stopping. */
+  /** True if Postgres was writable and migrated at most 2 s ago and the program is not stopping. Reads memory only. */
   isReady: () => boolean
-  /** Looks at once, for who has just changed what is looked at. */
+  /** Checks at once, for callers that just changed the state. */
   lookNow: () => Promise<void>
-  /** Settles when the connection is closed. */
+  /** Resolves when the connection is closed. */
   stop: () => Promise<void>
 }
 
 export type ReadinessOptions = {
   url: string
-  /** Whose migrations have to be in. */
+  /** The schema whose migrations must be applied. */
   schema: string
   folder: string
   logger: Logger
-  /** We are stopping: not ready from then on. */
+  /** Aborts when the program stops. It is not ready from then on. */
   signal: AbortSignal
 }
 
 /**
- * Looks once a second, on a connection of its own, whether Postgres takes
- * writes and has every migration, and keeps the answer: whoever asks costs
- * Postgres nothing. Settles after the first look. Each change is logged once,
- * with its cause. A first look that fails is logged only if the second fails too:
- * a start that cannot use Postgres ends meanwhile, with a line of its own.
+ * Checks once a second, on a separate connection, whether Postgres is writable and migrated, and keeps the answer in
+ * memory. Requests for it then cost Postgres nothing. Resolves after the first check. Logs each change once with its
+ * cause. A failed first check is logged only if the second fails too, because a start that cannot use Postgres reports
+ * that itself.
  */
 export async function watchReadiness({ url, schema, folder, logger, signal }: ReadinessOptions): Promise<Readiness> {
   const expected = readMigrationFiles({ migrationsFolder: folder }).length
@@ -51,15 +50,15 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
     await closing?.close()
   }
 
-  /** Why not, or undefined when all is well. */
+  /** Returns the obstacle, or undefined if there is none. */
   const look = async (): Promise<Obstacle | undefined> => {
     pool ??= createPool({ url, max: 1, silenceSeconds: 2 })
     const state = await withDeadline(readState(pool, schema), deadlineMs, 'asking Postgres')
     if (state?.writable === false) return { level: 'warn', reason: 'Postgres is read-only' }
     const migrations = state?.migrations ?? 0
-    // Every first start is like that.
+    // Normal before the first migration.
     return migrations < expected
-      ? { level: 'info', reason: `${migrations} of ${expected} migrations are in` }
+      ? { level: 'info', reason: `${migrations} of ${expected} migrations are applied` }
       : undefined
   }
 
@@ -77,12 +76,12 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
     if (stopped.signal.aborted) return
     looks += 1
     if (obstacle === undefined) {
-      if (validUntil <= 0) logger.info({ schema }, 'ready: Postgres can be written to')
+      if (validUntil <= 0) logger.info({ schema }, 'ready: Postgres is writable')
       validUntil = started + validMs
       isSaid = false
       return
     }
-    // A session keeps what it was opened with: a new one sees a failover, or a setting that was changed.
+    // Reconnect, because a session keeps the server and the settings that it started with.
     void close().catch((error: unknown) =>
       logger.debug({ err: error }, 'the connection of the readiness check did not close'),
     )
@@ -118,19 +117,20 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
   }
 }
 
-/** Why we are not ready. */
+/** The reason for not being ready. */
 type Obstacle = { level: 'info' | 'warn'; reason: string } | { level: 'warn'; err: unknown }
 
 type State = { writable: boolean; migrations: number }
 
-/** Undefined while there is no table of migrations: of a new database, or of one that is not ours. */
+/** Reads Postgres's state. Returns undefined if the table of migrations is missing. */
 async function readState({ client }: Pool, schema: string): Promise<State | undefined> {
   try {
-    // By unsafe(), which names no statement: a pooler would not know it.
+    // unsafe() uses no named statement, which a pooler would not find.
     const [row] = await client.unsafe<State[]>(
-      `select current_setting('transaction_read_only') = 'off' as writable, (select count(*)::int from ${schema}.migrations) as migrations`,
+      `select current_setting('transaction_read_only') = 'off' as writable,
+        (select count(*)::int from ${schema}.migrations) as migrations`,
     )
-    if (!row) throw new Error('Postgres answered the question for its state with no row')
+    if (!row) throw new Error('Postgres returned no row for its state')
     return row
   } catch (error) {
     if (isMissingTable(error)) return undefined
@@ -155,8 +155,8 @@ function healthAnswer(status: number, word: string) {
 }
 
 /**
- * `GET /healthz` (the process lives) and `GET /readyz`, answered before anything
- * else sees them: a flood of them costs next to nothing and leaves no line in the log.
+ * Answers `GET /healthz` (the process lives) and `GET /readyz` before any other handler, so that floods are cheap and
+ * unlogged.
  */
 export function withHealth(handler: http.RequestListener, isReady: () => boolean): http.RequestListener {
   return (req, res) => {
@@ -172,7 +172,7 @@ function send(
   res: http.ServerResponse,
   { status, headers, body }: ReturnType<typeof healthAnswer>,
 ): void {
-  // Nobody reads a body here: what is still to come of one would be waited for, and answered again.
+  // The body is not read, so the connection must close: its rest would be parsed as a request.
   if (req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0)
     res.shouldKeepAlive = false
   res.writeHead(status, headers).end(req.method === 'HEAD' ? undefined : body)

@@ -4,21 +4,20 @@ import { pinoHttp } from 'pino-http'
 import { createLineBudget } from '../line-budget.ts'
 import type { Logger } from '../logger.ts'
 
-/** The line that a handler wants logged of its exchange, instead of method and path; `silent`: none. */
+/** The log line of an exchange, instead of method and path. `silent` suppresses the line. */
 export type LogNote = { message: string; fields: Record<string, unknown> } | 'silent'
 
 const notes = new WeakMap<ServerResponse, LogNote>()
 
-/** Sets the line of an exchange. It is written when the answer ends, or now where the client has gone already. */
+/** Sets the log line of an exchange. It is written when the answer ends, or now if the client has already gone. */
 export function noteForLog(res: ServerResponse, note: LogNote): void {
   notes.set(res, note)
   if (note !== 'silent' && res.closed) res.log[levelOf(res)](note.fields, note.message)
 }
 
 /**
- * One line per HTTP exchange, by pino-http. The serializers are slim: the default ones cost a
- * fifth of what a receiver can take in, and print headers. Refusals, which
- * any client can cause, have a budget of lines.
+ * Logs one line per HTTP exchange with pino-http. Replaces its serializers, which are slow and print headers. Limits
+ * the lines of refused requests, which any client can cause.
  */
 export function requestLogger(logger: Logger): RequestHandler {
   const mayLogRefusal = createLineBudget({ logger, what: 'refused requests' })
@@ -40,7 +39,7 @@ export function requestLogger(logger: Logger): RequestHandler {
   })
 }
 
-/** pino-http makes two child loggers for each request, which costs as much as the line; no handler uses them. */
+/** Disables the two child loggers that pino-http creates per request. They are slow and no handler uses them. */
 function withoutChildren(logger: Logger): Logger {
   const slim: Logger = Object.create(logger, { child: { value: () => slim } })
   return slim
@@ -60,14 +59,14 @@ function describe(req: IncomingMessage, res: ServerResponse, ms: number): Record
   return { method: req.method, path: pathOf(wholeUrlOf(req)), status: res.statusCode, ms }
 }
 
-/** As it was asked for: a router takes off what it is mounted at. */
+/** The path as requested. A router removes its mount path from `url`. */
 function wholeUrlOf(req: IncomingMessage): string | undefined {
   return 'originalUrl' in req && typeof req.originalUrl === 'string' ? req.originalUrl : req.url
 }
 
 const maxPathCharacters = 256
 
-/** Without the query: a console's session token or a search may stand in it. */
+/** Removes the query, which may contain a session token or a search. */
 function pathOf(url: string | undefined): string | undefined {
   return url?.split('?', 1)[0]?.slice(0, maxPathCharacters)
 }

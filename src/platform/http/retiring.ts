@@ -4,9 +4,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { answerUnderWay } from './connections.ts'
 
 /**
- * From when a listener is retired each answer ends its connection, those under way included, while new
- * connections are still taken: whoever keeps connections has then none left that we would have to close
- * under a request which is on its way.
+ * After `retired` aborts, makes each answer close its connection, including answers in progress. New connections are
+ * still accepted. When the listener closes, no client has an idle connection on which a request could be under way.
  */
 export function endConnectionsFrom(
   server: http.Server,
@@ -30,14 +29,14 @@ export function endConnectionsFrom(
   }
 }
 
-/** In a flood of them there is no end of connections. */
+/** Ends the wait in a flood of connections. */
 const maxTurns = 1000
-/** The one that is under way may have looked for connections before. */
+/** The current turn may have accepted its connections before this call. */
 const quietTurns = 2
 
 /**
- * Takes in the connections that the system has let in already, one in a turn of the event loop:
- * a listener that closes resets those which still wait, with what was sent on them.
+ * Accepts the connections that wait in the system's queue, one per turn of the event loop. A closing listener would
+ * reset them and lose the requests sent on them.
  */
 export async function takeWaitingConnections(server: http.Server): Promise<void> {
   let quiet = 0

@@ -3,38 +3,38 @@ import { guardedLookup } from './guarded-lookup.ts'
 import type { Dialling } from './poster.ts'
 import type { Resolve } from './resolver.ts'
 
-/** Headers of a media server fit into this many bytes. */
+/** Enough for the headers of a media server. */
 const maxHeaderBytes = 16_384
-/** An idle connection stays open for the next link of the same host, and no longer than this. */
+/** The longest time that an idle connection stays open for the next link of the same host. */
 const idleConnectionMs = 4000
-/** Enough to fetch the files of one request side by side. */
+/** Enough to fetch the files of one request in parallel. */
 const connectionsPerHost = 8
 
 export type GettingOptions = {
-  /** Judges a link by its text, and each redirect again. A literal address is never looked up, so it is judged here. */
+  /**
+   * Judges the text of a link and of each redirect. Literal addresses are judged here, because they are never looked
+   * up.
+   */
   judge: (link: string) => Dialling
   resolve: Resolve
   maxRedirects: number
   connectMs: number
-  /** Without a byte for this long the exchange fails. */
+  /** The exchange fails after this long without a byte. */
   silenceMs: number
   headers: Record<string, string>
 }
 
 export type OpenedLink =
-  /** The caller reads or destroys the body. */
+  /** The caller must read or destroy the body. */
   { kind: 'opened'; response: Dispatcher.ResponseData } | { kind: 'refused'; why: string }
 
 export type Getter = {
-  /** Rejects where the server cannot be reached, or `signal` aborts. */
+  /** Rejects if the server is unreachable or `signal` aborts. */
   open: (link: string, signal: AbortSignal) => Promise<OpenedLink>
   close: () => Promise<void>
 }
 
-/**
- * Opens links that others have chosen. The address is checked at the moment of
- * dialling, for the link and for each redirect.
- */
+/** Opens links that others have chosen. Checks the address when connecting, for the link and for each redirect. */
 export function createGetter({ judge, resolve, maxRedirects, connectMs, silenceMs, headers }: GettingOptions): Getter {
   const limits = {
     headersTimeout: silenceMs,
@@ -57,7 +57,7 @@ export function createGetter({ judge, resolve, maxRedirects, connectMs, silenceM
       if (response.statusCode < 300 || response.statusCode >= 400 || typeof location !== 'string')
         return { kind: 'opened', response }
       discard(response)
-      if (!URL.canParse(location, link)) return { kind: 'refused', why: 'it redirects to what is no URL' }
+      if (!URL.canParse(location, link)) return { kind: 'refused', why: 'it redirects to an invalid URL' }
       link = new URL(location, link).href
     }
     return { kind: 'refused', why: `it redirects more than ${maxRedirects} times` }
@@ -65,7 +65,7 @@ export function createGetter({ judge, resolve, maxRedirects, connectMs, silenceM
   return { open, close: async () => void (await Promise.all([guarded.destroy(), named.destroy()])) }
 }
 
-/** Ends an exchange whose body nobody reads. */
+/** Ends an exchange without reading the body. */
 export function discard({ body }: Dispatcher.ResponseData): void {
   body.on('error', () => {}).destroy()
 }

@@ -3,9 +3,8 @@ import { isPublicAddress } from './public-address.ts'
 import type { Resolve } from './resolver.ts'
 
 /**
- * Looks a name up at the moment of dialling, and refuses to dial it if any of its
- * addresses is not public: a name that changed its mind since it was checked gains
- * nothing. A literal address is never looked up: whoever dials checks that itself.
+ * Looks up a name when connecting, and fails if any of its addresses is not public. A name whose addresses change after
+ * a check gains nothing. The caller must check literal addresses, which are never looked up.
  */
 export function guardedLookup(resolve: Resolve, timeoutMs: number): LookupFunction {
   return (hostname, options, callback) => {

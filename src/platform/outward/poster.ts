@@ -2,20 +2,20 @@ import { Agent, request } from 'undici'
 import { guardedLookup } from './guarded-lookup.ts'
 import type { Resolve } from './resolver.ts'
 
-/** As much of an answer as is read; what comes after that nobody wants to know. */
+/** The part of an answer that is read. The rest is not needed. */
 const maxAnswerBytes = 16_384
 const keptAnswerCharacters = 500
-/** An idle connection stays open for the next post, and no longer than this, whatever who answers would like. */
+/** The longest time that an idle connection stays open for the next post, even if the server allows more. */
 const idleConnectionMs = 4000
 
-/** How a URL is dialled: at public addresses alone, as it is, or not at all and why. */
+/** How to connect to a URL: only at public addresses, at any address, or not at all with a reason. */
 export type Dialling = { kind: 'public' } | { kind: 'named' } | { kind: 'refused'; why: string }
 
 export type PostingOptions = {
-  /** What the URL shows by itself. A literal address is never looked up, so it is judged here. */
+  /** Judges a URL. Literal addresses are judged here, because they are never looked up. */
   judge: (url: URL) => Dialling
   resolve: Resolve
-  /** For the whole exchange: looking up, connecting, sending, and the last byte of the answer. */
+  /** Limit of the whole exchange: lookup, connecting, sending, and the complete answer. */
   timeoutMs: number
   connectionsPerHost: number
 }
@@ -29,9 +29,8 @@ export type Poster = {
 }
 
 /**
- * Posts to URLs that others have chosen. The address that is dialled is checked
- * at the moment of dialling, so a name that changes its mind since it was judged
- * gains nothing; redirects are not followed (spec, URL rules).
+ * Posts to URLs that others have chosen. Checks the address when connecting, so a name whose addresses change after a
+ * check gains nothing. Does not follow redirects (spec, URL rules).
  */
 export function createPoster({ judge, resolve, timeoutMs, connectionsPerHost: connections }: PostingOptions): Poster {
   const limits = {
@@ -77,13 +76,13 @@ async function readSome(body: AsyncIterable<Buffer>): Promise<string> {
   for await (const chunk of body) {
     chunks.push(chunk)
     bytes += chunk.length
-    // Leaving the loop destroys the stream, and with it the connection.
+    // Leaving the loop destroys the stream and its connection.
     if (bytes >= maxAnswerBytes) break
   }
   return printable(Buffer.concat(chunks).subarray(0, maxAnswerBytes).toString('utf8'))
 }
 
-/** Fit for a text column and a page: no NUL, no half characters, not long. */
+/** Makes a text fit for a text column and a page: no NUL, no lone surrogates, and a limited length. */
 function printable(text: string): string {
   return text.replaceAll('\0', '�').toWellFormed().slice(0, keptAnswerCharacters).toWellFormed()
 }

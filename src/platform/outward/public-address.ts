@@ -2,20 +2,19 @@ import net from 'node:net'
 import ipaddr from 'ipaddr.js'
 
 /**
- * The addresses of clouds' metadata services that the ranges below do not cover
- * by themselves, or might one day not (decisions, webhook URL).
+ * Addresses of cloud metadata services that the ranges below do not cover, or may not cover one day (decisions, webhook
+ * URL).
  */
 const metadataServices = new Set(['169.254.169.254', 'fd00:ec2::254', '168.63.129.16', '100.100.100.200'])
 
 const globalUnicastV6 = ipaddr.IPv6.parseCIDR('2000::/3')
 
 /**
- * Whether an address is a public one. IPv6 forms that carry an IPv4 address
- * inside (mapped, NAT64, 6to4, Teredo) are refused whatever they carry: nobody's
- * public receiver needs them, and they are a way round each IPv4 rule.
+ * True if an address is public. Refuses IPv6 forms that contain an IPv4 address (mapped, NAT64, 6to4, Teredo). No
+ * public receiver needs them, and they bypass IPv4 rules.
  */
 export function isPublicAddress(address: string): boolean {
-  // ipaddr.js would also read 1.2.3 and 2130706433, which is not for it to guess.
+  // ipaddr.js would also accept 1.2.3 and 2130706433.
   if (net.isIP(address) === 0) return false
   const parsed = ipaddr.parse(address)
   if (metadataServices.has(parsed.toString()) || parsed.range() !== 'unicast') return false
@@ -24,13 +23,13 @@ export function isPublicAddress(address: string): boolean {
 
 const localNames = ['localhost', 'localdomain', 'local', 'internal', 'intranet', 'lan', 'home.arpa']
 
-/** Names that mean this machine or this network wherever they are looked up. */
+/** True for names that always mean this machine or this network. */
 export function isLocalName(hostname: string): boolean {
   const name = hostname.toLowerCase().replace(/\.+$/, '')
   return localNames.some((local) => name === local || name.endsWith(`.${local}`))
 }
 
-/** The address that a URL's hostname is, without an IPv6 literal's brackets; undefined for a name. */
+/** Returns the address in a URL's hostname, without the brackets of IPv6. Returns undefined for a name. */
 export function literalAddress(hostname: string): string | undefined {
   const bare = hostname.replace(/^\[|\]$/g, '').replace(/\.+$/, '')
   return net.isIP(bare) === 0 ? undefined : bare

@@ -2,12 +2,12 @@ import type { Dialling } from './poster.ts'
 import { isLocalName, isPublicAddress, literalAddress } from './public-address.ts'
 
 const maxLength = 2048
-/** Twice as long as any name that is dialled. The parser makes a name of other scripts three times as long as it was written. */
+/** Twice the longest name in DNS. Punycode can make a name three times as long as its input. */
 const maxHostLength = 512
-/** White space, control and format characters: the parser would drop or move them without a word. */
+/** White space, control and format characters, which the parser would silently drop or move. */
 const neverInUrl = /[\s\p{Z}\p{Cc}\p{Cf}]/u
 
-/** A URL that somebody has given to be posted to, or in words what is wrong with it as it is written. */
+/** Parses a URL that a user gave for posts. Returns the problem in words if it is invalid. */
 export function parseGivenUrl(text: string): URL | string {
   if (text.length > maxLength) return `must have at most ${maxLength} characters`
   if (neverInUrl.test(text)) return 'must not contain white space or control characters'
@@ -19,7 +19,10 @@ export function parseGivenUrl(text: string): URL | string {
   return url
 }
 
-/** Why a URL is none that may be called, as far as it shows. WHATWG parsing has already undone every disguise of an IPv4 address. */
+/**
+ * Returns why a URL must not be called, as far as its text shows. WHATWG parsing has already normalised disguised IPv4
+ * addresses.
+ */
 export function publicUrlProblem(url: URL): string | undefined {
   if (url.protocol !== 'https:') return 'must be an https URL'
   const port = Number(url.port || 443)
@@ -29,7 +32,9 @@ export function publicUrlProblem(url: URL): string | undefined {
   return internal ? 'must not point to an internal or private address' : undefined
 }
 
-/** How a URL that somebody has given is dialled. The origins in `allow` are exempt from the https and address rules. */
+/**
+ * Returns how to connect to a URL that a user gave. The origins in `allow` are exempt from the https and address rules.
+ */
 export function diallingOf(url: URL, allow: readonly string[]): Dialling {
   const isAllowed = allow.some((origin) => URL.canParse(origin) && new URL(origin).origin === url.origin)
   if (isAllowed) return { kind: 'named' }

@@ -1,14 +1,14 @@
 import { Resolver } from 'node:dns/promises'
 import fs from 'node:fs/promises'
 
-/** All addresses of a name; none when it does not resolve in time. */
+/** Resolves to all addresses of a name, or to none if it does not resolve in time. */
 export type Resolve = (hostname: string, timeoutMs: number) => Promise<string[]>
 
 const hostsFile = '/etc/hosts'
 
 /**
- * Looks names up over the network without the thread pool: `dns.lookup` would
- * let four dead name servers hold up every other lookup and file of this process.
+ * Looks up names over the network without the thread pool. With `dns.lookup`, four dead name servers would block all
+ * other lookups and file operations of the process.
  */
 export async function resolve(hostname: string, timeoutMs: number): Promise<string[]> {
   const name = hostname.toLowerCase().replace(/\.+$/, '')

@@ -3,9 +3,9 @@ import { sql, type SQL } from './drizzle.ts'
 const sizes = [1, 10, 100, 1000]
 
 /**
- * For the `limit` of rows that a statement is given as JSON: about as many as there are, in the text
- * itself. It tells the planner, who would expect 100 and read whole tables for one, and who sees no
- * parameters when he makes a plan that is kept. In steps, since each is a text of its own.
+ * Returns a literal for the `limit` of rows that a statement receives as JSON. The planner reads it as a row estimate.
+ * Without it, the planner expects 100 rows and may scan whole tables for one. Rounded up in steps, because each literal
+ * is a different statement text.
  */
 export function atMost(rows: number): SQL {
   return sql.raw(String(sizes.find((size) => size >= rows) ?? rows))

@@ -3,26 +3,26 @@ import type { Logger } from '../logger.ts'
 import { migrate, isUpToDate, type Migrations } from './migrate.ts'
 import { explainPostgres } from './words.ts'
 
-/** What keeps a program from starting, as one line that says what to do. */
+/** The program cannot start. The message is one line that says what to do. */
 export class StartError extends Error {
   override name = 'StartError'
   code = 'start' as const
 }
 
 export type Waiting = {
-  /** How long to wait for what waiting may mend; what it cannot mend ends at once. */
+  /** How long to wait for failures that may pass. Other failures end the wait at once. */
   waitMs: number
-  /** Called at each try that failed. */
+  /** Called after each failed try. */
   say: (words: string) => void
   signal: AbortSignal
 }
 
 const pauseMs = 1000
 const sayEveryMs = 30_000
-/** For somebody who waits in front of a screen. */
+/** Short, because a person waits. */
 const laptopLockWaitMs = 30_000
 
-/** Tries until it works; throws a StartError for what waiting cannot mend, or when the wait is over. */
+/** Retries until `work` succeeds. Throws a StartError if the failure cannot pass, or when the wait is over. */
 export async function untilReachable<T>(work: () => Promise<T>, { waitMs, say, signal }: Waiting): Promise<T> {
   const until = performance.now() + waitMs
   for (;;) {
@@ -40,17 +40,19 @@ export async function untilReachable<T>(work: () => Promise<T>, { waitMs, say, s
 }
 
 export type SchemaAtStart = Migrations & {
-  /** As `mediadock migrate` knows it. */
+  /** The program's name for `mediadock migrate`. */
   program: string
   migrateOnStart: boolean
-  /** In production an orchestrator waits with us, for as long as it likes; a person wants to know at once. */
+  /**
+   * In production the wait has no limit, because the orchestrator decides. On a laptop, failures are reported at once.
+   */
   production: boolean
   logger: Logger
 }
 
 /**
- * Settles when Postgres can be reached and the schema is up to date: true, or false
- * when the start was given up meanwhile. Throws a StartError for what waiting cannot mend.
+ * Resolves to true when Postgres is reachable and the schema is up to date, or to false if the start was aborted.
+ * Throws a StartError if the failure cannot pass.
  */
 export async function prepareSchema(at: SchemaAtStart, signal: AbortSignal): Promise<boolean> {
   const { program, migrateOnStart, production, logger } = at
@@ -60,7 +62,9 @@ export async function prepareSchema(at: SchemaAtStart, signal: AbortSignal): Pro
   signal.addEventListener('abort', giveUp, { once: true })
   const say = sayingSeldom(logger, program)
   const waiting = { waitMs: production ? Number.POSITIVE_INFINITY : 0, say, signal }
-  const missing = `the schema ${at.schema} is missing or older than this version, and MIGRATE_ON_START is false: run "mediadock migrate ${program}"`
+  const missing =
+    `the schema ${at.schema} is missing or older than this version, and MIGRATE_ON_START is false: ` +
+    `run "mediadock migrate ${program}"`
   const prepare = async (): Promise<boolean> => {
     const locks = { lockWaitMs: production ? Number.POSITIVE_INFINITY : laptopLockWaitMs, onWait: say, signal }
     if (migrateOnStart)
@@ -83,7 +87,10 @@ export async function prepareSchema(at: SchemaAtStart, signal: AbortSignal): Pro
   }
 }
 
-/** True as soon as the migrations are in: indexes of large tables are made beside everything else, by the next start where that fails. */
+/**
+ * Resolves to true once the migrations are applied. Indexes of large tables are created in the background. If one
+ * fails, the next start creates it.
+ */
 async function migrated(
   { schema, logger }: SchemaAtStart,
   work: (onMigrated: () => void) => Promise<unknown>,
@@ -98,14 +105,14 @@ async function migrated(
     if (isIn)
       logger.error(
         { err: error, schema },
-        'an index could not be made: the next start, or mediadock migrate, tries again',
+        'an index could not be created: the next start or mediadock migrate will retry',
       )
     reject(error)
   })
   return promise
 }
 
-/** At once, and then twice a minute; what is new at once too. */
+/** Logs a new reason at once, and a repeated one twice a minute. */
 function sayingSeldom(logger: Logger, program: string): (words: string) => void {
   const since = performance.now()
   let last = ''

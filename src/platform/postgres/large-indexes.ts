@@ -2,19 +2,19 @@ import type postgres from 'postgres'
 import { withDeadline } from '../deadline.ts'
 import { checkAnswer } from './errors.ts'
 
-/** One that a migration makes, as drizzle-kit writes it: what stands after the name of its table is `rest`. */
+/** An index that a migration creates, in drizzle-kit's form. `rest` is the text after the table's name. */
 type IndexStep = { name: string; schema: string; table: string; rest: string }
 
-/** Below this an index is made within a fraction of 200 ms, in the migration's own statement. */
+/** Smaller tables are indexed within 200 ms, in the migration's own statement. */
 const largeBytes = 8 * 1024 * 1024
 const lookDeadlineMs = 10_000
-/** An index of a large table takes its time. */
+/** An index of a large table can take hours. */
 const buildDeadlineMs = 6 * 3_600_000
-/** For whoever has said that he begins, until his lock on the table says that he builds. */
+/** Reserves the right to build, until the builder's lock on the table shows that the build runs. */
 const leaseSeconds = 5
 const maxTries = 5
 
-/** A unique one is not among them: what the new version writes may need it at once. */
+/** Parses a step that creates an index. Skips unique indexes, because the new version may need them at once. */
 function indexIn(step: string): IndexStep | undefined {
   const found = /^\s*create index "(?<name>\w+)" on "(?<schema>\w+)"\."(?<table>\w+)" (?<rest>[^]*?);?\s*$/i.exec(
     step,
@@ -24,7 +24,7 @@ function indexIn(step: string): IndexStep | undefined {
   return { name, schema, table, rest }
 }
 
-/** Those that all these steps leave behind, in the order in which they came. */
+/** The indexes that exist after all these steps, in order of creation. */
 export function indexesAfter(steps: readonly string[]): IndexStep[] {
   const indexes = new Map<string, IndexStep>()
   for (const step of steps) {
@@ -38,7 +38,7 @@ export function indexesAfter(steps: readonly string[]): IndexStep[] {
   return [...indexes.values()]
 }
 
-/** The steps of a migration without those that would keep writers of a large table waiting: they are made up for afterwards. */
+/** Removes from a migration the indexes of large tables, which would block writers. They are created afterwards. */
 export async function withoutLargeIndexes(client: postgres.Sql, steps: readonly string[]): Promise<string[]> {
   const tables = [...new Set(steps.flatMap((step) => tableOf(indexIn(step)) ?? []))]
   if (tables.length === 0) return [...steps]
@@ -57,14 +57,19 @@ function tableOf(index: IndexStep | undefined): string | undefined {
   return index && `${index.schema}.${index.table}`
 }
 
-/** Of these the ones that are not there, or were begun and never finished, and whose making is ours: a role that runs only leaves them to the one that migrates. */
+/**
+ * The indexes that are missing or invalid and that this role may create. A role without that right leaves them to the
+ * migrating role.
+ */
 export async function missingIndexes(client: postgres.Sql, indexes: readonly IndexStep[]): Promise<IndexStep[]> {
   if (indexes.length === 0) return []
   const rows = await looked<{ name: string }>(
     client,
     `select name from unnest($2::text[]) as given (name) join pg_namespace n on n.nspname = $1
      where not pg_has_role(n.nspowner, 'usage')
-       or exists (select from pg_class c join pg_index i on i.indexrelid = c.oid and i.indisvalid where c.relnamespace = n.oid and c.relname = given.name)`,
+       or exists (
+         select from pg_class c join pg_index i on i.indexrelid = c.oid and i.indisvalid
+         where c.relnamespace = n.oid and c.relname = given.name)`,
     [indexes[0]?.schema ?? '', textArray(indexes.map(({ name }) => name))],
   )
   const done = new Set(rows.map(({ name }) => name))
@@ -72,9 +77,9 @@ export async function missingIndexes(client: postgres.Sql, indexes: readonly Ind
 }
 
 /**
- * Makes an index while its table is written to, on each partition where it has some. It may be
- * called again after any interruption, and by several at once: one builds, the others get
- * `lock_not_available` and try later. What an interruption left is recognised by the catalog, and dropped.
+ * Creates an index while its table is in use, on each partition if it has some. May be repeated after an interruption
+ * and run by several processes at once: one builds, the others get `lock_not_available` and retry. Detects and drops an
+ * unfinished index.
  */
 export async function buildIndex(client: postgres.Sql, index: IndexStep): Promise<void> {
   const at = tableOf(index) ?? ''
@@ -88,11 +93,13 @@ export async function buildIndex(client: postgres.Sql, index: IndexStep): Promis
     client,
     shortly(`create index if not exists "${index.name}" on only "${index.schema}"."${index.table}" ${index.rest}`),
   )
-  // A partition that is made from now on brings it along.
+  // Partitions created from now on get the index automatically.
   const parts = await looked<{ part: string }>(
     client,
-    `select c.relname as part from pg_inherits p join pg_class c on c.oid = p.inhrelid where p.inhparent = to_regclass($1)
-       and not exists (select from pg_inherits i join pg_index x on x.indexrelid = i.inhrelid where i.inhparent = to_regclass($2) and x.indrelid = c.oid)`,
+    `select c.relname as part from pg_inherits p join pg_class c on c.oid = p.inhrelid
+     where p.inhparent = to_regclass($1) and not exists (
+       select from pg_inherits i join pg_index x on x.indexrelid = i.inhrelid
+       where i.inhparent = to_regclass($2) and x.indrelid = c.oid)`,
     [at, `${index.schema}.${index.name}`],
   )
   for (const { part } of parts) {
@@ -107,8 +114,8 @@ export async function buildIndex(client: postgres.Sql, index: IndexStep): Promis
 
 async function buildOn(client: postgres.Sql, index: IndexStep): Promise<void> {
   for (let tries = 0; (await missingIndexes(client, [index])).length > 0; tries += 1) {
-    // Somebody takes it away again and again.
-    if (tries === maxTries) throw new Error(`the index ${index.name} was made ${maxTries} times, and is not there`)
+    // Another process drops the index again and again.
+    if (tries === maxTries) throw new Error(`the index ${index.name} was created ${maxTries} times and is missing`)
     await run(client, clear(index))
     await run(
       client,
@@ -118,9 +125,10 @@ async function buildOn(client: postgres.Sql, index: IndexStep): Promise<void> {
 }
 
 /**
- * Nobody who reads or writes waits behind the first lock, and an autovacuum gives way to it after a second; whoever
- * builds holds it all the time: who gets it knows that nobody does, and that what is not
- * valid is left over. Two that wait for each other's snapshots would be a deadlock, so the right to begin is one row's.
+ * The statement that removes an unfinished index and reserves the right to build it. Its first lock blocks neither
+ * readers nor writers, and an autovacuum yields to it after a second. A builder holds that lock during the whole build.
+ * Getting the lock therefore proves that no build runs, and that an invalid index is a leftover. The row in
+ * `index_builds` prevents two builders from waiting for each other's snapshots.
  */
 function clear({ schema, table, name }: IndexStep): string {
   return `do $clear$ begin
@@ -129,7 +137,9 @@ function clear({ schema, table, name }: IndexStep): string {
     create table if not exists ${schema}.index_builds (name text primary key, leased_until timestamptz not null);
     insert into ${schema}.index_builds as b values ('${name}', clock_timestamp() + interval '${leaseSeconds} s')
       on conflict (name) do update set leased_until = excluded.leased_until where b.leased_until < clock_timestamp();
-    if not found then raise exception using errcode = 'lock_not_available', message = 'another mediadock is about to make this index'; end if;
+    if not found then
+      raise exception using errcode = 'lock_not_available', message = 'another mediadock is about to create this index';
+    end if;
     if exists (select from pg_index where indexrelid = to_regclass('${schema}.${name}') and not indisvalid) then
       perform set_config('lock_timeout', '200ms', true);
       drop index "${schema}"."${name}";
@@ -137,7 +147,7 @@ function clear({ schema, table, name }: IndexStep): string {
   end $clear$`
 }
 
-/** What needs a lock for a moment only. */
+/** Wraps a statement that needs a lock only briefly. */
 function shortly(statement: string): string {
   return `do $shortly$ begin
     perform set_config('lock_timeout', '200ms', true);
@@ -145,7 +155,7 @@ function shortly(statement: string): string {
   end $shortly$`
 }
 
-/** Names have nothing in them that would have to be escaped. */
+/** The names need no escaping. */
 function textArray(names: readonly string[]): string {
   return `{${names.join(',')}}`
 }

@@ -1,27 +1,29 @@
 import type { Logger } from '../logger.ts'
 
-/** A few renewals may fail before a lease of `leaseSeconds` ends. */
+/** Several renewals may fail before a lease of `leaseSeconds` ends. */
 const renewalMs = 1000
-/** When a process dies, another takes over what it held after at most so long. */
+/** The longest time until another process takes over the claims of a dead one. */
 export const leaseSeconds = 10
 
-/** A claim that is kept until it is let go. */
+/** A claim whose lease is renewed until release. */
 export type Kept = {
-  /** Aborts when the lease has ended or was lost: another may have claimed the row. */
+  /** Aborts when the lease ended or was lost. Another process may have claimed the row. */
   lost: AbortSignal
-  /** How long the lease lasts if it is not renewed any more; negative when it was lost. */
+  /** Time until the lease ends without further renewals. Negative after it was lost. */
   leftMs: () => number
-  /** Ends the renewals. Resolves when none is under way that could still move the row's time. */
+  /** Stops the renewals. Resolves when no renewal is running that could still change the row. */
   letGo: () => Promise<void>
 }
 
 export type LeaseKeeper<Claim> = {
-  /** Renews a claim until it is let go. `claimedAtMs`: the time (performance.now()) before its claim was asked for. */
+  /**
+   * Renews a claim until it is released. `claimedAtMs` is the time (performance.now()) before the claim was requested.
+   */
   keep: (claim: Claim, claimedAtMs: number) => Kept
 }
 
 type KeeperDeps<Claim> = {
-  /** Gives these claims another lease, and answers those that were still this process's. */
+  /** Renews these claims and returns those that this process still holds. */
   renew: (held: readonly Claim[]) => Promise<readonly Claim[]>
   leaseMs?: number
   logger: Pick<Logger, 'warn'>
@@ -29,7 +31,7 @@ type KeeperDeps<Claim> = {
 
 type Entry = { endsAtMs: number; lost: AbortController }
 
-/** Renews the leases of what this process has claimed of one table, together, for as long as it works on it. */
+/** Renews all leases that this process holds in one table, with one statement per second. */
 export function createLeaseKeeper<Claim>({
   renew,
   leaseMs = leaseSeconds * 1000,
@@ -57,7 +59,7 @@ export function createLeaseKeeper<Claim>({
     for (const [claim, entry] of entries) if (entry.endsAtMs <= performance.now()) lose(claim, entry)
     if (entries.size === 0) return stop()
     renewing ??= renewAll()
-      .catch((error: unknown) => logger.warn({ err: error }, 'leases were not renewed, the next second tries again'))
+      .catch((error: unknown) => logger.warn({ err: error }, 'leases were not renewed, will retry in a second'))
       .finally(() => {
         renewing = undefined
       })

@@ -4,19 +4,17 @@ import type { Database } from './postgres.ts'
 import { later } from './time.ts'
 
 /**
- * How rows are claimed, in every table that is a queue:
- *
- * - `due_at`: from when on the row may be claimed. A claim moves it to the end of its lease, so a row whose claimant
- *   died is due again by itself.
- * - `claims`: a number that each claim counts up, and that nothing counts down. It fences: a claimant writes only while
- *   the number is still its own. The ends of a claim below count it up too.
- * - `failures`, `trouble`: how often in a row the work failed, and why it failed last.
- *
- * A table's module chooses which rows are due, in a statement of its own. It takes the pieces of that statement from
- * here. `now` is the time that replicas share (time.ts).
+ * How rows are claimed, in every table that is a queue.
+ * `due_at` is the time from which the row may be claimed. A claim moves it to the end of its lease, so the row of a
+ * dead claimant becomes due again.
+ * `claims` increases with every claim and every end of a claim. It fences: a claimant writes only while the number is
+ * unchanged.
+ * `failures` and `trouble` are the number of failures in a row and the reason of the last one.
+ * A table's module writes the statement that selects due rows, with the pieces from here. `now` is the shared time
+ * (time.ts).
  */
 export type LeaseColumns<Key extends string> = {
-  /** The primary key, by the names that a claimed row has in the code. */
+  /** The columns of the primary key, by their names in the code. */
   key: Readonly<Record<Key, Column>>
   due_at: Column
   claims: Column
@@ -28,35 +26,35 @@ export type LeaseColumns<Key extends string> = {
 export type Claim<Key extends string = never> = Readonly<Record<Key, string | number>> & { readonly claims: number }
 
 export type Lease<Key extends string> = {
-  /** A condition: the row may be claimed. */
+  /** Condition: the row may be claimed. */
   isDue: (now: SQL) => SQL
-  /** A condition: the claim is still the last one. */
+  /** Condition: the claim is still the last one. */
   isHeld: (claim: Claim<Key>) => SQL
-  /** For SET: takes the row for so many seconds. */
+  /** For SET: claims the row for this many seconds. */
   claim: (now: SQL, seconds: number | SQL) => SQL
-  /** For SET: ends the claim, and the row is due at once. */
+  /** For SET: ends the claim. The row is due at once. */
   giveBack: (now: SQL) => SQL
-  /** For SET: ends the claim with a failure, and the row is due after a pause. */
+  /** For SET: ends the claim with a failure. The row is due after a pause. */
   putOff: (now: SQL, failure: { pauseSeconds: number; trouble: string }) => SQL
-  /** For SET: ends the claim of work that is done or given up. The row is not due again unless it gets another time. */
+  /** For SET: ends the claim of work that is done or given up. The row is not due again unless its time is set. */
   end: SQL
   /**
-   * Gives claims another so many seconds, those for which `only` holds. Answers which of them are still this
-   * process's: the work of all others is to stop.
+   * Extends the claims for which `only` holds. Returns the claims that this process still holds. Work on the others
+   * must stop.
    */
   renew: <Held extends Claim<Key>>(db: Database, held: readonly Held[], renewal: Renewal) => Promise<Held[]>
-  /** Writes columns of a row that is claimed. False, and nothing is written, when another has claimed it since. */
+  /** Writes columns of a claimed row. Returns false without writing if another process has claimed the row since. */
   write: (db: Database, claim: Claim<Key>, set: SQL) => Promise<boolean>
 }
 
 export type Renewal = { now: SQL; seconds: number | SQL; only?: SQL }
 
-/** The type of a key in a cast. */
+/** The type of a key column for a cast. */
 function typeOf(column: Column): string {
   return column.getSQLType().replace('bigserial', 'bigint')
 }
 
-/** The lease of a table. Its pieces are for statements that call the table by this alias. */
+/** Creates the lease of a table. Statements must use this alias for the table. */
 export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns<Key>): Lease<Key> {
   const { key, due_at: dueAt, claims, failures, trouble } = columns
   const of = ({ name }: Column) => new StringChunk(`${alias}.${name}`)
@@ -91,7 +89,7 @@ export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns
         return { ...Object.fromEntries(sent), n }
       })
       const shape = keys.map(([name, column]) => `"${name}" ${typeOf(column)}, `).join('')
-      // Each row is looked up by its key (an array of one), whatever the statistics of an empty queue suggest.
+      // Looks up each row by its key (an array of one), whatever the statistics of an empty queue suggest.
       const isRow = keys.map(([name, column]) => sql`${of(column)} = any(array[held.${new StringChunk(`"${name}"`)}])`)
       const rows = await db.execute<{ n: number }>(sql`
         with held as materialized (
@@ -110,7 +108,7 @@ export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns
 }
 
 /**
- * The first `claims` of a row that takes the place of an earlier row with the same key: the seconds since 2026. That is
- * above every number that the earlier row reached, so a claimant of the earlier row that wakes up late settles nothing.
+ * The first `claims` of a row that replaces an earlier row with the same key: the seconds since 2026. This is higher
+ * than any number of the earlier row, so a late claimant of the earlier row cannot settle this one.
  */
 export const claimsAnew = sql`extract(epoch from now() - timestamptz '2026-01-01 00:00Z')::integer`

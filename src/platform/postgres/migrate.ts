@@ -9,39 +9,37 @@ import { parsePostgresUrl } from './url.ts'
 export type Migrations = { url: string; schema: string; folder: string }
 
 export type LockWait = {
-  /** How long to try again for locks that others hold. */
+  /** How long to retry while another transaction holds a lock. */
   lockWaitMs?: number
-  /** Called at each try that found a lock in the way, after the first second, with the reason. */
+  /** Called with the reason at each try that met a lock, after the first second. */
   onWait?: (words: string) => void
-  /** Called when all migrations are in, before indexes of large tables are made: everything works from then on. */
+  /** Called when all migrations are applied, before the indexes of large tables are created. */
   onMigrated?: () => void
   signal?: AbortSignal
 }
 
 type Migration = ReturnType<typeof readMigrationFiles>[number]
 
-/** The schema was made by migrations that this version does not have, so none of its own would fit. */
+/** The schema was created by migrations that this version does not have. */
 export class OtherHistoryError extends Error {
   override name = 'OtherHistoryError'
   code = 'other_history' as const
 }
 
 const readDeadlineMs = 10_000
-/** Far beyond any migration: an index of a large table takes its time. */
+/** Longer than any migration, because an index of a large table takes time. */
 const migrationDeadlineMs = 3_600_000
 const defaultLockWaitMs = 60_000
 const maxPauseMs = 5000
 const quietMs = 1000
 
 /**
- * Brings one schema up to date. Each migration is a single `DO` statement with its
- * row in the history, under a lock of that table, which only roles that may write it can take: replicas that start
- * together apply it once, a crash leaves nothing of it half done, and a transaction pooler in front is
- * no obstacle. A lock is waited for 200 ms only, so that nobody queues behind us while a
- * dump runs, and tried again; an autovacuum, which may take hours, is made to give way. Indexes of large tables are not part of that statement: they are made
- * afterwards, while their tables are written to, and the catalog says whether they still have to be.
- * Where nothing is new nothing is written: a role that may only read and write rows can start.
- * Answers how many migrations were new.
+ * Migrates one schema and returns the number of new migrations.
+ * Each migration is one `DO` statement that includes its row in the history, under a lock of the history table. So
+ * replicas that start together apply it once, a crash leaves nothing half done, and it works behind a transaction
+ * pooler. Each lock is awaited for only 200 ms and then retried, so that no other statement queues behind it during a
+ * dump. An autovacuum is made to yield. Indexes of large tables are created afterwards, while their tables are in use.
+ * Without a new migration nothing is written, so a role that can only read and write rows can start.
  */
 export async function migrate({ url, schema, folder }: Migrations, wait: LockWait = {}): Promise<number> {
   const files = readMigrationFiles({ migrationsFolder: folder })
@@ -67,14 +65,14 @@ export async function migrate({ url, schema, folder }: Migrations, wait: LockWai
   }
 }
 
-/** Whether every migration in the folder has been applied. */
+/** True if every migration in the folder has been applied. */
 export async function isMigrated(client: postgres.Sql, { schema, folder }: Omit<Migrations, 'url'>): Promise<boolean> {
   const files = readMigrationFiles({ migrationsFolder: folder })
   const known = await history(client, schema, files)
   return files.every(({ hash }) => known.has(hash))
 }
 
-/** The same on a connection of its own. */
+/** Like isMigrated, on a separate connection. */
 export async function isUpToDate({ url, ...at }: Migrations): Promise<boolean> {
   const client = connect(url)
   try {
@@ -89,7 +87,7 @@ function connect(url: string): postgres.Sql {
   return postgres(address, { ssl, max: 1, prepare: false, connect_timeout: 10, fetch_types: false, onnotice: () => {} })
 }
 
-/** The hashes of the applied migrations. Throws an OtherHistoryError where the first of them is not the first of `files`. */
+/** The hashes of the applied migrations. Throws an OtherHistoryError if the first migration of `files` is missing. */
 async function history(client: postgres.Sql, schema: string, files: readonly Migration[]): Promise<Set<string>> {
   const read = async () => {
     const [table] = await client.unsafe('select to_regclass($1) is not null as known', [`${schema}.migrations`])
@@ -115,9 +113,9 @@ async function untilUnlocked({ schema, until, wait }: Patience, work: () => Prom
       return
     } catch (error) {
       if (!(metALock(error) || hadToGiveWay(error)) || performance.now() >= until || wait.signal?.aborted) throw error
-      // Programs that start together wait for each other for a moment: nothing to speak of.
+      // Programs that start together wait for each other briefly, which is not worth a message.
       if (performance.now() - began >= quietMs)
-        wait.onWait?.(`migrating ${schema} waits for a lock that somebody holds, a dump or another migration perhaps`)
+        wait.onWait?.(`migrating ${schema} waits for a lock, perhaps of a dump or of another migration`)
       const pauseMs = Math.min(100 * 1.5 ** attempt, maxPauseMs) * (0.5 + Math.random())
       await delay(pauseMs, undefined, { signal: wait.signal }).catch(() => {})
     }
@@ -145,8 +143,8 @@ function statement(schema: string, { sql, hash, folderMillis }: Migration): stri
 }
 
 /**
- * An autovacuum gives way to whoever has waited for it for a second (`deadlock_timeout`), and none is in the way of
- * this migration from then on. Nobody who reads or writes waits behind this lock.
+ * Makes an autovacuum of the table yield, which it does after a wait of one second (`deadlock_timeout`). Then it cannot
+ * block the migration. The lock blocks neither readers nor writers.
  */
 function withoutAutovacuum(step: string): string[] {
   const table = /^\s*alter table (?:if exists )?(?:only )?(?<name>"?\w+"?\."?\w+"?)/i.exec(step)?.groups?.['name']

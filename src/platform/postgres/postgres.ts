@@ -5,7 +5,7 @@ import { parsePostgresUrl } from './url.ts'
 
 export type Database = PgDatabase<PostgresJsQueryResultHKT>
 
-/** What reads: a database, or a read on one connection. */
+/** A database, or a read on one connection. */
 export type Executor = Pick<Database, 'execute' | 'select' | 'selectDistinct'>
 
 export type Pool = {
@@ -17,41 +17,38 @@ export type Pool = {
 export type PoolOptions = {
   url: string
   max: number
-  /** Seconds that a server may leave a statement without one byte of answer. */
+  /** Seconds without a byte of answer after which a connection is cut. */
   silenceSeconds?: number
-  /** Seconds after which the server itself ends a statement, so that none runs on for nobody. */
+  /** Seconds after which the server cancels a statement, so that it does not run on without a client. */
   statementSeconds?: number
-  /** For a few statements that are run over and over, and look up rows by an index alone. */
+  /** For a few statements that run very often and look up rows only by an index. */
   keepsPlans?: boolean
 }
 
-/** What the driver gets besides the address and the user; see `patches/`, which knows the last three. */
+/** Options of the driver besides the address and the user. `patches/` implements the last three. */
 type DriverOptions = postgres.Options<Record<string, postgres.PostgresType>> & {
   max_pipeline: number
   silence_timeout: number
   optional_parameters: Record<string, string>
 }
 
-/** Changes to the driver that this code relies on, applied at install (see `patches/`). */
+/** The version of the patch that this code needs. It is applied at install (see `patches/`). */
 const driverPatch = 'mediadock-2'
 
 /**
- * A pool over postgres.js.
+ * Creates a pool over postgres.js.
  *
- * - Named statements would break behind PgBouncer in transaction mode: only what asks
- *   for one gets it, where it can (prepared.ts). What drizzle runs does not ask.
- * - `max_pipeline: 0`: a statement waits for a free connection, never behind a slow one.
- * - Two deadlines. A connection on which a statement gets no byte of answer is cut, so that a
- *   frozen server holds nobody; and the server ends a statement that takes too long, so that what
- *   was cut does not run on there and fill its connections.
- * - No JIT: the planner cannot know how small a batch is, and compiling a statement for it takes
- *   longer than running it a hundred times.
- * - Warnings are sent, whatever the database says: one of them tells that a commit did not wait for its standby.
- * - No plan is kept: one made while tables were small, or for one row, would be used for all that come later.
- *   But where planning takes longer than running (`keepsPlans`): there none may be made that reads a whole
- *   table, so it does not matter when it was made.
+ * - Named statements fail behind PgBouncer in transaction mode, so only prepared.ts requests them. drizzle does not.
+ * - `max_pipeline: 0`: a statement waits for a free connection, never behind a slow statement.
+ * - Two deadlines. A connection without a byte of answer is cut, so a frozen server blocks no caller. The server
+ *   cancels long statements, so statements of cut connections do not fill its own connections.
+ * - No JIT: the planner cannot know how small a batch is, and compiling takes longer than running.
+ * - Warnings are enabled, because one of them reports a commit that did not wait for its standby.
+ * - No plan is kept, because a plan made for small tables would be used for large ones. `keepsPlans` is for statements
+ *   whose planning takes longer than running. It forbids plans that scan a whole table, so their age does not matter.
  *
- * A pooler may refuse to pass on the server's deadline and these settings; ops/roles.sql sets JIT for the role. Nothing is prepared there.
+ * A pooler may drop these settings and the server's deadline. ops/roles.sql sets JIT for the role. Behind a pooler,
+ * nothing is prepared.
  */
 export function createPool({
   url,
@@ -62,7 +59,8 @@ export function createPool({
 }: PoolOptions): Pool {
   if (Reflect.get(postgres, 'patched') !== driverPatch) {
     throw new Error(
-      'the PostgreSQL driver was installed without its patch: run npx patch-package, which npm ci does unless scripts are switched off',
+      'the PostgreSQL driver was installed without its patch. Run npx patch-package. ' +
+        'npm ci runs it unless scripts are disabled.',
     )
   }
   const address = parsePostgresUrl(url)
@@ -72,7 +70,7 @@ export function createPool({
     prepare: true,
     max_pipeline: 0,
     connect_timeout: 5,
-    // Postgres is back as soon as it is back: no pause of up to 20 s, the default.
+    // Retry soon. The driver's default pause grows to 20 s.
     backoff: () => 0.1 + Math.random() * 0.4,
     onnotice: () => {},
     connection: { application_name: 'mediadock' },
@@ -96,9 +94,9 @@ export function createPool({
   }
 }
 
-/** The driver's own client of a database that createPool has made. */
+/** Returns the driver's client of a database created by createPool. */
 export function clientOf(db: Database): postgres.Sql {
-  if (!hasClient(db)) throw new TypeError('this database was not made by createPool')
+  if (!hasClient(db)) throw new TypeError('this database was not created by createPool')
   return db.$client
 }
 
@@ -108,21 +106,21 @@ function hasClient(db: Database): db is Database & { $client: postgres.Sql } {
 
 const dialect = new PgDialect()
 
-/** The database on this one connection, until that is released. `before` runs before each statement and may throw. */
+/** Creates a database on one connection, valid until its release. `before` runs before each statement and may throw. */
 export function databaseOn(connection: postgres.ReservedSql, before?: () => void): Database {
   return databaseOver(connection, before)
 }
 
 /**
- * The same as drizzle's own `drizzle()`, with the answer of each statement checked. That function would load the
- * driver again: in an installed package a second one without our patch, or none at all.
+ * Works like drizzle's own `drizzle()`, but checks the answer of each statement. `drizzle()` would load the driver
+ * again: in an installed package, a copy without our patch or none.
  */
 function databaseOver(client: postgres.Sql | postgres.ReservedSql, before?: () => void): Database {
   const unsafe: Unsafe = (text, params, options) => {
     before?.()
     const query = client.unsafe(text, params, options)
     const check = <Rows>(rows: Rows) => checkAnswer(rows, text)
-    // drizzle reads rows as objects where it runs SQL as it is given, and as arrays where its builder maps them.
+    // drizzle reads rows as objects for raw SQL, and as arrays for its builder.
     // oxlint-disable-next-line unicorn/no-thenable -- drizzle awaits it, or calls values()
     return { then: (done, failed) => query.then(check).then(done, failed), values: () => query.values().then(check) }
   }
@@ -136,7 +134,7 @@ type Unsafe = (
   ...given: Parameters<postgres.Sql['unsafe']>
 ) => PromiseLike<postgres.Row[]> & { values: () => Promise<unknown[][]> }
 
-/** Dates, times and JSON, alone and in arrays: drizzle's columns turn them into text and back, not the driver. */
+/** Dates, times and JSON, alone and in arrays. drizzle's columns convert them, not the driver. */
 const dates = [1184, 1082, 1083, 1114, 1182, 1185, 1115, 1231]
 const json = [114, 3802]
 
@@ -148,7 +146,7 @@ function leaveText({ options }: postgres.Sql): void {
 
 type Scalar = string | number | boolean | Uint8Array | null
 
-/** A statement as the driver takes it, for what drizzle's own `execute` has no option for. */
+/** Converts a statement to the driver's form, for options that drizzle's `execute` does not have. */
 export function statementOf(query: SQL): { text: string; params: (Scalar | Scalar[])[] } {
   const { sql: text, params } = dialect.sqlToQuery(query)
   return { text, params: params.map((value) => (Array.isArray(value) ? value.map(toScalar) : toScalar(value))) }
@@ -163,5 +161,5 @@ function toScalar(value: unknown): Scalar {
     value instanceof Uint8Array
   )
     return value
-  throw new TypeError(`a statement takes no parameter of type ${typeof value}`)
+  throw new TypeError(`a statement does not accept a parameter of type ${typeof value}`)
 }

@@ -3,18 +3,14 @@ import type { SQL } from './drizzle.ts'
 import { checkAnswer } from './errors.ts'
 import { clientOf, statementOf, type Database } from './postgres.ts'
 
-/** By client, whether its connections end at Postgres itself; undefined until the first of them has been checked. */
+/** For each client, whether its connections end at Postgres itself and not at a pooler. */
 const direct = new WeakMap<postgres.Sql, Promise<boolean>>()
 
 /**
- * Runs a statement that is run over and over with the same text: Postgres keeps
- * it parsed, and it takes one round trip where any other takes two. Whether its plan
- * is kept too is the pool's affair (`keepsPlans` in postgres.ts). For few texts only,
- * since every connection keeps every one.
- *
- * Behind a pooler in transaction mode each run may reach another server, which
- * does not know the statement: there it is run like any other. Not in a
- * transaction: it takes any connection of the pool.
+ * Runs a frequent statement as a prepared one. Postgres keeps it parsed, and it takes one round trip instead of two.
+ * Use it for few texts, because every connection keeps every text. `keepsPlans` (postgres.ts) decides about its plan.
+ * Behind a pooler in transaction mode, each run may reach another server, so the statement is not prepared there. Do
+ * not use it in a transaction: it takes any connection of the pool.
  */
 export async function executePrepared<Row extends Record<string, unknown>>(db: Database, query: SQL): Promise<Row[]> {
   const client = clientOf(db)
@@ -22,7 +18,7 @@ export async function executePrepared<Row extends Record<string, unknown>>(db: D
   return checkAnswer(await client.unsafe<Row[]>(text, params, { prepare: await isDirect(client) }), text)
 }
 
-/** A pooler tells its clients of a process of its own; the server behind it has another. */
+/** True without a pooler. A pooler reports a process id of its own, and the server behind it has another. */
 async function isDirect(client: postgres.Sql): Promise<boolean> {
   let known = direct.get(client)
   if (known === undefined) {
@@ -34,7 +30,7 @@ async function isDirect(client: postgres.Sql): Promise<boolean> {
   try {
     return await known
   } catch {
-    // Postgres is away; the statement itself fails by it.
+    // Postgres is unreachable. The statement itself will report that.
     direct.delete(client)
     return false
   }

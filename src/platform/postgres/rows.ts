@@ -1,4 +1,4 @@
-/** A table or a view of a schema. Its columns have the names that they have in Postgres. */
+/** A table or a view of a schema. Its columns have the same names as in Postgres. */
 export type Described = { _: { columns: object } } | { _: { selectedFields: object } }
 
 type ColumnsOf<T extends Described> = T extends { _: { columns: infer C } }
@@ -10,8 +10,8 @@ type ColumnsOf<T extends Described> = T extends { _: { columns: infer C } }
 export type ColumnName<T extends Described> = keyof ColumnsOf<T> & string
 
 /**
- * What `execute` returns for these columns, as the driver makes it: times, bigint and numeric are text, bytea is a
- * Buffer, JSON is parsed. The builder (`db.select`) infers its own types and needs none of this.
+ * The type of rows that `execute` returns for these columns. Times, bigint and numeric are text, bytea is a Buffer,
+ * JSON is parsed. The builder (`db.select`) infers its own types.
  */
 export type RowOf<T extends Described, K extends ColumnName<T>> = { [N in K]: Driven<ColumnsOf<T>[N]> }
 

@@ -3,13 +3,12 @@ import { sql, type SQL } from './drizzle.ts'
 import { databaseErrorOf, isConnectionLost } from './errors.ts'
 import { clientOf, databaseOn, type Database } from './postgres.ts'
 
-/** Whether a statement is one that is only tried; elsewhere, on a connection that was opened anew above all, it is not. */
+/** SQL condition: this statement runs in a dry run. */
 export const isTried = sql`coalesce(current_setting('mediadock.tried', true) = 'on', false)`
 
 /**
- * Runs a statement to its end, with its triggers and with what is checked only at a commit, and
- * takes all of it back. A statement that must never stand refuses itself where `isTried`
- * does not hold: the connection may have been lost, and opened again, in between.
+ * Runs a statement completely, with its triggers and deferred checks, and rolls it back. A statement that must never
+ * persist checks `isTried`, because a lost connection may have been reopened outside the transaction.
  */
 export async function tried<Row extends Record<string, unknown>>(db: Database, statement: SQL) {
   const connection = await clientOf(db).reserve()
@@ -21,7 +20,7 @@ export async function tried<Row extends Record<string, unknown>>(db: Database, s
     await alone.execute('set constraints all immediate')
     return rows
   } catch (error) {
-    // A lost connection has gone back to the pool by itself, to be opened again.
+    // A lost connection has already returned to the pool.
     usable = !isConnectionLost(error)
     throw databaseErrorOf(error)
   } finally {
@@ -34,6 +33,6 @@ async function takeBack(connection: postgres.ReservedSql): Promise<void> {
     await connection.unsafe('rollback')
     connection.release()
   } catch {
-    // Lost, and so rolled back, and in the pool already.
+    // The connection was lost, so it is rolled back and already in the pool.
   }
 }

@@ -1,33 +1,32 @@
 import fs from 'node:fs'
 import type { ConnectionOptions } from 'node:tls'
 
-/** As libpq names them; what they promise grows from left to right. */
+/** libpq's names, in order of increasing security. */
 const sslModes = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const
 type SslMode = (typeof sslModes)[number]
 
 export type PostgresAddress = {
-  /** The connection string without its TLS settings, which the server would take for settings of its own. */
+  /** The connection string without its TLS settings, which the server would reject as unknown parameters. */
   url: string
   ssl: false | 'prefer' | ConnectionOptions
 }
 
-/** A setting of the connection string that cannot be obeyed; the message never holds the string itself. */
+/** A setting of the connection string that is invalid. The message never contains the string. */
 export class PostgresUrlError extends Error {
   override name = 'PostgresUrlError'
   code = 'postgres_url' as const
 }
 
-/** Which of several hosts is meant, in libpq's words. */
+/** libpq's values for selecting one of several hosts. */
 const sessionAttributes = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby']
 
 const tlsParameters = ['sslmode', 'ssl', 'sslrootcert', 'sslcert', 'sslkey', 'sslpassword']
 
 /**
- * Reads what a connection string says of TLS, with libpq's names and meanings:
- * `require` encrypts and trusts anyone, unless a root certificate is given;
- * `verify-ca` wants a certificate of that root; `verify-full` one for that host.
- * `sslrootcert=system` stands for the roots that Node knows. Throws
- * PostgresUrlError for an unknown mode or a file that cannot be read.
+ * Parses the TLS settings of a connection string, with libpq's names and meanings. `require` encrypts and accepts any
+ * certificate, unless a root certificate is set. `verify-ca` requires a certificate of that root, `verify-full` also
+ * the right host name. `sslrootcert=system` means Node's root certificates. Throws PostgresUrlError for an unknown mode
+ * or an unreadable file.
  */
 export function parsePostgresUrl(connectionString: string): PostgresAddress {
   const [base = '', query = ''] = connectionString.split('?', 2)
@@ -35,7 +34,7 @@ export function parsePostgresUrl(connectionString: string): PostgresAddress {
   const given = Object.fromEntries(tlsParameters.map((name) => [name, parameters.get(name) ?? undefined]))
   for (const name of tlsParameters) parameters.delete(name)
   const attributes = oneOf('target_session_attrs', sessionAttributes, parameters.get('target_session_attrs') ?? 'any')
-  // The driver knows it by its absence only.
+  // The driver represents `any` by the absence of the parameter.
   if (attributes === 'any') parameters.delete('target_session_attrs')
   const url = parameters.size === 0 ? base : `${base}?${parameters.toString()}`
 
@@ -52,11 +51,11 @@ export function parsePostgresUrl(connectionString: string): PostgresAddress {
   if (mode === 'allow' || mode === 'prefer') return { url, ssl: 'prefer' }
   if (mode === 'require' && root === undefined && !isSystem) return { url, ssl: { ...own, rejectUnauthorized: false } }
   const trusted = { ...own, ...(root !== undefined && { ca: root }), rejectUnauthorized: true }
-  // A root of one's own says who may be trusted; only verify-full asks for the name as well.
+  // With a custom root, only verify-full checks the host name.
   return { url, ssl: mode === 'verify-full' ? trusted : { ...trusted, checkServerIdentity: () => undefined } }
 }
 
-/** Where a connection string leads, as `host:port/database`: without user, password and settings. */
+/** The address in a connection string as `host:port/database`, without user, password and settings. */
 export function placeOfUrl(connectionString: string): string {
   const [, hosts = '', database = ''] =
     /^postgres(?:ql)?:\/\/(?:[^/?#]*@)?([^/?#]*)(\/[^?#]*)?/s.exec(connectionString) ?? []

@@ -1,22 +1,22 @@
 import { databaseErrorOf } from './errors.ts'
 
-/** Why Postgres cannot be used, as one line that says what to do; and whether waiting may mend it. */
+/** Why Postgres cannot be used, as one line that says what to do. `passing`: the failure may pass without action. */
 export type PostgresFailure = { words: string; passing: boolean }
 
 type DriverError = Error & { code: string; address?: unknown; port?: unknown; syscall?: unknown }
 
-/** What the network and the driver say: not reached, or lost on the way. */
+/** Failures of the network and the driver. */
 const network: Record<string, string> = {
-  ECONNREFUSED: 'nothing accepts connections there',
-  ENOENT: 'there is no such socket',
+  ECONNREFUSED: 'no server accepts connections there',
+  ENOENT: 'the socket does not exist',
   ECONNRESET: 'the connection was cut',
   EPIPE: 'the connection was cut',
   ETIMEDOUT: 'no answer in time',
-  EHOSTUNREACH: 'there is no way to that host',
-  EHOSTDOWN: 'that host is down',
-  ENETUNREACH: 'there is no way to that network',
+  EHOSTUNREACH: 'there is no route to the host',
+  EHOSTDOWN: 'the host is down',
+  ENETUNREACH: 'there is no route to the network',
   ENETDOWN: 'the network is down',
-  ENOTFOUND: 'DNS does not know that name',
+  ENOTFOUND: 'the name does not exist in DNS',
   EAI_AGAIN: 'DNS does not answer',
   CONNECT_TIMEOUT: 'no answer in time',
   CONNECTION_CLOSED: 'the connection was cut',
@@ -25,42 +25,42 @@ const network: Record<string, string> = {
   deadline_exceeded: 'no answer in time',
 }
 
-/** What a certificate was refused for. */
+/** Reasons for refusing a certificate. */
 const certificates: Record<string, string> = {
   DEPTH_ZERO_SELF_SIGNED_CERT: 'it is self-signed',
   SELF_SIGNED_CERT_IN_CHAIN: 'its chain ends in a certificate that is not trusted here',
-  UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'nobody who is trusted here has signed it',
-  UNABLE_TO_GET_ISSUER_CERT: 'its issuer is not known here',
-  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: 'its issuer is not known here',
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'it is not signed by a trusted authority',
+  UNABLE_TO_GET_ISSUER_CERT: 'its issuer is unknown',
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: 'its issuer is unknown',
   CERT_HAS_EXPIRED: 'it has expired',
   CERT_NOT_YET_VALID: 'it is not valid yet',
   CERT_REVOKED: 'it was revoked',
-  CERT_UNTRUSTED: 'it is not trusted here',
+  CERT_UNTRUSTED: 'it is not trusted',
   ERR_TLS_CERT_ALTNAME_INVALID: 'it is for another host',
   HOSTNAME_MISMATCH: 'it is for another host',
 }
 
-/** What to do about a SQLSTATE, whose own message goes before it. */
+/** Actions for a SQLSTATE. Postgres's message comes first. */
 const advice: Record<string, string> = {
   '08007':
-    'it is committed there, and may be lost with that server: end whoever is stuck by pg_terminate_backend, not by pg_cancel_backend',
+    'it is committed on the primary but not on its standby, and may be lost with the primary: ' +
+    'end blocked sessions with pg_terminate_backend, not with pg_cancel_backend',
   '28P01': 'correct the user or the password in the database URL',
   '28000': "correct the user in the database URL, or the server's pg_hba.conf",
   '3D000': 'create it, or correct the database URL',
-  '42501': 'the role lacks a right; ops/roles.sql has the grants',
+  '42501': 'grant the missing right: see ops/roles.sql',
   '3F000': 'run "mediadock migrate", the schema is missing or of another version',
   '42P01': 'run "mediadock migrate", the schema is missing or of another version',
   '42703': 'run "mediadock migrate", the schema is missing or of another version',
   '42883': 'run "mediadock migrate", the schema is missing or of another version',
   '53300': 'raise max_connections, or lower DATABASE_POOL_SIZE',
-  '55P03': 'somebody holds a lock, a dump perhaps',
-  '25006': 'this is a standby, or Postgres was set read-only',
+  '55P03': 'another session holds a lock, perhaps a dump',
+  '25006': 'this server is a standby, or it was set read-only',
 }
 
 /**
- * Turns an error of the driver, drizzle's wrapping or not, into words; undefined
- * for what is no error of Postgres or of the way to it. Neither a statement, nor
- * its parameters, nor a password is in them.
+ * Explains an error of Postgres or of the connection, also inside drizzle's error. Returns undefined for other errors.
+ * The text contains no statement, parameter or password.
  */
 export function explainPostgres(error: unknown): PostgresFailure | undefined {
   const cause = driverErrorOf(error)
@@ -70,36 +70,45 @@ export function explainPostgres(error: unknown): PostgresFailure | undefined {
   const certificate = certificates[code]
   if (certificate !== undefined)
     return {
-      words: `the certificate of Postgres${placeOf(cause)} is refused, ${certificate}: correct the certificate, sslrootcert or sslmode`,
+      words:
+        `the certificate of Postgres${placeOf(cause)} is refused, ${certificate}: ` +
+        'correct the certificate, sslrootcert or sslmode',
       passing: false,
     }
   if (/^(?:ERR_SSL|ERR_TLS|EPROTO)/.test(code))
     return {
-      words: `TLS with Postgres${placeOf(cause)} fails (${code}): does the server speak TLS? Otherwise correct sslmode in the database URL`,
+      words:
+        `TLS with Postgres${placeOf(cause)} failed (${code}): ` +
+        'check that the server supports TLS, or correct sslmode in the database URL',
       passing: false,
     }
   if (/^(?:SASL|AUTH_TYPE)/.test(code))
     return {
-      words: `signing in to Postgres${placeOf(cause)} fails (${code}): correct the user or the password in the database URL`,
+      words:
+        `signing in to Postgres${placeOf(cause)} failed (${code}): ` +
+        'correct the user or the password in the database URL',
       passing: false,
     }
-  // Each of several hosts was asked, and the last of them says that it is another one, mostly a standby.
+  // All hosts were tried. The last one has another role, usually standby.
   if (code === 'TARGET_SESSION_ATTRS')
     return {
-      words: `${cause.message}: a failover that is under way ends this by itself; otherwise look which of them takes writes`,
+      words: `${cause.message}: wait for a failover in progress to end, or check which host accepts writes`,
       passing: true,
     }
   const reason = network[code]
   if (reason === undefined) return undefined
   return {
-    words: `Postgres cannot be reached${placeOf(cause)}, ${reason} (${code === 'deadline_exceeded' ? 'deadline' : code}): is it running, and are host and port of the database URL right?`,
+    words:
+      `Postgres cannot be reached${placeOf(cause)}, ${reason} ` +
+      `(${code === 'deadline_exceeded' ? 'deadline' : code}): ` +
+      'check that it is running, and the host and port of the database URL',
     passing: true,
   }
 }
 
 /**
- * Any error in words for a person: Postgres's and the network's explained, everything else by its own message,
- * never the statement that drizzle puts around it.
+ * Explains any error in words: errors of Postgres and the network with an action, others by their own message. Never
+ * contains the statement of drizzle's error.
  */
 export function failureWords(error: unknown): string {
   const failure = explainPostgres(error)
@@ -121,7 +130,7 @@ function mayPass(code: string): boolean {
 function driverErrorOf(error: unknown): DriverError | undefined {
   const cause = databaseErrorOf(error)
   if (!(cause instanceof Error)) return undefined
-  // Of a name with several addresses, none of which answers.
+  // The error of a name with several addresses, none of which answered.
   if (cause instanceof AggregateError && cause.errors.length > 0) return driverErrorOf(cause.errors[0])
   if (!hasCode(cause) || (cause.code === 'ENOENT' && cause.syscall !== 'connect')) return undefined
   return cause
@@ -131,7 +140,7 @@ function hasCode(error: Error): error is DriverError {
   return 'code' in error && typeof error.code === 'string'
 }
 
-/** The driver does not always know it, and then says "undefined". */
+/** The address of the failed connection, if the driver knows it. */
 function placeOf({ address, port }: DriverError): string {
   const host = Array.isArray(address) ? address.join(',') : address
   if (typeof host !== 'string' || host === '') return ''

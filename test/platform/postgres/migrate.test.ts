@@ -119,7 +119,7 @@ it('a dump’s lock in the way is waited for without a queue behind us: reported
     await withDeadline(database.sql`insert into probe.runs values (${n})`, 5000, 'an insert')
   await eventually(() => reports.length >= 2)
   expect(new Set(reports)).toEqual(
-    new Set(['migrating probe waits for a lock that somebody holds, a dump or another migration perhaps']),
+    new Set(['migrating probe waits for a lock, perhaps of a dump or of another migration']),
   )
   await dump`commit`
   expect(await migrating).toBe(1)

@@ -75,7 +75,7 @@ it('the command line makes, shows, tests, pauses, resumes, rolls and removes one
   })
   expect((await run('remove', 'shop')).code).toBe(0)
   expect((await api('GET /api/subscriptions')).json.data).toEqual([])
-  expect(await run('remove', 'shop')).toMatchObject({ code: 1, stderr: 'mediadock: there is no subscription shop\n' })
+  expect(await run('remove', 'shop')).toMatchObject({ code: 1, stderr: 'mediadock: subscription shop not found\n' })
   expect((await run('add', 'shop')).code).toBe(2)
 
   const audit = await database.sql`select action, target, via, detail from mediadock.audit order by id`
