@@ -12,6 +12,7 @@ const r = columnsOf(schema.requests, 'r')
 
 /** The limit of groups in one answer. `others` sums the rest. */
 const maxGroups = 500
+/** A value of the metadata may be up to a megabyte long. */
 const maxGroupCharacters = 255
 
 export const costFiltersSchema = z.strictObject({
@@ -32,7 +33,18 @@ export const costsSchema = z
   .object({
     by: z.string(),
     data: z
-      .array(z.object({ group: z.string().nullable(), ...sums }))
+
+      .array(
+        z.object({
+          group: z
+            .string()
+            .nullable()
+            .meta({
+              description: `Values of the metadata are cut at ${maxGroupCharacters} characters and summed by that.`,
+            }),
+          ...sums,
+        }),
+      )
       .meta({ description: 'The most expensive first.' }),
     others: z.object(sums).meta({ description: `The sums of groups beyond the first ${maxGroups}.` }),
     total: z.object(sums),
