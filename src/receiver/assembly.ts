@@ -32,12 +32,12 @@ export type BaseOptions = {
   slices: readonly Slice[]
   /** Asks for new keys on SIGHUP; called with the function that puts them in force. */
   onKeysReload?: (replace: (keys: Keys) => void) => void
-  /** The clock of this process, and then of what replicas share, too. Without one those go by Postgres. */
+  /** The clock of this process. If it is given, it also replaces Postgres's time, which replicas share. */
   clock?: () => Date
   fetch?: typeof globalThis.fetch
 }
 
-/** What every part of the receiver is made from. */
+/** The dependencies that every part of the receiver is built from. */
 export type Base = ReturnType<typeof openBase>
 
 export function openBase(options: BaseOptions, traces: Traces | undefined) {
@@ -68,9 +68,9 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
     metrics,
     traces,
     roles,
-    /** Aborts when the load balancer is to see that this replica leaves. */
+    /** Aborts when `/readyz` starts to answer 503, so that the load balancer removes this replica. */
     retired: new AbortController(),
-    /** Aborts when no new work begins. */
+    /** Aborts when no new work may begin. */
     stopping: new AbortController(),
     /** Aborts the calls in flight, after the grace. */
     cut: new AbortController(),
@@ -123,7 +123,7 @@ export function openHandOver({ pools, roles, stopping }: Base, worker: WorkerDep
   return createHandOver({ ...worker, db: pools.landing.db, rest, wake, signal: stopping.signal })
 }
 
-/** The logs that are written behind the answers: arrivals and the quarantine. */
+/** The logs that are written after the answers: arrivals and the quarantine. */
 export function openLogs({ settings, db, clock, logger, metrics, roles, stopping }: Base) {
   const senders = createKnownSenders({ db, clock })
   const arrivalLog = createArrivalLog({

@@ -48,7 +48,7 @@ export type Background = {
   reconcileNow: () => Promise<{ id: number; run: reconciler.ReconcileRun }>
   /** Polls one request; undefined when the request is not tracked or its row stays locked. */
   reconcileOne: (requestId: string) => Promise<reconciler.ReconcileRun | undefined>
-  /** The reconciler counts as silent after this long without a run; undefined where it runs too seldom to tell. */
+  /** The reconciler counts as silent after this long without a run; undefined if it runs too rarely to decide. */
   silentAfterSeconds: number | undefined
   /** Wrong tokens given to the internal listener; an issue names their addresses. */
   guesses: GuessLimit
@@ -58,7 +58,10 @@ export type Background = {
   failingRoles: () => FailingRole[]
   /** True once Postgres was reached with the schema up to date, and the roles began. */
   isPrepared: () => boolean
-  /** After the signal: waits for every round to end and writes what the logs still hold. Ends soon after `graceMs` in any case. */
+  /**
+   * After the signal: waits for every round to end, and writes buffered log rows. Ends soon after `graceMs` at the
+   * latest.
+   */
   drain: (graceMs: number) => Promise<void>
 }
 
@@ -89,26 +92,34 @@ export type BackgroundDeps = {
   fetch: typeof globalThis.fetch
   /** Resolves once Postgres can be reached and the schema is up to date: no role runs before. */
   prepared: Promise<void>
-  /** No new round after this. */
+  /** After it aborts, no round begins. */
   signal: AbortSignal
 }
 
-/** The inbox is read this often without a wake: for retries, and for deliveries of replicas that died. Claims are renewed as often. */
+/**
+ * The inbox is read this often without a wake: for retries, and for deliveries of dead replicas. Claims are renewed as
+ * often.
+ */
 const pollMs = 1000
 const drainDeadlineMs = 3000
-/** A landing in this process wakes the feed; this is for tracked rows that joined, and for landings of other processes. */
+/**
+ * A landing in this process wakes the feed. This interval serves landings of other processes, and tracked rows that
+ * joined.
+ */
 const feedMs = 250
-/** After the grace, for the writes of the calls that were cut. */
+/** The time after the grace for the writes of calls that were cut. */
 const lastWritesMs = 2000
-/** Under a steady load a statement for each few rows costs as much as the rows, so the logs gather. */
+/** Under a steady load the logs gather rows, since a statement costs as much as many rows. */
 const gatherRows = { ms: 100, burst: 50 }
-/** A landing wakes the follow-ups. A look costs a millisecond of Postgres, and a result waits half of this for it. */
+/** A landing wakes the follow-ups. They gather wakes for this long, since each round costs a statement. */
 const gatherFollowUps = { ms: 20, burst: 20 }
 const minutesMs = 20_000
 const accountsMs = 60_000
 const partitionsMs = 10_000
 
-/** Starts every background role: inbox, feed, logs, minutes, reconciler with follow-ups, on-call roles and partitions. */
+/**
+ * Starts every background role: inbox, feed, logs, minutes, reconciler with follow-ups, on-call roles and partitions.
+ */
 export function startBackground(deps: BackgroundDeps): Background {
   const { settings, worker, prepared: after, signal } = deps
   const { db, clock, logger } = worker
@@ -141,7 +152,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     isPrepared = true
     await noteStart(db, clock())
   }
-  begin().catch((error: unknown) => logger.error({ err: error }, 'this start will not be marked on the charts'))
+  begin().catch((error: unknown) => logger.error({ err: error }, 'the charts will not show this start'))
 
   const drain = async () => {
     await Promise.all([...all.map(({ done }) => done), schedules.ended()])
@@ -160,10 +171,10 @@ export function startBackground(deps: BackgroundDeps): Background {
     failingRoles,
     nextRunAt: schedules.nextRunAt,
     isPrepared: () => isPrepared,
-    // A Postgres that does not answer would hold the process for as long as it does not; leases end by themselves.
+    // Bounded: a Postgres that does not answer must not hold the process. Leases end on their own.
     drain: (graceMs) =>
       withDeadline(drain(), graceMs + lastWritesMs, 'ending the background roles').catch((error: unknown) =>
-        logger.warn({ err: error }, 'stopping before every role has ended; other replicas or the next start go on'),
+        logger.warn({ err: error }, 'stopping before every role has ended; other replicas or the next start take over'),
       ),
   }
 }
@@ -222,7 +233,7 @@ function startPollRoles(deps: BackgroundDeps, followUps: ReturnType<typeof creat
   const { db, keys } = worker
   const asking = { db, keys, reads: deps.providerReads, limitPerMinute: settings.fetchRatePerAccount }
   const accounts = async () => (deps.asksForAccounts ? noteAccounts(asking) : { more: false })
-  // New results come first.
+  // New results have priority over completing older ones.
   const followUp = async () =>
     followsUp && !handOver.isBehind() ? pressure.paced(followUps.runOnce, signal) : { more: false }
   return {
@@ -232,11 +243,11 @@ function startPollRoles(deps: BackgroundDeps, followUps: ReturnType<typeof creat
   }
 }
 
-/** Writes what the logs still hold, within a deadline. */
+/** Writes the buffered rows of the logs, within a deadline. */
 async function drainLogs(deps: BackgroundDeps, isPrepared: boolean): Promise<void> {
   const { arrivalLog, pollLog, quarantine, worker } = deps
   const waiting = () => ({ arrivals: arrivalLog.waiting(), polls: pollLog.waiting(), quarantine: quarantine.waiting() })
-  // Where Postgres was never reached and nothing waits, there is nothing to write.
+  // Without a connection to Postgres since the start, and without rows, there is nothing to write.
   if (!isPrepared && Object.values(waiting()).every((rows) => rows === 0)) return
   const write = async () => {
     arrivalLog.unfold()
@@ -244,6 +255,6 @@ async function drainLogs(deps: BackgroundDeps, isPrepared: boolean): Promise<voi
     while ((await quarantine.runOnce()).more);
   }
   await withDeadline(write(), drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) =>
-    worker.logger.warn({ err: error, ...waiting() }, 'some arrivals stay unlogged'),
+    worker.logger.warn({ err: error, ...waiting() }, 'some rows of the logs were not written'),
   )
 }

@@ -22,9 +22,9 @@ export type MetricsDeps = {
   logger: Logger
 }
 
-/** Well below the 10 s after which Prometheus gives up a scrape. */
+/** Well below Prometheus's scrape timeout of 10 s. */
 const readDeadlineMs = 3000
-/** Why a delivery is answered 503, see accept.ts and webhook.ts. */
+/** The reasons of a 503 to a delivery: see accept.ts and webhook.ts. */
 const unavailableReasons = [
   'postgres_failed',
   'postgres_too_slow',
@@ -34,9 +34,8 @@ const unavailableReasons = [
 ]
 
 /**
- * The metrics that docs/operations.md describes. Those of the state in Postgres are read from it when they
- * are scraped. While it cannot be read they are absent, and all others are given:
- * that is when they are needed.
+ * Registers the metrics that docs/operations.md describes. Metrics of the state in Postgres are read at each scrape. If
+ * that fails they are left out, and all others are still reported.
  */
 export function createReceiverMetrics(deps: MetricsDeps) {
   const { registry } = deps
@@ -49,7 +48,7 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     try {
       return await withDeadline(readPostgres(deps), readDeadlineMs, 'reading the metrics of Postgres')
     } catch (error) {
-      deps.logger.warn({ err: error }, 'metrics of Postgres are left out')
+      deps.logger.warn({ err: error }, 'the metrics leave out those that are read from Postgres')
       return undefined
     } finally {
       reading = undefined
@@ -91,7 +90,7 @@ export function createReceiverMetrics(deps: MetricsDeps) {
   )
   gauge(
     'mediadock_deliveries_parked',
-    'Deliveries that are kept and were not understood or not landed',
+    'Deliveries that were stored and could not be parsed or landed',
     ({ parked }) => parked,
   )
   gauge(
@@ -120,11 +119,11 @@ export function createReceiverMetrics(deps: MetricsDeps) {
   })
 
   const metrics = {
-    /** Its series begin with the first failure of their role. */
+    /** A role's series starts with its first failure. */
     watchRoles: (failingRoles: () => readonly FailingRole[]) =>
       void new Gauge({
         name: 'mediadock_role_failures',
-        help: 'How often in a row the rounds of a background role of this process have failed',
+        help: 'Consecutive failed rounds of a background role of this process',
         labelNames: ['role'],
         registers,
         collect() {
@@ -160,27 +159,23 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     ),
     connectionsClosed: counter(
       'mediadock_connections_closed_total',
-      'Connections to the public listener that were closed on their senders',
+      'Connections to the public listener that the receiver closed',
       ['reason'],
     ),
-    logDropped: counter('mediadock_arrival_log_dropped_total', 'Arrivals that the log had no room for', []),
-    pollsDropped: counter(
-      'mediadock_poll_log_dropped_total',
-      'Questions to the provider that the log of them had no room for',
-      [],
-    ),
+    logDropped: counter('mediadock_arrival_log_dropped_total', 'Arrivals dropped because the log was full', []),
+    pollsDropped: counter('mediadock_poll_log_dropped_total', 'Polls dropped because their log was full', []),
     signInsRefused: counter(
       'mediadock_sign_ins_refused_total',
-      'Wrong tokens given to the internal listener, and those of them answered 429 after too many',
+      'Wrong tokens sent to the internal listener, including those answered 429',
       ['reason'],
     ),
     quarantineDropped: counter(
       'mediadock_quarantine_dropped_total',
-      'Refused arrivals that the quarantine had no room for',
+      'Refused arrivals dropped because the quarantine was full',
       [],
     ),
   }
-  // A counter that is born with its first event shows no increase: those that alerts wait for start at 0.
+  // Counters with alerts start at 0, since a series that first appears with its first event shows no increase.
   for (const reason of unavailableReasons) metrics.arrivals.inc({ outcome: 'unavailable', reason }, 0)
   metrics.providerCalls.inc({ operation: 'result', outcome: 'unauthorized' }, 0)
   for (const reason of ['wrong_token', 'too_many_attempts']) metrics.signInsRefused.inc({ reason }, 0)

@@ -11,7 +11,7 @@ type ArrivalDeps = { arrivalLog: ArrivalLog; metrics: ReceiverMetrics; traces: T
 
 type ProcessedDeps = { metrics: ReceiverMetrics; clock: () => Date; wakeFeed: () => void; wakeFollowUps: () => void }
 
-/** Counts a landed result and its time since the arrival, and wakes the feed, and the follow-ups where it is not complete. */
+/** Counts a landed result and its delay, and wakes the feed. If the result is incomplete, wakes the follow-ups, too. */
 export function noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps }: ProcessedDeps): WorkerDeps['onProcessed'] {
   return ({ landing, outcome, receivedAt }) => {
     if (outcome !== 'landed') return
@@ -22,14 +22,14 @@ export function noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps }: Proce
   }
 }
 
-/** What authentic deliveries tell of their senders and keys. */
+/** Records the sender of an authentic delivery, and counts its bytes. */
 export function noteAuthentic(
   senders: KnownSenders,
   metrics: ReceiverMetrics,
 ): NonNullable<ArrivalLogDeps['onWritten']> {
   return ({ keyName, remote, arrivedAt: at, outcome, bytes = 0 }) => {
     if (keyName === undefined) return
-    // A duplicate may be from whoever has recorded one, and is known for nothing.
+    // A duplicate may be a replay by a stranger who recorded a delivery, so it makes no sender known.
     if (outcome !== 'accepted' && outcome !== 'parked') return
     senders.note({ keyName, remote, at })
     metrics.storedBytes.inc({ key_name: keyName }, bytes)
@@ -42,27 +42,27 @@ export function noteArrival({ arrivalLog, metrics, traces }: ArrivalDeps): Webho
     metrics.arrivals.inc({ outcome: arrival.outcome, reason: arrival.reason ?? '' })
     if (arrival.status === 200) metrics.ackSeconds.observe(arrival.ackMs / 1000)
     if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
-    // Arrivals that any client can cause have as many lines and spans as they have rows.
+    // Arrivals that any client can cause get a line and a span only if they get a row.
     if (!arrivalLog.record(arrival)) return 'silent'
     traces?.arrived(arrival)
     return { message: 'webhook answered', fields: logLine(arrival, traces) }
   }
 }
 
-/** One line for all the arrivals that have none of their own. */
+/** Logs one line for all arrivals without a line of their own. */
 export function logFolded(logger: Logger): ArrivalLogDeps['onFolded'] {
   return ({ arrivals, ...cause }) =>
     logger.info({ ...cause, left_out: arrivals }, 'too many refused webhooks: lines were left out')
 }
 
-/** A bug that each delivery meets must not fill the disk of the log; it is counted as an arrival like any other. */
+/** Logs internal errors, within a budget of lines, so that a bug met by every delivery does not fill the disk. */
 export function logFault(logger: Logger): WebhookDeps['onFault'] {
-  const mayLog = createLineBudget({ logger, what: 'deliveries that met a fault of ours' })
+  const mayLog = createLineBudget({ logger, what: 'deliveries that met an internal error' })
   return (error, { webhookId, deliveryId }) => {
     if (mayLog())
       logger.error(
         { err: error, webhook_id: webhookId, delivery_id: deliveryId },
-        'a fault of ours: a delivery was not acknowledged',
+        'internal error: a delivery was not acknowledged',
       )
   }
 }

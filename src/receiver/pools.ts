@@ -1,7 +1,7 @@
 import { createPool, type Pool } from '../platform/postgres/postgres.ts'
 import type { ReceiverSettings } from './settings.ts'
 
-/** Each sender has its answer by then: the server ends the statement, or the connection is cut. */
+/** Every sender is answered within this time: the server ends the statement, or the connection is cut. */
 const acceptStatementSeconds = 5
 
 export type ReceiverPools = {
@@ -10,7 +10,7 @@ export type ReceiverPools = {
   /** For polls: their claims, calls and landings. A small process polls by its landing connections. */
   polls: Pool
   others: Pool
-  /** To a standby that lists are read from, where one is set. */
+  /** The connections to a standby that serves lists, if one is configured. */
   standby: Pool | undefined
   close: () => Promise<void>
 }
@@ -47,7 +47,7 @@ export function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize 
 
 type Share = Record<'accept' | 'landing' | 'polls' | 'others', number>
 
-/** The least `poolSize` is 3. */
+/** Divides the connections. `poolSize` is at least 3. */
 function sharesOf(poolSize: number): Share {
   const accept = poolSize < 5 ? 1 : 2
   const landing = poolSize < 5 ? 1 : poolSize < 8 ? 2 : 3

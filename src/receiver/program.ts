@@ -38,19 +38,19 @@ export type ReceiverDeps = {
   /** The optional capabilities. */
   slices: readonly Slice[]
   db: Database
-  /** For lists, which may come from a standby. */
+  /** Reads lists, which may come from a standby. */
   lists: ListReader
   keys: () => Keys
   clock: () => Date
   logger: Logger
   metrics: ReceiverMetrics
   registry: Registry
-  /** What processing a delivery needs; a replay runs with it. */
+  /** The dependencies of processing a delivery, also used by replays. */
   worker: WorkerDeps
   submitter: Submitter
   providerReads: ProviderReads
   background: Background
-  /** Notes whose results somebody waits for. */
+  /** Records the requests whose results callers wait for. */
   awaited: Awaited
   /** Wakes the role that claims deliveries. */
   onStored: () => void
@@ -62,17 +62,17 @@ export type ReceiverDeps = {
 export type ReceiverOptions = BaseOptions & {
   /** The pages and API of the internal listener. */
   internal: (deps: ReceiverDeps) => Router
-  /** Aborts when the start is no longer wanted: waiting for Postgres ends, and everything that was started can be stopped. */
+  /** Aborts when the start is cancelled: waiting for Postgres ends, and everything that was started can be stopped. */
   abandoned?: AbortSignal
-  /** False where only runs of the reconciler poll. */
+  /** False to poll only in runs of the reconciler. */
   followsUp?: boolean
-  /** False where no key's account is asked for: then each key counts by itself. */
+  /** False to ask for no key's account: each key then has only its own limit. */
   asksForAccounts?: boolean
 }
 
 /**
- * Starts the receiver: its two listeners at once, and its background roles when Postgres can be reached and the schema is up to
- * date. Until then the receiver is alive and not ready.
+ * Starts the receiver. Both listeners start at once. The background roles start when Postgres is reachable and the
+ * schema is up to date. Until then the receiver is alive and not ready.
  */
 export async function startReceiver(options: ReceiverOptions): Promise<RunningProgram> {
   const { settings, logger, slices } = options
@@ -123,7 +123,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     isReady: ready.isReady,
     signal: stopping.signal,
   }
-  // Callers of the internal listener are behind other proxies than senders are, mostly behind none.
+  // Callers of the internal listener come through other proxies than senders do, mostly through none.
   const { internalTrustProxy: trustProxy } = settings
   const internalApp = createApp({ logger, trustProxy, mount: (app) => app.use(options.internal(deps)) })
 
@@ -151,7 +151,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
 
 type Apps = { publicApp: Express; internalApp: Express; isReady: () => boolean }
 
-/** Opens both listeners; `listeners` gets each as soon as it listens, so that a failure of the second closes the first. */
+/** Opens both listeners. Each is added to `listeners` as soon as it listens, so that a later failure can close it. */
 async function listenOn(listeners: Listener[], base: Base, { publicApp, internalApp, isReady }: Apps): Promise<void> {
   const { settings, logger, metrics, retired } = base
   const onClosed = (reason: string) => metrics.connectionsClosed.inc({ reason })
@@ -162,7 +162,7 @@ async function listenOn(listeners: Listener[], base: Base, { publicApp, internal
   listeners.push(await listen({ ...inner, handler: withHealth(internalApp, isReady) }))
 }
 
-/** Waits for Postgres and the schema. False where the start was abandoned. */
+/** Waits for Postgres and the schema. Returns false if the start was cancelled. */
 function prepareReceiver({ settings, logger, abandoned }: ReceiverOptions, stopping: AbortSignal): Promise<boolean> {
   const { databaseUrl: url, migrateOnStart, production } = settings
   const atStart = { url, ...migrations, program: 'receiver', migrateOnStart, production, logger }

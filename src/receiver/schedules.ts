@@ -19,7 +19,7 @@ export type SchedulesDeps = {
   signal: AbortSignal
 }
 
-/** Starts what RECONCILE_CRON and RETENTION_CRON schedule. A tick before the receiver is prepared does nothing. */
+/** Starts the jobs of RECONCILE_CRON and RETENTION_CRON. A tick before the receiver is prepared does nothing. */
 export function startSchedules(deps: SchedulesDeps) {
   const { settings, worker, polling, metrics, isPrepared, signal } = deps
   const { logger } = worker
@@ -28,7 +28,7 @@ export function startSchedules(deps: SchedulesDeps) {
     runReported({ ...polling, runs: metrics.reconcileRuns }, trigger, signal)
   let manual: ReturnType<typeof reconcile> | undefined
   let running: Promise<unknown> = Promise.resolve()
-  // A failed run has logged its failure itself.
+  // runReported has logged the failure.
   const tick = () => (isPrepared() ? reconcile('cron').catch(() => {}) : Promise.resolve())
   const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), options)
 
@@ -40,7 +40,7 @@ export function startSchedules(deps: SchedulesDeps) {
   return {
     retention,
     nextRunAt: () => ticks.getNextRun() ?? undefined,
-    /** Runs the reconciler now. A second caller gets the run that the first one started by hand, while that lasts. */
+    /** Runs the reconciler now. Concurrent callers share one manual run. */
     reconcileNow: () =>
       (manual ??= reconcile('manual').finally(() => {
         manual = undefined

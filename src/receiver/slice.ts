@@ -9,22 +9,22 @@ import type { ReceiverSettings } from './settings.ts'
 export type SliceDeps = {
   settings: ReceiverSettings
   worker: WorkerDeps
-  /** Acknowledging comes first: a slice's rounds rest while deliveries wait. */
+  /** Acknowledging has priority: a slice's rounds pause while deliveries wait. */
   pressure: Pressure
   registry: Registry
-  /** Wakes the role that gives changes their positions in the feed. */
+  /** Wakes the role that assigns positions in the feed. */
   wakeFeed: () => void
-  /** The schema is up to date: no round begins before. */
+  /** Resolves when the schema is up to date. No round begins before. */
   after: Promise<void>
   /** Cuts the calls in flight. */
   cut: AbortSignal
-  /** No new round after this. */
+  /** After it aborts, no round begins. */
   signal: AbortSignal
 }
 
 export type RunningSlice = {
   loop: Loop
-  /** Called after changes got their positions in the feed. */
+  /** Called after changes got positions in the feed. */
   onSequenced?: () => void
   /** Resolves after the signal, once nothing of the slice is under way. */
   settled: () => Promise<void>
@@ -40,8 +40,8 @@ export type Slice = {
   name: string
   /** Registers the slice's metrics and starts its background role, which is loaded only then. */
   start: (deps: SliceDeps) => Promise<RunningSlice>
-  /** Returns what is wrong with it now, for issues and the first page. Runs inside another read. */
+  /** Returns the slice's present problems, for issues and the first page. Runs inside another read. */
   problems: (tx: Executor, at: { settings: Pick<ReceiverSettings, 'mediaArchive'>; now: Date }) => Promise<Problem[]>
-  /** Deletes what its own retention has ended; returns the number of rows. */
+  /** Deletes rows beyond the slice's own retention. Returns their number. */
   prune?: (deps: PruneDeps) => Promise<number>
 }

@@ -121,7 +121,7 @@ describe('a project that has what npm pack makes, beside the packages of this ch
     const program = startProcess('mediadock', ['start'], { cwd: folder, env: { ...env, ...settings } })
     await program.says(/Ctrl-C stops all of it/)
     expect(
-      program.output().match(/"msg":"traces are asked for, and [^"]*npm i @opentelemetry[^"]*; going on without"/g),
+      program.output().match(/"msg":"traces are configured, but [^"]*npm i @opentelemetry[^"]*. Starting without"/g),
     ).toHaveLength(1)
 
     const requestId = randomUUID()

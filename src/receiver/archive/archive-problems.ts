@@ -2,28 +2,34 @@ import type { Problem } from '../domain/problem.ts'
 import { clockTime, count } from '../on-call/figures.ts'
 import type { ArchiveState } from './archive-state.ts'
 
-/** What has been due for so long is more than a burst. */
+/** The archive counts as behind if a copy has been due for this long. */
 const behindMs = 10 * 60_000
 
-/** What is wrong with the archive of media; nothing where there is none. */
+/** Returns the problems of the archive; none without MEDIA_ARCHIVE. */
 export function archiveProblems(archive: ArchiveState | undefined, now: Date): Problem[] {
   if (archive === undefined) return []
   const { waiting, due_since, store_trouble, gone, last_gone, failed, last_failed, failed_trouble } = archive
   const problems: Problem[] = []
   const wait = count(waiting, 'media waits', 'media wait')
   if (store_trouble !== null) {
-    const text = `The archive cannot be written (${store_trouble}): ${wait}, and links of the provider may end meanwhile. It is tried again by itself.`
+    const text =
+      `The archive cannot be written (${store_trouble}): ${wait}. Links of the provider may expire ` +
+      'meanwhile. Copying is retried automatically.'
     problems.push({ severity: 'critical', text, cause: 'archive_store', count: waiting, href: '/requests' })
   } else if (due_since !== null && now.getTime() - Date.parse(due_since) >= behindMs) {
-    const text = `The archive is behind: ${wait} to be copied, the longest due since ${clockTime(due_since, now)}.`
+    const text = `The archive is behind: ${wait} to be copied, the oldest due since ${clockTime(due_since, now)}.`
     problems.push({ severity: 'warning', text, cause: 'archive_behind', count: waiting, href: '/requests' })
   }
   if (gone > 0) {
-    const text = `${count(gone, 'media was', 'media were')} gone at the provider before ${gone === 1 ? 'it was' : 'they were'} archived, in the last hour: there is no copy of ${gone === 1 ? 'it' : 'them'}.`
+    const text =
+      `The provider stopped serving ${count(gone, 'media', 'media')} before the archive copied ` +
+      `${gone === 1 ? 'it' : 'them'}, in the last hour. No copy exists.`
     problems.push({ severity: 'warning', text, cause: 'media_gone', count: gone, href: hrefOf(last_gone) })
   }
   if (failed > 0) {
-    const text = `${count(failed, 'media was', 'media were')} not archived in the last hour, last because ${failed_trouble ?? 'of an unknown reason'}.`
+    const text =
+      `${count(failed, 'media was', 'media were')} not archived in the last hour. The last reason: ` +
+      `${failed_trouble ?? 'unknown'}.`
     problems.push({ severity: 'warning', text, cause: 'media_not_archived', count: failed, href: hrefOf(last_failed) })
   }
   return problems

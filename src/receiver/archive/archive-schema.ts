@@ -13,9 +13,9 @@ import {
 } from '../../platform/postgres/drizzle.ts'
 import { mediadock } from '../domain/base-schema.ts'
 
-// Written by the archive alone, and only while there is one: landing knows nothing of it.
+// Written only by the archive, while MEDIA_ARCHIVE is set. Landing does not use these tables.
 
-/** The one row that says up to which position of the feed the archive has looked for media to copy. */
+/** One row: the position of the feed up to which the archive has looked for media to copy. */
 export const archiveProgress = mediadock.table(
   'archive_progress',
   {
@@ -25,29 +25,29 @@ export const archiveProgress = mediadock.table(
   () => [check('archive_progress_single', sql`single`)],
 )
 
-/** What is or was to be copied: one row for each item of a complete result. */
+/** One row for each item of a complete result that is to be copied, or was. */
 export const mediaCopies = mediadock.table(
   'media_copies',
   {
     request_id: uuid().notNull(),
     kind: text({ enum: ['image', 'video', 'audio'] }).notNull(),
     position: integer().notNull(),
-    /** The link that is copied, or was: a row of `media` that has another one by now is copied again. */
+    /** The link of the copy. An item of `media` whose link has changed since is copied again. */
     url: text().notNull(),
     state: text({ enum: ['waiting', 'archived', 'failed', 'removed'] }).notNull(),
-    /** When it is tried next; a claim moves it ahead, and `claims` fences the claim. */
+    /** When the copy is tried next. A claim moves it to the end of the lease, and `claims` fences the claim. */
     due_at: instant().notNull(),
     claims: integer().notNull().default(0),
-    /** Claims in a row that nobody ended: whoever had them was killed, perhaps by what this is. */
+    /** Consecutive claims without an end: the process was killed, perhaps by the content of this file. */
     unended: smallint().notNull().default(0),
-    /** How often it failed for a reason that is not ours. */
+    /** The number of failures that count as tries, which faults of the store do not. */
     tries: smallint().notNull().default(0),
-    /** What went wrong last: the kind, and in words. */
+    /** The last failure: its kind, and its description. */
     fault: text({ enum: ['gone', 'refused', 'unreachable', 'store'] }),
     trouble: text(),
-    /** Of the file in the archive that it refers to. */
+    /** The file in the archive that the copy refers to. */
     sha256: text(),
-    /** When it was archived, given up or removed. */
+    /** When the copy was archived, given up or removed. */
     ended_at: instant(),
   },
   (table) => [
@@ -55,37 +55,39 @@ export const mediaCopies = mediadock.table(
     index('media_copies_due')
       .on(table.due_at)
       .where(sql`state = 'waiting'`),
-    // Who refers to a file.
+    // The copies that refer to a file.
     index('media_copies_file')
       .on(table.sha256)
       .where(sql`sha256 is not null`),
-    // What was archived the longest ago.
+    // Archived copies, oldest first.
     index('media_copies_archived')
       .on(table.ended_at)
       .where(sql`state = 'archived'`),
-    // What was given up lately.
+    // Copies given up recently.
     index('media_copies_failed')
       .on(table.ended_at)
       .where(sql`state = 'failed'`),
   ],
 )
 
-/** Files of the archive, by their content: each is kept once, however many media it is of. */
+/** The files of the archive, by content. A file is stored once, even if several media have it. */
 export const archivedFiles = mediadock.table(
   'archived_files',
   {
     sha256: text().primaryKey(),
     bytes: bigint({ mode: 'number' }).notNull(),
     content_type: text().notNull(),
-    /** Another one each time the file is noted anew after it was deleted: what was stored before then may be gone. */
+    /**
+     * Changes each time the file is registered anew after a deletion. A file stored for an earlier value may be gone.
+     */
     incarnation: uuid().notNull().default('00000000-0000-0000-0000-000000000000'),
-    /** A small picture of it lies beside it. */
+    /** True if the store also has a thumbnail of the file. */
     has_thumbnail: boolean().notNull().default(false),
     /** Null until the first media refers to it. */
     stored_at: instant(),
-    /** When somebody has to see whether anything refers to it; null while that is sure. */
+    /** When to check whether a copy refers to the file; null if one surely does. */
     look_at: instant(),
-    /** Nothing refers to it: it is being deleted, and nothing new may refer to it. */
+    /** Set while the file is being deleted, because no copy refers to it. No new copy may refer to it then. */
     removing_at: instant(),
   },
   (table) => [

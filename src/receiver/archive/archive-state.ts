@@ -7,14 +7,17 @@ import * as archive from './archive-schema.ts'
 
 const copies = columnsOf(archive.mediaCopies)
 
-/** How it goes with the archive; what waits and what failed is counted up to `maxCounted`. */
+/** The state of the archive. Waiting and failed copies are counted up to `maxCounted`. */
 export type ArchiveState = {
   waiting: number
-  /** Since when the longest due has been due; null where nothing is. */
+  /** Since when the oldest copy is due; null if none is due. */
   due_since: string | null
-  /** What the store said where it failed for one of those that are due first; null where it did not. */
+  /** The store's last error, among the copies that are due first; null without one. */
   store_trouble: string | null
-  /** Given up in the last hour: gone at the provider, or for another reason, with the last of each. */
+  /**
+   * Copies given up in the last hour: gone at the provider, or failed for another reason, with the last request of
+   * each.
+   */
   gone: number
   last_gone: string | null
   failed: number
@@ -25,27 +28,32 @@ export type ArchiveState = {
 const maxCounted = 10_000
 const looked = 200
 
-/** What the on-call is told of the archive. */
+/** Reads the state of the archive for the problems of the first page. */
 export async function readArchiveState(tx: Executor, now: Date): Promise<ArchiveState> {
   const at = sql`${now.toISOString()}::timestamptz`
   const since = sql`${new Date(now.getTime() - 3_600_000).toISOString()}::timestamptz`
   const rows = await tx.execute<ArchiveState>(sql`
-    with waiting as (select ${copies.due_at} from mediadock.media_copies where ${copies.state} = 'waiting' order by ${copies.due_at} limit ${maxCounted}),
+    with waiting as (
+      select ${copies.due_at} from mediadock.media_copies
+      where ${copies.state} = 'waiting' order by ${copies.due_at} limit ${maxCounted}
+    ),
     first as (
       select ${copies.due_at}, ${copies.fault}, ${copies.trouble} from mediadock.media_copies
       where ${copies.state} = 'waiting' order by ${copies.due_at} limit ${looked}
     ),
     failed as (
       select ${copies.request_id}, ${copies.fault}, ${copies.trouble}, ${copies.ended_at} from mediadock.media_copies
-      where ${copies.state} = 'failed' and ${copies.ended_at} >= ${since} order by ${copies.ended_at} desc limit ${maxCounted}
+      where ${copies.state} = 'failed' and ${copies.ended_at} >= ${since}
+      order by ${copies.ended_at} desc limit ${maxCounted}
     )
-    select (select count(*)::int from waiting) as waiting, (select min(due_at) from first where due_at <= ${at}) as due_since,
+    select (select count(*)::int from waiting) as waiting,
+      (select min(due_at) from first where due_at <= ${at}) as due_since,
       (select trouble from first where fault = 'store' order by due_at desc limit 1) as store_trouble,
       (select count(*)::int from failed where fault = 'gone') as gone,
       (select request_id::text from failed where fault = 'gone' order by ended_at desc limit 1) as last_gone,
       (select count(*)::int from failed where fault <> 'gone') as failed,
       (select request_id::text from failed where fault <> 'gone' order by ended_at desc limit 1) as last_failed,
       (select trouble from failed where fault <> 'gone' order by ended_at desc limit 1) as failed_trouble`)
-  const state = one(rows, 'reading how it goes with the archive')
+  const state = one(rows, 'reading the state of the archive')
   return { ...state, due_since: iso(state.due_since) }
 }

@@ -4,7 +4,7 @@ import { archiveProblems } from './archive-problems.ts'
 import { readArchiveState } from './archive-state.ts'
 import { expireMedia } from './expiry.ts'
 
-/** Copies of media, kept beyond the provider's links. Without MEDIA_ARCHIVE nothing of it runs. */
+/** The archive: copies of media that outlast the provider's links. Inactive without MEDIA_ARCHIVE. */
 export const archive: SliceWithPages = {
   name: 'archive',
   start: async (deps) => (await import('./role.ts')).startArchiving(deps),

@@ -8,14 +8,14 @@ import { openStore } from './open-store.ts'
 import { StoreError, type ArchiveStore, type ByteRange } from './store.ts'
 
 const yearSeconds = 31_536_000
-/** Who takes nothing for so long has gone. */
+/** A client that accepts no data for this long is disconnected. */
 const stallMs = 30_000
 const maxReaders = 64
 
 /**
- * The files of the archive by their content, for the console and for services without a hand in the archive itself:
- * `GET /media/<sha256>`, with ranges, and `/media/<sha256>/thumbnail`. What is served runs nothing: its type is one of
- * a few, by its own content, nobody may guess another, and the page that it makes by itself is empty of rights.
+ * Serves the files of the archive by content, for the console and for services without access to the store: `GET
+ * /media/<sha256>`, with ranges, and `/media/<sha256>/thumbnail`. A served file cannot run code: its type comes from
+ * its content and is one of a few, browsers must not guess another, and the sandbox has no rights.
  */
 export function archivedFiles({ settings: { mediaArchive }, db, logger, signal }: ReceiverDeps): Router {
   const router = Router({ caseSensitive: true, strict: true })
@@ -23,7 +23,7 @@ export function archivedFiles({ settings: { mediaArchive }, db, logger, signal }
   let readers = 0
 
   const open = async (): Promise<ArchiveStore> => {
-    if (mediaArchive === undefined) throw notThere('there is no archive: MEDIA_ARCHIVE is not set')
+    if (mediaArchive === undefined) throw notThere('there is no archive: set MEDIA_ARCHIVE to have one')
     opening ??= openStore(mediaArchive)
     return opening.catch((error: unknown) => {
       opening = undefined
@@ -35,8 +35,7 @@ export function archivedFiles({ settings: { mediaArchive }, db, logger, signal }
     const sha256 = String(req.params['sha256'])
     const store = await open()
     const file = /^[0-9a-f]{64}$/.test(sha256) ? await findArchivedFile(db, sha256) : undefined
-    if (file === undefined || (isThumbnail && !file.has_thumbnail))
-      throw notThere('there is no such file in the archive')
+    if (file === undefined || (isThumbnail && !file.has_thumbnail)) throw notThere('the archive has no such file')
     res.set(headersOf(file, isThumbnail))
     if (isKnown(req, res)) return void res.status(304).end()
     if (readers >= maxReaders) throw tooMany()
@@ -55,16 +54,21 @@ export function archivedFiles({ settings: { mediaArchive }, db, logger, signal }
     try {
       await send(req, res, isThumbnail)
     } catch (error) {
-      // Cut, by the reader or with the archive: its length says that it is not whole.
+      // The connection is cut, so that the client notices from Content-Length that the file is incomplete.
       if (res.headersSent) return void res.destroy()
-      // The headers of a file that is not sent would be kept with the refusal.
+      // Headers of the file must not be cached with the error.
       for (const name of ['Cache-Control', 'ETag', 'Content-Type', 'Content-Length', 'Accept-Ranges', 'Content-Range'])
         res.removeHeader(name)
       if (!(error instanceof StoreError)) throw error
       logger.error({ err: error }, 'a file of the archive could not be read')
-      throw new HttpError(503, 'archive_unavailable', 'the archive cannot be read at this moment', {
-        headers: { 'retry-after': '5' },
-      })
+      throw new HttpError(
+        503,
+        'archive_unavailable',
+        'the archive cannot be read: try again after Retry-After seconds',
+        {
+          headers: { 'retry-after': '5' },
+        },
+      )
     }
   }
   router.get('/media/:sha256', answer(false)).all('/media/:sha256', methodNotAllowed('GET', 'HEAD'))
@@ -76,7 +80,7 @@ type Sending = { req: Request; res: Response; stop: AbortSignal }
 
 async function sendThumbnail(store: ArchiveStore, sha256: string, { req, res, stop }: Sending): Promise<void> {
   const found = await store.read({ thumbnailOf: sha256 }, stop)
-  if (found === undefined) throw notThere('its thumbnail is not in the archive')
+  if (found === undefined) throw notThere('the archive has no thumbnail of this file')
   res.set('Content-Length', String(found.bytes))
   return give(req, res, found.stream)
 }
@@ -90,7 +94,7 @@ async function sendFile(
   const found = await store.read({ sha256, contentType: file.content_type }, stop, range)
   if (found === undefined || found.bytes !== file.bytes) {
     found?.stream.destroy()
-    throw notThere('the file is not in the archive that MEDIA_ARCHIVE names')
+    throw notThere('the file is not in the archive of MEDIA_ARCHIVE')
   }
   if (range !== undefined) res.status(206).set('Content-Range', `bytes ${range.start}-${range.end}/${file.bytes}`)
   res.set('Content-Length', String(range === undefined ? file.bytes : range.end - range.start + 1))
@@ -106,7 +110,10 @@ async function give(req: Request, res: Response, stream: Readable): Promise<void
   await pipeline(stream, res)
 }
 
-/** One range; several, or what is no range, are answered with the whole. Throws HttpError 416. */
+/**
+ * Returns the requested range. Several ranges, or a malformed one, are answered with the whole file. Throws HttpError
+ * 416.
+ */
 function rangeOf(req: Request, res: Response, bytes: number): ByteRange | undefined {
   const condition = req.headers['if-range']
   if (condition !== undefined && condition !== res.getHeader('ETag')) return undefined
@@ -119,7 +126,7 @@ function rangeOf(req: Request, res: Response, bytes: number): ByteRange | undefi
   return ranges[0]
 }
 
-/** By the tag alone: a file of this content never changes, however fresh an answer is wanted. */
+/** Returns true if the client has the file. Only the tag matters, since a file with this hash never changes. */
 function isKnown(req: Request, res: Response): boolean {
   const tags = req.headers['if-none-match']?.split(',').map((tag) => tag.trim().replace(/^W\//, '')) ?? []
   return tags.includes('*') || tags.includes(String(res.getHeader('ETag')))
@@ -130,7 +137,7 @@ function headersOf({ sha256, content_type }: FoundFile, isThumbnail: boolean): R
     'Content-Type': isThumbnail ? 'image/webp' : content_type,
     ETag: `"${sha256}${isThumbnail ? '-thumbnail' : ''}"`,
     ...(!isThumbnail && { 'Accept-Ranges': 'bytes' }),
-    // Behind the sign-in: kept by the browser of who may see it, and by no proxy on the way.
+    // Files need a sign-in: the browser may cache them, proxies may not.
     'Cache-Control': `private, max-age=${yearSeconds}, immutable`,
     'X-Content-Type-Options': 'nosniff',
     'Content-Security-Policy': "default-src 'none'; sandbox",

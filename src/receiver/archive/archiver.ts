@@ -11,37 +11,39 @@ import { StoreError, type ArchiveStore } from './store.ts'
 import { removeUnreferred } from './unreferred.ts'
 
 export type Archiver = {
-  /** One look: what is new in the feed, what is to be deleted, what is due. Copies go on after it. */
+  /**
+   * One round: reads the feed, deletes files without a reference, and starts due copies. Copies continue afterwards.
+   */
   runOnce: () => Promise<{ more: boolean }>
-  /** When no copy is under way any more. */
+  /** Resolves when no copy is under way. */
   settled: () => Promise<void>
 }
 
 export type ArchiverDeps = SourceRules &
   Pick<CopyingDeps, 'ffmpeg'> & {
     db: Database
-    /** Opened at the first round, and again after it could not be. */
+    /** Called at the first round, and again after it has failed. */
     openStore: () => Promise<ArchiveStore>
     maxBytes: number
     clock: () => Date
     logger: Logger
-    /** A copy has ended, somehow. */
+    /** Called at each end of a copy. */
     onCopied: (outcome: CopyOutcome, bytes: number) => void
-    /** Copies that are under way are cut, and given back. */
+    /** Aborting it cuts copies that are under way, and gives them back. */
     signal: AbortSignal
   }
 
-/** Copies of a process at one time: each takes a connection, a few chunks of memory, and its file on the spool. */
+/** Copies at a time in a process: each takes a connection, a few chunks of memory, and a file in the spool. */
 const maxSideBySide = 8
-/** After the store has failed, nothing is claimed for so long: what cannot be kept is not fetched either. */
+/** After a failure of the store, no copies are claimed for this long: fetching would be in vain. */
 const storeRestMs = 10_000
-/** Of the feed, in a round. */
+/** Pages of the feed per round. */
 const maxPages = 10
 const waitForPlaceMs = 1000
-/** Whoever was killed left there what he had begun, which may never start again. */
+/** How often files of killed processes are deleted from the spool. */
 const sweepSpoolMs = 600_000
 
-/** The role that copies media: any number of replicas share the work by their claims. */
+/** Creates the role that copies media. Replicas share the work by claims. */
 export function createArchiver(deps: ArchiverDeps): Archiver {
   const { db, clock, logger, signal } = deps
   const downloader = createDownloader(deps)
@@ -49,7 +51,7 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
   const keeper = createLeaseKeeper<Copy>({ renew: (held) => renewCopies(db, held), logger })
   let store: ArchiveStore | undefined
   let restsUntil = -Infinity
-  // Opening it has swept.
+  // Opening the store sweeps the spool.
   let spoolSweptAt = clock().getTime()
 
   const begin = (copy: Copy, { into, claimedAtMs }: { into: ArchiveStore; claimedAtMs: number }) => {
@@ -66,7 +68,7 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
       } catch (error) {
         logger.error(
           { err: error, request_id: copy.requestId },
-          'archiving a media failed, it is tried again when its lease ends',
+          'archiving a media failed, it is tried again after its lease ends',
         )
       } finally {
         await kept.letGo()
@@ -76,12 +78,12 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
     underWay.add(ended)
   }
 
-  /** Several pages of the feed in a round; true where there is more even so. */
+  /** Reads several pages of the feed. Returns true if there are more. */
   const follow = async (): Promise<boolean> => {
     for (let page = 0; page < maxPages && !signal.aborted; page += 1) if (!(await followFeed(db)).more) return false
     return true
   }
-  /** Where it cannot be opened, one that waits says so for the on-call. */
+  /** Opens the store. If that fails, one waiting copy records the reason for the on-call engineer. */
   const open = async (): Promise<ArchiveStore> => {
     try {
       return await deps.openStore()
@@ -91,7 +93,7 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
       throw error
     }
   }
-  /** What cannot be deleted keeps nothing from being copied. */
+  /** Deletes files. A failure here must not stop copying. */
   const sweep = async (from: ArchiveStore): Promise<boolean> => {
     try {
       if (clock().getTime() - spoolSweptAt >= sweepSpoolMs) {
@@ -101,10 +103,7 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
       return (await removeUnreferred(db, from)).more
     } catch (error) {
       if (!(error instanceof StoreError)) throw error
-      logger.error(
-        { err: error },
-        'a file that nothing refers to, or that was never ended, could not be deleted: it is tried again',
-      )
+      logger.error({ err: error }, 'deleting a file without a reference, or clearing the spool, failed: trying again')
       return false
     }
   }
@@ -129,7 +128,7 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
   }
 }
 
-/** Until one has ended, or for a second. */
+/** Waits for the end of one copy, or for a second. */
 async function oneOf(all: readonly Promise<void>[]): Promise<void> {
   const waited = new AbortController()
   await Promise.race([...all, delay(waitForPlaceMs, undefined, { signal: waited.signal, ref: false }).catch(() => {})])

@@ -15,7 +15,7 @@ const m = columnsOf(schema.media, 'm')
 const media = columnsOf(schema.media)
 
 const { request_id: requestId, kind, position } = archive.mediaCopies
-/** The lease of a copy, for statements that call the table `c`. */
+/** The lease of a copy, for statements with the alias `c`. */
 export const copyLease = leaseOf('c', { ...archive.mediaCopies, key: { requestId, kind, position } })
 const now = postgresTime()
 
@@ -26,7 +26,7 @@ export type Copy = {
   position: number
   url: string
   claims: number
-  /** Claims in a row that were not ended, this one included. */
+  /** Consecutive claims without an end, including this one. */
   unended: number
   tries: number
 }
@@ -34,11 +34,11 @@ export type Copy = {
 export type CopyFault = 'gone' | 'refused' | 'unreachable' | 'store'
 
 /**
- * A lease lasts twice as long with each claim in a row that was not ended, so a file that kills processes does so less
- * and less often.
+ * The lease doubles with each consecutive claim that was not ended, up to this many times. So a file that kills
+ * processes does so less and less often.
  */
 const maxDoublings = 6
-/** The column is a smallint. */
+/** Fits into a smallint. */
 const maxUnended = 1000
 
 type CopyRow = RowOf<
@@ -46,7 +46,7 @@ type CopyRow = RowOf<
   'request_id' | 'kind' | 'position' | 'url' | 'claims' | 'unended' | 'tries'
 >
 
-/** Claims copies that are due, those first that have been due longest. */
+/** Claims due copies, the longest due first. */
 export async function claimCopies(
   db: Database,
   { limit, now = postgresTime() }: { limit: number; now?: SQL },
@@ -64,7 +64,7 @@ export async function claimCopies(
   return rows.map(({ request_id, ...row }) => ({ requestId: request_id, ...row }))
 }
 
-/** Renews leases. Answers the copies that are still this process's. */
+/** Renews leases. Returns the copies that this process still holds. */
 export function renewCopies(db: Database, held: readonly Copy[]): Promise<Copy[]> {
   const seconds = lasts(sql`${c.unended} - 1`)
   return copyLease.renew(db, held, { now, seconds, only: sql`${c.state} = 'waiting'` })
@@ -74,14 +74,14 @@ function lasts(unendedBefore: SQL): SQL {
   return sql`${leaseSeconds}::int * 2 ^ least(${unendedBefore}, ${maxDoublings}::int)`
 }
 
-/** Gives a copy back that was not begun, or was cut: any replica may claim it at once. */
+/** Gives back a copy that was not begun, or was cut. Any replica may claim it at once. */
 export async function giveBack(db: Database, copy: Copy): Promise<void> {
   await copyLease.write(db, copy, sql`${copyLease.giveBack(now)}, ${copies.unended} = 0`)
 }
 
 export type CopyFailure = { fault: CopyFault; trouble: string }
 
-/** Ends a claim: the copy is tried again after a pause. `counts`: whether this was one of its tries. */
+/** Ends a claim and schedules the next try. `counts`: true if this was one of the copy's tries. */
 export async function putOffCopy(
   db: Database,
   copy: Copy,
@@ -95,7 +95,7 @@ export async function putOffCopy(
   )
 }
 
-/** Gives a copy up. The reason stands beside its media, too. */
+/** Gives up a copy and writes the reason to its media. */
 export async function giveUpCopy(db: Database, copy: Copy, { fault, trouble }: CopyFailure): Promise<void> {
   const rows = await untilNotGivingWay(() =>
     db.execute<{ ended: number }>(sql`
@@ -116,7 +116,7 @@ export async function giveUpCopy(db: Database, copy: Copy, { fault, trouble }: C
 
 const maxCounted = 10_000
 
-/** How many media wait to be copied; no more are counted than that. */
+/** Counts the copies that wait, up to `maxCounted`. */
 export async function countWaitingCopies(db: Database): Promise<number> {
   const rows = await db.execute<{ waiting: number }>(sql`
     select count(*)::int as waiting from (select from mediadock.media_copies

@@ -15,25 +15,25 @@ export type CopyingDeps = {
   db: Database
   store: ArchiveStore
   downloader: Downloader
-  /** Makes posters of videos; looked for once, when the program starts. */
+  /** Makes posters of videos. Searched once, when the program starts. */
   ffmpeg?: Promise<Ffmpeg | undefined>
   logger: Logger
   random?: () => number
 }
 
-/** For one file, whatever its size: from the first byte to where it is kept. */
+/** For one file of any size, from the first byte to the store. */
 const copyDeadlineMs = 600_000
-/** 12 tries are spread over about four hours; what the provider says is gone is tried for a few minutes. */
+/** 12 tries take about four hours. A media that is gone at the provider is tried for a few minutes. */
 const pauses = { baseMs: 10_000, capMs: 3_600_000 }
 const maxTries: Record<Exclude<CopyFault, 'store'>, number> = { unreachable: 12, gone: 4, refused: 1 }
-/** A fault of ours is no try: the same again, when a disk may have been freed. */
+/** A fault of the store counts as no try. The next one follows when a disk may have been freed. */
 const storePauseMs = 30_000
-/** Decoding is what may end a process: what was begun so often and never ended is kept as it is. */
+/** Decoding can kill a process. After this many claims without an end, the file is archived without decoding it. */
 const maxDecodings = 3
 
 /**
- * Copies one media that is claimed, and ends the claim: archived, put off with a jittered pause, or given up.
- * `cut` ends it at once and gives it back.
+ * Copies one claimed media and ends the claim: archived, put off with a jittered pause, or given up. Aborting `cut`
+ * stops at once and gives the copy back.
  */
 export async function copyMedia(
   deps: CopyingDeps,
@@ -43,7 +43,7 @@ export async function copyMedia(
   const signal = AbortSignal.any([cut, AbortSignal.timeout(copyDeadlineMs)])
   const came = await bring(deps, copy, signal).catch((error: unknown) => {
     if (error instanceof StoreError) return error
-    if (signal.aborted) return { kind: 'unreachable' as const, detail: 'it did not end in time' }
+    if (signal.aborted) return { kind: 'unreachable' as const, detail: 'the copy took too long' }
     throw error
   })
   if (!(came instanceof StoreError) && (came.kind === 'archived' || came.kind === 'lost')) {
@@ -62,7 +62,7 @@ type Brought =
   | { kind: 'archived'; bytes: number }
   | { kind: 'lost' }
   | { kind: 'gone' | 'refused' | 'unreachable'; detail: string }
-  /** The same file is being deleted at this moment: afterwards it is stored anew. */
+  /** The same file is being deleted. It is stored anew afterwards. */
   | { kind: 'crossed' }
 
 async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promise<Brought> {
@@ -81,7 +81,7 @@ async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: Ab
   const { sha256 } = file
   const thumbnail = copy.kind === 'audio' ? undefined : await picture(copy, file, { ffmpeg: await ffmpeg, signal })
   signal.throwIfAborted()
-  if (thumbnail?.kind === 'damaged') return { kind: 'unreachable', detail: `the picture is damaged: ${thumbnail.why}` }
+  if (thumbnail?.kind === 'damaged') return { kind: 'unreachable', detail: `the image is damaged: ${thumbnail.why}` }
   if (thumbnail?.kind === 'none')
     logger.info({ request_id: copy.requestId, sha256, why: thumbnail.why }, 'archived without a thumbnail')
   const incarnation = await wantFile(db, file)
@@ -96,17 +96,17 @@ async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: Ab
     })
     return isEnded ? { kind: 'archived', bytes: file.bytes } : { kind: 'lost' }
   } finally {
-    // What was stored for a media that is removed by now is to go at once, and not to be left where its row has gone.
+    // A file stored for a media that was removed meanwhile is checked again, so that it does not stay in the store.
     if (!isEnded)
       await doubtFile(db, file).catch((error: unknown) =>
-        logger.error({ err: error, sha256 }, 'a file may be left that nothing refers to'),
+        logger.error({ err: error, sha256 }, 'a file may remain in the archive without a reference'),
       )
   }
 }
 
 async function picture(copy: Copy, file: SpooledFile, options: ThumbnailOptions): Promise<Thumbnail | undefined> {
   if (copy.unended <= maxDecodings) return thumbnailOf(file, options)
-  return { kind: 'none', why: `${copy.unended - 1} processes in a row ended while they copied it` }
+  return { kind: 'none', why: `${copy.unended - 1} consecutive processes ended while copying it` }
 }
 
 type Storing = { file: SpooledFile; incarnation: string; thumbnail: Buffer | undefined; signal: AbortSignal }
@@ -129,7 +129,7 @@ type Failed = StoreError | Extract<Brought, { detail: string } | { kind: 'crosse
 async function fail({ db, logger, random = Math.random }: CopyingDeps, copy: Copy, came: Failed): Promise<CopyOutcome> {
   const about = { request_id: copy.requestId, kind: copy.kind, position: copy.position }
   if (came instanceof StoreError) {
-    logger.error({ err: came, ...about }, 'the archive could not be written, it is tried again')
+    logger.error({ err: came, ...about }, 'the archive could not be written, trying again')
     await putOffForStore({ db, random }, copy, came)
     return 'store_failed'
   }
@@ -143,17 +143,17 @@ async function fail({ db, logger, random = Math.random }: CopyingDeps, copy: Cop
     const pauseSeconds = jitteredPauseMs(tries, pauses, random) / 1000
     logger.info(
       { ...about, fault, trouble, tries, retry_in_seconds: pauseSeconds },
-      'a media could not be copied, it is tried again',
+      'a media could not be copied, trying again',
     )
     await putOffCopy(db, copy, { fault, trouble, pauseSeconds, counts: true })
     return 'put_off'
   }
-  logger.warn({ ...about, fault, trouble, tries }, 'a media is not archived: given up')
+  logger.warn({ ...about, fault, trouble, tries }, 'a media is not archived: all tries failed')
   await giveUpCopy(db, copy, { fault, trouble })
   return 'given_up'
 }
 
-/** What is no fault of the media: it is tried again soon, and no try is counted. */
+/** Schedules another try soon and counts none, since the media itself is not at fault. */
 export async function putOffForStore(
   { db, random = Math.random }: Pick<CopyingDeps, 'db' | 'random'>,
   copy: Copy,

@@ -10,11 +10,11 @@ import { inStore, StoreError, type SpooledFile } from './store.ts'
 
 export type Download =
   | { kind: 'spooled'; file: SpooledFile }
-  /** The provider does not give it: it may have been there before. */
+  /** The provider refuses it or no longer has it. */
   | { kind: 'gone'; detail: string }
-  /** It is nothing that is to be kept, however often it is fetched. */
+  /** The archive does not keep such a file. Another download would not change that. */
   | { kind: 'refused'; detail: string }
-  /** It may go better another time. */
+  /** A failure that may be temporary. */
   | { kind: 'unreachable'; detail: string }
 
 export type DownloadWish = { url: string; kind: 'image' | 'video' | 'audio'; spoolDir: string; signal: AbortSignal }
@@ -23,15 +23,15 @@ export type Downloader = { download: (wish: DownloadWish) => Promise<Download>; 
 
 export type DownloaderOptions = SourceRules & {
   maxBytes: number
-  /** How often it is looked whether enough came since. */
+  /** The interval at which the speed of a download is checked. */
   slowAfterMs?: number
 }
 
 const maxRedirects = 5
 const connectMs = 10_000
-/** Without a byte for so long it has hung. */
+/** A connection without a byte for this long is dead. */
 const silenceMs = 30_000
-/** Less than that is nobody's media server: a few that drip would keep all others waiting. */
+/** Slower servers are cut, since a few of them would occupy all places for copies. */
 const leastBytesPerSecond = 16_384
 const goneStatuses = new Set([401, 403, 404, 410, 451])
 const headers = {
@@ -41,8 +41,8 @@ const headers = {
 }
 
 /**
- * Fetches media to the spool: chunk by chunk, so that no more than a few of them are in memory, as
- * many bytes as are allowed and no more, and only what its own content says is of the kind that the result names.
+ * Creates the downloader. It streams media to the spool, so that only a few chunks are in memory. It stops beyond
+ * `maxBytes`, and as soon as the content is not of the kind that the result names.
  */
 export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }: DownloaderOptions): Downloader {
   const judge = (link: string) => judgeSource(link, rules)
@@ -73,18 +73,21 @@ export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }
   return { download, close: getter.close }
 }
 
-/** What an answer is instead of a file. */
+/** Returns why an answer is not the file; undefined if it is. */
 function problemOf({ statusCode, headers: given }: Dispatcher.ResponseData, maxBytes: number): Download | undefined {
-  if (goneStatuses.has(statusCode)) return { kind: 'gone', detail: `the provider answers ${statusCode}` }
-  if (statusCode !== 200) return { kind: 'unreachable', detail: `the provider answers ${statusCode}` }
+  if (goneStatuses.has(statusCode)) return { kind: 'gone', detail: `the provider answered ${statusCode}` }
+  if (statusCode !== 200) return { kind: 'unreachable', detail: `the provider answered ${statusCode}` }
   const encoding = given['content-encoding'] ?? 'identity'
   if (encoding !== 'identity')
-    return { kind: 'unreachable', detail: `it comes encoded (${String(encoding)}), which was not wanted` }
+    return {
+      kind: 'unreachable',
+      detail: `its Content-Encoding is ${String(encoding)}, although identity was requested`,
+    }
   return Number(given['content-length'] ?? 0) > maxBytes ? tooLarge(maxBytes) : undefined
 }
 
 function tooLarge(maxBytes: number): Download {
-  return { kind: 'refused', detail: `it has more than ${maxBytes} bytes (MEDIA_ARCHIVE_MAX_BYTES)` }
+  return { kind: 'refused', detail: `it is larger than ${maxBytes} bytes (MEDIA_ARCHIVE_MAX_BYTES)` }
 }
 
 async function spool(
@@ -109,19 +112,19 @@ async function spool(
       const ms = performance.now() - looked.at
       if (ms >= slowAfterMs) {
         if ((bytes - looked.bytes) * 1000 < leastBytesPerSecond * ms)
-          return { kind: 'unreachable', detail: 'it comes at less than 16 KiB a second' }
+          return { kind: 'unreachable', detail: 'the download is slower than 16 KiB per second' }
         looked = { at: performance.now(), bytes }
       }
-      const isTold = head.length >= typeBytes
-      if (!isTold) head = Buffer.concat([head, chunk.subarray(0, typeBytes - head.length)])
-      // As soon as it can be known, so that nobody's disk is filled with what is not kept.
-      if (!isTold && head.length >= typeBytes && typeOf(head, kind) === undefined) return wrongType(head, kind)
+      const isTypeKnown = head.length >= typeBytes
+      if (!isTypeKnown) head = Buffer.concat([head, chunk.subarray(0, typeBytes - head.length)])
+      // Checked as early as possible, so that an unwanted file does not fill the disk.
+      if (!isTypeKnown && head.length >= typeBytes && typeOf(head, kind) === undefined) return wrongType(head, kind)
       hash.update(chunk)
       await inStore(`writing to ${path.dirname(to)}`, () => file.writeFile(chunk))
     }
     const announced = given['content-length']
     if (announced !== undefined && Number(announced) !== bytes)
-      return { kind: 'unreachable', detail: `it ends after ${bytes} of ${String(announced)} bytes` }
+      return { kind: 'unreachable', detail: `the download ended after ${bytes} of ${String(announced)} bytes` }
     const contentType = typeOf(head, kind)
     if (contentType === undefined) return wrongType(head, kind)
     return { kind: 'spooled', file: { path: to, bytes, contentType, sha256: hash.digest('hex') } }
@@ -139,13 +142,13 @@ function wrongType(head: Buffer, kind: DownloadWish['kind']): Download {
   const found = contentTypeOf(head)
   return {
     kind: 'refused',
-    detail: `its content is ${found ?? 'nothing that is kept'}, and it should be ${kind === 'image' ? 'a picture' : kind}`,
+    detail: `its content is ${found ?? 'of an unknown type'}, expected ${kind === 'image' ? 'an image' : kind}`,
   }
 }
 
 function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return 'it failed for an unknown reason'
-  if (error.name === 'TimeoutError') return 'it did not end in time'
+  if (!(error instanceof Error)) return 'unknown reason'
+  if (error.name === 'TimeoutError') return 'the download took too long'
   const cause = error instanceof AggregateError && error.errors[0] instanceof Error ? error.errors[0] : error
   return (cause.message || cause.name).replaceAll('\0', '').toWellFormed().slice(0, 300).toWellFormed()
 }

@@ -6,8 +6,8 @@ import { removeMedia } from './removal.ts'
 const maxMedia = 100
 
 /**
- * Removes archived media that have been kept for as long as they are to be, those of a few requests at a time:
- * of a request all, since they were archived together. Answers of how many requests.
+ * Removes archived media older than the cutoff, a few requests at a time. All media of a request are removed together,
+ * since they were archived together. Returns the number of requests.
  */
 export async function expireMedia(db: Database, cutoff: Date, signal: AbortSignal): Promise<number> {
   let expired = 0
@@ -28,7 +28,7 @@ export async function expireMedia(db: Database, cutoff: Date, signal: AbortSigna
       if (known) expired += 1
       isAtWork ||= known || files.length > 0
     }
-    // What cannot be removed would be found again and again.
+    // Stops if no media could be removed, since the next round would find the same ones.
     if (!isAtWork) break
   }
   return expired

@@ -1,11 +1,11 @@
 import { extensionOf } from '../../platform/media-type.ts'
 
-/** Where a file lies in the archive: by its content, and as what it is. */
+/** Returns the name of a file in the archive: its hash, with the extension of its type. */
 export function nameOfFile({ sha256, contentType }: { sha256: string; contentType: string }): string {
   return `${sha256.slice(0, 2)}/${sha256}.${extensionOf(contentType) ?? 'bin'}`
 }
 
-/** Where its small picture lies. */
+/** Returns the name of a file's thumbnail. */
 export function nameOfThumbnail(sha256: string): string {
   return `${sha256.slice(0, 2)}/${sha256}.thumbnail.webp`
 }

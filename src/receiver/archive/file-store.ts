@@ -6,10 +6,10 @@ import { pathToFileURL } from 'node:url'
 import { nameOfFile, nameOfThumbnail } from './file-names.ts'
 import { inStore, type ArchiveStore } from './store.ts'
 
-/** Files that were begun and are older than any copy may take: their process has died. */
+/** Older files in the spool belong to a process that has died: no copy takes this long. */
 const abandonedMs = 3_600_000
 
-/** An archive in a folder, which all replicas must share. A file appears in it whole, by its rename, or not at all. */
+/** Opens an archive in a folder that all replicas share. A rename makes each file appear whole or not at all. */
 export async function openFileStore(root: string): Promise<ArchiveStore> {
   const spoolDir = path.join(root, 'incoming')
   await inStore(`making ${spoolDir}`, () => fs.mkdir(spoolDir, { recursive: true }))
@@ -46,7 +46,7 @@ export async function openFileStore(root: string): Promise<ArchiveStore> {
       }),
     remove: (file) =>
       inStore(`deleting a file in ${root}`, async () => {
-        // Where the folder itself is missing, nothing has been deleted: it is not mounted.
+        // A missing folder is not mounted, so the file is not deleted.
         await fs.access(root)
         await fs.rm(at(nameOfFile(file)), { force: true })
         await fs.rm(at(nameOfThumbnail(file.sha256)), { force: true })
@@ -72,7 +72,7 @@ async function synced(name: string): Promise<void> {
   }
 }
 
-/** What a process that died has left in the spool. */
+/** Deletes files that dead processes have left in the spool. */
 export async function sweepSpool(spoolDir: string): Promise<void> {
   await inStore(`clearing ${spoolDir}`, async () => {
     for (const name of await fs.readdir(spoolDir)) {

@@ -18,15 +18,15 @@ const c = columnsOf(archive.mediaCopies, 'c')
 const copies = columnsOf(archive.mediaCopies)
 const now = postgresTime()
 
-/** A file by its content. */
+/** A file, identified by its content. */
 export type ArchivedFile = { sha256: string; bytes: number; contentType: string }
 
-/** Longer than a file may take from here to `endCopy`. Then it is checked whether anything refers to the file. */
+/** Longer than storing a file may take until `endCopy`. After that it is checked whether a copy refers to the file. */
 const wantedSeconds = 900
 
 /**
- * Notes that a file is about to be stored and referred to. Answers its incarnation; undefined while the same file is
- * being deleted, after which it has to be stored again.
+ * Registers a file that is about to be stored. Returns its incarnation; undefined while the same file is being deleted,
+ * after which it has to be stored again.
  */
 export async function wantFile(
   db: Database,
@@ -44,12 +44,12 @@ export async function wantFile(
       )
       select (select incarnation from wanted) as wanted`),
   )
-  return one(rows, `noting the file ${sha256}`).wanted ?? undefined
+  return one(rows, `registering the file ${sha256}`).wanted ?? undefined
 }
 
 /**
- * Notes that a file was or may have been stored without a reference to it. Where its row is gone, or about to go with
- * an earlier deletion, there is a row again, and the file is deleted once more.
+ * Schedules a check of a file that may have been stored without a reference. If its row is gone, it is registered
+ * again, so that the file is deleted once more.
  */
 export async function doubtFile(db: Database, { sha256, bytes, contentType }: ArchivedFile): Promise<void> {
   await untilNotGivingWay(() =>
@@ -64,8 +64,8 @@ export async function doubtFile(db: Database, { sha256, bytes, contentType }: Ar
 export type Stored = ArchivedFile & { incarnation: string; archivedUrl: string; hasThumbnail: boolean }
 
 /**
- * Ends a copy whose file is stored: writes the columns of its media, and a change for the feed. False when the claim
- * was lost, the media was removed, or the file was deleted meanwhile, even if it was noted anew.
+ * Ends a copy whose file is stored: writes the columns of its media, and a change for the feed. Returns false if the
+ * claim was lost, the media was removed, or the file was deleted meanwhile, even if it was registered again.
  */
 export async function endCopy(db: Database, copy: Copy, file: Stored): Promise<boolean> {
   const statement = sql`

@@ -8,7 +8,7 @@ const shown = { sha256, content_type, has_thumbnail, bytes }
 
 export type FoundFile = Pick<typeof archivedFiles.$inferSelect, keyof typeof shown>
 
-/** A file of the archive by its content; undefined where it is not stored, or is being deleted. */
+/** Finds a file by its content; undefined if it is not stored or is being deleted. */
 export async function findArchivedFile(db: Database, content: string): Promise<FoundFile | undefined> {
   const isThere = and(isNotNull(archivedFiles.stored_at), isNull(archivedFiles.removing_at))
   const [file] = await readWithin(db, async (tx) =>

@@ -22,10 +22,9 @@ export type Followed = { changes: number; queued: number; more: boolean }
 const maxChanges = 500
 
 /**
- * Reads on in the feed of changes and notes which media are to be copied: those of
- * complete results that have no copy of this link yet. So landing writes nothing for
- * the archive, and what landed while there was none, or nobody ran, is found. One
- * replica at a time; a media whose link has changed loses its copy and gets another.
+ * Reads the feed onwards and queues copies for media of complete results without a copy of their present link. So
+ * landing writes nothing for the archive, and results that landed while it was off are found too. One replica at a time
+ * does this. A media whose link has changed loses its copy and gets another.
  */
 export async function followFeed(db: Database): Promise<Followed> {
   const statement = sql`
@@ -45,7 +44,7 @@ export async function followFeed(db: Database): Promise<Followed> {
           where ${m.request_id} = p.request_id offset 0
       ) m on true
     ),
-    -- A look-up for each: with stale statistics the planner would read the whole table for a page of changes.
+    -- One look-up per row: with outdated statistics the planner would read the whole table for a page of changes.
     replaced as (
       select c.sha256 from wanted join lateral (
         select ${list(c, 'sha256', 'url')} from mediadock.media_copies c
@@ -83,6 +82,6 @@ export async function followFeed(db: Database): Promise<Followed> {
     )
     select (select count(*)::int from page) as changes, (select count(*)::int from queued) as queued`
   const rows = await untilNotGivingWay(() => db.execute<{ changes: number; queued: number }>(statement))
-  const followed = one(rows, 'noting which media are to be archived')
+  const followed = one(rows, 'queueing media for the archive')
   return { ...followed, more: followed.changes === maxChanges }
 }

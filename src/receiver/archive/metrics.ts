@@ -6,19 +6,21 @@ import { countWaitingCopies } from './copies.ts'
 
 const readDeadlineMs = 3000
 
-/** Registers the archive's metrics (docs/operations.md). What waits is read when it is scraped, and absent while it cannot be read. */
+/**
+ * Registers the archive's metrics (docs/operations.md). The backlog is read at each scrape, and left out if that fails.
+ */
 export function createArchiveMetrics({ registry, db, logger }: { registry: Registry; db: Database; logger: Logger }) {
   const registers = [registry]
   void new Gauge({
     name: 'mediadock_archive_waiting',
-    help: 'Media that are still to be copied into the archive, counted up to 10,000',
+    help: 'Media that wait for their copy in the archive, counted up to 10,000',
     registers,
     async collect() {
       try {
         this.set(await withDeadline(countWaitingCopies(db), readDeadlineMs, 'counting media to archive'))
       } catch (error) {
         this.remove()
-        logger.warn({ err: error }, 'the metrics leave out the media that wait for the archive')
+        logger.warn({ err: error }, 'the metrics leave out mediadock_archive_waiting')
       }
     },
   })
@@ -30,10 +32,10 @@ export function createArchiveMetrics({ registry, db, logger }: { registry: Regis
   })
   const bytes = new Counter({
     name: 'mediadock_archived_bytes_total',
-    help: 'Bytes of media that were copied into the archive',
+    help: 'Bytes of media copied into the archive',
     registers,
   })
-  // A counter that is born with its first event shows no increase.
+  // Starts at 0: a counter that first appears with its first event shows no increase.
   for (const outcome of ['archived', 'given_up', 'store_failed']) copies.inc({ outcome }, 0)
   return { copies, bytes }
 }

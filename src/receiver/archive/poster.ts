@@ -1,6 +1,8 @@
 import { decode, readerOf, type Ffmpeg } from '../../platform/ffmpeg.ts'
 
-/** One frame within these takes a second; a copy may take ten minutes, and eight may wait for each other. */
+/**
+ * One frame takes about a second. The limits leave room within the ten minutes of a copy, with eight copies waiting.
+ */
 const bounds = { cpuSeconds: 20, wallSeconds: 60 }
 
 type PosterOptions = {
@@ -12,7 +14,7 @@ type PosterOptions = {
   signal: AbortSignal
 }
 
-/** A picture without any encoding: three bytes for each pixel, row by row. */
+/** An image without encoding: three bytes per pixel, row by row. */
 type Frame = { width: number; height: number; pixels: Buffer }
 type MadePoster = { kind: 'made'; frame: Frame } | { kind: 'none'; why: string }
 
@@ -26,13 +28,13 @@ export async function posterOf({
   signal,
 }: PosterOptions): Promise<MadePoster> {
   const reader = readerOf(contentType)
-  if (reader === undefined) return { kind: 'none', why: `posters of ${contentType} are not made` }
+  if (reader === undefined) return { kind: 'none', why: `no posters are made of ${contentType}` }
   const scale = `scale=w='min(${edgePixels},iw)':h='min(${edgePixels},ih)':force_original_aspect_ratio=decrease`
   const chunks: Buffer[] = []
   try {
     const decoded = await decode(ffmpeg, {
       inputs: [{ path, reader }],
-      // PPM: the size as text, then the pixels. No decoder has to read again what a foreign file may have composed.
+      // PPM is the size as text and the pixels, so that no image decoder reads output shaped by a foreign file.
       args: ['-map', '0:v:0', '-frames:v', '1', '-vf', scale, '-c:v', 'ppm', '-f', 'image2pipe'],
       write: (chunk) => void chunks.push(chunk),
       maxOutputBytes: 3 * edgePixels * edgePixels + maxHeaderBytes,

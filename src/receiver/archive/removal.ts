@@ -16,24 +16,21 @@ const media = columnsOf(schema.media)
 const requests = columnsOf(schema.requests)
 const now = postgresTime()
 
-/**
- * The `archive_error` of media that an operator removed, or that were kept for as long as configured. They are never
- * copied again.
- */
+/** The `archive_error` of media that an operator removed, or that expired. They are never copied again. */
 export type RemovalMark = 'removed' | 'expired'
 
 export type Removal = {
-  /** Whether anybody tracks the request at all. */
+  /** True if the request is known. */
   known: boolean
-  /** How many of its media are marked, and by that never archived again. */
+  /** How many of its media were marked and will never be archived again. */
   media: number
-  /** The files that they had: each goes unless another media refers to it. */
+  /** The files of its copies. A file is deleted unless another media refers to it. */
   files: string[]
 }
 
 /**
- * Forgets the archived media of a request: the columns are emptied and the media marked, in one statement.
- * The files go within seconds, by whichever receiver runs with the archive (`removeUnreferred`).
+ * Removes the archived media of a request: empties the columns and marks the media, in one statement. A receiver with
+ * the archive deletes the files within seconds (`removeUnreferred`).
  */
 export async function removeMedia(db: Database, requestId: string, mark: RemovalMark = 'removed'): Promise<Removal> {
   const statement = sql`
@@ -42,7 +39,7 @@ export async function removeMedia(db: Database, requestId: string, mark: Removal
       where ${requests.request_id} = ${requestId}::uuid for update
     ),
     before as materialized (
-      -- Of a request that somebody has deleted there are copies still; the row of one that is there is locked first.
+      -- Locks the request's row first. Copies may exist although the request's row was deleted.
       select ${list(c, 'request_id', 'kind', 'position', 'sha256')} from mediadock.media_copies c
       where ${c.request_id} = ${requestId}::uuid and (select count(*) from request) >= 0
       order by 1, 2, 3 for update of c
@@ -56,7 +53,7 @@ export async function removeMedia(db: Database, requestId: string, mark: Removal
         ${copies.claims} = ${c.claims} + 1,
         ${copies.sha256} = null, ${copies.fault} = null, ${copies.trouble} = null
     ),
-    -- A result that was overruled has lost its media, and not yet what was copied of them.
+    -- An overruled result has lost its media; the copies of those media remain until now.
     left_over as (
       update mediadock.media_copies c set ${copies.state} = 'removed', ${copies.ended_at} = ${now},
         ${copies.claims} = ${c.claims} + 1,
@@ -82,7 +79,7 @@ export async function removeMedia(db: Database, requestId: string, mark: Removal
       array(select sha256 from before where sha256 is not null) as files, array(select sha256 from doubted) as doubted`
   const rows = await untilNotGivingWay(() => db.execute<Removal & { doubted: string[] }>(statement))
   const { doubted, ...removal } = one(rows, `removing the media of ${requestId}`)
-  // A file that came up while this waited for the request's row was not to be seen in it.
+  // A file stored while this statement waited for the request's lock was not visible to it.
   if (removal.files.some((file) => !doubted.includes(file)))
     await db
       .update(archive.archivedFiles)
@@ -91,7 +88,7 @@ export async function removeMedia(db: Database, requestId: string, mark: Removal
   return removal
 }
 
-/** Which of these files are not deleted yet; what another media refers to is not counted. */
+/** Returns those of the files that are still to be deleted. Files with another reference are not included. */
 export async function stillThere(db: Database, sha256s: readonly string[]): Promise<string[]> {
   const { sha256, removing_at, look_at } = archive.archivedFiles
   const rows = await db

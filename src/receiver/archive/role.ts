@@ -8,7 +8,7 @@ import { openStore } from './open-store.ts'
 
 const pollMs = 1000
 
-/** Starts the role that copies media; without MEDIA_ARCHIVE nothing of it runs. */
+/** Starts the role that copies media. Without MEDIA_ARCHIVE it does nothing. */
 export function startArchiving({
   settings,
   worker,
@@ -39,7 +39,7 @@ export function startArchiving({
     },
     signal,
   })
-  // Acknowledging comes first.
+  // Acknowledging has priority over copying.
   const runOnce = () => pressure.paced(archiver.runOnce, signal)
   const loop = startLoop({ name: 'archive', runOnce, idleMs: pollMs, after, logger, signal })
   return { loop, settled: archiver.settled }
@@ -50,18 +50,19 @@ type FfmpegSearch = { given: string | undefined; logger: Logger; signal: AbortSi
 async function ffmpegForPosters({ given, logger, signal }: FfmpegSearch): Promise<Ffmpeg | undefined> {
   try {
     const ffmpeg = await findFfmpeg(given, signal)
-    if (ffmpeg !== undefined) logger.info({ ...ffmpeg }, 'posters of archived videos are made by this ffmpeg')
+    if (ffmpeg !== undefined) logger.info({ ...ffmpeg }, 'this ffmpeg makes the posters of archived videos')
     else if (given !== undefined)
       logger.warn(
-        'FFMPEG_PATH names no ffmpeg of version 5 or newer that runs here: archived videos get no poster. Install one, or correct it.',
+        'FFMPEG_PATH is not an ffmpeg of version 5 or newer that runs here: archived videos get no poster. ' +
+          'Correct the path, or install ffmpeg.',
       )
     else
       logger.info(
-        'no ffmpeg of version 5 or newer is installed: archived videos get no poster. Install one, or set FFMPEG_PATH.',
+        'no ffmpeg of version 5 or newer was found: archived videos get no poster. Install one, or set FFMPEG_PATH.',
       )
     return ffmpeg
   } catch (error) {
-    if (!signal.aborted) logger.error({ err: error }, 'ffmpeg could not be looked for: archived videos get no poster')
+    if (!signal.aborted) logger.error({ err: error }, 'searching for ffmpeg failed: archived videos get no poster')
     return undefined
   }
 }

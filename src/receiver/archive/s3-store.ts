@@ -17,23 +17,23 @@ import { inStore, type ArchiveStore } from './store.ts'
 
 export type S3Place = { bucket: string; prefix: string; endpoint: string | undefined; region: string | undefined }
 
-/** For a call that moves no file. */
+/** The timeout of a call that transfers no file. */
 const callMs = 15_000
 const connectMs = 5000
-/** A socket on which nothing moves for so long has hung. */
+/** A socket without data for this long is dead. */
 const silenceMs = 30_000
 const attempts = 3
 
 /**
- * An archive in a bucket. Region, credentials and an endpoint of one's own come from where the AWS SDK always looks:
- * AWS_REGION, AWS_ACCESS_KEY_ID and the like, roles of the machine, AWS_ENDPOINT_URL_S3. A file is spooled on the disk
- * of this machine first (its name is its content), and sent from there with its length and its digest.
+ * Opens an archive in a bucket. The AWS SDK finds region, credentials and endpoint in its usual places: AWS_REGION,
+ * AWS_ACCESS_KEY_ID and so on, roles of the machine, AWS_ENDPOINT_URL_S3. A file is spooled on the local disk first,
+ * since its name is its hash, and sent with its length and digest.
  */
 export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place): Promise<ArchiveStore> {
   const spoolDir = await makeSpool()
   await sweepSpools()
   const client = new S3Client({
-    // Servers of one's own have no name for each bucket, and mostly no regions.
+    // Other S3 servers usually have neither a host name per bucket nor regions.
     ...(endpoint !== undefined && { endpoint, forcePathStyle: true }),
     ...((region ?? endpoint) !== undefined && { region: region ?? 'us-east-1' }),
     maxAttempts: attempts,
@@ -77,7 +77,7 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
         if ((await sizeOf(nameOfFile(file), signal)) === file.bytes) return
         const handle = await fs.open(from)
         const body = handle.createReadStream()
-        // Nobody else hears of it: the client only pipes it, and would wait for what does not come.
+        // The SDK pipes the stream without handling its errors, and would wait forever.
         const unreadable = new AbortController()
         body.on('error', (error) => unreadable.abort(error))
         await put(nameOfFile(file), body, file, AbortSignal.any([signal, unreadable.signal])).finally(() =>
@@ -110,8 +110,8 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
 const spoolPrefix = 'mediadock-spool-'
 
 /**
- * Makes a spool that only this user can reach, under a name that no other user of the same TMPDIR could have taken
- * before. An empty one goes with the process.
+ * Makes a spool that only this user can access, under a random name that no other user of TMPDIR could have taken. An
+ * empty spool is deleted at the end of the process.
  */
 async function makeSpool(): Promise<string> {
   const spoolDir = await inStore(`making a spool in ${os.tmpdir()}`, () =>
@@ -121,13 +121,13 @@ async function makeSpool(): Promise<string> {
     try {
       rmdirSync(spoolDir)
     } catch {
-      // A process that was cut leaves files there: the next one deletes them.
+      // A killed process leaves files here. The next one deletes them.
     }
   })
   return spoolDir
 }
 
-/** Sweeps every spool of this user: whoever was killed had one that nobody opens again. Follows no link. */
+/** Sweeps every spool of this user, since killed processes leave theirs behind. Follows no link. */
 async function sweepSpools(): Promise<void> {
   const parent = os.tmpdir()
   const names = await inStore(`reading ${parent}`, () => fs.readdir(parent))
@@ -138,7 +138,7 @@ async function sweepSpools(): Promise<void> {
   }
 }
 
-/** What is not there is undefined; a bucket that is not there is an error. */
+/** Returns undefined for a missing object. A missing bucket is an error. */
 async function orMissing<T>(call: () => Promise<T>): Promise<T | undefined> {
   try {
     return await call()

@@ -3,22 +3,22 @@ import { isLocalName, isPublicAddress, literalAddress } from '../../platform/out
 import { isLoopback } from '../../platform/settings.ts'
 
 export type SourceRules = {
-  /** MEDIA_HOSTS: no other host is called; undefined where any may be. */
+  /** MEDIA_HOSTS: the only hosts that are called; undefined allows any. */
   mediaHosts: readonly string[] | undefined
   production: boolean
 }
 
 /**
- * Whether the archive may fetch a link, as far as the link shows; each redirect is judged again, and a name's
- * addresses at the moment of the dial. An address or `localhost` that stands in MEDIA_HOSTS itself is let through,
- * over http too; a name that stands there is not, where it leads to an address that is not public.
+ * Decides from a link alone whether the archive may fetch it. Each redirect is judged too, and the addresses of a name
+ * are checked when they are dialled. An address or `localhost` in MEDIA_HOSTS is allowed, also over http. A name in
+ * MEDIA_HOSTS is not allowed if it resolves to an address that is not public.
  */
 export function judgeSource(link: string, { mediaHosts, production }: SourceRules): Dialling {
   const refused = (why: string): Dialling => ({ kind: 'refused', why })
-  if (!URL.canParse(link)) return refused('the link is no valid URL')
+  if (!URL.canParse(link)) return refused('the link is not a valid URL')
   const url = new URL(link)
   if (url.protocol !== 'https:' && url.protocol !== 'http:') return refused('the link is neither https nor http')
-  if (url.username !== '' || url.password !== '') return refused('the link has credentials in it')
+  if (url.username !== '' || url.password !== '') return refused('the link contains credentials')
   if (mediaHosts !== undefined && !mediaHosts.includes(url.host))
     return refused(`its host ${url.host} is not in MEDIA_HOSTS`)
   const literal = literalAddress(url.hostname)

@@ -4,39 +4,36 @@ export type FileName = { sha256: string; contentType: string }
 
 export type ByteRange = { start: number; end: number }
 
-/** A file on this machine that is to be kept. */
+/** A file in the spool, to be stored. */
 export type SpooledFile = FileName & { path: string; bytes: number }
 
-/**
- * Where files are kept, by their content. What fails in here is ours: it throws a StoreError, and no
- * media is given up for it.
- */
+/** A store of files by their content. Its failures throw StoreError and never count as a try of a media. */
 export type ArchiveStore = {
-  /** Where files are put together before they are kept. */
+  /** Where files are written before they are stored. */
   spoolDir: string
-  /** Deletes what processes that died have left in a spool. */
+  /** Deletes files that dead processes have left in the spool. */
   sweepSpool: () => Promise<void>
   urlOf: (file: FileName) => string
-  /** Keeps the file durably; one that is there already stays as it is. The spooled one may be gone after it. */
+  /** Stores the file durably. A stored file stays as it is. The spooled file may be gone afterwards. */
   keep: (file: SpooledFile, signal: AbortSignal) => Promise<void>
   keepThumbnail: (sha256: string, bytes: Buffer, signal: AbortSignal) => Promise<void>
-  /** Undefined where there is no such file. */
+  /** Returns undefined for a missing file. */
   read: (
     file: FileName | { thumbnailOf: string },
     signal: AbortSignal,
     range?: ByteRange,
   ) => Promise<{ bytes: number; stream: Readable } | undefined>
-  /** With its thumbnail; what is not there is no error. */
+  /** Deletes a file and its thumbnail. A missing file is no error. */
   remove: (file: FileName) => Promise<void>
 }
 
-/** The archive, or the disk on which files are put together, did not do what it is for. */
+/** The archive, or the disk of the spool, failed. */
 export class StoreError extends Error {
   override name = 'StoreError'
   code = 'archive_store' as const
 }
 
-/** Runs a step of the store; what it throws says what was done to what. */
+/** Runs a step of the store. Its errors name the step. */
 export async function inStore<T>(what: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work()

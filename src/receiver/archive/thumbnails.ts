@@ -1,11 +1,10 @@
 import type { Ffmpeg } from '../../platform/ffmpeg.ts'
 import { posterOf } from './poster.ts'
 
-/** As large as a picture may be for us to decode it: more is a bomb, or nothing for a page. */
+/** The largest image that is decoded. A larger one is an attack, or too large for a page. */
 const maxPixels = 40_000_000
 /**
- * What is not decoded row by row takes more for each pixel: measured were 18 bytes of AVIF, 10 of an interlaced PNG
- * (of 16 bits and with alpha), 6 of a progressive JPEG and of a GIF. So none takes more than some 160 MB.
+ * Limits for formats that are not decoded row by row, and need more memory per pixel. No decoding takes above 160 MB.
  */
 const maxPixelsWhole: Readonly<Record<string, number>> = {
   heif: 9_000_000,
@@ -16,7 +15,7 @@ const maxPixelsWhole: Readonly<Record<string, number>> = {
 const edgePixels = 320
 const withinSeconds = 20
 const quality = 80
-/** Types that are decoded here; of other pictures there is no thumbnail. */
+/** The image types that are decoded. Others get no thumbnail. */
 const decoded = new Set(['image/png', 'image/jpeg', 'image/webp', 'image/gif', 'image/avif'])
 
 export type Thumbnail =
@@ -24,18 +23,18 @@ export type Thumbnail =
   | { kind: 'none'; why: string }
   | { kind: 'damaged'; why: string }
 
-/** One at a time: decoding takes memory by the pixel. */
+/** Decodings run one at a time, since their memory grows with the pixels. */
 let last: Promise<unknown> = Promise.resolve()
 
 export type ThumbnailOptions = {
-  /** Posters of videos are made by it; without one, videos have none. */
+  /** Makes posters of videos. Without it videos get none. */
   ffmpeg?: Ffmpeg | undefined
   signal: AbortSignal
 }
 
 /**
- * Makes a small picture of a picture, which is decoded whole for it, or of a video's first frame; undefined for types
- * that get none. `damaged` is a picture whose header promises more than its rows hold.
+ * Makes a thumbnail of an image, which is decoded whole, or of the first frame of a video. Undefined for other types.
+ * `damaged` is an image with fewer rows than its header announces.
  */
 export async function thumbnailOf(
   file: { path: string; contentType: string },
@@ -67,7 +66,7 @@ async function ofPicture(from: string): Promise<Thumbnail> {
   const sharp = await loadSharp()
   if (sharp === undefined) return { kind: 'none', why: 'sharp is not installed' }
   try {
-    // Of the header alone: what it says is too much is not decoded.
+    // Reads only the header. Images that are too large are not decoded.
     const { width, height, format, isProgressive } = await sharp(from, { limitInputPixels: false }).metadata()
     const isWhole = isProgressive || format === 'heif' || format === 'gif'
     if (width * height > (isWhole ? (maxPixelsWhole[format] ?? maxPixels) : maxPixels))
@@ -76,12 +75,12 @@ async function ofPicture(from: string): Promise<Thumbnail> {
     const small = picture.autoOrient().resize(edgePixels, edgePixels, { fit: 'inside', withoutEnlargement: true })
     return { kind: 'made', bytes: await small.timeout({ seconds: withinSeconds }).webp({ quality }).toBuffer() }
   } catch (error) {
-    const why = error instanceof Error ? error.message.slice(0, 200) : 'it cannot be decoded'
+    const why = error instanceof Error ? error.message.slice(0, 200) : 'the image cannot be decoded'
     return /timeout/i.test(why) ? { kind: 'none', why } : { kind: 'damaged', why }
   }
 }
 
-/** Where an installation has it: a receiver also runs without. */
+/** Loads sharp if it is installed. A receiver also runs without it. */
 async function loadSharp() {
   try {
     return (await import('sharp')).default

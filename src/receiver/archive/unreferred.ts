@@ -13,14 +13,14 @@ const files = columnsOf(archive.archivedFiles)
 type Doomed = RowOf<typeof archive.archivedFiles, 'sha256' | 'content_type' | 'incarnation'> & { marked: string }
 
 const maxFiles = 50
-/** What could not be deleted is tried again after this. */
+/** The pause after a failed deletion. */
 const againSeconds = 60
 
 /**
- * Deletes files that nothing refers to. Of the files that were doubted it marks those without a reference, so that
- * nothing new can refer to them, deletes them and then their rows. A file that was changed after this statement began
- * to look (`xmin`) is left for the next time. `look_at` is the lease: before each file, and before its row goes, it
- * must still be the one that was set here. Otherwise another replica has gone on, and the file may be stored anew.
+ * Deletes files without a reference. It marks doubted files without a reference, so that no copy can refer to them,
+ * then deletes the files and their rows. A file whose row changed after the look (`xmin`) is left for the next round.
+ * `look_at` is the lease: before each file and each row is deleted, it must have the value set here. Otherwise another
+ * replica has taken over, and the file may have been stored anew.
  */
 export async function removeUnreferred(
   db: Database,

@@ -12,8 +12,8 @@ export type NotifyQueue = {
 }
 
 /**
- * Reads the NOTIFY queue, which all databases of the server share. Postgres names no session that holds it up. It is one
- * that has a transaction open after LISTEN, so the oldest open transaction is the best guess.
+ * Reads the NOTIFY queue, which all databases of the server share. Postgres does not name the session that holds it up.
+ * Such a session has a transaction open after LISTEN, so the oldest open transaction is the best guess.
  */
 export async function readNotifyQueue(tx: Executor): Promise<NotifyQueue> {
   const rows = await tx.execute<NotifyQueue>(sql`

@@ -6,7 +6,9 @@ import * as feeding from '../domain/feed-schema.ts'
 
 const changes = columnsOf(feeding.changes)
 
-/** How long the oldest change has waited for its position in the feed; 0 while none waits. The first of the index is the oldest, or nearly. */
+/**
+ * Returns the age of a change that waits for its position; 0 without one. The first in the index is about the oldest.
+ */
 export async function unsequencedSeconds(tx: Executor, now: Date): Promise<number> {
   const rows = await tx.execute<RowOf<typeof feeding.changes, 'changed_at'>>(sql`
     select ${changes.changed_at} from mediadock.changes order by ${changes.xid}, ${changes.id} limit 1`)

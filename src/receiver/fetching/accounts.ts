@@ -14,8 +14,9 @@ export type AccountsDeps = {
 }
 
 /**
- * One round: asks the provider once for the account of each key, and stores it beside the key's budget with the limit that all
- * keys of an account share (takeCall). Until its account is known, a key counts by itself. A single key needs no account.
+ * One round: asks the provider once for the account of each key, and stores it beside the key's budget, with the limit
+ * that all keys of an account share (takeCall). Until its account is known, a key has only its own limit. A single key
+ * needs no account.
  */
 export async function noteAccounts({ db, reads, keys, limitPerMinute }: AccountsDeps): Promise<{ more: false }> {
   const usable = keys().all.filter(({ retired, apiKey }) => !retired && apiKey !== undefined)
@@ -31,7 +32,7 @@ export async function noteAccounts({ db, reads, keys, limitPerMinute }: Accounts
   const names = new Set(known.map(({ name }) => name))
   for (const { name } of usable) {
     if (names.has(name)) continue
-    // A provider that is away, or a key without a call, is asked again in the next round.
+    // An unreachable provider, or a key without a call, is asked again in the next round.
     const answer = await reads({ path: '/v1/account' }, name).catch(() => undefined)
     const account = accountSchema.safeParse(answer?.status === 200 ? answer.body : undefined)
     if (account.success)

@@ -11,23 +11,23 @@ const budget = columnsOf(fetching.callBudgets)
 
 /** The health of a key when a call was granted. The answer of the call changes it: see key-health.ts. */
 export type KeyHealth = {
-  /** How often in a row the provider had refused the key. */
+  /** How many times in a row the provider had refused the key. */
   refusals: number
-  /** Whether calls with it were known to fail. */
+  /** True if calls with the key were known to fail. */
   failing: boolean
 }
 
 export type Grant =
   | { ok: true; health: KeyHealth }
-  /** There is a call again after this time, if nobody takes it before. */
+  /** No call before this time. Then there is one, unless another process takes it. */
   | { ok: false; reason: string; retryAfterSeconds: number }
 
 /**
- * What a call is for:
+ * The purpose of a call:
  * - `submitting` a generation
- * - `completing`: the provider's result of a request, for a webhook that has just come or by the reconciler
- * - `trying` whether this key knows a request that is taken for another key's, or that no key knew so far, and extra
- *   polls (claimExtra() in reconciling/poll-claims.ts); it counts as completing
+ * - `completing`: reading the result of a request, after its webhook or by the reconciler
+ * - `trying` a request that is attributed to another key, or that no key has known so far, and extra polls
+ *   (claimExtra() in reconciling/poll-claims.ts); it counts as completing
  */
 export type Purpose = 'submitting' | 'completing' | 'trying'
 
@@ -36,7 +36,7 @@ const submittingTenths = 4
 /** The holder of one secret can name requests that no key knows. They must not spend the calls of all keys. */
 const tryingTenths = 1
 
-/** The calls that submitting, or completing, can count on in any 60 s. At least one each. */
+/** Returns the calls that submitting, or completing, can count on in any 60 s. At least one each. */
 export function shareFor(purpose: Purpose, limitPerMinute: number): number {
   const submitting = Math.max(1, Math.floor((limitPerMinute * submittingTenths) / 10))
   return purpose === 'submitting' ? submitting : Math.max(1, limitPerMinute - submitting)
@@ -46,14 +46,16 @@ function triesFor(limitPerMinute: number): number {
   return Math.max(1, Math.floor((limitPerMinute * tryingTenths) / 10))
 }
 
-/** One slot more than a minute has seconds, so that no 60 s anywhere hold more than the limit. */
+/** One more slot than a minute has seconds, so that no 60 s contain more calls than the limit. */
 const slotCount = 61
 const slots = sql.raw(String(slotCount))
 /** Beyond its share a side makes a tenth of the calls in a tenth of the minute, so that the other side finds some. */
 const paceSlots = 6
-/** A call takes no longer. While one finds out whether a key is accepted again, no other is made with it. */
+/** Calls take no longer. During a call that tests a refused key, no other call is made with the key. */
 const probeSeconds = 10
-/** When the account has a call again is not computed: its other keys take calls at any moment. */
+/**
+ * The pause while the account has no call. It is not computed, since the account's other keys take calls at any moment.
+ */
 const accountPauseSeconds = 1
 
 function paceFor(limitPerMinute: number): number {
@@ -89,8 +91,8 @@ type Answer = RowOf<
  * - Beyond its share a side takes idle calls of the other, at an even pace. It leaves as many as the other side was
  *   refused in the last minute.
  *
- * Keys whose account is known share a limit besides (accounts.ts). It is not strict: calls that several keys take at the same
- * moment do not see each other, which the default leaves room for.
+ * Keys whose account is known share a limit besides (accounts.ts). It is not strict: calls that several keys take at
+ * the same moment do not see each other, which the default leaves room for.
  *
  * The row counts, for each second of the last minute and the newest first, the calls, the submits and the tries among
  * them, and the calls that either side was refused. A key that the provider refused gets one call until that has its
@@ -159,21 +161,21 @@ function grantOf(answer: Answer, purpose: Purpose, limitPerMinute: number): Gran
   if (blockedSeconds !== null && blockedSeconds > 0)
     return { ok: false, reason: reason ?? 'blocked', retryAfterSeconds: blockedSeconds }
   const ofKey = freeAfter(answer, purpose, limitPerMinute)
-  // Where the key itself has a call, the account has none.
+  // If the key itself has a call, the account's limit was the reason.
   return { ok: false, reason: 'quota', retryAfterSeconds: ofKey > 0 ? ofKey : accountPauseSeconds }
 }
 
-/** A minute in which nothing was counted but `count` in its newest second. */
+/** SQL: the slots of a minute with only `count` in the newest second. */
 function firstSlot(count: SQL): SQL {
   return sql`array[${count}] || array_fill(0, array[${slots} - 1])`
 }
 
-/** The same seconds, `shift` of them later. */
+/** SQL: the slots, moved by `shift` seconds. */
 function aged(counted: string): SQL {
   return sql`array_fill(0, array[shift]) || ${sql.raw(counted)}[1:${slots} - shift]`
 }
 
-/** One more in the newest second, where `isCounted`. */
+/** SQL: the slots, with one more in the newest second if `isCounted`. */
 function counting(counted: string, isCounted: SQL): SQL {
   return sql`array[${sql.raw(counted)}[1] + (${isCounted})::int] || ${sql.raw(counted)}[2:]`
 }
@@ -182,14 +184,14 @@ function sum(counted: string): SQL {
   return sql`(select sum(n) from unnest(${sql.raw(counted)}) n)`
 }
 
-/** The calls of the side that wants one, in the newest `seconds`. */
+/** SQL: the calls of the side that wants one, in the newest `seconds`. */
 function ownCalls(submits: SQL, seconds: number): SQL {
   const newest = `[1:${seconds}]`
   return sql`case when ${submits} then ${sum(`submits${newest}`)}
               else ${sum(`calls${newest}`)} - ${sum(`submits${newest}`)} end`
 }
 
-/** The seconds until enough calls are a minute old for this purpose, if no process takes one before. */
+/** Returns the seconds until enough calls are a minute old for this purpose, if no process takes one before. */
 function freeAfter(answer: Answer, purpose: Purpose, limitPerMinute: number): number {
   const { slots: calls, submit_slots: submits } = answer
   const own = purpose === 'submitting' ? submits : calls.map((count, at) => count - (submits[at] ?? 0))
@@ -207,7 +209,7 @@ function freeAfter(answer: Answer, purpose: Purpose, limitPerMinute: number): nu
   return Math.max(0, seconds - answer.into_second)
 }
 
-/** In how many seconds after the newest slot's the sum of those that are left is below the limit. */
+/** Returns in how many seconds after the newest slot the sum of the remaining slots is below the limit. */
 function secondBelow(counted: readonly number[], limit: number): number {
   let left = counted.reduce((total, count) => total + count, 0)
   if (left < limit) return 0
@@ -218,7 +220,7 @@ function secondBelow(counted: readonly number[], limit: number): number {
   return counted.length
 }
 
-/** Rests a key for so many seconds, since the provider demanded a pause. Of two pauses the later end stays. */
+/** Blocks a key for `seconds`, as the provider demanded. Of two pauses the later end applies. */
 export async function blockCalls(
   db: Database,
   { keyName, now, seconds, reason }: { keyName: string; now: SQL; seconds: number; reason: string },
@@ -230,9 +232,9 @@ export async function blockCalls(
 }
 
 export type CallBudget = {
-  /** Calls in the minute that ends now. */
+  /** Calls in the last 60 seconds. */
   calls: number
-  /** Those of them that were submits. */
+  /** How many of the calls were submits. */
   submits: number
   blockedUntil: Date | undefined
   blockedReason: string | undefined
@@ -241,7 +243,7 @@ export type CallBudget = {
 type BudgetRow = RowOf<typeof fetching.callBudgets, 'key_name' | 'blocked_until' | 'blocked_reason'> &
   Pick<CallBudget, 'calls' | 'submits'>
 
-/** Returns how much of its budget each key has spent, and whether it rests. */
+/** Returns the spent calls of each key, and whether it is blocked. */
 export async function callBudgets(db: Executor, now: Date): Promise<Map<string, CallBudget>> {
   const oldest = Math.floor(now.getTime() / 1000) - slotCount
   const lately = (counted: StringChunk) => sql`coalesce((
@@ -264,12 +266,12 @@ export async function callBudgets(db: Executor, now: Date): Promise<Map<string, 
   )
 }
 
-/** Returns the calls a minute that completing gets of a key, while submitting wants no more than in the last minute. */
+/** Returns the calls per minute that completing can use, at the submit rate of the last minute. */
 export function completionsPerMinute(limitPerMinute: number, budget: CallBudget | undefined): number {
   return Math.max(shareFor('completing', limitPerMinute), limitPerMinute - (budget?.submits ?? 0))
 }
 
-/** Returns the calls that each key has left in the minute that ends now. */
+/** Returns the calls that each key has left in the current 60 seconds. */
 export async function remainingCalls(db: Executor, limitPerMinute: number, now: Date): Promise<Map<string, number>> {
   const budgets = await callBudgets(db, now)
   return new Map([...budgets].map(([keyName, { calls }]) => [keyName, Math.max(0, limitPerMinute - calls)]))

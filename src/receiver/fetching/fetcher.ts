@@ -5,44 +5,41 @@ import { callForResult, type CallDeps, type ResultAnswer } from './result-call.t
 
 export type FetcherDeps = CallDeps & { keys: () => Keys }
 
-/** The answer, and the key that it was given to. */
+/** The answer, and the key that received it. */
 export type Fetched = { answer: ResultAnswer; keyName: string | undefined }
 
-/** A request, with what decides which keys are tried. */
+/** A request, with the facts that decide which keys are tried. */
 export type ResultLookup = {
   requestId: string
-  /** The key that the request was tracked, or its webhook signed, with. */
+  /** The key with which the request was tracked, or its webhook signed. */
   keyName: string | undefined
-  /** Of the request, as far as it is known where the key is not. */
+  /** The environment of the request, if it is known although the key is not. */
   environment?: Environment | undefined
   /** The environment is known only from a webhook that a sandbox key signed. */
   onlySandboxSigned?: boolean
   purpose: Exclude<Purpose, 'submitting'>
-  /** Counts up with each poll of the request: which of the other keys are tried goes round by it. */
+  /** The number of the poll. It selects which of the other keys are tried. */
   turn?: number
   signal: AbortSignal
-  /** Called once it is decided whether there is a call for it, before it is made: who comes first gets what is left. */
+  /** Called when the call was granted or refused, before it is made. Earlier polls take the remaining calls first. */
   onDecided?: () => void
 }
 
 export type Fetcher = (lookup: ResultLookup) => Promise<Fetched>
 
-/** Each is a call of up to 10 s, one after the other, while the request waits. */
+/** Each try is a call of up to 10 s, one after the other. */
 const maxOthers = 3
 const maxStandIns = 1000
 
 /**
- * Fetches the provider's result within the budget of the keys: first with the
- * key that is named, then, while the answer is 404 or the key is refused, with
- * others that could know it, for the little that each key gives to such tries:
- * first those of the same environment, and where all of these say 404 the other's,
- * since who named the key may have been wrong or a forger. It is a 404 only when
- * all that were to be tried give one. Where the calls of the named key are spent, those of a
- * key that is known to be of the same account are used beside them.
+ * Fetches the provider's result within the keys' budgets. The named key is tried first. After a 404, or if the key is
+ * refused, other keys are tried from the small share for such tries: first those of the same environment. If all of
+ * these answer 404, those of the other environment follow, since the named key may be wrong or forged. The answer is a
+ * 404 only if every key to be tried gives one. If the named key has no call left, a key of the same account is used.
  */
 export function createFetcher(deps: FetcherDeps): Fetcher {
   const breaker = createProviderBreaker()
-  // For a named key that is retired, refused or unknown: the key that last knew a request of its.
+  // For a named key that is retired, refused or unknown: the key that last read a request of the named key.
   const standIns = new Map<string, string>()
   return async (lookup) => {
     const { requestId, keyName, signal, onDecided = () => {} } = lookup
@@ -64,20 +61,20 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
       if (keyName !== undefined && !named && isOwn) learn(standIns, { keyName, key, answer })
       if (isFinal(answer)) return { answer, keyName: key.name }
       tried.push({ answer, keyName: key.name })
-      // The key that is named has to be waited for, but that one of its account has a call too.
+      // The named key has no call, so only a key of its account may be used.
       onlyStandIn ||= named && answer.kind === 'postponed' && answer.reason !== 'unauthorized'
     }
     return conclude(tried) ?? { answer: { kind: 'postponed', reason: 'no_key' }, keyName }
   }
 }
 
-/** Whether no other key need be tried. */
+/** Returns true if no other key needs to be tried. */
 function isFinal(answer: ResultAnswer): boolean {
   if (answer.kind === 'postponed') return answer.reason === 'provider_down' || answer.reason === 'stopping'
   return answer.kind !== 'not_found' && answer.kind !== 'unauthorized'
 }
 
-/** What many answers, none of which was the end, come to. */
+/** Combines answers of which none was final. */
 function conclude(tried: readonly Fetched[]): Fetched | undefined {
   const silent = tried.find(({ answer }) => answer.kind !== 'not_found')
   const notFound = tried.find(({ answer }) => answer.kind === 'not_found')
@@ -86,20 +83,20 @@ function conclude(tried: readonly Fetched[]): Fetched | undefined {
   return { answer: { kind: 'not_found_yet', reason }, keyName: notFound.keyName }
 }
 
-/** A key that knows a request of the named key is of its account. A 404 takes that back: invented ids gain nothing. */
+/** Records that a key reads requests of the named key, so both are of one account. A 404 removes the record. */
 function learn(
   standIns: Map<string, string>,
   { keyName, key, answer }: { keyName: string; key: GenerationKey; answer: ResultAnswer },
 ): void {
   if (answer.kind === 'result' || answer.kind === 'running') {
-    // A service may track under any name: what was learnt is learnt again.
+    // Services may track under any name, so the map is bounded. Cleared entries are learnt again.
     if (standIns.size >= maxStandIns) standIns.clear()
     standIns.set(keyName, key.name)
   }
   if (answer.kind === 'not_found' && standIns.get(keyName) === key.name) standIns.delete(keyName)
 }
 
-/** `isOwn`: of the environment of the request, as far as that is known. */
+/** `isOwn`: the key is of the request's environment, or that is unknown. */
 type Candidate = { key: GenerationKey; by: Purpose; isOwn: boolean; isStandIn: boolean }
 
 function candidates(
@@ -112,9 +109,9 @@ function candidates(
   const own = named?.environment ?? environment
   const isOwn = (key: GenerationKey) => own === undefined || key.environment === own
   const first = usable.find((key) => key.name === keyName)
-  // Of the same environment only: the secret of a sandbox key can sign any id, and must not spend a live key's calls.
+  // Only of the same environment: a sandbox key can sign any id, and must not use up a live key's calls.
   const standIn = usable.find((key) => isOwn(key) && key.name === standIns.get(keyName ?? ''))
-  // Anybody may have kept the secret of a key of unknown environment: it gets a tenth of another key's calls.
+  // A key of unknown environment may have leaked its secret, so it gets only a tenth of another key's calls.
   const ofStandIn: Purpose = own === undefined ? 'trying' : purpose
   const known: Candidate[] = [first, standIn].flatMap((key) =>
     key ? [{ key, by: key === first ? purpose : ofStandIn, isOwn: true, isStandIn: key !== first }] : [],
@@ -123,7 +120,7 @@ function candidates(
   const start = (turn * maxOthers) % Math.max(1, others.length)
   const inTurn =
     others.length <= maxOthers ? others : [...others.slice(start), ...others.slice(0, start)].slice(0, maxOthers)
-  // Where nobody named a key, no key is another's.
+  // Without a named key, the request is attributed to no key, so any key may complete it.
   const by: Purpose = keyName === undefined ? purpose : 'trying'
   const tries: Candidate[] = inTurn.map((key) => ({ key, by, isOwn: isOwn(key), isStandIn: false }))
   return [...known, ...tries.toSorted((a, b) => Number(b.isOwn) - Number(a.isOwn))]

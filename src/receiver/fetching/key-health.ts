@@ -5,15 +5,14 @@ import { blockCalls, type KeyHealth } from './call-budget.ts'
 
 const firstRestSeconds = 5
 const maxRestSeconds = 300
-/** A shorter outage has put no poll off for long. */
+/** After a shorter outage, polls that it held up are due soon in any case. */
 const worthRecoveringFromSeconds = 15
 const defaultRetryAfterSeconds = 30
 export const maxPauseSeconds = 3600
 
 /**
- * Rests a key that the provider refused (401, 403): 5 s, and twice as long each time that it is refused again, up to
- * 300 s. Of calls that were under way together one counts: the first that finds the key as it was when its call was
- * granted.
+ * Blocks a key that the provider refused (401, 403): for 5 s, doubled with each refusal up to 300 s. Of concurrent
+ * calls only the first refusal counts: the one that finds the key as it was when its call was granted.
  */
 export async function restRefusedKey(
   db: Database,
@@ -27,15 +26,14 @@ export async function restRefusedKey(
       and (blocked_reason = 'unauthorized' or coalesce(blocked_until < ${until}, true))`)
 }
 
-/** Notes beside every key that the provider answers nobody, as far as this process sees. Any process may see it end. */
+/** Records for every key that this process gets no answers from the provider. Any process may record the end. */
 export async function noteFailing(db: Database, now: SQL): Promise<void> {
   await db.execute(sql`update mediadock.call_budgets set failing_since = ${now} where failing_since is null`)
 }
 
 /**
- * Notes that a call with this key was answered, after calls had failed in whatever process. The key rests no longer.
- * Where the provider itself had been away, the requests of other keys wait no longer either. Polls that were held up
- * count as due from now on (isHeldUp() in due.ts).
+ * Records that a call with this key was answered after failures. The key is unblocked. If the provider itself was away,
+ * this applies to all keys. Polls that were held up are due from now on (isHeldUp() in due.ts).
  */
 export async function noteRecovered(db: Database, { keyName, now }: { keyName: string; now: SQL }): Promise<void> {
   await db.execute(sql`
@@ -47,10 +45,10 @@ export async function noteRecovered(db: Database, { keyName, now }: { keyName: s
     where (failing_since is not null or refusals > 0) and (key_name = ${keyName} or refusals = 0)`)
 }
 
-/** An answer of either operation. */
+/** An answer to a submit or to a poll. */
 type PausingOutcome = { kind: string; retryAfterSeconds?: number | undefined }
 
-/** Returns how long the provider demands that the key rests after this answer. */
+/** Returns the pause that the provider demands of the key after this answer. */
 export function pauseAfter(
   outcome: PausingOutcome,
   rate: { remaining: number; resetSeconds: number } | undefined,
@@ -64,10 +62,10 @@ export function pauseAfter(
   return undefined
 }
 
-/** `says`: whether the answer shows that the provider refuses the key, accepts it, or nothing of it. */
+/** `says`: the answer shows that the provider refuses the key, accepts it, or neither. */
 export type AnswerToCall = {
   keyName: string
-  /** As the call was granted. */
+  /** The health when the call was granted. */
   health: KeyHealth
   now: SQL
   outcome: PausingOutcome
@@ -75,7 +73,7 @@ export type AnswerToCall = {
   says: 'refused' | 'accepted' | 'nothing'
 }
 
-/** Notes what an answer says of its key: a limited or refused key rests, and an accepted one rests no longer. */
+/** Records an answer's effect on its key: a limited or refused key is blocked, an accepted one is unblocked. */
 export async function noteAnswer(db: Database, answer: AnswerToCall): Promise<void> {
   const { keyName, health, now, outcome, rate, says } = answer
   const block = pauseAfter(outcome, rate)

@@ -17,7 +17,7 @@ export type PollRecord = {
   detail: string | undefined
 }
 
-/** What the timeline of a request shows. */
+/** The limit of what a request's timeline shows. */
 const maxDetailLength = 500
 const maxWaitingRows = 10_000
 const flushRows = 1000
@@ -28,7 +28,7 @@ export type PollLog = {
   waiting: () => number
 }
 
-/** The polls, for the timelines of requests; written in batches, off the way of landing, and bounded. */
+/** Creates the log of polls for timelines. Rows are written in batches, after landing, and bounded. */
 export function createPollLog({ db, dropped, wake }: { db: Database; dropped: Counter; wake: () => void }): PollLog {
   const rows = createWriteBehind<PollRecord>({
     write: (polls) => write(db, polls),

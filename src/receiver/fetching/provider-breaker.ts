@@ -1,7 +1,7 @@
-/** The right to one call. Its holder notes the end of the call once, or drops it. */
+/** The right to one call. Its holder reports the end of the call once, or drops the right. */
 export type Pass = {
   note: (reached: boolean, now: Date) => void
-  /** No call was made. */
+  /** Returns the right without a call. */
   drop: () => void
 }
 
@@ -17,9 +17,9 @@ const failuresToOpen = 8
 const pauseMs = 5000
 
 /**
- * Keeps a provider that does not answer from holding up polls: each call that hangs costs a place for 10 s. While it is
- * down, one call at a time finds out whether it is back, about 5 s after the last one failed. Each process decides for
- * itself, since one call too many does no harm.
+ * Stops calls to a provider that does not answer, since each hanging call takes a place for 10 s. While the provider is
+ * down, one call at a time tests it, about 5 s after the last failure. Each process decides on its own, since one call
+ * too many does no harm.
  */
 export function createProviderBreaker(random: () => number = Math.random): ProviderBreaker {
   let failures = 0
@@ -43,7 +43,7 @@ export function createProviderBreaker(random: () => number = Math.random): Provi
     enter: (now) => {
       if (failures < failuresToOpen) return pass()
       if (probe) return undefined
-      // A clock that was set back makes no pause longer.
+      // Bounded, so that a clock that is set back does not prolong the pause.
       const leftMs = closedUntil.getTime() - now.getTime()
       if (leftMs > 0 && leftMs <= pauseMs * 1.2) return undefined
       probe = pass()

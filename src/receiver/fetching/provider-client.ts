@@ -3,7 +3,7 @@ import { resultSchema, statusBodySchema, type Result, type StatusBody } from '..
 import { isStorable } from '../domain/delivery.ts'
 import type { GenerationKey } from '../domain/keys.ts'
 
-/** Every outcome of fetching a result; nothing else leaves this file. */
+/** Every outcome of fetching a result. Errors are outcomes, too. */
 export type FetchOutcome =
   | { kind: 'result'; result: Result }
   | { kind: 'running'; status: StatusBody }
@@ -17,7 +17,7 @@ export type RateAnswer = { remaining: number; resetSeconds: number }
 
 export type ProviderAnswer = { outcome: FetchOutcome; rate: RateAnswer | undefined }
 
-/** Of one call, its whole answer included. */
+/** For one call, including its whole answer. */
 export const callDeadlineMs = 10_000
 const maxAnswerBytes = 4 * 1024 * 1024
 
@@ -48,7 +48,9 @@ export function createProviderClient({
         const outcome = classify(response, body, { requestId, now: clock() })
         return { outcome, rate: rateOf(response) }
       } catch (error) {
-        const detail = deadline.aborted ? `no whole answer within ${callDeadlineMs / 1000} s` : describeFailure(error)
+        const detail = deadline.aborted
+          ? `no complete answer within ${callDeadlineMs / 1000} s`
+          : describeFailure(error)
         return { outcome: { kind: 'unreachable', detail }, rate: undefined }
       }
     },
@@ -76,7 +78,7 @@ function classify(
     default:
       return response.status >= 500
         ? { kind: 'unreachable', detail: `answered ${response.status}` }
-        : { kind: 'invalid', detail: `answered ${response.status}, which the API does not` }
+        : { kind: 'invalid', detail: `answered ${response.status}, which is not part of the API` }
   }
 }
 
@@ -91,22 +93,23 @@ function parse(status: 200 | 202, body: string, requestId: string): FetchOutcome
     const running = statusBodySchema.safeParse(json)
     return running.success && running.data.request_id === requestId
       ? { kind: 'running', status: running.data }
-      : { kind: 'invalid', detail: 'the status body is not of the expected shape' }
+      : { kind: 'invalid', detail: 'the status body does not match the schema' }
   }
   const parsed = resultSchema.safeParse(json)
   if (!parsed.success)
     return {
       kind: 'invalid',
-      detail: `the result is not of the expected shape: ${worstOf(parsed.error.issues)}`.slice(0, 500),
+      detail: `the result does not match the schema: ${worstOf(parsed.error.issues)}`.slice(0, 500),
     }
   if (parsed.data.request_id !== requestId) return { kind: 'invalid', detail: 'the result is of another request' }
-  if (!fitsPostgres(parsed.data)) return { kind: 'invalid', detail: 'the result holds what Postgres does not store' }
+  if (!fitsPostgres(parsed.data))
+    return { kind: 'invalid', detail: 'the result contains values that Postgres cannot store' }
   return { kind: 'result', result: parsed.data }
 }
 
 type Issue = z.core.$ZodIssue
 
-/** Says where a result is wrong, and how. An output of no known kind is compared with the nearest kind. */
+/** Describes the first error in a result. An output of unknown kind is compared with the nearest kind. */
 function worstOf(issues: readonly Issue[]): string {
   const found = issues.flatMap((issue) => [issue, ...innerOf(issue)]).filter(({ code }) => code !== 'invalid_union')
   const worst =
@@ -125,7 +128,7 @@ const maxInteger = 2_147_483_647
 /** The year 0, and offsets that only ISO 8601 knows. */
 const foreignTime = /^0000|[+-](?:1[6-9]|2[0-3]):\d\d$/
 
-/** Nothing that the columns would refuse: such a result would fail again each time it is written. */
+/** Returns false for values that the columns would refuse. Such a result would fail at every landing. */
 function fitsPostgres(result: Result): boolean {
   const sizes =
     result.status === 'COMPLETED'
@@ -143,7 +146,7 @@ function fitsPostgres(result: Result): boolean {
   )
 }
 
-/** The text of an answer, or undefined when it is too large; the rest is not read. */
+/** Reads the text of an answer; undefined if it is too large, in which case the rest is not read. */
 export async function readBounded(response: Response): Promise<string | undefined> {
   if (!response.body) return ''
   const chunks: Uint8Array[] = []
@@ -164,7 +167,7 @@ export function retryAfterOf(response: Response, now: Date): number | undefined 
   return Number.isNaN(at) ? undefined : Math.max(0, Math.ceil((at - now.getTime()) / 1000))
 }
 
-/** `RateLimit-Remaining` and `RateLimit-Reset`: what is left, and after how many seconds there is more. */
+/** Reads `RateLimit-Remaining` and `RateLimit-Reset`: the calls left, and the seconds until there are more. */
 export function rateOf(response: Response): RateAnswer | undefined {
   const remaining = Number(response.headers.get('ratelimit-remaining') ?? Number.NaN)
   const resetSeconds = Number(response.headers.get('ratelimit-reset') ?? Number.NaN)

@@ -21,7 +21,7 @@ export type ProviderReadsDeps = {
   cut: AbortSignal
 }
 
-/** A call that changes nothing at the provider: the catalog, a model, an estimate or the account. */
+/** A read-only call to the provider: the catalog, a model, an estimate or the account. */
 export type ProviderRead = { path: string; body?: { input: Record<string, unknown> } }
 
 /** The provider's answer: 200, or its own 4xx with its error envelope. */
@@ -29,15 +29,15 @@ export type ReadAnswer = { status: number; body: unknown; retryAfterSeconds?: nu
 
 export type ProviderReads = (read: ProviderRead, keyName: string | undefined) => Promise<ReadAnswer>
 
-/** The catalog changes without notice (spec, Model): an answer is not repeated for longer. */
+/** The catalog may change at any time (spec, Model), so answers are cached only this long. */
 const keptMs = 60_000
-/** A catalog has at most a few hundred models, and an estimate is small. */
+/** A catalog has at most a few hundred models, and estimates are small. */
 const maxKept = 500
 
 /**
- * Reads from the provider for services that hold no API key, within the budget of the key's submits. An answer is
- * repeated for a minute, and calls for the same thing at the same time share one call. Throws HttpError 422 unknown_key,
- * 429 where the key has no call left, and 502 where the provider gives no answer.
+ * Reads from the provider for services without an API key, within the budget of the key's submits. Answers are cached
+ * for a minute, and concurrent calls for the same thing share one. Throws HttpError 422 unknown_key, 429 if the key has
+ * no call left, and 502 if the provider gives no answer.
  */
 export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
   const kept = new Map<string, { answer: Promise<ReadAnswer>; until: number }>()
@@ -54,7 +54,7 @@ export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
     const forget = () => {
       if (kept.get(name)?.answer === answer) kept.delete(name)
     }
-    // 401, 403 and 429 are about the key, and may be over at the next call.
+    // 401, 403 and 429 concern the key, and may not apply to the next call.
     answer.then(({ status }) => {
       if (status === 401 || status === 403 || status === 429) forget()
     }, forget)
@@ -123,7 +123,8 @@ async function post(
     const retryAfterSeconds = status === 429 ? retryAfterOf(response, clock()) : undefined
     return { response, answer: { status, body: JSON.parse(text ?? ''), retryAfterSeconds } }
   } catch (error) {
-    if (error instanceof SyntaxError) return { failure: 'its answer is not JSON' }
-    return { failure: deadline.aborted ? `no whole answer within ${callDeadlineMs / 1000} s` : describeFailure(error) }
+    if (error instanceof SyntaxError) return { failure: 'the answer is not JSON' }
+    const isLate = deadline.aborted
+    return { failure: isLate ? `no complete answer within ${callDeadlineMs / 1000} s` : describeFailure(error) }
   }
 }

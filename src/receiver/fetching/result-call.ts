@@ -18,20 +18,20 @@ export type CallDeps = {
   time: SharedTime
   logger: Logger
   calls: Counter<'operation' | 'outcome'>
-  /** Gets every poll, with its outcome. */
+  /** Receives every poll, with its outcome. */
   onPolled?: (poll: PollRecord) => void
 }
 
 /**
- * What the provider answered, or why the poll is postponed. `not_found_yet`: the
- * keys that were tried do not know it, and another that could was not tried.
+ * The provider's answer, or why the poll is postponed. `not_found_yet`: the keys that were tried do not know the
+ * request, and another key that may know it was not tried.
  */
 export type ResultAnswer =
   | FetchOutcome
   | { kind: 'postponed'; reason: string }
   | { kind: 'not_found_yet'; reason: string }
 
-/** So many calls in a row without an answer are no accident of one request. */
+/** This many unanswered calls in a row are not caused by a single request. */
 const failuresToNote = 3
 
 type Call = {
@@ -44,7 +44,7 @@ type Call = {
   breaker: ProviderBreaker
 }
 
-/** One call for the result of a request with this key, if the provider and the key may be called now. */
+/** Makes one call for the result of a request, if the provider and the key may be called now. */
 export async function callForResult(
   deps: CallDeps,
   { requestId, key, purpose, signal, onDecided, breaker }: Call,
@@ -69,7 +69,7 @@ export async function callForResult(
     const started = performance.now()
     const { outcome, rate } = await deps.client.fetchResult(requestId, key, signal)
     const ms = Math.round(performance.now() - started)
-    // We ended it ourselves, to stop: that says nothing of the provider or the key.
+    // The receiver cut the call itself in order to stop, which says nothing about the provider or the key.
     if (outcome.kind === 'unreachable' && signal.aborted) {
       deps.calls.inc({ operation: 'result', outcome: 'cut' })
       deps.logger.info(
@@ -101,13 +101,13 @@ export async function callForResult(
     try {
       await noteHealth(deps, { key, outcome, health: grant.health, failures: breaker.failures() })
       const block = pauseAfter(outcome, rate)
-      // From the answer on, not from the call: up to 10 s may lie between them.
+      // Counted from the answer, since a call may take up to 10 s.
       if (block) await blockCalls(deps.db, { keyName: key.name, now: deps.time(), ...block })
     } catch (error) {
-      // The call is spent: its answer is not thrown away with it.
+      // The answer of the call is still used.
       deps.logger.error(
         { err: error, key_name: key.name, outcome: outcome.kind },
-        'what an answer says of its key was not noted, the next one tells again',
+        'the health of a key was not updated; the next answer updates it',
       )
     }
     return outcome
@@ -118,7 +118,7 @@ export async function callForResult(
 
 type Health = { key: GenerationKey; outcome: FetchOutcome; health: KeyHealth; failures: number }
 
-/** What an answer, or that there was none, says of the key and of the provider. */
+/** Records the effect of an answer, or of a missing one, on the key and the provider. */
 async function noteHealth(deps: CallDeps, { key, outcome, health, failures }: Health): Promise<void> {
   const now = deps.time()
   const accepted = outcome.kind === 'result' || outcome.kind === 'running' || outcome.kind === 'not_found'
@@ -127,7 +127,7 @@ async function noteHealth(deps: CallDeps, { key, outcome, health, failures }: He
   else if (accepted && (health.failing || health.refusals > 0)) await noteRecovered(deps.db, { keyName: key.name, now })
 }
 
-/** What the log and the list of polls show of an answer besides its kind. */
+/** Returns the detail of an answer for the log and the list of polls. */
 function detailOf(outcome: FetchOutcome): string | undefined {
   switch (outcome.kind) {
     case 'result':

@@ -1,10 +1,10 @@
 export type Awaited = {
-  /** Notes that somebody waits for a request; call what it gives back when they do no longer. */
+  /** Records that a caller waits for a request. Call the returned function when the wait ends. */
   add: (requestId: string) => () => void
   ids: () => readonly string[]
 }
 
-/** The requests whose results somebody waits for in this process: the calls that are left go to them first. */
+/** Keeps the requests that callers of this process wait for. Remaining calls go to these first. */
 export function createAwaited(): Awaited {
   const waiting = new Map<string, number>()
   return {

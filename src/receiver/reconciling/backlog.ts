@@ -11,37 +11,36 @@ const b = columnsOf(fetching.callBudgets, 'b')
 const requests = columnsOf(schema.requests)
 
 export type Backlog = {
-  /** Requests whose next call to the provider is due. */
+  /** Requests that are due for a poll. */
   due: number
-  /** How long asking for all of them takes within the budget of the keys; 0 when nothing is due. */
+  /** How long their polls take within the keys' budgets; 0 if nothing is due. */
   minutes: number
-  /** Results that are behind: landed, and not complete yet. */
+  /** Results that have landed and are not complete yet. */
   incomplete: number
-  /** Results that the keys' budgets can complete in a minute, beside the submits of the last minute. */
+  /** How many results the keys' budgets can complete per minute, at the submit rate of the last minute. */
   per_minute: number
-  /** When all incomplete results will be complete at that pace; at the earliest where incomplete_capped; null: none is. */
+  /**
+   * When all incomplete results will be complete; the earliest time if incomplete_capped; null if none is incomplete.
+   */
   complete_by: string | null
-  /** Whether more are due, or incomplete, than were counted. */
+  /** True if more are due, or incomplete, than were counted. */
   due_capped: boolean
   incomplete_capped: boolean
 }
 
 export type BacklogOptions = { now: Date; stuckAfterSeconds: number; fetchRatePerMinute: number; keys: Keys }
 
-/**
- * Of each key. Where the quota is far below what comes in there may be millions, and every look at the console reads
- * this.
- */
+/** Per key. With a quota far below the arrivals there may be millions, and each view of the console counts them. */
 export const maxCounted = 10_000
 
-/** What the reconciler still has to ask for, and how long that will take. Within a transaction (readWithin). */
+/** Counts what the reconciler still has to poll, and estimates the time. Must run in a transaction (readWithin). */
 export async function readBacklog(
   tx: Executor,
   { now, stuckAfterSeconds, fetchRatePerMinute, keys }: BacklogOptions,
 ): Promise<Backlog> {
   const at = sql`${now.toISOString()}::timestamptz`
   const ours = sql`${sql.param(keys.all.map(({ name }) => name))}::text[]`
-  // In the order of the index: what a planner expects to be few he would gather whole and sort.
+  // Forces the order of the index: the planner underestimates the rows and would collect and sort all of them.
   await tx.execute(sql`select set_config('enable_bitmapscan', 'off', true)`)
   const scheduled = await tx.execute<{ key_name: string; due: number; incomplete: number }>(sql`
     with recursive ${strangers(ours)},
@@ -67,7 +66,7 @@ export async function readBacklog(
   const budgetOf = sql`(select ${b.key_name}, ${b.recovered_at} from mediadock.call_budgets b
     where ${b.recovered_at} is not null
     union all select '', max(${b.recovered_at}) from mediadock.call_budgets b)`
-  // As a run claims them: before their time, since what held them up is over.
+  // Runs claim these before their time, since the outage that held them up is over.
   const heldUp = await tx.execute<{ key_name: string; due: number }>(sql`
     select line.key_name, of_line.due::int as due from ${budgetOf} as line (key_name, recovered_at) cross join lateral (
       select count(*) as due from (
@@ -102,7 +101,7 @@ type Pace = {
   now: Date
 }
 
-/** When the line that takes longest ends. A key that rests begins after its rest. */
+/** Returns when the slowest line ends. A blocked key starts after its pause. */
 function completeBy({ incompleteByLine, perMinute, budgets, now }: Pace): string {
   const ends = [...incompleteByLine].flatMap(([line, count]) => {
     if (count === 0) return []
@@ -120,7 +119,7 @@ function sumByLine<Row extends { key_name: string }>(
   return new Map([...lines].map(([line, ofLine]) => [line, sum(ofLine.map((row) => upTo(countOf(row))))]))
 }
 
-/** One more shows that there are more. */
+/** Caps a count. Queries count one row more, which shows that there are more. */
 function upTo(counted: number): number {
   return Math.min(counted, maxCounted)
 }

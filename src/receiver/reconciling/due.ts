@@ -10,7 +10,7 @@ const budget = columnsOf(callBudgets)
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
-/** What decides what is due and what is overdue: the time, a literal for pages, and STUCK_AFTER_SECONDS. */
+/** The inputs of due and overdue: the present time, a literal for pages, and STUCK_AFTER_SECONDS. */
 export type StuckAfter = { now: Date | SQL; stuckAfterSeconds: number }
 
 function timeAt(now: Date | SQL): SQL {
@@ -18,8 +18,8 @@ function timeAt(now: Date | SQL): SQL {
 }
 
 /**
- * A condition on a row of `requests`: the request is to be polled now. It is open or not complete, and its next poll is
- * due. A tracked one without a time for its next poll is due once it should have ended.
+ * SQL condition on a row of `requests`: the request is due for a poll. It is open or incomplete, and its next poll is
+ * due. A tracked request without a time for its next poll is due when it should have ended.
  */
 export function isDue({ now, stuckAfterSeconds }: StuckAfter): SQL {
   const at = timeAt(now)
@@ -29,21 +29,21 @@ export function isDue({ now, stuckAfterSeconds }: StuckAfter): SQL {
 }
 
 /**
- * Whether a request (a row of `requests`) was never polled, nor is to be at a time of its own, and should have ended.
- * As in the index requests_unended.
+ * SQL condition on a row of `requests`: the request was never polled, has no time for a poll, and should have ended. It
+ * matches the index requests_unended.
  */
 export function isNeverPolled({ now, stuckAfterSeconds }: StuckAfter): SQL {
   return sql`(${requests.landed_at} is null and ${requests.next_poll_at} is null
     and ${requests.tracked_at} <= ${later(timeAt(now), -stuckAfterSeconds)})`
 }
 
-/** Names are free to invent. */
+/** Bounded, since services and senders can invent key names. */
 const maxStrangers = 1000
 
 /**
- * `stranger`, for a WITH RECURSIVE: the names of unknown keys that requests still to be polled name. `ours` is an array
- * of the names of known keys. Goes from one name to the next by the index requests_by_key, so its cost does not depend
- * on how many requests wait of each.
+ * SQL for WITH RECURSIVE: `stranger`, the names of unknown keys in requests that are still to be polled. `ours` is an
+ * array of the known names. It goes from name to name in the index requests_by_key, so its cost does not depend on the
+ * number of waiting requests.
  */
 export function strangers(ours: SQL): SQL {
   const waits = sql`${requests.next_poll_at} is not null and ${requests.next_poll_at} < 'infinity'`
@@ -61,7 +61,7 @@ export function strangers(ours: SQL): SQL {
   stranger as (select key_name from walked where key_name <> all(${ours}) limit ${maxStrangers})`
 }
 
-/** `line`: each key with the time since which its last outage is over. */
+/** SQL: `line`, each key with the end of its last outage. */
 export function lineOfEach(lines: readonly string[]): SQL {
   return sql`
     line as (
@@ -72,30 +72,30 @@ export function lineOfEach(lines: readonly string[]): SQL {
     )`
 }
 
-/** Whether a request (a row of `requests`) has a time of its own, and is of `line`. */
+/** SQL condition on a row of `requests`: it has a time for its next poll, and is of `line`. */
 export const isOfLine = sql`${requests.next_poll_at} is not null and coalesce(${requests.key_name}, '') = line.key_name`
 
-/** Whether a result (a row of `requests`) has landed and is still to be completed. */
+/** SQL condition on a row of `requests`: the result has landed and is still to be completed. */
 export const isIncomplete = sql`(${requests.next_poll_at} is not null and ${requests.landed_at} is not null
   and not ${requests.media_complete})`
 
 /**
- * Whether the last poll of a request (a row of `requests`) came to nothing for a reason that is over
- * since `recoveredAt`: it is due then, whatever its next poll says. As in the index requests_held_up.
+ * SQL condition on a row of `requests`: the last poll failed because of an outage that ended at `recoveredAt`. The
+ * request is then due, whatever its next poll says. It matches the index requests_held_up.
  */
 export function isHeldUp(recoveredAt: SQL): SQL {
   return sql`(${requests.next_poll_at} is not null and ${requests.poll_outcome} in ('unreachable', 'postponed')
     and ${requests.polled_at} < ${recoveredAt})`
 }
 
-/** Whether a request (the row `r`) has no terminal state for longer than it should. */
+/** SQL condition on the row `r`: the request has had no terminal state for too long. */
 export function isOverdue({ now, stuckAfterSeconds }: StuckAfter): SQL {
   return sql`(${r.landed_at} is null and ${r.tracked_at} <= ${later(timeAt(now), -stuckAfterSeconds)})`
 }
 
-/** How many tracked requests have no terminal state for longer than `stuckAfterSeconds`. */
+/** Counts tracked requests without a terminal state for longer than `stuckAfterSeconds`. */
 export async function countOverdue(db: Executor, when: StuckAfter): Promise<number> {
   const rows = await db.execute<{ n: string }>(sql`
     select count(*) as n from mediadock.requests r where ${isOverdue(when)}`)
-  return Number(one(rows, 'counting what is overdue').n)
+  return Number(one(rows, 'counting overdue requests').n)
 }

@@ -5,23 +5,23 @@ import { askForProgress } from './progress.ts'
 import { beginPolls, newRun, type Begun, type ReconcilerDeps } from './reconciler.ts'
 
 export type FollowUps = {
-  /** One look at what is due; answers whether there may be more at once. The polls themselves go on after it. */
+  /** One round: claims due polls and starts them. Returns true if there may be more. The polls continue afterwards. */
   runOnce: () => Promise<{ more: boolean }>
-  /** When no poll is under way any more. */
+  /** Resolves when no poll is under way. */
   settled: () => Promise<void>
 }
 
 /** A poll that hangs holds one place of these for 10 s. */
 const maxSideBySide = 16
-/** The role's loop ends its round within this time, however long all places are taken. */
+/** The longest wait of a round for a free place. */
 const waitForPlaceMs = 1000
-/** The calls of a minute come back one by one: by then a few are worth a claim. */
+/** A line without calls rests this long, so that several calls are available for the next claim. */
 const restMs = 3000
 
 /**
- * Polls each request when its next poll is due, between the runs of the reconciler. Both use the same claims and the
- * same code, so that replicas and runs share the work. A line that got no call rests for a while. Follow-ups never take
- * overdue requests without a time for their next poll, nor requests of unknown keys: only runs of the reconciler do.
+ * Creates the role that polls requests as soon as they are due, between the runs of the reconciler. Both use the same
+ * claims and code, so replicas and runs share the work. A line that got no call rests. Overdue requests without a time
+ * for a poll, and requests of unknown keys, are left to the runs of the reconciler.
  */
 export function createFollowUps(deps: ReconcilerDeps): FollowUps {
   const underWay = new Set<Promise<void>>()
@@ -30,7 +30,7 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
   const follow = (poll: Promise<void>) => {
     const ended = poll
       .catch((error: unknown) =>
-        deps.logger.error({ err: error }, 'following a request up failed, it is polled again when its lease ends'),
+        deps.logger.error({ err: error }, 'polling a request failed, it is polled again after its lease ends'),
       )
       .finally(() => underWay.delete(ended))
     underWay.add(ended)
@@ -64,13 +64,13 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
   }
 }
 
-/** The lines that rest. */
+/** Keeps the lines that rest. */
 function createRests(clock: () => Date) {
   const restsUntil = new Map<string, number>()
   return {
     lines: () => {
       const now = clock().getTime()
-      // A clock that was set back makes no rest longer.
+      // Bounded, so that a clock that is set back does not prolong a rest.
       for (const [line, until] of restsUntil) if (until <= now || until - now > restMs) restsUntil.delete(line)
       return new Set(restsUntil.keys())
     },

@@ -16,7 +16,7 @@ import { claimedApart, type SetAside } from './set-aside.ts'
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
-/** What claiming and giving back need of the reconciler. */
+/** The dependencies of claiming and giving back. */
 export type ClaimDeps = {
   db: Database
   keys: () => Keys
@@ -24,7 +24,7 @@ export type ClaimDeps = {
   stuckAfterSeconds: number
   /** Renews the polls that are under way. */
   polls: LeaseKeeper<HeldPoll>
-  /** Requests that callers wait for at this moment: they come first. */
+  /** The requests that callers wait for. They are claimed first. */
   awaited?: (() => readonly string[]) | undefined
   setAside?: SetAside | undefined
 }
@@ -34,20 +34,20 @@ export type Due = HeldPoll & {
   polls: number
   keyName: string | undefined
   environment: Environment | undefined
-  /** The environment is known only from a delivery that a sandbox key signed, so it may be wrong. */
+  /** True if only a delivery signed by a sandbox key gave the environment, so it may be wrong. */
   onlySandboxSigned: boolean
-  /** Since when the request is tracked, at its claim. */
+  /** The time since tracking, at the claim. */
   ageSeconds: number
   dueAt: string
   /** The provider did not know the request when it was asked last. */
   isUnknown: boolean
   /** Set for an extra poll, with the time at which the request is polled by its schedule, if any. */
   extra?: { scheduledAt: string | null }
-  /** Ends the renewals of its lease. */
-  letGo: () => Promise<void>
+  /** Stops renewing its lease. */
+  endRenewals: () => Promise<void>
 }
 
-/** An operator waits for the answer. A landing takes milliseconds, but an open transaction may take for ever. */
+/** An operator waits for the answer. Landings hold locks for milliseconds, but another transaction may never end. */
 const lockWaitMs = 2000
 
 /**
@@ -59,15 +59,15 @@ export function lineOf(keys: Keys, keyName: string | undefined): string {
 
 export type Wanted = {
   limit: number
-  /** Lines that get no calls now. */
+  /** Lines without calls at present. */
   resting: ReadonlySet<string>
 }
 
 /**
- * Claims requests whose next poll is due, or whose hold-up is over: round-robin by key, of each key first those that a
- * caller waits for, then results that have landed and are not complete, then the longest due: requests that no key knows
- * never keep a result from being completed. Each line is read by its index, however many are due. Requests that name an
- * unknown key are left to claimOverdue().
+ * Claims requests whose next poll is due, or whose outage is over: round-robin by key. Within a key, requests that
+ * callers wait for come first, then incomplete results, then the longest due, so requests that no key knows never delay
+ * a result. Each line is read by its index, so the cost does not depend on the number of due requests. Requests of
+ * unknown keys are left to claimOverdue().
  */
 export async function claimScheduled(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
   const at = deps.time()
@@ -127,8 +127,8 @@ export async function claimScheduled(deps: ClaimDeps, { limit, resting }: Wanted
 }
 
 /**
- * Claims requests that have been tracked for too long and were never polled, and due ones that name an unknown key: the
- * oldest first. Due requests of our own keys are passed over by the index, however many there are.
+ * Claims overdue requests that were never polled, and due requests of unknown keys, oldest first. Due requests of known
+ * keys are skipped by the index.
  */
 export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
   const at = deps.time()
@@ -145,7 +145,7 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
         and ${isNotSetAside}
       order by ${requests.tracked_at} limit ${limit} for update skip locked
     ),
-    -- Chosen before they are locked: of each name as many may be due.
+    -- Selected before locking, since as many rows are read for each name.
     oldest as materialized (
       select of_line.* from stranger as line cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
@@ -191,8 +191,8 @@ export function claimExtra(deps: ClaimDeps, { limit, resting }: Wanted): Promise
 }
 
 /**
- * Claims one request, whatever its schedule is. Waits a short time for a lock on its row; undefined when that was too
- * short, or when the request is not tracked.
+ * Claims one request in any state. Waits briefly for a lock on its row. Undefined if the lock stays, or the request is
+ * not tracked.
  */
 export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Due | undefined> {
   try {
@@ -225,10 +225,7 @@ function claimWhere(
   )
 }
 
-/**
- * Claims `due`, given the condition that leaves out requests set aside. Where Postgres refuses a row, claims all
- * others.
- */
+/** Claims `due` without the requests set aside. If Postgres refuses a row, claims all others. */
 function claimApart(deps: ClaimDeps, due: (isNotSetAside: SQL) => SQL, { isExtra = false } = {}): Promise<Due[]> {
   const at = deps.time()
   const dueBut = (aside: readonly string[]) =>
@@ -241,7 +238,7 @@ function claimApart(deps: ClaimDeps, due: (isNotSetAside: SQL) => SQL, { isExtra
       )
       return (await rows).map(({ request_id }) => request_id)
     },
-    // Another replica may have claimed it meanwhile.
+    // The condition is repeated, since another replica may have claimed it meanwhile.
     claimOne: (id) => {
       const isIt = sql`${requests.request_id} = ${id}::uuid`
       // Few requests wait for an extra poll, so a look through all of them for this one is cheap.
@@ -251,7 +248,7 @@ function claimApart(deps: ClaimDeps, due: (isNotSetAside: SQL) => SQL, { isExtra
   })
 }
 
-/** Claims the rows of `due`, in their order. A request that was held up is so no longer, whatever the clocks are. */
+/** Claims the rows of `due`, in their order. `recovered_at` clears the mark of an outage even if clocks differ. */
 async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isExtra = false } = {}): Promise<Due[]> {
   const now = time()
   const claimedAtMs = performance.now()
@@ -271,7 +268,7 @@ async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isExtra = false
       extract(epoch from ${now} - ${r.tracked_at})::float8 as age_seconds,
       ${isExtra ? sql`due.scheduled_at` : sql`null`} as scheduled_at`,
   )
-  // The rows of an update have no order.
+  // An update returns rows in no particular order.
   const inOrder = rows.toSorted(
     (a, b) => Number(a.turn) - Number(b.turn) || a.rank - b.rank || Date.parse(a.due_at) - Date.parse(b.due_at),
   )
@@ -287,7 +284,7 @@ async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isExtra = false
       dueAt: row.due_at,
       isUnknown: row.is_unknown,
       ...(isExtra && { extra: { scheduledAt: row.scheduled_at } }),
-      letGo: polls.keep(held, claimedAtMs).letGo,
+      endRenewals: polls.keep(held, claimedAtMs).letGo,
     }
   })
 }

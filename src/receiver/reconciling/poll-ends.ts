@@ -17,16 +17,16 @@ const maxDetail = 500
 type Again = { outcome: PollOutcome; detail?: string; status?: StatusBody; rhythm?: Rhythm }
 
 /**
- * Sets the next poll of a request, in its rhythm. A lost request is not polled again, but a late webhook still lands.
- * A request that ended while it was polled stays ended. An extra poll leaves the schedule of an open request as it
- * was: otherwise one delivery would have it polled early from then on.
+ * Sets the next poll of a request, in its rhythm. A lost request is not polled again, but a late webhook still lands. A
+ * request that ended during the poll stays ended. An extra poll leaves the schedule of an open request as it was, so
+ * that a delivery cannot cause early polls from then on.
  */
 export async function reschedule(
   { db, time }: ClaimDeps,
   one: Due,
   { outcome, detail, status, rhythm = rhythmOf(outcome) }: Again,
 ): Promise<void> {
-  await one.letGo()
+  await one.endRenewals()
   const now = time()
   const { polls, ageSeconds, extra } = one
   const inRhythm = nextPollAfter({ polls, ageSeconds, rhythm }, now, Math.random)
@@ -41,19 +41,20 @@ export async function reschedule(
     where ${isStillOurs(one)}`)
 }
 
-/** What a poll of a running request saw. Progress never goes back, nor does the state. */
+/** SQL: the progress that a poll of a running request has seen. Progress and status never go back. */
 function seen(status: StatusBody | undefined): SQL {
   if (status === undefined) return sql``
   const progress = sql`, ${requests.progress} = greatest(${r.progress}, ${Math.floor(status.progress)}::int)`
   const place = sql`, ${requests.queue_position} = ${status.queue_position}::int`
-  // Only where the status may change: a reader's trigger on it need not run for every poll.
+  // Set only if the status may change, so that a trigger on the status does not run at every poll.
   if (status.status !== 'IN_PROGRESS') return sql`${progress}${place}`
-  return sql`${progress}${place}, ${requests.status} = case when ${r.status} = 'IN_QUEUE' then 'IN_PROGRESS' else ${r.status} end`
+  return sql`${progress}${place},
+    ${requests.status} = case when ${r.status} = 'IN_QUEUE' then 'IN_PROGRESS' else ${r.status} end`
 }
 
-/** Gives a poll back that was postponed: it is not counted, and keeps its place in the order. */
+/** Gives back a postponed poll. It is not counted, and keeps its place in the order. */
 export async function giveBack({ db, time }: ClaimDeps, one: Due, answer: ResultAnswer): Promise<void> {
-  await one.letGo()
+  await one.endRenewals()
   const reason = answer.kind === 'postponed' ? answer.reason : answer.kind
   if (one.extra) return giveBackExtra(db, one, one.extra)
   await db.execute(sql`
@@ -63,7 +64,7 @@ export async function giveBack({ db, time }: ClaimDeps, one: Due, answer: Result
     where ${isStillOurs(one)}`)
 }
 
-/** Gives an extra poll back. Its schedule is as it was, so it is not shown as postponed. */
+/** Gives back an extra poll. The schedule is restored, and the poll is not shown as postponed. */
 async function giveBackExtra(db: Database, one: Due, { scheduledAt }: NonNullable<Due['extra']>): Promise<void> {
   await db.execute(sql`
     update mediadock.requests r set ${requests.next_poll_at} = ${unlessConfirmed(sql`${scheduledAt}::timestamptz`)},
@@ -72,14 +73,14 @@ async function giveBackExtra(db: Database, one: Due, { scheduledAt }: NonNullabl
     where ${isStillOurs(one)}`)
 }
 
-/** An operator may poll a complete result: nothing is left to ask for then. */
+/** SQL: the time of the next poll; null for a confirmed result, which an operator may poll, too. */
 function unlessConfirmed(at: SQL): SQL {
   return sql`case when ${r.confirmed_at} is null then ${at} end`
 }
 
-/** Ends the schedule of a request whose result was known already. */
+/** Ends the schedule of a request whose result was already known. */
 export async function endPolling({ db, time }: ClaimDeps, one: Due): Promise<void> {
-  await one.letGo()
+  await one.endRenewals()
   await pollLease.write(
     db,
     one,

@@ -9,10 +9,10 @@ import * as schema from '../domain/schema.ts'
 
 const r = columnsOf(schema.requests, 'r')
 
-/** A request that this process polls. */
+/** A request that this process is polling. */
 export type HeldPoll = { requestId: string; claims: number }
 
-/** The lease of a poll, for statements that call the table `r`. */
+/** The lease of a poll, for statements with the alias `r`. */
 export const pollLease = leaseOf('r', {
   key: { requestId: schema.requests.request_id },
   due_at: schema.requests.next_poll_at,
@@ -21,7 +21,10 @@ export const pollLease = leaseOf('r', {
 
 type PollKeeperDeps = { db: Database; time: SharedTime; logger: Logger }
 
-/** Renews the polls of a process. A landing that made a request due at once has ended the lease, and is not undone. */
+/**
+ * Renews the polls of a process. A landing that makes a request due at once ends the lease; a renewal does not undo
+ * that.
+ */
 export function createPollKeeper({ db, time, logger }: PollKeeperDeps): LeaseKeeper<HeldPoll> {
   return createLeaseKeeper<HeldPoll>({
     renew: (held) => {

@@ -6,12 +6,12 @@ import type { ClaimDeps } from './poll-claims.ts'
 
 const requests = columnsOf(schema.requests)
 
-/** Twice as often would spend the calls for extra polls on one request. */
+/** A shorter interval would let one request use up the calls for extra polls. */
 const progressEverySeconds = 3
 
 /**
- * Asks for an extra poll of each open request that a caller of this process waits for, so that its progress is known.
- * Like every extra poll it takes a call from the tenth of the key's calls that is meant for those.
+ * Asks for an extra poll of each open request that a caller of this process waits for, to update its progress. Like
+ * every extra poll, it takes a call from the tenth reserved for them.
  */
 export async function askForProgress({ db, time, awaited }: ClaimDeps): Promise<void> {
   const ids = awaited?.() ?? []

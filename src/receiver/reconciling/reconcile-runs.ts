@@ -10,7 +10,7 @@ import type { ReconcileRun } from './reconciler.ts'
 
 const reconcileRuns = columnsOf(onCall.reconcileRuns)
 
-/** What is kept of a run, in the order in which it is written. */
+/** The stored columns of a run, in the order of the insert. */
 export const runColumns = [
   'started_at',
   'ended_at',
@@ -35,12 +35,12 @@ type EndedRun = {
   trigger: RunTrigger
   startedAt: Date
   endedAt: SQL
-  /** What it did, as far as it came, or why it failed. */
+  /** The counts of the run; undefined if it failed. */
   run: ReconcileRun | undefined
   error?: string | undefined
 }
 
-/** Runs and writes it down, also where it fails; answers what it did and the id of its row. */
+/** Runs `work` and stores the run, also if it fails. Returns its counts and the id of its row. */
 export async function recorded(
   { db, time }: { db: Database; time: SharedTime },
   trigger: RunTrigger,
@@ -52,7 +52,7 @@ export async function recorded(
   try {
     run = await work()
   } catch (error) {
-    // Postgres itself may be what failed.
+    // If Postgres is unreachable, the failure cannot be stored.
     await ended({ run: undefined, error: failureWords(error) }).catch(() => {})
     throw error
   }
@@ -60,9 +60,8 @@ export async function recorded(
 }
 
 /**
- * Writes down a run, as one statement; answers the id of its row. Runs that
- * found nothing to do share the row of the run before, if that found nothing
- * either: a run every 30 s must not fill the table, and yet be seen.
+ * Stores a run in one statement and returns the id of its row. Consecutive idle runs share one row, so that a run every
+ * 30 s does not fill the table.
  */
 async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error }: EndedRun): Promise<number> {
   const idle = trigger === 'cron' && error === undefined && run?.scanned === 0
@@ -78,17 +77,17 @@ async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error
     written as (
       insert into mediadock.reconcile_runs
         (${list(reconcileRuns, ...runColumns)})
-      select ${startedAt.toISOString()}::timestamptz, ${endedAt}, ${trigger}, ${outcome}, ${idle ? 1 : 0}, ${run?.scanned ?? 0}, ${run?.landed ?? 0},
-        ${run?.running ?? 0},
+      select ${startedAt.toISOString()}::timestamptz, ${endedAt}, ${trigger}, ${outcome}, ${idle ? 1 : 0},
+        ${run?.scanned ?? 0}, ${run?.landed ?? 0}, ${run?.running ?? 0},
         ${run?.notFound ?? 0}, ${run?.failed ?? 0}, ${run?.postponed ?? 0}, ${run?.rateLimited ?? 0}, ${error ?? null}
       where not exists (select from counted)
       returning id
     )
     select id from counted union all select id from written`)
-  return Number(one(rows, 'writing down a run of the reconciler').id)
+  return Number(one(rows, 'storing a run of the reconciler').id)
 }
 
-/** When a run last ended, on any replica and whatever came of it; undefined before the first. */
+/** Returns the end of the latest run on any replica, failed ones included; undefined before the first. */
 export async function lastRunEndedAt(db: Database): Promise<Date | undefined> {
   const { id, ended_at } = onCall.reconcileRuns
   const [last] = await db.select({ ended_at }).from(onCall.reconcileRuns).orderBy(desc(id)).limit(1)

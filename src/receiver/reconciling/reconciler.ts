@@ -32,17 +32,18 @@ export type ReconcileRun = {
   rateLimited: number
 }
 
-/** One run stops here and leaves the rest to the next tick. */
+/** The limit of one run. The next tick continues. */
 const maxPolls = 2000
 const claimRows = 16
 const lostAfterSeconds = 86_400
 
 /**
- * One run: polls all that is due or overdue, or as much as the keys' budgets allow. The state in Postgres decides, so a missed tick costs nothing and any number of replicas share the work.
+ * One run: polls everything that is due or overdue, as far as the keys' budgets allow. The state in Postgres decides,
+ * so a missed tick loses nothing, and any number of replicas share the work.
  */
 export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promise<ReconcileRun> {
   const run = newRun()
-  // Lines without calls: their requests wait for the next run, and those of other lines do not.
+  // Lines without calls. Their requests wait for the next run; other lines continue.
   const resting = new Set<string>()
   const restingExtra = new Set<string>()
   while (run.scanned < maxPolls && !signal?.aborted) {
@@ -61,14 +62,14 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
     })
     const caught = (error: unknown) => {
       if (!isAboutTheRow(error)) return void failures.push(error)
-      // Its own row is to blame, and no other waits for it.
+      // The failure concerns only this request.
       run.failed += 1
       return deps.logger.error(
         { err: error },
-        'what a poll came to could not be written, the request is polled again when its lease ends',
+        'the outcome of a poll could not be written, the request is polled again after its lease ends',
       )
     }
-    // Caught at once: one may fail while another is still waited for.
+    // Each failure is caught at once, since one poll may fail while another is awaited.
     await Promise.all(polls.map((polled) => polled.catch(caught)))
     if (failures.length > 0) throw failures[0]
   }
@@ -77,13 +78,13 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
 
 export type Begun = {
   run: ReconcileRun
-  /** Gets the line of a request that got no call for its poll; `isExtra`: for an extra poll. */
+  /** Called with the line of a request whose poll got no call. `isExtra`: the poll was an extra one. */
   onPostponed: (line: string, isExtra: boolean) => void
 }
 
 /**
- * Begins the polls of claimed requests. Returns their ends once each has got its call or none. They are given calls one
- * after the other, in their order; the calls run side by side, and each lands its own answer.
+ * Starts the polls of claimed requests, and returns their promises once each has got its call or none. Calls are
+ * granted in order, one after the other. They then run side by side, and each lands its own answer.
  */
 export async function beginPolls(
   deps: ReconcilerDeps,
@@ -97,7 +98,7 @@ export async function beginPolls(
     const polled = poll(deps, { one, run, onDecided: decided.resolve }).then((end) => {
       if (end === 'postponed') onPostponed(lineOf(deps.keys(), one.keyName), one.extra !== undefined)
     })
-    // The caller handles its failure. Until then other polls are being decided on.
+    // The caller handles the failure later. This avoids an unhandled rejection until then.
     polled.catch(() => {})
     polls.push(polled)
     await Promise.race([decided.promise, polled.catch(() => {})])
@@ -105,7 +106,7 @@ export async function beginPolls(
   return polls
 }
 
-/** Polls one request now, whatever its schedule says; undefined when it is not tracked or its row stays locked. */
+/** Polls one request now, regardless of its schedule. Undefined if it is not tracked or its row stays locked. */
 export async function reconcileOne(deps: ReconcilerDeps, requestId: string): Promise<ReconcileRun | undefined> {
   const run = { ...newRun(), scanned: 1 }
   const one = await claimOne(deps, requestId)
@@ -127,7 +128,7 @@ async function poll(deps: ReconcilerDeps, given: DuePoll): Promise<PollEnd> {
   try {
     return await pollHeld(deps, given)
   } finally {
-    await given.one.letGo()
+    await given.one.endRenewals()
   }
 }
 
@@ -163,7 +164,7 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
       return 'polled'
     case 'not_found_yet':
       run.postponed += 1
-      // A key that is refused may be accepted again at any moment, and a request of its is what finds out.
+      // A refused key may be accepted again at any moment, and only a request of that key shows it.
       await reschedule(deps, one, {
         outcome: answer.reason === 'quota' ? 'not_found_yet' : 'postponed',
         detail: answer.reason,
@@ -189,10 +190,10 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
 
 type Answered = { one: Due; run: ReconcileRun; keyName: string; result: Result }
 
-/** Its row may be locked by somebody's open transaction: tried again a few times, since the call is spent. */
+/** A lock of another transaction on the row is waited for a few times, since the call is already spent. */
 const locked = { tries: 3, baseMs: 1000, capMs: 5000 }
 
-/** A result that Postgres refuses holds up no other: it is polled again later. */
+/** Lands a result. If Postgres refuses it, the request is polled again later and others continue. */
 async function landOrPostpone(deps: ReconcilerDeps, { run, ...answer }: Answered): Promise<void> {
   for (let tries = 1; ; tries += 1) {
     try {
@@ -211,7 +212,7 @@ async function landOrPostpone(deps: ReconcilerDeps, { run, ...answer }: Answered
         { err: error, request_id: answer.one.requestId },
         'a result could not be landed, it is polled again later',
       )
-      // Its own row can be given no other time while it is locked: it is polled again when its lease ends.
+      // A locked row cannot get another time. It is polled again after its lease ends.
       if (isLocked && (await lockedRequests(deps.db, [answer.one.requestId])).size > 0) return
       await reschedule(deps, answer.one, { outcome: 'landing_failed', detail: postgresMessage(error) })
       return
@@ -234,7 +235,7 @@ async function landAnswer(
     (await land(deps.db, [landing], { now: deps.time(), environments: environmentsOf(deps.keys()) })).get(
       one.requestId,
     ) ?? 'raced'
-  // What was known already is not written again, so its schedule has to be ended here.
+  // Landing does not write a known result again, so the schedule must be ended here.
   if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps, one)
   deps.logger.info(
     { request_id: one.requestId, key_name: keyName, status: landing.status, outcome },

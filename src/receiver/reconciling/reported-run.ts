@@ -3,14 +3,12 @@ import { withDeadline } from '../../platform/deadline.ts'
 import { recorded, type RunTrigger } from './reconcile-runs.ts'
 import * as reconciler from './reconciler.ts'
 
-/** Ticks do not overlap, so a run that never ended would be the last one. */
+/** Ticks do not overlap, so a run that never ended would block all later ones. */
 const runDeadlineMs = 600_000
 
 export type ReportedRunDeps = reconciler.ReconcilerDeps & { runs: Counter<'outcome'> }
 
-/**
- * A whole run that is counted, logged and written down, also where it fails; answers what it did and the id of its row.
- */
+/** Does a whole run, and counts, logs and stores it, also if it fails. Returns its counts and the id of its row. */
 export async function runReported(
   { runs, ...deps }: ReportedRunDeps,
   trigger: RunTrigger,

@@ -11,7 +11,7 @@ export type SetAside = {
 const restMs = 300_000
 const maxIds = 10_000
 
-/** Keeps them in memory: what cannot be written cannot be marked. */
+/** Keeps them in memory, since a row that cannot be written cannot be marked. */
 export function createSetAside({ clock, logger }: { clock: () => Date; logger: Logger }): SetAside {
   const untilMs = new Map<string, number>()
   return {
@@ -30,19 +30,19 @@ export function createSetAside({ clock, logger }: { clock: () => Date; logger: L
   }
 }
 
-/** So many times in a row a claim may meet nothing but refused rows. */
+/** The limit of consecutive claims that meet only refused rows. */
 const maxRefusedClaims = 8
 
 type Claiming<Due> = {
   claimBut: (aside: readonly string[]) => Promise<Due[]>
-  /** What that would claim. */
+  /** Returns the ids that claimBut would claim. */
   idsBut: (aside: readonly string[]) => Promise<string[]>
   claimOne: (id: string) => Promise<Due[]>
 }
 
 /**
- * Claims all but what is set aside. Where Postgres refuses that for one row, claims one by one and sets aside what it
- * refuses alone.
+ * Claims everything except the requests set aside. If Postgres refuses that because of one row, claims one by one and
+ * sets aside the refused ones.
  */
 export async function claimedApart<Due>(
   setAside: SetAside | undefined,

@@ -1,11 +1,11 @@
 import cron from 'node-cron'
 
-/** A run may take its time, and a tick be missed. */
+/** A run may take long, and a tick may be missed. */
 const silentAfterTicks = 3
 const minSilentSeconds = 300
 const maxSilentSeconds = 86_400
 
-/** After this long without a run the reconciler counts as silent; undefined where it runs too seldom to tell. */
+/** Returns after how long without a run the reconciler counts as silent; undefined if it runs too rarely to decide. */
 export function silentAfterSeconds(reconcileCron: string): number | undefined {
   const [next, after] = cron.createTask(reconcileCron, () => {}).getNextRuns(2)
   if (!next || !after) return undefined

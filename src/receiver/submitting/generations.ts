@@ -16,26 +16,26 @@ const g = columnsOf(submitting.generations, 'g')
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
-/** An intent to generate, and how far it has come. */
+/** A submit, with its state. */
 export type Generation = {
   idempotencyKey: string
   state: 'pending' | 'submitted' | 'refused' | 'expired'
   model: string
   input: unknown
   keyName: string
-  /** Undefined for what an older release has opened. */
+  /** Undefined for submits of an older release. */
   webhookUrl: string | undefined
   metadata: unknown
   createdAt: Date
   requestId: string | undefined
   cost: number | undefined
-  /** Of the tracked request, once there is one. */
+  /** The status of the tracked request, if there is one. */
   status: string | undefined
   nextAttemptAt: Date | undefined
   attempts: number
-  /** Whether the provider may have taken an attempt before this one. */
+  /** True if the provider may have accepted an earlier attempt. */
   inDoubt: boolean
-  /** Whether a caller was answered 202. */
+  /** True if a caller was answered 202. */
   promised: boolean
   answerStatus: number | undefined
   answer: unknown
@@ -54,26 +54,26 @@ export type Intent = {
   now: SQL
 }
 
-/** What pages show of an error. */
+/** The limit of what pages show. */
 const maxErrorLength = 500
-/** Longer than one call. It is not renewed. */
+/** Longer than one call. The lease is not renewed. */
 const leaseSeconds = 30
-/** The provider forgets a key after 24 h (spec, Limits): a later try could be charged twice. */
+/** The provider forgets a key after 24 h (spec, Limits). A later retry could be charged again. */
 const retryForSeconds = 23.5 * 3600
 
-/** The lease of a submit, for statements that call the table `g`. Its attempts are counted by its claims. */
+/** The lease of a submit, for statements with the alias `g`. Claims count its attempts. */
 const lease = leaseOf('g', {
   key: { idempotencyKey: submitting.generations.idempotency_key },
   due_at: submitting.generations.next_attempt_at,
   claims: submitting.generations.attempts,
 })
 
-/** A condition on `g`: the submit is pending, and this attempt is its last one. */
+/** SQL condition on `g`: the submit is pending, and this is its latest attempt. */
 export function isHeld({ idempotencyKey, attempts }: Generation): SQL {
   return sql`${lease.isHeld({ idempotencyKey, claims: attempts })} and ${g.state} = 'pending'`
 }
 
-/** A condition on `g`: the provider may have forgotten the key. */
+/** SQL condition on `g`: the provider may have forgotten the key. */
 export function isForgotten(now: SQL): SQL {
   return sql`${g.created_at} < ${later(now, -retryForSeconds)}`
 }
@@ -110,9 +110,9 @@ export type Opened =
   | { kind: 'other_parameters' }
 
 /**
- * Writes the intent and claims its first call. A known one is claimed again only
- * if the provider refused it, and only with the same parameters. The row is on the disk, and on a
- * synchronous standby, before the call: the provider charges for it.
+ * Stores the submit and claims its first call. A known submit is claimed again only if the provider refused it, and
+ * only with the same parameters. The row is durable, on a synchronous standby too, before the call, since the provider
+ * charges.
  */
 export async function open(
   db: Database,
@@ -144,8 +144,8 @@ export async function open(
       state = 'pending', next_attempt_at = ${leaseEnd}, attempts = ${g.attempts} + 1,
         in_doubt_from = coalesce(${g.in_doubt_from}, ${g.attempts} + 1),
       promised = false, answer_status = null, answer = null,
-      -- The provider forgets a key a day after the call that it took. That may be this one, or an earlier one without an
-      -- answer: then what was said is said again, within the same day.
+      -- The provider forgets a key a day after the call that it accepted: this one, or an earlier one without an
+      -- answer. In the latter case the same call is repeated, within the same day.
       created_at = case when ${g.in_doubt_from} is null then excluded.created_at else ${g.created_at} end,
       webhook_url = case when ${g.in_doubt_from} is null then excluded.webhook_url else ${g.webhook_url} end
     where ${g.state} = 'refused' and ${g.model} = excluded.model and ${g.input} = excluded.input
@@ -153,7 +153,7 @@ export async function open(
     returning ${columns}, ${isForgotten(now)} as forgotten`)
   const [row] = ours
   if (row) return { kind: 'ours', generation: toGeneration(row), isForgotten: row.forgotten }
-  // It is there, since it was in the way. Whoever asks again while it is pending is answered 202.
+  // The conflict shows that the row exists. A caller that repeats a pending submit is answered 202.
   const known = await db.execute<{ same: boolean }>(sql`
     with promised as (
       update mediadock.generations set ${generations.promised} = true
@@ -166,7 +166,7 @@ export async function open(
   return { kind: one(known, `comparing the intent ${idempotencyKey}`).same ? 'known' : 'other_parameters' }
 }
 
-/** Claims intents whose next call is due. No caller waits for their answers any more. */
+/** Claims submits whose next call is due. No caller waits for their answers. */
 export async function claimDue(db: Database, { limit, now }: { limit: number; now: SQL }): Promise<Generation[]> {
   const rows = await db.execute<Row>(sql`
     with ${durable},
@@ -185,7 +185,7 @@ export async function claimDue(db: Database, { limit, now }: { limit: number; no
 
 export type SubmittedAs = TrackedBy & { requestId: string; cost: number }
 
-/** The provider took it: the intent ends and the request is tracked, joined with what a faster webhook brought. */
+/** Ends a submit that the provider accepted, and tracks the request. A row of a faster webhook is joined. */
 export async function submitted(
   db: Database,
   { idempotencyKey, input }: Generation,
@@ -213,10 +213,10 @@ export async function submitted(
     select from tracked`)
 }
 
-/** Of `g`: an attempt that was certainly not taken leaves only the doubt of earlier ones. */
+/** SQL on `g`: the doubt without this attempt, which the provider surely did not accept. */
 export const unlessThisOne = sql`nullif(${g.in_doubt_from}, ${g.attempts})`
 
-/** Puts a submit off. `isCertain`: the provider was not asked, or took nothing. */
+/** Schedules the next attempt. `isCertain`: the provider was not called, or did not accept the submit. */
 export async function postpone(
   db: Database,
   generation: Generation,
@@ -238,7 +238,7 @@ export async function find(db: Database, idempotencyKey: string): Promise<Genera
   return row && toGeneration(row)
 }
 
-/** Which of these have nothing more to wait for: refused, expired, or with a result that is complete. */
+/** Returns those of the keys that have ended: refused, expired, or with a complete result. */
 export async function overOf(db: Executor, idempotencyKeys: readonly string[]): Promise<string[]> {
   const { idempotency_key, request_id, state } = submitting.generations
   const { landed_at, media_complete, status } = schema.requests

@@ -1,11 +1,8 @@
-/**
- * The inputs by which models are asked for several pictures at once; the live catalog has more of them, and what has
- * none of these is not known.
- */
+/** The inputs with the number of images. The live catalog may have others, whose number is then unknown. */
 const names = ['num_images', 'num_outputs', 'number_of_images', 'n']
 const maxItems = 100
 
-/** How many pictures an input asks for, where it says so. */
+/** Returns how many images an input asks for, if it says so. */
 export function itemsWanted(input: unknown): number | undefined {
   if (typeof input !== 'object' || input === null) return undefined
   for (const name of names) {

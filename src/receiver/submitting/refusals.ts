@@ -6,14 +6,12 @@ import * as submitting from '../domain/generations-schema.ts'
 import { addChange } from '../landing/add-change.ts'
 import { isForgotten, isHeld, unlessThisOne, type Generation } from './generations.ts'
 
-// How a submit ends without a request.
-
 const g = columnsOf(submitting.generations, 'g')
 const generations = columnsOf(submitting.generations)
 
 /**
- * Ends a submit that the provider refused for good. Its submitter may try the same key again (spec, Idempotency rules).
- * Where a caller was answered 202, the feed gets a change.
+ * Ends a submit that the provider refused for good. The submitter may try the same key again (spec, Idempotency rules).
+ * If a caller was answered 202, the feed gets a change.
  */
 export async function refused(
   db: Database,
@@ -31,18 +29,18 @@ export async function refused(
     ${addChange(now, ofRefused(sql`promised`))}`)
 }
 
-/** What a submit that was given up shows in place of the provider's answer. */
+/** The answer of an expired submit, in place of the provider's. */
 const expiredEnvelope: ErrorEnvelope = {
   error: {
     type: 'api_error',
     code: 'submit_expired',
     message:
       'The provider gave no final answer within 23.5 hours. It may have charged for this submit: ' +
-      'look there before you submit it again.',
+      'check there before you submit it again.',
   },
 }
 
-/** Ends submits without a final answer in the time that the provider remembers a key. Each is a change of the feed. */
+/** Expires submits without a final answer while the provider remembers the key. Each is a change in the feed. */
 export async function expire(db: Database, now: SQL): Promise<void> {
   await db.execute(sql`
     with ended as (

@@ -4,9 +4,8 @@ import type { GenerationKey } from '../domain/keys.ts'
 import { describeFailure, rateOf, readBounded, retryAfterOf, type RateAnswer } from '../fetching/provider-client.ts'
 
 /**
- * Every end that posting a generation can have. `submitted` and `refused` are answers to the Idempotency-Key, and
- * final.
- * `unauthorized` (401, 403) is an answer to the API key: it does not say what became of an earlier attempt.
+ * The outcomes of posting a generation. `submitted` and `refused` answer the Idempotency-Key, and are final.
+ * `unauthorized` (401, 403) answers the API key: it says nothing about an earlier attempt.
  */
 export type SubmitOutcome =
   | { kind: 'submitted'; submitted: Submitted }
@@ -50,18 +49,18 @@ export function createSubmitClient({
       const body = await readBounded(response)
       return { outcome: classify(response, body, clock()), rate: rateOf(response) }
     } catch (error) {
-      const detail = deadline.aborted ? `no whole answer within ${deadlineMs / 1000} s` : describeFailure(error)
+      const detail = deadline.aborted ? `no complete answer within ${deadlineMs / 1000} s` : describeFailure(error)
       return { outcome: { kind: 'unreachable', detail }, rate: undefined }
     }
   }
 }
 
-/** What Postgres refused to write would be asked for again and again. */
+/** Stands in for a refusal that Postgres cannot store. Without it the submit would be repeated forever. */
 const unstorable: ErrorEnvelope = {
   error: {
     type: 'invalid_request_error',
     code: 'unreadable_answer',
-    message: 'the provider refused this with a text that cannot be stored',
+    message: 'the provider refused this submit with a text that cannot be stored',
   },
 }
 
@@ -69,10 +68,10 @@ function classify(response: Response, body: string | undefined, now: Date): Subm
   const json = parseJson(body)
   if (response.status === 200) {
     const submitted = submittedSchema.safeParse(json)
-    // The same key sent again gives the same answer, so an unreadable one is worth another try.
+    // Repeating the key returns the same answer, so an unreadable answer is worth another try.
     return submitted.success
       ? { kind: 'submitted', submitted: submitted.data }
-      : { kind: 'unreachable', detail: 'the answer is not of the expected shape' }
+      : { kind: 'unreachable', detail: 'the answer does not match the schema' }
   }
   if (response.status === 429) return { kind: 'rate_limited', retryAfterSeconds: retryAfterOf(response, now) }
   const envelope = errorEnvelopeSchema.safeParse(json)

@@ -41,7 +41,7 @@ export type Answer = { status: number; body: unknown }
 export type Submitter = {
   submit: (body: GenerationBody) => Promise<Answer>
   find: (idempotencyKey: string) => Promise<ShownGeneration | undefined>
-  /** Posts what is still pending and due; for the background loop. */
+  /** Posts pending submits that are due, for the background loop. */
   runOnce: () => Promise<{ more: boolean }>
 }
 
@@ -49,8 +49,8 @@ const retryPause = { baseMs: 2000, capMs: 300_000 }
 const batchRows = 8
 
 /**
- * Submits generations so that no crash and no time-out charges twice: the intent
- * is durable before the call, and every call for it carries the same Idempotency-Key.
+ * Creates the submitter, with which no crash and no timeout can charge twice: the submit is durable before the call,
+ * and every call for it has the same Idempotency-Key.
  */
 export function createSubmitter(deps: SubmitterDeps): Submitter {
   const submit = async (body: GenerationBody): Promise<Answer> => {
@@ -58,7 +58,7 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
       throw new HttpError(
         422,
         'not_storable',
-        'the body must not hold NUL or lone surrogates, nor be nested deeper than 200',
+        'the body must not contain NUL or lone surrogates, or be nested deeper than 200',
       )
     const key = usableKey(deps.keys(), body.key_name)
     const idempotencyKey = body.idempotency_key ?? randomUUID()
@@ -79,7 +79,7 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
       await (opened.isForgotten ? refusals.expire(deps.db, deps.time()) : attempt(deps, opened.generation, key))
     }
     const generation = await intents.find(deps.db, idempotencyKey)
-    if (!generation) throw new Error(`the intent ${idempotencyKey} is gone`)
+    if (!generation) throw new Error(`the submit ${idempotencyKey} was not found`)
     return answerOf(generation)
   }
   return {
@@ -97,7 +97,7 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
   }
 }
 
-/** One call for one intent, and what it came to, written down. */
+/** Makes one call for a submit, and stores the outcome. */
 async function attempt(deps: SubmitterDeps, generation: Generation, key: GenerationKey | undefined): Promise<void> {
   if (!key || key.retired || key.apiKey === undefined) {
     return intents.postpone(deps.db, generation, {
@@ -139,13 +139,13 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   return settle(deps, { generation, key, outcome })
 }
 
-/** A 403 is about submits alone (spec, Authentication). */
+/** Returns what the answer shows of the key. A 403 concerns only submits (spec, Authentication). */
 function saysOfKey(outcome: SubmitOutcome): 'refused' | 'accepted' | 'nothing' {
   if (outcome.kind === 'unauthorized' && outcome.status === 401) return 'refused'
   return outcome.kind === 'submitted' || outcome.kind === 'refused' ? 'accepted' : 'nothing'
 }
 
-/** What the log shows of an answer besides its kind. */
+/** Returns the details of an answer for the log. */
 function factsOf(outcome: SubmitOutcome): { request_id?: string; detail?: string } {
   if (outcome.kind === 'submitted') return { request_id: outcome.submitted.request_id }
   if (outcome.kind === 'refused' || outcome.kind === 'unauthorized')
@@ -167,8 +167,8 @@ async function settle({ db, keys, time }: SubmitterDeps, { generation, key, outc
     case 'refused':
       return refusals.refused(db, generation, { status: outcome.status, envelope: outcome.envelope, now })
     case 'unauthorized': {
-      // The caller of a first attempt gets the provider's answer. Later the key is what has to be put right, and an
-      // earlier attempt may have been charged: only an answer to its Idempotency-Key ends it.
+      // The caller of a first attempt gets the provider's answer. Later, the key must be corrected first. An earlier
+      // attempt may have been charged, so only an answer to its Idempotency-Key ends the submit.
       const { status, envelope } = outcome
       if (!generation.inDoubt && !generation.promised)
         return refusals.refused(db, generation, { status, envelope, now })
@@ -178,7 +178,7 @@ async function settle({ db, keys, time }: SubmitterDeps, { generation, key, outc
     case 'in_progress':
       return intents.postpone(db, generation, { ...again, error: 'request_in_progress', isCertain: false })
     case 'rate_limited': {
-      // Bounded like the rest of the key (pauseAfter): a provider that asks for a week would let the submit expire.
+      // Bounded like the pause of the key (pauseAfter), so that a long Retry-After does not let the submit expire.
       const askedSeconds = Math.min(outcome.retryAfterSeconds ?? 0, maxPauseSeconds)
       const pauseSeconds = Math.max(askedSeconds, again.pauseSeconds)
       return intents.postpone(db, generation, { now, pauseSeconds, error: 'rate_limited', isCertain: true })
@@ -203,7 +203,7 @@ function answerOf(generation: Generation): Answer {
 
 export type ShownGeneration = ReturnType<typeof show>
 
-/** The request as tracked, by its idempotency key; `request_id` is null until the provider has given one. */
+/** Converts a submit for answers. `request_id` is null until the provider has assigned one. */
 function show(generation: Generation) {
   return {
     idempotency_key: generation.idempotencyKey,

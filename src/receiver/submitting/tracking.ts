@@ -10,19 +10,13 @@ const d = columnsOf(schema.deliveries, 'd')
 const inbox = columnsOf(schema.inbox)
 const r = columnsOf(schema.requests, 'r')
 
-/**
- * The environment of the key that a request was submitted with, where that is known, and the names of all keys of that
- * environment.
- */
+/** The environment of the submitting key, if known, and the names of all keys of that environment. */
 export type TrackedBy = { environment: Environment | undefined; keyNames: readonly string[]; now: SQL }
 
 /**
- * What tracking does to a row of `requests as r` that is there already, since a
- * webhook may have been faster: the part after `on conflict (request_id)`. What
- * is missing is filled in. A key whose environment is known, and which therefore
- * brings a `sandbox`, also corrects what stands there by a webhook's signature
- * or by a mistake, until the provider has confirmed the result; where that
- * changes something the request is polled at once.
+ * SQL: the part after `on conflict (request_id)` when a request is tracked whose row `r` exists, for example because
+ * its webhook was faster. Missing values are filled in. A key of known environment also corrects the key and `sandbox`,
+ * until the provider has confirmed the result. If that changes them, the request is polled at once.
  */
 export function joinTracked(now: SQL): SQL {
   const corrects = sql`${r.confirmed_at} is null and excluded.sandbox is not null`
@@ -34,7 +28,7 @@ export function joinTracked(now: SQL): SQL {
     key_source = case when ${corrects} or (${r.key_name} is null and excluded.key_name is not null) then 'tracked'
       else ${r.key_source} end,
     sandbox = case when ${corrects} then excluded.sandbox else ${r.sandbox} end,
-    -- States never go back: what a webhook landed stands until it is overruled, and so it must be known by what key.
+    -- A landed state stands until it is overruled, so the environment of its signature must stay known.
     signed_sandbox = case when ${corrects}
       and ${r.landed_at} is not null then coalesce(${r.signed_sandbox}, ${r.sandbox}) else ${r.signed_sandbox} end,
     next_poll_at = case
@@ -44,9 +38,8 @@ export function joinTracked(now: SQL): SQL {
 }
 
 /**
- * Two more CTEs after `tracked`, whose rows say what is tracked by whether it is
- * `open` to webhooks: deliveries that were parked because the request seemed to
- * be of the other environment, and are of this one, are judged again.
+ * SQL: two more CTEs after `tracked`, whose rows have a column `open` (not confirmed). Deliveries that were parked
+ * because the request seemed to be of the other environment are judged again.
  */
 export function requeueParked({ environment, keyNames, now }: TrackedBy): SQL {
   return sql`
@@ -56,7 +49,7 @@ export function requeueParked({ environment, keyNames, now }: TrackedBy): SQL {
         where ${deliveries.request_id} in (select request_id from tracked where open)
           and ${deliveries.parked_reason} = 'key_mismatch'
           and (${deliveries.environment} = ${environment ?? null}
-            -- Rows of releases that did not store it are judged by today's keys.
+            -- The current keys decide for rows of releases that did not store the environment.
             or (${deliveries.environment} is null
               and ${deliveries.key_name} = any(${sql.param([...keyNames])}::text[])))
         order by ${deliveries.received_at} limit ${maxParkedForKey}

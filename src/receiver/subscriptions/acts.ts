@@ -27,8 +27,7 @@ export const subscriptionNameSchema = z
 export const placeSchema = z
   .union([z.enum(['oldest', 'newest']), z.int().min(1)], 'must be oldest, newest or a position of the feed')
   .meta({
-    description:
-      'Where it begins: with the oldest change that is kept, with what comes from now on, or after a position.',
+    description: 'Where to start: at the oldest change that is kept, with changes from now on, or after a position.',
   })
 export type FeedPlace = z.infer<typeof placeSchema>
 
@@ -40,7 +39,7 @@ export const newSubscriptionSchema = z.strictObject({
   filter: feedFilterSchema.optional(),
 })
 
-/** Where a subscription begins; an SQL null where that is not kept any more, or was given to nobody. */
+/** SQL: the first position of a subscription; null if it is no longer kept or was never assigned. */
 function startAt(from: FeedPlace): SQL {
   const kept = sql`greatest((select ${bounds.pruned_to} from mediadock.feed_bounds), 1)`
   const head = sql`greatest((select max(${e.position}) from mediadock.feed_entries e), ${kept})`
@@ -51,7 +50,7 @@ function startAt(from: FeedPlace): SQL {
 
 export type NewSubscription = z.infer<typeof newSubscriptionSchema>
 
-/** Makes one; its secret is answered here and when it is rolled, and never shown again. */
+/** Adds a subscription. The answer contains its secret, which is shown only here and after a rotation. */
 export async function addSubscription(
   db: Database,
   { name, url: given, retry_hours: retryHours = 24, from = 'newest', filter = {} }: NewSubscription,
@@ -80,9 +79,9 @@ export async function addSubscription(
     throw new HttpError(
       409,
       'too_many_subscriptions',
-      `there are ${others} subscriptions already: remove one that is not needed`,
+      `there are ${others} subscriptions, which is the limit: remove one first`,
     )
-  if (position === null) throw new HttpError(409, 'name_taken', `there is a subscription ${name} already`)
+  if (position === null) throw new HttpError(409, 'name_taken', `a subscription ${name} exists: choose another name`)
   return { name, url: url.href, position: Number(position), secret }
 }
 
@@ -91,13 +90,13 @@ function whyRefused(url: URL, settings: Pick<ReceiverSettings, 'production'>): s
   return dialling.kind === 'refused' ? dialling.why : undefined
 }
 
-/** What is under way ends with what was begun; undefined where there is none of the name. */
+/** Pauses a subscription. Posts under way finish. Undefined if the name is not known. */
 export async function pauseSubscription(db: Database, name: string, by: string): Promise<Changed> {
   const paused = { state: 'paused', paused_by: by, paused_at: sql`now()`, stopped_at: null, stop_reason: null } as const
   return change(db, name, paused)
 }
 
-/** Runs again from its place, as if it had never failed. */
+/** The values that clear all failures of a subscription. */
 const resumed = {
   state: 'active',
   paused_by: null,
@@ -109,12 +108,12 @@ const resumed = {
   last_error: null,
 } as const
 
-/** It goes on where it was; with `from`, elsewhere, which skips or repeats what lies between. */
+/** Resumes a subscription at its position. With `from` it moves there, and skips or repeats the changes in between. */
 export async function resumeSubscription(db: Database, name: string, from?: FeedPlace): Promise<Changed> {
   const going = { ...resumed, next_attempt_at: sql`now()` }
   if (from === undefined) return change(db, name, going)
   const place = startAt(from)
-  // Whoever works on it may not write any more how far it was.
+  // Counting up the claims fences a replica that works on it, which would overwrite the position.
   const claims = sql`${subscriptions.claims} + 1`
   const moved = await change(db, name, { ...going, position: place, ahead: [], claims }, sql`${place} is not null`)
   if (moved === undefined && (await change(db, name, { name }))) throw notKept()
@@ -127,7 +126,9 @@ export async function removeSubscription(db: Database, name: string): Promise<Ch
   return removed
 }
 
-/** From the next post on it signs with another secret: what is refused until the service knows it is posted again. */
+/**
+ * Replaces the secret from the next post on. Posts that the service refuses until it has the new secret are repeated.
+ */
 export async function rollSubscriptionSecret(db: Database, name: string): Promise<{ secret: string } | undefined> {
   const secret = newSecret()
   return (await change(db, name, { secret })) && { secret }
@@ -154,7 +155,7 @@ export type SubscriptionTest = { ok: boolean; trouble: string | null; webhook_id
 
 type TestOptions = { settings: Pick<ReceiverSettings, 'production'>; now: Date; signal: AbortSignal }
 
-/** Posts a sample that is no change: its position is 0, and its id says that it is a test. */
+/** Posts a sample that is not a change: its position is 0, and its webhook id begins with `test-`. */
 export async function testSubscription(
   db: Database,
   name: string,
@@ -189,7 +190,7 @@ export async function testSubscription(
 
 function troubleOf(end: ChangePostEnd): string | null {
   if (end.outcome === 'accepted') return null
-  return end.outcome === 'cut' ? 'it was broken off' : end.trouble
+  return end.outcome === 'cut' ? 'the test was aborted' : end.trouble
 }
 
 function newSecret(): string {
@@ -200,6 +201,6 @@ function notKept(): HttpError {
   return new HttpError(
     410,
     'position_expired',
-    'from: is no position that the feed still has what came after: begin with oldest, or newest',
+    'from: the changes after this position are not kept: start with oldest or newest',
   )
 }

@@ -30,7 +30,7 @@ export type LeasedSubscription = {
   secret: string
   filter: FeedFilter
   position: number
-  /** Positions beyond `position` that were answered 2xx already. */
+  /** Positions after `position` that were already answered 2xx. */
   ahead: readonly number[]
   failures: number
   claims: number
@@ -44,7 +44,7 @@ type LeasedRow = RowOf<
   ahead: number[]
 }
 
-/** Claims subscriptions that have something to post, those first that have waited longest. */
+/** Claims subscriptions with changes to post, those first that have waited longest. */
 export async function claimSubscriptions(
   db: Database,
   { limit, leaseSeconds }: { limit: number; leaseSeconds: number },
@@ -64,7 +64,7 @@ export async function claimSubscriptions(
   return rows.map((row) => ({ ...row, position: Number(row.position) }))
 }
 
-/** Renews leases. Answers those that are still this process's and may go on. */
+/** Renews leases. Returns those that this process still holds and that are active. */
 export function renewSubscriptions(
   db: Database,
   held: readonly LeasedSubscription[],
@@ -74,8 +74,8 @@ export function renewSubscriptions(
 }
 
 /**
- * Writes the position that was reached: all changes up to it were answered 2xx, or passed over by the filter. An
- * `accepted` post ends the failures. False when the lease was lost.
+ * Stores the position up to which all changes were answered 2xx or skipped by the filter. An `accepted` post clears the
+ * failures. Returns false if the lease was lost.
  */
 export function saveProgress(
   db: Database,
@@ -89,7 +89,10 @@ export function saveProgress(
   return lease.write(db, leased, accepted ? sql`${place}, ${ended}` : place)
 }
 
-/** Puts it off, or stops it after `retry_hours` of failures. Answers its state; undefined when the lease was lost. */
+/**
+ * Schedules the next attempt, or stops after `retry_hours` of failures. Returns the state; undefined if the lease was
+ * lost.
+ */
 export async function putOffSubscription(
   db: Database,
   leased: LeasedSubscription,
@@ -109,7 +112,7 @@ export async function putOffSubscription(
   return rows[0]?.state
 }
 
-/** Stops it at its position: the changes that follow are no longer kept, and none is skipped silently. */
+/** Stops a subscription at its position, because the next changes are no longer kept. No change is skipped silently. */
 export function stopExpired(db: Database, leased: LeasedSubscription, trouble: string): Promise<boolean> {
   const stopped = sql`${subscriptions.state} = 'stopped', ${subscriptions.stop_reason} = 'position_expired'`
   return lease.write(
@@ -120,7 +123,7 @@ export function stopExpired(db: Database, leased: LeasedSubscription, trouble: s
   )
 }
 
-/** Gives it back: any replica may claim it at once. */
+/** Gives a subscription back. Any replica may claim it at once. */
 export async function giveSubscriptionBack(db: Database, leased: LeasedSubscription): Promise<void> {
   await lease.write(db, leased, lease.giveBack(now))
 }

@@ -13,7 +13,7 @@ import * as subscribing from './subscriptions-schema.ts'
 const e = columnsOf(feeding.feedEntries, 'e')
 const s = columnsOf(subscribing.subscriptions, 's')
 
-/** No more of a backlog are counted than that. */
+/** The limit of counted changes per backlog. */
 export const maxCountedBacklog = 10_000
 
 export const subscriptionStates = ['active', 'failing', 'paused', 'stopped'] as const
@@ -24,19 +24,21 @@ export const subscriptionSchema = z
     url: z.string(),
     state: z.enum(subscriptionStates).meta({
       description:
-        '`failing` while the last post was not answered 2xx: it is tried again. `paused` by somebody. `stopped` by itself: see stop_reason.',
+        '`failing`: the last post was not answered 2xx, and is retried. `paused`: by an operator. `stopped`: ' +
+        'automatically, see stop_reason.',
     }),
-    position: z.int().meta({ description: 'All changes up to here were answered 2xx, or passed over by the filter.' }),
+    position: z.int().meta({ description: 'All changes up to here were answered 2xx or skipped by the filter.' }),
     backlog: z.int().meta({
-      description: `Changes after its position, counted up to ${maxCountedBacklog}, also those that its filter passes over.`,
+      description:
+        `Changes after its position, counted up to ${maxCountedBacklog}, including those that its filter ` + 'skips.',
     }),
     oldest_unsent_at: z.iso
       .datetime()
       .nullable()
-      .meta({ description: 'When the next change after its position came; null where there is none.' }),
+      .meta({ description: 'The time of the next change after its position; null without one.' }),
     filter: feedFilterSchema,
-    retry_hours: z.int().meta({ description: 'For how long what fails is tried again before it stops.' }),
-    failures: z.int().meta({ description: 'In a row.' }),
+    retry_hours: z.int().meta({ description: 'How long failures are retried before the subscription stops.' }),
+    failures: z.int().meta({ description: 'The number of consecutive failures.' }),
     failing_since: z.iso.datetime().nullable(),
     next_attempt_at: z.iso.datetime(),
     last_error: z.string().nullable(),
@@ -73,12 +75,12 @@ type Row = RowOf<typeof subscribing.subscriptions, (typeof shown)[number]> & {
   oldest_unsent_at: string | null
 }
 
-/** All of them by name, with how much each still has to be posted; secrets are not shown. */
+/** Lists all subscriptions by name, with their backlogs and without their secrets. */
 export async function listSubscriptions(db: Database): Promise<Subscription[]> {
   return readWithin(db, subscriptionsIn)
 }
 
-/** Inside another read. */
+/** Lists all subscriptions inside another read. */
 export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
   const rows = await tx.execute<Row>(sql`
     select ${list(s, ...shown)}, ${subscribing.filterOf('s')} as filter, waiting.backlog, waiting.oldest_unsent_at
@@ -110,10 +112,10 @@ const { name, retry_hours, failing_since, last_error, stop_reason } = subscribin
 const troubles = { name, retry_hours, failing_since, last_error, stop_reason }
 export type TroubledSubscription = Pick<typeof subscribing.subscriptions.$inferSelect, keyof typeof troubles>
 
-/** A service that is restarted is no news; one that has been failing for so long is. */
+/** Shorter failures, for example during a restart of the service, are not reported. */
 const failingMinutes = 10
 
-/** Those that stopped, or have been failing for a while; of neither those that somebody paused. */
+/** Reads subscriptions that have stopped, or have been failing for a while. Paused ones are not included. */
 export async function troubledSubscriptions(tx: Executor): Promise<TroubledSubscription[]> {
   const { state } = subscribing.subscriptions
   const fails = sql`${failing_since} <= now() - make_interval(mins => ${failingMinutes})`

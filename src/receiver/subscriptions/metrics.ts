@@ -6,10 +6,7 @@ import { listSubscriptions, maxCountedBacklog } from './list-subscriptions.ts'
 
 const readDeadlineMs = 3000
 
-/**
- * Registers the backlog of each subscription, read when it is scraped and absent while Postgres cannot be read. Returns the
- * counter of posts.
- */
+/** Registers the metrics of subscriptions and returns the counter of posts. Backlogs are read at each scrape. */
 export function createSubscriptionMetrics({
   registry,
   db,
@@ -21,7 +18,7 @@ export function createSubscriptionMetrics({
 }) {
   void new Gauge({
     name: 'mediadock_subscription_backlog',
-    help: `Changes that a subscription has still to be posted, counted up to ${maxCountedBacklog}`,
+    help: `Changes still to be posted to a subscription, counted up to ${maxCountedBacklog}`,
     labelNames: ['name'],
     registers: [registry],
     async collect() {
@@ -30,7 +27,7 @@ export function createSubscriptionMetrics({
         const all = await withDeadline(listSubscriptions(db), readDeadlineMs, 'reading the backlogs of subscriptions')
         for (const { name, backlog } of all) this.set({ name }, backlog)
       } catch (error) {
-        logger.warn({ err: error }, 'the backlogs of subscriptions are left out of the metrics')
+        logger.warn({ err: error }, 'the metrics leave out mediadock_subscription_backlog')
       }
     },
   })

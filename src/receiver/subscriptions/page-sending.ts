@@ -6,31 +6,30 @@ export type Progress = { position: number; ahead: readonly number[] }
 export type PageSending = {
   items: readonly FeedItem[]
   from: Progress
-  /** One alone first: whether what failed last time is answered now. */
+  /** Posts one change alone first, after a failure. */
   probes: boolean
   sideBySide: number
-  /** No post begins when it says no. */
+  /** No post begins while it returns false. */
   mayBegin: () => boolean
   post: (item: FeedItem) => Promise<ChangePostEnd>
-  /** Writes how far it is, now and then. */
+  /** Stores the progress from time to time. */
   save: (progress: Progress) => Promise<void>
 }
 
 export type PageSent = Progress & {
-  /** What is written by `save` already. */
+  /** True if `save` has stored this progress already. */
   isSaved: boolean
-  /** Why one was not answered 2xx. */
+  /** Why a post failed. */
   trouble?: string | undefined
 }
 
-/** After a crash no more than this is posted again, besides what was under way. */
+/** After a crash, only changes of this time and posts under way are posted again. */
 const saveEveryMs = 500
 
 /**
- * Posts a page of changes: those of different requests side by side, those of one
- * request one after the other. The first that fails is the last that is begun.
- * The position moves over what is answered without a gap; what is answered beyond
- * a gap is kept as `ahead`, so that it is not posted again.
+ * Posts a page of changes: changes of different requests side by side, those of one request in order. After a failure
+ * no further post begins. The position moves over changes that were answered without a gap. Answered changes beyond a
+ * gap are kept in `ahead`, so that they are not posted again.
  */
 export async function sendPage({
   items,
@@ -93,7 +92,7 @@ export async function sendPage({
   return { ...progress(), isSaved, trouble }
 }
 
-/** What the changes of one submit, or of one request, have in common. */
+/** Returns the id that all changes of one request or submit share. */
 function subjectOf(item: FeedItem): string {
   return ('idempotency_key' in item ? item.idempotency_key : null) ?? item.request_id ?? ''
 }

@@ -13,14 +13,14 @@ export type ChangePostEnd =
 
 export type PostingDeps = { poster: Poster; clock: () => Date }
 
-/** https and public addresses; where this is no production, whatever listens on this machine too. */
+/** Allows https and public addresses; outside of production also this machine. */
 export function judgeSubscriptionUrl(url: URL, { production }: { production: boolean }): Dialling {
   if (!production && isLoopback(url.hostname.replace(/^\[|\]$/g, ''))) return { kind: 'named' }
   const why = publicUrlProblem(url)
   return why === undefined ? { kind: 'public' } : { kind: 'refused', why }
 }
 
-/** Posts it once, signed as the provider signs its webhooks (spec, Events): a body that is sent again has the time of this attempt. */
+/** Posts a change once, signed like the provider's webhooks (spec, Events), with the time of this attempt. */
 export async function postChange(
   { poster, clock }: PostingDeps,
   { url, secret, webhookId, body }: ChangePost,
@@ -38,8 +38,8 @@ export async function postChange(
   const { ok, httpStatus, detail } = await poster.post({ url, headers, body: bytes }, cut)
   if (ok) return { outcome: 'accepted' }
   if (cut.aborted) return { outcome: 'cut' }
-  // What it says besides is thrown away.
+  // The body of the answer is ignored.
   if (httpStatus !== undefined && (httpStatus < 200 || httpStatus > 299))
-    return { outcome: 'refused', trouble: `it answered ${httpStatus}` }
+    return { outcome: 'refused', trouble: `the service answered ${httpStatus}` }
   return { outcome: 'unreachable', trouble: detail }
 }

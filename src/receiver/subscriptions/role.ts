@@ -10,7 +10,7 @@ import { createSubscriptionSender, postDeadlineMs } from './sender.ts'
 const pollMs = 1000
 const connectionsPerHost = 16
 
-/** How subscriptions are posted to: guarded at the moment of the dial. */
+/** Creates the HTTP client for posts. It checks each address when it is dialled. */
 export function createSubscriptionPoster({ production }: Pick<ReceiverSettings, 'production'>) {
   return createPoster({
     judge: (url) => judgeSubscriptionUrl(url, { production }),

@@ -3,26 +3,26 @@ import { claimSubscriptions, renewSubscriptions, type LeasedSubscription } from 
 import { takeTurn, type TurnDeps } from './turn.ts'
 
 export type SubscriptionSender = {
-  /** Claims subscriptions with something to post and begins to post. Posting goes on afterwards. */
+  /** Claims subscriptions with changes to post and starts posting, which continues afterwards. */
   runOnce: () => Promise<{ more: boolean }>
   /** Resolves when no turn is under way. */
   settled: () => Promise<void>
 }
 
 export type SubscriptionSenderDeps = TurnDeps & {
-  /** Asks for another look, when a place is free and there is more to post. */
+  /** Asks for another round, when a place is free and there is more to post. */
   wake: () => void
   leaseMs?: number
 }
 
-/** One post, from the dial to the last byte of its answer. */
+/** For one post, from connecting to the last byte of the answer. */
 export const postDeadlineMs = 10_000
-/** Subscriptions of a process at one time: each holds one page of the feed. */
+/** Subscriptions at a time in a process: each holds one page of the feed. */
 const maxAtOnce = 8
-/** Room for one post and for renewals that are late. */
+/** Leaves time for one post and for late renewals. */
 const usualLeaseMs = postDeadlineMs * 2
 
-/** The role that posts the feed to subscribed services. Replicas share the subscriptions by their leases. */
+/** Creates the role that posts the feed to subscriptions. Replicas share them by leases. */
 export function createSubscriptionSender(deps: SubscriptionSenderDeps): SubscriptionSender {
   const { db, logger, signal, leaseMs = usualLeaseMs } = deps
   const leaseSeconds = leaseMs / 1000
@@ -32,7 +32,7 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps): Subscrip
     leaseMs,
     logger,
   })
-  // A post that is under way when the lease ends could meet the next change of its request, posted by another replica.
+  // No post begins that could last beyond the lease: another replica might post the request's next change meanwhile.
   const neededMs = Math.min(postDeadlineMs + 1000, leaseMs / 2)
 
   const begin = (leased: LeasedSubscription, claimedAtMs: number) => {
@@ -44,7 +44,7 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps): Subscrip
       } catch (error) {
         logger.error(
           { err: error, subscription: leased.name },
-          'posting to a subscription broke off, another turn begins when its lease ends',
+          'posting to a subscription failed, trying again after its lease ends',
         )
       } finally {
         await kept.letGo()

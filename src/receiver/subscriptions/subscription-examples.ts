@@ -5,7 +5,7 @@ import type { Subscription } from './list-subscriptions.ts'
 
 const name = 'gallery'
 const url = 'https://gallery.example.com/changes'
-/** None that signs anything. */
+/** Not a real secret. */
 const secret = 'whsec_it_is_shown_here_and_nowhere_else'
 
 const subscription = {

@@ -32,24 +32,12 @@ export function subscriptionsTable(all: readonly Subscription[], now: Date): Mar
       { head: '' },
     ],
     rows: all.map((one) => subscriptionRow(one, now)),
-    empty: 'No service has subscribed. Each change of a result can be posted to a URL: name one below.',
+    empty: 'There are no subscriptions. Add a URL below, and each change of a result is posted to it.',
   })
 }
 
 function subscriptionRow(one: Subscription, now: Date): Row {
-  const {
-    name,
-    url,
-    filter,
-    state,
-    backlog,
-    oldest_unsent_at,
-    last_accepted_at,
-    last_error,
-    failing_since,
-    next_attempt_at,
-    failures,
-  } = one
+  const { name, url, filter, state, backlog, oldest_unsent_at, last_accepted_at, last_error } = one
   const age = oldest_unsent_at === null ? '—' : duration(Math.max(0, now.getTime() - Date.parse(oldest_unsent_at)))
   return {
     id: name,
@@ -65,18 +53,24 @@ function subscriptionRow(one: Subscription, now: Date): Row {
       moment(last_accepted_at),
       last_error === null
         ? html`<span class="soft">—</span>`
-        : html`<div class="detail">${foreign(last_error, 160)}${failing_since === null ? '' : html`<div class="soft">${number(failures)} times since ${time(failing_since)}${state === 'failing' ? html`, next at ${time(next_attempt_at, 'seconds')}` : ''}</div>`}</div>`,
+        : html`<div class="detail">${foreign(last_error, 160)}${failuresOf(one)}</div>`,
       buttons(one),
     ],
   }
 }
 
-/** What it is limited to; nothing where it gets every change. */
+/** Shows the filter of a subscription; nothing without one. */
 function filterShown(filter: FeedFilter): Markup {
   const members = Object.entries(filter).map(
     ([name, value]) => `${name} ${typeof value === 'string' ? value : JSON.stringify(value)}`,
   )
   return members.length === 0 ? html`` : html`<div class="soft">only ${foreign(members.join(', '), 160)}</div>`
+}
+
+function failuresOf({ failures, failing_since, next_attempt_at, state }: Subscription): Markup | '' {
+  if (failing_since === null) return ''
+  const next = state === 'failing' ? html`, next at ${time(next_attempt_at, 'seconds')}` : ''
+  return html`<div class="soft">${number(failures)} times since ${time(failing_since)}${next}</div>`
 }
 
 function buttons({ name, state, stop_reason }: Subscription): Markup {
@@ -88,7 +82,8 @@ function buttons({ name, state, stop_reason }: Subscription): Markup {
       : action({ path: at('resume'), label: 'Resume' })
   return html`<div class="inline">
     ${isGoing ? action({ path: at('pause'), label: 'Pause', tone: 'quiet' }) : resume}
-    ${action({ path: at('test'), label: 'Send a test', tone: 'quiet' })} ${action({ path: at('roll'), label: 'New secret', tone: 'quiet' })}
+    ${action({ path: at('test'), label: 'Send a test', tone: 'quiet' })}
+    ${action({ path: at('roll'), label: 'New secret', tone: 'quiet' })}
     <a class="button quiet" href="${at('remove')}">Remove…</a>
   </div>`
 }
@@ -97,8 +92,12 @@ export function addForm(): Markup {
   return html`<form method="post" action="/subscriptions" class="inline subscribe">
       <label>Name <input name="name" required maxlength="63" pattern="[a-z0-9]([a-z0-9._\\-]*[a-z0-9])?" /></label>
       <label>URL <input name="url" type="url" required maxlength="2048" size="36" /></label>
-      <label>Retried for hours <input name="retry_hours" inputmode="numeric" value="24" size="4" /></label>
-      <label>Begins with <select name="from"><option value="newest">what comes from now on</option><option value="oldest">the oldest change that is kept</option></select></label>
+      <label>Retry for (hours) <input name="retry_hours" inputmode="numeric" value="24" size="4" /></label>
+      <label>Start with
+        <select name="from">
+          <option value="newest">changes from now on</option>
+          <option value="oldest">the oldest change that is kept</option>
+        </select></label>
       <label><input type="checkbox" name="complete" value="true" /> Complete results only</label>
       <details><summary>Only some results</summary><div class="inline">
         <label>Key <input name="key_name" maxlength="255" size="12" /></label>
@@ -115,11 +114,11 @@ export function addForm(): Markup {
     </form>`
 }
 
-/** The only time that its secret is shown. */
+/** Shows the secret of a subscription, once. */
 export function secretShown({ name, secret }: { name: string; secret: string }): Markup {
   return card(
     `Secret of ${name}`,
-    html`<p class="notice" role="status">Copy it now: it is shown this once. What is posted from now on is signed with it.</p>
+    html`<p class="notice" role="status">Copy it now: it is not shown again. It signs all posts from now on.</p>
       <p class="mono detail" id="secret">${secret}</p>`,
   )
 }

@@ -2,21 +2,28 @@ import type { Problem } from '../domain/problem.ts'
 import { clockTime } from '../on-call/figures.ts'
 import type { TroubledSubscription } from './list-subscriptions.ts'
 
-/** What services are not posted: what stopped needs somebody, what fails is tried again. */
+/** Returns the problems of subscriptions. Stopped ones need an operator; failing ones are retried. */
 export function subscriptionProblems(troubled: readonly TroubledSubscription[] = [], now: Date): Problem[] {
   return troubled.map((one) => {
     const about = { href: '/subscriptions', affected: [one.name] }
     const why = one.last_error === null ? '' : ` (${one.last_error})`
     if (one.stop_reason === 'position_expired') {
-      const text = `The subscription ${one.name} stopped: ${one.last_error ?? 'what comes next is not kept any more'}. Let its service read the results anew, then resume it with the oldest change that is kept.`
+      const text =
+        `The subscription ${one.name} stopped: ` +
+        `${one.last_error ?? 'the changes after its position are no longer kept'}. Let its service read the ` +
+        'results anew, then resume it with the oldest change that is kept.'
       return { severity: 'critical', text, cause: `subscription_stopped:${one.name}`, ...about }
     }
     if (one.stop_reason === 'retries_spent') {
-      const text = `The subscription ${one.name} stopped after ${one.retry_hours} h of failures${why}: nothing is posted to it any more. Resume it when its service answers; it goes on where it was.`
+      const text =
+        `The subscription ${one.name} stopped after ${one.retry_hours} h of failures${why}. No changes are ` +
+        'posted to it. Resume it when its service answers: it continues at its position.'
       return { severity: 'critical', text, cause: `subscription_stopped:${one.name}`, ...about }
     }
     const since = one.failing_since === null ? '' : ` since ${clockTime(one.failing_since, now)}`
-    const text = `Changes cannot be posted to the subscription ${one.name}${since}${why}. It is tried again by itself, for ${one.retry_hours} h in all.`
+    const text =
+      `Changes cannot be posted to the subscription ${one.name}${since}${why}. They are retried ` +
+      `automatically, for ${one.retry_hours} h in all.`
     return { severity: 'warning', text, cause: `subscription_failing:${one.name}`, ...about }
   })
 }

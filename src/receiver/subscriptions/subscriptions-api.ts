@@ -19,7 +19,7 @@ import {
 import { listSubscriptions, subscriptionSchema } from './list-subscriptions.ts'
 import { subscriptionExamples } from './subscription-examples.ts'
 
-const secretSchema = z.string().meta({ description: 'Signs each post; it is not shown again.' })
+const secretSchema = z.string().meta({ description: 'The secret that signs each post. It is not shown again.' })
 const addedSchema = z
   .object({ name: z.string(), url: z.string(), position: z.int(), secret: secretSchema })
   .meta({ id: 'AddedSubscription' })
@@ -30,7 +30,7 @@ const testedSchema = z
   .meta({ id: 'TestedSubscription' })
 const resumeSchema = z.strictObject({ from: placeSchema.optional() })
 
-/** Services to which each change of the feed is posted. */
+/** The calls for subscriptions, that is services to which the feed is posted. */
 export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
   const { db, settings, clock } = deps
   const list: Operation = {
@@ -38,7 +38,7 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
     path: '/subscriptions',
     document: {
       operationId: 'listSubscriptions',
-      summary: 'Where each change is posted to, and how far each is',
+      summary: 'All subscriptions, with position and backlog',
       responses: responses({
         200: { description: 'All of them', schema: z.object({ data: z.array(subscriptionSchema) }) },
       }),
@@ -50,11 +50,12 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
     path: '/subscriptions',
     document: {
       operationId: 'addSubscription',
-      summary: 'Have each change posted to a URL',
-      description: 'Signed as the provider signs its webhooks. The answer has the secret, which is not shown again.',
+      summary: 'Subscribe: post each change to a URL',
+      description:
+        'Posts are signed like the webhooks of the provider. The answer contains the secret, which is not shown again.',
       requestBody: jsonBody(newSubscriptionSchema),
       responses: responses(
-        { 201: { description: 'It is there', schema: addedSchema } },
+        { 201: { description: 'Added', schema: addedSchema } },
         ...readsBody,
         'name_taken',
         'too_many_subscriptions',
@@ -71,9 +72,10 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
     },
   }
   const resume = act(deps, 'resume', {
-    summary: 'Let it go on where it was, or elsewhere',
+    summary: 'Resume at its position, or at another',
     description:
-      '`from` moves it: what lies between is skipped, or posted again. Needed where what comes next is not kept any more.',
+      '`from` moves the position: changes in between are skipped or posted again. It is required if the ' +
+      'next changes are no longer kept.',
     schema: placedSchema,
     body: resumeSchema,
     work: (name, _req, { from }: z.infer<typeof resumeSchema>) => resumeSubscription(db, name, from),
@@ -83,29 +85,31 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
     list,
     add,
     act(deps, 'pause', {
-      summary: 'Post nothing more to it until it is resumed',
+      summary: 'Post nothing until it is resumed',
       schema: placedSchema,
       body: none,
       work: (name, req) => pauseSubscription(db, name, actorOf(req)),
     }),
     resume,
     act(deps, 'test', {
-      summary: 'Post a sample that is no change, now',
-      description: 'Its id begins with `test-`, its position is 0, and its request_id has only zeros.',
+      summary: 'Post a test now',
+      description:
+        'The test is not a change. Its id begins with `test-`, its position is 0, and its request_id is all ' +
+        'zeros.',
       schema: testedSchema,
       body: none,
       work: (name, _req, _body, signal) => testSubscription(db, name, { settings, now: clock(), signal }),
       detailOf: ({ ok, trouble }) => ({ ok, trouble }),
     }),
     act(deps, 'roll', {
-      summary: 'Sign with a new secret from now on',
+      summary: 'Replace the secret',
       schema: rolledSchema,
       body: none,
       work: (name) => rollSubscriptionSecret(db, name),
       detailOf: () => ({}),
     }),
     act(deps, 'remove', {
-      summary: 'Forget it, and how far it was',
+      summary: 'Remove it, with its position',
       schema: placedSchema,
       body: none,
       work: (name) => removeSubscription(db, name),
@@ -119,12 +123,12 @@ type Act<B extends z.ZodType, T extends Record<string, unknown>> = {
   description?: string
   schema: z.ZodType
   body: B
-  /** What the audit keeps of it; all, where it says nothing else. */
+  /** The part of the result that the audit log records; all of it by default. */
   detailOf?: (done: T) => Record<string, unknown>
   work: (name: string, req: Request, body: z.infer<B>, signal: AbortSignal) => Promise<T | undefined>
 }
 
-/** One thing that is done to a subscription by its name, and written down. */
+/** Builds a call that acts on a named subscription and is recorded in the audit log. */
 function act<B extends z.ZodType, T extends Record<string, unknown>>(
   deps: ReceiverDeps,
   word: string,
@@ -139,7 +143,7 @@ function act<B extends z.ZodType, T extends Record<string, unknown>>(
       requestParams: { path: z.object({ name: subscriptionNameSchema }) },
       requestBody: jsonBody(body, { required: false }),
       responses: responses(
-        { 200: { description: 'It is done', schema } },
+        { 200: { description: 'Done', schema } },
         ...readsBody,
         'not_found',
         ...(word === 'resume' ? (['position_expired'] as const) : []),

@@ -36,7 +36,7 @@ const addSchema = z.object({
     .optional(),
 })
 
-/** Services to which each change is posted: how far each is, and what can be done to it. */
+/** The console's page of subscriptions, with their actions. */
 export function subscriptionsRoutes(console: ConsoleDeps): Router {
   const { db, settings, clock } = console
   const nameOf = (req: Request): string => {
@@ -46,13 +46,14 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
   }
   const show = async (res: Response, above: Markup | '' = '') => {
     const now = clock()
-    const body = html`<div class="head"><h1>Subscriptions</h1><span class="soft">Services to which each change of a result is posted, signed, in order for each request.</span></div>
+    const words = 'Each change of a result is posted to these services: signed, and in order for each request.'
+    const body = html`<div class="head"><h1>Subscriptions</h1><span class="soft">${words}</span></div>
       ${above}
       <div class="card table-card">${subscriptionsTable(await listSubscriptions(db), now)}</div>
       ${card('New subscription', addForm())}`
     sendConsolePage(console, res, { title: 'Subscriptions', body })
   }
-  /** Done, and written down; nobody of the name is a page that is not there. */
+  /** Does an action and records it in the audit log. An unknown name is a 404. */
   const doing = async <T>(
     req: Request,
     word: string,
@@ -89,9 +90,12 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       const name = nameOf(req)
       const one = (await listSubscriptions(db)).find((subscription) => subscription.name === name)
       if (one === undefined) throw unknown(req)
-      const what = html`<p>Nothing more is posted to it, and how far it was is forgotten. ${one.backlog === 0 ? 'It has been posted all there is.' : `${one.backlog} changes have not been posted to it.`}</p>`
+      const left =
+        one.backlog === 0 ? 'All changes were posted to it.' : `${one.backlog} changes were not posted to it.`
+      const what = html`<p>No more changes are posted to it, and its position is forgotten. ${left}</p>`
       const confirm = { path: `${path}/${name}/remove`, label: 'Remove', tone: 'danger' } as const
-      const body = html`<h1>Subscriptions</h1>${confirmation({ title: `Remove the subscription ${name}?`, what, confirm, back: path })}`
+      const title = `Remove the subscription ${name}?`
+      const body = html`<h1>Subscriptions</h1>${confirmation({ title, what, confirm, back: path })}`
       sendConsolePage(console, res, { title: 'Subscriptions', body })
     })
     .post('/subscriptions/:name/pause', readForm, async (req, res) => {
@@ -149,11 +153,11 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
 
 function tested(name: string, { ok, trouble }: SubscriptionTest): Markup {
   return ok
-    ? notice(html`A test was posted to <b>${name}</b>, and answered 2xx.`)
-    : problem(html`A test could not be posted to <b>${name}</b>: <bdi>${trouble}</bdi>.`)
+    ? notice(html`A test was posted to <b>${name}</b> and answered 2xx.`)
+    : problem(html`A test of <b>${name}</b> failed: <bdi>${trouble}</bdi>.`)
 }
 
-/** What a form says; what is wrong is shown by the name of its field. */
+/** Validates the fields of a form. Errors name the field. */
 function checked<T extends z.ZodType>(schema: T, fields: object): z.infer<T> {
   const parsed = schema.safeParse(fields)
   if (parsed.success) return parsed.data

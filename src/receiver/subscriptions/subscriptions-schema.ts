@@ -14,32 +14,34 @@ import {
 import { mediadock } from '../domain/base-schema.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 
-/** Services to which each change of the feed is posted: one row for each, which landing neither reads nor writes. */
+/** Services to which each change of the feed is posted, one row for each. Landing neither reads nor writes it. */
 export const subscriptions = mediadock.table(
   'subscriptions',
   {
     id: uuid().primaryKey().defaultRandom(),
     name: text().notNull(),
     url: text().notNull(),
-    /** What is posted is signed with it, so it is kept as it is: see SECURITY.md. */
+    /** Signs posts, so it is stored in plain text: see SECURITY.md. */
     secret: text().notNull(),
-    /** For how long what fails is tried again. */
+    /** How long failures are retried before the subscription stops. */
     retry_hours: integer().notNull().default(24),
-    /** Which changes are posted: feeding/feed-filter.ts. */
+    /** The changes to post: feeding/feed-filter.ts. */
     filter: jsonb().$type<FeedFilter>().notNull().default({}),
-    /** `complete` of the filter, for the version before this one, which may run beside it: it goes with the next. */
+    /**
+     * `complete` of the filter, for the previous release, which may run at the same time. The next release drops it.
+     */
     only_complete: boolean().notNull().default(false),
     state: text({ enum: ['active', 'paused', 'stopped'] })
       .notNull()
       .default('active'),
-    /** All up to here was answered 2xx, or passed over by the filter. */
+    /** All changes up to this position were answered 2xx or skipped by the filter. */
     position: bigint({ mode: 'number' }).notNull(),
-    /** Beyond that, what was answered too while one before it was not: it is not posted again. */
+    /** Positions after that which were answered 2xx too, while one before them was not. They are not posted again. */
     ahead: bigint({ mode: 'number' })
       .array()
       .notNull()
       .default(sql`'{}'`),
-    /** In a row, since the last that was answered 2xx. */
+    /** Consecutive failures since the last post that was answered 2xx. */
     failures: integer().notNull().default(0),
     failing_since: instant(),
     next_attempt_at: instant()
@@ -51,7 +53,7 @@ export const subscriptions = mediadock.table(
     paused_at: instant(),
     stopped_at: instant(),
     stop_reason: text({ enum: ['retries_spent', 'position_expired'] }),
-    /** Who claimed it last is the only one who writes how far it is; by the clock of Postgres. */
+    /** The fence: only the latest claimant may write the position. Times are those of Postgres. */
     claims: integer().notNull().default(0),
     leased_until: instant()
       .notNull()

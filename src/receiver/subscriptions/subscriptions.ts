@@ -2,7 +2,7 @@ import type { SliceWithPages } from '../console/slice-pages.ts'
 import { troubledSubscriptions } from './list-subscriptions.ts'
 import { subscriptionProblems } from './subscription-problems.ts'
 
-/** Posts of the feed's changes to services. */
+/** The subscriptions slice: posts changes of the feed to services. */
 export const subscriptions: SliceWithPages = {
   name: 'subscriptions',
   start: async (deps) => (await import('./role.ts')).startSubscribing(deps),

@@ -20,24 +20,24 @@ export type TurnDeps = PostingDeps & {
   logger: Logger
   pressure: Pick<Pressure, 'paced'>
   onPosted: (name: string, outcome: 'accepted' | 'refused' | 'unreachable') => void
-  /** Nothing new begins. */
+  /** After it aborts, no post begins. */
   signal: AbortSignal
-  /** What is under way is broken off. */
+  /** Aborting it cuts posts that are under way. */
   cut: AbortSignal
 }
 
-/** Of one subscription, side by side: each of another request. */
+/** Posts at a time per subscription, each of another request. */
 const sideBySide = 8
 const pageItems = 100
-/** Then another may have the place. */
+/** After this, another subscription may have the place. */
 const turnMs = 10_000
 const pauses = { baseMs: 1000, capMs: 300_000 }
-/** As much as a page shows of it. */
+/** As much as a page shows. */
 const maxTroubleCharacters = 500
 
 /**
- * Posts what has come for one subscription, for a while; answers whether there is more. It always gives the
- * subscription back. A turn that throws counts as its failure, unless Postgres itself is away.
+ * Posts changes to one subscription for a while, and gives it back. Returns true if there are more. An error counts as
+ * a failure of the subscription, unless Postgres is unreachable.
  */
 export async function takeTurn(
   deps: TurnDeps,
@@ -48,9 +48,9 @@ export async function takeTurn(
     return await postOn(deps, leased, holds)
   } catch (error) {
     if (isOutage(error)) throw error
-    deps.logger.error({ err: error, subscription: leased.name }, 'posting to a subscription broke off')
+    deps.logger.error({ err: error, subscription: leased.name }, 'posting to a subscription failed')
     await putOff(deps, leased, {
-      trouble: `posting broke off: ${failureWords(error).slice(0, maxTroubleCharacters)}`,
+      trouble: `posting failed: ${failureWords(error).slice(0, maxTroubleCharacters)}`,
       failures: leased.failures,
     })
     return { more: false }
@@ -66,7 +66,7 @@ async function postOn(deps: TurnDeps, leased: LeasedSubscription, holds: () => b
   const mayBegin = () => isOurs && !deps.signal.aborted && holds()
   const save = async (progress: Progress, accepted: boolean) => {
     if (accepted) failures = 0
-    // A replica that has claimed it since continues from what was written before.
+    // Another replica that has claimed it continues from the position stored before.
     isOurs &&= await saveProgress(db, leased, { ...progress, accepted })
   }
   while (mayBegin() && performance.now() < until) {
@@ -99,7 +99,7 @@ async function postOn(deps: TurnDeps, leased: LeasedSubscription, holds: () => b
   return { more: mayBegin() && performance.now() >= until }
 }
 
-/** The next page; undefined where what comes next is gone, and the subscription was stopped for it. */
+/** Reads the next page; undefined if the next changes are gone, in which case the subscription is stopped. */
 async function readOn(
   { db, logger, pressure, signal }: TurnDeps,
   leased: LeasedSubscription,
@@ -110,7 +110,7 @@ async function readOn(
     return await pressure.paced(() => readFeed(db, { after, limit: pageItems, filter }), signal)
   } catch (error) {
     if (!(error instanceof ExpiredPositionError)) throw error
-    const trouble = `what comes after position ${after} was forgotten before it was posted (RETENTION_DAYS)`
+    const trouble = `the changes after position ${after} were deleted before they were posted (RETENTION_DAYS)`
     if (await stopExpired(db, leased, trouble))
       logger.error({ subscription: leased.name, position: after }, `a subscription stopped: ${trouble}`)
     return undefined
@@ -139,7 +139,6 @@ async function putOff(
   const pauseMs = jitteredPauseMs(failures + 1, pauses, Math.random)
   const state = await putOffSubscription(db, leased, { trouble, pauseSeconds: pauseMs / 1000 })
   const facts = { subscription: leased.name, failures: failures + 1, trouble }
-  if (state === 'stopped') logger.error(facts, 'a subscription stopped: it failed for as long as it was to be tried')
-  else
-    logger.warn({ ...facts, retry_in_ms: pauseMs }, 'a change could not be posted to a subscription, it is tried again')
+  if (state === 'stopped') logger.error(facts, 'a subscription stopped: it failed for all of its retry_hours')
+  else logger.warn({ ...facts, retry_in_ms: pauseMs }, 'a change could not be posted to a subscription, trying again')
 }

@@ -29,9 +29,9 @@ import { version } from '../../platform/release.ts'
 import type { TraceSettings } from '../domain/trace-settings.ts'
 import type { SpanRoot, SpanWriter, WrittenSpan } from './span.ts'
 
-// The one file that knows OpenTelemetry's packages: loaded by span-writer.ts, where traces are asked for.
+// The only file that imports OpenTelemetry's packages. span-writer.ts loads it if traces are configured.
 
-/** Some 8 MB at most; what comes while it is full is dropped, and said so. */
+/** About 8 MB. Spans beyond that are dropped, with a warning. */
 const maxQueued = 8192
 const maxBatch = 512
 const batchEveryMs = 1000
@@ -50,7 +50,7 @@ const kinds = {
 export function createSpanWriter(settings: TraceSettings, { logger }: { logger: Logger }): SpanWriter {
   const complain = createComplaints(logger, new URL(settings.endpoint).host)
   const sampler = samplerOf(settings)
-  // Ids that are known elsewhere too are lent to the next span that is made; the generator is asked for them at once.
+  // Ids that are already known are passed to the next span through the generator, which the SDK calls at once.
   const random = new RandomIdGenerator()
   const lent: { traceId?: string | undefined; spanId?: string | undefined } = {}
   const provider = new TracerProvider({
@@ -126,15 +126,15 @@ function samplerOf({ sampler, ratio }: TraceSettings): Sampler {
 
 type Complain = (error: unknown, spans: number) => void
 
-/** A line a minute at most, however many batches fail: a collector that is down is no reason to fill the log. */
+/** Logs at most one line per minute, so that a collector that is down does not fill the log. */
 function createComplaints(logger: Logger, collector: string): Complain {
   const mayComplain = createPauses()
   const mayRepeat = createPauses()
   let lost = 0
-  // What the packages say by themselves: that spans were dropped, for want of room, above all.
+  // Messages of the packages, mostly that spans were dropped because the queue was full.
   const say = (message: string) => {
     if (mayRepeat())
-      logger.warn({ collector, detail: message.slice(0, 500) }, 'sending traces meets trouble, deliveries go on')
+      logger.warn({ collector, detail: message.slice(0, 500) }, 'sending traces has a problem, deliveries continue')
   }
   const nothing = () => {}
   diag.setLogger(
@@ -144,12 +144,15 @@ function createComplaints(logger: Logger, collector: string): Complain {
   return (error, spans) => {
     lost += spans
     if (!mayComplain()) return
-    logger.warn({ err: error, collector, spans: lost }, 'traces could not be sent to the collector, deliveries go on')
+    logger.warn(
+      { err: error, collector, spans: lost },
+      'traces could not be sent to the collector, deliveries continue',
+    )
     lost = 0
   }
 }
 
-/** Whether it may be said now: once a minute. */
+/** Returns a function that is true at most once per `complainEveryMs`. */
 function createPauses(): () => boolean {
   let silentUntil = 0
   return () => {
@@ -160,12 +163,12 @@ function createPauses(): () => boolean {
   }
 }
 
-/** For what stands behind it every batch was sent: what was not is told here, once. */
+/** Reports failed batches here, once, and tells the SDK that every batch was sent. */
 function complaining(exporter: SpanExporter, complain: Complain): SpanExporter {
   return {
     export: (spans, done) =>
       exporter.export(spans, ({ code, error }) => {
-        if (code) complain(error ?? new Error('the collector did not take them'), spans.length)
+        if (code) complain(error ?? new Error('the collector did not accept the spans'), spans.length)
         done({ code: 0 })
       }),
     shutdown: () => exporter.shutdown(),

@@ -5,7 +5,7 @@ import type { SpanWriter } from './span.ts'
 const packages =
   '@opentelemetry/api @opentelemetry/exporter-trace-otlp-proto @opentelemetry/resources @opentelemetry/sdk-trace'
 
-/** Loads what sends spans, only now; undefined where it cannot be had: nothing else needs it, so the start goes on. */
+/** Loads the packages that send spans. Undefined if they are not installed: the receiver runs without traces then. */
 export async function openSpanWriter(
   settings: TraceSettings,
   { logger }: { logger: Logger },
@@ -16,8 +16,10 @@ export async function openSpanWriter(
   } catch (error) {
     const isMissing = error instanceof Error && 'code' in error && error.code === 'ERR_MODULE_NOT_FOUND'
     if (isMissing)
-      logger.warn(`traces are asked for, and what sends them is not installed: npm i ${packages}; going on without`)
-    else logger.error({ err: error }, 'traces are asked for and cannot be sent; going on without')
+      logger.warn(
+        `traces are configured, but their packages are not installed: run npm i ${packages}. Starting without`,
+      )
+    else logger.error({ err: error }, 'traces are configured and cannot be sent. Starting without')
     return undefined
   }
 }

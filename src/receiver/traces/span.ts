@@ -1,28 +1,28 @@
 import type { SpanParent } from '../domain/traceparent.ts'
 
-/** What a span belongs to: somebody's span, or nobody's, as the first of its trace. */
+/** The place of a span: below a parent span, or first in its trace. */
 export type SpanRoot = { traceId: string; parent: SpanParent | undefined }
 
-/** A span that has ended. It is written whole, with its times, so that nothing is begun before an answer. */
+/** A span that has ended. It is written whole, so that no work for it happens before the answer. */
 export type WrittenSpan = {
   name: string
   kind: 'server' | 'client' | 'consumer' | 'internal'
-  /** Without it, it is a trace of its own. */
+  /** Without a root, the span starts a trace of its own. */
   root: SpanRoot | undefined
-  /** Where it is known elsewhere too; else any. */
+  /** An id that is already known; a random one by default. */
   spanId?: string | undefined
   startMs: number
   endMs: number
   attributes: Readonly<Record<string, string | number | boolean | undefined>>
-  /** That what it tells of failed, and how. */
+  /** Set if the work of the span failed. */
   error?: { type: string; message?: string | undefined } | undefined
 }
 
 export type SpanWriter = {
-  /** Never waits and never throws. Answers what spans within it belong to. */
+  /** Writes a span. Never waits and never throws. Returns the root for spans within it. */
   write: (span: WrittenSpan) => SpanRoot
-  /** What is decided for a span of this root, in this process or another: by its trace id and its parent alone. */
+  /** Returns the sampling decision for this root. It depends only on the trace id and the parent, in every process. */
   isSampled: (root: SpanRoot) => boolean
-  /** Sends what is left, for at most so long. */
+  /** Sends the remaining spans, within the given time. */
   close: (withinMs: number) => Promise<void>
 }

@@ -6,25 +6,24 @@ import { openSpanWriter } from './span-writer.ts'
 import type { SpanRoot, SpanWriter } from './span.ts'
 
 export type Traces = DeliveryTraces & {
-  /** After the answer. */
+  /** Called after the answer. */
   arrived: (arrival: Arrival) => void
-  /** Sends what is left, for at most so long. */
+  /** Sends the remaining spans, within the given time. */
   close: (withinMs: number) => Promise<void>
 }
 
-/** Undefined, and nothing loaded, where nobody asks for traces. */
+/** Opens the traces. Undefined, with nothing loaded, if they are not configured. */
 export async function openTraces({ traces }: ReceiverSettings, logger: Logger): Promise<Traces | undefined> {
   const writer = traces && (await openSpanWriter(traces, { logger }))
   return writer && createTraces(writer)
 }
 
 /**
- * One trace for each delivery, from its arrival to its row: `receive delivery`
- * with `verify` and `accept`, and under it `land`, wherever and whenever that happens. Every span is written when it is over, from times
- * that are known then, so that deliveries wait for none of it.
+ * Creates one trace for each delivery, from its arrival to its row: `receive delivery` with `verify` and `accept`, and
+ * below it `land`, in whichever process that happens. Spans are written when they are over, so deliveries do not wait
+ * for them.
  *
- * Of an arrival that is not authentic nothing is believed, its traceparent
- * neither: it is a trace of its own.
+ * An arrival that is not authentic gets a trace of its own: its traceparent is not trusted either.
  */
 function createTraces(writer: SpanWriter): Traces {
   const arrived = (arrival: Arrival) => {
@@ -33,7 +32,7 @@ function createTraces(writer: SpanWriter): Traces {
     const isStored = outcome === 'accepted' || outcome === 'parked'
     const startMs = arrival.arrivedAt.getTime()
     const failure = status < 400 ? undefined : (reason ?? String(status))
-    // By the conventions for servers, a refusal is the client's failure.
+    // By OpenTelemetry's conventions for servers, a 4xx is not an error of the server.
     const error = status >= 500 && failure !== undefined ? { type: failure } : undefined
     const root = writer.write({
       name: 'receive delivery',
@@ -74,7 +73,7 @@ function createTraces(writer: SpanWriter): Traces {
     if (verifiedMs !== undefined) within('accept', verifiedMs, ackMs, status !== 200)
   }
 
-  /** The span of the arrival that was stored, as it was decided for there. */
+  /** Returns the span of the stored arrival, with the sampling decision that was made there. */
   const arrivalOf = (of: Traced): SpanRoot => {
     const root = traceOf(of)
     const { traceId } = root

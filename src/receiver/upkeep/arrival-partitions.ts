@@ -3,19 +3,18 @@ import type { Logger } from '../../platform/logger.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 
-/** Longer than any dump holds its locks: a day that is made ahead needs nobody's lock when it comes. */
+/** Longer than a dump holds its locks, so that the partition of a day exists before the day. */
 const daysAhead = 7
 const dayMs = 86_400_000
-/** For a lock that is in the way; the next round comes soon. */
+/** Tries against a lock. The next round follows soon. */
 const dropTries = 3
 const dropPauseMs = 500
 
 export type Partitions = { made: number; missing: number }
 
 /**
- * Makes the partitions of today and the week ahead. While a lock is in the way
- * (a dump's, another replica's) the rest is left to the next round: rows of a
- * day without a partition go to the catch-all, and are moved when it is made.
+ * Creates the partitions of today and of the week ahead. If a lock is in the way (of a dump, or another replica), the
+ * rest is left to the next round. Rows of a day without a partition go to the catch-all, and are moved later.
  */
 export async function ensurePartitions(db: Database, now: Date): Promise<Partitions> {
   const wanted = Array.from({ length: daysAhead + 1 }, (_, ahead) =>
@@ -33,7 +32,7 @@ export async function ensurePartitions(db: Database, now: Date): Promise<Partiti
   return { made, missing: 0 }
 }
 
-/** One round of the role that makes the days; it says when a lock holds it up, and when no more. */
+/** Creates the role that makes partitions. It logs when a lock blocks it for the first time. */
 export function createPartitionMaker({ db, clock, logger }: { db: Database; clock: () => Date; logger: Logger }) {
   let missing = 0
   return async (): Promise<{ more: boolean }> => {
@@ -43,14 +42,15 @@ export function createPartitionMaker({ db, clock, logger }: { db: Database; cloc
     if (missing > 0 && before === 0)
       logger.warn(
         done,
-        'days of the arrival log wait for a lock, which a dump may hold; tried again every few seconds, arrivals are logged meanwhile',
+        'partitions of the arrival log wait for a lock, perhaps of a dump: trying again every few seconds, ' +
+          'arrivals are logged meanwhile',
       )
-    if (done.made > 0) logger.info(done, 'days of the arrival log made')
+    if (done.made > 0) logger.info(done, 'partitions of the arrival log created')
     return { more: false }
   }
 }
 
-/** Drops the days that ended before the cutoff's; those that a lock is held on stay until the next time. */
+/** Drops the partitions of days before the cutoff's day. Locked ones stay until the next time. */
 export async function dropDaysBefore(
   db: Database,
   cutoff: Date,
@@ -59,7 +59,9 @@ export async function dropDaysBefore(
   const lastKept = cutoff.toISOString().slice(0, 10).replaceAll('-', '')
   const days = await db.execute<{ day: string }>(sql`
     select right(relname, 8) as day from pg_inherits join pg_class on pg_class.oid = inhrelid
-    where inhparent = 'mediadock.arrivals'::regclass and relname ~ '^arrivals_[0-9]{8}$' and relname < ${`arrivals_${lastKept}`} order by relname`)
+    where inhparent = 'mediadock.arrivals'::regclass
+      and relname ~ '^arrivals_[0-9]{8}$' and relname < ${`arrivals_${lastKept}`}
+    order by relname`)
   let dropped = 0
   for (const { day } of days) {
     const outcome = await dropDay(db, day, signal)
@@ -69,7 +71,9 @@ export async function dropDaysBefore(
   return { dropped, left: days.length - dropped }
 }
 
-/** Dropping needs the log to itself for a moment, and everyone queues behind who waits for that: a few short tries. */
+/**
+ * Drops one partition, in a few short tries: it needs an exclusive lock, and other statements queue behind the wait.
+ */
 async function dropDay(db: Database, day: string, signal: AbortSignal): Promise<string> {
   for (let attempt = 1; ; attempt += 1) {
     const [row] = await db.execute<{ outcome: string }>(sql`select mediadock.drop_arrival_day(${day}::date) as outcome`)

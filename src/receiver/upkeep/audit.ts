@@ -4,7 +4,7 @@ import * as onCall from '../domain/on-call-schema.ts'
 /** The receiver's audit: replays, verifications, polls, and changes of subscriptions, issues and media. */
 export const { audited, writeAudit } = createAudit(onCall.audit)
 
-/** Filters as the target of an action: what would stand in the link of the same list. */
+/** Turns filters into the target of an audited action: the query string of the same list. */
 export function filtersAsTarget(filters: object): string {
   return new URLSearchParams(
     Object.fromEntries(Object.entries(filters).map(([name, value]) => [name, String(value)])),

@@ -17,22 +17,21 @@ const m = columnsOf(onCall.minutes, 'm')
 const w = columnsOf(onCall.minutes, 'w')
 const r = columnsOf(schema.requests, 'r')
 
-/** From here on the oldest delivery that waits is a problem. */
+/** A pending delivery of this age is a problem. */
 export const oldSeconds = 60
 
-/** A minute is written for the last time when the logs have certainly caught up with it. */
+/** A minute is written for the last time this long after its end, when the logs have surely caught up. */
 export const settledAfterSeconds = 15
-/** Of a busy minute the newest so many tell how long things took: it has to cost the same whatever comes in. */
+/** Percentiles come from this many newest rows, so that a busy minute costs no more. */
 const sampled = 1000
-/** Another replica has just done it. */
+/** Skips a minute that another replica has just written. */
 const freshSeconds = 10
-/** Of what the log is counted by; the first page looks at the last five minutes of it. */
+/** The time that arrival_counts are kept. The first page uses the last five minutes. */
 const countsKeptSeconds = 3600
 
 /**
- * Writes what this minute is like so far, and what the last one was like, by
- * one statement that may run as often as it likes and on as many replicas:
- * counts are counted anew, and of what is measured the most that was seen stays.
+ * Writes the figures of this minute so far, and of the last one. The statement may run any number of times and on any
+ * number of replicas: counts are taken anew, and the highest measurement stays.
  */
 export async function writeMinutes(
   db: Database,
@@ -49,9 +48,14 @@ export async function writeMinutes(
       select minute from (values (${current}), (${current} - interval '1 minute')) as m (minute)
       where not exists (
         select from mediadock.minutes w where ${w.minute} = ${m.minute}
-          and ${w.written_at} >= least(${m.minute} + make_interval(secs => 60 + ${settledAfterSeconds}), ${at} - make_interval(secs => ${freshSeconds})))
+          and ${w.written_at} >= least(
+            ${m.minute} + make_interval(secs => 60 + ${settledAfterSeconds}),
+            ${at} - make_interval(secs => ${freshSeconds})))
     ),
-    forgotten as (delete from mediadock.arrival_counts where ${arrivalCounts.minute} < ${at} - make_interval(secs => ${countsKeptSeconds}))
+    forgotten as (
+      delete from mediadock.arrival_counts
+      where ${arrivalCounts.minute} < ${at} - make_interval(secs => ${countsKeptSeconds})
+    )
     insert into mediadock.minutes as m (${list(
       minutes,
       'minute',
@@ -67,43 +71,57 @@ export async function writeMinutes(
       'overdue',
     )})
     select due.minute, ${at}, came.arrivals, acked.ms[1], acked.ms[2], landed.n, landed.took[1], landed.took[2],
-      case when due.minute = ${current} then ${pending}::int end, case when due.minute = ${current} then ${oldestSeconds}::real end,
+      case when due.minute = ${current} then ${pending}::int end,
+      case when due.minute = ${current} then ${oldestSeconds}::real end,
       case when due.minute = ${current} then ${overdue}::int end
     from due
     cross join lateral (
-      select coalesce(jsonb_object_agg(concat_ws('/', ${arrivalCounts.outcome}, nullif(${arrivalCounts.reason}, '')), ${arrivalCounts.arrivals}), '{}') as arrivals
+      select coalesce(jsonb_object_agg(
+        concat_ws('/', ${arrivalCounts.outcome}, nullif(${arrivalCounts.reason}, '')), ${arrivalCounts.arrivals}
+      ), '{}') as arrivals
       from mediadock.arrival_counts where ${arrivalCounts.minute} = due.minute
     ) as came
     cross join lateral (
       select percentile_cont(array[0.5, 0.95]) within group (order by ack_ms) as ms from (
-        select ${a.ack_ms} from mediadock.arrivals a where ${inMinute(a.arrived_at)} and ${a.status} = 200 order by ${a.arrived_at} desc, ${a.id} desc limit ${sampled}
+        select ${a.ack_ms} from mediadock.arrivals a
+        where ${inMinute(a.arrived_at)} and ${a.status} = 200
+        order by ${a.arrived_at} desc, ${a.id} desc limit ${sampled}
       ) as s
     ) as acked
     cross join lateral (
       select (select count(*) from mediadock.requests r where ${inMinute(r.landed_at)}) as n,
-             percentile_cont(array[0.5, 0.95]) within group (order by extract(epoch from s.landed_at - first.received_at)::real) as took
+        percentile_cont(array[0.5, 0.95]) within group (
+          order by extract(epoch from s.landed_at - first.received_at)::real) as took
       from (
         select ${r.request_id}, ${r.landed_at} from mediadock.requests r
-        where ${inMinute(r.landed_at)} and ${r.source} = 'webhook' order by ${r.landed_at} desc nulls last limit ${sampled}
+        where ${inMinute(r.landed_at)} and ${r.source} = 'webhook'
+        order by ${r.landed_at} desc nulls last limit ${sampled}
       ) as s
-      -- Not min(received_at): for that the planner walks all deliveries by time until it meets one of the request.
-      cross join lateral (select (array_agg(${d.received_at} order by ${d.received_at}))[1] as received_at from mediadock.deliveries d where ${d.request_id} = s.request_id) as first
+      -- Not min(received_at), for which the planner would scan all deliveries by time.
+      cross join lateral (
+        select (array_agg(${d.received_at} order by ${d.received_at}))[1] as received_at
+        from mediadock.deliveries d where ${d.request_id} = s.request_id
+      ) as first
     ) as landed
     order by due.minute
-    on conflict (minute) do update set written_at = excluded.written_at, arrivals = excluded.arrivals, ack_p50_ms = excluded.ack_p50_ms,
-      ack_p95_ms = excluded.ack_p95_ms, landed = excluded.landed, landing_p50_seconds = excluded.landing_p50_seconds,
-      landing_p95_seconds = excluded.landing_p95_seconds, inbox_pending = greatest(${m.inbox_pending}, excluded.inbox_pending),
-      inbox_oldest_seconds = greatest(${m.inbox_oldest_seconds}, excluded.inbox_oldest_seconds), overdue = greatest(${m.overdue}, excluded.overdue)`)
+    on conflict (minute) do update set written_at = excluded.written_at, arrivals = excluded.arrivals,
+      ack_p50_ms = excluded.ack_p50_ms, ack_p95_ms = excluded.ack_p95_ms, landed = excluded.landed,
+      landing_p50_seconds = excluded.landing_p50_seconds, landing_p95_seconds = excluded.landing_p95_seconds,
+      inbox_pending = greatest(${m.inbox_pending}, excluded.inbox_pending),
+      inbox_oldest_seconds = greatest(${m.inbox_oldest_seconds}, excluded.inbox_oldest_seconds),
+      overdue = greatest(${m.overdue}, excluded.overdue)`)
 }
 
-/** When a receiver last wrote the current minute, as a running one does every 30 s. Undefined where none did since RETENTION_DAYS. */
+/**
+ * Returns when a receiver last wrote the current minute, which a running one does every 30 s. Undefined without one.
+ */
 export async function lastMinuteWrittenAt(db: Database): Promise<Date | undefined> {
   const { written_at, minute } = onCall.minutes
   const [last] = await db.select({ written_at }).from(onCall.minutes).orderBy(desc(minute)).limit(1)
   return last && new Date(last.written_at)
 }
 
-/** A mark for the charts. */
+/** Records this start for the charts. */
 export async function noteStart(db: Database, now: Date): Promise<void> {
   const start = { started_at: now.toISOString(), host: os.hostname(), pid: process.pid, version }
   await db.insert(onCall.processStarts).values(start).onConflictDoNothing()

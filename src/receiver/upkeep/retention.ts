@@ -30,21 +30,20 @@ export type RetentionDeps = {
 type Pruned = Record<string, number>
 
 const dayMs = 86_400_000
-/** Small, so that a batch never holds anyone up. */
+/** Small, so that no batch holds locks for long. */
 const batchRows = 1000
 
 /**
- * Forgets what is older than RETENTION_DAYS: processed deliveries with their
- * attempts, those that no replay can land any more, the quarantine, the feed of changes, the notes on how
- * things went, and the arrival log by whole days. What is not processed, what is
- * parked and a replay may still land, and all results stay. Slices delete by settings of their own.
+ * Deletes rows older than RETENTION_DAYS: processed deliveries with their attempts, parked ones that no replay can
+ * land, the quarantine, the feed, the on-call tables, and the arrival log by whole days. Pending deliveries, parked
+ * ones that a replay may still land, and all results stay. Slices delete by their own settings.
  */
 export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
   const now = deps.clock()
   const cutoff = keptFrom(now, deps.retentionDays)
   const { db, prunes = [] } = deps
   const refused: unknown[] = []
-  /** What Postgres refuses to delete, for a foreign key of somebody's perhaps, keeps nothing else from being pruned. */
+  /** Runs a deletion. If Postgres refuses it, perhaps for a foreign key of a service, the others still run. */
   const apart = async (prune: () => Promise<number>): Promise<number> => {
     try {
       return await prune()
@@ -72,14 +71,16 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
 async function dropDays({ db, logger }: RetentionDeps, cutoff: Date, signal: AbortSignal): Promise<number> {
   const days = await dropDaysBefore(db, cutoff, signal)
   if (days.left > 0)
-    logger.warn(days, 'days of the arrival log are locked, by a dump perhaps, and are dropped another time')
+    logger.warn(days, 'partitions of the arrival log are locked, perhaps by a dump: they are dropped at the next run')
   return days.dropped
 }
 
-/** From then on it is worth a line. */
+/** The least difference that is logged. */
 const aheadMs = 60_000
 
-/** The same by the earlier of two clocks, the host's and Postgres's. A host whose clock runs ahead forgets nothing early. */
+/**
+ * Prunes by the earlier of the host's and Postgres's clock, so that a host whose clock is ahead deletes nothing early.
+ */
 export async function pruneByBothClocks(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
   const ours = deps.clock()
   const rows = await deps.db.execute<{ theirs: string }>(sql`select clock_timestamp() as theirs`)
@@ -88,12 +89,12 @@ export async function pruneByBothClocks(deps: RetentionDeps, signal: AbortSignal
   if (ahead > aheadMs)
     deps.logger.warn(
       { ahead_seconds: Math.round(ahead / 1000) },
-      "this host's clock is ahead of that of Postgres: what is too old to be kept goes by the latter; correct the clock",
+      "this host's clock is ahead of Postgres's: pruning goes by Postgres's time. Correct the host's clock",
     )
   return pruneOnce({ ...deps, clock: () => (ahead > 0 ? theirs : ours) }, signal)
 }
 
-/** What is older has been forgotten, or will be. */
+/** Returns the cutoff: older rows are deleted. */
 export function keptFrom(now: Date, days: number): Date {
   return new Date(now.getTime() - days * dayMs)
 }
@@ -109,8 +110,8 @@ async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Pro
 }
 
 /**
- * Bodies that cannot be used go too, and deliveries that are parked for their key once the provider's result is known:
- * were they kept for ever, one signing secret would be enough to fill the disk.
+ * Deletes processed deliveries, unusable ones, and those parked for their key after the provider's result is known. If
+ * parked ones were kept forever, the holder of one signing secret could fill the disk.
  */
 async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute<{ n: number }>(sql`
@@ -119,7 +120,8 @@ async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
       where ${d.received_at} < ${cutoff.toISOString()}::timestamptz
         and (${d.parked_reason} is null or ${d.parked_reason} = any(${sql.param([...parkReasons])}::text[])
           or (${d.parked_reason} = 'key_mismatch' and exists (
-            select from mediadock.requests r where ${r.request_id} = ${d.request_id} and ${r.confirmed_at} is not null)))
+            select from mediadock.requests r
+            where ${r.request_id} = ${d.request_id} and ${r.confirmed_at} is not null)))
         and not exists (select from mediadock.inbox where ${inbox.delivery_id} = ${d.id})
       order by ${d.received_at} nulls first limit ${batchRows}
     ),
@@ -141,14 +143,15 @@ async function pruneQuarantine(db: Database, cutoff: Date): Promise<number> {
 }
 
 /**
- * By position, which is a time. How far it went stands beside it: whoever reads on from before that is refused, not led
- * past a gap.
+ * Deletes changes by position, which is a time, and stores the last deleted position. Readers before it get an error
+ * instead of a gap.
  */
 async function pruneFeed(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute<{ n: number }>(sql`
     with gone as (
       delete from mediadock.feed_entries where ${entries.position} = any(array(
-        select ${entries.position} from mediadock.feed_entries where ${entries.position} < ${cutoff.getTime() * 1000}::bigint
+        select ${entries.position} from mediadock.feed_entries
+          where ${entries.position} < ${cutoff.getTime() * 1000}::bigint
           order by ${entries.position} limit ${batchRows}))
       returning ${entries.position}
     ),
@@ -161,16 +164,13 @@ async function pruneFeed(db: Database, cutoff: Date): Promise<number> {
   return one(rows, 'pruning the feed').n
 }
 
-/**
- * What tells how things went, and the time that its rows are as old as. What each key matched last has one row per key,
- * and stays.
- */
+/** The on-call tables to prune, with the column of their age. `key_uses` has one row per key, and stays. */
 const notes = [
   { table: onCall.audit, at: onCall.audit.at },
   { table: onCall.polls, at: onCall.polls.polled_at },
   { table: onCall.reconcileRuns, at: onCall.reconcileRuns.ended_at },
   { table: onCall.minutes, at: onCall.minutes.minute },
-  // An open issue has no end yet, and stays.
+  // An open issue has no closed_at, so it stays.
   { table: onCall.issues, at: onCall.issues.closed_at },
   { table: onCall.replays, at: onCall.replays.started_at },
   { table: onCall.processStarts, at: onCall.processStarts.started_at },
@@ -185,7 +185,7 @@ async function pruneNotes(db: Database, { table, at }: (typeof notes)[number], c
   return rows.length
 }
 
-/** Rows of days that got no partition of their own. */
+/** Deletes old rows of the catch-all, that is of days without a partition. */
 async function pruneCatchAll(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute(sql`
     delete from mediadock.arrivals_other where ctid = any(array(

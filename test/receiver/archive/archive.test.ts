@@ -136,7 +136,7 @@ describe('the archive', () => {
     [
       'a page that calls itself a picture',
       Buffer.from('<!doctype html><script>alert(1)</script>'),
-      'nothing that is kept',
+      'of an unknown type',
     ],
     ['a sound in place of a picture', Buffer.concat([Buffer.from('ID3'), Buffer.alloc(6000)]), 'audio/mpeg'],
     [
@@ -175,7 +175,7 @@ describe('the archive', () => {
       await retryNow(database, requestId)
     }
     expect(await archivedMedia(database, requestId)).toMatchObject([
-      { archive_error: 'gone: the provider answers 403' },
+      { archive_error: 'gone: the provider answered 403' },
     ])
     const problems = await readProblems(receiver.deps.db, await readingOptions(receiver.deps))
     expect(problems).toContainEqual(

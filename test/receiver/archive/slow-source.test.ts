@@ -26,7 +26,7 @@ async function sourceOf(file: Buffer, bytesEach: number): Promise<string> {
 }
 
 it.each([
-  ['drips, though never silent', 10, { kind: 'unreachable', detail: 'it comes at less than 16 KiB a second' }],
+  ['drips, though never silent', 10, { kind: 'unreachable', detail: 'the download is slower than 16 KiB per second' }],
   ['is slow, but not that slow', 4000, { kind: 'spooled' }],
 ])('a source that %s, at %i bytes in 20 ms', async (_how, bytesEach, expected) => {
   const folder = await temporaryFolder()

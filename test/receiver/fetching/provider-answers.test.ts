@@ -156,20 +156,20 @@ describe('an answer of the provider', () => {
       'an unknown status',
       (id, _req, res) => json(res, 200, { ...imageResult(id), status: 'DONE' }),
       'invalid',
-      'shape',
+      'schema',
     ],
     [
       'a status that is not terminal',
       (id, _req, res) => json(res, 200, { ...imageResult(id), status: 'IN_PROGRESS' }),
       'invalid',
-      'shape',
+      'schema',
     ],
-    ['pictures without url', picture({ width: 1, height: 1 }), 'invalid', 'shape'],
+    ['pictures without url', picture({ width: 1, height: 1 }), 'invalid', 'schema'],
     [
       'no picture',
       (id, _req, res) => json(res, 200, { ...imageResult(id), output: { images: [] } }),
       'invalid',
-      'shape',
+      'schema',
     ],
     [
       'more than 100 pictures',
@@ -276,7 +276,7 @@ describe('an answer of the provider', () => {
     })
     const { ask, counted } = receiver()
     const started = performance.now()
-    expect(await ask()).toMatchObject({ answer: { kind: 'unreachable', detail: 'no whole answer within 10 s' } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'unreachable', detail: 'no complete answer within 10 s' } })
     expect(performance.now() - started).toBeGreaterThan(9_900)
     expect(performance.now() - started).toBeLessThan(13_000)
     expect(await counted()).toEqual({ unreachable: 1 })

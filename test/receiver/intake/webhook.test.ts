@@ -189,7 +189,7 @@ describe('health', () => {
   })
 })
 
-it('a fault of ours on the way of a delivery is 503, counted, and in the log with its stack; a flood of them is not', async () => {
+it('answers 503 on an internal error, counts it, and logs its stack, but not each one of a flood', async () => {
   const { url } = await withTestDatabase()
   const { logger, lines } = watchedLogger()
   const faulty = await startTestReceiver({ databaseUrl: url, logger })
@@ -207,7 +207,7 @@ it('a fault of ours on the way of a delivery is 503, counted, and in the log wit
   const faults = () =>
     lines()
       .map((line) => JSON.parse(line))
-      .filter(({ msg }) => msg === 'a fault of ours: a delivery was not acknowledged')
+      .filter(({ msg }) => msg === 'internal error: a delivery was not acknowledged')
   expect(faults()).toMatchObject([
     { level: 50, webhook_id: webhookId, err: { type: 'TypeError', stack: expect.stringContaining('webhook.test.ts') } },
   ])

@@ -456,7 +456,7 @@ const subscriptionCases: Case[] = [
       cause: 'subscription_failing:shop',
       affected: ['shop'],
       href: '/subscriptions',
-      text: 'Changes cannot be posted to the subscription shop since 02:40 (it answered 500). It is tried again by itself, for 24 h in all.',
+      text: 'Changes cannot be posted to the subscription shop since 02:40 (it answered 500). They are retried automatically, for 24 h in all.',
     },
   ],
   [
@@ -467,7 +467,7 @@ const subscriptionCases: Case[] = [
       cause: 'subscription_stopped:shop',
       affected: ['shop'],
       href: '/subscriptions',
-      text: 'The subscription shop stopped after 24 h of failures (it answered 500): nothing is posted to it any more. Resume it when its service answers; it goes on where it was.',
+      text: 'The subscription shop stopped after 24 h of failures (it answered 500). No changes are posted to it. Resume it when its service answers: it continues at its position.',
     },
   ],
 ]
@@ -481,7 +481,7 @@ const archiveCases: Case[] = [
       cause: 'media_gone',
       count: 2,
       href: '/requests/b',
-      text: '2 media were gone at the provider before they were archived, in the last hour: there is no copy of them.',
+      text: 'The provider stopped serving 2 media before the archive copied them, in the last hour. No copy exists.',
     },
   ],
   [
@@ -492,7 +492,7 @@ const archiveCases: Case[] = [
           ...archive,
           failed: 1,
           last_failed: 'c',
-          failed_trouble: 'it has more than 5 bytes (MEDIA_ARCHIVE_MAX_BYTES)',
+          failed_trouble: 'it is larger than 5 bytes (MEDIA_ARCHIVE_MAX_BYTES)',
         },
         now,
       ),
@@ -502,7 +502,7 @@ const archiveCases: Case[] = [
       cause: 'media_not_archived',
       count: 1,
       href: '/requests/c',
-      text: '1 media was not archived in the last hour, last because it has more than 5 bytes (MEDIA_ARCHIVE_MAX_BYTES).',
+      text: '1 media was not archived in the last hour. The last reason: it is larger than 5 bytes (MEDIA_ARCHIVE_MAX_BYTES).',
     },
   ],
   [
@@ -518,7 +518,7 @@ const archiveCases: Case[] = [
       cause: 'archive_store',
       count: 3,
       href: '/requests',
-      text: 'The archive cannot be written (ENOSPC): 3 media wait, and links of the provider may end meanwhile. It is tried again by itself.',
+      text: 'The archive cannot be written (ENOSPC): 3 media wait. Links of the provider may expire meanwhile. Copying is retried automatically.',
     },
   ],
   [
@@ -529,7 +529,7 @@ const archiveCases: Case[] = [
       cause: 'archive_behind',
       count: 1,
       href: '/requests',
-      text: 'The archive is behind: 1 media waits to be copied, the longest due since 02:50.',
+      text: 'The archive is behind: 1 media waits to be copied, the oldest due since 02:50.',
     },
   ],
 ]

@@ -65,6 +65,6 @@ describe('the lease of a poll', () => {
     await vi.advanceTimersByTimeAsync(1000)
     const [other] = await claim(5)
     expect(other?.claims).toBe(2)
-    await one?.letGo()
+    await one?.endRenewals()
   })
 })

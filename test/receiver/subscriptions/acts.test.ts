@@ -71,7 +71,7 @@ it('the command line makes, shows, tests, pauses, resumes, rolls and removes one
   subscriber.answer(() => 503)
   expect(await run('test', 'shop')).toMatchObject({
     code: 1,
-    stdout: expect.stringContaining('trouble: it answered 503'),
+    stdout: expect.stringContaining('trouble: the service answered 503'),
   })
   expect((await run('remove', 'shop')).code).toBe(0)
   expect((await api('GET /api/subscriptions')).json.data).toEqual([])

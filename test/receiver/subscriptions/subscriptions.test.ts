@@ -121,7 +121,7 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
       const state = await stateOf(database, name)
       return state.failures >= 2 && state
     })
-    expect(held).toMatchObject({ position: positions[0], state: 'active', last_error: 'it answered 302' })
+    expect(held).toMatchObject({ position: positions[0], state: 'active', last_error: 'the service answered 302' })
     expect(held.next_attempt_at - held.leased_until).toBeGreaterThanOrEqual(1000)
     expect(held.ahead.length).toBeGreaterThan(0)
     // Then the one that failed is tried alone: besides it came only what was under way at first.
@@ -182,7 +182,7 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
     expect(stopped).toMatchObject({
       stop_reason: 'retries_spent',
       position: before.position,
-      last_error: 'it answered 500',
+      last_error: 'the service answered 500',
     })
     const told = await (await fetch(new URL('api/problems', receiver.internalUrl))).text()
     expect(JSON.parse(told).data).toContainEqual(
@@ -212,7 +212,7 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
       return state.state === 'stopped' && state
     })
     expect(stopped.stop_reason).toBe('position_expired')
-    expect(stopped.last_error).toContain('was forgotten')
+    expect(stopped.last_error).toContain('were deleted before')
     expect(Number(stopped.position)).toBeLessThan(Number(gone))
     expect(subscriber.posted).toEqual([])
     expect(Number(kept)).toBeGreaterThan(Number(gone))

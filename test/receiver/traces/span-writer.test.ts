@@ -31,7 +31,7 @@ it('keeps no more than so many spans, says that others were dropped, and goes on
   expect(kept.filter(({ name }) => name === 'the last')).toHaveLength(1)
   // What is too long is cut, and what is not given is not there.
   expect(kept.find(({ name }) => name === 'one')?.attributes).toEqual({ text: 'x'.repeat(1024) })
-  expect(lines().filter((line) => line.includes('sending traces meets trouble'))).toEqual([
+  expect(lines().filter((line) => line.includes('sending traces has a problem'))).toEqual([
     expect.stringMatching(/Dropped \d+ spans/),
   ])
 })

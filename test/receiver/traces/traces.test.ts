@@ -184,7 +184,7 @@ describe('a collector', () => {
         async () => (await database.sql`select 1 from mediadock.results where request_id = ${requestId}`).length === 1,
       )
     }
-    const complaints = logged('traces could not be sent to the collector, deliveries go on')
+    const complaints = logged('traces could not be sent to the collector, deliveries continue')
     expect(complaints).toEqual([expect.objectContaining({ collector: new URL(collector.url).host })])
     // And it goes on when it takes them again.
     collector.answer(200)
