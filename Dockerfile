@@ -29,7 +29,7 @@ RUN rm -r node_modules/postgres package-lock.json .npmrc && tar -xzf /tmp/mediad
 FROM ${BASE}
 # Debian's, which gets security fixes: it makes posters of archived videos.
 RUN apt-get update && apt-get install -y --no-install-recommends ffmpeg && rm -rf /var/lib/apt/lists/*
-# Memory that a burst took is given back: see docs/operations.md.
+# Memory that a burst took is given back: see docs/limits.md, "Memory".
 ENV NODE_ENV=production MALLOC_MMAP_THRESHOLD_=8192
 WORKDIR /app
 COPY --from=installed /app ./

@@ -5,17 +5,17 @@ import os from 'node:os'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
 
-// `npm run release -- <version>`: from a clean main to a commit with its tag, and below release/ what belongs to it.
-// Nothing is pushed: it ends with what is left to do. What fails, or is interrupted, leaves the tree as it was, and whatever
-// somebody else did in it meanwhile: that is never taken back, and never released.
+// `npm run release -- <version>` makes a tagged commit from a clean main, and the package, SBOM and checksums below
+// release/. It pushes and publishes nothing: its last lines say how to. A step that fails or is interrupted leaves the
+// tree as it was. Edits that others make in the tree meanwhile are neither undone nor released.
 
 const root = path.resolve(import.meta.dirname, '..')
 const usage = 'usage: npm run release -- <version> [--base node:24-bookworm-slim@sha256:…] [--dry-run [--skip-tests]]'
 
 /** Where the version is written besides package.json and its lock; the pattern leaves out the version itself. */
 const mentions: readonly [string, RegExp][] = [
-  ['README.md', /(?<=mediadock-)\d[\w.-]*(?=\.tgz)/g],
-  ['docs/recipes.md', /(?<=mediadock-)\d[\w.-]*(?=\.tgz)/g],
+  ['docs/quickstart.md', /(?<=mediadock-)\d[\w.-]*(?=\.tgz)/g],
+  ['docs/recipes/models.md', /(?<=mediadock-)\d[\w.-]*(?=\.tgz)/g],
   ['openapi/receiver.json', /(?<="info": \{[^}]*?"version": ")[^"]+/],
   ['openapi/provider.json', /(?<="info": \{[^}]*?"version": ")[^"]+/],
   ['deploy/kubernetes/kustomization.yaml', /(?<=newTag: )\S+/],
@@ -78,6 +78,8 @@ function expectReady({ version }: Options): void {
   const section = changelog.split(/^## /m).find((text) => text.split(/\s/, 1)[0] === version)
   if (section === undefined || section.split('\n').slice(1).join('').trim() === '')
     throw new ReleaseError(`CHANGELOG.md has no section "## ${version}" that says what changed`)
+  if (/@example\.(?:invalid|com)\b/.test(fs.readFileSync(path.join(root, 'SECURITY.md'), 'utf8')))
+    throw new ReleaseError('SECURITY.md has a placeholder for the reporting address: put in a mailbox that is read')
 }
 
 /** High and critical ones end it. A registry that cannot be asked does not, and is named. */
@@ -237,14 +239,12 @@ function emptied(folder: string): void {
 }
 
 function sayWhatIsLeft(version: string, image: string): void {
-  const { license }: { license?: string } = JSON.parse(fs.readFileSync(path.join(root, 'package.json'), 'utf8'))
   say(`
 v${version} is committed and tagged here, and nothing was pushed. ${image}
   git show v${version}                       look at it once more; to undo it: git tag --delete v${version} && git reset --hard HEAD~1
   git push origin main v${version}
-  release/${version}/                        what belongs to it: the package, its SBOM, their sums`)
-  if (license === 'UNLICENSED')
-    say('The licence is UNLICENSED: nobody outside may use it, so neither package nor image goes to a public registry.')
+  npm publish release/${version}/mediadock-${version}.tgz
+  release/${version}/                        the package, its SBOM, and their checksums`)
 }
 
 try {

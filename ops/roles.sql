@@ -1,7 +1,7 @@
 -- Roles with the least rights for mediadock, for a database of its own (PostgreSQL 15 or newer).
 --
--- Apply it as the database's owner or a superuser, straight to Postgres, once before the first `mediadock migrate`,
--- once after it, and after that of each new version; applied again it changes nothing. Step by step: docs/operations.md, "Roles".
+-- Apply it as a superuser, straight to Postgres, once before the first `mediadock migrate`,
+-- once after it, and after that of each new version; applied again it changes nothing. Step by step: docs/postgres.md, "Roles".
 --
 --   psql --set ON_ERROR_STOP=1 --dbname media --file roles.sql
 --

@@ -20,6 +20,8 @@ const { values } = parseArgs({
     out: { type: 'string', default: 'screenshots' },
     /** Only pages whose name holds this. */
     only: { type: 'string', default: '' },
+    /** The two pictures that README.md shows, into docs/images. */
+    docs: { type: 'boolean', default: false },
   },
 })
 const widths = [
@@ -44,8 +46,11 @@ try {
     ['wrong-filter', at('/deliveries?since=yesterday')],
     ['help', at('/deliveries'), (page) => page.keyboard.press('?')],
   ]
-  await fs.mkdir(values.out, { recursive: true })
-  for (const [name, url, before] of pages) if (name.includes(values.only)) await shoot(browser, { name, url, before })
+  if (values.docs) await shootForDocs(at('/'), scene.ids.pictures)
+  else {
+    await fs.mkdir(values.out, { recursive: true })
+    for (const [name, url, before] of pages) if (name.includes(values.only)) await shoot(browser, { name, url, before })
+  }
   await guarded.stop()
   await scene.stop()
 } finally {
@@ -74,4 +79,40 @@ async function shoot(
       await context.close()
     }
   }
+}
+
+/** The first page, and a result as `psql` prints it; reduced to a palette, so that a checkout stays small. */
+async function shootForDocs(firstPage: string, requestId: string): Promise<void> {
+  const folder = path.join(root, 'docs/images')
+  await fs.mkdir(folder, { recursive: true })
+  const page = await browser.newPage({ viewport: { width: 1280, height: 800 } })
+  const keep = async (name: string, picture: Buffer) => {
+    const { default: sharp } = await import('sharp')
+    await sharp(picture).png({ palette: true, colours: 128 }).toFile(path.join(folder, name))
+    process.stdout.write(`docs/images/${name}\n`)
+  }
+  await page.goto(firstPage)
+  await keep('now.png', await page.screenshot())
+  const rows = await sql`
+    select r.status, r.media_complete, r.cost, r.metadata, m.kind, m.position, m.width, m.height
+    from mediadock.results r join mediadock.media m using (request_id) where r.request_id = ${requestId}`
+  const query = `mediadock=> select r.status, r.media_complete, r.cost, r.metadata, m.kind, m.position, m.width, m.height
+mediadock-> from mediadock.results r join mediadock.media m using (request_id);`
+  // Off the console's page, whose policy forbids inline styles.
+  await page.goto('about:blank')
+  await page.setContent(`<pre id="out" style="display: inline-block; margin: 0; padding: 20px; background: #16181d; color: #e6e6e6;
+    font: 15px/1.5 'DejaVu Sans Mono', monospace"></pre>`)
+  await page.locator('#out').evaluate((pre, text) => void (pre.textContent = text), `${query}\n${printed(rows)}`)
+  await keep('result.png', await page.locator('#out').screenshot())
+  await page.close()
+}
+
+/** Rows as psql prints them. */
+function printed(rows: readonly Record<string, unknown>[]): string {
+  const names = Object.keys(rows[0] ?? {})
+  const text = (value: unknown) => (typeof value === 'object' ? JSON.stringify(value) : String(value))
+  const cells = [names, ...rows.map((row) => names.map((name) => text(row[name])))]
+  const widths = names.map((_, at) => Math.max(...cells.map((cell) => (cell[at] ?? '').length)))
+  const lines = cells.map((cell) => cell.map((one, at) => ` ${one.padEnd(widths[at] ?? 0)} `).join('|'))
+  return [lines[0], widths.map((width) => '-'.repeat(width + 2)).join('+'), ...lines.slice(1)].join('\n')
 }

@@ -27,7 +27,7 @@ const pageOf = (isFiltered: boolean) =>
   page as (select f.*, m.matched from scanned f cross join wanted w ${matchingPage} limit $2)`
     : `page as (select f.*, true as matched ${following} limit $2)`
 
-/** Reads a page of changes with rows of `results` and `media` (docs/reading-results.md). Bounded in rows and bytes. */
+/** Reads a page of changes with rows of `results` and `media` (docs/feed.md). Bounded in rows and bytes. */
 const statement = (isFiltered: boolean) => `
   with ${pageOf(isFiltered)},
   weighed as (

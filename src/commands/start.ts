@@ -7,7 +7,7 @@ export const startCommand: Command = {
 mediadock start [receiver|provider|all]
 
 Starts one program or both (all is the default) and runs until SIGINT or SIGTERM.
-Settings come from the environment: README.md and .env.example list them.
+Settings come from the environment: docs/settings.md lists them.
 
   mediadock start                 the whole loop on this machine
   mediadock start receiver        only the receiver

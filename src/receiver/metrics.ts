@@ -34,7 +34,7 @@ const unavailableReasons = [
 ]
 
 /**
- * Registers the metrics that docs/operations.md describes. Metrics of the state in Postgres are read at each scrape. If
+ * Registers the metrics that docs/observe.md describes. Metrics of the state in Postgres are read at each scrape. If
  * that fails they are left out, and all others are still reported.
  */
 export function createReceiverMetrics(deps: MetricsDeps) {

@@ -31,7 +31,7 @@ const senderAddress = '127.0.0.2'
 /** The folder of an older version as an installed package, which is then upgraded from; otherwise that step is a restart. */
 const older = process.env['CHAOS_OLDER']
 
-const fault = `an operator's week by docs/operations.md under ${perSecond}/s: new key, restart, ${older === undefined ? '' : 'upgrade, '}restore, failover; HAProxy, PgBouncer`
+const fault = `an operator’s week by the documents under ${perSecond}/s: new key, restart, ${older === undefined ? '' : 'upgrade, '}restore, failover; HAProxy, PgBouncer`
 const goal = '0 lost; each delivery accepted in one of its six tries; receiving again ≤ 10 s after the promotion'
 
 describeOnPackaged('what an operator does by the documents', () => {
@@ -137,7 +137,7 @@ async function restore(adminUrl: OperatorsStand['adminUrl'], acknowledged: numbe
   onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
   const PATH = `${inject('packagedBinaries')}:${process.env['PATH']}`
   const RESTORED_URL = adminUrl('media_restored')
-  await promisify(execFile)('bash', ['-ec', (await printedCommands('Backup and restore')).join('\n')], {
+  await promisify(execFile)('bash', ['-ec', (await printedCommands('postgres.md', 'Backup and restore')).join('\n')], {
     cwd: folder,
     env: { PATH, DATABASE_URL: adminUrl(), ADMIN_URL: adminUrl('postgres'), RESTORED_URL },
   })

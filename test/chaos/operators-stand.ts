@@ -47,7 +47,7 @@ export type OperatorsStand = {
   mediadock: (version: Version, ...args: string[]) => Promise<string>
 }
 
-/** By the steps of docs/operations.md: servers, roles, PgBouncer, migration, receivers. */
+/** By the steps of docs/postgres.md and docs/deploy.md: servers, roles, PgBouncer, migration, receivers. */
 export async function standUp(
   version: Version,
   keys: readonly Key[],

@@ -6,7 +6,7 @@ import path from 'node:path'
 import { parseArgs } from 'node:util'
 import { asMarkdown, asText, type TableLine } from './table-words.ts'
 
-/** `npm run chaos [-- table | others | stranger | <file>…] [--report <file>]`: see docs/reliability.md. */
+/** `npm run chaos [-- table | others | stranger | <file>…] [--report <file>]`: see docs/fault-tests.md. */
 
 const root = path.resolve(import.meta.dirname, '../..')
 

@@ -2,100 +2,61 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { parseEnv } from 'node:util'
 import { expect, it } from 'vitest'
+import { parse } from 'yaml'
 import { z } from 'zod'
-import { logLevel, type SettingsReader } from '../../src/platform/settings.ts'
-import { readProviderSettings } from '../../src/provider/settings.ts'
-import { readReceiverSettings } from '../../src/receiver/settings.ts'
+import { programs, readConfig, settingNames } from '../../src/config/config.ts'
+import { defaultOf, exampleOf, pageOf, recordSettings, sectionsSchema } from './settings-pages.ts'
 
 const root = path.resolve(import.meta.dirname, '../..')
-const file = path.join(root, 'docs/settings.schema.json')
-const none = { databaseUrl: undefined, keys: undefined, secretKey: undefined }
+const at = (file: string) => path.join(root, file)
+const read = (file: string) => fs.readFile(at(file), 'utf8')
+const sections = sectionsSchema.parse(parse(await read('docs/settings.yaml')))
+const words = Object.fromEntries(sections.flatMap(({ settings }) => Object.entries(settings)))
+const recorded = recordSettings()
 
-type Recorded = { schema: z.ZodType; fallback?: unknown; isRequired?: true }
-
-/** What both programs look for in production, as they look for it. */
-function recordSettings(): Map<string, Recorded> {
-  const recorded = new Map<string, Recorded>()
-  const reader: SettingsReader = {
-    problems: [],
-    optional: (name, schema) => {
-      if (!recorded.has(name)) recorded.set(name, { schema })
-      return undefined
-    },
-    withDefault: (name, schema, fallback) => {
-      recorded.set(name, { schema, fallback })
-      return fallback
-    },
-    required: (name, schema, fallback) => {
-      recorded.set(name, { schema, isRequired: true })
-      return fallback
-    },
-  }
-  reader.withDefault('LOG_LEVEL', logLevel, 'info')
-  readReceiverSettings(reader, { production: true, local: none })
-  readProviderSettings(reader, { production: true, local: none })
-  return recorded
-}
-
-/** Of each name in `.env.example`, the comment above it. */
-async function commentsOf(text: string): Promise<Map<string, string>> {
-  const comments = new Map<string, string>()
-  let comment: string[] = []
-  for (const line of text.split('\n')) {
-    const name = /^[A-Z_]+(?==)/.exec(line)?.[0]
-    if (name !== undefined) comments.set(name, comment.join(' '))
-    else if (!line.startsWith('# ') || line.startsWith('# ---')) comment = []
-    else if (comments.size > 0 && [...comments.values()].at(-1) === comment.join(' ')) comment = [line.slice(2)]
-    else comment.push(line.slice(2))
-  }
-  return comments
-}
-
-async function settingsSchema(): Promise<object> {
-  const example = await fs.readFile(path.join(root, '.env.example'), 'utf8')
-  const comments = await commentsOf(example)
-  const recorded = recordSettings()
+function settingsSchema(): object {
+  const names = ['NODE_ENV', ...Object.keys(words)]
   const properties = Object.fromEntries(
-    Object.keys(parseEnv(example)).map((name) => {
-      const { schema, fallback } = recorded.get(name) ?? { schema: z.string() }
+    names.map((name) => {
+      const { schema } = recorded.get(name) ?? { schema: z.string() }
       const { $schema: _, ...form } = z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' })
-      const described = { description: comments.get(name), type: 'string', ...form }
-      return [
-        name,
-        ['string', 'number', 'boolean'].includes(typeof fallback)
-          ? { ...described, default: asText(fallback) }
-          : described,
-      ]
+      const fallback = defaultOf(name, recorded)
+      const described = { description: words[name]?.effect, type: 'string', ...form }
+      return [name, fallback === undefined ? described : { ...described, default: fallback }]
     }),
   )
   const required = [...recorded].flatMap(([name, { isRequired }]) => (isRequired ? [name] : []))
   const isFile = (name: string) => `${name}_FILE` in properties
   const eitherOf = (name: string) => ({ anyOf: [{ required: [name] }, { required: [`${name}_FILE`] }] })
+  const ofReceiver = required.filter((name) => !name.startsWith('PROVIDER_'))
   return {
     $schema: 'https://json-schema.org/draft/2020-12/schema',
     title: 'Settings of mediadock',
     description:
-      'Environment variables, with what production must be given for the receiver. Text that is empty counts as not given.',
+      'Environment variables, and those that the receiver requires in production. Empty counts as not given.',
     type: 'object',
     properties,
-    required: required.filter((name) => !isFile(name) && !name.startsWith('PROVIDER_')),
-    allOf: [...required.filter((name) => isFile(name) && !name.startsWith('PROVIDER_')), 'GENERATION_KEYS'].map(
-      eitherOf,
-    ),
+    required: ofReceiver.filter((name) => !isFile(name)),
+    allOf: [...ofReceiver.filter(isFile), 'GENERATION_KEYS'].map(eitherOf),
   }
 }
 
-function asText(value: unknown): string {
-  return value === true ? 'true' : value === false ? 'false' : String(value)
-}
-
-it('docs/settings.schema.json is what both programs read, with the words of .env.example', async () => {
-  await expect(`${JSON.stringify(await settingsSchema(), undefined, 2)}\n`).toMatchFileSnapshot(file)
+it('every setting that is read has its words, and no other', () => {
+  const read = [...settingNames()].filter((name) => name !== 'NODE_ENV')
+  expect(Object.keys(words).toSorted()).toEqual(read.toSorted())
 })
 
-it('takes the example, and refuses what a start would refuse', async () => {
-  const schema = z.fromJSONSchema(JSON.parse(await fs.readFile(file, 'utf8')))
-  const example = parseEnv(await fs.readFile(path.join(root, '.env.example'), 'utf8'))
+it('docs/settings.md, .env.example and docs/settings.schema.json say what is read', async () => {
+  await expect(pageOf(sections, recorded)).toMatchFileSnapshot(at('docs/settings.md'))
+  await expect(exampleOf(sections, recorded)).toMatchFileSnapshot(at('.env.example'))
+  await expect(`${JSON.stringify(settingsSchema(), undefined, 2)}\n`).toMatchFileSnapshot(
+    at('docs/settings.schema.json'),
+  )
+})
+
+it('the schema takes the example, and refuses what a start would refuse', async () => {
+  const schema = z.fromJSONSchema(JSON.parse(await read('docs/settings.schema.json')))
+  const example = parseEnv(await read('.env.example'))
   const given = Object.fromEntries(Object.entries(example).filter(([, value]) => value !== ''))
   expect(schema.safeParse(given).error?.issues ?? []).toEqual([])
   for (const wrong of [
@@ -105,4 +66,35 @@ it('takes the example, and refuses what a start would refuse', async () => {
     { WEBHOOK_PUBLIC_URL: undefined },
   ])
     expect(schema.safeParse({ ...given, ...wrong }).success, JSON.stringify(wrong)).toBe(false)
+})
+
+it('.env.example has the defaults: it changes nothing but its examples', async () => {
+  const laptop = {
+    databaseUrl: 'postgres://local/x',
+    keys: '[{"name":"x","signing_secret":"whsec_of_this_test","retired":true}]',
+    secretKey: 'A'.repeat(43) + '=',
+  }
+  const isExample = (name: string) => name === 'NODE_ENV' || words[name]?.example !== undefined
+  const given = Object.entries(parseEnv(await read('.env.example'))).filter(([name]) => !isExample(name))
+  expect(readConfig(Object.fromEntries(given), programs, laptop)).toEqual(readConfig({}, programs, laptop))
+})
+
+it.each([
+  'README.md',
+  'docs/deploy.md',
+  'docs/postgres.md',
+  'docs/archive.md',
+  'docs/provider.md',
+  'docs/production.md',
+])('%s names no setting that is not read', async (file) => {
+  const read = settingNames()
+  const named = [...(await fs.readFile(at(file), 'utf8')).matchAll(/`([A-Z]+(?:_[A-Z]+)+)`/g)].map(
+    ([, name = '']) => name,
+  )
+  const ends =
+    /_(?:URL|HOST|PORT|TOKEN|FILE|SECONDS|CRON|DAYS|ROWS|BYTES|MINUTE|SIZE|START|LEVEL|KEYS|PROXY|HOSTS|DIR|KEY)$/
+  const ours = named.filter((name) => ends.test(name))
+  expect(ours.length).toBeGreaterThan(0)
+  // The client of S3 reads the variables of AWS.
+  expect(ours.filter((name) => !read.has(name) && !name.startsWith('AWS_'))).toEqual([])
 })

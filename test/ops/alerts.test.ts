@@ -159,12 +159,12 @@ it('every alert and every panel asks for what a receiver tells', async () => {
 
 describe('the alerts', () => {
   it('have a section each in the runbook that says what it means, what to look at, what to do and what not', async () => {
-    const [, ...sections] = (await read('docs/operations.md')).split(/^### (?=Mediadock)/m)
+    const [, ...sections] = (await read('docs/runbook.md')).split(/^### (?=Mediadock)/m)
     expect(sections.map((section) => section.split('\n', 1)[0])).toEqual(rules.map(({ alert }) => alert))
     for (const section of sections)
       expect(section).toMatch(/\*\*Means\.\*\* [^]+\*\*Look\.\*\* [^]+\*\*Do\.\*\*\s[^]+\*\*Don't\.\*\* /)
     for (const { alert, annotations } of rules)
-      expect(annotations.runbook).toBe(`docs/operations.md#${alert.toLowerCase()}`)
+      expect(annotations.runbook).toBe(`docs/runbook.md#${alert.toLowerCase()}`)
   })
 
   it('are each made to fire by promtool, and each kept from it', async () => {

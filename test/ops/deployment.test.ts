@@ -144,7 +144,7 @@ describe('what compose.yaml gives to whom', () => {
       const folder = await temporaryFolder()
       await fs.writeFile(path.join(folder, 'generation-keys.json'), '[]')
       const commands =
-        (await printedCommands('Where it lives')).find((one) => one.includes('secrets/provider-secret-key')) ?? ''
+        (await printedCommands('deploy.md', 'Compose')).find((one) => one.includes('secrets/provider-secret-key')) ?? ''
       await promisify(execFile)('bash', ['-ec', commands.replace('…/', '')], { cwd: folder })
       const at = (file: string) => path.join(folder, file)
       expect((await fs.stat(at('secrets'))).mode & 0o777).toBe(0o700)
@@ -199,10 +199,10 @@ const hasSystemd = await promisify(execFile)('systemd-analyze', ['--version']).t
 )
 
 describe('ops/mediadock.service', () => {
-  it('gives a stop the time that it may take, and starts the program as the README does', async () => {
+  it('gives a stop the time that it may take, and starts the program as docs/deploy.md does', async () => {
     const unit = await read('ops/mediadock.service')
-    const readme = await read('README.md')
-    const command = /^exec node_modules\/\.bin\/(node .*)$/m.exec(readme)?.[1]
+    const page = await read('docs/deploy.md')
+    const command = /^exec node_modules\/\.bin\/(node .*)$/m.exec(page)?.[1]
     expect(unit).toContain(`ExecStart=/opt/mediadock/node_modules/.bin/${command}`)
     const { SHUTDOWN_GRACE_SECONDS } = parseEnv(await read('.env.example'))
     expect(Number(/TimeoutStopSec=(\d+)/.exec(unit)?.[1])).toBeGreaterThan(Number(SHUTDOWN_GRACE_SECONDS))
@@ -212,7 +212,7 @@ describe('ops/mediadock.service', () => {
     const unit = await read('ops/mediadock.service')
     const [, page = ''] = /^Documentation=file:\/\/\/opt\/mediadock\/(\S+)$/m.exec(unit) ?? []
     const installs =
-      (await printedCommands('Where it lives')).find((one) => one.includes('ops/mediadock.service')) ?? ''
+      (await printedCommands('deploy.md', 'systemd')).find((one) => one.includes('ops/mediadock.service')) ?? ''
     expect(await read(page)).toContain(installs)
     for (const step of ['npm ci', '/opt/mediadock', '/etc/mediadock/receiver.env', 'systemctl enable'])
       expect(installs).toContain(step)

@@ -13,12 +13,12 @@ import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, type Sample } from '../support/webhooks.ts'
 import { printedCommands } from './printed-commands.ts'
 
-describeOnPackaged('docs/operations.md, "Backup and restore"', () => {
+describeOnPackaged('docs/postgres.md, "Backup and restore"', () => {
   it(
     'brings back what was there, and goes on from it: readers of the feed skip nothing',
     { timeout: 60_000 },
     async () => {
-      const [dump, restore] = await printedCommands('Backup and restore')
+      const [dump, restore] = await printedCommands('postgres.md', 'Backup and restore')
       const { url, sql } = await withTestDatabase('packaged')
       const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-restore-'))
       onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))

@@ -93,7 +93,7 @@ async function backUpAndRestore(url: string): Promise<string> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-roles-'))
   onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
   const restoredUrl = url.replace(/media$/, 'media_restored')
-  const commands = (await printedCommands('Backup and restore')).join('\n')
+  const commands = (await printedCommands('postgres.md', 'Backup and restore')).join('\n')
   const PATH = `${inject('packagedBinaries')}:${process.env['PATH']}`
   await promisify(execFile)('bash', ['-ec', commands], {
     cwd: folder,

@@ -40,14 +40,18 @@ const types: Record<string, string> = {
   Float: 'double precision',
 }
 
-describe('docs/recipes.md', () => {
+describe('docs/recipes', () => {
   let its: WithReceiver & { stand: ProviderStand }
   let folder: string
   let blocks: { language: string; text: string }[]
   let env: Record<string, string>
 
   beforeAll(async () => {
-    const page = await fs.readFile(path.join(root, 'docs/recipes.md'), 'utf8')
+    const recipes = path.join(root, 'docs/recipes')
+    const pages = await Promise.all(
+      (await fs.readdir(recipes)).map((name) => fs.readFile(path.join(recipes, name), 'utf8')),
+    )
+    const page = pages.join('\n')
     blocks = [...page.matchAll(/```(\w+)\n([\s\S]*?)```/g)].map(([, language = '', text = '']) => ({ language, text }))
     folder = await writeProject(blocks.filter(({ language }) => language === 'ts').map(({ text }) => text))
     its = await withReceiver({ server: preferredServer, stand: true, followsUp: true })

@@ -10,10 +10,10 @@ import { eventually } from '../support/eventually.ts'
 
 const root = path.resolve(import.meta.dirname, '../..')
 
-/** The block of the README that starts a receiver in production, with values that work here. */
+/** The block of docs/deploy.md that starts a receiver in production, with values that work here. */
 async function documentedCommand(values: Record<string, string>): Promise<string> {
-  const readme = await fs.readFile(path.join(root, 'README.md'), 'utf8')
-  const [, block = ''] = /^## Run it for real$[^`]*```sh\n(NODE_ENV=production \\\n[\s\S]*?)```/m.exec(readme) ?? []
+  const page = await fs.readFile(path.join(root, 'docs/deploy.md'), 'utf8')
+  const [, block = ''] = /^## Your own supervisor$[^`]*```sh\n(NODE_ENV=production \\\n[\s\S]*?)```/m.exec(page) ?? []
   const command = block.replaceAll(/^([A-Z_]+)=(\S+) \\$/gm, (line, name: string) =>
     values[name] === undefined ? line : `${name}=${values[name]} \\`,
   )
@@ -65,7 +65,7 @@ async function stopsAt(program: TestProcess, port: number, signal: NodeJS.Signal
 }
 
 describe('in production', () => {
-  it('the command of the README ends with exit 0 at a SIGTERM to the process that a supervisor started, and frees its port', async () => {
+  it('the command of docs/deploy.md ends with exit 0 at a SIGTERM to the process that a supervisor started, and frees its port', async () => {
     const { port, env, command } = await settings()
     await stopsAt(startProcess('/bin/sh', ['-c', command], { cwd: root, env }), port, 'SIGTERM')
   })
@@ -130,12 +130,12 @@ it.each([
 
 it('keeps its memory small however it is started, and goes through the file that any Node can read', async () => {
   const read = (file: string) => fs.readFile(path.join(root, file), 'utf8')
-  for (const file of ['README.md', 'Dockerfile', 'package.json']) {
+  for (const file of ['docs/deploy.md', 'Dockerfile', 'package.json']) {
     expect(await read(file), file).toContain('MALLOC_MMAP_THRESHOLD_=8192')
     expect(await read(file), file).toContain('--max-old-space-size=512')
     expect(await read(file), file).toContain('--max-semi-space-size=16')
   }
-  for (const file of ['README.md', 'package.json', '.env.example', 'docs/operations.md', 'ops/mediadock.service']) {
+  for (const file of ['docs/deploy.md', 'package.json', '.env.example', 'ops/mediadock.service']) {
     expect(await read(file), file).toContain('bin/mediadock.js start')
     expect(await read(file), file).not.toMatch(/node .*\bmain\.[jt]s/)
   }

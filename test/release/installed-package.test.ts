@@ -12,9 +12,10 @@ import { installPackage, root, type Installed } from './support/installed.ts'
 
 /** What a tarball may have in it; everything else is for those who work on it. */
 const allowed = [
-  /^(?:README\.md|CHANGELOG\.md|SECURITY\.md|\.env\.example|package\.json|bin\/mediadock\.js)$/,
-  // What its pages speak of; not the documents of the APIs, which it serves.
-  /^docs\/[\w.-]+\.(?:md|json)$/,
+  /^(?:(?:README|CHANGELOG|SECURITY|CONTRIBUTING|CODE_OF_CONDUCT)\.md|LICENSE|\.env\.example|package\.json)$/,
+  /^bin\/mediadock\.js$/,
+  // The OpenAPI documents are left out: the running programs serve them.
+  /^docs\/(?:[\w-]+\/)*[\w.-]+\.(?:md|json|png)$/,
   /^ops\/[\w.-]+\.(?:sql|yml|json|conf|cfg|service)$/,
   /^dist\/(?:[\w-]+\/)*[\w.-]+\.(?:js|css|svg|webp|mp3|mp4)$/,
   /^dist\/(?:client|wire|platform)\/[\w-]+\.d\.ts$/,

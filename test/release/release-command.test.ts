@@ -146,6 +146,15 @@ describe('npm run release, in a copy of this checkout', () => {
       stderr: expect.stringContaining('is not clean: commit or remove\nM CHANGELOG.md'),
     })
     await git('commit', '--all', '--quiet', '--message', 'Say what changed')
+    expect(await release(version)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('SECURITY.md has a placeholder'),
+    })
+    await write(
+      'SECURITY.md',
+      (await read('SECURITY.md')).replace('security@example.invalid', 'security@mediadock.dev'),
+    )
+    await git('commit', '--all', '--quiet', '--message', 'Say where to report')
     await git('switch', '--quiet', '--create', 'other')
     expect(await release(version)).toMatchObject({
       code: 2,
@@ -256,16 +265,16 @@ describe('npm run release, in a copy of this checkout', () => {
       expect(released, released.stderr).toMatchObject({ code: 0 })
       expect(released.stdout).toMatch(/^npm audit: (?:none that is high or critical|the registry could not be asked)/m)
       expect(released.stdout).toContain('git push origin main v9.8.7')
-      expect(released.stdout).toContain('The licence is UNLICENSED')
+      expect(released.stdout).toContain('npm publish release/9.8.7/mediadock-9.8.7.tgz')
       expect(released.stdout).toContain('no image was built: --base names')
 
       expect(await git('rev-parse', 'v9.8.7^{commit}', 'HEAD~1')).toBe(`${await git('rev-parse', 'HEAD')}\n${before}`)
       expect(await git('status', '--porcelain')).toBe('')
       expect((await git('show', '--stat', '--format=%s', 'HEAD')).split('\n')[0]).toBe('Release 9.8.7')
-      expect(JSON.parse(await read('package.json'))).toMatchObject({ version, license: 'UNLICENSED', private: true })
+      expect(JSON.parse(await read('package.json'))).toMatchObject({ version, license: 'MIT' })
       expect(JSON.parse(await read('package-lock.json'))).toMatchObject({ version, packages: { '': { version } } })
       expect(await read('package-lock.json')).not.toMatch(/https?:\/\/registry/)
-      expect(await read('README.md')).toContain('npm i ./mediadock-9.8.7.tgz')
+      expect(await read('docs/quickstart.md')).toContain('npm i ./mediadock-9.8.7.tgz')
       expect(JSON.parse(await read('openapi/receiver.json')).info.version).toBe(version)
 
       expect((await fs.readdir(path.join(copy, 'release', version))).toSorted()).toEqual([

@@ -4,8 +4,8 @@ import { describe, expect, it } from 'vitest'
 
 const root = path.resolve(import.meta.dirname, '../..')
 
-// Their promises are worth what the tests are that hold them.
-describe.each(['docs/reliability.md', 'SECURITY.md'])('%s', (document) => {
+// A promise is worth as much as the test that holds it.
+describe.each(['docs/guarantees.md', 'SECURITY.md'])('%s', (document) => {
   it('names tests that exist', async () => {
     const text = await fs.readFile(path.join(root, document), 'utf8')
     const named = [...new Set([...text.matchAll(/\btest\/[\w./-]+\.ts\b/g)].map(([file]) => file))]

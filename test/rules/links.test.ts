@@ -2,11 +2,12 @@ import { execFileSync } from 'node:child_process'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { z } from 'zod'
 
 const root = path.resolve(import.meta.dirname, '../..')
 const read = (file: string) => fs.readFile(path.join(root, file), 'utf8')
 
-/** Without what stands in code, which is no link and no heading. */
+/** The text without code, in which nothing is a link or a heading. */
 const proseOf = (text: string) =>
   text.replaceAll(/^(```+)[^]*?^\1$/gm, '').replaceAll(/`[^`\n]*`/g, (code) => code.replaceAll(/[[\]#]/g, ''))
 
@@ -26,7 +27,7 @@ function anchorsOf(text: string): Set<string> {
   return anchors
 }
 
-/** Links to files and anchors of ours; a page of the web is somebody else's. */
+/** Links to files and anchors of this repository, without those to the web. */
 function linksOf(text: string): string[] {
   const links = [...proseOf(text).matchAll(/\[[^\]]*\]\(<?([^)\s>]+)>?\)/g)].map(([, target = '']) => target)
   return links.filter((target) => !/^[a-z]+:/.test(target))
@@ -61,13 +62,36 @@ describe('a link', () => {
   })
 })
 
-it('docs/README.md leads to every page, in steps that count up', async () => {
-  const index = await read('docs/README.md')
-  const links = linksOf(index)
-  const missing = pages
-    .filter((page) => page.startsWith('docs/') && page !== 'docs/README.md')
-    .filter((page) => !links.some((link) => link.split('#')[0] === path.basename(page)))
-  expect(missing).toEqual([])
-  const steps = [...index.matchAll(/^\*\*(\d+)\. /gm)].map(([, number]) => Number(number))
-  expect(steps).toEqual(steps.map((_, at) => at + 1))
+it('docs/README.md leads to every page', async () => {
+  const links = linksOf(await read('docs/README.md')).map((link) => link.split('#')[0])
+  const expected = pages.filter((page) => page.startsWith('docs/') && page !== 'docs/README.md')
+  expect(expected.filter((page) => !links.includes(path.relative('docs', page)))).toEqual([])
+})
+
+it('a page of the package links only to files of the package', async () => {
+  const args = ['pack', '--dry-run', '--json', '--ignore-scripts']
+  const answer: unknown = JSON.parse(execFileSync('npm', args, { cwd: root, encoding: 'utf8', stdio: 'pipe' }))
+  const [{ files }] = z.tuple([z.object({ files: z.array(z.object({ path: z.string() })) })]).parse(answer)
+  const packed = files.map((file) => file.path)
+  const lost = await Promise.all(
+    packed
+      .filter((file) => file.endsWith('.md') && !file.startsWith('node_modules/'))
+      .map(async (file) => {
+        const targets = linksOf(await read(file)).map((link) => link.split('#')[0] ?? '')
+        const wanted = targets.filter((target) => target !== '').map((target) => path.join(path.dirname(file), target))
+        return wanted.filter((target) => !packed.includes(target)).map((target) => `${file}: ${target}`)
+      }),
+  )
+  expect(lost.flat()).toEqual([])
+})
+
+it('no page has more than 250 lines, and the README fewer than 200', async () => {
+  const exempt = ['docs/architecture.md', 'docs/specification.md', 'docs/cli.md']
+  const long = await Promise.all(
+    pages
+      .filter((page) => page.startsWith('docs/') && !exempt.includes(page))
+      .map(async (page) => ((await read(page)).split('\n').length > 251 ? [page] : [])),
+  )
+  expect(long.flat()).toEqual([])
+  expect((await read('README.md')).split('\n').length).toBeLessThan(200)
 })

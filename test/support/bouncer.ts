@@ -21,11 +21,11 @@ export async function hasPgBouncer(): Promise<boolean> {
 
 export type Bouncer = { port: number; start: () => Promise<void>; kill: () => Promise<void> }
 
-/** PgBouncer before the server on this port, with the file that docs/operations.md prints; for these users. */
+/** PgBouncer before the server on this port, with the file that docs/postgres.md prints; for these users. */
 export async function withPgBouncer(upstream: number, userlist: string): Promise<Bouncer> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bouncer-'))
   const port = await freePort()
-  const page = await fs.readFile(path.resolve(import.meta.dirname, '../../docs/operations.md'), 'utf8')
+  const page = await fs.readFile(path.resolve(import.meta.dirname, '../../docs/postgres.md'), 'utf8')
   let [, ini = ''] = /^```ini\n([^]*?)^```/m.exec(page) ?? []
   const users = path.join(folder, 'userlist.txt')
   const replaced = {
@@ -34,7 +34,7 @@ export async function withPgBouncer(upstream: number, userlist: string): Promise
     '/etc/pgbouncer/userlist.txt': users,
   }
   for (const [from, to] of Object.entries(replaced)) {
-    if (!ini.includes(from)) throw new Error(`the file of PgBouncer in docs/operations.md has no ${from}`)
+    if (!ini.includes(from)) throw new Error(`the file of PgBouncer in docs/postgres.md has no ${from}`)
     ini = ini.replace(from, to)
   }
   const file = path.join(folder, 'pgbouncer.ini')

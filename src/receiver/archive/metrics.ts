@@ -7,7 +7,7 @@ import { countWaitingCopies } from './copies.ts'
 const readDeadlineMs = 3000
 
 /**
- * Registers the archive's metrics (docs/operations.md). The backlog is read at each scrape, and left out if that fails.
+ * Registers the archive's metrics (docs/observe.md). The backlog is read at each scrape, and left out if that fails.
  */
 export function createArchiveMetrics({ registry, db, logger }: { registry: Registry; db: Database; logger: Logger }) {
   const registers = [registry]

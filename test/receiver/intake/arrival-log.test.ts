@@ -82,7 +82,7 @@ it('tells what each key has stored, by day in the log and as a metric', async ()
   await deliver(receiver.webhookUrl, body, { secret: sandboxKey.signing_secret })
   await deliver(receiver.webhookUrl, body, { secret: 'whsec_nobody' })
   await eventually(async () => (await sql`select from mediadock.arrivals`).length === 5)
-  const page = await fs.readFile(path.resolve(import.meta.dirname, '../../../docs/operations.md'), 'utf8')
+  const page = await fs.readFile(path.resolve(import.meta.dirname, '../../../docs/limits.md'), 'utf8')
   const [, statement = ''] = /```sql\n(select key_name[^`]*)```/.exec(page) ?? []
   const rows = await sql.unsafe(statement)
   const stored = [

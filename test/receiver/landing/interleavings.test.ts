@@ -184,7 +184,7 @@ async function track(requestId: string, row: object = {}): Promise<void> {
   await database.sql`insert into mediadock.requests ${database.sql({ request_id: requestId, key_name: 'live', ...row })}`
 }
 
-/** As docs/reading-results.md has it. */
+/** As docs/results.md has it. */
 async function insertTracked(db: Database, requestId: string): Promise<void> {
   await db.execute(
     sql`insert into mediadock.requests (request_id, key_name, metadata) values (${requestId}, 'live', '{"order": 6}') on conflict do nothing`,

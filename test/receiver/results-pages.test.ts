@@ -7,7 +7,7 @@ import { imageResult, json, startProviderStand, type ProviderStand } from '../su
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { deliver, okImage } from '../support/webhooks.ts'
 
-/** Those of ops/roles.sql, and those that the page makes. */
+/** The roles of ops/roles.sql, and those that the pages make. */
 const roles = [
   'mediadock_migrate',
   'mediadock_run',
@@ -22,15 +22,16 @@ const roles = [
 
 const requestId = '11111111-2222-4333-8444-555555555555'
 
-describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
+describe.each(testServers)('the statements of docs/results.md, feed.md and submitting.md (%s)', (server) => {
   let database: TestDatabase
   let stand: ProviderStand
   let receiver: TestReceiver
   let statements: string[]
 
   beforeAll(async () => {
-    const page = await fs.readFile(path.resolve(import.meta.dirname, '../../docs/reading-results.md'), 'utf8')
-    statements = [...page.matchAll(/```sql\n([\s\S]*?)```/g)].map(([, text]) => text ?? '')
+    const read = (page: string) => fs.readFile(path.resolve(import.meta.dirname, '../../docs', page), 'utf8')
+    const pages = await Promise.all(['results.md', 'feed.md', 'submitting.md', '../README.md'].map(read))
+    statements = [...pages.join('\n').matchAll(/```sql\n([\s\S]*?)```/g)].map(([, text]) => text ?? '')
     database = await createTestDatabase(server)
     stand = await startProviderStand()
     await database.sql.unsafe(await fs.readFile(path.resolve(import.meta.dirname, '../../ops/roles.sql'), 'utf8'))
@@ -51,7 +52,7 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
     await database.drop()
   })
 
-  /** The one printed statement that has these words in it, run as it stands, by the role that the page says. */
+  /** Runs the one printed statement that contains these words, as printed, by the role that the page names. */
   async function run(words: string, role?: string) {
     const found = statements.filter((statement) => statement.includes(words))
     expect(found).toHaveLength(1)
@@ -61,7 +62,7 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
   const as = (role: string, statement: string) => database.sql.unsafe(`set role ${role}; ${statement}; reset role`)
 
   it('every statement does what the page says', async () => {
-    expect(statements).toHaveLength(14)
+    expect(statements).toHaveLength(15)
     await run('create role media_reader')
     await run('create role media_tracker')
     await database.sql.unsafe(
@@ -95,7 +96,8 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
       `https://media.test/${requestId}-1.png`,
     ])
 
-    const rows = await run('left join mediadock.media')
+    expect(await run('r.media_complete, m.kind, m.position, m.url')).toHaveLength(2)
+    const rows = await run('r.media_complete, r.metadata')
     expect(rows.map((row) => [row['status'], row['media_complete'], row['position'], row['width']])).toEqual([
       ['COMPLETED', true, 0, 640],
       ['COMPLETED', true, 1, 640],
