@@ -2,9 +2,8 @@ import { execFileSync } from 'node:child_process'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 
-// `npm run build`, and so `npm pack`: makes dist/, which is what a package runs, since Node
-// runs no TypeScript below node_modules. Laid out as src/ is: whatever looks for a file beside
-// the code finds it in both.
+// `npm run build`, also run by `npm pack`: compiles src/ into dist/, because Node runs no TypeScript below
+// node_modules. The layout is the same, so code finds files beside it in both.
 
 const root = path.resolve(import.meta.dirname, '..')
 const [from, to] = [path.join(root, 'src'), path.join(root, 'dist')]
@@ -20,9 +19,9 @@ const tsc = (project: string) =>
 
 await fs.rm(to, { recursive: true, force: true })
 tsc('tsconfig.build.json')
-// Types are for those who import the client; nobody imports the rest.
+// Only the client is imported by others, so only it needs types.
 tsc('tsconfig.client.json')
-// What pages and samples are made of.
+// Assets of pages and samples.
 await fs.cp(from, to, {
   recursive: true,
   filter: (file) => !file.endsWith('.ts') && !path.basename(file).startsWith('.'),

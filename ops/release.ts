@@ -12,7 +12,7 @@ import { parseArgs } from 'node:util'
 const root = path.resolve(import.meta.dirname, '..')
 const usage = 'usage: npm run release -- <version> [--base node:24-bookworm-slim@sha256:…] [--dry-run [--skip-tests]]'
 
-/** Where the version is written besides package.json and its lock; the pattern leaves out the version itself. */
+/** Files that name the version besides package.json and its lock; the pattern matches the version only. */
 const mentions: readonly [string, RegExp][] = [
   ['docs/quickstart.md', /(?<=mediadock-)\d[\w.-]*(?=\.tgz)/g],
   ['docs/recipes/models.md', /(?<=mediadock-)\d[\w.-]*(?=\.tgz)/g],
@@ -22,7 +22,7 @@ const mentions: readonly [string, RegExp][] = [
   ['deploy/kubernetes/migrate.yaml', /(?<=\/mediadock:)\S+/],
 ]
 
-/** All that a release writes of what is committed. */
+/** The committed files that a release writes. */
 const written = ['package.json', 'package-lock.json', ...mentions.map(([file]) => file)]
 
 class ReleaseError extends Error {
@@ -55,16 +55,16 @@ const answer = (program: string, args: readonly string[], cwd = root) =>
 const git = (...args: string[]) => answer('git', args)
 const succeeds = (program: string, args: readonly string[]) => spawnSync(program, args, { cwd: root }).status === 0
 
-/** Whatever the settings of git leave out. */
+/** Uncommitted changes, independent of git's configuration. */
 const changes = () => git('status', '--porcelain', '--untracked-files=normal')
 
-/** Where the tree stands, and all that is not committed in it. */
+/** The commit, the branch and all uncommitted changes. */
 const treeNow = () =>
   [git('rev-parse', 'HEAD'), git('rev-parse', '--abbrev-ref', 'HEAD'), changes(), git('diff', '--binary', 'HEAD')].join(
     '\n',
   )
 
-/** What has to be true before; it changes nothing, and a dry run looks as well. */
+/** Checks the preconditions. Changes nothing; a dry run checks them too. */
 function expectReady({ version }: Options): void {
   const branch = git('rev-parse', '--abbrev-ref', 'HEAD')
   if (branch !== 'main') throw new ReleaseError(`a release is made on main, and this is ${branch}`)
@@ -82,7 +82,7 @@ function expectReady({ version }: Options): void {
     throw new ReleaseError('SECURITY.md has a placeholder for the reporting address: put in a mailbox that is read')
 }
 
-/** High and critical ones end it. A registry that cannot be asked does not, and is named. */
+/** High and critical vulnerabilities end the release. An unreachable registry is only reported. */
 function audit(): void {
   const { stdout } = spawnSync('npm', ['audit', '--omit=dev', '--json'], { cwd: root, encoding: 'utf8' })
   const counts = vulnerabilitiesOf(stdout)
@@ -104,8 +104,8 @@ function vulnerabilitiesOf(report: string): Record<string, number> | undefined {
 }
 
 /**
- * What an installation consists of. Not made in the checkout: there npm leaves out whatever development needs too.
- * So the lock file is first cut down to what runs, without a registry, as the image does it with one.
+ * Writes the SBOM of an installation. In a checkout, npm would leave out packages that development needs too, so the
+ * lock file is first reduced to the packages that run, without a registry.
  */
 function writeSbom(file: string): void {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'mediadock-sbom-'))
@@ -138,7 +138,7 @@ function setVersion(version: string): void {
   }
 }
 
-/** Of those that are there the first that works: a docker without its daemon does not. */
+/** The first image builder that works: docker needs its daemon. */
 function imageBuilder(): readonly string[] | undefined {
   if (succeeds('docker', ['info'])) return ['docker', 'build']
   return succeeds('buildah', ['version']) ? ['buildah', 'build'] : undefined
@@ -227,7 +227,7 @@ function release(options: Options): void {
   sayWhatIsLeft(version, image)
 }
 
-/** A file that somebody has edited since, or a commit that came, was not tested, or is not in the package. */
+/** Refuses edits and commits made since the tests began: they are untested, or not in the package. */
 function expectSame(tree: string): void {
   if (treeNow() !== tree)
     throw new ReleaseError(`the tree has changed since the tests began: release again\n${changes()}`)

@@ -1,4 +1,4 @@
--- Roles with the least rights for mediadock, for a database of its own (PostgreSQL 15 or newer).
+-- Roles with the least rights for mediadock in a database that it does not share (PostgreSQL 15 or newer).
 --
 -- Apply it as a superuser, straight to Postgres, once before the first `mediadock migrate`,
 -- once after it, and after that of each new version; applied again it changes nothing. Step by step: docs/postgres.md, "Roles".
@@ -33,8 +33,8 @@ end $$;
 create schema if not exists mediadock authorization mediadock_migrate;
 create schema if not exists provider authorization mediadock_provider_migrate;
 
--- Databases that began before PostgreSQL 15 let every role create in `public`. Whoever may do that can write a function
--- that runs with the rights of another role, where that one's search_path leads through `public`.
+-- Databases that began before PostgreSQL 15 let every role create in `public`. Such a role can write a
+-- function that runs with the rights of another role whose search_path includes `public`.
 revoke create on schema public from public;
 do $$
 begin
@@ -56,7 +56,7 @@ alter role mediadock_provider_run set idle_in_transaction_session_timeout = '60s
 -- A transaction of a reader that stays open keeps locks, and keeps deleted rows from being swept.
 alter role mediadock_read set statement_timeout = '60s';
 alter role mediadock_read set idle_in_transaction_session_timeout = '60s';
--- No JIT, for the same reason: compiling a statement takes far longer than running it.
+-- No JIT: compiling a statement takes far longer than running it.
 alter role mediadock_run set jit = off;
 alter role mediadock_provider_run set jit = off;
 
@@ -66,7 +66,7 @@ grant select, insert, update, delete on all tables in schema mediadock to mediad
 grant usage, select on all sequences in schema mediadock to mediadock_run;
 grant execute on all functions in schema mediadock to mediadock_run;
 
--- The same for what later versions bring.
+-- The same for objects of later versions.
 alter default privileges for role mediadock_migrate in schema mediadock grant select, insert, update, delete on tables to mediadock_run;
 alter default privileges for role mediadock_migrate in schema mediadock grant usage, select on sequences to mediadock_run;
 alter default privileges for role mediadock_migrate in schema mediadock grant execute on functions to mediadock_run;
@@ -80,7 +80,7 @@ alter default privileges for role mediadock_provider_migrate in schema provider 
 alter default privileges for role mediadock_provider_migrate in schema provider grant usage, select on sequences to mediadock_provider_run;
 alter default privileges for role mediadock_provider_migrate in schema provider grant execute on functions to mediadock_provider_run;
 
--- What is there only after the first migration: what services may read, and the histories, which only migrating writes.
+-- Objects that exist only after the first migration: those that services may read, and the histories of migrations.
 do $$
 declare
   name text;
