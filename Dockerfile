@@ -29,8 +29,7 @@ RUN rm -r node_modules/postgres package-lock.json .npmrc && tar -xzf /tmp/mediad
 FROM ${BASE}
 # Debian's ffmpeg, which gets security fixes, makes posters of archived videos.
 RUN apt-get update && apt-get install -y --no-install-recommends ffmpeg && rm -rf /var/lib/apt/lists/*
-# Returns the memory of a burst: see docs/limits.md, "Memory".
-ENV NODE_ENV=production MALLOC_MMAP_THRESHOLD_=8192
+ENV NODE_ENV=production
 WORKDIR /app
 COPY --from=installed /app ./
 # A volume for TMPDIR takes its owner from this folder.
@@ -40,5 +39,5 @@ EXPOSE 3000 3001
 # Liveness only: a receiver that waits for Postgres must not be restarted.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT || 3000}/healthz`).then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
 # Without a shell, SIGTERM reaches the program. It writes no files: the file system may be read-only.
-ENTRYPOINT ["node", "--max-old-space-size=512", "--max-semi-space-size=16", "dist/cli.js"]
+ENTRYPOINT ["node", "bin/mediadock.js"]
 CMD ["start", "receiver"]

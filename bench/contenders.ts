@@ -31,18 +31,17 @@ export type ReceiverOptions = {
 const startTimeoutMs = 30_000
 const root = path.resolve(import.meta.dirname, '..')
 
-/** What the image starts, as its Dockerfile says: options of Node, program, command, and the environment. It runs what was built of the sources here. */
-async function startedByImage(): Promise<{ options: string[]; program: string[]; env: Record<string, string> }> {
+/** Returns the program, its words and the environment of the image, as the Dockerfile states them. */
+async function startedByImage(): Promise<{ program: string[]; env: Record<string, string> }> {
   const stage = (await fs.readFile(path.join(root, 'Dockerfile'), 'utf8')).split(/^FROM /m).at(-1) ?? ''
   const words = (instruction: string): string[] =>
     JSON.parse(new RegExp(`^${instruction} (\\[.*\\])$`, 'm').exec(stage)?.[1] ?? '[]')
   const [node, ...args] = [...words('ENTRYPOINT'), ...words('CMD')]
-  const at = args.findIndex((word) => word.startsWith('dist/'))
-  if (node !== 'node' || at < 0) throw new Error('the Dockerfile does not say how the receiver is started')
+  const [program, ...more] = args
+  if (node !== 'node' || program === undefined) throw new Error('the Dockerfile does not start the receiver by node')
   const given = [...stage.matchAll(/^ENV (.+)$/gm)].flatMap(([, all = '']) => all.split(' '))
   return {
-    options: args.slice(0, at),
-    program: [path.join(root, (args[at] ?? '').replace(/^dist\/(.*)\.js$/, 'src/$1.ts')), ...args.slice(at + 1)],
+    program: [path.join(root, program), ...more],
     env: Object.fromEntries(given.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)])),
   }
 }
@@ -61,7 +60,7 @@ export async function startReceiverProcess({
   const profiling = profileFolder ? ['--cpu-prof', '--cpu-prof-dir', profileFolder] : []
   const image = await startedByImage()
   const [port, internalPort] = [await freePort(), await freePort()]
-  const child = spawn(process.execPath, [...profiling, ...image.options, ...image.program], {
+  const child = spawn(process.execPath, [...profiling, ...image.program], {
     cwd: folder,
     env: {
       ...image.env,

@@ -1,10 +1,10 @@
 #!/usr/bin/env node
-// The command, in plain JavaScript: whichever Node is on the machine can read this file.
-// In a checkout the program is TypeScript, which Node runs by itself; in a package it is what
-// `npm run build` made of it. A Node that is too old hands over to the one that comes
-// with the packages, where there is one, and passes signals on to it.
+// The command, in plain JavaScript, so that every Node can read this file. In a checkout the program is TypeScript,
+// which Node runs; in a package it is JavaScript, which `npm run build` makes. A Node that is too old hands over to the
+// one that comes with the packages, and passes signals on to it.
 import { spawn } from 'node:child_process'
 import fs from 'node:fs'
+import module from 'node:module'
 import os from 'node:os'
 import path from 'node:path'
 import { pathToFileURL } from 'node:url'
@@ -16,8 +16,23 @@ const program = isCheckout ? source : path.join(root, 'dist/cli.js')
 /** What our packages need; the same in package.json, `engines`. */
 const [oldestMajor, oldestMinor] = [22, 19]
 
-if (isRecent() && (process.features.typescript || !isCheckout)) await import(pathToFileURL(program).href)
-else handOver()
+/**
+ * A program that runs for long gets these bounds of memory, however it was started; see docs/limits.md, "Memory". Options
+ * that were given win. They have to be there when the process begins, so the program takes the place of this process.
+ */
+const bounds = process.argv[2] === 'start' ? ['--max-old-space-size=512', '--max-semi-space-size=16'] : []
+const args = [...bounds, ...process.execArgv, program, ...process.argv.slice(2)]
+const env = { MALLOC_MMAP_THRESHOLD_: '8192', ...process.env }
+// In place of this process nothing would hold the channel to a parent, and Windows cannot do it.
+const canReplace = process.execve !== undefined && process.platform !== 'win32' && !process.connected
+
+if (!isRecent() || !(process.features.typescript || !isCheckout)) handOver()
+else if (bounds.length > 0 && canReplace) process.execve(process.execPath, [process.execPath, ...args], env)
+else {
+  // A command reads hundreds of files: what Node makes of them is kept where only the owner of the program writes.
+  module.enableCompileCache?.(path.join(root, 'node_modules/.cache/mediadock'))
+  await import(pathToFileURL(program).href)
+}
 
 function isRecent() {
   const [major, minor] = process.versions.node.split('.').map(Number)
@@ -32,7 +47,7 @@ function handOver() {
     process.exit(1)
   }
   // Over the fourth channel it notices when this process is killed, and stops.
-  const child = spawn(node, [...process.execArgv, program, ...process.argv.slice(2)], { stdio: ['inherit', 'inherit', 'inherit', 'ipc'] })
+  const child = spawn(node, args, { env, stdio: ['inherit', 'inherit', 'inherit', 'ipc'] })
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) {
     // A terminal sends its signals to both; asked once more within the same moment is the same wish.
     process.on(signal, () => child.kill(signal))

@@ -50,7 +50,7 @@ export async function withReceiverProcess(
   const port = Number(settings['PORT'] ?? (await freePort()))
   const env = {
     ...childEnv,
-    // As the README has it, with the option below.
+    // As bin/mediadock.js sets it, with the options below.
     MALLOC_MMAP_THRESHOLD_: '8192',
     DATABASE_URL: databaseUrl,
     HOST: '127.0.0.1',
