@@ -18,7 +18,7 @@ import { startTestReceiver } from './support/receiver.ts'
 const { values } = parseArgs({
   options: {
     out: { type: 'string', default: 'screenshots' },
-    /** Only pages whose name holds this. */
+    /** A regular expression for the names of pages. */
     only: { type: 'string', default: '' },
     /** The two pictures that README.md shows, into docs/images. */
     docs: { type: 'boolean', default: false },
@@ -48,8 +48,9 @@ try {
   ]
   if (values.docs) await shootForDocs(at('/'), scene.ids.pictures)
   else {
+    const only = new RegExp(values.only)
     await fs.mkdir(values.out, { recursive: true })
-    for (const [name, url, before] of pages) if (name.includes(values.only)) await shoot(browser, { name, url, before })
+    for (const [name, url, before] of pages) if (only.test(name)) await shoot(browser, { name, url, before })
   }
   await guarded.stop()
   await scene.stop()

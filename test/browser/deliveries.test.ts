@@ -71,7 +71,7 @@ describe('the list of deliveries', () => {
       'processed',
       expect.stringMatching(/^\d+\.\d\u00a0ms$/),
     ])
-    expect(await page.locator(`[data-row="${known.parked}"]`).innerText()).toMatch(/parked\s+not_json/)
+    expect(await page.locator(`[data-row="${known.parked}"]`).innerText()).toMatch(/parked\s+Not JSON/)
     expect(await page.locator('tbody').innerText()).not.toContain('wh_forged')
     await shoot(page, 'deliveries')
   })
@@ -165,14 +165,16 @@ describe('the list of deliveries', () => {
     const unknown = await open('deliveries?colour=red', { expectProblems: true })
     expect(await unknown.getByRole('alert').innerText()).toMatch(/colour: is not a parameter/)
     const column = await open('deliveries?columns=received,colour', { expectProblems: true })
-    expect(await column.getByRole('alert').innerText()).toMatch(/columns: must be some of received, outcome, cause/)
+    expect(await column.getByRole('alert').innerText()).toMatch(
+      /columns: must be some of received, says, outcome, cause/,
+    )
   })
 
   it('says what it means that there is nothing', async () => {
     const page = await open('deliveries?q=wh_forged')
     await page.getByText('No delivery matches these filters.').waitFor()
     await page.getByRole('link', { name: 'arrivals', exact: true }).click()
-    await page.getByText('no_matching_secret').waitFor()
+    await page.getByText('No secret matches').waitFor()
   })
 
   it('walks with j, k, Enter, selects with x and goes to the search with /', async () => {
@@ -347,7 +349,7 @@ describe('arrivals', () => {
     const page = await open('deliveries?view=arrivals&outcome=refused')
     await expect
       .poll(() => page.locator('[data-row] td:nth-child(3)').allInnerTexts())
-      .toEqual(['timestamp_too_old', 'no_matching_secret'])
+      .toEqual(['Signed too long ago', 'No secret matches'])
     await page.getByRole('link', { name: 'wh_forged', exact: true }).click()
     await page.waitForURL('**/deliveries?view=arrivals&webhook_id=wh_forged')
     await shoot(page, 'arrivals-refused')

@@ -49,12 +49,14 @@ it('a secret is missing: the banner names it, the key is added, the quarantine i
   const webhookId = randomUUID()
   for (let n = 0; n < 2; n += 1) expect(await send(missing, twice, webhookId)).toBe(401)
   const refused = banner(page, 'refused:no_matching_secret')
-  await refused.getByText(/^\d+ % of arrivals refused .*: no secret matches\.$/).waitFor()
+  await refused
+    .getByText(/^\d+ of \d+ arrivals? in the last 5 minutes (was|were) refused: no secret matches\.$/)
+    .waitFor()
   await eventually(async () => (await tile(page, 'Refused in 5 min')) === 'Refused in 5 min 5 5 no secret matches')
   await page.getByRole('region', { name: 'Give-up clock' }).getByText('2 of 6').waitFor()
   await shoot(page, 'drill-secret-1-now')
   await refused.getByRole('link').click()
-  await page.getByText('Add the secret of the key to the keys').waitFor()
+  await page.getByText('Add the secret of the key to the configured keys').waitFor()
   await shoot(page, 'drill-secret-2-cause')
 
   // Outside: the operator adds the key and reloads.
@@ -124,20 +126,22 @@ it('the provider is down for an hour: the backlog is shown with how long it take
   expect(await whole()).toBe(0)
 
   later(10)
-  await banner(page, 'overdue')
-    .getByText(/^30 requests are overdue/)
+  // With three calls that failed in a row the provider is the cause, and what is overdue its effect.
+  await wrong(page)
+    .getByText(/30 requests are overdue/)
     .waitFor()
   await goTo(page, 'Reconciler')
   await page.getByRole('button', { name: 'Run now' }).click()
   await page
-    .getByText(/requests looked at, .*failed \(no usable answer\)/)
+    .getByText(/requests polled, .*failed \(no usable answer\)/)
     .first()
     .waitFor()
 
   later(60)
   await goTo(page, 'Now')
   const overdue = banner(page, 'overdue')
-  await overdue.getByText(/^30 requests are overdue: .* takes about \d minutes\.$/).waitFor()
+  await overdue.getByText(/^30 requests are overdue: .*\.$/).waitFor()
+  await overdue.getByText(/^Polling takes about \d minutes\.$/).waitFor()
   expect(await tile(page, 'Overdue requests')).toMatch(/^Overdue requests 30 \d+ to poll, about \d min$/)
   await shoot(page, 'drill-down-1-now')
   await overdue.getByRole('link').click()

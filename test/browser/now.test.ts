@@ -94,16 +94,18 @@ describe('what is wrong', () => {
     const page = await open()
     const items = wrong(page).locator('li')
     await eventually(async () => (await items.count()) === 2 && (await items.nth(0).innerText()).startsWith('critical'))
-    expect(await items.nth(0).innerText()).toMatch(/^critical[\s\S]*75 % of arrivals refused[\s\S]*no secret matches/)
+    expect(await items.nth(0).innerText()).toMatch(
+      /^critical[\s\S]*3 of 4 arrivals[\s\S]*were refused: no secret matches/,
+    )
     expect(await items.nth(1).innerText()).toMatch(/^warning[\s\S]*1 delivery parked in the last hour/)
     expect(await tile(page, 'Refused')).toBe('Refused in 5 min 3 3 no secret matches')
-    expect(await tile(page, 'Parked')).toBe('Parked 1 need you')
+    expect(await tile(page, 'Parked')).toBe('Parked 1 to replay by hand')
     await page.getByRole('region', { name: 'Give-up clock' }).getByText('1 of 6').first().waitFor()
     await expectGoodLooks(page, 'now')
     await items.nth(0).getByRole('link').click()
     await page.waitForURL('**/parked?reason=no_matching_secret')
     await page.goBack()
-    // An hour later nothing of it is news, and what was given up is another matter.
+    await database.sql`delete from mediadock.quarantine`
     await database.sql`delete from mediadock.arrivals`
     await database.sql`delete from mediadock.arrival_counts`
     await database.sql`delete from mediadock.deliveries`
@@ -126,7 +128,7 @@ describe('what is wrong', () => {
     }
     expect(await wrong(page).locator('.problems b').count()).toBe(0)
     expect(await tile(page, 'Overdue requests')).toBe('Overdue requests 1 1 to poll, about 1 min')
-    expect(await tile(page, 'Not complete yet')).toBe('Not complete yet 0 no result lacks a part')
+    expect(await tile(page, 'Incomplete results')).toBe('Incomplete results 0 every result is complete')
   })
 
   it('keeps what is less urgent behind a line where there is much, and what was opened open', async () => {
@@ -177,7 +179,7 @@ describe('what is wrong', () => {
 describe('the live part', () => {
   it('shows an arrival and its picture without being loaded again', async () => {
     const page = await open()
-    await page.getByText('No webhook has arrived in the time that is kept').waitFor()
+    await page.getByText('No webhook has arrived yet').waitFor()
     const requestId = randomUUID()
     // The link of the webhook, until the whole result is there.
     const output = { images: [{ url: `${stand.url}/${requestId}.png` }] }
@@ -192,15 +194,15 @@ describe('the live part', () => {
     expect(await row.innerText()).toContain('accepted')
     await receiver.deps.background.reconcileNow()
     await expect.poll(() => page.locator(`#result-${requestId}`).innerText(), { timeout: 10_000 }).toContain('2 items')
-    expect(await tile(page, 'Arrivals')).toBe('Arrivals in 5 min 1 1 accepted, 0 again')
+    expect(await tile(page, 'Arrivals')).toBe('Arrivals in 5 min 1 1 accepted, 0 duplicates')
     await row.getByRole('link').first().click()
     await page.waitForURL('**/deliveries/*')
   })
 
   it('takes neither focus nor scroll nor what was opened and marked', async () => {
     await minutes({ ago: 1 })
-    for (let n = 0; n < 5; n += 1) await deliver(receiver.webhookUrl, okAudio().body)
-    await logged(5)
+    for (let n = 0; n < 4; n += 1) await deliver(receiver.webhookUrl, okAudio().body)
+    await logged(4)
     const page = await open('', { viewport: phone })
     await page.getByText('As a table').first().click()
     await page.keyboard.press('Escape')
@@ -209,7 +211,7 @@ describe('the live part', () => {
     const id = await marked.getAttribute('data-row')
     await page.evaluate('scrollTo(0, 700)')
     await deliver(receiver.webhookUrl, okAudio().body)
-    await expect.poll(() => page.locator('[data-row]').count(), { timeout: 10_000 }).toBe(6)
+    await expect.poll(() => page.locator('[data-row]').count(), { timeout: 10_000 }).toBe(5)
     expect(await marked.getAttribute('data-row')).toBe(id)
     expect(await page.evaluate('document.activeElement.closest("[data-row]").dataset.row')).toBe(id)
     expect(await page.evaluate('scrollY')).toBe(700)
@@ -311,7 +313,7 @@ describe('the way of a webhook', () => {
   })
 })
 
-const allCharts = (page: Page) => page.getByText('Charts of landing, the inbox and the acknowledgement').click()
+const allCharts = (page: Page) => page.getByText('Landing, inbox and response time').click()
 
 describe('the charts', () => {
   it('are drawn in a browser whose language is none, as Chromium has it in the C locale', async () => {
@@ -345,9 +347,9 @@ describe('the charts', () => {
     expect(await row('Arrivals by outcome', 1)).toBe('7 3')
     expect(await row('Landing', 1)).toBe('0.5 1.23')
     expect(await row('Inbox', 1)).toBe('4')
-    expect(await row('Acknowledgement', 1)).toBe('3 9.3')
+    expect(await row('Response time', 1)).toBe('3 9.3')
     expect(await page.locator('.chart-note').innerText()).toMatch(
-      /Dashed lines: a receiver started, at \d\d:\d\d:\d\d on /,
+      /Dashed lines: a receiver started at \d\d:\d\d:\d\d on /,
     )
     const spec = JSON.parse((await page.locator('[data-chart]').first().getAttribute('data-chart')) ?? '')
     expect(spec.marks).toHaveLength(1)
@@ -384,7 +386,7 @@ describe('the charts', () => {
     expect(await page.getByRole('link', { name: '24 h' }).getAttribute('aria-current')).toBe('true')
     const specs = () => page.locator('[data-chart]').first().getAttribute('data-chart')
     expect(JSON.parse((await specs()) ?? '').at.length).toBeLessThanOrEqual(300)
-    await page.getByRole('link', { name: 'Fix this range' }).click()
+    await page.getByRole('link', { name: 'Copy a link to this time range' }).click()
     await page.waitForURL(/since=.*until=/)
     const { searchParams } = new URL(page.url())
     expect(Date.parse(searchParams.get('until') ?? '') - Date.parse(searchParams.get('since') ?? '')).toBe(86_400_000)

@@ -77,7 +77,7 @@ describe('parked and quarantine, with nothing in them', () => {
 
   it('says so when there is nothing', async () => {
     const page = await openPage(browser, at('/parked'))
-    await page.getByText('Nothing is in the quarantine').waitFor()
+    await page.getByText('The quarantine is empty').waitFor()
     await page.getByText('Nothing is parked').waitFor()
     await page.getByText('No webhook is failing here').waitFor()
   })
@@ -113,10 +113,10 @@ describe('parked and quarantine, with some of each', () => {
     const missing = await cause(page, 'No secret matches').innerText()
     expect(missing).toMatch(/\b4\b/)
     expect(missing).toContain('first seen')
-    expect(missing).toContain('Add the secret of the key to the keys')
+    expect(missing).toContain('Add the secret of the key to the configured keys')
     expect(await cause(page, 'Signed too long ago').innerText()).toContain('Compare our clock')
     expect(await cause(page, 'No signature at all').count()).toBe(1)
-    expect(await cause(page, 'Not JSON').innerText()).toContain('After an upgrade')
+    expect(await cause(page, 'Not JSON').innerText()).toContain('after an upgrade')
     expect(await cause(page, 'Unknown status').count()).toBe(1)
     expect(await page.getByRole('heading', { name: 'Quarantine: 6 refused arrivals' }).count()).toBe(1)
     expect(await page.getByText('A secret was added since').count()).toBe(0)

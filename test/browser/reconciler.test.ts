@@ -64,7 +64,7 @@ describe('the reconciler', () => {
     const text = await page.locator('main').innerText()
     expect(text).toContain('no run has ended yet')
     expect(text).toContain('Nothing is due')
-    expect(text).toContain('the reconciler has not run yet')
+    expect(text).toContain('or the reconciler has not run yet')
   })
 
   it('runs now, and shows what the run did and where it stands', async () => {
@@ -80,22 +80,22 @@ describe('the reconciler', () => {
     await page.getByText('A run now polls 3 requests that are due.').waitFor()
     expect(await page.locator('.tile', { hasText: 'requests are due' }).innerText()).toMatch(/^3\s/)
     expect(await page.locator('.tile', { hasText: 'to poll them all' }).innerText()).toContain('about 1 min')
-    expect(await page.locator('.tile', { hasText: 'not complete yet' }).innerText()).toMatch(
+    expect(await page.locator('.tile', { hasText: 'incomplete' }).innerText()).toMatch(
       /^0\s.* a minute can be completed/s,
     )
     await shoot(page, 'reconciler-before')
     await page.getByRole('button', { name: 'Run now' }).click()
-    await page.getByText(/Run \d+ \(by hand, .*3 requests looked at, .*landed/).waitFor()
+    await page.getByText(/Run \d+ \(by hand, .*3 requests polled, .*landed/).waitFor()
     expect(page.url()).toMatch(/open=\d+$/)
     const marked = page.locator('tr.marked')
     expect(await marked.innerText()).toContain('by hand')
-    expect(await marked.locator('td:nth-child(4)').innerText()).toBe('3')
-    await page.getByText('Nothing is due at this moment').waitFor()
+    expect(await marked.locator('td:nth-child(4)').innerText()).toContain('3 requests polled')
+    await page.getByText('Nothing is due now').waitFor()
     const [entry] = await database.sql`select via, action, detail from mediadock.audit`
     expect(entry).toMatchObject({ via: 'console', action: 'reconcile_run', detail: { scanned: 3 } })
     const pasted = await openPage(browser, page.url())
     await pasted
-      .getByText(/3 requests looked at/)
+      .getByText(/3 requests polled/)
       .first()
       .waitFor()
     expect(await pasted.locator('tr.marked').count()).toBe(1)
@@ -107,10 +107,10 @@ describe('the reconciler', () => {
     stand.answer((id, _req, res) => void held.promise.then(() => json(res, 200, imageResult(id, 1))))
     const page = await openPage(browser, at('/reconciler'))
     await page.getByRole('button', { name: 'Run now' }).click()
-    await page.getByText('still goes on').waitFor()
+    await page.getByText(' continues. Its result').waitFor()
     expect(page.url()).toContain('awaited=')
     held.resolve()
-    await page.getByText('1 request looked at, 1 landed').waitFor()
+    await page.getByText('1 request polled, 1 landed').waitFor()
     await page.getByRole('link', { name: 'Show it in the list' }).click()
     await page.locator('tr.marked').waitFor()
   })
@@ -137,7 +137,9 @@ describe('the reconciler', () => {
     expect(await page.getByRole('alert').innerText()).toContain('The last run failed')
     expect(await rows(page).count()).toBe(2)
     expect(await rows(page).first().innerText()).toContain(nasty)
-    expect(await rows(page).nth(1).innerText()).toMatch(/1\u202f200\s+1\u202f190\s+0\s+0\s+7\s+3\s+3\s+2\ss/)
+    expect(await rows(page).nth(1).innerText()).toMatch(
+      /1\u202f200 requests polled, 1\u202f190 landed, 7 failed .*, 3 postponed \(3 by 429\)\s+2\ss/,
+    )
     await page.getByRole('link', { name: 'Older' }).click()
     await page.waitForURL(/cursor=/)
     await page.getByRole('link', { name: 'Older' }).click()

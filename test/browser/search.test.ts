@@ -52,7 +52,7 @@ it('"X never arrived": one search tells that it landed, or why it was refused, a
     await search(text)
     await page.getByText('No result. A webhook with this id was refused; see below.').waitFor()
     expect(await page.getByRole('group', { name: 'Quarantined' }).locator('tbody tr').innerText()).toContain(
-      'no_matching_secret',
+      'No secret matches',
     )
   }
   await expectAccessible(page)
@@ -60,7 +60,7 @@ it('"X never arrived": one search tells that it landed, or why it was refused, a
   await page.setViewportSize(phone)
   await expectNoOverflow(page)
   await page.getByRole('link', { name: 'What to do' }).click()
-  await page.getByText('Add the secret of the key to the keys').waitFor()
+  await page.getByText('Add the secret of the key to the configured keys').waitFor()
 
   await page.setViewportSize({ width: 1280, height: 800 })
   await page.goto(`${receiver.internalUrl}search?q=${randomUUID()}`)

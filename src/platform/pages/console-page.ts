@@ -4,14 +4,14 @@ import express, { Router, type RequestHandler, type Response } from 'express'
 import helmet from 'helmet'
 import { html } from 'hono/html'
 
-/** Escaped markup: what `html` tagged templates make. */
+/** Escaped markup, made by `html` tagged templates. */
 export type Markup = ReturnType<typeof html>
 
 export type NavItem = {
   href: string
   label: string
   current?: boolean
-  /** How much waits behind it: `3` `open issues`. Not shown while it is 0 or not known; `name` is for scripts that keep it fresh. */
+  /** A count beside the link, like `3` `open issues`; hidden while 0 or unknown. Scripts update it by `name`. */
   count?: { name: string; of: string; shown: string | undefined }
 }
 
@@ -20,9 +20,9 @@ export type PageContent = {
   product: string
   nav: readonly NavItem[]
   body: Markup
-  /** Stands below the main part, on every page: a footer, dialogs. */
+  /** Below the main part of every page: a footer, dialogs. */
   below?: Markup
-  /** Where the search for everything is, if there is one. */
+  /** The path of the search for everything, if there is one. */
   search?: string
   signOut?: boolean
   /** Paths of further module scripts and style sheets, in the order in which they are loaded. */
@@ -54,6 +54,7 @@ export function page({
         <link rel="stylesheet" href="/assets/console.css" />
         ${styles.map((href) => html`<link rel="stylesheet" href="${href}" />`)}
         <script src="/assets/htmx.min.js" defer></script>
+        <script src="/assets/media.js" type="module"></script>
         ${scripts.map((src) => html`<script src="${src}" type="module"></script>`)}
       </head>
       <body class="${nav.length > 0 ? 'sided' : ''}">
@@ -61,7 +62,7 @@ export function page({
         <header class="top">
           <a class="brand" href="/"><img src="/assets/icon.svg" alt="" width="20" height="20" /> ${product}</a>
           ${search === undefined ? '' : html`<form class="find" method="get" action="${search}" role="search" data-filters><input type="search" name="q" aria-label="Find any id" placeholder="Find any id" autocomplete="off" spellcheck="false" data-find /></form>`}
-          ${nav.length > 0 ? html`<nav aria-label="Pages">${nav.map(navItem)}</nav>` : ''}
+          ${nav.length > 0 ? html`<button type="button" class="quiet menu" popovertarget="pages">Menu</button><nav id="pages" aria-label="Pages" popover>${nav.map(navItem)}</nav>` : ''}
           ${signOut ? html`<form method="post" action="/sign-out" class="out"><button class="quiet">Sign out</button></form>` : ''}
         </header>
         <main id="main">${body}</main>
@@ -82,8 +83,8 @@ export function sendPage(res: Response, markup: Markup): void {
 }
 
 /**
- * Nothing but our own files runs or styles; pictures come from where results
- * point to. `mediaSources` adds the http origins of a local provider.
+ * Only files of the console run or style. Pictures come from the links of results.
+ * `mediaSources` adds the http origins of a local provider.
  */
 export function pageHeaders({ mediaSources = [] }: { mediaSources?: readonly string[] } = {}): RequestHandler {
   const media = ["'self'", 'https:', ...mediaSources]
@@ -114,9 +115,8 @@ export function pageHeaders({ mediaSources = [] }: { mediaSources?: readonly str
 const require = createRequire(import.meta.url)
 
 /**
- * Style, script and icon, served by ourselves: a console must work in a network
- * without the outside. `folders`, and `files` by their name below /assets, are
- * what one console has beyond both.
+ * Serves style, script and icon: a console must work without the internet. `folders`, and `files` by their name
+ * below /assets, belong to one console only.
  */
 export function pageAssets({
   folders = [],

@@ -33,7 +33,7 @@ const muteHours = [1, 4, 12] as const
 const idSchema = z.string().regex(/^\d{1,15}$/, 'must be the number of an issue')
 const hoursSchema = z.object({ hours: z.enum(['0', '1', '4', '12'], 'must be 0, 1, 4 or 12') })
 
-/** What is wrong as issues: since when, how many, for how long; and what was, last night above all. */
+/** The open and the past issues, with their start, size and duration. */
 export function issuesRoutes(console: ConsoleDeps): Router {
   const { db, clock, worker, logger } = console
   return Router()
@@ -46,9 +46,9 @@ export function issuesRoutes(console: ConsoleDeps): Router {
       const fields = [
         { name: 'state', label: 'State', options: ['open', 'muted', 'closed'] },
         { name: 'severity', label: 'Severity', options: ['critical', 'warning', 'notice'] },
-        { name: 'cause', label: 'Cause', search: true, placeholder: 'as it is named here' },
+        { name: 'cause', label: 'Cause', search: true, placeholder: 'refused:no_matching_secret' },
       ]
-      const body = html`<div class="head"><h1>Issues</h1><span class="soft">What is wrong now and what was wrong before, each with its start and end. An issue closes by itself a minute after its cause is gone.</span></div>
+      const body = html`<div class="head"><h1>Issues</h1><span class="soft">Everything that is or was wrong, with its start and end. An issue closes a minute after its cause is gone.</span></div>
         ${views(query)} ${filterBar({ path, query, fields, now, problem: read.ok ? undefined : read.problem })}
         ${read.ok ? html`<div class="card table-card">${issuesTable(read.value.data, query, now)}</div> ${pager(path, query, read.value.next_cursor)}` : ''}`
       sendConsolePage(console, res, { title: 'Issues', status: read.status, body })
@@ -93,15 +93,14 @@ function issuesTable(issues: readonly Issue[], query: Query, now: Date): Markup 
       { head: 'Severity' },
       { head: 'What' },
       { head: 'Since' },
-      { head: 'For', kind: 'number' },
-      { head: 'How many', kind: 'number' },
+      { head: 'Count', kind: 'number' },
       { head: '' },
     ],
     rows: issues.map((issue) => issueRow(issue, now)),
     empty:
       Object.keys(without(query, 'open', 'cursor')).length > 0
         ? 'No issue matches these filters.'
-        : 'No issue has been recorded in the time that is kept (RETENTION_DAYS). Whatever goes wrong opens an issue by itself, and closes it when it is over.',
+        : 'No issue in the last RETENTION_DAYS. A problem opens an issue automatically and closes it when it is over.',
   })
 }
 
@@ -131,9 +130,8 @@ function issueRow(issue: Issue, now: Date): Row {
       html`${badge(severity, state === 'open' ? tones[severity] : '')} ${state === 'open' ? '' : badge(state, state === 'closed' ? 'good' : '')}`,
       html`<div class="detail issue-text"><a href="${href}"><bdi>${text}</bdi></a>
         <div class="soft"><span class="mono">${foreign(cause, 80)}</span>${affected.length === 0 ? '' : html` · ${affected.map((one, at) => html`${at === 0 ? '' : ', '}${foreign(one, 40)}`)}`}${muted_until === null ? '' : html` · muted until ${time(muted_until)} by ${foreign(muted_by, 40)}`}</div></div>`,
-      html`${moment(opened_at)}${worsened_at === null ? '' : html`<div class="soft">worse ${time(worsened_at, 'clock')}</div>`}${closed_at === null ? '' : html`<div class="soft">until ${time(closed_at)}</div>`}`,
-      duration(Math.max(0, until.getTime() - Date.parse(opened_at))),
-      html`${number(count)}${peak === null || peak === count ? '' : html` <span class="soft">at most ${number(peak)}</span>`} ${sparkline(issue)}`,
+      html`${moment(opened_at)}<div class="soft">for ${duration(Math.max(0, until.getTime() - Date.parse(opened_at)))}</div>${worsened_at === null ? '' : html`<div class="soft">worse since ${time(worsened_at, 'seconds')}</div>`}${closed_at === null ? '' : html`<div class="soft">until ${time(closed_at)}</div>`}`,
+      html`${number(count)}${peak === null || peak === count ? '' : html` <span class="soft">peak ${number(peak)}</span>`} ${sparkline(issue)}`,
       state === 'closed' ? '' : muteForm(issue),
     ],
   }
@@ -143,5 +141,5 @@ function muteForm({ id, state }: Issue): Markup {
   const path = `/issues/${id}/mute`
   if (state === 'muted')
     return html`<form method="post" action="${path}"><button class="quiet" name="hours" value="0">Unmute</button></form>`
-  return html`<form method="post" action="${path}" class="inline mute">${muteHours.map((hours) => html`<button class="quiet" name="hours" value="${hours}" title="Nobody is told until then, unless it becomes worse">Mute ${hours} h</button>`)}</form>`
+  return html`<form method="post" action="${path}" class="inline mute">${muteHours.map((hours) => html`<button class="quiet" name="hours" value="${hours}" title="No alert is sent until then, unless it becomes worse">Mute ${hours} h</button>`)}</form>`
 }

@@ -5,7 +5,7 @@ import type { ProviderState } from '../queries/trouble.ts'
 import { badge, duration, foreign, notice, number, problem, time } from './parts/parts.ts'
 import { linkTo } from './parts/url.ts'
 
-// What runs of the reconciler came to, and how the provider answers, in words.
+// Sentences about runs of the reconciler and the answers of the provider.
 
 export const path = '/reconciler'
 
@@ -13,7 +13,7 @@ export function silence(last: ReconcileRunRow | null, silentAfterSeconds: number
   const since =
     last === null ? `for more than ${duration((silentAfterSeconds ?? 0) * 1000)}` : html`since ${time(last.ended_at)}`
   return problem(
-    html`The reconciler has been silent: no run has ended on any replica ${since}. What the webhooks miss is not polled. Look in the log for “reconcile run failed” and whether RECONCILE_CRON is what you mean, press Run now to see what happens, and restart a replica if it stays silent.`,
+    html`The reconciler has been silent: no run has ended on any replica ${since}. Results that no webhook brought are not polled. Press Run now. If it fails, look in the log for “reconcile run failed” and check RECONCILE_CRON.`,
   )
 }
 
@@ -21,7 +21,7 @@ export function noAnswer({ failing_since, failed, detail }: ProviderState): Mark
   if (failing_since === null) return html``
   const last = detail === null ? '' : html`, the last: ${foreign(detail, 200)}`
   return problem(
-    html`The provider has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row came to nothing${last}. Look at its status, and whether GENERATION_API_URL is reached from here. It is retried automatically, about every 5 s, and everything postponed is polled once it answers.`,
+    html`The provider has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row failed${last}. Check its status, and that GENERATION_API_URL is reachable from here. Calls are retried about every 5 s. Postponed requests are polled as soon as it answers.`,
   )
 }
 
@@ -35,10 +35,10 @@ export function runWords(run: ReconcileRunRow): Markup {
   const { id, trigger, started_at, outcome, error, duration_ms } = run
   const which = html`Run ${id} (${trigger === 'manual' ? 'by hand' : 'by the clock'}, ${time(started_at)}${outcome === 'idle' ? '' : `, ${duration(duration_ms)}`})`
   if (outcome === 'error')
-    return problem(html`${which} failed: “${foreign(error, 1000)}”. What it had landed until then stays.`)
+    return problem(html`${which} failed: “${foreign(error, 1000)}”. Results that it landed before stay.`)
   if (outcome === 'idle')
     return notice(
-      html`${which} had nothing to do, like the ${number(run.idle_runs)} that share its row, until ${time(run.ended_at)}.`,
+      html`${which} had nothing to do, nor had the ${number(run.idle_runs)} runs of its row until ${time(run.ended_at)}.`,
     )
   return notice(html`${which}: ${counts(run)}.`)
 }
@@ -55,7 +55,7 @@ export function counts({
 }: ReconcileRunRow): string {
   if (scanned === 0) return 'nothing was due'
   const parts = [
-    `${requests(scanned)} looked at`,
+    `${requests(scanned)} polled`,
     landed > 0 ? `${number(landed)} landed` : '',
     running > 0 ? `${number(running)} not finished at the provider` : '',
     not_found > 0 ? `${number(not_found)} unknown to the provider` : '',
@@ -65,7 +65,7 @@ export function counts({
   return parts.filter((part) => part !== '').join(', ')
 }
 
-/** That a run went through is no good news while the provider gives it no answer. */
+/** A run without an answer of the provider is not ok. */
 export function outcomeOf({ outcome, failed, postponed, landed, running, not_found }: ReconcileRunRow): Markup {
   if (outcome === 'error') return badge('error', 'bad')
   if (outcome === 'idle') return badge('idle', '')

@@ -1,8 +1,4 @@
-// Figures as the sentences of problems have them.
-
-export function percent(share: number): string {
-  return share > 0 && share < 0.01 ? 'Less than 1 %' : `${Math.min(100, Math.round(share * 100))} %`
-}
+// Numbers in the sentences of problems.
 
 export function count(n: number, one: string, many: string): string {
   return `${n} ${n === 1 ? one : many}`
@@ -13,7 +9,7 @@ export function duration(seconds: number): string {
   return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`
 }
 
-/** In UTC, as everywhere; with its day where that is not today. */
+/** The time of day in UTC, with its date where that is not today. */
 export function clockTime(iso: string, now: Date): string {
   const [day, time] = [iso.slice(0, 10), iso.slice(11, 16)]
   return day === now.toISOString().slice(0, 10) ? time : `${day} ${time}`

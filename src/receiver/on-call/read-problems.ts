@@ -10,45 +10,42 @@ import { parkedCauses } from '../queries/causes.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { giveUps, type GiveUp } from '../queries/give-ups.ts'
 import { keyStates, type KeysOptions } from '../queries/keys.ts'
-import { failingSince, readRecent, type Recent } from '../queries/recent.ts'
+import { readRecent, type Recent } from '../queries/recent.ts'
 import { reconcilerState, type ReconcilerOptions } from '../queries/reconciler.ts'
 import { readRefusals, type Refusals } from '../queries/refusals.ts'
 import { readContradictions, readProviderState } from '../queries/trouble.ts'
 import { countOverdue } from '../reconciling/due.ts'
-import { problemsOf, type Failing, type Numbers } from './problems.ts'
+import { problemsOf, type Numbers } from './problems.ts'
+import type { Failing } from './refusal-problems.ts'
 
 export const problemSchema = z
   .object({
     severity: z.enum(severities),
-    text: z.string().meta({ description: 'What is wrong, in words.' }),
+    text: z.string().meta({ description: 'One sentence on what is wrong, its effect and what to do.' }),
     cause: z.string().meta({ description: 'The kind, as `kind` or `kind:what`.' }),
     href: z.string().meta({ description: 'The page of the console that shows it and acts on it.' }),
-    count: z.int().optional().meta({ description: 'How many of what it is about there are now.' }),
-    affected: z
-      .array(z.string())
-      .readonly()
-      .optional()
-      .meta({ description: 'Whom or what it is about: keys, senders.' }),
+    count: z.int().optional().meta({ description: 'How many arrivals, deliveries or requests are affected now.' }),
+    affected: z.array(z.string()).readonly().optional().meta({ description: 'The keys or senders that are affected.' }),
   })
   .meta({ id: 'Problem' })
 
 export type ProblemsOptions = ReconcilerOptions &
   KeysOptions & {
-    /** What the slices find wrong, read inside the same read. */
+    /** Reads the problems of the slices inside the same read. */
     readSlices?: ((tx: Executor) => Promise<Problem[]>) | undefined
     /** The addresses whose wrong tokens this process answers 429. */
     limited?: readonly Limited[]
-    /** Of this process; those of others stand among the issues. */
+    /** Of this process. Those of other processes are among the issues. */
     failingRoles?: readonly FailingRole[]
   }
 
-/** What is wrong now, the worst first. */
+/** The problems of this moment, worst first. */
 export async function readProblems(db: Database, options: ProblemsOptions): Promise<Problem[]> {
   const { numbers } = await readWithin(db, (tx) => readNumbers(tx, options))
   return problemsOf(numbers)
 }
 
-/** Inside another read: what the problems follow from, with the arrivals of the last minutes by outcome. */
+/** Inside another read: the numbers that problems follow from, and the arrivals of the last minutes by outcome. */
 export async function readNumbers(
   tx: Executor,
   options: ProblemsOptions,
@@ -58,7 +55,7 @@ export async function readNumbers(
   const failed = await giveUps(tx, now)
   const from = new Date(now.getTime() - (recent.minutes + 1) * 60_000)
   const refusals = await readRefusals(tx, from)
-  const failing = failingOf(recent, await failingSince(tx, now), refusals).filter(
+  const failing = failingOf(recent, refusals).filter(
     (one) => !(one.vouched ? isOver(one, failed, from) : refusals.kept.get(one.reason) === undefined),
   )
   const numbers = {
@@ -82,26 +79,18 @@ export async function readNumbers(
   return { numbers, recent }
 }
 
-function failingOf({ by_outcome }: Recent, since: ReadonlyMap<string, string>, refusals: Refusals): Failing[] {
+function failingOf({ by_outcome }: Recent, refusals: Refusals): Failing[] {
   const alone = nothingElseCame(by_outcome)
   return by_outcome.flatMap(({ outcome, reason, arrivals }) => {
     if (outcome !== 'refused' && outcome !== 'unavailable') return []
     const vouchedFor = outcome === 'unavailable' ? arrivals : Math.ceil(arrivals * (refusals.provided.get(reason) ?? 0))
     const vouched = vouchedFor > 0
     if (!vouched && !isFirstKey(reason, alone)) return []
-    return [
-      {
-        outcome,
-        reason,
-        vouched,
-        arrivals: vouched ? vouchedFor : arrivals,
-        since: since.get(reason === null ? outcome : `${outcome}/${reason}`) ?? null,
-      },
-    ]
+    return [{ outcome, reason, vouched, arrivals: vouched ? vouchedFor : arrivals }]
   })
 }
 
-/** Where nothing authentic comes at all, what no secret matches may be all that the provider sends. */
+/** Where nothing authentic comes, arrivals that no secret matches may be all that the provider sends. */
 function isFirstKey(reason: string | null, alone: boolean): boolean {
   return alone && reason === 'no_matching_secret'
 }
@@ -120,9 +109,9 @@ function strangersOf({ by_outcome }: Recent, { provided, strangers }: Refusals):
   return { ...strangers, arrivals }
 }
 
-/** For want of a secret or of Postgres, and every one of them was accepted since: the on-call sees that it worked. */
+/** Arrivals that failed for want of a secret or of Postgres, all of which were accepted since. */
 function isOver({ outcome, reason }: Failing, failed: readonly GiveUp[], from: Date): boolean {
-  // These were turned away before anybody knew whose they are.
+  // These were turned away before their sender was known.
   if (outcome === 'refused' ? reason !== 'no_matching_secret' : reason === 'too_much_being_received') return false
   return !failed.some(
     (one) => one.outcome === outcome && one.reason === reason && Date.parse(one.last_seen) >= from.getTime(),

@@ -1,13 +1,33 @@
 import { z } from 'zod'
+import { columnsOf } from '../../platform/postgres/columns.ts'
 import { and, type Column, count, desc, isNotNull, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
+import * as schema from '../domain/schema.ts'
 import { deliveries } from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
 import { within } from './page.ts'
 
+const a = columnsOf(schema.attempts, 'a')
+const d = columnsOf(deliveries, 'd')
+const r = columnsOf(schema.requests, 'r')
+
+const causeErrorSchema = z.object({
+  message: z.string().meta({ description: 'What Postgres answered.' }),
+  model: z.string().nullable(),
+  count: z.int(),
+})
+
 export const causeSchema = z
-  .object({ reason: z.string(), count: z.int(), first_seen: z.iso.datetime(), last_seen: z.iso.datetime() })
+  .object({
+    reason: z.string(),
+    count: z.int(),
+    first_seen: z.iso.datetime(),
+    last_seen: z.iso.datetime(),
+    errors: z.array(causeErrorSchema).readonly().optional().meta({
+      description: 'Of landing_failed: the errors of the newest 1,000 deliveries by model, the newest first.',
+    }),
+  })
   .meta({ id: 'Cause' })
 export type Cause = z.infer<typeof causeSchema>
 
@@ -27,12 +47,33 @@ export function readParkedCauses(db: Database): Promise<Cause[]> {
 /** Counts parked deliveries by reason inside another read; with `since`, only those received since then. */
 export async function parkedCauses(tx: Executor, since?: Date): Promise<Cause[]> {
   const { parked_reason, received_at } = deliveries
-  return tx
+  const causes = await tx
     .select(causeOf(parked_reason, received_at))
     .from(deliveries)
     .where(and(isNotNull(parked_reason), within(received_at, { since: since?.toISOString() })))
     .groupBy(parked_reason)
     .orderBy(desc(count()), parked_reason)
+  if (!causes.some(({ reason }) => reason === 'landing_failed')) return causes
+  const errors = await errorsOfLanding(tx, since)
+  return causes.map((cause) => (cause.reason === 'landing_failed' ? { ...cause, errors } : cause))
+}
+
+/** Deliveries whose errors are grouped, and groups that a person reads. */
+const maxFailed = 1000
+const maxErrors = 5
+
+async function errorsOfLanding(tx: Executor, since: Date = new Date(0)): Promise<NonNullable<Cause['errors']>> {
+  return tx.execute<z.infer<typeof causeErrorSchema>>(sql`
+    select message, model, count(*)::int from (
+      select ${d.received_at}, left(${r.model}, 100) as model,
+        coalesce((
+          select left(${a.detail}, 500) from mediadock.attempts a
+          where ${a.delivery_id} = ${d.id} and ${a.detail} is not null order by ${a.attempted_at} desc limit 1
+        ), 'unknown error') as message
+      from mediadock.deliveries d left join mediadock.requests r on ${r.request_id} = ${d.request_id}
+      where ${d.parked_reason} = 'landing_failed' and ${d.received_at} >= ${since.toISOString()}::timestamptz
+      order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit ${maxFailed}
+    ) as failed group by message, model order by max(received_at) desc limit ${maxErrors}`)
 }
 
 function causeOf(reason: Column, at: Column) {

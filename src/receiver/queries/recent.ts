@@ -56,19 +56,9 @@ export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
   }
 }
 
-/** Returns, by outcome and reason, since when arrivals have failed without a longer pause; at most a day back. */
-export async function failingSince(tx: Executor, now: Date): Promise<Map<string, string>> {
-  const rows = await tx.execute<{ what: string; minutes: string[] }>(sql`
-    select key as what, array_agg(${minutes.minute} order by ${minutes.minute} desc)::text[] as minutes
-    from mediadock.minutes, jsonb_object_keys(${minutes.arrivals}) as key
-    where ${minutes.minute} >= ${dayBefore(now)}::timestamptz and key ~ '^(refused|unavailable)'
-    group by key`)
-  return new Map(rows.map(({ what, minutes }) => [what, beginOf(minutes.map((minute) => Date.parse(minute)))]))
-}
-
 const troubled = sql.raw("array['refused', 'unavailable', 'parked']")
 
-/** Returns since when no minute has shown trouble: at most a day back, and only as far as `minutes` reaches. */
+/** Since when every minute has been without trouble, within the last day and as far as minutes were written. */
 export async function calmSince(tx: Executor, now: Date): Promise<string | undefined> {
   const [row] = await tx.execute<{ at: string | null }>(sql`
     select coalesce(
@@ -82,15 +72,4 @@ export async function calmSince(tx: Executor, now: Date): Promise<string | undef
 
 function dayBefore(now: Date): string {
   return new Date(now.getTime() - 86_400_000).toISOString()
-}
-
-const pauseMs = 5 * 60_000
-
-function beginOf([newest = 0, ...older]: readonly number[]): string {
-  let begin = newest
-  for (const minute of older) {
-    if (begin - minute > pauseMs) break
-    begin = minute
-  }
-  return new Date(begin).toISOString()
 }

@@ -160,7 +160,7 @@ it('is told where ALERT_WEBHOOK_URL says, by one of two replicas, tried again, a
   await eventually(() => texts.length > 0, 30_000)
   expect(texts).toEqual([
     expect.stringMatching(
-      /^\[warning\] mediadock hooks\.example\.com: 1 delivery parked in the last hour: not json\.$/,
+      /^\[warning\] mediadock hooks\.example\.com: 1 delivery parked in the last hour: not JSON\.$/,
     ),
   ])
   const stats = await call(receiver, 'GET /api/stats')

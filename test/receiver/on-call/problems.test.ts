@@ -67,8 +67,8 @@ const giveUp: GiveUp = {
   last_attempt_at: '2026-03-04T03:05:00.000Z',
   given_up: false,
 }
-const refusedFor = (reason: string | null, arrivals: number, since: string | null = '2026-03-04T01:12:00.000Z') => ({
-  recent: { ...calm.recent, failing: [{ outcome: 'refused' as const, reason, arrivals, since, vouched: true }] },
+const refusedFor = (reason: string | null, arrivals: number) => ({
+  recent: { ...calm.recent, failing: [{ outcome: 'refused' as const, reason, arrivals, vouched: true }] },
 })
 const archive = {
   waiting: 0,
@@ -156,7 +156,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: '12 % of arrivals refused since 01:12: no secret matches.',
+      text: '12 of 100 arrivals in the last 5 minutes were refused: no secret matches.',
     },
   ],
   [
@@ -166,37 +166,48 @@ const cases: Case[] = [
       severity: 'notice',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: '1 % of arrivals refused since 01:12: no secret matches.',
+      text: '1 of 100 arrivals in the last 5 minutes was refused: no secret matches.',
     },
   ],
   [
-    'refused since yesterday',
-    refusedFor('timestamp_too_old', 50, '2026-03-03T23:59:00.000Z'),
+    'refused for their time',
+    refusedFor('timestamp_too_old', 50),
     {
       severity: 'warning',
       cause: 'refused:timestamp_too_old',
       href: '/parked?reason=timestamp_too_old',
-      text: '50 % of arrivals refused since 2026-03-03 23:59: the signed time is too old.',
+      text: '50 of 100 arrivals in the last 5 minutes were refused: the signed time is too old.',
     },
   ],
   [
-    'refused only just now, for a reason that has no words',
-    refusedFor('some_new_cause', 50, null),
+    'refused, with the time at which the provider stops sending them',
+    { ...refusedFor('no_matching_secret', 1), giveUps: [giveUp, { ...giveUp, given_up: true }] },
+    {
+      severity: 'critical',
+      cause: 'refused:no_matching_secret',
+      href: '/parked?reason=no_matching_secret',
+      count: 1,
+      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. The provider sends it for the last time in 5 min. By the provider's schedule, 1 will not be sent again.",
+    },
+  ],
+  [
+    'refused for a reason that has no words',
+    refusedFor('some_new_cause', 50),
     {
       severity: 'warning',
       cause: 'refused:some_new_cause',
       href: '/parked?reason=some_new_cause',
-      text: '50 % of arrivals refused in the last 5 minutes: some new cause.',
+      text: '50 of 100 arrivals in the last 5 minutes were refused: some new cause.',
     },
   ],
   [
     'a reason that has to be escaped in a link',
-    refusedFor('a&b=c', 50, null),
+    refusedFor('a&b=c', 50),
     {
       severity: 'warning',
       cause: 'refused:a&b=c',
       href: '/parked?reason=a%26b%3Dc',
-      text: '50 % of arrivals refused in the last 5 minutes: a&b=c.',
+      text: '50 of 100 arrivals in the last 5 minutes were refused: a&b=c.',
     },
   ],
   [
@@ -204,7 +215,7 @@ const cases: Case[] = [
     {
       recent: {
         ...calm.recent,
-        failing: [{ outcome: 'unavailable', reason: 'postgres_failed', arrivals: 1, since: null, vouched: true }],
+        failing: [{ outcome: 'unavailable', reason: 'postgres_failed', arrivals: 1, vouched: true }],
         arrivals: 1000,
       },
     },
@@ -212,7 +223,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'unavailable:postgres_failed',
       href: '/deliveries?view=arrivals&outcome=unavailable&reason=postgres_failed',
-      text: 'Less than 1 % of arrivals not acknowledged in the last 5 minutes: Postgres fails.',
+      text: '1 of 1000 arrivals in the last 5 minutes was answered 503: Postgres fails.',
     },
   ],
   [
@@ -222,7 +233,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'slow_acknowledgement',
       href: '/deliveries?view=arrivals',
-      text: 'Acknowledging is slow: 5 % of deliveries wait longer than 2.5 s for Postgres; after 10 s the provider counts a failed attempt.',
+      text: 'Responses are slow: 5 % of webhooks wait longer than 2.5 s for Postgres. After 10 s the provider counts a failed attempt.',
     },
   ],
   [
@@ -240,9 +251,9 @@ const cases: Case[] = [
     { giveUps: [giveUp] },
     {
       severity: 'critical',
-      cause: 'giving_up',
-      href: '/parked',
-      text: 'The provider is about to give up on 1 webhook that failed here, the first in 5 min.',
+      cause: 'refused:no_matching_secret',
+      href: '/parked?reason=no_matching_secret',
+      text: '1 webhook was refused and not accepted since: no secret matches. The provider sends it for the last time in 5 min.',
     },
   ],
   [
@@ -255,9 +266,9 @@ const cases: Case[] = [
     },
     {
       severity: 'warning',
-      cause: 'given_up',
-      href: '/parked',
-      text: 'The provider has given up on 2 webhooks that failed here: verify the quarantine again, or let the reconciler poll.',
+      cause: 'refused:no_matching_secret',
+      href: '/parked?reason=no_matching_secret',
+      text: "2 webhooks were refused and not accepted since: no secret matches. By the provider's schedule, 2 will not be sent again. The reconciler polls those that are tracked.",
     },
   ],
   [
@@ -265,9 +276,9 @@ const cases: Case[] = [
     { giveUps: Array.from({ length: 200 }, () => ({ ...giveUp, given_up: true })) },
     {
       severity: 'warning',
-      cause: 'given_up',
-      href: '/parked',
-      text: 'The provider has given up on at least 200 webhooks that failed here: verify the quarantine again, or let the reconciler poll.',
+      cause: 'refused:no_matching_secret',
+      href: '/parked?reason=no_matching_secret',
+      text: "At least 200 webhooks were refused and not accepted since: no secret matches. By the provider's schedule, 200 will not be sent again. The reconciler polls those that are tracked.",
     },
   ],
   [
@@ -277,17 +288,17 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'reconciler_silent',
       href: '/reconciler',
-      text: 'The reconciler has been silent since 02:00: what the webhooks miss is not polled.',
+      text: 'The reconciler has been silent since 02:00: results that no webhook brought are not polled.',
     },
   ],
   [
     'one that never ran',
-    { reconciler: { ...calm.reconciler, silent: true } },
+    { reconciler: { ...calm.reconciler, silent: true }, overdue: 2 },
     {
       severity: 'critical',
       cause: 'reconciler_silent',
       href: '/reconciler',
-      text: 'The reconciler has been silent for more than 5 min: what the webhooks miss is not polled.',
+      text: 'The reconciler has been silent for more than 5 min: results that no webhook brought are not polled. 2 requests are overdue.',
     },
   ],
   [
@@ -297,7 +308,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'reconciler_failed',
       href: '/reconciler',
-      text: 'The last run of the reconciler failed: no such table.',
+      text: 'The last run of the reconciler failed: no such table. The next run tries again.',
     },
   ],
   [
@@ -307,12 +318,13 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'provider_unreachable',
       href: '/reconciler',
-      text: 'The provider has given no usable answer since 02:57 (answered 503). It is retried automatically until it answers.',
+      text: "The provider has given no usable answer since 02:57 (answered 503). Calls are retried every 5 s. Check the provider's status, and that GENERATION_API_URL is reachable from here.",
     },
   ],
   [
     'one that has not answered for long',
     {
+      overdue: 5,
       provider: { failing_since: '2026-03-03T22:00:00.000Z', failed: 40, detail: null },
       reconciler: { ...calm.reconciler, backlog: { ...calm.reconciler.backlog, incomplete: 9 } },
     },
@@ -320,7 +332,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'provider_unreachable',
       href: '/reconciler',
-      text: 'The provider has given no usable answer since 2026-03-03 22:00. 9 results wait to be completed. It is retried automatically until it answers.',
+      text: "The provider has given no usable answer since 2026-03-03 22:00. 5 requests are overdue and 9 results are not complete until it answers. Calls are retried every 5 s. Check the provider's status, and that GENERATION_API_URL is reachable from here.",
     },
   ],
   [
@@ -329,8 +341,8 @@ const cases: Case[] = [
     {
       severity: 'warning',
       cause: 'contradiction',
-      href: '/deliveries?flag=contradiction',
-      text: "1 webhook contradicts the stored result, which stays until the provider's own result decides.",
+      href: '/requests?contradiction=true',
+      text: "1 webhook contradicts the stored result, which stands until the provider's own result decides.",
     },
   ],
   [
@@ -339,7 +351,7 @@ const cases: Case[] = [
     {
       severity: 'notice',
       cause: 'contradiction_decided',
-      href: '/deliveries?flag=contradiction',
+      href: '/requests?contradiction=true',
       text: "3 webhooks of the last hour contradicted the provider's own result, which stands.",
     },
   ],
@@ -360,7 +372,7 @@ const cases: Case[] = [
       severity: 'notice',
       cause: 'strangers',
       href: '/deliveries?view=arrivals&outcome=refused',
-      text: '200 requests without a valid signature in 5 minutes, from 2 addresses in 1 network: 203.0.113.7 (180), 203.0.113.9 (20). All refused, none trusted: nothing to do.',
+      text: '200 requests without a valid signature in 5 minutes, from 2 addresses in 1 network: 203.0.113.7 (180), 203.0.113.9 (20). All were refused; nothing to do.',
     },
   ],
   [
@@ -368,14 +380,14 @@ const cases: Case[] = [
     {
       recent: {
         ...calm.recent,
-        failing: [{ outcome: 'refused', reason: 'no_matching_secret', arrivals: 100, since: null, vouched: false }],
+        failing: [{ outcome: 'refused', reason: 'no_matching_secret', arrivals: 100, vouched: false }],
       },
     },
     {
       severity: 'warning',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: "100 % of arrivals refused in the last 5 minutes: no secret matches. Nothing authentic arrived in this time: either the secret of the provider's key is missing here, or somebody is probing.",
+      text: '100 of 100 arrivals in the last 5 minutes were refused: no secret matches. Nothing authentic arrived in this time: the secret is missing here, or a stranger is probing.',
     },
   ],
   [
@@ -385,7 +397,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'key_refused:live',
       href: '/keys',
-      text: 'The API key of live is not accepted (401): it makes no calls until 03:04, when one call tries it again. If it stays refused, replace it with a valid key.',
+      text: 'The provider answers 401 to the API key live. It makes no calls until 03:04, then tries one. Replace the key if it stays refused.',
     },
   ],
   [
@@ -395,7 +407,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'key_blocked:live',
       href: '/keys',
-      text: 'The provider asked for a pause: no calls with the key live until 03:04.',
+      text: 'The provider asked for a pause: no calls with the key live until 03:04. Calls resume automatically.',
     },
   ],
   [
@@ -405,7 +417,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'quota_spent:live',
       href: '/keys',
-      text: 'The quota of the key live is used up: 100 calls in the last minute.',
+      text: 'The quota of the key live is used up: 100 calls in the last minute. Polls wait for the next minute.',
     },
   ],
   [
@@ -425,7 +437,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'overdue',
       href: '/requests?overdue=true',
-      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polling what is due takes about 12 minutes.',
+      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polling takes about 12 minutes.',
     },
   ],
   [
@@ -435,7 +447,30 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'parked:key_mismatch',
       href: '/parked?reason=key_mismatch',
-      text: '1 delivery parked in the last hour: key mismatch.',
+      text: '1 delivery parked in the last hour: key of the other environment.',
+    },
+  ],
+  [
+    'results that Postgres refuses',
+    {
+      parked: [
+        {
+          reason: 'landing_failed',
+          count: 3,
+          first_seen: '',
+          last_seen: '',
+          errors: [
+            { message: 'the ledger is closed (P0001)', model: 'vela', count: 2 },
+            { message: 'value too long', model: null, count: 1 },
+          ],
+        },
+      ],
+    },
+    {
+      severity: 'warning',
+      cause: 'parked:landing_failed',
+      href: '/parked?reason=landing_failed',
+      text: '3 deliveries parked in the last hour: Postgres refused the result of vela: the ledger is closed (P0001). 1 other error beside it. Fix the cause, then replay.',
     },
   ],
 ]
@@ -554,10 +589,6 @@ describe('what is wrong, in words', () => {
           { ...giveUp, given_up: true, request_status: 'FAILED' },
         ],
       },
-    ],
-    [
-      'a webhook that will still be sent for a long while',
-      { giveUps: [{ ...giveUp, last_attempt_at: '2026-03-04T03:10:01.000Z' }] },
     ],
     [
       'an archive that copies',

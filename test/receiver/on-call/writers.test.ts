@@ -4,7 +4,7 @@ import { createPool, type Pool } from '../../../src/platform/postgres/postgres.t
 import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { createPollLog } from '../../../src/receiver/fetching/poll-log.ts'
 import { noteKeyUses } from '../../../src/receiver/intake/key-uses.ts'
-import { failingSince, readRecent } from '../../../src/receiver/queries/recent.ts'
+import { readRecent } from '../../../src/receiver/queries/recent.ts'
 import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
 import type { ReconcileRun } from '../../../src/receiver/reconciling/reconciler.ts'
 import { settledAfterSeconds, writeMinutes } from '../../../src/receiver/upkeep/minutes.ts'
@@ -192,27 +192,6 @@ describe('the minutes', () => {
     for (const seconds of [-3700, -3500, 0]) await arrive(seconds, 'accepted')
     await write(0)
     expect(await database.sql`select count(*)::int as n from mediadock.arrival_counts`).toEqual([{ n: 2 }])
-  })
-
-  it('tell since when arrivals fail: a pause of more than five minutes ends it', async () => {
-    for (const [before, what] of [
-      [60, 'refused/x'],
-      [20, 'refused/x'],
-      [18, 'refused/x'],
-      [13, 'refused/x'],
-      [12, 'accepted'],
-      [9, 'refused/x'],
-      [9, 'unavailable/y'],
-    ] as const) {
-      await database.sql`insert into mediadock.minutes (minute, written_at, arrivals, landed) values (${at(-60 * before)}, ${at(0)}, ${database.sql.json({ [what]: 1 })}, 0)
-        on conflict (minute) do update set arrivals = minutes.arrivals || excluded.arrivals`
-    }
-    expect(await failingSince(pool.db, at(0))).toEqual(
-      new Map([
-        ['refused/x', at(-20 * 60).toISOString()],
-        ['unavailable/y', at(-9 * 60).toISOString()],
-      ]),
-    )
   })
 })
 

@@ -16,7 +16,7 @@ const { at, arrival, delivery, keyName, model, refused, request, requestId } = s
 /** The problem that the refused webhook causes. */
 const problem = {
   severity: 'critical',
-  text: '50 % of arrivals refused in the last 5 minutes: no secret matches.',
+  text: '2 of 4 arrivals in the last 5 minutes were refused: no secret matches.',
   cause: `refused:${refused.reason}`,
   href: `/parked?reason=${refused.reason}`,
   count: 1,

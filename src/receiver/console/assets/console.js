@@ -124,14 +124,14 @@ document.addEventListener('change', (event) => {
   if (target.matches('[data-filters] select')) target.form.requestSubmit()
 })
 
-// A picture that cannot be had: a quiet one of ours, instead of the browser's torn one. Neither event bubbles.
+// A thumbnail that cannot be loaded shows a quiet picture of ours. Neither event bubbles.
 function markBroken(event) {
-  if (event.target.tagName === 'IMG') event.target.classList.toggle('broken', event.type === 'error')
+  if (event.target.matches?.('img.thumb')) event.target.classList.toggle('broken', event.type === 'error')
 }
 document.addEventListener('error', markBroken, true)
 document.addEventListener('load', markBroken, true)
 // Those that failed before this was loaded are tried again; one that is lazy and not begun yet only seems to have failed.
-for (const image of all('main img'))
+for (const image of all('main img.thumb'))
   if (image.complete && image.naturalWidth === 0) image.setAttribute('src', image.getAttribute('src'))
 
 // Empty fields stay out of the address.

@@ -18,7 +18,7 @@ const usual = '3h'
 const maxPoints = 300
 const shownStarts = 5
 
-/** A range goes along with the clock; `since` and `until` stay where they are. */
+/** A range moves with the clock. `since` and `until` are fixed. */
 export const chartTimesSchema = minutesFiltersSchema
   .extend({ range: z.enum(['1h', '3h', '24h'], 'must be one of 1h, 3h, 24h').optional() })
   .refine(({ range, since, until }) => range === undefined || (since ?? until) === undefined, {
@@ -32,19 +32,19 @@ export function minutesWanted({ range, since, until }: ChartTimes, now: Date): M
   return { since: new Date(now.getTime() - rangeMinutes[range ?? usual] * 60_000).toISOString(), maxPoints }
 }
 
-/** What was and will be no other: it need not be fetched again. */
+/** A past range does not change and is not fetched again. */
 export function isPast({ until }: ChartTimes, now: Date): boolean {
   return until !== undefined && Date.parse(until) < now.getTime() - 120_000
 }
 
-/** Which time the charts show, as links and as a form; all of it is in the address. */
+/** Chooses the time range of the charts, by links and by a form. The address holds the choice. */
 export function timeChoice(query: Query, shown: Minutes | undefined): Markup {
   const fixed = (query['since'] ?? query['until']) !== undefined
   const current = fixed ? undefined : (query['range'] ?? usual)
   return html`<div class="chart-times">
     <span class="presets" role="group" aria-label="Time range of the charts">
       ${ranges.map(([label, range]) => html`<a href="${linkTo('/', { live: query['live'], range })}" ${range === current ? html`aria-current="true"` : ''}>${label}</a>`)}
-      ${shown === undefined ? '' : html`<a href="${linkTo('/', { live: query['live'], since: shown.since, until: shown.until })}" ${fixed ? html`aria-current="true"` : ''} title="Puts these very times into the address: a pasted link shows the same">Fix this range</a>`}
+      ${shown === undefined ? '' : html`<a href="${linkTo('/', { live: query['live'], since: shown.since, until: shown.until })}" ${fixed ? html`aria-current="true"` : ''} title="The address then holds these times, so a copied link shows the same range">Copy a link to this time range</a>`}
     </span>
     <form class="filters" method="get" action="/" data-filters>
       ${query['live'] === undefined ? '' : html`<input type="hidden" name="live" value="${query['live']}" />`}
@@ -58,10 +58,12 @@ function bound(name: string, label: string, query: Query): Markup {
   return html`<label><span>${label}</span><input type="text" name="${name}" value="${query[name] ?? ''}" placeholder="2026-01-31 03:00" autocomplete="off" spellcheck="false" /></label>`
 }
 
-/** The charts of one time, with the starts of processes on each: what came, and behind a line how it was dealt with. */
+/** The charts of one time range, with the starts of processes. All but the first are folded. */
 export function charts({ since, until, step_minutes, minutes, process_starts }: Minutes): Markup {
   if (minutes.length === 0)
-    return emptyState(html`No figures of ${time(since)} to ${time(until)}: no receiver ran then, or they were pruned.`)
+    return emptyState(
+      html`No figures from ${time(since)} to ${time(until)}. No receiver ran then, or retention pruned them.`,
+    )
   const points = gridOf({ since, until, step_minutes, minutes })
   const at = points.map(([second]) => second)
   const marks = process_starts.map(({ started_at, host }) => ({
@@ -71,21 +73,21 @@ export function charts({ since, until, step_minutes, minutes, process_starts }: 
   const of = (pick: (point: MinutePoint) => number | null, decimals = 0) =>
     points.map(([, point]) => (point === undefined ? null : rounded(pick(point), decimals)))
   const per = step_minutes === 1 ? 'a minute' : `in ${step_minutes} min`
-  const worst = step_minutes === 1 ? '' : `, the worst minute of ${step_minutes}`
+  const worst = step_minutes === 1 ? '' : `, worst minute of ${step_minutes}`
   const step = step_minutes * 60
   const figures = linkTo('/api/minutes', { since, until })
   const line = (label: string, unit: string, path: string, series: Chart['series']) =>
     chart({ label, unit: `${unit}${worst}`, kind: 'line', at, marks, series, figures, leads: { path, step } })
   return html`${chart({ label: 'Arrivals by outcome', unit: per, kind: 'bars', at, marks, series: byOutcome(points), figures, leads: { path: '/deliveries?view=arrivals', by: 'outcome', step } })}
-    <details class="more-charts"><summary>Charts of landing, the inbox and the acknowledgement</summary><div class="charts">
+    <details class="more-charts"><summary>Landing, inbox and response time</summary><div class="charts">
       ${line('Landing, from arrival to result', 's', '/deliveries', [
-        { label: 'half within', tone: 'accent', values: of((point) => point.landing_p50_seconds, 2) },
-        { label: '95 % within', tone: 'warn', values: of((point) => point.landing_p95_seconds, 2) },
+        { label: 'p50', tone: 'accent', values: of((point) => point.landing_p50_seconds, 2) },
+        { label: 'p95', tone: 'warn', values: of((point) => point.landing_p95_seconds, 2) },
       ])}
-      ${line('Inbox: accepted, not yet processed', 'deliveries', '/deliveries', [{ label: 'waiting', tone: 'accent', values: of((point) => point.inbox_pending) }])}
-      ${line('Acknowledgement', 'ms', '/deliveries?view=arrivals', [
-        { label: 'half within', tone: 'accent', values: of((point) => point.ack_p50_ms, 1) },
-        { label: '95 % within', tone: 'warn', values: of((point) => point.ack_p95_ms, 1) },
+      ${line('Inbox: waiting to be processed', 'deliveries', '/deliveries', [{ label: 'waiting', tone: 'accent', values: of((point) => point.inbox_pending) }])}
+      ${line('Response time', 'ms', '/deliveries?view=arrivals', [
+        { label: 'p50', tone: 'accent', values: of((point) => point.ack_p50_ms, 1) },
+        { label: 'p95', tone: 'warn', values: of((point) => point.ack_p95_ms, 1) },
       ])}
     </div></details>
     <p class="soft chart-note">${time(since)} to ${time(until)}. ${startsNote(process_starts)}</p>`
@@ -93,7 +95,7 @@ export function charts({ since, until, step_minutes, minutes, process_starts }: 
 
 const tones = { accepted: 'good', duplicate: 'idle', parked: 'warn', refused: 'bad', unavailable: 'strong' } as const
 
-/** What did not occur is left out, but for what should. */
+/** Leaves out outcomes that did not occur, except accepted. */
 function byOutcome(points: readonly Place[]): Chart['series'] {
   const all = arrivalOutcomes.map((outcome) => ({
     label: outcome,
@@ -103,7 +105,7 @@ function byOutcome(points: readonly Place[]): Chart['series'] {
   return all.filter(({ label, values }) => label === 'accepted' || values.some((value) => value !== null && value > 0))
 }
 
-/** Arrivals of an outcome in a minute, whatever the cause. */
+/** Arrivals of an outcome in a minute, of all causes. */
 export function countOf({ arrivals }: MinutePoint, outcome: string): number {
   return Object.entries(arrivals).reduce(
     (sum, [what, n]) => sum + (what === outcome || what.startsWith(`${outcome}/`) ? n : 0),
@@ -113,14 +115,14 @@ export function countOf({ arrivals }: MinutePoint, outcome: string): number {
 
 function startsNote(starts: Minutes['process_starts']): Markup | string {
   const [last] = starts.slice(-1)
-  if (last === undefined) return 'No process started in this time.'
+  if (last === undefined) return ''
   const newest = starts.slice(-shownStarts).toReversed()
-  return html`Dashed lines: a receiver started, ${newest.map(({ started_at, host, version }, at) => html`${at === 0 ? '' : ', '}at ${time(started_at, 'seconds')} on <bdi>${host}</bdi> (${version})`)}${starts.length > newest.length ? `, and ${starts.length - newest.length} before` : ''}.`
+  return html`Dashed lines: a receiver started ${newest.map(({ started_at, host, version }, at) => html`${at === 0 ? '' : ', '}at ${time(started_at, 'seconds')} on <bdi>${host}</bdi> (${version})`)}${starts.length > newest.length ? `, and ${starts.length - newest.length} before` : ''}.`
 }
 
 type Place = readonly [second: number, point: MinutePoint | undefined]
 
-/** A place for every step, so that a time without figures is a gap and the axis shows the whole range. */
+/** One point for every step, so that missing figures are gaps and the axis shows the whole range. */
 export function gridOf({
   since,
   until,

@@ -13,22 +13,20 @@ import { sharedReads } from '../parts/shared-read.ts'
 import { countsShown, sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
 import { charts, chartTimesSchema, isPast, minutesWanted, timeChoice } from './now-charts.ts'
-import { latest, problemList } from './now-parts.ts'
+import { latestArrivals, latestResults, problemList } from './now-parts.ts'
 import { stages } from './stages.ts'
 
 /** All open tabs together ask Postgres no more often than this. */
 const freshMs = 1000
 const chartsFreshMs = 5000
-/** Of whole minutes. */
 const hourFreshMs = 20_000
 const hourMs = 3_600_000
-/** The figures wait no longer for the lines beside them. */
+/** The figures do not wait longer than this for the sparklines. */
 const hourPatienceMs = 200
 
-/** What the live part shows. */
 type Live = { now: Now; hour: Minutes | undefined }
 
-/** The first page: what is wrong, what comes in and what became of it. It fetches itself again while somebody looks. */
+/** The first page. Its live part fetches itself again while the page is visible. */
 export function nowRoutes(console: ConsoleDeps): Router {
   const { db, clock, logger } = console
   const reads = sharedReads<Live>(freshMs)
@@ -38,7 +36,7 @@ export function nowRoutes(console: ConsoleDeps): Router {
   const drawn = once(charts)
   const readHour = () => readMinutes(db, { since: new Date(clock().getTime() - hourMs).toISOString() }, clock())
   const read = async (): Promise<Live> => {
-    // Whatever keeps it from us is said by the charts, which read the same.
+    // The charts read the same and show why it failed.
     const line = withDeadline(hourReads('hour', readHour), hourPatienceMs, 'reading the last hour').catch(
       () => undefined,
     )
@@ -90,22 +88,23 @@ function nowPage({ now, minutes, query, console }: View): Markup {
 }
 
 const unreadable =
-  'The figures cannot be read: Postgres does not answer, or too slowly. What cannot be stored is answered 503 meanwhile and comes again; look at the database first. This page tries again by itself.'
+  'Postgres does not answer, or too slowly, so these figures cannot be read. Webhooks are answered 503 and the provider sends them again. Check the database first. This page retries automatically.'
 
-/** The charts among the live part have a pace of their own: they are left as they stand. */
+/** Keeps the charts, which refresh at their own pace. */
 const chartsAsTheyStand = html`<div id="charts" hx-morph-skip></div>`
 
 /** The part that is fetched again. */
 function livePart({ now, hour }: Live, { links }: ConsoleDeps, middle: Markup = chartsAsTheyStand): Markup {
   return html`<p class="as-of soft" data-counts="${JSON.stringify(countsShown(now.counters))}">As of ${time(now.at, 'seconds')} UTC</p>
-    ${problemList(now)} ${stages(now, hour)} ${now.give_ups.length === 0 ? '' : giveUpCard(now.give_ups, now.at, { staysRows: true })} ${middle} ${latest(now, links)}`
+    ${problemList(now)} ${stages(now, hour)} ${middle} ${latestResults(now, links)}
+    ${now.give_ups.length === 0 ? '' : giveUpCard(now.give_ups, now.at, { isShort: true })} ${latestArrivals(now)}`
 }
 
 function failedPart(now: Extract<ReadAttempt<Live>, { ok: false }>, middle: Markup = chartsAsTheyStand): Markup {
   return html`<section class="wrong" aria-label="What is wrong">${problem(now.status === 503 ? unreadable : now.problem)}</section> ${middle}`
 }
 
-/** Many tabs are sent the same: it is written once for each read. */
+/** Renders each read once for all open tabs. */
 function once<T extends object>(write: (read: T) => Markup): (read: T) => Markup {
   const written = new WeakMap<T, Markup>()
   return (read) => {

@@ -4,34 +4,41 @@ import type { Problem } from '../../domain/problem.ts'
 import type { Now } from '../../on-call/now.ts'
 import type { Issue } from '../../queries/issues.ts'
 import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'
-import { pick } from '../parts/columns.ts'
+import { named } from '../parts/columns.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { badge, card, duration, emptyState, foreign, moment, shortId, table, time } from '../parts/parts.ts'
 import { sparkline } from '../parts/sparkline.ts'
 
-/** What to press, by the kind of problem: its first word, or the whole cause. */
+/** The label of the one action, by the kind of problem or by its whole cause. */
 const acts: Record<string, string> = {
-  refused: 'See the cause, verify again',
+  'refused:no_matching_secret': 'Add the secret',
+  refused: 'See the cause',
   unavailable: 'See these arrivals',
   slow_acknowledgement: 'See the arrivals',
-  inbox_old: 'See what waits',
-  giving_up: 'Verify the quarantine again',
-  given_up: 'Verify the quarantine again',
+  inbox_old: 'See the deliveries',
   reconciler_silent: 'See the reconciler',
   reconciler_failed: 'See the reconciler',
-  provider_unreachable: 'See the reconciler',
-  contradiction: 'See the deliveries',
-  contradiction_decided: 'See the deliveries',
+  provider_unreachable: 'See the calls',
+  contradiction: 'See the requests',
+  contradiction_decided: 'See the requests',
   strangers: 'See these arrivals',
   overdue: 'See the requests',
-  parked: 'See the cause, replay',
-  wrong_tokens: 'See the issue',
+  parked: 'See and replay',
+  wrong_tokens: 'See the addresses',
+  role_failing: 'See the issues',
+  feed_stalled: 'See the subscriptions',
+  subscription_failing: 'See the subscription',
+  subscription_stopped: 'Resume it',
+  archive_store: 'See the requests',
+  archive_behind: 'See the requests',
+  media_gone: 'See the request',
+  media_not_archived: 'See the request',
 }
 
-/** On a phone the figures must not be pushed out of reach; what is critical is always shown. */
+/** More would push the figures out of reach on a phone. Critical ones are always shown. */
 const shownProblems = 5
 
-/** What is wrong, the worst first, each with what acts on it; or that nothing is. What somebody knows of already stands behind a line. */
+/** The problems, worst first, each with one action, or a line that all is well. Muted issues are folded. */
 export function problemList({
   at,
   problems,
@@ -71,39 +78,42 @@ function behindLine(
 }
 
 function problemItem({ severity, text, cause, href }: Problem, issue: Issue | undefined, now: Date): Markup {
-  const act = acts[cause.split(':')[0] ?? ''] ?? 'See the keys'
+  const act = acts[cause] ?? acts[cause.split(':')[0] ?? ''] ?? 'See the keys'
+  const [effect = text, ...more] = text.split(/(?<=\.) /)
   const age =
     issue === undefined
       ? ''
       : html` <span class="age" title="Since ${issue.opened_at}">for ${duration(Math.max(1000, now.getTime() - Date.parse(issue.opened_at)))}</span>`
-  return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${text}</bdi>${age}${issue === undefined ? '' : html` ${sparkline(issue)}`}</span> <a class="button" href="${href}">${act}</a></li>`
+  return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${effect}</bdi>${age}${issue === undefined ? '' : html` ${sparkline(issue)}`}${more.length === 0 ? '' : html`<span class="more"><bdi>${more.join(' ')}</bdi></span>`}</span> <a class="button" href="${href}">${act}</a></li>`
 }
 
 const columnsHere = ['received', 'outcome', 'cause', 'request', 'key', 'answered_in']
-const places = arrivalColumns.flatMap(({ name }, place) => (columnsHere.includes(name) ? [place] : []))
+/** The first page stays within two screens. */
+const shownArrivals = 5
 
-/** The latest results with their pictures, and the latest arrivals. */
-export function latest({ arrivals, results }: Pick<Now, 'arrivals' | 'results'>, links: LinkPolicy): Markup {
-  return html`${card(
+/** The latest results with their first picture, video or sound. */
+export function latestResults({ results }: Pick<Now, 'results'>, links: LinkPolicy): Markup {
+  const command = 'npx mediadock trigger ok'
+  return card(
     'Latest results',
     results.length === 0
-      ? emptyState('No result has landed yet.')
-      : html`<div class="results">${results.map((result) => resultCard(result, links))}</div><p class="more"><a href="/requests">All requests</a></p>`,
-  )}
-    ${card(
-      'Latest arrivals',
-      html`${table({
-        label: 'Latest arrivals',
-        staysRows: true,
-        columns: pick(arrivalColumns, places),
-        rows: arrivals.map((arrival) => {
-          const { id, cells } = arrivalRow(arrival)
-          return { ...(id === undefined ? {} : { id }), cells: pick(cells, places) }
-        }),
-        empty: 'No webhook has arrived in the time that is kept (RETENTION_DAYS).',
-      })}
-        ${arrivals.length === 0 ? '' : html`<p class="more"><a href="/deliveries?view=arrivals">All arrivals</a></p>`}`,
-    )}`
+      ? emptyState(html`No result has landed yet. Send a signed sample: <code data-copy="${command}">${command}</code>`)
+      : html`<div class="results">${results.map((result) => resultCard(result, links))}</div>
+          <p class="more"><a href="/requests">All requests</a></p>`,
+  )
+}
+
+export function latestArrivals({ arrivals }: Pick<Now, 'arrivals'>): Markup {
+  return card(
+    'Latest arrivals',
+    html`${table({
+      label: 'Latest arrivals',
+      staysRows: true,
+      ...named(arrivalColumns, arrivals.slice(0, shownArrivals).map(arrivalRow), columnsHere),
+      empty: 'No webhook has arrived yet.',
+    })}
+      ${arrivals.length === 0 ? '' : html`<p class="more"><a href="/deliveries?view=arrivals">All arrivals</a></p>`}`,
+  )
 }
 
 type Result = Now['results'][number]
@@ -111,11 +121,11 @@ type Result = Now['results'][number]
 function resultCard(result: Result, links: LinkPolicy): Markup {
   const { request_id, model, status, media, media_items, media_complete, landed_at } = result
   return html`<article class="result" id="result-${request_id}">
-    <div class="media">${mediaOf(result, links)}</div>
+    <div class="media" hx-morph-skip-children>${mediaOf(result, links)}</div>
     <div class="about">
       <span>${shortId('request', request_id)} ${badge(status)}</span>
       <span class="soft">${foreign(model, 40)}</span>
-      <span class="soft">${moment(landed_at, 'seconds')}${media_items > 1 ? html` · ${media_items} items` : ''}${media_complete || media.length === 0 ? '' : ' · not complete yet'}</span>
+      <span class="soft">${moment(landed_at, 'seconds')}${media_items > 1 ? html` · ${media_items} items` : ''}${media_complete || media.length === 0 ? '' : ' · incomplete'}</span>
     </div>
   </article>`
 }

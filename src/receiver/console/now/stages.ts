@@ -9,20 +9,26 @@ import { duration, foreign, number, time, type Tone } from '../parts/parts.ts'
 import { sparkline } from '../parts/sparkline.ts'
 import { countOf, gridOf } from './now-charts.ts'
 
-// The way of a webhook through the receiver, in four stages: what each has to show now, and how its last hour went.
+// The four stages of a webhook in the receiver, each with its figures of now and of the last hour.
 
 type Tile = { label: string; value: Markup | string; href: string; note?: Markup | string; tone?: Tone }
-type Stage = { name: string; tiles: readonly Tile[]; line: string; count: (point: MinutePoint) => number | null }
+type Stage = {
+  name: string
+  about: string
+  tiles: readonly Tile[]
+  line: string
+  count: (point: MinutePoint) => number | null
+}
 
 export function stages(now: Now, hour: Minutes | undefined): Markup {
-  return html`<div class="stages">${stagesOf(now).map((stage) => html`<section class="stage" aria-labelledby="stage-${stage.name}"><h2 id="stage-${stage.name}">${stage.name}</h2>${lineOf(stage, hour)}<div class="tiles now">${stage.tiles.map(tile)}</div></section>`)}</div>`
+  return html`<div class="stages">${stagesOf(now).map((stage) => html`<section class="stage" aria-labelledby="stage-${stage.name}"><h2 id="stage-${stage.name}">${stage.name}</h2>${lineOf(stage, hour)}<p class="about soft">${stage.about}</p><div class="tiles now">${stage.tiles.map(tile)}</div></section>`)}</div>`
 }
 
 function tile({ label, value, href, note = '', tone = '' }: Tile): Markup {
   return html`<a class="tile ${tone}" href="${href}"><span class="label">${label}</span><b>${value}</b><span class="note">${note}</span></a>`
 }
 
-/** Of whole minutes only: the one that runs would always look like a fall. */
+/** Whole minutes only: the current minute would always look like a fall. */
 function lineOf({ line, count }: Stage, hour: Minutes | undefined): Markup | '' {
   if (hour === undefined) return ''
   const until = new Date(Math.floor(Date.parse(hour.until) / 60_000) * 60_000).toISOString()
@@ -39,18 +45,32 @@ function stagesOf(now: Now): Stage[] {
   return [
     {
       name: 'Received',
+      about: 'webhooks that arrived',
       tiles: received,
       line: 'Arrivals a minute',
       count: ({ arrivals }) => Object.values(arrivals).reduce((sum, n) => sum + n, 0),
     },
     {
       name: 'Verified',
+      about: 'signature and time checked',
       tiles: verified,
       line: 'Authentic arrivals a minute',
       count: of('accepted', 'duplicate', 'parked'),
     },
-    { name: 'Landed', tiles: landed, line: 'Results landed a minute', count: ({ landed }) => landed },
-    { name: 'Complete', tiles: complete, line: 'Overdue requests', count: ({ overdue }) => overdue },
+    {
+      name: 'Landed',
+      about: 'results written to Postgres',
+      tiles: landed,
+      line: 'Results landed a minute',
+      count: ({ landed }) => landed,
+    },
+    {
+      name: 'Complete',
+      about: 'full results fetched',
+      tiles: complete,
+      line: 'Overdue requests',
+      count: ({ overdue }) => overdue,
+    },
   ]
 }
 
@@ -74,24 +94,24 @@ function tilesOf({
         label: `Arrivals in ${recent.minutes} min`,
         value: number(recent.arrivals),
         href: log,
-        note: `${number(sum(of('accepted')))} accepted, ${number(sum(of('duplicate')))} again`,
+        note: `${number(sum(of('accepted')))} accepted, ${number(sum(of('duplicate')))} ${sum(of('duplicate')) === 1 ? 'duplicate' : 'duplicates'}`,
       },
       ...(unavailable.length === 0
         ? []
         : [
             {
-              label: `Not acknowledged in ${recent.minutes} min`,
+              label: `Answered 503 in ${recent.minutes} min`,
               value: number(sum(unavailable)),
               href: `${log}&outcome=unavailable`,
-              note: html`${causesOf(unavailable)}<span class="line">answered 503: they come again</span>`,
+              note: html`${causesOf(unavailable)}<span class="line">the provider sends them again</span>`,
               tone: 'bad' as const,
             },
           ]),
       {
-        label: 'Acknowledged, 95 % within',
+        label: 'Response time (p95)',
         value: number(recent.ack_p95_ms, { decimals: (recent.ack_p95_ms ?? 0) < 100 ? 1 : 0, unit: 'ms' }),
         href: log,
-        note: recent.ack_p95_ms === null ? 'none in this time' : 'the provider waits 10 s',
+        note: recent.ack_p95_ms === null ? 'no webhook in this time' : 'the provider waits 10 s',
         tone: (recent.ack_p95_ms ?? 0) >= slowAckMs ? 'warn' : '',
       },
     ],
@@ -101,7 +121,7 @@ function tilesOf({
         value: number(sum(refused)),
         href: '/parked',
         note: causesOf(refused),
-        // Strangers are refused all day long: what is wrong says whether these are.
+        // Strangers are refused all day. The problems say whether these are strangers.
         tone: problems.some(({ cause, severity }) => cause.startsWith('refused:') && severity !== 'notice')
           ? 'bad'
           : '',
@@ -119,7 +139,7 @@ function tilesOf({
         label: 'Parked',
         value: number(parked),
         href: '/parked',
-        note: parked === 0 ? 'every body was usable' : 'need you',
+        note: parked === 0 ? 'nothing to replay' : 'to replay by hand',
         tone: parked > 0 ? 'warn' : '',
       },
     ],
@@ -135,12 +155,12 @@ function tilesOf({
         tone: overdue > 0 ? 'warn' : '',
       },
       {
-        label: 'Not complete yet',
+        label: 'Incomplete results',
         value: `${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`,
         href: '/reconciler',
         note:
           backlog.complete_by === null
-            ? 'no result lacks a part'
+            ? 'every result is complete'
             : html`complete ${backlog.incomplete_capped ? 'not before' : 'by about'} ${time(backlog.complete_by)}`,
       },
       quotaTile(keys),
@@ -156,13 +176,13 @@ function quotaTile(keys: Now['keys']): Tile {
     .filter(({ configured, retired }) => configured && !retired)
     .toSorted((a, b) => a.quota_left - b.quota_left)
   const [least, ...others] = calling
-  if (least === undefined) return { label: 'Quota left', value: '—', href: '/keys', note: 'no key makes calls' }
+  if (least === undefined) return { label: 'API calls left', value: '—', href: '/keys', note: 'no key makes calls' }
   const name = (key: string) => foreign(key, 18)
   return {
-    label: 'Quota left this minute',
+    label: 'API calls left this minute',
     value: number(least.quota_left),
     href: '/keys',
-    note: html`<span class="line">${name(least.name)}</span>${others.slice(0, shownKeys - 1).map((key) => html`<span class="line">${number(key.quota_left)} ${name(key.name)}</span>`)}${calling.length > shownKeys ? html`<span class="line">and ${calling.length - shownKeys} keys more</span>` : ''}`,
+    note: html`<span class="line">${name(least.name)}</span>${others.slice(0, shownKeys - 1).map((key) => html`<span class="line">${number(key.quota_left)} ${name(key.name)}</span>`)}${calling.length > shownKeys ? html`<span class="line">and ${calling.length - shownKeys} more keys</span>` : ''}`,
     tone: least.quota_left === 0 ? 'warn' : '',
   }
 }

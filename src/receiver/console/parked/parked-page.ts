@@ -9,7 +9,7 @@ import { card, emptyState, moment, number } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without } from '../parts/url.ts'
 import { giveUpCard } from './give-up-card.ts'
-import { causeView } from './parked-rows.ts'
+import { causeView, errorList } from './parked-rows.ts'
 import { quarantinedRoutes } from './quarantined-page.ts'
 import { addedSecretHint, verifyRoutes } from './verify-pages.ts'
 
@@ -34,7 +34,7 @@ async function overview({ db, keys, clock, settings }: ConsoleDeps): Promise<Mar
     listGiveUps(db, now),
     checkQuarantine(db, keys(), { reason: 'no_matching_secret' }),
   ])
-  return html`<div class="head"><h1>${title}</h1><span class="soft">What needs you: deliveries that did not land and arrivals that were refused, by cause, with what to do.</span></div>
+  return html`<div class="head"><h1>${title}</h1><span class="soft">Deliveries that did not land and arrivals that were refused, by cause, with what to do.</span></div>
     ${addedSecretHint(check)}
     ${card(`Quarantine: ${counted('quarantine', sum(quarantined))}`, quarantineBody({ causes: quarantined, check, keys: settings }))}
     ${giveUpCard(giveUps, now)}
@@ -44,21 +44,15 @@ async function overview({ db, keys, clock, settings }: ConsoleDeps): Promise<Mar
 type Listed = { causes: readonly Cause[]; check?: Check | undefined; keys: KeysPlace }
 
 function quarantineBody({ causes, check, keys }: Listed): Markup {
-  if (causes.length === 0)
-    return emptyState(
-      'Nothing is in the quarantine: no webhook was refused, or what was refused has been accepted since, or was too old or too much to be kept.',
-    )
-  return html`<p class="soft">Refused with 4xx, because nothing proved that the provider sent them. They are kept whole for a while, so that they can be verified again once a missing secret has been added; when space runs out, old ones go first.</p>
+  if (causes.length === 0) return emptyState('The quarantine is empty: no refused webhook is kept.')
+  return html`<p class="soft">Refused with 4xx, because nothing proved that the provider sent them. They are kept so that they can be verified again after a missing secret was added. When space runs out, the oldest are deleted first.</p>
     ${causeList('quarantine', { causes, check, keys })}
     <div class="inline actions"><a class="button quiet" href="/parked/verify">Verify all ${number(sum(causes))} again…</a><a class="button quiet" href="/parked?view=quarantine">List all</a></div>`
 }
 
 function parkedBody(causes: readonly Cause[], keys: KeysPlace): Markup {
-  if (causes.length === 0)
-    return emptyState(
-      'Nothing is parked: every authentic webhook of the time that is kept (RETENTION_DAYS) could be used.',
-    )
-  return html`<p class="soft">Authentic and acknowledged, but not usable as they came. Nothing is lost; they wait here for you.</p>
+  if (causes.length === 0) return emptyState('Nothing is parked: every authentic webhook could be used.')
+  return html`<p class="soft">Authentic and acknowledged, but not usable as they are. Nothing is lost. Fix the cause, then replay them.</p>
     ${causeList('parked', { causes, keys })}
     <div class="inline actions"><a class="button quiet" href="/parked?view=parked">List all</a></div>`
 }
@@ -69,7 +63,7 @@ function causeList(place: CausePlace, { causes, check, keys }: Listed): Markup {
 
 function causeItem(
   place: CausePlace,
-  { reason, count, first_seen, last_seen }: Cause,
+  { reason, count, first_seen, last_seen, errors = [] }: Cause,
   { check, keys }: Omit<Listed, 'causes'>,
 ): Markup {
   const words = wordsOf(place, reason)
@@ -77,6 +71,7 @@ function causeItem(
     <div class="what">
       <h3><a href="${linkTo('/parked', { view: place, reason })}">${words.title}</a> <span class="mono soft">${reason}</span></h3>
       <p>${words.means}</p>
+      ${errorList(errors)}
       <p><b>What to do:</b> ${todoOf(place, reason, keys)}</p>
     </div>
     <div class="how-many"><b>${number(count)}</b><span class="soft">first seen</span> ${moment(first_seen)} <span class="soft">last seen</span> ${moment(last_seen)}</div>

@@ -24,11 +24,11 @@ const viewSchema = z.enum(['quarantine', 'parked'], 'must be quarantine or parke
 
 type View = { body: Markup; status: number }
 
-/** What lies in one place, of one cause or of all. */
+/** The quarantine or the parked deliveries, of one cause or of all. */
 export async function causeView(console: ConsoleDeps, query: Query): Promise<View> {
   const { view } = parseFilters(z.object({ view: viewSchema }), { view: query['view'] })
   const place = view ?? (query['reason'] === undefined ? 'quarantine' : placeOf(query['reason']))
-  // So that the form and every link of the page stay where they are.
+  // The form and every link of the page keep the place.
   const here = { ...query, view: place }
   return place === 'quarantine' ? quarantineView(console, here) : parkedView(console, here)
 }
@@ -80,7 +80,7 @@ function quarantineTable({ data }: Page<QuarantinedEntry>, query: Query): Markup
 
 function emptyQuarantine({ reason, webhook_id }: Query): Markup {
   const arrivals = linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', reason, webhook_id })
-  return html`Nothing like this is in the quarantine: it has been accepted since, was pushed out by newer ones, or is of a kind that is not kept. The <a href="${arrivals}">log of arrivals</a> has it still.`
+  return html`Nothing in the quarantine matches: it was accepted since, replaced by newer ones, or never kept. See the <a href="${arrivals}">log of arrivals</a>.`
 }
 
 async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
@@ -110,7 +110,7 @@ function parkedTable({ data }: Page<DeliveryEntry>): Markup {
   return table({
     label: 'Parked deliveries',
     ...usualOnly(deliveryColumns, data.map(deliveryRow)),
-    empty: html`Nothing like this is parked: it has been replayed since, or pruned. The <a href="/deliveries">deliveries</a> have everything that was accepted.`,
+    empty: html`Nothing parked matches: it was replayed or pruned. See all <a href="/deliveries">deliveries</a>.`,
   })
 }
 
@@ -127,8 +127,8 @@ function about({ place, reason, causes, keys }: About): Markup {
   const words = wordsOf(place, reason)
   const cause = causes.find((one) => one.reason === reason)
   return card(
-    'What it means, and what to do',
-    html`<p>${sentence(meaningOf(reason)) ?? words.means}</p><p><b>What to do:</b> ${todoOf(place, reason, keys)}</p>
+    'Meaning and what to do',
+    html`<p>${sentence(meaningOf(reason)) ?? words.means}</p>${errorList(cause?.errors ?? [])}<p><b>What to do:</b> ${todoOf(place, reason, keys)}</p>
       ${
         cause
           ? facts([
@@ -140,6 +140,13 @@ function about({ place, reason, causes, keys }: About): Markup {
       }`,
     { id: 'about' },
   )
+}
+
+/** The errors of Postgres by model, newest first. */
+export function errorList(errors: NonNullable<Cause['errors']>): Markup | '' {
+  if (errors.length === 0) return ''
+  return html`<p><b>Postgres says:</b></p>
+    <ul>${errors.map(({ message, model, count: many }) => html`<li>${foreign(message, 500)} <span class="soft">${number(many)}× ${model === null ? '' : foreign(model, 60)}</span></li>`)}</ul>`
 }
 
 function sentence(text: string | undefined): string | undefined {

@@ -9,9 +9,8 @@ import { sendConsolePage, type ConsoleDeps } from './shell.ts'
 export type ReadAttempt<T> = { ok: true; value: T; status: 200 } | { ok: false; problem: string; status: number }
 
 /**
- * Reads what a page shows; an expected failure (a filter that cannot be applied,
- * a query that took too long, no Postgres) is shown on the page itself, so that
- * its form stays to be mended. A surprise goes on.
+ * Reads the data of a page. An expected failure (a wrong filter, a slow query, no Postgres) is returned, so that the
+ * page can show it above its form. Other errors are thrown.
  */
 export async function tryRead<T>(logger: Logger, read: () => T | Promise<T>): Promise<ReadAttempt<T>> {
   try {
@@ -46,7 +45,7 @@ export function failurePage(deps: ConsoleDeps): ErrorRequestHandler {
     const text =
       known instanceof HttpError
         ? inWords(known)
-        : 'Something failed on our side. The log has the details; try again, and report it if it stays.'
+        : 'An internal error. The log has the details. Try again, and report it if it repeats.'
     if (known instanceof HttpError) res.set(known.headers)
     return sendConsolePage(deps, res, {
       title,
@@ -62,9 +61,9 @@ function inWords({ code, message }: HttpError): string {
     case 'invalid_filter':
       return `The filter ${message}.`
     case 'unavailable':
-      return `${text} Webhooks are answered 503 meanwhile and come again; look at the database first, then reload this page.`
+      return `${text} Webhooks are answered 503 and the provider sends them again. Check the database first, then reload this page.`
     case 'not_found':
-      return `${text} It may have been pruned after RETENTION_DAYS, or the link was cut short.`
+      return `${text} Retention may have pruned it, or the link was cut short.`
     default:
       return text
   }

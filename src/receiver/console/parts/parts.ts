@@ -1,5 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { causeWords } from '../../on-call/cause-words.ts'
 import { linkTo, linkWith, type Query } from './url.ts'
 import { visible } from './visible.ts'
 import { meaningOf } from './words.ts'
@@ -16,7 +17,7 @@ export function time(at: string | Date | null | undefined, shown: Shown = 'usual
   return html`<time datetime="${iso}" title="${iso}" ${said}>${shown === 'clock' || shown === 'seconds' ? '' : html`<span class="soft"><span class="year">${iso.slice(0, 5)}</span>${iso.slice(5, 10)}</span> `}${clock}</time>`
 }
 
-/** A moment in a list: assets/times.js says how long ago it is, but within [data-exact] and for who wants it exact. */
+/** A moment in a list. assets/times.js shows how long ago it was, unless exact times are switched on. */
 export function moment(at: string | Date | null | undefined, shown: Shown = 'usual'): Markup {
   return time(at, shown, html`data-ago`)
 }
@@ -65,14 +66,19 @@ const tones: Record<string, Tone> = {
   FAILED: 'bad',
 }
 
-/** An outcome, status or state of ours; its tone follows from the word, its meaning is in the title. */
+/** An outcome, status or state. Its tone follows from the word, its meaning is in the title. */
 export function badge(word: string, tone: Tone = tones[word] ?? ''): Markup {
   return html`<span class="badge ${tone}" ${titleOf(word)}>${word}</span>`
 }
 
-/** A reason or another code of ours as text, with its meaning in the title. */
+/** A reason in words. The title has its meaning and the code that filters take. */
 export function code(word: string): Markup {
-  return html`<span ${titleOf(word)}>${word}</span>`
+  const meaning = meaningOf(word)
+  return html`<span title="${word}${meaning === undefined ? '' : `: ${meaning}`}">${causeWords(word)?.title ?? inWords(word)}</span>`
+}
+
+function inWords(word: string): string {
+  return word.slice(0, 1).toUpperCase() + word.slice(1).replaceAll('_', ' ')
 }
 
 function titleOf(word: string): Markup | '' {
@@ -80,7 +86,7 @@ function titleOf(word: string): Markup | '' {
   return meaning === undefined ? '' : html`title="${meaning}"`
 }
 
-/** With thin spaces between the thousands; what is not known is a dash. */
+/** A number with thin spaces between the thousands; a dash where it is unknown. */
 export function number(
   value: number | null | undefined,
   { decimals = 0, unit = '' }: { decimals?: number; unit?: string } = {},
@@ -125,7 +131,7 @@ export type Table = {
   rows: readonly Row[]
   empty: string | Markup
   rowsId?: string
-  /** Where a page has to stay short on a phone its rows are no cards there. */
+  /** Keeps rows on a phone, instead of cards, to save height. */
   staysRows?: boolean
 }
 
@@ -146,17 +152,17 @@ export function table({ label, columns, rows, empty, rowsId, staysRows = false }
   ${rows.length === 0 ? emptyState(empty) : ''}`
 }
 
-/** A card leaves out what a row has none of. */
+/** A card leaves out empty cells. */
 function isNone(cell: Row['cells'][number]): boolean {
   return !(cell instanceof Promise) && String(cell).trim() === '—'
 }
 
-/** What stands over the cell where its row is a card. */
+/** The label of a cell where its row is a card. */
 function headOf(column: TableColumn | undefined): Markup | '' {
   return typeof column?.head === 'string' && column.head !== '' ? html`data-head="${column.head}"` : ''
 }
 
-/** What it means that there is nothing, in words. */
+/** Says why a list is empty, and what to do. */
 export function emptyState(text: string | Markup): Markup {
   return html`<div class="empty">${text}</div>`
 }
@@ -190,7 +196,7 @@ export function tabs(label: string, items: readonly Tab[]): Markup {
   </nav>`
 }
 
-/** What went wrong, in words, with what to do. */
+/** An error in words, with what to do. */
 export function problem(text: string | Markup): Markup {
   return html`<p class="problem" role="alert">${text}</p>`
 }
@@ -209,7 +215,7 @@ export type Action = {
   key?: string
 }
 
-/** A form of one button: every action is a POST, and works without script. */
+/** A form of one button. Every action is a POST and works without script. */
 export function action({ path, label, fields = {}, tone = '', key }: Action): Markup {
   return html`<form method="post" action="${path}">
     ${Object.entries(fields).map(([name, value]) => (value === undefined ? '' : html`<input type="hidden" name="${name}" value="${value}" />`))}
@@ -217,7 +223,7 @@ export function action({ path, label, fields = {}, tone = '', key }: Action): Ma
   </form>`
 }
 
-/** The last step before something changes: what would happen, one button that does it, and a way back. */
+/** The last step before a change: its effect, one button that does it, and a way back. */
 export function confirmation({
   title,
   what,

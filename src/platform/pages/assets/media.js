@@ -1,0 +1,24 @@
+// Media that cannot be loaded, for example because the provider answers 404, are replaced by a sentence.
+function replace(media) {
+  const note = document.createElement('span')
+  note.className = 'no-media'
+  note.textContent = `This ${media.tagName === 'IMG' ? 'picture' : media.tagName.toLowerCase()} is not available at its link.`
+  media.replaceWith(note)
+}
+
+function isLost(media) {
+  if (media.tagName === 'IMG') return media.complete && media.naturalWidth === 0 && media.loading !== 'lazy'
+  return media.error !== null || media.networkState === HTMLMediaElement.NETWORK_NO_SOURCE
+}
+
+// Errors of media do not bubble. Thumbnails in lists are marked by the page's own script.
+document.addEventListener(
+  'error',
+  ({ target }) => {
+    if (target instanceof HTMLElement && target.matches('main :is(img, video, audio):not(.thumb, .thumbnail)'))
+      replace(target)
+  },
+  true,
+)
+for (const media of document.querySelectorAll('main :is(img, video, audio):not(.thumb, .thumbnail)'))
+  if (isLost(media)) replace(media)

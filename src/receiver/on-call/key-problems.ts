@@ -1,0 +1,35 @@
+import type { Problem } from '../domain/problem.ts'
+import type { KeyState } from '../queries/keys.ts'
+import { clockTime, count } from './figures.ts'
+
+/** Problems of one key: calls that the provider refuses or limits, and deliveries signed by an old key. */
+export function keyProblems(key: KeyState, now: Date): Problem[] {
+  const { name } = key
+  const problem = (severity: Problem['severity'], cause: string, text: string): Problem[] => [
+    { severity, cause: `${cause}:${name}`, text, href: '/keys', affected: [name] },
+  ]
+  if (key.blocked_until !== null) {
+    const until = clockTime(key.blocked_until, now)
+    if (key.blocked_reason === 'unauthorized') {
+      const text = `The provider answers 401 to the API key ${name}. It makes no calls until ${until}, then tries one. Replace the key if it stays refused.`
+      return problem('critical', 'key_refused', text)
+    }
+    const text = `The provider asked for a pause: no calls with the key ${name} until ${until}. Calls resume automatically.`
+    return problem('warning', 'key_blocked', text)
+  }
+  if (key.configured && !key.retired && key.quota_left === 0) {
+    const calls = count(key.calls, 'call', 'calls')
+    const text = `The quota of the key ${name} is used up: ${calls} in the last minute. Polls wait for the next minute.`
+    return problem('warning', 'quota_spent', text)
+  }
+  if (!key.still_matches || key.last_match_at === null) return []
+  const last = clockTime(key.last_match_at, now)
+  if (key.configured)
+    return problem(
+      'notice',
+      'retired_key_matches',
+      `The retired key ${name} still signs deliveries, last at ${last}: keep its secret.`,
+    )
+  const text = `The key ${name} signed deliveries until ${last} and is no longer configured. Deliveries that it signs now are refused.`
+  return problem('notice', 'removed_key_matched', text)
+}

@@ -1,0 +1,106 @@
+import type { Problem } from '../domain/problem.ts'
+import { maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
+import { causeClause } from './cause-words.ts'
+import { count, duration } from './figures.ts'
+
+/** Arrivals of one outcome and reason in the last minutes. */
+export type Failing = {
+  outcome: 'refused' | 'unavailable'
+  reason: string | null
+  arrivals: number
+  /** An authentic arrival shows that they may be the provider's. */
+  vouched: boolean
+}
+
+export type Refused = {
+  now: Date
+  recent: { minutes: number; arrivals: number; failing: readonly Failing[] }
+  giveUps: readonly GiveUp[]
+  strangers: { arrivals: number }
+}
+
+type Group = Pick<Failing, 'outcome' | 'reason'> & { failing?: Failing | undefined; giveUps: readonly GiveUp[] }
+
+/** A single scanner or replayed sample stays below this share. */
+const refusedShare = 0.02
+/** Long enough to add a secret and verify again. */
+const soonMinutes = 10
+
+/** One problem for each reason for which arrivals fail now, or have failed and were not accepted since. */
+export function refusalProblems(numbers: Refused): Problem[] {
+  return groupsOf(numbers).map((group) => {
+    const { failing, outcome, reason, giveUps } = group
+    const about = {
+      cause: `${outcome}:${reason ?? 'unknown'}`,
+      count: failing?.arrivals ?? giveUps.length,
+      href: hrefOf(group),
+    }
+    if (failing && !failing.vouched) {
+      const doubt = 'Nothing authentic arrived in this time: the secret is missing here, or a stranger is probing.'
+      return { severity: 'warning', text: `${effectOf(group, numbers)} ${doubt}`, ...about }
+    }
+    const text = [effectOf(group, numbers), deadlineOf(group, numbers.now)].filter((part) => part !== '').join(' ')
+    return { severity: severityOf(group, numbers), text, ...about }
+  })
+}
+
+/** A webhook needs no one any more once its request has ended by other means. */
+function isOpen({ request_status }: GiveUp): boolean {
+  return request_status === null || request_status === 'IN_QUEUE' || request_status === 'IN_PROGRESS'
+}
+
+function groupsOf({ recent, giveUps }: Refused): Group[] {
+  const keyOf = ({ outcome, reason }: Pick<Failing, 'outcome' | 'reason'>) => `${outcome}/${reason ?? ''}`
+  const waiting = Map.groupBy(giveUps.filter(isOpen), keyOf)
+  const failing = recent.failing.map((one) => ({ ...one, failing: one, giveUps: waiting.get(keyOf(one)) ?? [] }))
+  const known = new Set(recent.failing.map(keyOf))
+  const past = [...waiting].flatMap(([key, [first, ...others]]) => {
+    if (known.has(key) || first === undefined) return []
+    return [{ outcome: first.outcome, reason: first.reason, giveUps: [first, ...others] }]
+  })
+  return [...failing, ...past]
+}
+
+/** Strangers are no part of the share: the provider's arrivals are compared with each other. */
+function totalOf({ arrivals }: Failing, { recent, strangers }: Refused): number {
+  return Math.max(1, arrivals, recent.arrivals - strangers.arrivals)
+}
+
+function severityOf({ failing, outcome, reason, giveUps }: Group, numbers: Refused): Problem['severity'] {
+  if (failing && outcome === 'unavailable') return 'critical'
+  const soon = numbers.now.getTime() + soonMinutes * 60_000
+  const isLostSoon = giveUps.some((one) => !one.given_up && Date.parse(one.last_attempt_at) <= soon)
+  const isMany = failing !== undefined && failing.arrivals / totalOf(failing, numbers) >= refusedShare
+  if (isLostSoon || (isMany && reason === 'no_matching_secret')) return 'critical'
+  return isMany || giveUps.length > 0 ? 'warning' : 'notice'
+}
+
+function effectOf({ failing, outcome, reason, giveUps }: Group, numbers: Refused): string {
+  const why = reason === null ? 'for an unknown reason' : causeClause(reason).replaceAll('_', ' ')
+  const what = outcome === 'refused' ? 'refused' : 'answered 503'
+  if (failing === undefined) {
+    const some = giveUps.length < maxGiveUps ? '' : 'At least '
+    return `${some}${count(giveUps.length, 'webhook was', 'webhooks were')} ${what} and not accepted since: ${why}.`
+  }
+  const total = totalOf(failing, numbers)
+  const were = failing.arrivals === 1 ? 'was' : 'were'
+  return `${failing.arrivals} of ${count(total, 'arrival', 'arrivals')} in the last ${numbers.recent.minutes} minutes ${were} ${what}: ${why}.`
+}
+
+/** When webhooks will be lost, by the provider's schedule. */
+function deadlineOf({ giveUps }: Group, now: Date): string {
+  const [first, ...others] = giveUps.filter(({ given_up }) => !given_up)
+  const past = giveUps.filter(({ given_up }) => given_up).length
+  const lost = past === 0 ? '' : `By the provider's schedule, ${past} will not be sent again.`
+  if (first === undefined) return `${lost}${lost === '' ? '' : ' The reconciler polls those that are tracked.'}`
+  const seconds = Math.max(0, (Date.parse(first.last_attempt_at) - now.getTime()) / 1000)
+  const which = others.length === 0 ? 'it' : `the first of ${others.length + 1}`
+  return `The provider sends ${which} for the last time in ${duration(seconds)}.${lost === '' ? '' : ` ${lost}`}`
+}
+
+function hrefOf({ outcome, reason }: Group): string {
+  const query = new URLSearchParams(reason === null ? {} : { reason })
+  if (outcome === 'refused') return query.size === 0 ? '/parked' : `/parked?${query.toString()}`
+  const filters = new URLSearchParams({ view: 'arrivals', outcome })
+  return `/deliveries?${filters.toString()}${query.size === 0 ? '' : `&${query.toString()}`}`
+}
