@@ -11,11 +11,11 @@ import { oldSeconds } from '../upkeep/minutes.ts'
 import { causeClause } from './cause-words.ts'
 import { clockTime, count, duration } from './figures.ts'
 import { keyProblems } from './key-problems.ts'
-import { refusalProblems, type Refused } from './refusal-problems.ts'
+import { refusalProblems, type RefusalNumbers } from './refusal-problems.ts'
 import { feedProblem, notifyQueueProblem, roleProblem } from './role-problems.ts'
 import { wrongTokensProblem } from './wrong-tokens-problem.ts'
 
-export type Numbers = Refused & {
+export type Numbers = RefusalNumbers & {
   recent: { ackP95Ms: number | null }
   inbox: { pending: number; oldestSeconds: number; trouble?: string | undefined }
   /** The causes of deliveries parked in the last hour. */

@@ -12,7 +12,7 @@ export type Failing = {
   vouched: boolean
 }
 
-export type Refused = {
+export type RefusalNumbers = {
   now: Date
   recent: { minutes: number; arrivals: number; failing: readonly Failing[] }
   giveUps: readonly GiveUp[]
@@ -27,7 +27,7 @@ const refusedShare = 0.02
 const soonMinutes = 10
 
 /** One problem for each reason for which arrivals fail now, or have failed and were not accepted since. */
-export function refusalProblems(numbers: Refused): Problem[] {
+export function refusalProblems(numbers: RefusalNumbers): Problem[] {
   return groupsOf(numbers).map((group) => {
     const { failing, outcome, reason, giveUps } = group
     const about = {
@@ -49,7 +49,7 @@ function isOpen({ request_status }: GiveUp): boolean {
   return request_status === null || request_status === 'IN_QUEUE' || request_status === 'IN_PROGRESS'
 }
 
-function groupsOf({ recent, giveUps }: Refused): Group[] {
+function groupsOf({ recent, giveUps }: RefusalNumbers): Group[] {
   const keyOf = ({ outcome, reason }: Pick<Failing, 'outcome' | 'reason'>) => `${outcome}/${reason ?? ''}`
   const waiting = Map.groupBy(giveUps.filter(isOpen), keyOf)
   const failing = recent.failing.map((one) => ({ ...one, failing: one, giveUps: waiting.get(keyOf(one)) ?? [] }))
@@ -62,11 +62,11 @@ function groupsOf({ recent, giveUps }: Refused): Group[] {
 }
 
 /** Strangers are no part of the share: the provider's arrivals are compared with each other. */
-function totalOf({ arrivals }: Failing, { recent, strangers }: Refused): number {
+function totalOf({ arrivals }: Failing, { recent, strangers }: RefusalNumbers): number {
   return Math.max(1, arrivals, recent.arrivals - strangers.arrivals)
 }
 
-function severityOf({ failing, outcome, reason, giveUps }: Group, numbers: Refused): Problem['severity'] {
+function severityOf({ failing, outcome, reason, giveUps }: Group, numbers: RefusalNumbers): Problem['severity'] {
   if (failing && outcome === 'unavailable') return 'critical'
   const soon = numbers.now.getTime() + soonMinutes * 60_000
   const isLostSoon = giveUps.some((one) => !one.given_up && Date.parse(one.last_attempt_at) <= soon)
@@ -75,7 +75,7 @@ function severityOf({ failing, outcome, reason, giveUps }: Group, numbers: Refus
   return isMany || giveUps.length > 0 ? 'warning' : 'notice'
 }
 
-function effectOf({ failing, outcome, reason, giveUps }: Group, numbers: Refused): string {
+function effectOf({ failing, outcome, reason, giveUps }: Group, numbers: RefusalNumbers): string {
   const why = reason === null ? 'for an unknown reason' : causeClause(reason).replaceAll('_', ' ')
   const what = outcome === 'refused' ? 'refused' : 'answered 503'
   if (failing === undefined) {
