@@ -1,7 +1,7 @@
 import express from 'express'
 import { serve } from './serve.ts'
 
-/** What HTTP with Express costs by itself: parses the body where there is one, answers a constant. */
+/** The cost of HTTP with Express alone: parses the body if there is one, and sends a constant answer. */
 const app = express()
 const submitted = {
   request_id: '5f0c1c5e-3c0a-4c1c-9d5c-1c2d3e4f5a6b',

@@ -36,7 +36,7 @@ export async function benchConsole(args: readonly string[]): Promise<void> {
   }
   const folder = values.data ? path.resolve(values.data) : await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bench-'))
   await fs.mkdir(folder, { recursive: true })
-  // What is measured is reading: to fill it faster the server does not wait for the disk.
+  // Only reading is measured. Filling is faster if the server does not wait for the disk.
   const settings = { fsync: 'off', synchronous_commit: 'off', max_wal_size: '16GB' }
   const server = await startEmbeddedPostgres({ dataDir: folder, logger: createLogger('warn'), settings })
   const sql = postgres(server.url, { max: 1, onnotice: () => {} })
@@ -78,7 +78,7 @@ const keys = JSON.stringify([
   { name: 'old', signing_secret: 'whsec_of_an_old_key', retired: true },
 ])
 
-/** What a person opens and filters for, each with the time that it may take. */
+/** Pages and filters of an operator, each with its time limit. */
 function paths({ deliveryId, webhookId, requestId }: Known): [string, number][] {
   const middle = `since=${iso(15)}&until=${iso(14)}`
   const ofDeliveries = [

@@ -5,14 +5,14 @@ export type ReadOrder = {
   databaseUrl: string
   /** The internal listener. */
   consoleUrl: string
-  /** So many by SQL, so many by long polls. */
+  /** Number of readers over SQL and over long polls. */
   sql: number
   http: number
   /** The position behind which they begin. */
   after: number
 }
 
-/** What readers had until they were told the position of the last change. */
+/** The changes that readers had received before they learned the position of the last change. */
 export type Read = {
   /** Of each reader, up to that position. */
   changes: number[]
@@ -23,7 +23,7 @@ export type Read = {
 
 export type FeedReaders = { readTo: (position: number) => Promise<Read>; stop: () => Promise<void> }
 
-/** Readers of the feed by the client, in a process of their own. */
+/** Readers of the feed, in a separate process. */
 export async function startFeedReaders(order: ReadOrder): Promise<FeedReaders> {
   const { child, stop } = await startForked('feed-readers-process.ts', [JSON.stringify(order)])
   return {

@@ -111,7 +111,7 @@ async function whileRead(
 
 const sequencedMs = 1000
 
-/** The end of the feed, when what had landed has its positions; completions go on behind it. */
+/** The end of the feed, after all landed results have positions. Completions continue behind it. */
 async function headOf(sql: postgres.Sql): Promise<number> {
   await delay(sequencedMs)
   const [row] = await sql<{ head: string }[]>`select coalesce(max(position), 0) as head from mediadock.feed`

@@ -55,7 +55,7 @@ export async function addBacklog(filling: Filling, deliveries: number): Promise<
     }
   })
   const sql = postgres(filling.databaseUrl, { max: 1, onnotice: () => {} })
-  // What is left to write of it is not part of what comes next.
+  // Remaining writes must not disturb the next measurement.
   await sql`checkpoint`
   await sql.end()
 }
@@ -93,7 +93,7 @@ async function chooseCopies(sql: postgres.Sql, rows: number, daysAgo: number): P
   await sql`analyze copied`
 }
 
-/** What is another in a copy, by the name of the column; all else is as it was. */
+/** The columns that differ in a copy. All others stay the same. */
 const changed: Record<string, string> = {
   id: 'c.new_id',
   delivery_id: 'c.new_id',

@@ -1,7 +1,7 @@
 import { serverNames, type ServerName } from './servers.ts'
 import { table } from './tables.ts'
 
-/** What is wanted, in the order of the table; the figure is met when it is on the right side of the limit. */
+/** The goals in the order of the table. A goal is met if its figure is on the right side of the limit. */
 const goals = {
   acknowledgedToExpress: ['acknowledged at 256 connections ÷ Express + HMAC, no database', '≥', 0.75, ''],
   acknowledgedToInsert: ['acknowledged at 256 connections ÷ one insert per request', '≥', 2, ''],

@@ -51,7 +51,7 @@ export async function measureLatency(
       )
     }
     const deadline = performance.now() + settleMs
-    // What an earlier load has left to be completed is announced as well: it is none of these.
+    // Completions of an earlier load are announced too. They do not count.
     const missing = () => sent.filter(({ requestId }) => !thereAt.has(requestId)).length
     while (missing() > 0 && performance.now() < deadline) await delay(20)
     const latencies = sent
@@ -66,7 +66,7 @@ export async function measureLatency(
   }
 }
 
-/** What was announced can be read. */
+/** Resolves when the announced result can be read. */
 async function expectInResults(sql: postgres.Sql, sent: readonly { requestId: string }[]): Promise<void> {
   const ids = sent.map(({ requestId }) => requestId)
   const [row] = await sql<{ n: number }[]>`

@@ -53,7 +53,7 @@ export type LoadGenerator = {
   stop: () => void
 }
 
-/** A process of its own: it must be light, since it shares the machine with what it measures. */
+/** The load generator is a separate, light process, because it shares the machine with the measured one. */
 export function startLoadGenerator(): LoadGenerator {
   const child = fork(path.join(import.meta.dirname, 'load-process.ts'), {
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
@@ -70,7 +70,7 @@ export function startLoadGenerator(): LoadGenerator {
   }
 }
 
-/** Milliseconds on a clock that all processes of a machine share, and that nobody sets. */
+/** Milliseconds on a monotonic clock that all processes of a machine share. */
 export function sharedNowMs(): number {
   return Number(process.hrtime.bigint()) / 1e6
 }

@@ -9,7 +9,7 @@ import { print, say, table } from './tables.ts'
 
 export type OutageSize = { hangRounds: number; kills: number; awaySeconds: number }
 
-/** What an outage costs those who wait for results. */
+/** Measures the cost of an outage for services that wait for results. */
 export async function benchOutages(
   server: BenchServer,
   { hangRounds, kills, awaySeconds }: OutageSize,
@@ -46,7 +46,7 @@ export async function benchOutages(
 const crowd = 16
 const giveUpMs = 90_000
 
-/** So many pictures at the same moment, and the provider never answers the call for one of them. */
+/** Many pictures at the same moment, while the provider never answers the call for one of them. */
 async function hangingCall({ receiver, provider, sql }: Rig, rounds: number): Promise<{ others: number; own: number }> {
   const heard: Heard[] = []
   const unlisten = await onResults(sql, (one) => heard.push(one))
@@ -166,7 +166,7 @@ async function untilInResults(
 
 const awayPerSecond = 5
 
-/** Pictures come all the while; the calls for them find nobody. */
+/** Pictures keep arriving, but the provider is unreachable. */
 async function providerAway(rig: Rig, seconds: number): Promise<{ seconds: number; incomplete: number }> {
   const { generator, receiver, provider, sql } = rig
   const requests = awayPerSecond * seconds

@@ -7,7 +7,7 @@ import { connections, costOf, untilLanded, untilLogged, warmUp, withRig, type Ri
 import type { BenchServer } from './servers.ts'
 import { print, table } from './tables.ts'
 
-/** What counts and times each statement costs itself: only here. */
+/** Counting and timing each statement has a cost, so it is enabled only here. */
 export const profilingSettings = {
   shared_preload_libraries: 'pg_stat_statements',
   'pg_stat_statements.track_planning': 'on',

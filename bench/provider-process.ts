@@ -2,7 +2,7 @@ import { readConfig } from '../src/config/config.ts'
 import { createLogger } from '../src/platform/logger.ts'
 import { startProvider } from '../src/provider/program.ts'
 
-/** The real provider, with its logging on, as a process of its own: `node bench/provider-process.ts`. */
+/** The real provider with its logging, as a separate process: `node bench/provider-process.ts`. */
 const { provider } = readConfig(process.env, ['provider'], {
   databaseUrl: undefined,
   keys: undefined,

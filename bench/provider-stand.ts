@@ -1,19 +1,19 @@
 import { once } from 'node:events'
 import { startForked } from './contenders.ts'
 
-/** What the provider's stand-in does from now on. */
+/** The behaviour of the provider's stand-in from now on. */
 export type StandOrder = {
   /** How long each answer takes. */
   answerMs?: number
   /** Calls for these requests are never answered. */
   hangs?: string[]
-  /** Nobody listens, and the connections are closed. */
+  /** The port is closed, and so are the connections. */
   away?: boolean
 }
 
 export type ProviderStand = { url: string; order: (order: StandOrder) => Promise<void>; stop: () => Promise<void> }
 
-/** A process that answers `GET /v1/requests/{id}` with the full result of whatever request, as the provider does. */
+/** A process that answers `GET /v1/requests/{id}` with the full result of any request, like the provider. */
 export async function startProviderStand(): Promise<ProviderStand> {
   const { child, url, stop } = await startForked('provider-stand-process.ts', [])
   return {

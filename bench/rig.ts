@@ -7,7 +7,7 @@ import { startProviderStand, type ProviderStand } from './provider-stand.ts'
 import type { BenchServer } from './servers.ts'
 import { say } from './tables.ts'
 
-/** All that one measurement needs: a receiver in production on a database of its own, somebody to send, and a provider to ask. */
+/** Everything that one measurement needs: a receiver in production mode on a new database, a sender, and a provider. */
 export type Rig = {
   server: BenchServer
   databaseUrl: string
@@ -48,7 +48,7 @@ export async function withRig<T>(
     await Promise.all(receivers.map((receiver) => receiver.stop()))
     await provider.stop()
     await sql.end({ timeout: 5 })
-    // What went wrong before is the news, not that the server is gone with it.
+    // Report the earlier failure, not that the server stopped with it.
     if (given.databaseUrl === undefined)
       await server
         .dropDatabase(databaseUrl)
@@ -69,7 +69,7 @@ export async function waitingOf(sql: postgres.Sql): Promise<number> {
   return row?.n ?? NaN
 }
 
-/** What the receiver still has to land must not burden the next turn. */
+/** Waits until the receiver has landed everything, so that the rest does not burden the next turn. */
 export async function untilLanded(sql: postgres.Sql): Promise<void> {
   const deadline = performance.now() + landMs
   for (;;) {

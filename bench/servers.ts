@@ -11,7 +11,7 @@ import { parentOf } from './processes.ts'
 export const serverNames = ['embedded', 'packaged'] as const
 export type ServerName = (typeof serverNames)[number]
 
-/** A PostgreSQL to measure on, with nobody else on it. */
+/** A PostgreSQL that only this measurement uses. */
 export type BenchServer = {
   name: ServerName
   /** As a heading has it. */
@@ -22,7 +22,7 @@ export type BenchServer = {
   adminUrl: string
   /** A new, empty database. */
   createDatabase: () => Promise<string>
-  /** With whatever is still to be written or swept of it: nothing of one measurement falls into the next. */
+  /** Includes pending writes and vacuum, so that nothing of one measurement affects the next. */
   dropDatabase: (url: string) => Promise<void>
   stop: () => Promise<void>
 }

@@ -48,7 +48,7 @@ const paddingLength = Object.fromEntries(
 
 export type Signed = { requestId: string; bytes: Buffer }
 
-/** One whole HTTP request as the provider would write it, under ids of its own, ready for the socket. */
+/** One complete HTTP request in the provider's form, with new ids, ready for the socket. */
 export function signedRequest(kind: Kind, index: number, nowSeconds: number): Signed {
   const isImage = kind === 'image' || (kind === 'mixed' && index % mixedEvery === 0)
   const what: Body = isImage ? 'image' : index % 2 === 0 ? 'audio' : 'error'

@@ -93,7 +93,7 @@ export async function findSustained(
   let [low, high] = [0, Math.round(most * aboveMost)]
   for (let step = 0; step < probes; step += 1) {
     const rate = Math.round((low + high) / 2)
-    // What piles up within a short probe would be as much more in a minute.
+    // A backlog that grows in a short probe would grow further within a minute.
     const short = { seconds: probeSeconds, maxWaiting: rate * Math.min(1, (probeSeconds / confirmSeconds) * 2) }
     let probed = await probe(rig, rate, short)
     // A checkpoint that falls into one of them must not halve the result; what is found is held for longer anyway.
@@ -164,7 +164,7 @@ export async function bytesOnDisk({ sql }: Pick<Rig, 'sql'>): Promise<number> {
 
 const fetchedPerSecond = 100
 
-/** On receivers of their own: deliveries that land without a call, within the usual quota, then some that all need one. */
+/** On separate receivers: deliveries that land without a call, within the usual quota, then some that all need one. */
 async function latencies(server: BenchServer, perSecond: number, seconds: number) {
   const rows: (string | number)[][] = []
   const measure = async (rig: Rig, words: string, at: { perSecond: number; kind: Kind }) => {

@@ -19,7 +19,7 @@ export function print(text: string): void {
   process.stdout.write(`${text}\n`)
 }
 
-/** How far it is, for whoever waits. */
+/** Prints progress for the person who waits. */
 export function say(line: string): void {
   process.stderr.write(`${new Date().toISOString().slice(11, 19)} ${line}\n`)
 }

@@ -41,7 +41,7 @@ export async function benchThroughput(server: BenchServer, size: ThroughputSize)
   })
 }
 
-/** Express with one insert per request, into a database of its own on the same server with the same tables and indexes. */
+/** Express with one insert per request, into another database of the same server with the same tables and indexes. */
 export async function startInsertContender(server: BenchServer): Promise<Contender> {
   const url = await server.createDatabase()
   await migrate({ url, schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../drizzle/receiver') })

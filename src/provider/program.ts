@@ -30,31 +30,28 @@ import { createWebhookPoster } from './webhooks/webhook-post.ts'
 
 export type { DemoKey } from './accounts/demo-keys.ts'
 
-/** Between looks at the queue when nobody in this process has submitted anything. */
+/** Pause between polls of the queue while this process submits nothing. */
 const queuePollMs = 500
-/** Well within the 60 s in which a dead process's generation is taken over; renewed four times as often. */
+/** Well below the 60 s in which a dead process's generation must be taken over. Renewed four times as often. */
 const leaseSeconds = 10
 const housekeepingMs = 60_000
-/**
- * Of the pool, for who asks and how a request stands: submits that wait for each other's account hold up none of these.
- */
+/** Connections for lookups and statuses. Submits that wait for each other's account do not delay them. */
 const askingConnections = 4
-/** For what was cut to let go of what it had in hand. */
+/** Time for cut work to release its resources. */
 const cutGraceMs = 3000
 
 export type ProviderOptions = {
   settings: ProviderSettings
   logger: Logger
   demoKeys?: readonly DemoKey[]
-  /** Asks for the catalog on SIGHUP; called with the way to read it again. */
+  /** Registers the function that reloads the catalog on SIGHUP. */
   onCatalogReload?: (reread: () => void) => void
-  /** The start is no longer wanted: waiting for Postgres ends, and what was started can be stopped. */
+  /** Aborts when the start is no longer wanted. The wait for Postgres ends, and started parts can be stopped. */
   abandoned?: AbortSignal
 }
 
 /**
- * The whole provider: API and console at once, queue worker and dispatcher when Postgres can be reached and the schema
- * is up to date.
+ * Starts the provider: API and console at once, queue worker and dispatcher when Postgres is reachable and migrated.
  */
 export async function startProvider(options: ProviderOptions): Promise<RunningProgram> {
   const { settings, logger, demoKeys = [], abandoned } = options
@@ -100,7 +97,7 @@ export async function startProvider(options: ProviderOptions): Promise<RunningPr
   }
 }
 
-/** Whoever receives a webhook judges its time by a clock of his own: so the time that is signed is the host's. */
+/** The host's time, for signatures. Receivers compare it with their own clocks. */
 const hostClock = () => new Date()
 const random = () => Math.random()
 
@@ -109,7 +106,7 @@ type Parts = {
   logger: Logger
   db: Database
   catalog: () => Catalog
-  /** No role runs before this. */
+  /** Resolves when the roles may start. */
   prepared: Promise<void>
 }
 
@@ -150,7 +147,7 @@ async function startListening({ asking, ...parts }: Parts & { asking: Pool }): P
       const timer = setTimeout(() => cut.abort(new Error('the process is stopping')), graceMs)
       const ended = Promise.all([...listeners.map((listener) => listener.close(graceMs)), background.ended()])
       await withDeadline(ended, graceMs + cutGraceMs, 'stopping the provider').catch((error: unknown) => {
-        logger.error({ err: error }, 'an engine did not stop; its lease will end and another process takes over')
+        logger.error({ err: error }, 'an engine did not stop: another process takes over when its lease ends')
       })
       clearTimeout(timer)
       background.abandon()
@@ -159,7 +156,7 @@ async function startListening({ asking, ...parts }: Parts & { asking: Pool }): P
   }
 }
 
-/** The roles that run beside the API; `ended` settles when what they had in hand is done or cut. */
+/** Starts the roles beside the API. `ended` resolves when their work is done or cut. */
 function startBackground(
   { settings, logger, db, catalog, prepared: after }: Parts,
   signal: AbortSignal,
@@ -192,7 +189,7 @@ function startBackground(
     logger,
     signal,
   })
-  // The loop spreads its pauses by a quarter; the spec's interval is the longest of them.
+  // The loop varies its pauses by a quarter. The longest must not exceed the spec's interval.
   const tickMs = settings.dispatchIntervalMs * 0.8
   const dispatcherLoop = startLoop({
     name: 'dispatcher',

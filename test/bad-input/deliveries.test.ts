@@ -13,7 +13,7 @@ import { exchange, heldBytes, type RawAnswer } from './raw.ts'
 
 vi.setConfig({ testTimeout: long ? 1_800_000 : 30_000 })
 
-/** Every case of `cases/` goes over a socket of its own to a whole receiver, whose clock stands still. */
+/** Sends every case of `cases/` over a separate socket to a whole receiver, whose clock stands still. */
 const now = Math.floor(Date.now() / 1000)
 const retiredKey = { name: 'retired', signing_secret: 'whsec_retired_secret', retired: true }
 const secrets = {

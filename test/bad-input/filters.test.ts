@@ -85,7 +85,7 @@ function namedIn(text: string): string | undefined {
 
 const namesOf = (query: string) => [...new URLSearchParams(query).keys()]
 
-/** What a list did with a case that it should not have done. */
+/** The mistakes of a list in handling a case. */
 async function amissInList(path: string, { query, wrong }: FilterCase): Promise<unknown> {
   const { status, text } = await ask(path, query, 'application/json')
   const named = namedIn(text)
@@ -132,7 +132,7 @@ describe(`${filters.length} filters, ${refused.length} of them refused`, () => {
     expect(await amissOf(shareOf(filters, 5, at), (given) => amissOnPage(page, given))).toEqual([])
   })
 
-  it.each(lastEventIds)('a tail that is to go on after $id: $status', async ({ id, status }) => {
+  it.each(lastEventIds)('a tail that continues after $id: $status', async ({ id, status }) => {
     const stopped = new AbortController()
     const answer = await fetch(new URL('/api/arrivals', receiver.internalUrl), {
       headers: { accept: 'text/event-stream', 'last-event-id': id },
@@ -168,7 +168,7 @@ describe(`${filters.length} filters, ${refused.length} of them refused`, () => {
     expect([answer.status, namedIn(text)]).toEqual([status, status === 400 ? 'wait' : undefined])
   })
 
-  it('whatever is put together is answered 200, or 400 with a parameter of it', async () => {
+  it('any combination is answered 200, or 400 with one of its parameters', async () => {
     const names = [...new Set(filters.flatMap(({ query }) => namesOf(query)))]
     const part = fc.oneof(
       { weight: 2, arbitrary: fc.constantFrom(...filters.map(({ query }) => query)) },

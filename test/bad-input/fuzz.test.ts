@@ -15,7 +15,7 @@ import { connect, exchange, heldBytes } from './raw.ts'
 
 vi.setConfig({ testTimeout: long ? 1_800_000 : 30_000 })
 
-/** Round the cases of each family: what is answered follows from the rules alone, whatever was sent. */
+/** Random variations of each family's cases. The rules alone determine the answers. */
 const runs = (short: number) => ({ numRuns: long ? short * 50 : short })
 
 let database: TestDatabase
@@ -49,7 +49,7 @@ const value = (pieces: fc.Arbitrary<string>) =>
     .array(pieces, { maxLength: 8 })
     .map((all) => [...all.join('')].filter((character) => /^[ -~\u0080-\u00ff]$/.test(character)).join(''))
 
-it('a signature that nobody made is refused', async () => {
+it('a random signature is refused', async () => {
   const piece = fc.oneof(
     fc.constantFrom(...signatures.flatMap(({ header }) => header ?? []), 't={t}', 'v1={v1}', ',', '=', ' ', '\t'),
     fc.string({ unit: byte, maxLength: 6 }),
@@ -97,7 +97,7 @@ it('an id is taken if it is one, and kept as it was sent', async () => {
   )
 })
 
-it('a body is kept byte for byte, whatever it is, and what is not parked lands', async () => {
+it('any body is kept byte for byte, and lands unless it is parked', async () => {
   const small = bodies.map(({ body }) => Buffer.from(body)).filter(({ length }) => length < 4096)
   const spoiled = fc
     .tuple(

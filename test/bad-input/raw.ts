@@ -42,7 +42,7 @@ export async function connect(url: string): Promise<RawConnection> {
   }
 }
 
-/** One request with one answer, on a connection of its own. */
+/** Sends one request on a new connection and returns its answer. */
 export async function exchange(url: string, bytes: string | Uint8Array): Promise<RawAnswer | undefined> {
   const connection = await connect(url)
   try {
@@ -88,7 +88,7 @@ function codeIn(body: string): string | undefined {
 setFlagsFromString('--expose-gc')
 const collect: unknown = runInNewContext('gc')
 
-/** What this process holds in memory, garbage left out. */
+/** The memory of this process after garbage collection. */
 export function heldBytes(): number {
   for (let n = 0; n < 3; n += 1) if (typeof collect === 'function') collect()
   const { heapUsed, external } = process.memoryUsage()

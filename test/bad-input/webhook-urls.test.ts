@@ -145,7 +145,7 @@ describe('a name', () => {
   })
 })
 
-/** Something on this machine that nobody may reach, under a public name. */
+/** A server on this machine under a public name. It must never be reached. */
 async function listenHere(): Promise<{ url: string; connections: () => number }> {
   let connections = 0
   const server = net.createServer((socket) => {
@@ -158,7 +158,7 @@ async function listenHere(): Promise<{ url: string; connections: () => number }>
   return { url: `https://hooks.example.com:${(server.address() as AddressInfo).port}/`, connections: () => connections }
 }
 
-describe('whatever is given', () => {
+describe('any text', () => {
   const octet = fc.nat({ max: 255 })
   const hidden: fc.Arbitrary<[number, number, number, number]> = fc.oneof(
     fc.tuple(fc.constantFrom(10, 127, 0, 255, 240), octet, octet, octet),

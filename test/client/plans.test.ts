@@ -50,7 +50,7 @@ describe.each(testServers)('a page of the feed by SQL (%s)', (server) => {
 
 type Plan = { 'Node Type': string; 'Relation Name'?: string; 'Total Cost': number; Plans?: Plan[] }
 
-/** What it would go through from end to end. */
+/** The rows that a full scan would read. */
 function scansOf(plan: Plan): string[] {
   const own = plan['Node Type'] === 'Seq Scan' ? [String(plan['Relation Name'])] : []
   return [...own, ...(plan.Plans ?? []).flatMap(scansOf)]

@@ -58,7 +58,7 @@ describe.each(usualServers)('readResults (%s)', (server) => {
   }
 
   it.each(Object.keys(sources) as (keyof typeof sources)[])(
-    'gives each change once, with its row, and goes on where it was, %s',
+    'returns each change once with its row, and continues where it was, %s',
     async (name) => {
       const from = sources[name]()
       const after = await head()

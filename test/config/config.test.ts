@@ -412,7 +412,7 @@ describe('the catalog', () => {
     const settings = 'engine: http\n    engine_settings: { url: http://127.0.0.1:9000, token_env: STUDIO_TOKEN }\n'
     const PROVIDER_CATALOG = await catalogFile((text) => text.replace('engine: local-image\n', settings))
     const problem =
-      'aurora-image: engine_settings.token_env: the environment variable STUDIO_TOKEN holds no token: set it'
+      'aurora-image: engine_settings.token_env: the environment variable STUDIO_TOKEN contains no token: set it'
     const line =
       1 + (await fs.readFile(PROVIDER_CATALOG, 'utf8')).split('\n').findIndex((text) => text.includes('STUDIO'))
     expect(problemsOf({ PROVIDER_CATALOG })).toEqual([`PROVIDER_CATALOG ${PROVIDER_CATALOG}:${line} ${problem}`])
@@ -508,7 +508,7 @@ describe('settings in files', () => {
   })
 })
 
-describe('a variable that is no setting', () => {
+describe('a variable that is not a setting', () => {
   it.each([
     ['FETCH_RATE_PER_MINTE', 'FETCH_RATE_PER_MINUTE'],
     ['FETCH_RATE_PRE_MINUTE', 'FETCH_RATE_PER_MINUTE'],
@@ -517,7 +517,7 @@ describe('a variable that is no setting', () => {
     ['DATABASE_URL_FIEL', 'DATABASE_URL_FILE'],
     ['PROVIDER_RATE_PER_KEYS', 'PROVIDER_RATE_PER_KEY'],
     ['LOG_LEVL', 'LOG_LEVEL'],
-  ])('%s is refused as a misspelt %s, whichever program starts', (name, meant) => {
+  ])('%s is refused as a misspelt %s by each program', (name, meant) => {
     for (const wanted of [['receiver'], ['provider']] satisfies Program[][])
       expect(problemsOf({ ...production, [name]: 'hush' }, wanted)).toEqual([
         `${name} is not a setting: did you mean ${meant}?`,
@@ -647,7 +647,7 @@ describe('keys', () => {
     expect(settings.keysFile).toBe(file)
   })
 
-  it('given twice, from a file and in the variable, are refused: nobody would know which count', async () => {
+  it('are refused if set both as a file and as a variable', async () => {
     const file = await keysFile(JSON.stringify([key]))
     expect(problemsOf({ GENERATION_KEYS_FILE: file, GENERATION_KEYS: JSON.stringify([key]) }, ['receiver'])).toEqual([
       'GENERATION_KEYS and GENERATION_KEYS_FILE are both set: unset one',

@@ -13,7 +13,7 @@ async function folder(): Promise<string> {
   return made
 }
 
-it('refuses a second lock on the same folder, by whatever path, and names the folder', async () => {
+it('refuses a second lock on the same folder, also by another path, and names the folder', async () => {
   const dir = await folder()
   const unlock = await lockDataDir(dir)
   onTestFinished(unlock)
@@ -26,7 +26,7 @@ it('refuses a second lock on the same folder, by whatever path, and names the fo
   }
 })
 
-it('locks each folder by itself, and makes one that is not there', async () => {
+it('locks each folder separately, and creates a missing one', async () => {
   const dir = await folder()
   for (const name of ['a', 'b/c']) onTestFinished(await lockDataDir(path.join(dir, name)))
   expect((await fs.stat(path.join(dir, 'b/c'))).isDirectory()).toBe(true)

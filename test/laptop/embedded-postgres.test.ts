@@ -29,7 +29,7 @@ describe('the embedded PostgreSQL', () => {
     expect(await processesIn(dataDir)).toEqual([])
   })
 
-  it('listens on loopback alone, on no socket of the file system, and lets nobody in without the password', async () => {
+  it('listens only on loopback, without a Unix socket, and requires the password', async () => {
     const dataDir = await madeFolder()
     const { url } = await start(dataDir)
     const [settings] = await query(
@@ -47,7 +47,7 @@ describe('the embedded PostgreSQL', () => {
     }
   })
 
-  it('runs as nobody when root starts it, for PostgreSQL refuses root', async () => {
+  it('runs as the user nobody when root starts it', async () => {
     const dataDir = await madeFolder()
     await start(dataDir)
     const { uid } = await fs.stat(`/proc/${await serverPid(dataDir)}`)
@@ -56,7 +56,7 @@ describe('the embedded PostgreSQL', () => {
     if (isRoot) expect(uid).not.toBe(0)
   })
 
-  it('says so when the server ends by itself', async () => {
+  it('reports an unexpected end of the server', async () => {
     const dataDir = await madeFolder()
     const server = await start(dataDir)
     process.kill(await serverPid(dataDir), 'SIGQUIT')

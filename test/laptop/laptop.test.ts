@@ -5,7 +5,7 @@ import { isAlive, type TestProcess } from '../platform/support/processes.ts'
 import { eventually } from '../support/eventually.ts'
 import { openLaptop, printedRequest, type Laptop } from './support/laptop.ts'
 
-// One folder for the whole story, as on the machine of somebody who tries it out.
+// One folder for all tests, as on the machine of a user who tries it out.
 let laptop: Laptop
 let requestId: string
 let keysPrinted: string[]
@@ -59,7 +59,7 @@ describe('npm start without any setting', () => {
       expect(program.output()).toMatch(/demo sandbox key +service_test_/)
       expect(program.output()).toMatch(/demo live key +service_live_/)
       keysPrinted = keysIn(program.output())
-      // The first start of all alarms nobody: that nothing is there yet is no failure.
+      // The first start logs no warnings or errors about missing data.
       expect(program.output()).not.toMatch(/"level":"(?:warn|error)"|"stack"/)
 
       const status = laptop.command('status')
@@ -106,7 +106,7 @@ describe('npm start without any setting', () => {
         .filter((line) => line.startsWith('{'))
         .join('\n')
       expect(logged).toContain('"msg":"stopped"')
-      // Whoever pipes the log into a program gets JSON lines and nothing else.
+      // A program that reads the log gets only JSON lines.
       expect(
         program
           .stdout()

@@ -138,7 +138,7 @@ describe('what compose.yaml gives to whom', () => {
 
   // Only root may give files to a group that it is not in.
   it.skipIf(process.getuid?.() !== 0)(
-    'the printed commands make secrets that the group of the services can read, and nobody else',
+    'the printed commands create secrets that only the group of the services can read',
     async () => {
       const { services, secrets } = await readCompose()
       const folder = await temporaryFolder()

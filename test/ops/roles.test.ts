@@ -253,7 +253,7 @@ describeOnPackaged('ops/roles.sql', () => {
         await expect(read.unsafe(statement), statement).rejects.toMatchObject(denied)
       }
 
-      // What a backup brings back belongs to whom it belonged: functions that run as their owner must not run as a superuser.
+      // A restore keeps owners. Functions that run as their owner must not run as a superuser.
       const restored = postgres(await backUpAndRestore(url), { max: 1, onnotice: () => {} })
       onTestFinished(() => restored.end({ timeout: 1 }))
       expect(await owned(restored)).toEqual(await owned(owner))

@@ -17,7 +17,7 @@ it.each(['rejection', 'exception'])(
     expect(logged.map(({ level, msg }) => ({ level, msg }))).toEqual(
       logged.map(() => ({ level: 'fatal', msg: 'uncaught error: stopping' })),
     )
-    expect(logged[0]?.err.message).toMatch(/^nobody/)
+    expect(logged[0]?.err.message).toMatch(/^not /)
     expect(lines.filter((line) => line.startsWith('stopped:'))).toHaveLength(1)
     expect(lines).toHaveLength(logged.length + 1)
     expect(program.output()).not.toContain('whsec_secret')

@@ -78,7 +78,7 @@ describe('the log', () => {
     expect(lineOf('several')).toMatchObject({ err: { message: 'many drizzle', errors: [{ code: '22P02' }] } })
   })
 
-  it('keeps type, code and stack of other errors, and what is no error', () => {
+  it('keeps type, code and stack of other errors, and values that are not errors', () => {
     expect(lineOf('url')).toMatchObject({
       err: {
         type: 'TypeError',

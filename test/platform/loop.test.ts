@@ -6,7 +6,7 @@ import { startLoop } from '../../src/platform/loop.ts'
 import { eventually } from '../support/eventually.ts'
 
 const logger = createLogger('silent')
-/** So long that nothing in these tests happens because of it. */
+/** Longer than any of these tests. */
 const idleMs = 600_000
 
 type Round = () => Promise<{ more: boolean }>
@@ -54,7 +54,7 @@ describe('a loop', () => {
     await eventually(() => failing() === undefined, 10_000)
   })
 
-  it('runs again by itself after the pause', async () => {
+  it('runs again after the pause', async () => {
     let rounds = 0
     start(async () => ({ more: ++rounds < 0 }), 20)
     await eventually(() => rounds > 3, 2000)
@@ -89,7 +89,7 @@ describe('a loop', () => {
     await eventually(() => rounds === 100, 1000)
   })
 
-  it('goes on after a round that never ends', async () => {
+  it('continues after a round that never ends', async () => {
     let rounds = 0
     const never = new Promise<{ more: boolean }>(() => {})
     start(async () => (++rounds === 1 ? never : { more: false }), idleMs, { roundDeadlineMs: 20 })
@@ -120,7 +120,7 @@ describe('a loop', () => {
     }
   })
 
-  it('does not run when nobody wakes it', async () => {
+  it('does not run without a wake-up', async () => {
     let rounds = 0
     const loop = start(async () => ({ more: ++rounds < 0 }))
     loop.wake()

@@ -42,7 +42,7 @@ it('keeps what could not be written, in order, and counts what there is no room 
   expect([rows.waiting(), await droppedRows()]).toEqual([4, 1])
 })
 
-it('goes on at once with what did not fit, and not for what came meanwhile, which wakes it', async () => {
+it('continues at once with rows that did not fit; rows that arrived meanwhile wake it', async () => {
   const { rows, add, writes } = heldWrites()
   add(1, 2, 3)
   const first = rows.writeSome()
@@ -55,7 +55,7 @@ it('goes on at once with what did not fit, and not for what came meanwhile, whic
   expect(rows.waiting()).toBe(1)
 })
 
-it('loses nothing when a write that was given up comes to its end after all', async () => {
+it('loses nothing if a write finishes after its deadline', async () => {
   const { rows, add, writes } = heldWrites()
   add(1, 2, 3)
   const both = [rows.writeSome(), rows.writeSome()]

@@ -39,7 +39,7 @@ const holding = `
     })
     .join('\n')}`
 
-// At any moment whatever: chaos.test.ts.
+// chaos.test.ts kills at any moment.
 it.skipIf(!long)(
   `a provider that is killed at each step, ${rounds} times, loses nothing and charges nothing twice`,
   { timeout: 900_000 },
@@ -51,7 +51,7 @@ it.skipIf(!long)(
         const database = await withTestDatabase(preferredServer)
         const { sql } = database
         await sql.unsafe(holding)
-        // Each provider has a role of its own, by which the database knows it.
+        // Each provider has a separate role, which identifies it in the database.
         const prefix = `site_${randomBytes(4).toString('hex')}`
         const roles = Array.from({ length: siteCount }, (_, at) => `${prefix}_${at}`)
         for (const role of roles) await sql.unsafe(`create role ${role} superuser login password 'of-the-tests'`)

@@ -111,7 +111,7 @@ describe('a provider', () => {
     await expect(startProvider({ settings, logger })).rejects.toThrow(name)
   })
 
-  it('is not ready while Postgres is away, answers 503 with Retry-After, and recovers by itself', async () => {
+  it('is not ready while Postgres is away, answers 503 with Retry-After, and recovers', async () => {
     const { settings, deps, database } = await settingsOf()
     const key = await createKey(deps, { account: 'a', name: 'k', environment: 'sandbox' })
     // In front of Postgres, to be closed and opened.
@@ -241,7 +241,7 @@ describe('the engine process', () => {
     const { settings, deps, database } = await settingsOf()
     const key = await createKey(deps, { account: 'a', name: 'k', environment: 'live' })
     await grantCredits(deps, { account: 'a', credits: 10 })
-    // A media folder that is a file: every engine breaks on it, for a reason that is nobody's business.
+    // The media folder is a file, so every engine fails for an internal reason.
     await fs.writeFile(`${settings.mediaDir}/file`, '')
     const program = await startProvider({ settings: { ...settings, mediaDir: `${settings.mediaDir}/file` }, logger })
     cleanups.unshift(() => program.stop(0))

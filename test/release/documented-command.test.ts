@@ -71,7 +71,7 @@ describe('in production', () => {
   })
 
   it.each<NodeJS.Signals>(['SIGTERM', 'SIGKILL'])(
-    'bin/mediadock.js on whichever Node there is leaves nothing behind after %s',
+    'bin/mediadock.js on any Node leaves nothing behind after %s',
     async (signal) => {
       const { port, env, keysFile, databaseUrl } = await settings()
       const given = {

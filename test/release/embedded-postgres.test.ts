@@ -18,7 +18,7 @@ import { eventually } from '../support/eventually.ts'
 
 afterAll(removeTemplate)
 
-it('a cluster that was half made is made anew, and trusts nobody', async () => {
+it('a half-created cluster is created again, and requires the password', async () => {
   const dataDir = await privateFolder()
   for (const moment of ['postgres.new/PG_VERSION', 'postgres.new/postgresql.conf', 'postgres.new/base/5']) {
     const holder = startProcess(process.execPath, [holderScript, dataDir])
@@ -93,7 +93,7 @@ it('runs for an ordinary user, in a folder and from an installation of that user
   expect(await processesIn(dataDir)).toEqual([])
 })
 
-it('root copies the binaries to where any id can run them, whatever the umask', async () => {
+it('root copies the binaries to where any user can run them, with any umask', async () => {
   const cache = path.join(await temporaryFolder(), 'cache/mediadock')
   const before = process.umask(0o077)
   onTestFinished(() => void process.umask(before))

@@ -4,7 +4,7 @@ import { expect, it, onTestFinished } from 'vitest'
 import { openLaptop, printedRequest } from '../laptop/support/laptop.ts'
 import { eventually } from '../support/eventually.ts'
 
-it('Ctrl-C twice, by somebody who does not want to wait, leaves no process either', { timeout: 60_000 }, async () => {
+it('Ctrl-C twice leaves no process', { timeout: 60_000 }, async () => {
   const laptop = await openLaptop()
   onTestFinished(laptop.remove)
   const program = await laptop.up({ SHUTDOWN_GRACE_SECONDS: '20' })

@@ -40,7 +40,10 @@ const bom = z.object({
   dependencies: z.array(z.object({ ref: z.string(), dependsOn: z.array(z.string()) })),
 })
 
-/** What the image installs, by the lock file alone: each dependency as Node would find it, and the optional ones of a receiver. */
+/**
+ * The packages that the image installs, from the lock file: each dependency as Node finds it, and a receiver's optional
+ * ones.
+ */
 const besidesDependencies = [
   'sharp',
   '@aws-sdk/client-s3',
@@ -193,7 +196,7 @@ describe('npm run release, in a copy of this checkout', () => {
   })
 
   it('releases nothing but what was tested, takes back what is its own alone, and tags what it commits', async () => {
-    // Whatever it would install and test: what happens meanwhile is what this is about.
+    // The installation and the tests are replaced: only the steps around them are tested.
     const bin = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-release-npm-'))
     onTestFinished(() => fs.rm(bin, { recursive: true, force: true }))
     const npm = `#!/bin/sh

@@ -64,7 +64,7 @@ const console = [
 
 const inside = (rooms) => `^(${rooms.map((room) => room.replaceAll('.', String.raw`\.`)).join('|')})(/|$)`
 
-/** One rule for each room: it imports itself and the floors below. A room inside it with a floor of its own has its own rule. */
+/** One rule per folder: it imports itself and lower levels. A folder inside it with another level has another rule. */
 function order(floors, name) {
   const within = (room) => [...floors.flat(), ...slices].filter((other) => other.startsWith(`${room}/`))
   return floors.flatMap((floor, at) =>

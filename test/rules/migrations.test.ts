@@ -32,7 +32,9 @@ it.each(['receiver', 'provider'])(
   },
 )
 
-/** Two versions run side by side while replicas are replaced: what the one before writes must still be there, and nobody may wait. */
+/**
+ * Two versions run side by side during an upgrade. The older one's writes must still work, and no writer may wait long.
+ */
 const refused: readonly { pattern: RegExp; why: string; example: string }[] = [
   {
     pattern: /\bdrop column\b/i,

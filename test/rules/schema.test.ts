@@ -15,7 +15,7 @@ import { withTestDatabase } from '../support/database.ts'
 
 type Described = { at: string; columns: unknown[] }
 
-/** What the statements are typed by. */
+/** The types of the statements' rows. */
 function described(value: unknown): Described[] {
   const of = is(value, PgTable)
     ? { ...getTableConfig(value), all: getTableColumns(value) }

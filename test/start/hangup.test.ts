@@ -64,7 +64,7 @@ describe('SIGHUP', () => {
     await program.says(/"models":9,"msg":"catalog read again"/)
     await fs.appendFile(file, '  - slug: broken\n')
     program.kill('SIGHUP')
-    await program.says(/models\.yaml:\d+ models\[9\]\.[^\n]*"msg":"the catalog is broken, the old one stays"/)
+    await program.says(/models\.yaml:\d+ models\[9\]\.[^\n]*"msg":"the catalog is invalid: keeping the old one"/)
     expect((await fetch(`http://127.0.0.1:${laptop.ports.PROVIDER_PORT}/readyz`)).status).toBe(200)
   })
 

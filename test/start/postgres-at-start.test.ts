@@ -38,7 +38,7 @@ const changed = (url: string, change: Partial<Pick<URL, 'password' | 'username' 
 const waits = /"msg":"not ready, waiting for Postgres"/g
 const linesOf = (output: string) => output.split('\n').filter((line) => line.startsWith('mediadock: '))
 
-/** What waiting cannot mend, and the one line about it. */
+/** Failures that cannot pass, with their line. */
 const fatal: [string, (url: string) => string | Promise<string>, RegExp][] = [
   [
     'a wrong password',
@@ -132,7 +132,7 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
   })
 })
 
-describeOnPackaged('a server of its own', () => {
+describeOnPackaged('a packaged server', () => {
   it(
     'that comes up later: the receiver that waited for it is ready then, without a restart',
     { timeout: 60_000 },
@@ -155,7 +155,7 @@ describeOnPackaged('a server of its own', () => {
     },
   )
 
-  it('whose certificate nobody trusts ends the start at once, in one line', { timeout: 60_000 }, async () => {
+  it('with an untrusted certificate ends the start at once, in one line', { timeout: 60_000 }, async () => {
     const server = await withPackagedPostgres({
       settings: { ssl: 'on' },
       prepare: async (dataDir) => {

@@ -37,10 +37,13 @@ export type HaNode = {
 
 /** A monitor and two servers that pg_auto_failover looks after, as it comes. */
 export type HaCluster = {
-  /** Both hosts, whichever of them is the primary. */
+  /** Both hosts, in any role. */
   url: string
   nodes: readonly [HaNode, HaNode]
-  /** What the monitor has assigned, by name: `primary`, `secondary`, `wait_primary`… and that it is reached. */
+  /**
+   * The state that the monitor has assigned, by name: `primary`, `secondary`, `wait_primary`…, and whether it is
+   * reached.
+   */
   states: () => Promise<Record<string, string>>
   /** One is the primary, the other follows it synchronously; answers them. */
   untilWhole: () => Promise<{ primary: HaNode; secondary: HaNode }>

@@ -26,7 +26,7 @@ export type Collector = {
   url: string
   spans: () => CollectedSpan[]
   posts: () => number
-  /** What it answers from now on; what it refuses it does not keep. */
+  /** Its status from now on. It does not keep what it refuses. */
   answer: (status: number) => void
   close: () => Promise<void>
 }

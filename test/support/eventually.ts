@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** What is not there by then takes longer: asking more often would only take from what it waits for. */
+/** Longer pause for slow conditions, because frequent checks would slow them down. */
 const soonMs = 200
 
 /** Waits until `check` answers something other than undefined or false; the last failure tells why it never did. */

@@ -15,7 +15,7 @@ declare module 'vitest' {
     postgresUrl: string
     /** Of a PostgreSQL as this machine's packages have it, with JIT; empty where there is none. */
     packagedPostgresUrl: string
-    /** The folder of its programs, for tests that start servers of their own. */
+    /** The folder of its programs, for tests that start more servers. */
     packagedBinaries: string
     /** A cluster of it that was never started, to be copied. */
     packagedTemplate: string
@@ -34,7 +34,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const server = await startEmbeddedPostgres({
     dataDir,
     logger: createLogger('silent'),
-    // The tests never pull the plug on the machine itself; chaos tests start servers of their own.
+    // Durability against power loss is not tested here. Chaos tests start other servers.
     settings,
   })
   // Nor does the packaged one, which is otherwise as it comes.

@@ -1,6 +1,6 @@
 import request, { type Response } from 'supertest'
 
-/** A whole answer, with its body as text whatever its type. */
+/** An answer with its body as text. */
 export type HttpAnswer = { status: number; headers: Headers; text: string }
 
 export type HttpCall = { headers?: Record<string, string>; body?: string | Uint8Array | undefined }

@@ -1,7 +1,7 @@
 import path from 'node:path'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
-// What takes longest, or waits longest, begins first: else one worker ends with it alone.
+// Starts the slowest files first, so that no worker ends alone with one of them.
 const longest = [
   'large-indexes.test.ts',
   'real-balancers.test.ts',

@@ -88,7 +88,7 @@ export async function initializeCluster(binaries: string, dataDir: string): Prom
   await run(path.join(binaries, 'initdb'), ['-D', dataDir, ...options], { ...owner, cwd })
 }
 
-/** Makes a cluster of its own in a temporary folder and starts it on a free port of 127.0.0.1. */
+/** Creates a cluster in a temporary folder and starts it on a free port of 127.0.0.1. */
 export async function startPackagedPostgres({
   binaries,
   template,
@@ -189,7 +189,7 @@ async function childrenOf(parent: number): Promise<number[]> {
   return ids.filter((_, at) => Number(parents[at]?.split(' ')[1]) === parent).map(Number)
 }
 
-/** PostgreSQL refuses to run as root: root's tests run it as somebody without rights. */
+/** PostgreSQL refuses to run as root, so root's tests run it as another user. */
 export async function serverUser(): Promise<{ uid?: number; gid?: number }> {
   if (process.getuid?.() !== 0) return {}
   const passwd = await fs.readFile('/etc/passwd', 'utf8')

@@ -9,7 +9,7 @@ import type { AddressInfo } from 'node:net'
 export type ProviderStand = {
   url: string
   calls: { path: string; authorization: string | undefined }[]
-  /** What `GET /v1/requests/{id}` answers from now on. */
+  /** Sets the answer of `GET /v1/requests/{id}`. */
   answer: (handler: (id: string, req: http.IncomingMessage, res: http.ServerResponse) => void) => void
   close: () => Promise<void>
 }

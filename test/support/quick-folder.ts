@@ -4,7 +4,10 @@ import os from 'node:os'
 const inMemory = '/dev/shm'
 const enough = 4 * 2 ** 30
 
-/** Where servers are put whose data nobody pulls the plug on: in memory where there is room, since each test's database is a thousand small files. */
+/**
+ * A folder for servers whose data may be lost: in memory if there is room, because each test database is a thousand
+ * small files.
+ */
 export async function quickFolder(): Promise<string> {
   const room = await fs.statfs(inMemory).then(
     ({ bavail, bsize }) => bavail * bsize,

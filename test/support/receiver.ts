@@ -30,11 +30,11 @@ export type TestReceiverOptions = {
   settings?: Partial<ReceiverSettings>
   logLevel?: string
   logger?: Logger
-  /** Whether it also polls by itself what is due. */
+  /** True if it also runs follow-up polls. */
   followsUp?: boolean
 }
 
-/** Settings as a laptop has them, on ports of their own, with a reconciler that only runs when a test starts it. */
+/** Settings of a laptop on free ports, with a reconciler that runs only when a test starts it. */
 export function testSettings({ databaseUrl, providerUrl, settings = {} }: TestReceiverOptions): ReceiverSettings {
   const reader = settingsReader({
     DATABASE_URL: databaseUrl,

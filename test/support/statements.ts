@@ -10,7 +10,7 @@ export function aroundStatements(db: Database, around: (run: Run, text: string) 
       if (name !== 'unsafe') return Reflect.get(target, name)
       return (text: string, ...rest: unknown[]) => {
         const run = async () => target.unsafe(text, ...rest)
-        // Whether it may be prepared is asked once.
+        // The check for a pooler runs once.
         return text.includes('pg_backend_pid() as pid') ? run() : around(run, text)
       }
     },

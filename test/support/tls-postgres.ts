@@ -12,7 +12,7 @@ export type TlsPostgres = PackagedPostgres & {
 
 export type TlsOptions = { names?: string[]; encryptedOnly?: boolean }
 
-/** A packaged server with a certificate for these names, that takes nobody without TLS unless it is set otherwise. */
+/** A packaged server with a certificate for these names. Requires TLS unless configured otherwise. */
 export async function withTlsPostgres({
   names = ['DNS:localhost', 'IP:127.0.0.1'],
   encryptedOnly = true,

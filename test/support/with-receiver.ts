@@ -11,7 +11,7 @@ export type WithReceiver = {
   stop: () => Promise<void>
 }
 
-/** A whole receiver on a database of its own; with `stand`, beside a stand-in for the provider, which answers 404 until it is told otherwise. */
+/** A whole receiver on a new database. With `stand`, beside a stand-in for the provider that answers 404 by default. */
 export async function withReceiver(
   options: WithReceiverOptions & { stand: true },
 ): Promise<WithReceiver & { stand: ProviderStand }>

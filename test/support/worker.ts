@@ -16,7 +16,9 @@ export const keepsNothing: LeaseKeeper<unknown> = {
 
 export type TestWorker = ReconcilerDeps & { setNow: (now: Date) => void }
 
-/** What landing and reconciling need, driven by hand: on a clock that stands still, without a provider. */
+/**
+ * The dependencies of landing and reconciling, driven by the test, on a clock that stands still and without a provider.
+ */
 export function createTestWorker({
   databaseUrl,
   max = 4,
@@ -47,7 +49,7 @@ export function createTestWorker({
   }
 }
 
-/** A body as the listener stores it, under an id of its own. */
+/** A body as the listener stores it, with a new id. */
 export function newDelivery(body: Buffer, receivedAt = new Date()): Delivery {
   const webhookId = randomUUID()
   const timestampSeconds = Math.floor(receivedAt.getTime() / 1000)

@@ -55,7 +55,7 @@ const examples: Record<string, Examples> = {
       'a state of the REST API': { ...failure, status: 'FAILED' },
       'lower case': { ...failure, status: 'error' },
       'no request_id': { ...failure, request_id: undefined },
-      'a request_id that is no uuid': { ...failure, request_id: '42' },
+      'a request_id that is not a uuid': { ...failure, request_id: '42' },
       'a number for request_id': { ...failure, request_id: 42 },
       'OK without payload': { request_id: id, status: 'OK' },
       'OK with the error of a failure': { ...failure, status: 'OK' },
@@ -95,7 +95,7 @@ const examples: Record<string, Examples> = {
       'a state that is not terminal': { ...completed, status: 'IN_PROGRESS' },
       'completed without output': { ...completed, output: undefined },
       'completed without a time': { ...completed, completed_at: undefined },
-      'a time that is none': { ...completed, completed_at: 'yesterday' },
+      'an invalid time': { ...completed, completed_at: 'yesterday' },
       'a picture without width': { ...completed, output: { images: [{ url: image.url, height: 1 }] } },
       'a picture of no width': { ...completed, output: { images: [{ ...image, width: 0 }] } },
       'half a pixel': { ...completed, output: { images: [{ ...image, width: 640.5 }] } },
@@ -130,7 +130,7 @@ const examples: Record<string, Examples> = {
     refused: {
       'a relative link': { ...submitted, status_url: '/v1/requests/x/status' },
       'no cost': { ...submitted, cost: undefined },
-      'a request_id that is no uuid': { ...submitted, request_id: 'x' },
+      'a request_id that is not a uuid': { ...submitted, request_id: 'x' },
     },
   },
   submitBodySchema: {
@@ -141,9 +141,9 @@ const examples: Record<string, Examples> = {
     },
     refused: {
       'no input': {},
-      'an input that is no object': { input: 'x' },
+      'an input that is not an object': { input: 'x' },
       'a list': { input: [] },
-      'a webhook_url that is no string': { input: {}, webhook_url: 1 },
+      'a webhook_url that is not a string': { input: {}, webhook_url: 1 },
       'a member of another name': { input: {}, webhookUrl: 'https://example.com/hook' },
     },
   },

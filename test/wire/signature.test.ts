@@ -77,7 +77,7 @@ describe('the header', () => {
     })
   })
 
-  it('whatever it is, verify answers and does not throw', () => {
+  it('verify never throws', () => {
     const piece = fc.oneof(
       fc.constantFrom('t=', 'v1=', ',', '=', String(t), digest, '\0'),
       fc.string({ unit: 'binary' }),
@@ -149,7 +149,7 @@ describe('several secrets', () => {
   })
 })
 
-// That the times are alike is measured by test/chaos/constant-time.test.ts.
+// test/chaos/constant-time.test.ts compares the times.
 describe('comparing', () => {
   /** The comparisons in constant time that are made from now on, with the code as it is. */
   function watchComparisons(): [NodeJS.ArrayBufferView, NodeJS.ArrayBufferView][] {

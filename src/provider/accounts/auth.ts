@@ -12,8 +12,8 @@ const authorizationPattern = /^(?:Bearer|Key) +(\S+) *$/i
 const maxKeyLength = 200
 
 /**
- * The API key of a request in any of the spec's three forms (Authentication 1). Undefined when it is missing, when two
- * credentials disagree, or when its shape is wrong, which costs Postgres nothing.
+ * Reads the API key of a request in any of the spec's three forms (Authentication 1). Returns undefined if it is
+ * missing, if two credentials disagree, or if its shape is wrong. A wrong shape never reaches Postgres.
  */
 export function readApiKey({
   headers,
@@ -30,7 +30,7 @@ export function readApiKey({
   return key !== undefined && key.length <= maxKeyLength && isKeyShaped(key) ? key : undefined
 }
 
-/** Node keeps only the first of several Authorization headers. */
+/** True if several Authorization headers differ. Node keeps only the first. */
 function disagreesOnAuthorization(rawHeaders: readonly string[]): boolean {
   let first: string | undefined
   for (let at = 0; at < rawHeaders.length; at += 2) {
@@ -47,22 +47,22 @@ export function invalidApiKey(): HttpError {
   return new HttpError(401, 'invalid_api_key', 'the API key is missing, wrong or revoked')
 }
 
-/** Null for a key that is unknown or revoked. */
+/** Resolves to null for an unknown or revoked key. */
 export type Identify = (apiKey: string) => Promise<Identified | null>
 
-/** Callers with unseen keys that may wait at the same time: guesses cannot fill the memory. */
+/** Limits the callers with unseen keys that wait, so that guesses cannot fill the memory. */
 const maxStrangers = 500
-/** Valid keys that the process remembers, at some 100 bytes each. */
+/** Valid keys that the process remembers, at about 100 bytes each. */
 const maxSeen = 10_000
 const retryAfterSeconds = 1
-/** How long a key over its limit is refused from memory: it costs Postgres one statement a second. */
+/** How long a key over its limit is refused from memory. Such a key costs Postgres one statement per second. */
 const refusalMs = 1000
 
 type Refusal = { identified: Identified; untilMs: number }
 
 /**
- * Identifies the callers of this process. Calls at the same time share a statement. Keys that this process has not
- * seen wait in a line of their own, one statement at a time, so that guesses delay no caller with a valid key.
+ * Identifies the callers of this process. Concurrent calls share a statement. Keys that this process has not seen wait
+ * in a separate queue, one statement at a time, so that guesses delay no caller with a valid key.
  */
 export function createIdentify({
   db,

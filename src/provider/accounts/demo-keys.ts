@@ -3,7 +3,7 @@ import type { Environment } from '../domain/schema.ts'
 import { insertKey } from './keys.ts'
 import { grant } from './ledger.ts'
 
-/** A key that a laptop starts with. Its user knows it beforehand. */
+/** A key that is created on a laptop at its start. It stays the same over restarts. */
 export type DemoKey = {
   account: string
   name: string
@@ -13,7 +13,7 @@ export type DemoKey = {
   credits: number
 }
 
-/** Creates the keys that are missing. The account of a live key gets its credits once. */
+/** Creates missing keys. The account of a live key gets its credits once. */
 export async function importDemoKeys(
   deps: { db: Database; secretKey: Buffer },
   demoKeys: readonly DemoKey[],

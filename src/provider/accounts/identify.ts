@@ -13,14 +13,14 @@ import { narrower, type RateLimits, type RateWindow, takeCalls, type Taken, wind
 const k = columnsOf(schema.apiKeys, 'k')
 const m = columnsOf(schema.modelActivations, 'm')
 
-/** The caller of a request, and all that depends on the caller. */
+/** The caller of a request with its rights and limits. */
 export type Caller = {
   keyId: string
   accountId: string
   environment: Environment
   scopes: Scope[]
   faults: Faults | null
-  /** Models that an operator switched on or off in this environment. */
+  /** Models that an operator enabled or disabled in this environment. */
   activations: Record<string, boolean>
 }
 
@@ -28,20 +28,20 @@ export type Identified = { caller: Caller; rate: RateWindow }
 
 type Row = RowOf<typeof schema.apiKeys, 'account_id' | 'environment' | 'faults'> & {
   scopes: Scope[]
-  /** In hex. */
+  /** Hexadecimal. */
   key_hash: string
-  /** Null for a key that is unknown or revoked. Each key has a row. */
+  /** Null for an unknown or revoked key. Every key gets a row. */
   key_id: string | null
   activations: Record<string, boolean> | null
   of_key: Taken
-  /** Null where no request counted against the account. */
+  /** Null if no request counted against the account. */
   of_account: Taken | null
 }
 
 /**
- * Finds the callers of API keys and counts their requests, in one statement: revocation takes effect at once, and all
- * processes share the counts. A request that its key's window refuses does not count against the account. One that the
- * account's window refuses counts against its key.
+ * Identifies the callers of API keys and counts their requests, in one statement. Revocation takes effect at once, and
+ * all processes share the counts. A request that the key's window refuses does not count against the account. A request
+ * that the account's window refuses counts against the key.
  */
 export async function identifyAll(
   db: Database,
@@ -61,7 +61,7 @@ export async function identifyAll(
     ),
   )
   const rows = new Map(found.map((row) => [row.key_hash, row]))
-  // The calls that were granted together are given out one by one.
+  // The calls that were granted together are assigned one by one.
   const nextOfKey = createTurns()
   const nextOfAccount = createTurns()
   return hashes.map((hash) => {

@@ -14,18 +14,18 @@ export function isKeyShaped(text: string): boolean {
 }
 
 export type NewKey = {
-  /** Given by a form, so that it makes no second key. Otherwise random. */
+  /** Set by a form, so that resending it creates no second key. Otherwise random. */
   id?: string | undefined
   account: string
   name: string
   environment: Environment
   scopes?: readonly Scope[]
-  /** Given for demo keys only; otherwise random. */
+  /** Set for demo keys only. Otherwise random. */
   apiKey?: string
   signingSecret?: string
 }
 
-/** A key at its creation. Its last two members are never shown again (spec, Authentication 3 and 7). */
+/** A new key. Its last two members are never shown again (spec, Authentication 3 and 7). */
 export type CreatedKey = {
   id: string
   account: string
@@ -36,7 +36,7 @@ export type CreatedKey = {
   signing_secret: string
 }
 
-/** Creates a key, and its account if that is new. Undefined when the same API key or id exists. */
+/** Creates a key, and its account if it is new. Returns undefined if the API key or the id exists. */
 export async function insertKey(
   { db, secretKey }: { db: Database; secretKey: Buffer },
   wanted: NewKey,
@@ -85,10 +85,10 @@ const listed = {
 
 export type KeyListing = Awaited<ReturnType<typeof listKeys>>[number]
 
-/** Of one account, or of all; `before` is the last key of the page before. */
+/** A page of the keys of one or all accounts. `before` is the last key of the previous page. */
 export type KeyPage = { account?: string | undefined; before?: string | undefined; limit: number }
 
-/** Newest first. */
+/** Lists keys, newest first. */
 export async function listKeys(db: Database, { account, before, limit }: KeyPage) {
   const last = alias(apiKeys, 'last')
   const place = sql`select ${last.created_at}, ${last.id} from ${apiKeys} last where ${last.id} = ${before}`
@@ -106,7 +106,7 @@ export async function readKey(db: Database, keyId: string): Promise<KeyListing |
   return key
 }
 
-/** Takes effect at the next request (spec, Authentication 3). False when there is no such key. */
+/** Revokes a key from the next request on (spec, Authentication 3). Returns false if the key is unknown. */
 export async function revokeKey(db: Database, keyId: string): Promise<boolean> {
   const revoked = { revoked_at: sql`coalesce(${revoked_at}, now())` }
   return (await db.update(apiKeys).set(revoked).where(eq(id, keyId)).returning({ id })).length > 0
@@ -130,7 +130,10 @@ export class UnreadableSecretError extends Error {
   code = 'unreadable_secret' as const
 }
 
-/** Works for revoked keys too: what they started is still signed with their secret (decisions, key revoked). */
+/**
+ * Reads the signing secret, also of revoked keys: requests that they started are still signed with it (decisions, key
+ * revoked).
+ */
 export async function readSigningSecret(db: Database, keyId: string, secretKey: Buffer): Promise<string> {
   const [row] = await db.select({ box: apiKeys.signing_secret }).from(apiKeys).where(eq(id, keyId))
   if (row === undefined) throw new UnreadableSecretError(`there is no API key ${keyId}`)
@@ -141,7 +144,7 @@ export async function readSigningSecret(db: Database, keyId: string, secretKey: 
   }
 }
 
-/** Postgres's way of writing an instant, as ISO 8601. */
+/** Converts Postgres's text of an instant to ISO 8601. */
 export function iso(instant: string): string {
   return new Date(instant).toISOString()
 }

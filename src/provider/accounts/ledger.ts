@@ -10,13 +10,12 @@ const ledgerEntries = columnsOf(schema.ledgerEntries)
 const requests = columnsOf(schema.requests)
 
 /**
- * Credits, as double entry (spec, What the service does: reserved at submit,
- * settled on success, fully refunded on failure). A movement is written by the
- * statement that causes it, so it happens exactly when its cause does: this
- * file gives the pieces of SQL for that.
+ * Credits in double-entry bookkeeping (spec, What the service does: reserved at submit, settled on success, fully
+ * refunded on failure). This file provides SQL for the statement that causes a movement, so that the movement happens
+ * exactly with its cause.
  */
 
-/** `reserve`: from what can be spent to what is held. `source` has account_id, request_id, amount, at. */
+/** `reserve`: moves credits from available to reserved. `source` has account_id, request_id, amount, at. */
 export function reserveEntries(source: SQL): SQL {
   return movement(source, 'reserve', 'available', 'reserved')
 }
@@ -39,13 +38,13 @@ function movement(source: SQL, kind: 'reserve' | 'settle' | 'refund', from: stri
 
 export type Grant = {
   accountId: string
-  /** A decimal above zero, as text, so that nothing is rounded. */
+  /** A decimal above zero, as text to avoid rounding. */
   credits: string
-  /** With a reference the same grant is given once, however often it is repeated. */
+  /** With a reference, a repeated grant has no further effect. */
   reference?: string
 }
 
-/** Gives credits to an account, and answers its balance; makes the account if it is new. */
+/** Grants credits to an account, creating the account if it is new. Returns the balance. */
 export async function grant(db: Database, { accountId, credits, reference }: Grant): Promise<string> {
   await openAccount(db, accountId)
   const [row] = await db.execute<RowOf<typeof schema.accounts, 'available'>>(sql`
@@ -64,14 +63,14 @@ export async function grant(db: Database, { accountId, credits, reference }: Gra
   return row?.available ?? '0'
 }
 
-/** Whether what was granted with this reference is this very grant. */
+/** True if the grant with this reference has this account and these credits. */
 export async function isGranted(db: Database, { accountId, credits, reference }: Required<Grant>): Promise<boolean> {
   const { id, account_id, book, amount, reference: given } = schema.ledgerEntries
   const isSame = and(eq(given, reference), eq(book, 'available'), eq(account_id, accountId), eq(amount, credits))
   return (await db.select({ id }).from(schema.ledgerEntries).where(isSame)).length > 0
 }
 
-/** Answers whether the account was new. */
+/** Creates the account if it is new. Returns true if it was. */
 export async function openAccount(db: Database, accountId: string): Promise<boolean> {
   const { id } = schema.accounts
   const opened = db.insert(schema.accounts).values({ id: accountId, created_at: sql`now()` })
@@ -81,8 +80,8 @@ export async function openAccount(db: Database, accountId: string): Promise<bool
 export type LedgerCheck = { ok: boolean; accounts: number; entries: number; problems: string[] }
 
 /**
- * The ledger's invariants, all in one snapshot: it sums to zero, each balance
- * is what its entries say, and a reserve is open exactly while its request is.
+ * Checks the ledger's invariants in one snapshot: it sums to zero, each balance equals its entries, and a reserve is
+ * open exactly while its request is.
  */
 export async function checkLedger(db: Database): Promise<LedgerCheck> {
   const [row] = await db.execute<{ accounts: number; entries: number; problems: string[] }>(sql`

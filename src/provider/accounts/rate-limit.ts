@@ -9,44 +9,42 @@ import * as schema from '../domain/schema.ts'
 const rateWindows = columnsOf(schema.rateWindows)
 const w = columnsOf(schema.rateWindows, 'w')
 
-/** Requests a minute (spec, Limits): of one key, and of all keys of an account. */
+/** Requests per minute (spec, Limits) of one key, and of all keys of an account. */
 export type RateLimits = { perKey: number; perAccount: number }
 
 const windowMs = 60_000
 
 /**
- * What one statement has taken of a window: calls granted to it, calls in the window after it, and the age of the
- * oldest.
+ * The result of counting calls in a window: calls granted to this statement, calls in the window afterwards, and the
+ * age of the oldest.
  */
 export type Taken = { granted: number; used: number; oldest_age_ms: number }
 
-/** What a caller gets to know: of the window with the least left, which is the one that it meets next. */
+/** The rate limit shown to a caller, from the window with the fewest calls left. */
 export type RateWindow = {
   limit: number
   remaining: number
-  /** After these, at least one call more than `remaining` is possible. */
+  /** After this time, at least one call more than `remaining` is possible. */
   resetSeconds: number
   exceeded: boolean
 }
 
-/** The window after the n-th, from 1, of the calls that one statement has counted together. */
+/** The window after the n-th call (from 1) of those that one statement counted together. */
 export function windowAfter({ granted, used, oldest_age_ms: ageMs }: Taken, n: number, limit: number): RateWindow {
   const remaining = Math.max(limit - (used - granted + Math.min(n, granted)), 0)
   const resetSeconds = Math.ceil((windowMs - ageMs) / 1000)
   return { limit, remaining, resetSeconds: Math.min(Math.max(resetSeconds, 1), windowMs / 1000), exceeded: n > granted }
 }
 
-/** Of a key's window that was not exceeded, and its account's. */
+/** The narrower of two windows that were not exceeded. */
 export function narrower(ofKey: RateWindow, ofAccount: RateWindow): RateWindow {
   return ofAccount.exceeded || ofAccount.remaining < ofKey.remaining ? ofAccount : ofKey
 }
 
 /**
- * The piece of SQL that counts calls: `wanted` has an id and how many calls, of
- * which as many are granted as leave no more than `limit` in any 60 s. A row
- * keeps the calls of the last 60 s, newest first, those of one second together
- * under the time of the last of them, so that none is forgotten early. In order,
- * so that two statements never wait for each other in a circle.
+ * SQL that counts calls. `wanted` has an id and a number of calls. Grants as many as leave no more than `limit` in any
+ * 60 s. A row stores the calls of the last 60 s, newest first. Calls within one second share the time of the last one,
+ * so none expires early. Rows are locked in order, so that two statements never deadlock.
  */
 export function takeCalls(wanted: SQL, limit: number, now: SQL): SQL {
   const at = millisecondsOf(now)
@@ -86,7 +84,9 @@ function millisecondsOf(now: SQL): SQL {
   return sql`(extract(epoch from ${now}) * 1000)::bigint`
 }
 
-/** The three headers on every answer under /v1, and 429 once the window is used up (decisions, RateLimit headers). */
+/**
+ * Sets the three headers on every answer under /v1. Throws 429 if the window is used up (decisions, RateLimit headers).
+ */
 export function applyRateLimit(res: Response, { limit, remaining, resetSeconds, exceeded }: RateWindow): void {
   res.set({
     'RateLimit-Limit': String(limit),
@@ -100,10 +100,7 @@ export function applyRateLimit(res: Response, { limit, remaining, resetSeconds, 
 
 const idleSeconds = 3600
 
-/**
- * Housekeeping: windows of keys and accounts that have not called for an hour go, at most `limit` a call. Answers how
- * many went.
- */
+/** Deletes at most `limit` windows without calls for an hour. Returns their number. */
 export async function pruneIdleWindows(db: Database, limit: number, now: SQL): Promise<number> {
   const rows = await db.execute(sql`
     delete from provider.rate_windows where ${rateWindows.id} = any (array(

@@ -15,13 +15,13 @@ export type RunnableKey = RowOf<typeof schema.apiKeys, 'id' | 'name' | 'environm
   account: string
   /** The last four characters of the API key. */
   hint: string
-  /** What its account can spend. */
+  /** The credits that its account can spend. */
   available: string
 }
 
 /**
- * The newest so many of each environment, and the wanted one however old it is; sandbox keys first, which charge
- * nothing.
+ * Lists the newest `limit` keys of each environment, and the wanted key regardless of its age. Sandbox keys come first,
+ * because they charge nothing.
  */
 export async function listRunnableKeys(
   db: Database,
@@ -49,7 +49,9 @@ type CallerRow = RowOf<typeof schema.apiKeys, 'account_id' | 'environment' | 'fa
   activations: Record<string, boolean> | null
 }
 
-/** Who calls with this key, for whoever may use it without holding it. Undefined when it is unknown or revoked. */
+/**
+ * Returns the caller of a key, for pages that use a key without knowing it. Undefined if the key is unknown or revoked.
+ */
 export async function callerOfKey(db: Database, keyId: string): Promise<Caller | undefined> {
   const [row] = await db.execute<CallerRow>(sql`
     select ${list(k, 'account_id', 'environment', 'scopes', 'faults')},

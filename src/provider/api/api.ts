@@ -29,10 +29,10 @@ export type ApiDeps = SubmitDeps & {
   identify: Identify
 }
 
-/** `signal` aborts when the answer has been given up. */
+/** `signal` aborts when the answer is no longer awaited. */
 type Handler = (req: Request, res: Response, caller: Caller, signal: AbortSignal) => void | Promise<void>
 
-/** The API listener: /v1 as the spec says, media; health is answered before it (platform/readiness.ts). */
+/** Creates the API listener: /v1 of the spec, and media. Health is answered before it (platform/http/readiness.ts). */
 export function createApi(deps: ApiDeps): Express {
   const app = express()
   app.disable('x-powered-by').disable('etag').enable('case sensitive routing').enable('strict routing')
@@ -57,7 +57,7 @@ function v1(deps: ApiDeps): Router {
   const only = (...methods: string[]) => as((req, res) => void methodNotAllowed(...methods)(req, res, () => {}))
   const nothing = as((req, res) => void notFound(req, res, () => {}))
 
-  // Any answer may be an error instead, in the language of its caller.
+  // Any answer may be an error in the caller's language.
   router.use((_req, res, next) => next(void res.vary('Accept-Language')))
   router.use((req, res, next) => (isDecodable(req.path) ? next() : nothing(req, res, next)))
   router.get('/models', as(listModels(deps))).all('/models', only('GET', 'HEAD'))
@@ -77,7 +77,10 @@ function v1(deps: ApiDeps): Router {
   return router
 }
 
-/** Identifies, counts against the rate limits, checks the scope; only then comes the route (spec, Authentication). */
+/**
+ * Identifies the caller, counts the request against its limits, checks the scope, then runs the route (spec,
+ * Authentication).
+ */
 function withCaller(deps: ApiDeps, handler: Handler, scope?: Scope) {
   return async (req: Request, res: Response, signal: AbortSignal): Promise<void> => {
     res.set('Cache-Control', 'no-store')
@@ -116,7 +119,7 @@ function showModel({ catalog }: ApiDeps): Handler {
 function estimate({ catalog }: ApiDeps): Handler {
   return async (req, res, caller) => {
     const slug = param(req, 'model')
-    // Before the body is read: an unknown model comes before any fault of the input.
+    // Checked before the body is read: an unknown model is reported before faults of the input.
     if (findActiveModel(catalog(), caller, slug) === undefined) throw unknownModel(slug)
     const { input } = await readBody(req, res, estimateBodySchema)
     res.json({ credits: estimateCredits(catalog(), { caller, slug, input }) })
@@ -161,7 +164,7 @@ function cancel(deps: ApiDeps): Handler {
   }
 }
 
-/** `?logs=1` asks for the logs; any other value leaves them out (decisions, how logs are asked for). */
+/** Only `?logs=1` requests the logs (decisions, how logs are asked for). */
 function lookupOf(req: Request) {
   const requestId = param(req, 'id')
   if (requestId === '') throw unknownRequest(requestId)

@@ -3,14 +3,14 @@ import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { isOutage } from '../../platform/postgres/errors.ts'
 
-/** Requests in work at the same time. Further ones would only wait in memory for a connection. */
+/** Concurrent requests. Further ones would only wait in memory for a connection. */
 const maxInFlight = 2000
 const deadlineMs = 10_000
 const retryAfterSeconds = 5
 
 /**
- * Runs the work behind an answer under a bound and a deadline. A failure that is not the caller's is 503 with
- * Retry-After. The signal aborts at the deadline, so that later work writes nothing after a 503.
+ * Limits the work behind answers in number and time. A failure that the caller did not cause becomes 503 with
+ * Retry-After. The signal aborts at the deadline, so that nothing is written after a 503.
  */
 export function createAvailability(logger: Logger) {
   let inFlight = 0

@@ -7,8 +7,8 @@ import { weighJson } from './json-weight.ts'
 const readJsonBody = createJsonReader(weighJson)
 
 /**
- * Reads the JSON body of a submit or an estimate, as `schema` has it. A body of
- * another outline is 400 invalid_body (decisions, body not JSON).
+ * Reads the JSON body of a submit or an estimate with `schema`. An invalid shape is 400 invalid_body (decisions, body
+ * not JSON).
  */
 export async function readBody<T extends z.ZodType>(req: Request, res: Response, schema: T): Promise<z.infer<T>> {
   const body = await readJsonBody(req, res)
@@ -20,7 +20,7 @@ export async function readBody<T extends z.ZodType>(req: Request, res: Response,
 
 const shownMemberLength = 80
 
-/** In our own words: those of the validator name its types, not JSON's. */
+/** Words the validator's issue for the caller, with JSON's types instead of the validator's. */
 function refusal(issue: z.core.$ZodIssue | undefined): HttpError {
   const [member] = issue?.path ?? []
   if (member === 'webhook_url') return new HttpError(400, 'webhook_url_invalid', 'webhook_url must be a string')
@@ -30,10 +30,7 @@ function refusal(issue: z.core.$ZodIssue | undefined): HttpError {
   return invalidBody(`${unknown} is not a member of this body: it takes input and webhook_url`)
 }
 
-/**
- * Refuses `__proto__` inside the input, which zod would drop silently. weighJson has bounded the depth and the number
- * of members.
- */
+/** Refuses `__proto__` inside the input, which zod would silently drop. weighJson has bounded depth and size. */
 function refuseProto(body: unknown): void {
   let level: unknown[] = [body]
   while (level.length > 0) {

@@ -3,9 +3,9 @@ import { methodNotAllowed } from '../../platform/http/http.ts'
 import { apiDocs } from '../../platform/pages/api-docs.ts'
 import { openApiDocument } from './openapi.ts'
 
-/** `/openapi.json`, and `/docs` that shows it; no key is needed to read them. */
+/** Serves `/openapi.json`, and `/docs`, which renders it. Both need no key. */
 export function docsRouter(baseUrl: string): Router {
-  // Made when it is first asked for: a start need not wait for it.
+  // Created on first use, so that it does not slow down the start.
   let document: object | undefined
   const router = Router({ caseSensitive: true, strict: true })
   router.get('/openapi.json', (_req, res) => void res.json((document ??= openApiDocument(baseUrl))))

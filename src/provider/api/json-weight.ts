@@ -1,8 +1,8 @@
 import { HttpError } from '../../platform/http/http.ts'
 
-/** The deepest input that a schema can ask for has three levels; far below what would overflow a recursive walk. */
+/** The deepest valid input has three levels. A recursive walk overflows far above this. */
 const maxDepth = 16
-/** Members and items in all; the largest input that a schema can ask for has some fifty. */
+/** Limit of all members and items together. The largest valid input has about fifty. */
 const maxValues = 2000
 
 const quote = 0x22
@@ -12,8 +12,8 @@ const openings = new Set([0x5b, 0x7b])
 const closings = new Set([0x5d, 0x7d])
 
 /**
- * Refuses JSON with more values than any input has, before it is parsed. A megabyte of brackets or members takes a
- * hundred times as long to parse and check as a megabyte of text, and blocks all other callers.
+ * Refuses JSON with more values than any input has, before parsing. Many small values take far longer to parse and
+ * check than one long text, and block all other callers.
  */
 export function weighJson(bytes: Buffer): void {
   let depth = 0
@@ -34,7 +34,7 @@ export function weighJson(bytes: Buffer): void {
   }
 }
 
-/** Where the string that begins at `from` ends; the end of the bytes for one that does not. */
+/** The end of the string that begins at `from`, or the end of the bytes if it does not end. */
 function endOfString(bytes: Buffer, from: number): number {
   for (let at = bytes.indexOf(quote, from + 1); at !== -1; at = bytes.indexOf(quote, at + 1)) {
     let escapes = 0

@@ -5,7 +5,7 @@ import { HttpError, methodNotAllowed, notFound } from '../../platform/http/http.
 
 const yearSeconds = 31_536_000
 
-/** What engines make, and nothing else, is served: the type comes from this table, never from a guess. */
+/** The served types. Other extensions are never served. */
 const contentTypes: Record<string, string> = {
   '.png': 'image/png',
   '.webp': 'image/webp',
@@ -16,9 +16,8 @@ const contentTypes: Record<string, string> = {
 }
 
 /**
- * The files under {media_url}: GET and HEAD with conditions and one byte range.
- * A file never changes once it has its name, so it may be cached for ever.
- * Everything that is not a media file is 404 in the spec's envelope.
+ * Serves the files under {media_url}: GET and HEAD with conditions and one byte range. A file never changes once it has
+ * its name, so it may be cached for ever. Other paths are 404 in the spec's envelope.
  */
 export function serveMedia(mediaDir: string): express.Router {
   const router = express.Router({ caseSensitive: true })
@@ -45,19 +44,19 @@ export function serveMedia(mediaDir: string): express.Router {
 function setMediaHeaders(res: Response, file: string): void {
   res.set({
     'Content-Type': contentTypes[path.extname(file)] ?? 'application/octet-stream',
-    // The name carries a digest of the content: a strong tag that is the same on every replica.
+    // The name contains a digest of the content, so it is a strong tag that is equal on every replica.
     ETag: `"${path.basename(file)}"`,
     'X-Content-Type-Options': 'nosniff',
-    // A media file opened by itself may show itself, and run nothing.
+    // A media file that is opened as a page may show itself but run nothing.
     'Content-Security-Policy': "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'",
-    // Links are meant to be embedded in pages of other origins.
+    // Pages of other origins embed these links.
     'Cross-Origin-Resource-Policy': 'cross-origin',
   })
 }
 
 const answerStaticError: ErrorRequestHandler = (error, req, res, next) => {
   if (error instanceof HttpError || typeof error?.status !== 'number' || error.status >= 500) return next(error)
-  // The headers of a file that is not sent would be cached with the refusal.
+  // Otherwise the headers of the missing file would be cached with the refusal.
   for (const name of ['Cache-Control', 'ETag', 'Last-Modified', 'Content-Type', 'Content-Length'])
     res.removeHeader(name)
   if (error.status !== 416) return notFound(req, res, next)

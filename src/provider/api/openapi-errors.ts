@@ -2,13 +2,13 @@ import type { ZodOpenApiResponsesObject } from 'zod-openapi'
 import { anyCallErrors, type ErrorAnswer, errorResponses, jsonBodyErrors } from '../../platform/pages/error-answers.ts'
 import * as schemas from './openapi-schemas.ts'
 
-/** Every code of the spec's Errors, with the decisions' where the spec is silent. */
+/** Every code of the spec's Errors, and codes of the decisions where the spec is silent. */
 const errors = {
   ...anyCallErrors,
   ...jsonBodyErrors,
   invalid_body: {
     status: 400,
-    when: 'the body has another shape',
+    when: 'the body has a wrong shape',
     message: 'input is required, and must be a JSON object',
   },
   webhook_url_invalid: {
@@ -50,7 +50,7 @@ const errors = {
   },
   idempotency_key_reuse: {
     status: 409,
-    when: 'the Idempotency-Key came with other parameters before',
+    when: 'the Idempotency-Key was used with other parameters',
     message: 'this Idempotency-Key was used with other parameters',
   },
   request_in_progress: {
@@ -97,12 +97,12 @@ export const readsBody = [
   'unsupported_media_type',
   'model_input_invalid',
 ] as const satisfies Code[]
-/** Answers to what could not be read as a request: always in English. */
+/** Answers to unreadable requests, which are always in English. */
 const unread = new Set(['408', '431'])
-/** Answers that were given before the call was counted, or without knowing its count. */
+/** Answers sent before the call was counted, or without its count. */
 const uncounted = new Set(['401', '500', '503'])
 
-/** The error answers of a call: those of every call, and `also` its own. */
+/** The error answers of a call: those of every call, and those in `also`. */
 export function refusals(also: readonly Code[]): ZodOpenApiResponsesObject {
   const answers = Object.entries(errorResponses(errors, [...always, ...also]))
   return Object.fromEntries(answers.map(([status, answer]) => [status, { ...answer, ...headersAt(status) }]))

@@ -3,9 +3,7 @@ import type * as wire from '../../wire/schemas.ts'
 import { builtInCatalog } from '../catalog/catalog-file.ts'
 import type * as schemas from './openapi-schemas.ts'
 
-/**
- * One generation from its submit to its end, for whoever reads the documentation: a sunrise that takes four seconds.
- */
+/** One generation from submit to end, for the API documentation: a sunrise that takes four seconds. */
 
 const request_id = '2f0d6c1e-8f5b-4c3a-9d2e-000000000001'
 const base = 'https://api.example.com/v1/requests'

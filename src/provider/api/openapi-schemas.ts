@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { catalogEntrySchema, submitBodySchema } from '../../wire/schemas.ts'
 import { languages } from '../messages/messages.ts'
 
-/** What the API takes in and gives out that the receiver has no need to know. */
+/** Bodies and headers of the API that the receiver does not use. */
 
 export const estimateBodySchema = submitBodySchema.extend({
   webhook_url: z.unknown().optional().meta({ description: 'Ignored: the body of a submit can be estimated as it is.' }),
@@ -14,7 +14,7 @@ export const catalogSchema = z.object({ data: z.array(catalogEntrySchema) })
 
 export const logsQuerySchema = z.object({
   logs: z.string().optional().meta({
-    description: '`1` asks for the execution logs. With any other value, or none, `logs` is an empty array.',
+    description: '`1` returns the execution logs. With any other value, or none, `logs` is an empty array.',
     example: '1',
   }),
 })
@@ -26,7 +26,7 @@ export const languageHeaderSchema = z.object({
     .string()
     .optional()
     .meta({
-      description: `The language of \`message\`: ${languages.join(', ')}. English where none matches.`,
+      description: `The language of \`message\`: ${languages.join(', ')}. English if none matches.`,
       example: 'de',
     }),
 })
@@ -35,17 +35,17 @@ export const submitHeaderSchema = languageHeaderSchema.extend({
   'Idempotency-Key': z.uuidv4().optional().meta({ description: 'One per logical request; remembered for 24 hours.' }),
 })
 
-/** On every answer with a message for people: errors, and results that FAILED. */
+/** On every answer with a message for people: errors and FAILED results. */
 export const contentLanguageSchema = z.object({
   'Content-Language': z.enum(languages).meta({ description: 'The language of `message`.' }),
   Vary: z.string().meta({ description: 'Accept-Language' }),
 })
 
-/** On every answer under /v1 but 401: of the window with the least left. */
+/** On every answer under /v1 except 401: the window with the fewest calls left. */
 export const rateHeadersSchema = z.object({
   'RateLimit-Limit': z.int().nonnegative().meta({ description: 'Requests per minute in this window.' }),
   'RateLimit-Remaining': z.int().nonnegative().meta({ description: 'Requests left in this window.' }),
-  'RateLimit-Reset': z.int().nonnegative().meta({ description: 'Seconds until the window begins anew.' }),
+  'RateLimit-Reset': z.int().nonnegative().meta({ description: 'Seconds until at least one more call is possible.' }),
 })
 
 /** On every delivery of a webhook (spec, Events). */

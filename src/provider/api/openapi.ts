@@ -25,7 +25,7 @@ function responses(successes: readonly Success[], ...also: Code[]): ZodOpenApiRe
   return { ...all, ...refusals(also) }
 }
 
-/** With the header that every call takes. */
+/** Adds the header that every call accepts. */
 function localizable(operation: ZodOpenApiOperationObject): ZodOpenApiOperationObject {
   return { ...operation, requestParams: { header: schemas.languageHeaderSchema, ...operation.requestParams } }
 }
@@ -41,15 +41,16 @@ const submit: ZodOpenApiOperationObject = {
   summary: 'Submit a generation',
   description:
     'Needs the scope generate. Never blocks until the media is ready: poll status_url, or pass webhook_url. ' +
-    'Links in image_url, image_urls, video_urls and audio_urls must be public https URLs, or links to outputs of this API. ' +
-    'They are fetched after the submit, within 10 s each; one that cannot be had ends the request as FAILED, without a charge. ' +
+    'Links in image_url, image_urls, video_urls and audio_urls must be public https URLs, ' +
+    'or links to outputs of this API. They are fetched after the submit, within 10 s each. ' +
+    'If one cannot be fetched, the request ends as FAILED without a charge. ' +
     'A sandbox key checks the links and fetches nothing.',
   requestParams: { path: schemas.modelPathSchema, header: schemas.submitHeaderSchema },
   requestBody: body(submitBodySchema, examples.submitBody),
   responses: responses(
     [
       {
-        description: 'Accepted; with a sandbox key already COMPLETED',
+        description: 'Accepted. With a sandbox key the request is already COMPLETED',
         schema: submittedSchema,
         example: examples.submitted,
       },
@@ -68,13 +69,13 @@ const submit: ZodOpenApiOperationObject = {
 const estimate: ZodOpenApiOperationObject = {
   operationId: 'estimate',
   tags: ['Models'],
-  summary: 'What a generation would cost',
+  summary: 'The price of a generation',
   requestParams: { path: schemas.modelPathSchema },
   requestBody: body(schemas.estimateBodySchema, examples.estimateBody),
   responses: responses(
     [
       {
-        description: 'The price; nothing is queued or charged',
+        description: 'The price. Nothing is queued or charged',
         schema: schemas.estimateSchema,
         example: examples.estimate,
       },
@@ -119,7 +120,7 @@ const status: ZodOpenApiOperationObject = {
 const result: ZodOpenApiOperationObject = {
   operationId: 'showResult',
   tags: ['Generations'],
-  summary: 'The result, once there is one',
+  summary: 'The result of a terminal request',
   requestParams: lookup,
   responses: responses(
     [
@@ -134,8 +135,7 @@ const cancel: ZodOpenApiOperationObject = {
   operationId: 'cancel',
   tags: ['Generations'],
   summary: 'Cancel a generation that is IN_QUEUE',
-  description:
-    'Needs the scope generate. Off unless the provider was started with PROVIDER_CANCEL_ENDPOINT=on; until then always 404.',
+  description: 'Needs the scope generate. Always 404 unless the provider runs with PROVIDER_CANCEL_ENDPOINT=on.',
   requestParams: { path: schemas.requestPathSchema },
   responses: responses(
     [{ description: 'Canceled and refunded', schema: statusBodySchema, example: examples.canceled }],
@@ -152,7 +152,7 @@ const account: ZodOpenApiOperationObject = {
   responses: responses([{ description: 'The account', schema: accountSchema, example: examples.account }]),
 }
 
-/** OpenAPI 3.1 of the API, made from the very schemas that validate what comes in and type what goes out. */
+/** The OpenAPI 3.1 document, generated from the schemas that validate input and type output. */
 export function openApiDocument(baseUrl: string) {
   return createDocument(
     {
@@ -161,13 +161,14 @@ export function openApiDocument(baseUrl: string) {
         title: 'Asynchronous Generation Queue API',
         version,
         description:
-          'Submit a generation of images, video or audio; poll its status or get a signed webhook at its end. Errors of HTTP itself (400 bad_request, 405 method_not_allowed, 417 expectation_failed) come in the same envelope.',
+          'Submit a generation of images, video or audio. Poll its status, or receive a signed webhook when it ends. ' +
+          'HTTP errors (400 bad_request, 405 method_not_allowed, 417 expectation_failed) use the same envelope.',
       },
       tags: [
         { name: 'Generations', description: 'From the submit to the result.' },
-        { name: 'Models', description: 'What can be generated, from which input, at what price.' },
-        { name: 'Account', description: 'What is left of the credits.' },
-        { name: 'Webhook', description: 'What comes to the webhook_url of a submit.' },
+        { name: 'Models', description: 'The models with their inputs and prices.' },
+        { name: 'Account', description: 'The balance of credits.' },
+        { name: 'Webhook', description: 'The notification sent to the webhook_url of a submit.' },
       ],
       servers: [{ url: baseUrl }],
       security: [{ bearer: [] }, { key: [] }, { header: [] }],
@@ -185,7 +186,7 @@ export function openApiDocument(baseUrl: string) {
           post: {
             tags: ['Webhook'],
             summary: 'Completion notification, sent to webhook_url',
-            description: 'Answer with 2xx within 10 seconds; otherwise it comes again, six times in all.',
+            description: 'Answer with 2xx within 10 seconds. Otherwise it is sent again, up to six times in total.',
             requestParams: { header: schemas.webhookHeadersSchema },
             requestBody: body(notificationSchema, examples.notification),
             responses: { '2XX': { description: 'Received' } },
@@ -204,7 +205,7 @@ export function openApiDocument(baseUrl: string) {
   )
 }
 
-/** A transform has no JSON schema; ours only put a uuid into lower case. */
+/** A transform has no JSON schema. Ours only converts a uuid to lower case. */
 function describeUuid({
   zodSchema,
   jsonSchema,

@@ -61,7 +61,7 @@ export async function readResult(deps: ReadDeps, caller: Caller, lookup: Lookup)
   }
 }
 
-/** Reads again if the request ended between the two reads. The second time it is terminal. */
+/** Reads again if the request ended between the two reads. Then it is terminal. */
 async function running(deps: ReadDeps, caller: Caller, lookup: Lookup): Promise<ResultAnswer> {
   const body = await readStatus(deps, caller, lookup)
   const ended = body.status !== 'IN_QUEUE' && body.status !== 'IN_PROGRESS'

@@ -6,7 +6,7 @@ import type { z } from 'zod'
 import type { Catalog } from './catalog-model.ts'
 import { catalogFileSchema } from './catalog-schema.ts'
 
-/** Of one file; the rest shows when these are corrected. */
+/** Problems shown of one file. The others appear after these are corrected. */
 const problemsShown = 20
 
 export type CatalogProblem = { line: number; message: string }
@@ -17,7 +17,7 @@ export type ParsedCatalog =
 
 const require = createRequire(import.meta.url)
 
-/** Parses the YAML or JSON of a catalog file; each problem has its line. */
+/** Parses the YAML or JSON of a catalog file. Each problem has its line. */
 export function parseCatalog(text: string): ParsedCatalog {
   // Loaded on use: most commands read no catalog.
   const yaml: typeof import('yaml') = require('yaml')
@@ -30,7 +30,7 @@ export function parseCatalog(text: string): ParsedCatalog {
   try {
     value = document.toJS()
   } catch (error) {
-    // An alias without its anchor, or aliases that multiply: the error does not tell where.
+    // The error of an alias without anchor, or of multiplying aliases, has no position.
     return broken([{ line: 1, message: error instanceof Error ? error.message : String(error) }])
   }
   const parsed = catalogFileSchema.safeParse(value)
@@ -45,13 +45,13 @@ export function parseCatalog(text: string): ParsedCatalog {
 
 let builtIn: Catalog | undefined
 
-/** The catalog that comes with the program. */
+/** The packaged catalog. */
 export function builtInCatalog(): Catalog {
   if (builtIn !== undefined) return builtIn
   const file = path.join(import.meta.dirname, 'catalog.yaml')
   const parsed = parseCatalog(fs.readFileSync(file, 'utf8'))
   if (parsed.kind === 'broken')
-    throw new Error(`${file} is broken: ${parsed.problems.map(({ message }) => message).join('; ')}`)
+    throw new Error(`${file} is invalid: ${parsed.problems.map(({ message }) => message).join('; ')}`)
   return (builtIn = parsed.catalog)
 }
 
@@ -67,7 +67,7 @@ function broken(problems: readonly CatalogProblem[]): ParsedCatalog {
 
 type Issue = z.core.$ZodIssue
 
-/** An unknown key is a problem of its own line, not of the object around it. */
+/** The place of an issue. An unknown key is reported at its own line, not at the object around it. */
 function whereOf(issue: Issue): readonly PropertyKey[] {
   return issue.code === 'unrecognized_keys' ? [...issue.path, issue.keys[0] ?? ''] : issue.path
 }
@@ -91,7 +91,7 @@ function lineAt(lines: LineCounter, offset: number): number {
   return Math.max(lines.linePos(offset).line, 1)
 }
 
-/** Finds the line of a path; of a key that is missing, the line of what should hold it. */
+/** Finds the line of a path. For a missing key, the line of its parent. */
 function createLineFinder(yaml: typeof import('yaml'), document: Document.Parsed, lines: LineCounter) {
   return (steps: readonly PropertyKey[]): number => {
     let node: unknown = document.contents

@@ -2,10 +2,8 @@ import type { Model } from '../../wire/schemas.ts'
 import type { EngineChoice } from '../domain/engine-choice.ts'
 
 /**
- * One model as the catalog file describes it: the part that the wire shows
- * (spec, Model), and the engine that runs it. `environments` is where the model
- * is active until an operator switches it; `note` says which input the price in
- * the catalog list is for.
+ * A model of the catalog file: the part that the API shows (spec, Model), and its engine. `environments` are those in
+ * which the model is active until an operator changes it. `note` names the input to which the listed price applies.
  */
 export type CatalogModel = Model & {
   engine: string
@@ -17,7 +15,7 @@ export type CatalogModel = Model & {
 /** The models by slug, in the order of the file. */
 export type Catalog = ReadonlyMap<string, CatalogModel>
 
-/** The engine of a model as a request keeps it. */
+/** The engine of a model, as stored with a request. */
 export function engineOf({ engine: name, type, engine_settings: settings }: CatalogModel): EngineChoice {
   return { name, type, settings }
 }

@@ -3,9 +3,9 @@ import type { InputDescriptor } from '../../wire/schemas.ts'
 import { environments } from '../domain/schema.ts'
 import { engineKinds } from '../engines/engine-settings.ts'
 
-/** The file of PROVIDER_CATALOG (docs/engines.md); docs/catalog.schema.json is made of this. */
+/** The schema of PROVIDER_CATALOG's file (docs/engines.md). docs/catalog.schema.json is generated from it. */
 
-/** Beyond it, String() writes a number with an exponent, which is no decimal to multiply. */
+/** Larger numbers are written with an exponent by String(), which pricing cannot multiply. */
 const mostCredits = 1_000_000_000
 const mostDecimals = 6
 
@@ -63,7 +63,9 @@ const common = {
   slug: z.string().regex(/^[a-z0-9][a-z0-9-]{0,79}$/, 'must be 1 to 80 small letters, digits and hyphens'),
   name: z.string().min(1),
   capabilities: z.array(z.string().min(1)).min(1),
-  environments: z.array(z.enum(environments)).describe('Where the model is active until an operator switches it.'),
+  environments: z
+    .array(z.enum(environments))
+    .describe('The environments in which the model is active until an operator changes it.'),
   input_schema: z.record(
     z.string().regex(/^[a-z][a-z0-9_]{0,63}$/, 'must be 1 to 64 small letters, digits and underscores'),
     descriptorSchema,
@@ -72,7 +74,7 @@ const common = {
     credits_base: decimal,
     multipliers: z.record(z.string(), z.record(z.string(), decimal)).optional(),
   }),
-  note: z.string().optional().describe('Which input the price in the catalog list is for.'),
+  note: z.string().optional().describe('The input to which the listed price applies.'),
 }
 
 type EngineName = keyof typeof engineKinds
@@ -117,7 +119,7 @@ const modelSchema = z
     }
     const settings: Record<string, unknown> = model.engine_settings
     if (settings['token_env'] !== undefined && settings['token_file'] !== undefined)
-      add(['engine_settings', 'token_file'], 'is given beside token_env: leave one out')
+      add(['engine_settings', 'token_file'], 'is set together with token_env: remove one')
   })
 
 export const catalogFileSchema = z
@@ -140,7 +142,7 @@ type Add = (path: (string | number)[], message: string) => void
 function checkDescriptor(path: string[], descriptor: Descriptor, add: Add): void {
   const { default: value, enum: values, max_length: maxLength, min = -Infinity, max = Infinity } = descriptor
   if (descriptor.type === 'string' && values === undefined && maxLength === undefined)
-    add([...path, 'type'], 'is text without a bound: give max_length or enum')
+    add([...path, 'type'], 'is text without a limit: set max_length or enum')
   if (value === undefined) return
   if (descriptor.required) add([...path, 'default'], 'is never used: the parameter is required')
   if (values && !values.includes(value as never)) add([...path, 'default'], 'is not in enum')
@@ -149,7 +151,7 @@ function checkDescriptor(path: string[], descriptor: Descriptor, add: Add): void
     add([...path, 'default'], 'is longer than max_length')
 }
 
-/** Decisions, price: every parameter that touches the price is always there, and has a finite list of values. */
+/** Checks that every priced parameter is always set and has a finite list of values (decisions, price). */
 function multiplierProblem(
   name: string,
   factors: Record<string, number>,

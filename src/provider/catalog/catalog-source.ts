@@ -4,12 +4,12 @@ import { type ReadVariable, readEngineToken } from '../engines/engine-token.ts'
 import { builtInCatalog, parseCatalog } from './catalog-file.ts'
 import { type Catalog, engineOf } from './catalog-model.ts'
 
-/** Each problem begins with the file and the line. */
+/** The result of reading the catalog. Each problem begins with the file and the line. */
 export type CatalogReading =
   | { catalog: Catalog; placeOf: (slug: string) => string; problems: [] }
   | { catalog: undefined; placeOf?: undefined; problems: readonly string[] }
 
-/** Reads the file of PROVIDER_CATALOG; without one, the built-in catalog. */
+/** Reads the file of PROVIDER_CATALOG, or the built-in catalog without one. */
 export function readCatalog(file: string | undefined): CatalogReading {
   if (file === undefined) return { catalog: builtInCatalog(), placeOf: (slug) => slug, problems: [] }
   let text: string
@@ -42,7 +42,7 @@ export function tokenProblems({ catalog, placeOf }: CatalogReading, readVariable
 
 export type CatalogSource = { current: () => Catalog; reread: () => void }
 
-/** The catalog in force. A file that is broken when it is read again changes nothing. */
+/** Holds the current catalog. An invalid file changes nothing on reload. */
 export function createCatalogSource(
   { catalog, catalogFile: file }: { catalog: Catalog; catalogFile: string | undefined },
   logger: Logger,
@@ -52,7 +52,7 @@ export function createCatalogSource(
     const reading = readCatalog(file)
     const problems = [...reading.problems, ...tokenProblems(reading)]
     if (reading.catalog === undefined || problems.length > 0)
-      return logger.error({ file, problems }, 'the catalog is broken, the old one stays')
+      return logger.error({ file, problems }, 'the catalog is invalid: keeping the old one')
     current = reading.catalog
     logger.info({ file, models: current.size }, 'catalog read again')
   }

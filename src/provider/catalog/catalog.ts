@@ -13,7 +13,7 @@ export function activeModels(catalog: Catalog, caller: Viewer): CatalogModel[] {
   return [...catalog.values()].filter((model) => isActive(model, caller))
 }
 
-/** By its exact slug; undefined when it is unknown or not active for this caller. */
+/** Finds a model by its exact slug. Undefined if it is unknown or not active for this caller. */
 export function findActiveModel(catalog: Catalog, caller: Viewer, slug: string): CatalogModel | undefined {
   const model = catalog.get(slug)
   return model && isActive(model, caller) ? model : undefined
@@ -23,12 +23,12 @@ export function unknownModel(slug: string): HttpError {
   return new HttpError(404, 'not_found', `there is no model ${shown(slug)} for this key`)
 }
 
-/** The same at submit, where the spec has a code of its own (Errors). */
+/** The error of an unknown model at submit, where the spec has a separate code (Errors). */
 export function modelNotFound(slug: string): HttpError {
   return new HttpError(404, 'model_not_found', `the model ${shown(slug)} is not active in this environment`)
 }
 
-/** One entry of the list: `credits` is the price with every optional parameter at its default. */
+/** An entry of the list. `credits` is the price with all optional parameters at their defaults. */
 export function catalogEntry(model: CatalogModel): z.infer<typeof catalogEntrySchema> {
   const { slug, type, name, capabilities, note } = model
   const credits = Number(priceOf(model, defaultsOf(model)))

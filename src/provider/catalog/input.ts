@@ -3,15 +3,14 @@ import type { InputDescriptor, Model } from '../../wire/schemas.ts'
 
 export type InputValue = string | number | boolean | (string | number)[]
 
-/** Validated against a model's input_schema, defaults filled in. */
+/** Input validated against a model's input_schema, with defaults. */
 export type Input = Record<string, InputValue>
 
 type ModelInput = Pick<Model, 'input_schema' | 'pricing'>
 
 /**
- * The input of submit and estimate, held against the model's input_schema
- * (spec, submit rule 2). Anything that the schema does not allow is 422
- * model_input_invalid with a message that names the key.
+ * Validates the input of submit and estimate against the model's input_schema (spec, submit rule 2). Input that the
+ * schema does not allow is 422 model_input_invalid with a message that names the key.
  */
 export function validateInput(model: ModelInput, raw: Record<string, unknown>): Input {
   const schema = model.input_schema
@@ -51,7 +50,7 @@ function checkedString(key: string, descriptor: InputDescriptor, value: unknown)
   checkEnum(key, descriptor, value)
   if (descriptor.required && value === '') throw invalid(key, 'must not be empty')
   const { max_length: maxLength } = descriptor
-  // Counted as people count: a character outside the basic plane is one.
+  // Counts characters as people do: one outside the basic plane counts once.
   if (maxLength !== undefined && value.length > maxLength && [...value].length > maxLength) {
     throw invalid(key, `must have at most ${maxLength} characters`)
   }

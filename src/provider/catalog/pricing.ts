@@ -2,10 +2,9 @@ import type { Model } from '../../wire/schemas.ts'
 import type { Input } from './input.ts'
 
 /**
- * What a generation costs, as an exact decimal (decisions, price): `credits_base`
- * times one factor of each parameter in `multipliers`. Submit reserves what
- * estimate answers (spec, submit rule 3) because both call this.
- * `input` is validated and has its defaults.
+ * Returns the price of a generation as an exact decimal (decisions, price): `credits_base` times one factor of each
+ * parameter in `multipliers`. Submit and estimate both call this, so they agree (spec, submit rule 3). `input` is
+ * validated and has its defaults.
  */
 export function priceOf(model: Pick<Model, 'pricing'>, input: Input): string {
   const { credits_base: base, multipliers = {} } = model.pricing
@@ -13,7 +12,7 @@ export function priceOf(model: Pick<Model, 'pricing'>, input: Input): string {
   return multiplyExactly([base, ...factors])
 }
 
-/** The product of decimals as they are written, without binary rounding. */
+/** Multiplies decimals exactly, without binary rounding. */
 function multiplyExactly(numbers: readonly number[]): string {
   let digits = 1n
   let decimals = 0
@@ -27,7 +26,7 @@ function multiplyExactly(numbers: readonly number[]): string {
   return `${padded.slice(0, -decimals)}.${padded.slice(-decimals)}`.replace(/\.?0+$/, '')
 }
 
-/** `String()` writes small numbers with an exponent; prices have at most 12 decimals. */
+/** Writes a number without an exponent. Prices have at most 12 decimals. */
 function plainDecimal(number: number): string {
   const text = String(number)
   return text.includes('e') ? number.toFixed(12) : text

@@ -4,5 +4,5 @@ import { provider } from './schema.ts'
 
 export const sessions = sessionsTable(provider)
 
-/** Operators write it, at their pace: it is never pruned. */
+/** Actions of operators. They are few, so the table is never pruned. */
 export const audit = auditTable(provider, (table) => [index('audit_target').on(table.target, table.id.desc())])

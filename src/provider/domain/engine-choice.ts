@@ -1,7 +1,6 @@
 /**
- * The engine of a request: fixed when the request is accepted, and kept with it.
- * No secret is part of it. A request that was never queued keeps none, nor does
- * one that an older release accepted.
+ * The engine of a request. It is fixed when the request is accepted, and stored with it without secrets. Requests that
+ * were never queued have none, nor do requests accepted by an older release.
  */
 export type EngineChoice = {
   name: string
@@ -10,12 +9,10 @@ export type EngineChoice = {
   settings: Record<string, unknown>
 }
 
-/**
- * The job that an engine on another server runs for a request, kept with the request for the worker that takes it over.
- */
+/** A request's job on a remote engine. Stored with the request, so that another worker can take it over. */
 export type RemoteJob = {
   /** Null until the engine has accepted the job. */
   url: string | null
-  /** The engine has lost the job once, and was given it again. */
+  /** True after the engine lost the job once and received it again. */
   isRepeat: boolean
 }

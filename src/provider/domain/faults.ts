@@ -4,37 +4,37 @@ const share = z.number().min(0).max(1)
 const seconds = z.number().min(0).max(3600)
 
 /**
- * Faults of a sandbox key (decisions, faults on demand), so that a team can rehearse failures of production. A share
- * is the part of requests, or of webhook attempts, that has the fault.
+ * Faults of a sandbox key (decisions, faults on demand), to rehearse production failures. A share is the part of
+ * requests or webhook attempts with the fault.
  */
 export const faultsSchema = z.strictObject({
-  /** Ends FAILED. */
+  /** Part of requests that end FAILED. */
   failed: share.optional(),
-  /** Ends CANCELED, which no webhook carries. */
+  /** Part of requests that end CANCELED, for which no webhook is sent. */
   canceled: share.optional(),
-  /** The webhook is never sent. */
+  /** Part of webhooks that are never sent. */
   drop: share.optional(),
-  /** The webhook is sent twice. */
+  /** Part of webhooks that are sent twice. */
   duplicate: share.optional(),
-  /** An attempt's signature is wrong. */
+  /** Part of attempts with a wrong signature. */
   bad_signature: share.optional(),
-  /** The answer with the result breaks off in the middle. */
+  /** Part of answers to `GET /v1/requests/{request_id}` that are cut off in the middle. */
   truncated: share.optional(),
-  /** The generation takes this long. */
+  /** Extra duration of a generation. */
   slow_seconds: seconds.optional(),
-  /** The webhook comes this much later. */
+  /** Delay of the webhook. */
   late_seconds: seconds.optional(),
 })
 export type Faults = z.infer<typeof faultsSchema>
 
-/** Whether a share applies this time; `random` in [0, 1), so that 0 never does and 1 always. */
+/** True if a share applies this time. `random` is in [0, 1), so 0 never applies and 1 always does. */
 export function strikes(shareOfAll: number | undefined, random: () => number): boolean {
   return shareOfAll !== undefined && random() < shareOfAll
 }
 
 /**
- * Draws once whether a request fails or is canceled: both are shares of the same requests. `failed` comes first if they
- * add up to more than 1.
+ * Draws once whether a request fails or is canceled, because both are shares of the same requests. `failed` wins if
+ * they sum to more than 1.
  */
 export function badEndingOf(faults: Faults | null, random: () => number): 'failed' | 'canceled' | undefined {
   const { failed = 0, canceled = 0 } = faults ?? {}

@@ -22,19 +22,19 @@ import type { Faults } from './faults.ts'
 export const environments = ['live', 'sandbox'] as const
 export type Environment = (typeof environments)[number]
 
-/** What a key may do. */
+/** The rights of a key. */
 export const scopes = ['generate', 'read'] as const
 export type Scope = (typeof scopes)[number]
 
 export const provider = pgSchema('provider')
 
-/** The payer. `available` is the ledger's sum of that book, kept here so that one row decides a 402. */
+/** The payer. `available` is the sum of that book in the ledger, stored here so that one row decides a 402. */
 export const accounts = provider.table(
   'accounts',
   {
     id: text().primaryKey(),
     available: numeric().notNull().default('0'),
-    /** The turns that this account's latest requests took in the two queues (see submit-statement.ts). */
+    /** The turns of this account's latest requests in the two queues (see submit-statement.ts). */
     last_turn: bigint({ mode: 'number' }).notNull().default(0),
     last_sandbox_turn: bigint({ mode: 'number' }).notNull().default(0),
     created_at: instant().notNull(),
@@ -56,9 +56,9 @@ export const apiKeys = provider.table(
     name: text().notNull(),
     environment: text({ enum: environments }).notNull(),
     scopes: text({ enum: scopes }).array().notNull(),
-    /** SHA-256 of the key, which is random enough to need no salt; the key itself is kept nowhere. */
+    /** SHA-256 of the key, which is random enough to need no salt. The key itself is not stored. */
     key_hash: bytea().notNull(),
-    /** Its last four characters, to tell keys apart on a page. */
+    /** The last four characters of the key, to tell keys apart on a page. */
     key_hint: text().notNull(),
     /** AES-256-GCM under PROVIDER_SECRET_KEY. */
     signing_secret: bytea().notNull(),
@@ -98,13 +98,13 @@ export const requests = provider.table(
     error_code: text(),
     error_message: text(),
     webhook_url: text(),
-    /** The faults set for the sandbox key, as they were at submit. */
+    /** The sandbox key's faults at the time of the submit. */
     faults: jsonb().$type<Faults>(),
     attempts: integer().notNull().default(0),
     /** The lease (platform/postgres/lease.ts) of the worker that runs the request. */
     claims: integer().notNull().default(0),
     lease_until: instant(),
-    /** Written by the version before only. */
+    /** Written only by the previous version. */
     lease_token: uuid(),
     created_at: instant().notNull(),
     started_at: instant(),
@@ -125,9 +125,8 @@ export const requests = provider.table(
 )
 
 /**
- * Double entry: each movement of credits is two rows that sum to zero, so that
- * the whole table does. Books: `issued` (where grants come from), `available`,
- * `reserved`, `settled`.
+ * Double-entry bookkeeping: each movement of credits is two rows that sum to zero. Books: `issued` (source of grants),
+ * `available`, `reserved`, `settled`.
  */
 export const ledgerEntries = provider.table(
   'ledger_entries',
@@ -138,7 +137,7 @@ export const ledgerEntries = provider.table(
     book: text({ enum: ['issued', 'available', 'reserved', 'settled'] }).notNull(),
     kind: text({ enum: ['grant', 'reserve', 'settle', 'refund'] }).notNull(),
     amount: numeric().notNull(),
-    /** Names a grant that must happen once, however often it is repeated. */
+    /** Identifies a grant that must happen only once. */
     reference: text(),
     created_at: instant().notNull(),
   },
@@ -150,7 +149,7 @@ export const ledgerEntries = provider.table(
     uniqueIndex('ledger_entries_reserve')
       .on(table.request_id)
       .where(sql`book = 'reserved' and kind = 'reserve'`),
-    // A reserve ends once: settled or refunded, never both.
+    // A reserve ends once: settled or refunded.
     uniqueIndex('ledger_entries_end')
       .on(table.request_id)
       .where(sql`book = 'reserved' and kind <> 'reserve'`),
@@ -168,7 +167,7 @@ export const idempotencyKeys = provider.table(
     key: uuid().notNull(),
     fingerprint: bytea().notNull(),
     request_id: uuid().notNull(),
-    /** What submit answered, to be answered again to a retry. */
+    /** The queue position in the first answer, for retries. */
     submitted_position: integer(),
     created_at: instant().notNull(),
   },
@@ -179,7 +178,8 @@ export const idempotencyKeys = provider.table(
 )
 
 /**
- * The outbox: one row per completion notification, written by the statement that ends its request, and one per test.
+ * The outbox: one row per completion notification, written by the statement that ends its request, and one row per
+ * test.
  */
 export const deliveries = provider.table(
   'deliveries',
@@ -191,16 +191,16 @@ export const deliveries = provider.table(
     account_id: text().notNull(),
     api_key_id: uuid().notNull(),
     url: text().notNull(),
-    /** Host and port. Accounts, and the hosts of each, share the parallel attempts. */
+    /** Host and port. Parallel attempts are shared between accounts, and between the hosts of each account. */
     host: text().notNull(),
     /** The bytes of every attempt. */
     body: text().notNull(),
     state: text({ enum: ['pending', 'delivered', 'failed', 'dropped'] }).notNull(),
     attempts: integer().notNull().default(0),
     max_attempts: integer().notNull().default(6),
-    /** When the next attempt may start. While an attempt runs, the end of its lease. */
+    /** When the next attempt may start. During an attempt, the end of its lease. */
     due_at: instant().notNull(),
-    /** Written by the version before only. */
+    /** Written only by the previous version. */
     lease_token: uuid(),
     faults: jsonb().$type<Faults>(),
     created_at: instant().notNull(),
@@ -227,29 +227,30 @@ export const deliveryAttempts = provider.table(
     duration_ms: integer().notNull(),
     ok: boolean().notNull(),
     http_status: integer(),
-    /** What the receiver answered, cut short, or why there was no answer. */
+    /** The beginning of the receiver's answer, or the reason why there was none. */
     detail: text().notNull(),
   },
   (table) => [primaryKey({ columns: [table.delivery_id, table.number] })],
 )
 
 /**
- * The calls of the last 60 s, one row a key and one an account (rate-limit.ts). UNLOGGED: after a crash the counts
- * begin anew.
+ * The calls of the last 60 s, one row per key and per account (rate-limit.ts). UNLOGGED: counts restart after a crash.
  */
 export const rateWindows = provider.table('rate_windows', {
   id: text().primaryKey(),
-  /** When, newest first, in milliseconds since 1970: of several calls in one second the last one. */
+  /**
+   * Times of calls, newest first, in milliseconds since 1970. Calls within one second have the time of the last one.
+   */
   at_ms: bigint({ mode: 'number' }).array().notNull(),
-  /** How many then. */
+  /** Number of calls at each time. */
   calls: integer().array().notNull(),
-  /** All of them. */
+  /** Number of all calls. */
   used: integer().notNull(),
-  /** What the statement that wrote the row was granted. */
+  /** Number of calls granted to the last statement. */
   granted: integer().notNull(),
 })
 
-/** Models that an operator switched on or off. Without a row, the catalog's default holds. */
+/** Models that an operator enabled or disabled. Without a row, the catalog's default applies. */
 export const modelActivations = provider.table(
   'model_activations',
   {

@@ -3,7 +3,7 @@ import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:
 const ivBytes = 12
 const tagBytes = 16
 
-/** AES-256-GCM: a random IV, the tag, the ciphertext. `secretKey` is 32 bytes. */
+/** Encrypts with AES-256-GCM. Returns a random IV, the tag and the ciphertext. `secretKey` is 32 bytes. */
 export function seal(text: string, secretKey: Buffer): Buffer {
   const iv = randomBytes(ivBytes)
   const cipher = createCipheriv('aes-256-gcm', secretKey, iv)
@@ -11,7 +11,7 @@ export function seal(text: string, secretKey: Buffer): Buffer {
   return Buffer.concat([iv, cipher.getAuthTag(), sealed])
 }
 
-/** Throws when the key is another one or a byte has changed. */
+/** Decrypts. Throws if the key is wrong or a byte has changed. */
 export function unseal(box: Buffer, secretKey: Buffer): string {
   const decipher = createDecipheriv('aes-256-gcm', secretKey, box.subarray(0, ivBytes))
   decipher.setAuthTag(box.subarray(ivBytes, ivBytes + tagBytes))

@@ -3,7 +3,7 @@ import { EngineError } from './engine.ts'
 export type BoundedRequest = {
   url: string
   init: RequestInit
-  /** Aborts the whole exchange, the body included. */
+  /** Aborts the whole exchange, including the body. */
   signal: AbortSignal
   maxBytes: number
 }
@@ -11,9 +11,8 @@ export type BoundedRequest = {
 export type BoundedAnswer = { status: number; body: Buffer }
 
 /**
- * One HTTP exchange whose answer never takes more than `maxBytes` of memory.
- * Redirects are not followed: the configured host is the one that answers.
- * Failures to connect, and answers that break off, are transient EngineErrors.
+ * Makes one HTTP exchange whose answer takes at most `maxBytes` of memory. Does not follow redirects, because only the
+ * configured host may answer. Failures to connect and incomplete answers are transient EngineErrors.
  */
 export async function boundedFetch({ url, init, signal, maxBytes }: BoundedRequest): Promise<BoundedAnswer> {
   try {
@@ -31,7 +30,7 @@ async function readBody(response: Response, maxBytes: number): Promise<Buffer> {
   let total = 0
   for await (const chunk of response.body ?? []) {
     total += chunk.byteLength
-    // Leaving the loop cancels the body, and with it the connection.
+    // Leaving the loop cancels the body and its connection.
     if (total > maxBytes) throw new EngineError(`the image service answered with more than ${maxBytes} bytes`)
     chunks.push(chunk)
   }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { z } from 'zod'
 import { EngineError, type EngineJob } from './engine.ts'
 
-/** The input keys that the local engines understand; others are seeds only. */
+/** The input keys that the local engines understand. Other keys only affect the seed. */
 const briefSchema = z.object({
   prompt: z.string().default(''),
   aspect_ratio: z.string().optional(),
@@ -16,10 +16,10 @@ const briefSchema = z.object({
 
 export type Brief = z.infer<typeof briefSchema> & { seed: string }
 
-/** Links to references: the seed comes from the bytes behind them. */
+/** True for links to references. The seed depends on the bytes behind them instead. */
 const isReferenceKey = (key: string) => /^(?:image|video|audio)_urls?$/.test(key)
 
-/** These say how a thing is delivered, not what it shows: the same picture in another size stays that picture. */
+/** Keys about delivery, not content. The same picture in another size stays the same picture. */
 const deliveryKeys = new Set([
   'aspect_ratio',
   'resolution',
@@ -30,9 +30,8 @@ const deliveryKeys = new Set([
 ])
 
 /**
- * Reads the input for the local engines. The seed comes from the model, the
- * bytes of the references, and every key of the input that is not about
- * delivery: the same reference under another link gives the same picture.
+ * Reads the input for the local engines. The seed depends on the model, the bytes of the references, and every input
+ * key that is not about delivery. The same reference under another link gives the same picture.
  */
 export function readBrief({ model, input, references }: Pick<EngineJob, 'model' | 'input' | 'references'>): Brief {
   const parsed = briefSchema.safeParse(input)

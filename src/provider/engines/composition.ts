@@ -3,14 +3,13 @@ import type { Reference } from './engine.ts'
 import type { FrameSize } from './frame-size.ts'
 import { fillWithPicture, fitPicture } from './reference-picture.ts'
 
-/** Of the short side: how large the pictures after the first one are, and the space around them. */
+/** Size of the inset pictures and of the space around them, as shares of the short side. */
 const insetShare = 0.22
 const marginShare = 0.03
 const frameShare = 0.006
 
 /**
- * Composes pictures in one frame, as a PNG: the first one fills it, the others
- * lie on it as a row of framed insets along the top.
+ * Composes pictures in one frame as a PNG. The first one fills the frame, the others are framed insets along the top.
  */
 export async function composePictures(
   pictures: readonly [Reference, ...Reference[]],

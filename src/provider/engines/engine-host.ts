@@ -8,27 +8,25 @@ import type { EngineSettings } from './engine-settings.ts'
 import { readEngineToken } from './engine-token.ts'
 import { EngineError, type EngineJob, isDiscarded, type Report } from './engine.ts'
 
-/** Beside this file, and TypeScript where this is. */
+/** In the same folder, with the same extension as this file. */
 const script = path.join(import.meta.dirname, `engine-process${path.extname(import.meta.filename)}`)
 
 /**
- * Drawing takes 20 MB of heap, the largest answer of an image service 200 MB for
- * a moment. Pixels lie outside of the heap and have bounds of their own
- * (reference-picture.ts).
+ * Drawing takes 20 MB of heap, and the largest answer of an image service briefly takes 200 MB. Pixels are outside the
+ * heap and have separate limits (reference-picture.ts).
  */
 const maxHeapMegabytes = 512
 
 /**
- * Variables that running Node and calling services needs. The process decodes
- * foreign pictures, so our own secrets are not among them.
+ * Variables that Node and calls to services need. The process decodes foreign pictures, so it does not get our secrets.
  */
 const passedOn =
   /^(?:PATH|HOME|TMPDIR|TEMP|TMP|TZ|SystemRoot|NODE_\w+|SSL_CERT_\w+|\w+_PROXY|LD_LIBRARY_PATH|MALLOC_\w+)$/i
 
 export type EngineHost = {
-  /** Runs a job on an engine; rejects with an EngineError where the client may know why. */
+  /** Runs a job on an engine. Rejects with an EngineError if the client may know the reason. */
   run: (engine: EngineChoice, job: EngineJob, report: Report, signal: AbortSignal) => Promise<Output>
-  /** Of the process that runs now, if one does. */
+  /** The pid of the running engine process. */
   pid: () => number | undefined
   close: () => void
 }
@@ -41,7 +39,7 @@ type Run = {
   reject: (error: Error) => void
 }
 
-/** Runs engines in a process of their own, started when first needed and again after it has died. */
+/** Runs engines in a separate process, which is started on first use and again after it dies. */
 export function createEngineHost({
   settings,
   logger,
@@ -58,7 +56,7 @@ export function createEngineHost({
     Promise.resolve(job.keepRemoteJob?.(remoteJob)).then(
       () => answer(true),
       (error: unknown) => {
-        logger.warn({ err: error, request_id: job.requestId }, 'the job of an engine was not kept')
+        logger.warn({ err: error, request_id: job.requestId }, 'the remote job was not stored')
         answer(false)
       },
     )
@@ -71,7 +69,7 @@ export function createEngineHost({
       case 'progress':
         run
           .report(engineReport.percent, engineReport.line)
-          .catch((error: unknown) => logger.warn({ err: error }, 'progress of a generation not written'))
+          .catch((error: unknown) => logger.warn({ err: error }, 'the progress of a generation was not written'))
         return
       case 'remote_job':
         return keep(run, engineReport)
@@ -89,7 +87,7 @@ export function createEngineHost({
       env: Object.fromEntries(Object.entries(process.env).filter(([name]) => passedOn.test(name))),
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
       serialization: 'json',
-      // A session of its own, whose priority it can lower (engine-process.ts).
+      // A separate session, so that the process can lower its priority (engine-process.ts).
       detached: true,
       windowsHide: true,
     })
@@ -105,8 +103,8 @@ export function createEngineHost({
       }
     }
     started.on('error', (error) => {
-      logger.error({ err: error }, 'the engine process does not take orders')
-      // One that could not be started never exits.
+      logger.error({ err: error }, 'the engine process does not accept orders')
+      // A process that could not be started never exits.
       if (started.pid === undefined) end(error.message)
     })
     started.once('disconnect', () => {
@@ -115,7 +113,8 @@ export function createEngineHost({
     })
     started.once('exit', (code, signal) => {
       end(String(signal ?? code))
-      if (lost > 0) logger.error({ code, signal, generations: lost }, 'the engine process has died with generations')
+      if (lost > 0)
+        logger.error({ code, signal, generations: lost }, 'the engine process died while generations were running')
     })
     tell(started, { kind: 'settings', settings })
     return started
@@ -129,7 +128,7 @@ export function createEngineHost({
     const { promise, resolve, reject } = Promise.withResolvers<Output>()
     const abort = () => {
       tell(to, { kind: 'abort', run: id, discard: isDiscarded(signal.reason) })
-      // Engines stop soon after; nobody waits for them.
+      // Engines stop soon afterwards. The caller does not wait for them.
       reject(signal.reason instanceof Error ? signal.reason : new Error('aborted'))
     }
     runs.set(id, { by: to, job, report, resolve, reject })

@@ -33,7 +33,7 @@ const jobSchema = z.object({
 
 export const orderSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('settings'), settings: engineSettingsSchema.optional() }),
-  /** `token`: the bearer token of an engine on another server. It is part of no setting and no row. */
+  /** `token` is the bearer token of a remote engine. It is never part of settings or rows. */
   z.object({
     kind: z.literal('run'),
     run: z.int(),
@@ -52,7 +52,7 @@ export const reportSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('remote_job'), run: z.int(), remoteJob: remoteJobSchema }),
   z.object({ kind: z.literal('done'), run: z.int(), output: outputSchema }),
   /**
-   * `forClient`: what an EngineError says to the client, and whether it is worth another attempt. `detail` is for the
+   * `forClient` is the message of an EngineError for the client, and whether a retry may succeed. `detail` is for the
    * log.
    */
   z.object({

@@ -8,21 +8,19 @@ import type { EngineSettings } from './engine-settings.ts'
 import { type Engine, EngineError, EngineStop } from './engine.ts'
 
 /**
- * The process that engines run in: started by engine-host.ts, given its orders
- * over its channel. Drawing and encoding take every core they get, so they have
- * the least of all priorities: what answering the API leaves over. And native
- * code that crashes ends this process, not the API.
+ * The process that runs engines. engine-host.ts starts it and sends orders over its channel. It has the lowest
+ * priority, because drawing and encoding use every available core and must not slow down the API. A crash of native
+ * code ends this process, not the API.
  */
 const niceness = 19
 const maxDetailLength = 8000
 
-/** Of 1000: the kernel ends this process first where memory is short, and spares the API and Postgres. */
+/** Of 1000. If memory runs out, the kernel kills this process first and spares the API and Postgres. */
 const outOfMemoryScore = '1000'
 
 /**
- * Linux may weigh whole sessions against each other first, and niceness only
- * within one: engines would then get as much of a core as Postgres. So the
- * session that engine-host.ts gave this process is made as nice as the process.
+ * Lowers the priority of the session that engine-host.ts gave this process. Linux may weigh sessions against each other
+ * first, and niceness only within one. Engines would then get as much CPU as Postgres.
  */
 function lowerPriority(): void {
   const lower = [
@@ -34,13 +32,13 @@ function lowerPriority(): void {
     try {
       step()
     } catch {
-      // Not everywhere, and some containers forbid it; then engines compete with the API for the cores.
+      // Some systems and containers forbid it. Then engines compete with the API.
     }
   }
 }
 
 function say(report: EngineReport): void {
-  // A provider that has just died gets nothing any more; its end shows as a disconnect.
+  // Sends nothing to a dead provider. Its end shows as a disconnect.
   if (process.connected) process.send?.(report, () => {})
 }
 
@@ -48,16 +46,16 @@ type FindEngine = (choice: EngineChoice, token: string | undefined) => Engine | 
 type RunOrder = Extract<z.infer<typeof orderSchema>, { kind: 'run' }>
 
 const running = new Map<number, AbortController>()
-/** Of each run that waits for its job on another server to be kept. */
+/** The runs that wait for their remote job to be stored. */
 const keeping = new Map<number, (isKept: boolean) => void>()
 
-/** Settles when the provider has committed it. */
+/** Resolves when the provider has committed the remote job. */
 async function keepRemoteJob(run: number, remoteJob: RemoteJob): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<boolean>()
   keeping.set(run, resolve)
   say({ kind: 'remote_job', run, remoteJob })
   const isKept = await promise.finally(() => keeping.delete(run))
-  if (!isKept) throw new Error('the provider did not keep the job of the engine')
+  if (!isKept) throw new Error('the provider did not store the remote job')
 }
 
 async function run(loaded: Promise<FindEngine>, { run: id, engine: choice, token, job }: RunOrder): Promise<void> {
@@ -77,7 +75,7 @@ async function run(loaded: Promise<FindEngine>, { run: id, engine: choice, token
   }
 }
 
-/** What draws and encodes is large, and in a package there only where somebody wanted it. */
+/** Loads the engines on use. Their packages are large and optional. */
 async function load(settings: EngineSettings | undefined): Promise<FindEngine> {
   try {
     const { createEngines, createRemoteEngine } = await import('./registry.ts')
@@ -88,7 +86,7 @@ async function load(settings: EngineSettings | undefined): Promise<FindEngine> {
       throw cause
     throw new EngineError('no engines are installed on the server', {
       cause: new Error(
-        'what engines draw with is not there: npm i sharp @resvg/resvg-js dejavu-fonts-ttf @ffmpeg-installer/ffmpeg',
+        'engine packages are missing: npm i sharp @resvg/resvg-js dejavu-fonts-ttf @ffmpeg-installer/ffmpeg',
         {
           cause,
         },
@@ -104,12 +102,12 @@ process.on('message', (message) => {
   switch (order.kind) {
     case 'settings':
       engines = load(order.settings)
-      // Whoever wants one is told.
+      // The error is reported by each run.
       engines.catch(() => {})
       break
     case 'run':
       run(engines, order).catch((error: unknown) => {
-        // It could not even say that it failed: the provider starts another process.
+        // Not even the failure could be reported. The provider starts another process.
         process.stderr.write(`${inspect(error)}\n`)
         process.exit(1)
       })
@@ -124,7 +122,7 @@ process.on('message', (message) => {
       order satisfies never
   }
 })
-// The provider has died: what runs here belongs to nobody any more.
+// The provider has died, so its runs are obsolete.
 process.on('disconnect', () => process.exit(0))
 // The provider decides when this process ends.
 process.on('SIGINT', () => {})

@@ -5,9 +5,8 @@ import type { EngineChoice } from '../domain/engine-choice.ts'
 export type ReadVariable = (name: string) => string | undefined
 
 /**
- * The bearer token of an engine, read from the environment variable or the file
- * that its settings name. A file is read for each job, so that a new token needs
- * no restart. Throws where the token is missing; the message never quotes it.
+ * Reads the bearer token of an engine from the environment variable or file in its settings. A file is read for each
+ * job, so that a new token needs no restart. Throws if the token is missing. The message never quotes the token.
  */
 export function readEngineToken(
   { settings }: Pick<EngineChoice, 'settings'>,
@@ -22,9 +21,9 @@ export function readEngineToken(
 
 function checked(text: string | undefined, where: string): string {
   const token = text?.trim()
-  if (!token) throw new Error(`${where} holds no token: set it`)
+  if (!token) throw new Error(`${where} contains no token: set it`)
   if (!/^[\x21-\x7e]+$/.test(token))
-    throw new Error(`${where} holds a token with other characters than a header may have: correct it`)
+    throw new Error(`${where} contains a token with characters that are invalid in a header: correct it`)
   return token
 }
 

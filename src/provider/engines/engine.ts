@@ -1,59 +1,58 @@
 import type { Output } from '../../wire/schemas.ts'
 import type { RemoteJob } from '../domain/engine-choice.ts'
 
-/** A file that the client gave a link to. It stays on this machine until the job ends. */
+/** A file behind a link of the client. It stays on this machine until the job ends. */
 export type Reference = {
-  /** The key of the input that held the link: image_url, image_urls, video_urls or audio_urls. */
+  /** The input key of the link: image_url, image_urls, video_urls or audio_urls. */
   field: string
   /** Counted from 0 within its field. */
   position: number
   kind: 'image' | 'video' | 'audio'
   path: string
-  /** By the file's bytes. A sound may come in a container of videos. */
+  /** Detected from the file's bytes. A sound may use a video container. */
   contentType: string
   sha256: string
 }
 
-/** The place of a reference in the input, to name it in messages: `input.image_urls[1]`. */
+/** The place of a reference in the input, for messages: `input.image_urls[1]`. */
 export function placeOf({ field, position }: Pick<Reference, 'field' | 'position'>): string {
   return field.endsWith('s') ? `input.${field}[${position}]` : `input.${field}`
 }
 
 export type EngineJob = {
   requestId: string
-  /** The slug of the request; with `input` and `references` it decides every byte that is made. */
+  /** The slug of the request. Together with `input` and `references` it determines every byte of the result. */
   model: string
   /** Validated against the model's input_schema, defaults filled in. */
   input: Readonly<Record<string, unknown>>
   /** In the order of the input. */
   references: readonly Reference[]
-  /** Folder for what is made; served under `mediaUrl`. */
+  /** Folder for the results, which are served under `mediaUrl`. */
   mediaDir: string
   mediaUrl: string
-  /** The job that another server already runs for this request. */
+  /** The remote job that already runs for this request. */
   remoteJob?: RemoteJob | null
-  /** Keeps the job of another server with the request; settles when it is committed. */
+  /** Stores the remote job with the request. Resolves when it is committed. */
   keepRemoteJob?: (remoteJob: RemoteJob) => Promise<void>
 }
 
-/** Tells how far a job is: a whole percentage, and a line for the request's logs. */
+/** Reports the progress of a job: a whole percentage, and a line for the request's logs. */
 export type Report = (progressPercent: number, logLine?: string) => Promise<void>
 
 /**
- * Makes media for one request. Engines are plug-ins: they know nothing of queues
- * or credits. An engine stops soon after `signal` aborts and throws an
- * EngineError for a failure that the client may see.
+ * Makes media for one request, without access to queues or credits. An engine stops soon after `signal` aborts. It
+ * throws an EngineError for a failure that the client may see.
  */
 export type Engine = {
   name: string
   run: (job: EngineJob, report: Report, signal: AbortSignal) => Promise<Output>
 }
 
-/** A failure whose message is safe to show to a client (spec, FAILED: sanitized); the cause is for the log. */
+/** A failure whose message may be shown to a client (spec, FAILED: sanitized). The cause is only for the log. */
 export class EngineError extends Error {
   override name = 'EngineError'
   code = 'GENERATION_FAILED' as const
-  /** Whether the same job may well succeed a little later: another attempt is worth it. */
+  /** True if the same job may succeed a little later, so that a retry is useful. */
   transient: boolean
   constructor(message: string, { cause, transient = false }: { cause?: unknown; transient?: boolean } = {}) {
     super(message, { cause })
@@ -61,7 +60,7 @@ export class EngineError extends Error {
   }
 }
 
-/** The reason of an abort. With `discard` nobody will want the result: a job on another server must be canceled too. */
+/** The reason of an abort. With `discard` the result is no longer wanted, so a remote job must be canceled too. */
 export class EngineStop extends Error {
   override name = 'EngineStop'
   code = 'engine_stop' as const
@@ -72,7 +71,7 @@ export class EngineStop extends Error {
   }
 }
 
-/** Whether an abort for this reason discards the result; a generation that took too long has failed. */
+/** True if an abort for this reason discards the result. A generation that took too long has failed. */
 export function isDiscarded(reason: unknown): boolean {
   if (reason instanceof EngineStop) return reason.discard
   return reason instanceof Error && reason.name === 'TimeoutError'

@@ -20,8 +20,8 @@ export type FfmpegRun = {
 }
 
 /**
- * Runs ffmpeg to its end. It is killed when `signal` aborts, when the deadline
- * passes and when `onFrames` throws; nothing of it is left when this returns.
+ * Runs ffmpeg to its end. Kills it if `signal` aborts, the deadline passes or `onFrames` throws. The process is gone
+ * when this returns.
  */
 export async function runFfmpeg({ binary, args, signal, deadlineSeconds, onFrames }: FfmpegRun): Promise<void> {
   signal.throwIfAborted()
@@ -63,7 +63,7 @@ function collectTail(stderr: Readable): () => string {
   return () => tail
 }
 
-/** The given ffmpeg, or the one that was installed with the package. Throws an EngineError where there is none. */
+/** Finds the configured or the packaged ffmpeg. Throws an EngineError if there is none. */
 export async function locateFfmpeg(given: string | undefined): Promise<string> {
   const binary = given ?? installedFfmpeg()
   const usable = await fs.access(binary, fs.constants.X_OK).then(

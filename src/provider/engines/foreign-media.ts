@@ -5,38 +5,40 @@ import type { FrameSize } from './frame-size.ts'
 import { undecodable } from './reference-picture.ts'
 import { framesPerSecond } from './video-graph.ts'
 
-/** Five minutes at 60 frames a second: far more than a clip shows, and counted in a moment. */
+/** Five minutes at 60 frames per second. Far more than a clip shows, and quick to count. */
 const maxFrames = 18_000
-/** ffmpeg lists a packet in a line of at most 70 bytes. */
+/** ffmpeg lists each packet in a line of at most 70 bytes. */
 const maxListingBytes = maxFrames * 100
-/** More than 8K has. */
+/** More than 8K. */
 const maxFramePixels = 40_000_000
 export const sampleRate = 44_100
 const bytesPerSample = 4
 const lineFeed = 0x0a
-/** The WebAssembly build decodes and scales 30 frames of 1080p a second: half a minute of them, three times over. */
+/**
+ * The WebAssembly build decodes and scales 30 frames of 1080p per second. This allows half a minute of video three
+ * times.
+ */
 const framesCpuSeconds = 90
 const framesWallSeconds = 180
 
-/** Decodes videos and sounds that others made, in a contained process. */
+/** Decodes foreign videos and sounds in a contained process. */
 export type MediaReader = {
   /** The size of a video as it is shown. */
   sizeOf: (video: Reference, signal: AbortSignal) => Promise<FrameSize>
   /**
-   * Writes at most so many raw frames (yuv420p) to `to`, at the rate of our
-   * clips: each whole picture, between black bars where its shape differs.
-   * Answers how many.
+   * Writes at most `frames` raw frames (yuv420p) to `to`, at our frame rate. Adds black bars if the shapes differ.
+   * Returns the number of frames.
    */
   readFrames: (
     video: Reference,
     wanted: { size: FrameSize; frames: number; to: string },
     signal: AbortSignal,
   ) => Promise<number>
-  /** The beginning of a sound, at most so long: 16-bit PCM in stereo at `sampleRate`. */
+  /** Reads the beginning of a sound as 16-bit stereo PCM at `sampleRate`, at most `seconds` long. */
   readSound: (sound: Reference, seconds: number, signal: AbortSignal) => Promise<Buffer>
 }
 
-/** `ffmpegPath` is used instead of the ffmpeg that is found on the machine. */
+/** `ffmpegPath` replaces the ffmpeg found on the machine. */
 export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
   let found: Ffmpeg | undefined
 
@@ -54,10 +56,10 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
       inputs: [{ path: reference.path, reader }],
     })
     if (end.kind === 'failed') throw undecodable(reference, new Error(end.why))
-    if (end.bytes === 0) throw undecodable(reference, new Error('there is nothing in it'))
+    if (end.bytes === 0) throw undecodable(reference, new Error('it is empty'))
     return end.bytes
   }
-  /** Counts without decoding, so that a video of very many frames costs little. */
+  /** Counts frames without decoding, so that a very long video costs little. */
   const boundFrames = async (video: Reference, signal: AbortSignal): Promise<void> => {
     let lines = 0
     const write = (text: Buffer) => {
@@ -98,14 +100,14 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
       const chunks: Buffer[] = []
       const write = (chunk: Buffer) => void chunks.push(chunk)
       const args = words(`-map 0:a:0 -t ${seconds} -ac 2 -ar ${sampleRate} -c:a pcm_s16le -f s16le`)
-      // A second more than is wanted: ffmpeg may end on a whole packet.
+      // One second more than requested, because ffmpeg may end on a whole packet.
       await read(sound, { args, write, maxOutputBytes: (seconds + 1) * sampleRate * bytesPerSample, signal })
       return Buffer.concat(chunks)
     },
   }
 }
 
-/** A sound track of so many seconds: the sounds one after the other, again from the first where they are shorter. */
+/** Joins sounds to a track of this many seconds, repeating them if they are shorter. */
 export function soundTrack(sounds: readonly Buffer[], seconds: number): Buffer {
   return Buffer.alloc(Math.round(seconds * sampleRate) * bytesPerSample, Buffer.concat(sounds))
 }

@@ -1,7 +1,7 @@
 /** Width and height in pixels. */
 export type FrameSize = { width: number; height: number }
 
-/** At 1k: about a megapixel, and exactly the ratio of the name. */
+/** Sizes at 1k: about a megapixel, with the exact ratio. */
 const imageSizes: Record<string, FrameSize> = {
   '1:1': { width: 1024, height: 1024 },
   '16:9': { width: 1280, height: 720 },
@@ -15,7 +15,7 @@ const imageSizes: Record<string, FrameSize> = {
 
 const imageScales: Record<string, number> = { '1k': 1, '2k': 2 }
 
-/** The size of a picture, or undefined for a ratio or resolution that no size is known for. */
+/** The size of a picture. Undefined for an unknown ratio or resolution. */
 export function imageSize(aspectRatio = '1:1', resolution = '1k'): FrameSize | undefined {
   const size = imageSizes[aspectRatio]
   const scale = imageScales[resolution]
@@ -23,13 +23,12 @@ export function imageSize(aspectRatio = '1:1', resolution = '1k'): FrameSize | u
   return { width: size.width * scale, height: size.height * scale }
 }
 
-/** `adaptive` follows the first reference no further than the widest shape of the catalog, 21:9, either way up. */
+/** Limits `adaptive` to the widest shape of the catalog, 21:9, in both orientations. */
 const widest = 21 / 9
 
 /**
- * The size of a clip: `resolution` gives the short side. Both sides are even,
- * as H.264 in yuv420p needs. `adaptive` takes the shape of the first reference,
- * or 16:9 without one.
+ * The size of a clip. `resolution` is the short side. Both sides are even, as H.264 in yuv420p requires. `adaptive`
+ * uses the shape of the first reference, or 16:9 without one.
  */
 export function videoSize(aspectRatio = '16:9', resolution = '720p', reference?: FrameSize): FrameSize | undefined {
   const ratio = aspectRatio === 'adaptive' ? adaptiveRatio(reference) : ratioOf(aspectRatio)

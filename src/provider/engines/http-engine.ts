@@ -9,16 +9,16 @@ import type { HttpEngineSettings } from './engine-settings.ts'
 import { type Engine, EngineError, type EngineJob, isDiscarded, type Report } from './engine.ts'
 import { storeRemoteMedia, unusable } from './remote-media.ts'
 
-/** The engine's answers about a job are small; one that takes longer hangs. */
+/** The engine's answers about a job are small, so a slow one means that it hangs. */
 const callTimeoutMs = 30_000
-/** Of one upload or download; `timeout_seconds` bounds the whole job. */
+/** Limit of one upload or download. `timeout_seconds` limits the whole job. */
 const transferTimeoutMs = 300_000
-/** Nobody waits for the answer. */
+/** Short, because the answer is not needed. */
 const cancelTimeoutMs = 5000
 const triesPerCall = 6
 const retryCapMs = 10_000
 const maxAnswerBytes = 262_144
-/** Room for the JSON around outputs in base64, which is a third larger than the bytes. */
+/** Room for the JSON around base64 outputs, which are a third larger than their bytes. */
 const base64Overhead = 1.4
 
 const acceptedSchema = z.object({ url: z.string().min(1) })
@@ -49,10 +49,9 @@ type Run = {
 }
 
 /**
- * A team's own engine on another server, by the protocol of docs/engines.md. The
- * job there has the id of the request, and its URL is kept with the request: a
- * worker that takes the request over goes on with the same job. An engine that
- * has lost the job is given it once more, and never a third time.
+ * A team's own engine on another server, by the protocol of docs/engines.md. The job there has the request's id, and
+ * its URL is stored with the request. A worker that takes the request over continues with the same job. If the engine
+ * lost the job, it gets the job once more, but never a third time.
  */
 export function createHttpEngine(settings: HttpEngineSettings, type: EngineChoice['type']): Engine {
   return {
@@ -67,7 +66,7 @@ export function createHttpEngine(settings: HttpEngineSettings, type: EngineChoic
         const error = isLate
           ? new EngineError(`the engine did not finish within ${settings.timeout_seconds} s`, { cause })
           : cause
-        // After a transient error, and after a stop of this process, a worker goes on with the same job.
+        // After a transient error or a stop of this process, a worker continues the same job.
         const isOver = signal.aborted ? isDiscarded(signal.reason) : error instanceof EngineError && !error.transient
         if (isOver && remote.url !== null) await cancel(settings, remote.url)
         throw error
@@ -76,16 +75,18 @@ export function createHttpEngine(settings: HttpEngineSettings, type: EngineChoic
   }
 }
 
-/** From the start of the job, or from where another worker left it, to its outputs. Changes `remote` with each step. */
+/**
+ * Follows a job from its start, or from where another worker left it, to its outputs. Updates `remote` with each step.
+ */
 async function follow(run: Run, remote: RemoteJob): Promise<Output> {
   const { settings, job, report, signal } = run
-  // Another worker has reported the lines until now.
+  // Another worker has already reported the earlier lines.
   let shown = remote.url === null ? 0 : undefined
   for (;;) {
     const url = (remote.url ??= await start(run, remote))
     const look = await lookAt(run, url)
     if (look === 'lost') {
-      if (remote.isRepeat) throw failure('it has lost the job twice')
+      if (remote.isRepeat) throw failure('it lost the job twice')
       Object.assign(remote, { url: null, isRepeat: true })
       await job.keepRemoteJob?.(remote)
       continue
@@ -102,8 +103,8 @@ async function follow(run: Run, remote: RemoteJob): Promise<Output> {
 }
 
 /**
- * Gives the job to the engine, and keeps the URL that it answers. The engine starts one job for one request_id, however
- * often it is asked.
+ * Submits the job to the engine and stores its URL. The engine starts one job per request_id, however often it is
+ * asked.
  */
 async function start(run: Run, remote: RemoteJob): Promise<string> {
   const { job, settings } = run
@@ -117,7 +118,7 @@ async function start(run: Run, remote: RemoteJob): Promise<string> {
     throw new EngineError('the engine refused this input', { cause: reasonOf({ status, body }) })
   if (status !== 202) throw unusable(reasonOf({ status, body }))
   const url = URL.parse(read(acceptedSchema, body).url, `${settings.url}/`)
-  // The token goes there with each look.
+  // Each poll sends the token to this URL.
   if (url?.origin !== new URL(settings.url).origin) throw unusable('it named a job that is not on its own host')
   await job.keepRemoteJob?.({ ...remote, url: url.href })
   return url.href
@@ -172,7 +173,7 @@ async function bytesOf(run: Run, jobUrl: string, { url, base64 }: RemoteOutput, 
 
 type Call = { init?: () => Promise<RequestInit>; timeoutMs: number; maxBytes: number; isOwn?: boolean }
 
-/** One call, repeated with jittered pauses while the engine is busy, failing or away. */
+/** Makes one call. Repeats it with jittered pauses while the engine is busy, failing or unreachable. */
 async function call(
   { settings, signal }: Pick<Run, 'settings' | 'signal'>,
   url: string,
@@ -202,7 +203,7 @@ async function call(
   }
 }
 
-/** Best effort: an engine that cannot be reached finishes for nobody. */
+/** Cancels on a best-effort basis. An unreachable engine finishes the job in vain. */
 async function cancel(settings: HttpEngineSettings, url: string): Promise<void> {
   const init = { method: 'DELETE', headers: authorization(settings) }
   const signal = AbortSignal.timeout(cancelTimeoutMs)
@@ -221,7 +222,7 @@ function read<T>(schema: z.ZodType<T>, body: Buffer): T {
   }
 }
 
-/** The engine's own words go to the log only: the client must not read what is inside. */
+/** The engine's own words are only logged, because they may reveal internals. */
 function failure(reason: string): EngineError {
   return new EngineError('the engine could not make it', { cause: new Error(reason) })
 }

@@ -10,7 +10,7 @@ import { encodeWav } from './wav.ts'
 
 const deadlineSeconds = 60
 
-/** Makes a piece of music for the prompt: WAV, or MP3 where that is wanted. */
+/** Creates the engine that composes music for the prompt, as WAV or MP3. */
 export function createLocalAudioEngine({ name, ffmpegPath }: { name: string; ffmpegPath: string | undefined }): Engine {
   return { name, run: (job, report, signal) => runLocalAudio(job, { ffmpegPath, report, signal }) }
 }
@@ -19,7 +19,7 @@ type Run = { ffmpegPath: string | undefined; report: Report; signal: AbortSignal
 
 async function runLocalAudio(job: EngineJob, { ffmpegPath, report, signal }: Run): Promise<Output> {
   const { seed, duration, output_format: format } = readBrief(job)
-  // Known before the work, so that a server without it says so at once.
+  // Checked before the work, so that a server without ffmpeg fails at once.
   const binary = format === 'mp3' ? await locateFfmpeg(ffmpegPath) : undefined
   await report(0, `composing ${duration} s`)
   const onProgress = (share: number) => report(Math.round(share * 80))

@@ -8,13 +8,13 @@ import { imageSize } from './frame-size.ts'
 import { storeMedia } from './media-store.ts'
 import { encodePicture, rasterize } from './rasterize.ts'
 
-/** How much of a drawn picture covers the references at strength 1: they stay recognisable. */
+/** Opacity of the drawn picture over the references at strength 1. They stay recognisable. */
 const mostOpacity = 0.6
 
 /**
- * Draws pictures from the prompt, the same bytes for the same model and input.
- * Reference pictures are composed, and the drawing lies over them as a veil.
- * With `withOriginal`, each also has a lossless PNG as its original_url.
+ * Creates the engine that draws pictures from the prompt. The same model and input give the same bytes. Reference
+ * pictures are composed, and the drawing covers them as a veil. With `withOriginal`, each picture also has a lossless
+ * PNG as its original_url.
  */
 export function createLocalImageEngine({ name, withOriginal }: { name: string; withOriginal: boolean }): Engine {
   return { name, run: (job, report, signal) => runLocalImage(job, { withOriginal, report, signal }) }

@@ -18,16 +18,16 @@ import { encodeWav, wavOf } from './wav.ts'
 
 const deadlineSeconds = 180
 
-/** The share of the work that is done when encoding starts, and when it ends. */
+/** Percentage of the work that is done when encoding starts and when it ends. */
 const drawnPercent = 25
 const encodedPercent = 95
 
-/** How much of a drawn picture covers the references at strength 1: they stay recognisable. */
+/** Opacity of the drawn picture over the references at strength 1. They stay recognisable. */
 const mostOpacity = 0.6
 
 /**
- * Makes an MP4 (H.264, yuv420p, AAC when wanted) with the prompt written on it:
- * of drawn pictures that pan and fade, or of the job's references.
+ * Creates the engine that makes an MP4 (H.264, yuv420p, optional AAC) with the prompt written on it: of drawn pictures
+ * that pan and fade, or of the job's references.
  */
 export function createLocalVideoEngine({ name, ffmpegPath }: { name: string; ffmpegPath: string | undefined }): Engine {
   const media = createMediaReader(ffmpegPath)
@@ -63,7 +63,7 @@ async function runLocalVideo(job: EngineJob, { ffmpegPath, media, report, signal
 
 const isSeen = ({ kind }: Reference) => kind !== 'audio'
 
-/** The shape that `adaptive` follows. */
+/** The shape for `adaptive`. */
 async function shapeOf(
   { references }: EngineJob,
   { aspect_ratio: ratio }: Brief,
@@ -75,7 +75,7 @@ async function shapeOf(
   return first.kind === 'video' ? media.sizeOf(first, signal) : pictureSize(first)
 }
 
-/** Inputs of the encoder, each with its options, and the filter graph that makes `[clip]` of them. */
+/** The encoder's inputs with their options, and the filter graph that produces `[clip]`. */
 type Film = { inputs: readonly (readonly string[])[]; graph: string }
 type Making = {
   job: EngineJob
@@ -97,7 +97,7 @@ async function drawnFilm(making: Making): Promise<Film> {
   return { inputs, graph: videoGraph(size, brief.duration, shots) }
 }
 
-/** The first frames show the references alone; then the caption and a veil of the drawing fade in. */
+/** Shows the references alone in the first frames. Then the caption and a veil of the drawing fade in. */
 async function filmOfReferences(making: Making): Promise<Film> {
   const { job, brief, size } = making
   const references = job.references.filter(isSeen)
@@ -119,12 +119,12 @@ function captionOf({ job, brief, size }: Making) {
 
 async function drawn(svg: string, { scratch, signal }: Making): Promise<string[]> {
   const file = path.join(scratch, `layer-${randomUUID()}.png`)
-  // Read once, a moment later, by ffmpeg: small is not worth the time.
+  // ffmpeg reads the file once, a moment later, so compression is not worth the time.
   await (await rasterize(svg, signal)).png({ compressionLevel: 1 }).toFile(file)
   return ['-framerate', String(framesPerSecond), '-i', file]
 }
 
-/** Reference sounds one after the other, or a piece of music; undefined where none is wanted. */
+/** The reference sounds one after the other, or a piece of music. Undefined if no sound is wanted. */
 async function soundOf({ job, brief, scratch, media, signal }: Making): Promise<string | undefined> {
   if (!brief.generate_audio) return undefined
   const sounds: Buffer[] = []
@@ -139,7 +139,7 @@ async function soundOf({ job, brief, scratch, media, signal }: Making): Promise<
   return file
 }
 
-/** Two threads and bit-exact muxing, whatever the machine has: the bytes must not depend on it. */
+/** Two threads and bit-exact muxing on every machine, because the bytes must not depend on it. */
 function encoderArgs({ film, track, brief }: { film: Film; track: string | undefined; brief: Brief }): string[] {
   return [
     ...film.inputs.flat(),
@@ -149,14 +149,15 @@ function encoderArgs({ film, track, brief }: { film: Film; track: string | undef
     ...words('-map [clip] -c:v libx264 -preset ultrafast -crf 23 -threads 2'),
     ...(track ? words(`-map ${film.inputs.length}:a -c:a aac -b:a 128k`) : []),
     ...words(
-      `-t ${brief.duration} -map_metadata -1 -fflags +bitexact -flags:v +bitexact -flags:a +bitexact -movflags +faststart`,
+      `-t ${brief.duration} -map_metadata -1 -fflags +bitexact -flags:v +bitexact -flags:a +bitexact ` +
+        '-movflags +faststart',
     ),
   ]
 }
 
 const words = (line: string) => line.split(' ')
 
-/** Passes on every tenth of the way once. */
+/** Calls `reached` once for every tenth of the work. */
 function steps(total: number, reached: (share: number) => Promise<void>): (done: number) => Promise<void> {
   let last = 0
   return async (done) => {

@@ -12,9 +12,8 @@ const scratchPrefix = '.scratch-'
 const folderName = /^[0-9a-z-]{1,64}$/
 
 /**
- * Puts one finished file under `<mediaDir>/<requestId>/` and answers its link.
- * The name ends in a digest of the content, so a link always means the same
- * bytes, and a job that runs twice never changes a file that somebody has.
+ * Stores one finished file under `<mediaDir>/<requestId>/` and returns its link. The name ends in a digest of the
+ * content. A link therefore always means the same bytes, and a job that runs twice never changes a published file.
  */
 export async function storeMedia(
   place: Place,
@@ -28,7 +27,7 @@ export async function storeMedia(
   // Same name, same bytes: nothing to write.
   if (await exists(path.join(folder, file))) return link
 
-  // Renamed into place when whole: a link never shows half a file.
+  // Renamed when complete, so that a link never serves half a file.
   const unfinished = path.join(folder, `.${randomUUID()}.part`)
   try {
     await fs.writeFile(unfinished, bytes)
@@ -42,8 +41,8 @@ export async function storeMedia(
 type MediaHost = { mediaDir: string; mediaUrl: string; baseUrl: string }
 
 /**
- * Where our own listener serves the media folder: below its origin where {media_url} says so, else for a proxy in
- * front.
+ * The path where our listener serves the media folder: the path of {media_url} if it has our origin, else the path for
+ * a proxy.
  */
 export function mediaPath({ baseUrl, mediaUrl }: Pick<MediaHost, 'baseUrl' | 'mediaUrl'>): string {
   const own = mediaUrl.startsWith(`${baseUrl}/`) ? mediaUrl.slice(baseUrl.length) : '/media'
@@ -52,10 +51,7 @@ export function mediaPath({ baseUrl, mediaUrl }: Pick<MediaHost, 'baseUrl' | 'me
 
 const fileBelowMedia = /^[0-9a-z-]{1,64}\/[0-9a-z-]{1,128}\.(?:png|webp|jpg|mp4|mp3|wav)$/
 
-/**
- * The file that a link to our own media host stands for. Undefined for a link to another host, null for one that no
- * file can have.
- */
+/** The file behind a link to our own media host. Undefined for a link to another host, null for an impossible file. */
 export function mediaFileOf(link: URL, host: MediaHost): string | null | undefined {
   for (const root of [host.mediaUrl, `${host.baseUrl}${mediaPath(host)}`].map((text) => new URL(text))) {
     const folder = `${root.pathname.replace(/\/+$/, '')}/`
@@ -66,11 +62,11 @@ export function mediaFileOf(link: URL, host: MediaHost): string | null | undefin
   return undefined
 }
 
-/** Runs `work` with a private scratch folder, which is gone afterwards whatever happens. */
+/** Runs `work` with a private scratch folder and removes the folder afterwards. */
 export async function withScratch<T>(place: Place, work: (folder: string) => Promise<T>): Promise<T> {
   const folder = await mediaFolder(place)
   await removeLeftovers(folder)
-  // Beside the result, since the system's own temporary folder may be small; hidden, so never served.
+  // In the same file system as the result, because the system's temporary folder may be small. Hidden, so never served.
   const scratch = await fs.mkdtemp(path.join(folder, scratchPrefix))
   try {
     return await work(scratch)
@@ -79,7 +75,7 @@ export async function withScratch<T>(place: Place, work: (folder: string) => Pro
   }
 }
 
-/** What a worker that died in the middle of this request has left. */
+/** Removes files of a worker that died during this request. */
 async function removeLeftovers(folder: string): Promise<void> {
   for (const name of await fs.readdir(folder)) {
     if (name.startsWith(scratchPrefix)) await fs.rm(path.join(folder, name), { recursive: true, force: true })

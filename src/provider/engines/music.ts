@@ -15,7 +15,7 @@ type Note = {
   voice: 'pad' | 'pluck'
 }
 
-/** Semitones above the root; any chord built in thirds on one of these sounds well after another. */
+/** Semitones above the root. Any chord built in thirds on one of these fits any other. */
 const scales: readonly [readonly number[], ...(readonly number[])[]] = [
   [0, 2, 4, 5, 7, 9, 11],
   [0, 2, 3, 5, 7, 9, 10],
@@ -38,8 +38,8 @@ export type MusicJob = {
 }
 
 /**
- * A quiet piece for the seed: slow chords, a bass and a plucked melody with an
- * echo. Synthesized note by note, with the event loop let in between them.
+ * Composes a quiet piece for the seed: slow chords, a bass and a plucked melody with an echo. Yields to the event loop
+ * between notes.
  */
 export async function composeMusic({ seed, seconds, signal, onProgress }: MusicJob): Promise<Sound> {
   const frames = Math.round(seconds * sampleRate)

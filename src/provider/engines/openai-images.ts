@@ -16,14 +16,13 @@ const answerSchema = z.object({
   data: z.array(z.object({ b64_json: z.string().nullish(), url: z.string().nullish() })).min(1),
 })
 
-/** Room for the JSON around the pictures: base64 makes them a third larger. */
+/** Room for the JSON around base64 pictures, which are a third larger than their bytes. */
 const base64Overhead = 1.4
 
 /**
- * Has pictures made by a service of the OpenAI images shape, or edited where
- * the job has reference pictures. The service gets these as files and never
- * sees the client's links. Links in its answer are fetched from its own origin,
- * or from anywhere over https.
+ * Creates the engine that orders pictures from a service with the OpenAI images API, or edits the job's reference
+ * pictures. The service gets these as files and never sees the client's links. Links in its answer are fetched from its
+ * own origin, or from any host over https.
  */
 export function createOpenAiImagesEngine(settings: OpenAiImagesSettings): Engine {
   return {
@@ -56,7 +55,7 @@ async function runOpenAiImages(job: EngineJob, run: Run): Promise<Output> {
   const images = []
   while (images.length < brief.num_images) {
     const count = Math.min(brief.num_images - images.length, run.settings.max_images_per_call)
-    // Services may give fewer than were ordered; each call gives at least one, so this ends.
+    // A service may return fewer pictures than ordered. Each call returns at least one, so the loop ends.
     for (const picture of await askForPictures({ brief, size: wanted, count, sources }, run)) {
       images.push(await storePicture(job, { picture, index: images.length, format: brief.output_format }))
       await run.report(
@@ -100,7 +99,7 @@ function parametersOf({ brief, size, count }: Ask, { model, response_format: for
   return { model, prompt: brief.prompt, n: count, size, ...(format === 'omit' ? {} : { response_format: format }) }
 }
 
-/** The same parameters as a form, with the pictures as files that are read from the disk as they are sent. */
+/** The same parameters as a form. The pictures are read from disk while they are sent. */
 async function editForm(ask: Ask, settings: OpenAiImagesSettings): Promise<FormData> {
   const form = new FormData()
   for (const [name, value] of Object.entries(parametersOf(ask, settings))) form.append(name, String(value))
@@ -121,7 +120,7 @@ async function pictureBytes(
   if (link.protocol !== 'https:' && link.origin !== new URL(settings.url).origin) {
     throw new EngineError('the image service gave a link that is neither https nor on its own host')
   }
-  // Without the key: the link may lie on another host.
+  // Without the key, because the link may point to another host.
   const { status, body } = await boundedFetch({ url: link.href, init: {}, signal, maxBytes: settings.max_answer_bytes })
   if (status === 200) return body
   throw new EngineError('the picture could not be fetched from the image service', {
@@ -132,7 +131,7 @@ async function pictureBytes(
 
 type Storing = { picture: ReceivedPicture; index: number; format: Brief['output_format'] }
 
-/** As it came; or in the wanted format, and then what came is the original. */
+/** Stores a picture as received, or in the requested format with the received file as original. */
 async function storePicture(job: EngineJob, { picture, index, format }: Storing) {
   const { bytes, width, height } = picture
   const received = (name: string) => storeMedia(job, `${name}-${index}`, picture.format, bytes)
@@ -147,7 +146,7 @@ async function storePicture(job: EngineJob, { picture, index, format }: Storing)
   }
 }
 
-/** The exact size, or of those that the service accepts the one nearest in shape, then in area. */
+/** The exact size, or the accepted size that is closest in shape, then in area. */
 function requestedSize(size: FrameSize, accepted: readonly string[] | undefined): string {
   const exact = `${size.width}x${size.height}`
   if (accepted === undefined || accepted.includes(exact)) return exact
@@ -167,7 +166,7 @@ function parseJson(body: Buffer): unknown {
   }
 }
 
-/** The service's own words go to the log only: they may name its host, its account or its key. */
+/** The service's own words are only logged, because they may name its host, account or key. */
 function refusal(status: number, body: Buffer): EngineError {
   const cause = new Error(`the image service answered ${status}: ${body.toString('utf8', 0, 1000)}`)
   if (status === 400 || status === 422) return new EngineError('the image service refused this input', { cause })

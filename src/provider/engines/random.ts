@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto'
 
-/** A stream of numbers that depends on the seed text alone. */
+/** A stream of numbers that depends only on the seed text. */
 export type Random = {
-  /** From 0 up to, not including, 1. */
+  /** From 0 up to but not including 1. */
   next: () => number
   between: (low: number, high: number) => number
-  /** A whole number from `low` to `high`, both included. */
+  /** A whole number from `low` to `high`, inclusive. */
   whole: (low: number, high: number) => number
   pick: <T>(items: readonly [T, ...T[]]) => T
 }

@@ -2,10 +2,7 @@ import { renderAsync } from '@resvg/resvg-js'
 import sharp, { type Sharp } from 'sharp'
 import { captionFamily, fontFiles } from './artwork/font.ts'
 
-/**
- * Draws an SVG on a thread of its own, so that the event loop stays free.
- * Answers a sharp pipeline over the pixels, to be encoded as the caller likes.
- */
+/** Draws an SVG on another thread, so that the event loop stays free. Returns a sharp pipeline over the pixels. */
 export async function rasterize(svg: string, signal: AbortSignal): Promise<Sharp> {
   signal.throwIfAborted()
   const image = await renderAsync(svg, {
@@ -16,7 +13,7 @@ export async function rasterize(svg: string, signal: AbortSignal): Promise<Sharp
   return sharp(image.pixels, { raw: { width: image.width, height: image.height, channels: 4, premultiplied: true } })
 }
 
-/** The colours of a drawn picture without its alpha channel, which is opaque everywhere. */
+/** Encodes a drawn picture without its alpha channel, which is opaque everywhere. */
 export async function encodePicture(picture: Sharp, format: 'png' | 'webp'): Promise<Buffer> {
   const opaque = picture.removeAlpha()
   return format === 'png'

@@ -6,9 +6,8 @@ export type ReceivedPicture = { bytes: Buffer; format: 'png' | 'webp' | 'jpg'; w
 const mostPixels = 67_108_864
 
 /**
- * Takes bytes from an image service for what they are: a whole PNG, WebP or
- * JPEG, known by its content, with its true size. Anything else is refused, an
- * SVG or HTML page above all, since what is stored is served from our host.
+ * Accepts bytes from an image service as a complete PNG, WebP or JPEG, detected by content, with its true size. Refuses
+ * anything else, especially SVG and HTML, because stored files are served from our host.
  */
 export async function receivePicture(bytes: Buffer): Promise<ReceivedPicture> {
   const format = formatOf(bytes)
@@ -17,7 +16,7 @@ export async function receivePicture(bytes: Buffer): Promise<ReceivedPicture> {
   try {
     const picture = sharp(bytes, { limitInputPixels: mostPixels, failOn: 'truncated' })
     const { autoOrient } = await picture.metadata()
-    // The header alone proves little: this decodes every row.
+    // The header proves little, so this decodes every row.
     await picture.clone().resize(8, 8).raw().toBuffer()
     return { bytes, format, width: autoOrient.width, height: autoOrient.height }
   } catch (cause) {

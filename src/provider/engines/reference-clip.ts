@@ -7,9 +7,9 @@ import { createRandom, type Random } from './random.ts'
 import { fitPicture } from './reference-picture.ts'
 import { framesPerSecond } from './video-graph.ts'
 
-/** How far a shot zooms in from its first to its last frame. */
+/** Zoom of a shot from its first to its last frame. */
 const zoomShare = 0.12
-/** A picture is kept so much larger than the frame, so that its slow zoom does not jump from pixel to pixel. */
+/** Enlarges pictures relative to the frame, so that the slow zoom does not jump between pixels. */
 const pictureScale = 2
 
 export type ShotsJob = {
@@ -24,13 +24,12 @@ export type ShotsJob = {
   signal: AbortSignal
 }
 
-/** Arguments of ffmpeg for the inputs of a clip, and the filter graph that makes `[film]` of them. */
+/** ffmpeg's arguments for the inputs of a clip, and the filter graph that produces `[film]`. */
 export type Shots = { inputs: string[][]; graph: string[] }
 
 /**
- * Cuts a clip of references, each for an equal share of the time. A picture is
- * the first frame of its shot, which moves into it. A video runs, and where it
- * ends before its share, the shot moves into its last frame.
+ * Cuts a clip of references, each for an equal share of the time. A shot zooms into its picture. A video plays; if it
+ * is too short, the shot zooms into its last frame.
  */
 export async function shootReferences({
   references,
@@ -68,7 +67,7 @@ export async function shootReferences({
 
 type Shot = { size: FrameSize; given: number; frames: number; random: Random }
 
-/** Shows the given frames, then the last of them again, zooming in on a point near its middle. */
+/** Shows the given frames, then repeats the last one, zooming in on a point near its middle. */
 function shotFilter({ size: { width, height }, given, frames, random }: Shot): string {
   const held = given < frames ? `loop=loop=${frames - given}:size=1:start=${given - 1},` : ''
   const [x, y] = [random.between(0.3, 0.7), random.between(0.3, 0.7)].map((share) => share.toFixed(3))

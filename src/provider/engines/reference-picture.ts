@@ -2,15 +2,15 @@ import sharp, { type Sharp } from 'sharp'
 import { EngineError, placeOf, type Reference } from './engine.ts'
 import type { FrameSize } from './frame-size.ts'
 
-/** Decoded row by row, so that memory does not grow with it. More than any camera's picture is a bomb. */
+/** Pictures are decoded row by row, so memory does not grow with this. A larger picture is an attack. */
 const maxPixels = 60_000_000
-/** An interlaced PNG takes up to 10 bytes a pixel, a progressive JPEG 6: so neither takes more than 240 MB. */
+/** An interlaced PNG takes up to 10 bytes per pixel, a progressive JPEG 6, so neither takes more than 240 MB. */
 const maxPixelsWhole = 24_000_000
 const withinSeconds = 20
-/** How soft the ground is on which a picture of another shape lies, as a share of the frame's short side. */
+/** Blur of the background behind a picture of another shape, as a share of the frame's short side. */
 const groundBlurShare = 0.04
 
-/** A picture that somebody else made, and its size as it is shown. Nothing but its header is decoded by this. */
+/** Opens a foreign picture and returns its displayed size. Decodes only the header. */
 async function openPicture(reference: Reference): Promise<{ picture: Sharp } & FrameSize> {
   const { path } = reference
   try {
@@ -24,13 +24,13 @@ async function openPicture(reference: Reference): Promise<{ picture: Sharp } & F
   }
 }
 
-/** The size of a reference picture as it is shown. */
+/** The displayed size of a reference picture. */
 export async function pictureSize(reference: Reference): Promise<FrameSize> {
   const { width, height } = await openPicture(reference)
   return { width, height }
 }
 
-/** The whole picture in a frame, as a PNG. Where their shapes differ, a soft enlargement of it fills the rest. */
+/** Fits the whole picture into a frame, as a PNG. If the shapes differ, a blurred enlargement fills the rest. */
 export async function fitPicture(reference: Reference, size: FrameSize): Promise<Buffer> {
   const whole = await decode(reference, (picture) => picture.resize(size.width, size.height, { fit: 'inside' }))
   const { width, height } = await sharp(whole).metadata()
@@ -43,12 +43,12 @@ export async function fitPicture(reference: Reference, size: FrameSize): Promise
     .toBuffer()
 }
 
-/** The middle of the picture in a frame that it fills, as a PNG. */
+/** Fills a frame with the middle of the picture, as a PNG. */
 export async function fillWithPicture(reference: Reference, size: FrameSize): Promise<Buffer> {
   return decode(reference, (picture) => picture.resize(size.width, size.height, { fit: 'cover' }))
 }
 
-/** One at a time: decoding takes memory by the pixel. */
+/** Decodes one picture at a time, because each takes memory per pixel. */
 let last: Promise<unknown> = Promise.resolve()
 
 async function decode(reference: Reference, shape: (picture: Sharp) => Sharp): Promise<Buffer> {

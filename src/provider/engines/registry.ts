@@ -8,11 +8,11 @@ import { createLocalVideoEngine } from './local-video.ts'
 import { createOpenAiImagesEngine } from './openai-images.ts'
 
 export type EngineOptions = {
-  /** PROVIDER_ENGINES as `engineSettingsSchema` gives it; absent: the local engines alone. */
+  /** PROVIDER_ENGINES, parsed by `engineSettingsSchema`. Without it, only the local engines exist. */
   settings?: EngineSettings | undefined
 }
 
-/** The engines that need no other server, by name. */
+/** The local engines by name. */
 export function createEngines({ settings }: EngineOptions = {}): ReadonlyMap<string, Engine> {
   const ffmpegPath = settings?.ffmpeg_path
   const engines = [
@@ -24,7 +24,7 @@ export function createEngines({ settings }: EngineOptions = {}): ReadonlyMap<str
   return new Map(engines.map((engine) => [engine.name, engine]))
 }
 
-/** An engine that asks another server, with the settings that its request keeps; undefined for an unknown name. */
+/** Creates a remote engine with the settings stored with its request. Undefined for an unknown name. */
 export function createRemoteEngine(
   { name, type, settings }: EngineChoice,
   token: string | undefined,

@@ -4,19 +4,16 @@ import { EngineError, type EngineJob } from './engine.ts'
 import { type MediaExtension, storeMedia } from './media-store.ts'
 import { type ReceivedPicture, receivePicture } from './received-picture.ts'
 
-/** An answer of another server that breaks the protocol or a bound; the reason is for the log. */
+/** An answer of a remote engine that breaks the protocol or a limit. The reason is only logged. */
 export function unusable(reason: string | Error): EngineError {
   const cause = typeof reason === 'string' ? new Error(reason) : reason
   return new EngineError('the engine gave an answer that cannot be used', { cause })
 }
 
-/** What another server claims of an output; the bytes decide the rest. */
+/** The size and duration that a remote engine states. The bytes determine the rest. */
 type Claimed = { width?: number | undefined; height?: number | undefined; duration?: number | undefined }
 
-/**
- * Stores the outputs of an engine on another server, one after another, each
- * only when its bytes are what the type of the model promises.
- */
+/** Stores the outputs of a remote engine one after another. Accepts only bytes of the model's type. */
 export async function storeRemoteMedia<T extends Claimed>(
   type: EngineChoice['type'],
   job: EngineJob,
@@ -56,7 +53,7 @@ async function pictureOf(bytes: Buffer): Promise<ReceivedPicture> {
 async function storeClip(type: 'video' | 'audio', job: EngineJob, bytes: Buffer): Promise<string> {
   const extension = extensionOf(bytes)
   if (extension === undefined || (extension === 'mp4') !== (type === 'video')) {
-    throw unusable(`it made something that is no ${type === 'video' ? 'MP4' : 'WAV or MP3'}`)
+    throw unusable(`its output is not ${type === 'video' ? 'an MP4' : 'a WAV or MP3'}`)
   }
   return storeMedia(job, type, extension, bytes)
 }
@@ -65,7 +62,7 @@ function extensionOf(bytes: Buffer): MediaExtension | undefined {
   const has = (text: string, at: number) => bytes.toString('latin1', at, at + text.length) === text
   if (has('ftyp', 4)) return 'mp4'
   if (has('RIFF', 0) && has('WAVE', 8)) return 'wav'
-  // An ID3 tag, or the sync word of a frame of layer III.
+  // An ID3 tag, or the sync word of a layer III frame.
   const isFrame = bytes[0] === 0xff && ((bytes[1] ?? 0) & 0xe6) === 0xe2
   return has('ID3', 0) || isFrame ? 'mp3' : undefined
 }

@@ -1,7 +1,6 @@
 /**
- * Every message that the API gives to its callers, as it is written where it
- * arises. A name in braces stands for a value. The other languages have the
- * same keys and names: to add a message, add its key to each file.
+ * Every message that the API sends to its callers, exactly as the code writes it. A name in braces stands for a value.
+ * The other languages have the same keys and names: add a new key to each file.
  */
 export const en = {
   no_such_path: 'there is nothing at {method} {path}',

@@ -3,7 +3,7 @@ import { and, desc, eq, lt } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { audit } from '../domain/console-schema.ts'
 
-/** The provider's audit: keys, credits, models, faults, cancels, and what is sent or run from the console. */
+/** The provider's audit: changes of keys, credits, models and faults, cancels, and actions of the console. */
 export const { audited } = createAudit(audit)
 
 export type AuditRow = typeof audit.$inferSelect
@@ -11,7 +11,8 @@ export type AuditRow = typeof audit.$inferSelect
 type AuditFilters = { target?: string | undefined; before?: number | undefined; limit: number }
 
 /**
- * Newest first; `before` is the last id of the page before, `target` the account, key, request or model it was done to.
+ * Lists entries, newest first. `before` is the last id of the previous page. `target` is the affected account, key,
+ * request or model.
  */
 export async function listAudit(db: Database, { target, before, limit }: AuditFilters): Promise<AuditRow[]> {
   const ofTarget = target === undefined ? undefined : eq(audit.target, target)

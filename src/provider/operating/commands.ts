@@ -1,7 +1,7 @@
 /**
- * The actions of the developer console and of `mediadock provider …`: functions that take and return plain data. An
- * action that cannot be done throws a CommandError whose message fits on one line. Each change is written to the audit
- * as done by `by`. Only createKey needs the secretKey.
+ * The actions of the developer console and of `mediadock provider …`: functions on plain data. An action that fails
+ * throws a CommandError with a message of one line. Each change is recorded in the audit as done by `by`. Only
+ * createKey needs the secretKey.
  */
 import { z } from 'zod'
 import type { Actor, AuditDeps } from '../../platform/pages/audit.ts'
@@ -24,13 +24,11 @@ import {
 import * as requests from '../queue/requests.ts'
 import { audited } from './audit.ts'
 
-/** `by` is who is written to the audit. */
+/** `by` is the actor that the audit records. */
 export type CommandDeps = AuditDeps & { secretKey: Buffer; catalog: () => Catalog; by: Actor }
 type ReadDeps = Pick<CommandDeps, 'db'>
 
-/**
- * The command cannot be done; the message says why. `malformed` when it never could be, whatever is in the database.
- */
+/** The command failed. `malformed` is true if it could never succeed, whatever the database contains. */
 export class CommandError extends Error {
   override name = 'CommandError'
   code = 'command' as const
@@ -62,15 +60,15 @@ export function openProvider(opening: Opening) {
   return { deps, close: pool.close }
 }
 
-// Names end up in logs, pages and addresses of the command line.
+// Names appear in logs, pages and shell commands.
 const nameSchema = z
   .string()
   .regex(
     /^(?=.{1,100}$)[^\p{C}\s](?:[^\p{C}]*[^\p{C}\s])?$/u,
     'must be 1 to 100 printable characters without spaces at its ends',
   )
-// Of an address these are no names: the account would have no page.
-const accountSchema = nameSchema.refine((name) => name !== '.' && name !== '..', 'must not be dots alone')
+// Dots alone would be removed from the URL of the account's page.
+const accountSchema = nameSchema.refine((name) => name !== '.' && name !== '..', 'must not consist of dots alone')
 const newKeySchema = z.object({
   account: accountSchema,
   name: nameSchema,
@@ -82,7 +80,7 @@ const creditsSchema = z
   .pipe(z.string().regex(/^(?=.*[1-9])\d{1,12}(\.\d{1,6})?$/, 'must be a decimal above 0 with at most 6 places'))
 
 export type WantedKey = {
-  /** Given by a form that must not make it twice. */
+  /** Set by a form, so that resending it does not repeat the action. */
   id?: string | undefined
   account: string
   name: string
@@ -104,9 +102,9 @@ export async function createKey(deps: CommandDeps, wanted: WantedKey): Promise<k
     })
     if (created === undefined && id !== undefined)
       throw new CommandError(
-        'this key was made already, and its secret shown that once: if it is lost, revoke the key and make another',
+        'this key exists already and its secret was shown once. If it is lost, revoke the key and create another',
       )
-    if (created === undefined) throw new CommandError('the new key equals one that exists: try again')
+    if (created === undefined) throw new CommandError('the new key equals an existing one: try again')
     return created
   })
 }
@@ -132,11 +130,11 @@ export async function revokeKey(deps: CommandDeps, id: string): Promise<{ id: st
 export type WantedGrant = {
   account: string
   credits: string | number
-  /** Of a form: sent again, it grants nothing more. */
+  /** Set by a form: resending it grants nothing more. */
   id?: string | undefined
 }
 
-/** Gives credits; the account is made if it is new. */
+/** Grants credits to an account, creating the account if it is new. */
 export async function grantCredits(deps: CommandDeps, { account, credits, id }: WantedGrant) {
   const { db } = deps
   const granted = {
@@ -152,9 +150,7 @@ export async function grantCredits(deps: CommandDeps, { account, credits, id }: 
   return audited(deps, { ...deps.by, action: 'credits_grant', target: granted.accountId, detailOf }, async () => {
     const balance = Number(await ledger.grant(db, { ...granted, ...(reference !== undefined && { reference }) }))
     if (reference !== undefined && !(await ledger.isGranted(db, { ...granted, reference })))
-      throw new CommandError(
-        'this form has granted other credits before: reload the page it stands on, and fill it in again',
-      )
+      throw new CommandError('this form has granted other credits before: reload its page and fill it in again')
     return { account, balance }
   })
 }
@@ -172,7 +168,7 @@ export async function cancelRequest(
 
 async function whyNotCanceled({ db }: ReadDeps, id: string): Promise<CommandError> {
   const [row] = await db.select({ status: request.status }).from(request).where(eq(request.id, id))
-  return new CommandError(row ? `request ${id} is ${row.status} already` : `there is no request ${id}`)
+  return new CommandError(row ? `request ${id} is already ${row.status}` : `there is no request ${id}`)
 }
 
 export type ModelListing = { slug: string; type: string; name: string } & Record<Environment, boolean>
@@ -189,14 +185,14 @@ export async function listModels({ db, catalog }: Pick<CommandDeps, 'db' | 'cata
 
 export type ModelSwitch = { slug: string; environment: Environment; enabled: boolean }
 
-/** Takes effect at the next request, in every process (spec, Versioning). */
+/** Takes effect at the next request in every process (spec, Versioning). */
 export async function setModelEnabled(
   deps: CommandDeps,
   { slug, environment, enabled }: ModelSwitch,
 ): Promise<ModelSwitch> {
   const { db, catalog } = deps
   if (!catalog().has(slug)) {
-    const action = 'If the provider has a catalog file, set PROVIDER_CATALOG as in its terminal'
+    const action = 'If the provider has a catalog file, set PROVIDER_CATALOG to the same value'
     throw new CommandError(`there is no model ${slug}. ${action}`)
   }
   parse(z.enum(environments), environment, 'environment')
@@ -213,7 +209,7 @@ export async function setModelEnabled(
   })
 }
 
-/** Reads `name=value` words as the command line gives them. */
+/** Parses `name=value` words of the command line. */
 export function parseFaults(words: readonly string[]): Faults {
   const entries = words.map((word) => {
     const [name = '', value = ''] = word.split('=', 2)

@@ -4,13 +4,13 @@ import { pruneIdleWindows } from '../accounts/rate-limit.ts'
 import { removeLeftReferences } from '../references/references.ts'
 import { pruneExpiredKeys } from '../submit/idempotency.ts'
 
-/** Rows that one statement removes. */
+/** Rows removed by one statement. */
 const batch = 1000
 
 type HousekeepingDeps = {
   db: Database
   time: SharedTime
-  /** Files carry the time of the host. */
+  /** Files have the host's time. */
   hostClock: () => Date
   mediaDir: string
 }

@@ -4,13 +4,13 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import { EngineStop, type Report } from '../engines/engine.ts'
 import { type ClaimedRequest, isCanceled, recordProgress } from './requests.ts'
 
-/** An engine may report more often. At twice this pause, `progress` would visibly jump. */
+/** Limits writes of engines that report more often. With twice this pause, `progress` would visibly jump. */
 const writePauseMs = 250
 const maxLogLineLength = 500
 
 export type JobProgressDeps = { db: Database; time: SharedTime; logger: Logger; leaseSeconds: number }
 
-/** Writes the progress of a running request, renews its lease, and notices when the lease was lost. */
+/** Writes the progress of a running request, renews its lease, and notices the loss of the lease. */
 export function createJobProgress({ db, time, logger, leaseSeconds }: JobProgressDeps, claimed: ClaimedRequest) {
   const lost = new AbortController()
   let progress = 0
@@ -23,7 +23,7 @@ export function createJobProgress({ db, time, logger, leaseSeconds }: JobProgres
     logLines = []
     writtenAt = performance.now()
     const ours = await recordProgress(db, claimed, { progress, logLines: lines, leaseSeconds, now: time() })
-    // A canceled generation stops on a remote engine too. One that was taken over continues there.
+    // Stops a canceled generation on a remote engine too. A generation that was taken over continues there.
     if (!ours)
       lost.abort(new EngineStop('the request is no longer ours', { discard: await isCanceled(db, claimed.id) }))
   }

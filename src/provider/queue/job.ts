@@ -16,10 +16,10 @@ import type { Ending } from '../webhooks/notification.ts'
 import { createJobProgress } from './job-progress.ts'
 import { type ClaimedRequest, finishRequest, giveRequestBack, putRequestOff, recordRemoteJob } from './requests.ts'
 
-/** Runs that an internal error or a busy service may break before the request is FAILED and refunded. */
+/** Runs that may fail by an internal error or a busy service before the request is FAILED and refunded. */
 const maxAttempts = 3
 /**
- * Runs whose worker may die. Engines crash in a process of their own, so the request is rarely the cause, but must end.
+ * Runs whose worker may die. Engines crash in a separate process, so the request is rarely the cause, but it must end.
  */
 const maxClaims = 20
 const jobTimeoutMs = 15 * 60_000
@@ -39,14 +39,14 @@ export type JobDeps = {
   leaseSeconds: number
 }
 
-/** Runs one claimed request to its end, or gives it back. `cut` aborts when the process must end. */
+/** Runs one claimed request to its end, or gives it back. `cut` aborts when the process must stop. */
 export async function runJob(deps: JobDeps, claimed: ClaimedRequest, cut: AbortSignal): Promise<void> {
   const progress = createJobProgress(deps, claimed)
   const signal = AbortSignal.any([cut, progress.lost, AbortSignal.timeout(jobTimeoutMs + waitMsOf(claimed))])
   try {
     const ending = await endingOf(deps, claimed, progress.report, signal)
     await progress.close().catch((error: unknown) => {
-      // The ending matters more than the last log line.
+      // The end matters more than the last log line.
       deps.logger.warn({ err: error, request_id: claimed.id }, 'the last progress of a generation was not written')
     })
     if (ending.kind === 'retry') return await retry(deps, claimed, ending.pauseMs)
@@ -73,8 +73,8 @@ async function endingOf(deps: JobDeps, claimed: ClaimedRequest, report: Report, 
       throw error
     }
     const facts = { err: error, request_id: claimed.id, model: claimed.model, attempt: claimed.attempt }
-    if (error instanceof EngineError) deps.logger.warn(facts, 'engine could not make it')
-    else deps.logger.error(facts, 'engine broke')
+    if (error instanceof EngineError) deps.logger.warn(facts, 'the engine failed')
+    else deps.logger.error(facts, 'the engine failed unexpectedly')
     const isForGood = error instanceof EngineError && !error.transient
     if (isForGood || claimed.attempt >= maxAttempts) {
       return failed(error instanceof EngineError ? error.message : 'the generation could not be completed')
@@ -100,7 +100,7 @@ async function generate(deps: JobDeps, claimed: ClaimedRequest, report: Report, 
   )
 }
 
-/** The engine that was fixed at submit. A request of an older release has none, and takes the catalog's. */
+/** The engine that was fixed at submit. A request of an older release has none and uses the catalog's. */
 function engineFor({ catalog }: JobDeps, { engine, model: slug }: ClaimedRequest): EngineChoice {
   if (engine !== null) return engine
   const model = catalog().get(slug)
@@ -108,12 +108,12 @@ function engineFor({ catalog }: JobDeps, { engine, model: slug }: ClaimedRequest
   return engineOf(model)
 }
 
-/** How long a fault makes a rehearsal wait. The deadline does not include it. */
+/** How long a fault delays the request. The deadline does not include it. */
 function waitMsOf({ faults }: Pick<ClaimedRequest, 'faults'>): number {
   return (faults?.slow_seconds ?? 0) * 1000
 }
 
-/** Runs a sandbox request whose key has faults: slow, or a bad end. */
+/** Runs a sandbox request whose key has faults: slow, or with a bad end. */
 async function rehearse(deps: JobDeps, claimed: ClaimedRequest, report: Report, signal: AbortSignal): Promise<Ending> {
   const { mediaDir, mediaUrl, random } = deps
   const { input, faults } = claimed
@@ -136,12 +136,12 @@ function failed(message: string): Ending {
 
 async function retry({ db, time, logger }: JobDeps, claimed: ClaimedRequest, pauseMs: number): Promise<void> {
   await putRequestOff(db, claimed, pauseMs / 1000, time())
-  logger.info({ request_id: claimed.id, retry_after_ms: pauseMs }, 'generation will be tried again')
+  logger.info({ request_id: claimed.id, retry_after_ms: pauseMs }, 'generation will be retried')
 }
 
 type Finishing = Pick<JobDeps, 'db' | 'time' | 'random' | 'logger'>
 
-/** Ends the request. The media exist and are paid for, so a short outage of Postgres must not undo them. */
+/** Ends the request. Retries during a short outage of Postgres, because the media exist and are paid for. */
 async function finish({ db, time, random, logger }: Finishing, claimed: ClaimedRequest, ending: Ending): Promise<void> {
   for (let attempt = 1; ; attempt += 1) {
     try {
@@ -159,8 +159,8 @@ async function finish({ db, time, random, logger }: Finishing, claimed: ClaimedR
 }
 
 /**
- * Gives a request another end when Postgres refuses the first one, which it would refuse again after every run. The
- * request ends without its webhook if only the webhook was refused. Otherwise it is FAILED and refunded.
+ * Ends a request differently if Postgres refuses its end, because it would refuse it after every run. If only the
+ * webhook was refused, the request ends without it. Otherwise the request is FAILED and refunded.
  */
 async function endRefused(
   { db, time, random, logger }: Finishing,
@@ -184,7 +184,7 @@ async function endRefused(
         webhook: hasWebhook,
         ours,
       }
-      return logger.error(facts, 'the end of a generation was refused by Postgres, and it has another')
+      return logger.error(facts, 'Postgres refused the end of a generation: ended it differently')
     } catch (error) {
       if (at === ends.length - 1 || !isAboutTheData(error)) throw error
     }

@@ -1,20 +1,20 @@
-/** Where a request stands: the queue is served by turn, then in the order of arrival. */
+/** The place of a request in the queue: ordered by turn, then by arrival. */
 export type QueueKey = { turn: number; seq: number }
 
-/** The waiting requests of one environment at one moment, in the order in which they will be served. */
+/** The waiting requests of one environment at one moment, in serving order. */
 export type QueueView = {
   turns: number[]
   seqs: number[]
-  /** When the walk that read it began, on the monotonic clock. */
+  /** When the walk began, on the monotonic clock. */
   readAtMs: number
   maxAgeMs: number
 }
 
-/** Walking so many takes under a millisecond, so each answer walks the queue itself. */
+/** A queue of this length takes under a millisecond to walk, so each answer walks it. */
 const alwaysWalked = 500
-/** Age of the positions in a longer queue. */
+/** Greatest age of the positions in a longer queue. */
 const usualMaxAgeMs = 2000
-/** Where a walk is slow, walks take at most a twentieth of the time. */
+/** Limits slow walks to a twentieth of the time. */
 const restsPerWalk = 20
 
 export function createQueueView(
@@ -26,7 +26,7 @@ export function createQueueView(
   return { turns, seqs, readAtMs, maxAgeMs }
 }
 
-/** Counts the requests that will be served before this one, which need not be in the view. */
+/** Counts the requests that are served before this one, which need not be in the view. */
 export function placeOf({ turns, seqs }: QueueView, { turn, seq }: QueueKey): number {
   let low = 0
   let high = turns.length
@@ -39,7 +39,7 @@ export function placeOf({ turns, seqs }: QueueView, { turn, seq }: QueueKey): nu
   return low
 }
 
-/** Adds or removes one request whose state was read later than the view. */
+/** Adds or removes one request whose state was read after the view. */
 export function amend(view: QueueView, key: QueueKey, isWaiting: boolean): void {
   const place = placeOf(view, key)
   const isInView = view.seqs[place] === key.seq

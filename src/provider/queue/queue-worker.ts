@@ -3,27 +3,25 @@ import { type JobDeps, runJob } from './job.ts'
 import { claimRequests } from './requests.ts'
 
 export type WorkerDeps = JobDeps & {
-  /**
-   * Requests that run at the same time in this process. Sandbox requests only wait, so they have slots of their own.
-   */
+  /** Concurrent requests in this process. Sandbox requests only wait, so they have separate slots. */
   slots: Record<Environment, number>
   /** A slot has become free. */
   onFree: () => void
 }
 
 export type QueueWorker = {
-  /** Notes a new request in this queue, so that the next round looks at it. */
+  /** Notes a new request in this queue, so that the next round checks the queue. */
   note: (environment: Environment) => void
-  /** Fills the free slots, and does not wait for their jobs. */
+  /** Fills the free slots without waiting for their jobs. */
   runOnce: () => Promise<{ more: boolean }>
-  /** Settles when no job is running. */
+  /** Resolves when no job is running. */
   drain: () => Promise<void>
 }
 
-/** Pause before the next look at an empty queue, which other processes fill too. Below the pause of the loop. */
+/** Pause before the next check of an empty queue, which other processes fill too. Shorter than the loop's pause. */
 const emptyRestMs = 300
 
-/** Runs the queue (spec, States). Any number of processes share it. */
+/** Runs the queue (spec, States). Any number of processes can share it. */
 export function createQueueWorker(deps: WorkerDeps, cut: AbortSignal): QueueWorker {
   const running = { live: new Set<Promise<void>>(), sandbox: new Set<Promise<void>>() }
   const restsUntilMs = { live: 0, sandbox: 0 }

@@ -27,13 +27,13 @@ export type ClaimedRequest = {
   environment: Environment
   model: string
   input: Input
-  /** Null: an older release accepted it. */
+  /** Null if an older release accepted the request. */
   engine: EngineChoice | null
   remoteJob: RemoteJob | null
   cost: string
   webhookUrl: string | null
   faults: Faults | null
-  /** The number of this run, from 1. More than 1 after a worker died or an engine broke. */
+  /** The number of this run, from 1. Above 1 after a worker died or an engine failed. */
   attempt: number
 }
 
@@ -49,7 +49,7 @@ export type ClaimOfRequests = { environment: Environment; limit: number; leaseSe
 type ClaimedRow = RowOf<typeof schema.requests, 'id' | 'claims' | 'api_key_id' | 'environment' | 'model' | 'engine'> &
   RowOf<typeof schema.requests, 'remote_job' | 'cost' | 'webhook_url' | 'faults' | 'attempts'> & { input: Input }
 
-/** Claims requests: first those whose process died (their lease has ended), then the head of the queue. */
+/** Claims requests: first those whose process died (their lease ended), then the head of the queue. */
 export async function claimRequests(
   db: Database,
   { environment, limit, leaseSeconds, now }: ClaimOfRequests,
@@ -84,7 +84,10 @@ export async function claimRequests(
 
 const maxLogLines = 500
 
-/** Records progress (spec, progress and logs) and renews the lease. False when it was lost: canceled, or taken over. */
+/**
+ * Records progress (spec, progress and logs) and renews the lease. Returns false if the lease was lost, because the
+ * request was canceled or taken over.
+ */
 export async function recordProgress(
   db: Database,
   claimed: ClaimedRequest,
@@ -104,7 +107,7 @@ export async function recordProgress(
   return rows.length > 0
 }
 
-/** Keeps the job of another server for the worker that may take the request over. False when the lease was lost. */
+/** Stores the remote job for the worker that may take the request over. Returns false if the lease was lost. */
 export async function recordRemoteJob(db: Database, claimed: ClaimedRequest, remoteJob: RemoteJob): Promise<boolean> {
   const rows = await db.execute(sql`
     update provider.requests r set ${requests.remote_job} = ${JSON.stringify(remoteJob)}::jsonb
@@ -119,7 +122,7 @@ export async function isCanceled(db: Database, id: string): Promise<boolean> {
   return rows.length > 0
 }
 
-/** Puts a request off after a failure of its engine. */
+/** Postpones a request after a failure of its engine. */
 export async function putRequestOff(
   db: Database,
   claimed: ClaimedRequest,
@@ -131,14 +134,14 @@ export async function putRequestOff(
       where ${isMine(claimed)}`)
 }
 
-/** Gives a request back when this process stops: another may claim it at once, and this run is no attempt. */
+/** Returns a request when this process stops. Another process may claim it at once, and this run does not count. */
 export async function giveRequestBack(db: Database, claimed: ClaimedRequest, now: SQL): Promise<void> {
   await db.execute(sql`
     update provider.requests r set ${lease.giveBack(now)}, ${requests.attempts} = ${r.attempts} - 1
     where ${isMine(claimed)}`)
 }
 
-/** Ends a running request, once: settles or refunds, and puts its notification into the outbox. */
+/** Ends a running request once: settles or refunds, and puts its notification into the outbox. */
 export async function finishRequest(
   db: Database,
   claimed: ClaimedRequest,
@@ -150,8 +153,8 @@ export async function finishRequest(
 }
 
 /**
- * Cancels a request that has not ended (spec, CANCELED), with its refund. The API may cancel only queued requests
- * (`whileQueuedOnly`), console and command line running ones too.
+ * Cancels a request that has not ended (spec, CANCELED) and refunds it. The API cancels only queued requests
+ * (`whileQueuedOnly`). Console and command line cancel running ones too.
  */
 export async function cancelRequest(db: Database, id: string, whileQueuedOnly: boolean): Promise<boolean> {
   const guard = whileQueuedOnly ? sql`${r.status} = 'IN_QUEUE'` : sql`${r.status} in ('IN_QUEUE', 'IN_PROGRESS')`
@@ -166,7 +169,7 @@ const statusOf = { completed: 'COMPLETED', failed: 'FAILED', canceled: 'CANCELED
   RequestStatus
 >
 
-/** The only way into a terminal state for a request that was queued. One statement, guarded by the state. */
+/** The only way to a terminal state for a queued request. One statement, guarded by the state. */
 async function end(db: Database, { id, guard, ending, delivery, now }: End): Promise<string | undefined> {
   const output: Output | null = ending.kind === 'completed' ? ending.output : null
   const error = ending.kind === 'failed' ? ending.error : null
@@ -193,8 +196,8 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
 }
 
 /**
- * Refunds the credits and the turn of a request that never ran: without the turn, a mass cancel would send its account
- * to the end of the queue. Only the account's last turn can go back. Any other would be given out twice.
+ * Refunds the credits and the turn of a request that never ran. Without the turn, a mass cancel would move its account
+ * to the end of the queue. Only the account's last turn can be returned. Any other would be assigned twice.
  */
 const refund = sql`
   update provider.accounts a
@@ -203,7 +206,7 @@ const refund = sql`
       ${accounts.last_sandbox_turn} = ${turnBefore(a.last_sandbox_turn, 'sandbox')}
   from ended e where ${a.id} = e.account_id`
 
-/** The last turn of the account's waiting requests. Without one, the next submit takes the turn that is served now. */
+/** The last turn of the account's waiting requests. Without one, the next submit gets the turn that is served now. */
 function turnBefore(last: SQL | StringChunk, environment: Environment): SQL {
   return sql`case when e.was = 'IN_QUEUE' and e.environment = ${environment} and e.turn = ${last} then coalesce((
       select max(${r.turn}) from provider.requests r

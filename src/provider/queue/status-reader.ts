@@ -19,25 +19,25 @@ export type StatusQuestion = {
   withLogs: boolean
 }
 
-/** Null where this account and environment have no such request. */
+/** Resolves to null if this account and environment have no such request. */
 export type StatusReader = (question: StatusQuestion) => Promise<StatusBody | null>
 
-/** As a share of a view's greatest age: early enough for the walk to end before the view is too old. */
+/** As a share of a view's greatest age. Early enough that the walk ends before the view is too old. */
 const refreshFrom = 0.7
 
-/** Reads statuses for all callers of this process. Calls at the same time share a statement. */
+/** Reads statuses for all callers of this process. Concurrent calls share a statement. */
 export function createStatusReader(db: Database): StatusReader {
   const views: QueueViews = new Map()
   return createNaturalBatch({ answerAll: (questions) => readStatuses(db, views, questions) })
 }
 
-/** The queues as this process last read them, and whether it is reading them now. */
+/** The queues as this process last read them, and whether a read is running. */
 export type QueueViews = Map<Environment, { view: QueueView; refreshing?: boolean }>
 
 /**
  * Reads state, position and progress of requests (spec, Generation request) in one statement. Position 0 is served
- * next. The same statement walks the queue for the positions. A long queue is walked at most every two seconds for
- * all callers together, so its positions may be that old. States never are.
+ * next. The same statement walks the queue for positions. A long queue is walked at most every two seconds for all
+ * callers, so its positions may be that old. States are always current.
  */
 export async function readStatuses(
   db: Database,
@@ -51,7 +51,7 @@ export async function readStatuses(
 
   const { found, seen } = await read(db, questions, walked)
   for (const [environment, view] of seen) views.set(environment, { view })
-  // The view takes in all rows before any position is counted.
+  // Add all rows to the view before counting positions.
   for (const { environment, key, status } of found) {
     const view = views.get(environment)?.view
     if (view && key) amend(view, key, status === 'IN_QUEUE')
@@ -70,14 +70,14 @@ function ageOf(views: QueueViews, environment: Environment): number {
   return view === undefined || view.maxAgeMs === 0 ? Infinity : (performance.now() - view.readAtMs) / view.maxAgeMs
 }
 
-/** Walks a long queue before its view is too old, so that no caller waits for the walk. */
+/** Walks a long queue before its view is too old, so that no caller waits for it. */
 function refreshInTime(db: Database, views: QueueViews, environment: Environment): void {
   const known = views.get(environment)
   if (known === undefined || known.refreshing || ageOf(views, environment) < refreshFrom) return
   known.refreshing = true
   read(db, [], [environment]).then(
     ({ seen }) => seen.forEach((view) => views.set(environment, { view })),
-    // The next caller whose view is too old walks the queue, and gets the error.
+    // The next caller with an expired view walks the queue and gets the error.
     () => void (known.refreshing = false),
   )
 }
@@ -100,7 +100,7 @@ async function read(db: Database, questions: readonly StatusQuestion[], walked: 
       ${column(({ environment }) => environment)}::text[], ${column(({ withLogs }) => String(withLogs))}::text[]
     ) with ordinality as a (id, account_id, environment, with_logs, n)
     join provider.requests r on ${r.id} = a.id and ${r.account_id} = a.account_id and ${r.environment} = a.environment`
-  // One walk for both lists: an aggregate takes its rows in the order in which they come.
+  // One walk fills both lists: an aggregate takes its rows in their order.
   const queues: SQL = sql`
     select null, null, w.environment, null, null, null, null, null, array_to_json(queue.turns),
       array_to_json(queue.seqs)
@@ -115,7 +115,7 @@ async function read(db: Database, questions: readonly StatusQuestion[], walked: 
 
   const took = { readAtMs, tookMs: performance.now() - readAtMs }
   return {
-    // What never was in a queue has no turn.
+    // A request that was never queued has no turn.
     found: rows.flatMap((row) =>
       row.n === null ? [] : [{ ...row, key: row.turn === null ? undefined : keyOf(row.turn, row.seq) }],
     ),

@@ -14,7 +14,7 @@ const maxBytesOf: Record<Reference['kind'], number> = {
   video: 100 * megabyte,
   audio: 100 * megabyte,
 }
-/** For one reference, from the look-up of its host to its last byte. A picture of 20 MB needs 16 Mbit/s. */
+/** Limit for one reference, from the lookup of its host to its last byte. A picture of 20 MB needs 16 Mbit/s. */
 const fetchDeadlineMs = 10_000
 const maxRedirects = 3
 const headers = {
@@ -23,7 +23,7 @@ const headers = {
   'user-agent': 'mediadock-provider',
 }
 
-/** The formats that every engine reads. Others, AVIF above all, need far more memory for each pixel. */
+/** Formats that every engine reads. Others, especially AVIF, need far more memory per pixel. */
 const pictureTypes = new Set(['image/png', 'image/jpeg', 'image/webp'])
 const kindNames: Record<Reference['kind'], string> = {
   image: 'a PNG, JPEG or WebP picture',
@@ -33,24 +33,24 @@ const kindNames: Record<Reference['kind'], string> = {
 
 export type FetcherOptions = ReferenceRules & { resolve: Resolve; deadlineMs?: number }
 
-/** The bytes that all references of one request may still have. */
+/** The remaining bytes for all references of one request. */
 export type Allowance = { bytes: number }
 
 export type Fetching = { reference: ReferenceLink; to: string; allowance: Allowance; signal: AbortSignal }
 
 export type ReferenceFetcher = {
-  /** Writes the file to `to`. Rejects with an EngineError that names the place in the input if it cannot. */
+  /** Writes the file to `to`. If that fails, rejects with an EngineError that names the place in the input. */
   fetch: (fetching: Fetching) => Promise<Reference>
   close: () => Promise<void>
 }
 
-/** Fetches references. Memory stays flat, because each chunk goes to the file at once. */
+/** Fetches references. Each chunk goes to the file at once, so memory stays flat. */
 export function createReferenceFetcher({
   resolve,
   deadlineMs = fetchDeadlineMs,
   ...rules
 }: FetcherOptions): ReferenceFetcher {
-  // A redirect to the own media host is refused: the media folder is read, never dialled.
+  // Redirects to the own media host are refused, because its files are read from the folder, never over HTTP.
   const judge = (link: string): Dialling => {
     const source = judgeReference(link, rules)
     return source.kind === 'own' ? { kind: 'refused', why: 'must not point to the media host' } : source
@@ -93,13 +93,13 @@ export function createReferenceFetcher({
   return { fetch, close: getter.close }
 }
 
-/** The file is refused; the message tells the client why. */
+/** The file is refused. The message tells the client why. */
 class Unusable extends Error {
   override name = 'Unusable'
   code = 'unusable' as const
 }
 
-/** The disk failed, not the reference: another attempt may succeed. */
+/** The disk failed, not the reference. A retry may succeed. */
 class StorageError extends Error {
   override name = 'StorageError'
   code = 'storage' as const
@@ -124,7 +124,7 @@ async function spool(
   let bytes = 0
   const file = await ours(() => fs.open(to, 'wx', 0o600))
   try {
-    // Leaving the loop destroys the body, and with it the connection.
+    // Leaving the loop destroys the body and its connection.
     for await (const chunk of body) {
       bytes += chunk.length
       if (bytes > maxBytes) throw new Unusable(tooLarge(maxBytes))
@@ -132,7 +132,7 @@ async function spool(
       if (allowance.bytes < 0) throw new Unusable('is too much: all references of a request together are too large')
       if (head.length < typeBytes) {
         head = Buffer.concat([head, chunk.subarray(0, typeBytes - head.length)])
-        // Early, so that a file of a wrong type does not fill the disk.
+        // Checked early, so that a file of a wrong type does not fill the disk.
         if (head.length >= typeBytes) typeOf(head, kind)
       }
       hash.update(chunk)

@@ -15,7 +15,7 @@ export type ReferenceRules = {
   baseUrl: string
 }
 
-/** The links of an input, in its order. */
+/** The links of an input, in order. */
 export function referencesIn(input: Input): ReferenceLink[] {
   return Object.entries(input).flatMap(([field, value]) => {
     const kind = kindOf(field)
@@ -31,14 +31,14 @@ function kindOf(field: string): Reference['kind'] | undefined {
 }
 
 export type ReferenceSource =
-  /** A file of our own media folder. */
+  /** A file of the own media folder. */
   | { kind: 'own'; file: string }
-  /** Fetched, from public addresses only, or from an origin that PROVIDER_REFERENCE_ALLOW names. */
+  /** A link that is fetched, only from public addresses or from an origin in PROVIDER_REFERENCE_ALLOW. */
   | { kind: 'public' }
   | { kind: 'named' }
   | { kind: 'refused'; why: string }
 
-/** Decides from the text of a link how it is read. */
+/** Decides from a link's text how it is read. */
 export function judgeReference(link: string, rules: ReferenceRules): ReferenceSource {
   const url = parseGivenUrl(link)
   if (typeof url === 'string') return { kind: 'refused', why: url }
@@ -47,7 +47,7 @@ export function judgeReference(link: string, rules: ReferenceRules): ReferenceSo
   return file === undefined ? diallingOf(url, rules.referenceAllow) : { kind: 'own', file }
 }
 
-/** Refuses an input with a link that may never be fetched (spec, submit rule 2). */
+/** Refuses an input with a link that must never be fetched (spec, submit rule 2). */
 export function checkReferences(input: Input, rules: ReferenceRules): void {
   for (const reference of referencesIn(input)) {
     const source = judgeReference(reference.link, rules)

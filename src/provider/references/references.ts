@@ -5,26 +5,26 @@ import { EngineError, type Reference } from '../engines/engine.ts'
 import { createReferenceFetcher, type FetcherOptions } from './reference-fetcher.ts'
 import { type ReferenceLink, referencesIn } from './reference-links.ts'
 
-/** Hidden, so that it is never served. */
+/** A hidden folder, so that it is never served. */
 const folderName = '.references'
-/** With two, 30 slow pictures would not fit into the minute that one request has. */
+/** With two, 30 slow pictures would exceed the minute of one request. */
 const fetchedAtOnce = 4
-/** One request must not fill the disk: four full videos, or twenty full pictures. */
+/** Limits the disk use of one request: four full videos or twenty full pictures. */
 const maxBytesTogether = 400_000_000
-/** Of the 15 minutes that a generation has, most belong to its engine. */
+/** Most of a generation's 15 minutes belong to its engine. */
 const maxSecondsTogether = 60
 /** Far longer than the 15 minutes of a generation. */
 const leftoverAfterMs = 3_600_000
 
 export type ReferencedJob = {
   id: string
-  /** Names the folder of this run, so that a run that lost its lease never removes the files of the next. */
+  /** Part of the folder's name, so that a run that lost its lease never removes the files of the next run. */
   claims: number
   input: Input
 }
 
 export type References = {
-  /** Runs `work` with the files behind the links of an input, which are removed when it ends. */
+  /** Runs `work` with the files of an input's links. Removes the files when it ends. */
   withFiles: <T>(job: ReferencedJob, signal: AbortSignal, work: (references: Reference[]) => Promise<T>) => Promise<T>
   close: () => Promise<void>
 }
@@ -72,7 +72,7 @@ export function createReferences({
   return { withFiles, close: fetcher.close }
 }
 
-/** Runs all at once. The first failure stops the others, and is thrown when they have ended. */
+/** Runs all at once. The first failure stops the others, and is thrown after they ended. */
 async function allOrNone<T>(signal: AbortSignal, runs: readonly ((signal: AbortSignal) => Promise<T>)[]): Promise<T[]> {
   const failed = new AbortController()
   const either = AbortSignal.any([signal, failed.signal])
@@ -87,7 +87,7 @@ async function allOrNone<T>(signal: AbortSignal, runs: readonly ((signal: AbortS
   return Promise.all(running)
 }
 
-/** Removes references that dead processes left. */
+/** Removes references left by dead processes. */
 export async function removeLeftReferences(mediaDir: string, nowMs: number): Promise<void> {
   await removeFolders(mediaDir, async (_name, folder) => {
     const { mtimeMs } = await fs.stat(folder).catch(() => ({ mtimeMs: nowMs }))

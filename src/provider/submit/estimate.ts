@@ -6,7 +6,7 @@ import { priceOf } from '../catalog/pricing.ts'
 
 type Asked = { caller: Pick<Caller, 'environment' | 'activations'>; slug: string; input: Record<string, unknown> }
 
-/** `POST /v1/models/{model}/estimate` (spec): what submit would reserve for the same input. */
+/** `POST /v1/models/{model}/estimate` (spec): the credits that submit would reserve for this input. */
 export function estimateCredits(catalog: Catalog, { caller, slug, input }: Asked): number {
   const model = findActiveModel(catalog, caller, slug)
   if (model === undefined) throw unknownModel(slug)

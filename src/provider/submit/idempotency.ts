@@ -11,12 +11,12 @@ import * as schema from '../domain/schema.ts'
 const k = columnsOf(schema.idempotencyKeys, 'k')
 const r = columnsOf(schema.requests, 'r')
 
-/** Spec, Limits: after this the same key counts as a new request. */
+/** After this time the same key counts as a new request (spec, Limits). */
 const retentionSeconds = 24 * 3600
 
 const uuidV4 = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i
 
-/** The Idempotency-Key of a submit, in lower case. Anything but a UUID v4 is 400. */
+/** Reads the Idempotency-Key of a submit, in lower case. Anything but a UUID v4 is 400. */
 export function readIdempotencyKey(header: string | undefined): string | undefined {
   if (header === undefined) return undefined
   if (!uuidV4.test(header)) throw new HttpError(400, 'idempotency_key_invalid', 'the Idempotency-Key must be a UUID v4')
@@ -30,7 +30,7 @@ export function fingerprintOf(parameters: { model: string; input: unknown; webho
     .digest()
 }
 
-/** JSON with sorted members, so that their order does not count. body.ts bounds the depth. */
+/** Writes JSON with sorted members, so that their order does not matter. body.ts bounds the depth. */
 function canonicalJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`
   if (typeof value !== 'object' || value === null) return JSON.stringify(value)
@@ -51,7 +51,7 @@ export type Remembered = {
   submittedPosition: number | null
 }
 
-/** Reads the accepted submit of this key, if there is one. */
+/** Reads the accepted submit of this key, if it exists. */
 export async function recall(
   db: Database,
   { accountId, environment, key }: KeyScope,
@@ -71,7 +71,7 @@ export async function recall(
   return { requestId, same, expired, cost, queued, submittedPosition }
 }
 
-/** Records the position of a new request, which is known only once it stands in the queue. */
+/** Records the position of a new request, which is known only after it is queued. */
 export async function rememberPosition(db: Database, scope: KeyScope, position: number): Promise<void> {
   const set = { submitted_position: position }
   await db.update(schema.idempotencyKeys).set(set).where(isOf(scope))

@@ -31,34 +31,33 @@ export type Submission = {
   webhookUrl: string | undefined
   faults: Faults | null
   idempotency: { key: string; fingerprint: Buffer } | undefined
-  /** The canned result of a sandbox key: the request is COMPLETED at once. Undefined: it is queued. */
+  /** The canned result of a sandbox key, whose request is COMPLETED at once. Undefined for queued requests. */
   completed: { output: Output; delivery: NewDelivery | undefined } | undefined
 }
 
 export type SubmitOutcome =
   | { kind: 'accepted' }
   | { kind: 'insufficient_credits' }
-  /** Another submit with the same key was written since the look-up. */
+  /** Another submit with the same key was written since the lookup. */
   | { kind: 'key_taken' }
 
 /**
- * How long a submit may wait for its account's row: shorter than its caller waits, who is then told that nothing was
- * written.
+ * How long a submit may wait for its account's row. Shorter than the caller's wait, so that the 503 is true: nothing
+ * was written.
  */
 const lockTimeoutMs = 8000
 
 /**
- * Reserves, enqueues and remembers the Idempotency-Key, as one statement.
+ * Reserves credits, queues the request and remembers the Idempotency-Key, in one statement.
  *
- * - The account's row decides: Postgres evaluates `available >= charge` again
- *   after it has waited for the row, so parallel submits never overdraw.
- * - The same row gives out turns. An account's next request takes the turn
- *   after its last one, or the turn that is served now if that is later. The
- *   queue is served by turn, so accounts alternate.
- * - Of parallel submits with the same Idempotency-Key one is written. The others
- *   wait for it, violate the primary key of idempotency_keys, and are undone.
+ * - The account's row decides. Postgres evaluates `available >= charge` again after waiting for the row, so parallel
+ *   submits never overdraw.
+ * - The same row assigns turns. An account's next request gets the turn after its last one, or the turn that is served
+ *   now if that is later. The queue is served by turn, so accounts alternate.
+ * - Of parallel submits with the same Idempotency-Key, one is written. The others wait for it, violate the primary key
+ *   of idempotency_keys, and are rolled back.
  *
- * Sends nothing when `signal` aborts while the submit waits for a connection.
+ * Sends nothing if `signal` aborts while the submit waits for a connection.
  */
 export async function writeSubmission(
   db: Database,
@@ -76,7 +75,7 @@ export async function writeSubmission(
   }
 }
 
-/** Waits for a connection first. The driver would run a queued statement however late. */
+/** Waits for a connection first, because the driver would run a queued statement regardless of the delay. */
 async function runInTime(db: Database, query: SQL, signal: AbortSignal | undefined) {
   const connection = await clientOf(db).reserve()
   let usable = true
@@ -85,7 +84,7 @@ async function runInTime(db: Database, query: SQL, signal: AbortSignal | undefin
   try {
     return await databaseOn(connection).execute<{ written: boolean }>(query)
   } catch (error) {
-    // The pool reopens a lost connection by itself.
+    // The pool reopens a lost connection.
     usable = !isConnectionLost(error) && !isNoAnswer(error)
     throw error
   } finally {
@@ -145,7 +144,7 @@ function statement(submission: Submission, now: SQL): SQL {
     select request.id is not null as written from patience left join request on true`
 }
 
-/** The two queues count turns apart, so that sandbox requests do not set live ones back. */
+/** The two queues count turns separately, so that sandbox requests do not delay live ones. */
 function turnColumn(environment: Environment): StringChunk {
   return environment === 'live' ? accounts.last_turn : accounts.last_sandbox_turn
 }
@@ -164,7 +163,7 @@ function takeTurn(accountId: string, environment: Environment, charge: string): 
     returning ${a.id}, a.${last} as turn`
 }
 
-/** A request that is never queued takes no turn and no credits. */
+/** For a request that is never queued and takes no turn and no credits. */
 function freeOfTurn(accountId: string): SQL {
   return sql`select ${a.id}, null::bigint as turn from provider.accounts a, patience where ${a.id} = ${accountId}`
 }

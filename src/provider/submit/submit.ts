@@ -39,13 +39,13 @@ export type SubmitRequest = {
   slug: string
   body: SubmitBody
   idempotencyKey: string | undefined
-  /** Aborts when the caller was told to try again. Nothing is written after that. */
+  /** Aborts when the caller was answered 503. Nothing is written after that. */
   signal?: AbortSignal
 }
 
-/** A key that has expired is forgotten and taken again, which another submit may do first. */
+/** An expired key is deleted and taken again. Another submit may take it first. */
 const maxTries = 3
-/** Of the caller's ten seconds. The request is accepted by then, with or without its position. */
+/** Part of the caller's ten seconds. The request is accepted by then, with or without its position. */
 const positionMs = 5000
 
 /** `POST /v1/models/{model}` (spec, submit). */
@@ -53,7 +53,7 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
   const { caller, slug, body, idempotencyKey, signal } = request
   const fingerprint = fingerprintOf({ model: slug, input: body.input, webhookUrl: body.webhook_url })
   const idempotency = idempotencyKey === undefined ? undefined : { key: idempotencyKey, fingerprint }
-  // A retry gets its first answer, even when the model has been switched off since.
+  // A retry gets its first answer, even if the model was disabled since.
   const earlier = await replay(deps, caller, idempotency)
   if (earlier) return earlier
 
@@ -89,7 +89,7 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
   throw inProgress()
 }
 
-/** Reads the position before it wakes the worker, which would often have claimed the request already. */
+/** Reads the position before waking the worker, which would often claim the request first. */
 async function accepted(deps: SubmitDeps, submission: Submission): Promise<Submitted> {
   const { requestId, environment, cost } = submission
   if (submission.completed !== undefined) return answer(deps, requestId, { cost, queued: false, position: 0 })
@@ -98,7 +98,7 @@ async function accepted(deps: SubmitDeps, submission: Submission): Promise<Submi
     positionMs,
     'reading the position in the queue',
   ).catch((error: unknown) => {
-    // The credits are reserved: an answer without the true position is better than no answer.
+    // The credits are reserved. An answer without the exact position is better than none.
     deps.logger.warn({ err: error, request_id: requestId }, 'the position of a new request could not be read')
     return 0
   })
@@ -147,7 +147,10 @@ async function prepare(
   return { ...submission, completed: { output, delivery } }
 }
 
-/** Faults that need time or another ending go through the queue (decisions, faults on demand). */
+/**
+ * True for a sandbox key whose faults need time or another end. Its requests go through the queue (decisions, faults on
+ * demand).
+ */
 function runsLikeLive({ faults }: Caller): boolean {
   return Boolean(faults?.failed || faults?.canceled || faults?.slow_seconds)
 }

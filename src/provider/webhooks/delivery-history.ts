@@ -10,17 +10,17 @@ const d = columnsOf(schema.deliveries, 'd')
 const deliveryAttempts = columnsOf(schema.deliveryAttempts)
 const k = columnsOf(schema.apiKeys, 'k')
 
-/** The state of a delivery, in the words of the pages. */
+/** The state of a delivery, as pages show it. */
 export const standings = ['waiting', 'sending', 'retrying', 'delivered', 'given up', 'dropped'] as const
 export type Standing = (typeof standings)[number]
 
-/** A condition: the last attempt of a row has not ended. */
+/** Condition: the last attempt of a row has not ended. */
 function isSending(row: Columns<'id' | 'attempts'>): SQL {
   return sql`(${row.attempts} > 0 and not exists (
     select from provider.delivery_attempts last where last.delivery_id = ${row.id} and last.number = ${row.attempts}))`
 }
 
-/** `standings` from the state of a row. */
+/** SQL that derives a value of `standings` from a row. */
 export function standingOf(row: Columns<'id' | 'attempts' | 'state'>): SQL {
   return sql`case ${row.state}
     when 'pending'
@@ -33,21 +33,21 @@ export type AttemptListing = RowOf<
   'number' | 'started_at' | 'duration_ms' | 'ok' | 'http_status' | 'detail'
 >
 
-/** One delivery of a webhook with its attempts. A test has no request. */
+/** A delivery of a webhook with its attempts. A test has no request. */
 export type DeliveryListing = RowOf<
   typeof schema.deliveries,
   'id' | 'request_id' | 'url' | 'host' | 'state' | 'attempts' | 'max_attempts' | 'due_at' | 'created_at' | 'settled_at'
 > & {
   account: string
   standing: Standing
-  /** The latest attempts that have ended, in their order, with the beginning of each answer. */
+  /** The latest ended attempts in order, with the beginning of each answer. */
   ended: AttemptListing[]
 }
 
 /** A row as Postgres returns it. */
 export type DeliveryRow = Omit<DeliveryListing, 'ended'> & { ended: AttemptListing[] | null }
 
-/** A delivery that an operator sends again and again has more attempts than a page can show. */
+/** A delivery that an operator resends often has more attempts than a page can show. */
 const attemptsListed = 12
 const attemptsShown = 100
 const detailListed = 120
@@ -88,7 +88,7 @@ export type DeliveryDetail = {
   delivery: DeliveryListing
   key: { id: string; name: string | null }
   body: string
-  /** In their order. Of very many attempts, the latest. */
+  /** In order. Only the latest if there are very many. */
   attempts: AttemptListing[]
 }
 
@@ -109,8 +109,8 @@ export async function showDelivery(db: Database, id: string): Promise<DeliveryDe
 }
 
 /**
- * Makes one more attempt due, with the same id and bytes. False when the delivery is unknown, under way, due already,
- * or a test, which an operator sends anew instead.
+ * Makes one more attempt due, with the same id and bytes. Returns false if the delivery is unknown, in progress,
+ * already due, or a test.
  */
 export async function resendDelivery(db: Database, id: string, now: SQL): Promise<boolean> {
   const rows = await db.execute(sql`

@@ -9,7 +9,7 @@ import { strikes } from '../domain/faults.ts'
 import { claimDue, type ClaimedDelivery, maxInFlight } from './outbox-claims.ts'
 import { failAbandoned, settleAttempt } from './outbox.ts'
 
-/** How long a lease outlives the deadline of its attempt, so that only a dead process loses an attempt. */
+/** How long a lease outlives the attempt's deadline, so that only a dead process loses an attempt. */
 const leaseMarginSeconds = 10
 
 export type DispatcherDeps = {
@@ -21,22 +21,22 @@ export type DispatcherDeps = {
   timeoutMs: number
   userAgent: string
   time: SharedTime
-  /** This host's clock, for the time that is signed: each receiver judges it by a clock of its own. */
+  /** The host's time, for signatures. Receivers compare it with their own clocks. */
   hostClock: () => Date
   random: () => number
   logger: Logger
 }
 
 export type Dispatcher = {
-  /** One tick of the spec's "dispatch runs every 30 seconds": sends all that is due. */
+  /** One tick of the spec's "dispatch runs every 30 seconds": sends everything that is due. */
   runOnce: () => Promise<{ more: boolean }>
-  /** Stops claiming. Settles when the attempts in flight have ended. */
+  /** Stops claiming. Resolves when the running attempts have ended. */
   drain: () => Promise<void>
 }
 
 /**
- * Sends the outbox. From a tick on, each attempt that ends makes room for the next, so that thousands go out in one
- * tick. The claim shares the places fairly (outbox-claims.ts): no account and no host delays another.
+ * Sends the outbox. After a tick, each ended attempt makes room for the next, so that thousands are sent in one tick.
+ * The claim shares the places fairly (outbox-claims.ts): no account and no host delays another.
  */
 export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispatcher {
   const inFlight = new Map<ClaimedDelivery, Promise<void>>()
@@ -53,13 +53,13 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
       .finally(() => {
         inFlight.delete(claimed)
         fill().catch((error: unknown) =>
-          deps.logger.error({ err: error }, 'claiming deliveries failed, the next tick tries again'),
+          deps.logger.error({ err: error }, 'claiming deliveries failed, will retry at the next tick'),
         )
       })
     inFlight.set(claimed, attempt)
   }
 
-  /** Walks once around all accounts and hosts, from where the last walk ended. */
+  /** Walks once around all accounts and hosts, from the end of the last walk. */
   const walkAround = async () => {
     const atEnd = new Set<string>()
     for (let isMore = true; isMore && !draining && inFlight.size < maxInFlight;) {
@@ -72,7 +72,7 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
       })
       for (const delivery of claimed) start(delivery)
       for (const [key, goesOnAfter] of Object.entries(walked)) {
-        // A walk that began in the middle begins once more at the start.
+        // A walk that began in the middle continues at the start.
         if (goesOnAfter !== null || (walk.has(key) && !atEnd.has(key))) isMore = true
         if (goesOnAfter === null && walk.delete(key)) atEnd.add(key)
         if (goesOnAfter !== null) walk.set(key, goesOnAfter)
@@ -80,7 +80,7 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
     }
   }
 
-  // One walk at a time. An attempt that ends meanwhile starts another walk after it.
+  // Only one walk runs at a time. An attempt that ends meanwhile starts another walk afterwards.
   const fill = async (): Promise<void> => {
     again = true
     filling ??= (async () => {
@@ -113,7 +113,7 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
 async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, cut: AbortSignal): Promise<void> {
   const started = performance.now()
   const outcome = await send(deps, claimed, cut)
-  // Another process takes it over with the same id.
+  // Another process will take it over with the same id.
   if (cut.aborted && !outcome.ok) return
   if (outcome.ok && strikes(claimed.faults?.duplicate, deps.random)) await send(deps, claimed, cut)
 
@@ -131,18 +131,18 @@ async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, c
   deps.logger.info({ ...facts, ok: outcome.ok, retry_after_seconds: retryAfterSeconds }, 'webhook attempt')
 }
 
-/** Sends the same id and bytes as every attempt, with the time and signature of this one (spec, Events). */
+/** Sends the same id and bytes in every attempt, with this attempt's time and signature (spec, Events). */
 async function send(
   { db, secretKey, poster, userAgent, hostClock, random, logger }: DispatcherDeps,
   claimed: ClaimedDelivery,
   cut: AbortSignal,
 ) {
   const secret = await readSigningSecret(db, claimed.keyId, secretKey).catch((error: unknown) => {
-    // When Postgres does not answer, the key may be good.
+    // If Postgres does not answer, the key may still be valid.
     if (!(error instanceof UnreadableSecretError)) throw error
     logger.error(
       { err: error, key_id: claimed.keyId },
-      'signing secret cannot be read: was PROVIDER_SECRET_KEY changed?',
+      'signing secret cannot be decrypted: check whether PROVIDER_SECRET_KEY changed',
     )
     return undefined
   })

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { Notification, Output } from '../../wire/schemas.ts'
 import { type Faults, strikes } from '../domain/faults.ts'
 
-/** How a generation ended. CANCELED has no webhook (decisions, CANCELED). */
+/** The end of a generation. CANCELED has no webhook (decisions, CANCELED). */
 export type Ending =
   | { kind: 'completed'; output: Output }
   | { kind: 'failed'; error: { code: string; message: string } }
@@ -20,8 +20,8 @@ export type Notified = {
 }
 
 /**
- * The completion notification of an ended request (spec, Events), with the bytes of every attempt. Undefined when the
- * request has no webhook. Due in the dispatcher's next tick, or later by a fault of its key.
+ * Creates the notification of an ended request (spec, Events), with the bytes of every attempt. Undefined if the
+ * request has no webhook. Due at the dispatcher's next tick, or later by a fault of its key.
  */
 export function notificationOf(request: Notified, ending: Ending, random: () => number): NewDelivery | undefined {
   if (request.webhookUrl === null) return undefined
@@ -54,7 +54,7 @@ function notificationBody({ requestId, model, cost }: Notified, ending: Ending):
   }
 }
 
-/** Links only, and of several images only the first (spec, Events, Body on success). */
+/** Keeps only links, and only the first of several images (spec, Events, Body on success). */
 function linksOf(output: Output) {
   if ('images' in output) return { images: output.images.slice(0, 1).map(({ url }) => ({ url })) }
   if ('video' in output) return { video: { url: output.video.url } }

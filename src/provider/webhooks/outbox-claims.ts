@@ -10,17 +10,20 @@ import * as schema from '../domain/schema.ts'
 
 const d = columnsOf(schema.deliveries, 'd')
 
-/** Attempts of one process at the same time. An attempt that waits for its deadline costs a socket and little else. */
+/** Concurrent attempts of one process. An attempt that waits for its deadline costs little but a socket. */
 export const maxInFlight = 128
-/** Attempts of one process to one host: the most connections that a receiver sees of it. */
+/** Concurrent attempts of one process to one host, which limits the connections that a receiver sees. */
 export const maxPerHost = 16
-/** Attempts of one account to one host: half, so that the host's silence towards one account stops no other. */
+/**
+ * Concurrent attempts of one account to one host: half, so that a host that is silent towards one account does not
+ * block the others.
+ */
 const maxPerAccountAndHost = 8
-/** Accounts, and hosts of each account, that one claim looks at: a bounded cost, however much waits. */
+/** Accounts, and hosts per account, that one claim looks at. Bounds its cost. */
 const accountsPerClaim = 100
 export const hostsPerClaim = 100
 
-/** How deliveries are claimed. Each claim is an attempt, so `attempts` is the number that fences. */
+/** The lease of deliveries. Each claim is an attempt, so `attempts` is the fencing number. */
 export const lease = leaseOf('d', {
   key: { id: schema.deliveries.id },
   due_at: schema.deliveries.due_at,
@@ -41,23 +44,21 @@ export type ClaimedDelivery = {
   faults: Faults | null
 }
 
-/** Where the walk goes on: by account the last host that it served, and under the key '' the last account. */
+/** Where the walk continues: for each account the last served host, and under the key '' the last account. */
 export type Walk = Readonly<Record<string, string>>
 
 export type ClaimRequest = {
   now: SQL
-  /** After these, another process may take the attempt over. */
+  /** After this time, another process may take the attempt over. */
   leaseSeconds: number
-  /** The attempts of this process under way. */
+  /** This process's running attempts. */
   inFlight: readonly Pick<ClaimedDelivery, 'accountId' | 'host'>[]
   walk: Walk
 }
 
 export type Claimed = {
   claimed: ClaimedDelivery[]
-  /**
-   * Where the walk goes on in each account that has a place left, and under '' among the accounts; null: at its end.
-   */
+  /** Where the walk continues in each account with a free place, and under '' among the accounts. Null at its end. */
   walked: Record<string, string | null>
 }
 
@@ -67,12 +68,11 @@ type Row = RowOf<
 >
 
 /**
- * Claims due deliveries, round-robin by account, and within an account round-robin by host. Of the free places and
- * those that it holds, an account may have 1/(3 + n), where n accounts have something due. So a claim always leaves
- * places for newcomers, whatever the others send to hosts that never answer. One probe of the index for each host,
- * however much waits for it.
- *
- * An attempt counts from its claim on: a process that dies during an attempt never makes it a seventh.
+ * Claims due deliveries, round-robin by account, and within an account by host. If n accounts have due deliveries, one
+ * account may hold 1/(3 + n) of the places that it holds or that are free. So a claim always leaves places for
+ * newcomers, even if all others send to hosts that never answer. Each host costs one index probe, however many
+ * deliveries wait for it.
+ * An attempt counts from its claim on, so a process that dies during an attempt never causes a seventh.
  */
 export async function claimDue(db: Database, request: ClaimRequest): Promise<Claimed> {
   const rows = await db.execute<{ claimed: Row[] | null; walked: Record<string, string | null> }>(statement(request))
@@ -118,7 +118,7 @@ function statement(request: ClaimRequest): SQL {
       (select jsonb_object_agg(key, goes_on_after) from (${walkedSoFar(free)}) walked) as walked`
 }
 
-/** Accounts with anything pending, after the one at which the last walk ended. */
+/** Accounts with pending deliveries, after the last account of the previous walk. */
 const pendingAccounts = sql`
   (select ${d.account_id}, 1 as n from provider.deliveries d
    where ${d.state} = 'pending' and ${d.account_id} > (select coalesce(walk ->> '', '') from given)
@@ -130,7 +130,7 @@ const pendingAccounts = sql`
   ) next
   where a.n < ${accountsPerClaim}::int`
 
-/** The hosts of each of these accounts, with the time at which the first delivery to each is due. */
+/** The hosts of these accounts, each with the time when its first delivery is due. */
 const pendingHosts = sql`
   select a.n as account_n, a.account_id, lane.* from accounts a cross join lateral (
     with recursive lanes as (
@@ -146,7 +146,7 @@ const pendingHosts = sql`
     select host, due_at, n from lanes where n > 0
   ) lane`
 
-/** Due deliveries for which account and host have a place, numbered by their turn within the account. */
+/** Due deliveries whose account and host have a free place, numbered by turn within the account. */
 function takeTurns(isDue: SQL, now: SQL): SQL {
   return sql`
     select next.id, s.account_id, s.account_n, s.host, s.n, room.places,
@@ -164,7 +164,7 @@ function takeTurns(isDue: SQL, now: SQL): SQL {
     where s.due_at <= ${now} and room.places > 0`
 }
 
-/** Where places ran out, the next walk begins after the last one served, and otherwise where this one ended. */
+/** The next walk begins after the last served one where places ran out, else where this walk ended. */
 function walkedSoFar(free: SQL): SQL {
   return sql`
     select account_id as key, case

@@ -11,11 +11,11 @@ const deliveries = columnsOf(schema.deliveries)
 const d = columnsOf(schema.deliveries, 'd')
 const deliveryAttempts = columnsOf(schema.deliveryAttempts)
 
-/** Spec, Delivery rules 2. */
+/** Six attempts (spec, Delivery rules 2). */
 export const maxAttempts = 6
 
 /**
- * SQL that puts a notification into the outbox, as a part of the statement that ends its request. `request` has id,
+ * SQL that puts a notification into the outbox, as part of the statement that ends its request. `request` has id,
  * account_id, api_key_id and faults.
  */
 export function insertDelivery(delivery: NewDelivery | undefined, request: SQL, now: SQL): SQL {
@@ -38,8 +38,8 @@ export type Attempt = {
 }
 
 /**
- * Records an attempt and its consequence. Without `retryAfterSeconds` there is no further attempt. False, and nothing
- * is written, when another process has taken the delivery over.
+ * Records an attempt and its consequence. Without `retryAfterSeconds` there is no further attempt. Returns false
+ * without writing if another process has taken the delivery over.
  */
 export async function settleAttempt(
   db: Database,
@@ -69,7 +69,7 @@ export async function settleAttempt(
   return one(rows, `settling an attempt of the delivery ${claimed.id}`).settled
 }
 
-/** A short statement, however many a dead process left. */
+/** Keeps the statement short after the death of a busy process. */
 const abandonedRows = 1000
 
 /** Gives up deliveries whose process died during their last attempt. */

@@ -9,30 +9,30 @@ import * as schema from '../domain/schema.ts'
 const apiKeys = columnsOf(schema.apiKeys)
 const deliveries = columnsOf(schema.deliveries)
 
-/** Tests of one account in any minute, over all processes. */
+/** Tests per account and minute, over all processes. */
 export const testsPerMinute = 10
-/** A test shows its first answer. Its sender does not wait for a second attempt. */
+/** A test shows its first answer and needs no second attempt. */
 const attemptsOfTest = 1
 
-/** `id` is the id of the form and of the webhook, so a form sent twice makes one test. `url` was checked. */
+/** `id` identifies the form and the webhook, so resending a form makes no second test. `url` has been checked. */
 export type WantedTest = { id: string; keyId: string; url: string }
 export type TestOutcome = 'there' | 'unknown key' | 'too many' | 'used'
 
 /**
- * The body of a test (docs/provider.md). Its status is TEST, which the spec does not have, so that no receiver takes it
- * for the end of a generation. Its request_id is the webhook's own id.
+ * The body of a test (docs/provider.md). Its status TEST does not exist in the spec, so that no receiver takes it for
+ * the end of a generation. Its request_id is the webhook's id.
  */
 export function testBody(id: string): string {
   return JSON.stringify({
     request_id: id,
     status: 'TEST',
-    message: 'A test from the developer console: it tells of no request.',
+    message: 'A test from the developer console. It belongs to no request.',
   })
 }
 
 /**
  * Puts a test into the outbox. The dispatcher sends it like any webhook: signed, with a deadline, in its account's
- * share, under the guard of addresses. Faults of a sandbox key do not apply.
+ * share, and to public addresses only. Faults of a sandbox key do not apply.
  */
 export async function insertTest(db: Database, { id, keyId, url }: WantedTest): Promise<TestOutcome> {
   const now = postgresTime()
@@ -63,11 +63,11 @@ export async function insertTest(db: Database, { id, keyId, url }: WantedTest): 
   return key ? 'too many' : 'unknown key'
 }
 
-/** A key that webhooks are signed with; `hint` are the last four characters of the API key. */
+/** A key that signs webhooks. `hint` is the last four characters of the API key. */
 export type SigningKey = Awaited<ReturnType<typeof listSigningKeys>>[number]
 type WantedKeys = { account?: string | undefined; wanted?: string | undefined; limit: number }
 
-/** Keys that are not revoked, of one account or of all: the wanted key first, then the newest. */
+/** Lists keys that are not revoked, of one or all accounts: the wanted key first, then the newest. */
 export async function listSigningKeys(db: Database, { account, wanted, limit }: WantedKeys) {
   const { id, name, environment, account_id, key_hint, created_at, revoked_at } = schema.apiKeys
   return db

@@ -6,7 +6,7 @@ export type WebhookPostingOptions = Omit<PostingOptions, 'judge'> & {
   allow: readonly string[]
 }
 
-/** Sends webhooks to URLs that callers chose. */
+/** Creates the poster of webhooks to URLs that callers chose. */
 export function createWebhookPoster({ allow, ...options }: WebhookPostingOptions): Poster {
   return createPoster({ ...options, judge: (url) => diallingOf(url, allow) })
 }

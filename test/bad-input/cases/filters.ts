@@ -75,7 +75,7 @@ const texts = ['q', 'webhook_id', 'key_name', 'reason', 'model', 'actor', 'targe
   ...wrong(name, `abcd%00`, 'x'.repeat(256), 'x'.repeat(8000)),
   ...wrong(`${name}[]`, 'abcd'),
   ...wrong(`${name}[a]`, 'abcd'),
-  // What is no UTF-8, a lone surrogate included, is read as U+FFFD.
+  // Invalid UTF-8, including a lone surrogate, is read as U+FFFD.
   ...odd(
     `${name}=abcd%ED%A0%80`,
     `${name}=%FF%FE%FD%FC`,
@@ -172,7 +172,7 @@ const rest = [
   ...wrong('colour', 'red'),
   ...wrong('a.b', 'c'),
   ...odd('', '&&&', 'limit=200', 'limit=1', 'limit=001', 'limit=1&&&'),
-  // Names of nothing, and one that is no text.
+  // Unknown names, and one that is not text.
   { query: '=1', wrong: '""' },
   { query: '%00=1', wrong: '\0' },
   { query: '?', wrong: '?' },
@@ -199,8 +199,8 @@ export const replayFilters: { name: string; filter: unknown }[] = [
   { name: 'a number for a time', filter: { since: 0 } },
   { name: 'a cursor', filter: { cursor: 'MS4x' } },
   { name: 'ids that are a list', filter: { ids: [uuid] } },
-  { name: 'a state that nobody knows', filter: { state: 'gone' } },
-  { name: 'a name that nobody knows', filter: { colour: 'red' } },
+  { name: 'an unknown state', filter: { state: 'gone' } },
+  { name: 'an unknown name', filter: { colour: 'red' } },
 ]
 
 /** The same as it is written: what `JSON.stringify` cannot say. */
@@ -211,7 +211,7 @@ export const replayFiltersAsWritten: { name: string; json: string }[] = [
   { name: 'no JSON', json: '{' },
 ]
 
-/** `wait` of a result that nobody knows. */
+/** `wait` for an unknown result. */
 export const waits: { wait: string; status: 400 | 404 }[] = [
   ...['0', '1', '59', '60', '00', '05'].map((wait) => ({ wait, status: 404 as const })),
   ...['61', '99', '100', '-1', '1e1', '1&wait=2', '%00', '', 'abc', '5.0', '%205', '0x1', '١', '9007199254740991'].map(
@@ -222,7 +222,7 @@ export const waits: { wait: string; status: 400 | 404 }[] = [
   ),
 ]
 
-/** What a tail of arrivals is to go on after. */
+/** The ids after which a tail of arrivals continues. */
 export const lastEventIds: { id: string; status: 200 | 400 }[] = [
   { id: 'x', status: 400 },
   { id: '9'.repeat(40), status: 400 },

@@ -139,7 +139,7 @@ export const framing: FramingCase[] = [
     bytes: `POST /webhooks HTTP/1.0\r\nhost: x\r\nconnection: keep-alive\r\n${chunked}\r\n{signed}\r\n{hex}\r\n{body}\r\n0\r\n\r\n`,
     answers: bad,
   },
-  { name: 'a chunk size that is no number', bytes: `${signed(chunked)}xyz\r\n{body}`, answers: bad },
+  { name: 'a chunk size that is not a number', bytes: `${signed(chunked)}xyz\r\n{body}`, answers: bad },
   { name: 'a negative chunk size', bytes: `${signed(chunked)}-1\r\n{body}`, answers: bad },
   { name: 'a chunk size with 0x', bytes: `${signed(chunked)}0x{hex}\r\n{body}\r\n0\r\n\r\n`, answers: bad },
   { name: 'a chunk size beyond 2^64', bytes: `${signed(chunked)}10000000000000001\r\n{body}`, answers: bad },
@@ -178,7 +178,7 @@ export const framing: FramingCase[] = [
   { name: 'HTTP/1.10', bytes: get('GET /healthz HTTP/1.10', 'host: x'), answers: bad },
   { name: 'http in small letters', bytes: get('GET /healthz http/1.1', 'host: x'), answers: bad },
   { name: 'a method in small letters', bytes: get('post /webhooks HTTP/1.1', 'host: x'), answers: bad },
-  { name: 'a method that nobody knows', bytes: get('BREW /webhooks HTTP/1.1', 'host: x'), answers: bad },
+  { name: 'an unknown method', bytes: get('BREW /webhooks HTTP/1.1', 'host: x'), answers: bad },
   {
     name: 'two blanks, which HTTP lets pass',
     bytes: get('GET  /healthz HTTP/1.1', 'host: x'),
@@ -193,7 +193,7 @@ export const framing: FramingCase[] = [
   { name: 'a path without its slash', bytes: get('GET healthz HTTP/1.1', 'host: x'), answers: bad },
   { name: 'a target of another scheme', bytes: get('GET ftp://x/healthz HTTP/1.1', 'host: x'), answers: bad },
   {
-    name: 'a target that is no URL',
+    name: 'a target that is not a URL',
     bytes: get('POST http://[bad/webhooks HTTP/1.1', 'host: x', 'content-length: 0'),
     answers: bad,
   },
@@ -223,7 +223,7 @@ export const framing: FramingCase[] = [
     stays: true,
   },
   {
-    name: 'percent-encoding that is no UTF-8',
+    name: 'percent-encoding that is not UTF-8',
     bytes: get('POST /%ff HTTP/1.1', 'host: x', 'content-length: 0'),
     answers: ['404 not_found'],
     stays: true,

@@ -15,11 +15,11 @@ export type HostileReference = {
   serve?: (places: Places) => Serve | Promise<Serve>
   /** Shorter than the 10 s that one has otherwise. */
   deadlineMs?: number
-  /** What the client reads, behind the place of the link in the input. */
+  /** The message for the client, after the place of the link in the input. */
   message: RegExp
 }
 
-/** What the names of these cases resolve to. */
+/** The addresses of these names. */
 export const addressesOf: Record<string, readonly string[]> = {
   'private.example': ['10.0.0.1'],
   'loopback.example': ['127.0.0.1'],

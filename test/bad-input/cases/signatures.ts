@@ -20,7 +20,7 @@ export type SignatureCase = {
     | 'no_http'
   /** How many seconds the clock of the signer is ahead of ours. */
   skew?: number
-  /** Who signed; `live` unless it says otherwise. */
+  /** The key that signed. Default: `live`. */
   by?: 'live' | 'sandbox' | 'retired' | 'stranger'
   /** The bytes that were signed where they are not those that are sent. */
   over?: 'another body' | 'another time' | 'the body alone' | 'the body with a line break'
@@ -125,7 +125,7 @@ export const signatures: SignatureCase[] = [
   { name: 'an empty v1', header: 't={t},v1=', reason: 'malformed_header' },
   { name: 'v1 of 63 digits', header: 't={t},v1={63}', reason: 'malformed_header' },
   { name: 'v1 of 65 digits', header: 't={t},v1={v1}0', reason: 'malformed_header' },
-  { name: 'v1 with one digit that is no hex', header: 't={t},v1={63}g', reason: 'malformed_header' },
+  { name: 'v1 with one digit that is not hex', header: 't={t},v1={63}g', reason: 'malformed_header' },
   { name: 'v1 with 0x', header: 't={t},v1=0x{v1}', reason: 'malformed_header' },
   { name: 'v1 in base64', header: 't={t},v1={base64}', reason: 'malformed_header' },
   { name: 'v1 in quotes', header: 't={t},v1="{v1}"', reason: 'malformed_header' },

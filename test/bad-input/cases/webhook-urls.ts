@@ -1,4 +1,4 @@
-/** What may be given as a webhook_url, and what it is taken for. None of these names is ever looked up in a test. */
+/** Values of webhook_url and how they are judged. No test looks up these names. */
 export const takenUrls: { name: string; url: string; as?: string }[] = [
   { name: 'a path and a query', url: 'https://hooks.example.com/path?query=1' },
   { name: 'no path', url: 'https://hooks.example.com', as: 'https://hooks.example.com/' },
@@ -58,17 +58,17 @@ export const refusedUrls: Record<string, Record<string, string>> = {
     gopher: 'gopher://hooks.example.com/',
     'a blob of https': 'blob:https://hooks.example.com/x',
     'https within another scheme': 'jar:https://hooks.example.com/!/',
-    'a bracket that nobody closes': 'https://[::1/',
+    'an unclosed bracket': 'https://[::1/',
     'an address of another version': 'https://[v1.a]/',
     'nothing in brackets': 'https://[]/',
     'an address and a name': 'https://[::1].example/',
     'a character that no name has': 'https://hooks<.example/',
-    'percent-encoding that is no UTF-8 in its name': 'https://%ff.example/',
+    'percent-encoding that is not UTF-8 in its name': 'https://%ff.example/',
     'a percent sign in its name': 'https://%/',
     'five numbers': 'https://1.2.3.4.5/',
     'a number beyond 255': 'https://256.0.0.1/',
     'a number beyond 2^32': 'https://4294967296/',
-    'octal digits that are none': 'https://08.0.0.1/',
+    'invalid octal digits': 'https://08.0.0.1/',
     'a name that ends like a number': 'https://hooks.0x/',
   },
   'has credentials': {
@@ -95,7 +95,7 @@ export const refusedUrls: Record<string, Record<string, string>> = {
     'a port in hex': 'https://hooks.example.com:0x1bb/',
     'a port with a plus': 'https://hooks.example.com:+443/',
   },
-  'is too long, or has in it what a parser would mend without a word': {
+  'is too long, or contains text that a parser would silently change': {
     'a name that is far longer in ASCII': `https://${Array.from({ length: 100 }, (_, n) => String.fromCodePoint(0x4e00 + n * 7).repeat(15)).join('.')}.example/`,
     'a name of 513 characters': `https://${'a'.repeat(505)}.example/`,
     '2,049 characters': `https://hooks.example.com/${'x'.repeat(2049 - 26)}`,
@@ -238,7 +238,7 @@ export const refusedUrls: Record<string, Record<string, string>> = {
   },
 }
 
-/** What a name may resolve to: all of it has to be public, at submit and again when it is dialled. */
+/** Addresses of a name. All of them must be public, at submit and again when connecting. */
 export const resolvedAddresses: { name: string; addresses: string[]; isPublic: boolean }[] = [
   { name: 'one that is public', addresses: ['8.8.8.8'], isPublic: true },
   { name: 'both kinds', addresses: ['8.8.8.8', '2606:4700::1111'], isPublic: true },
@@ -254,7 +254,7 @@ export const resolvedAddresses: { name: string; addresses: string[]; isPublic: b
   { name: 'a mapped one', addresses: ['::ffff:10.0.0.1'], isPublic: false },
   { name: 'one of NAT64', addresses: ['64:ff9b::a00:1'], isPublic: false },
   { name: 'link-local with a zone', addresses: ['fe80::1%eth0'], isPublic: false },
-  { name: 'what is no address', addresses: ['hooks.example.com'], isPublic: false },
+  { name: 'text that is not an address', addresses: ['hooks.example.com'], isPublic: false },
   { name: 'one number', addresses: ['2130706433'], isPublic: false },
   { name: 'nothing in particular', addresses: [''], isPublic: false },
 ]

@@ -10,7 +10,7 @@ import { childEnv } from '../../support/child-env.ts'
 const cli = path.resolve(import.meta.dirname, '../../../src/cli.ts')
 const main = path.resolve(import.meta.dirname, '../../../src/main.ts')
 
-/** A folder as `npm start` finds it on a fresh machine, with ports that nobody else uses. */
+/** A folder as `npm start` finds it on a fresh machine, with free ports. */
 export type Laptop = {
   folder: string
   dataDir: string

@@ -1,6 +1,6 @@
 import { lockDataDir } from '../../../src/laptop/data-lock.ts'
 
-// A process of its own that holds the lock of a folder until it is killed.
+// A process that holds the lock of a folder until it is killed.
 await lockDataDir(process.argv[2] ?? '')
 process.stdout.write('locked\n')
 setInterval(() => {}, 60_000)

@@ -8,7 +8,7 @@ const run = promisify(execFile)
 
 export type User = { uid: number; gid: number }
 
-/** Whoever runs the tests, unless that is root: then an id that has a name (initdb wants one) and no rights. */
+/** The user who runs the tests. For root: another user that has a name (initdb requires one) and no rights. */
 export async function ordinaryUser(): Promise<User> {
   const uid = process.getuid?.() ?? -1
   if (uid !== 0) return { uid, gid: process.getgid?.() ?? -1 }

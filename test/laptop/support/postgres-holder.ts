@@ -1,12 +1,12 @@
 import { startEmbeddedPostgres } from '../../../src/laptop/embedded-postgres.ts'
 import { createLogger } from '../../../src/platform/logger.ts'
 
-// A process of its own that runs the embedded PostgreSQL on a folder until it gets an order on stdin, or killed.
+// A process that runs the embedded PostgreSQL on a folder until it is ordered to stop on stdin, or killed.
 const [dataDir = ''] = process.argv.slice(2)
 process.stdout.write('starting\n')
 const server = await startEmbeddedPostgres({ dataDir, logger: createLogger('warn') })
 process.stdout.write(`up as ${process.getuid?.()} at ${server.url}\n`)
 process.once('SIGTERM', () => void server.stop().then(() => process.exit(0)))
-// Without a word to PostgreSQL, as after an error that nobody expected.
+// Exits without stopping PostgreSQL, as after an unexpected error.
 process.once('SIGUSR2', () => process.exit(3))
 setInterval(() => {}, 60_000)

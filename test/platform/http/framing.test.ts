@@ -52,7 +52,7 @@ const get = (url: string) => `GET ${url} HTTP/1.1\r\nhost: x\r\n\r\n`
 const statuses = (text: string) => [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => Number(status))
 
 describe('more requests than anybody waits for', () => {
-  // What it counts is the work of Node's own parser: a version that hands over what follows is seen here.
+  // Counts the work of Node's own parser, to detect a version that emits the following requests.
   const writes: Record<string, string> = {
     'well-formed': get('/any'),
     'without Host': 'GET /any HTTP/1.1\r\n\r\n',
@@ -123,7 +123,7 @@ describe('what was complete is answered first', () => {
   })
 })
 
-// What is no proper request is in test/bad-input/cases/framing.ts.
+// Improper requests are in test/bad-input/cases/framing.ts.
 describe('what is a proper request', () => {
   it('whole URLs are taken for their paths, as they were written', async () => {
     const { port } = await startListener()

@@ -5,7 +5,7 @@ import { expect, it, onTestFinished } from 'vitest'
 import { errorHandler } from '../../../src/platform/http/http.ts'
 import { watchedLogger } from '../support/watched-logger.ts'
 
-it('what nobody expected is answered 500 in the envelope without a word of it, and is in the log with its stack', async () => {
+it('an unexpected error is answered 500 without details, and is logged with its stack', async () => {
   const { logger, lines } = watchedLogger()
   const app = express()
   app.get('/broken', () => {

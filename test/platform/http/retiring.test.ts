@@ -41,7 +41,7 @@ function connect(port: number, text: string) {
   return one
 }
 
-it('retired, it takes connections as before, and each answer ends its own; one that nobody uses stays open', async () => {
+it('retired, it accepts connections, closes each after its answer, and keeps idle ones open', async () => {
   const { listener, retired, waiting } = await startListener()
   const [idle, used] = [connect(listener.port, request), connect(listener.port, request)]
   const underWay = connect(listener.port, request.replace('/webhooks', '/slow'))
@@ -72,7 +72,7 @@ it('closing, it answers those first whom the system has let in already', async (
   expect(all.filter(({ came }) => came.includes('ok'))).toHaveLength(40)
 })
 
-it('keeps a connection that nobody uses for as long as it is told, and says so', async () => {
+it('keeps an idle connection for the configured time, and announces that time', async () => {
   const { listener } = await startListener(1)
   const one = connect(listener.port, request)
   const began = performance.now()

@@ -102,7 +102,7 @@ describe('with a token', () => {
     })
   })
 
-  it('whoever holds many connections open cuts none that has shown the token', async () => {
+  it('a client with many open connections displaces none that has shown the token', async () => {
     const { url, port, server } = await startGuarded({ databaseUrl: database.url, token })
     boundConnections(server, { max: 3 })
     const connect = async () => {
@@ -295,7 +295,7 @@ describe.each([
     ['another origin', { origin: 'https://evil.example' }],
     ['another port of this host', { origin: 'http://127.0.0.1:1' }],
     ['an opaque origin', { origin: 'null' }],
-    ['an origin that is none', { origin: 'nonsense' }],
+    ['an invalid origin', { origin: 'nonsense' }],
   ])('from %s are refused', async (_from, headers) => {
     const { url } = await guarded()
     for (const method of ['POST', 'PUT', 'PATCH', 'DELETE']) {

@@ -70,7 +70,7 @@ describe.each(usualServers)('a session, on the %s server', (server) => {
     expect(newest.status).toBe(303)
   })
 
-  it('asks Postgres a few times a second, however many cookies nobody knows', async () => {
+  it('asks Postgres a few times a second, regardless of the number of unknown cookies', async () => {
     const { url: databaseUrl } = await withTestDatabase(server)
     const pool = createPool({ url: databaseUrl, max: 2 })
     onTestFinished(() => pool.close())

@@ -41,7 +41,7 @@ describe('databaseErrorOf', () => {
       ),
     ).toEqual(Array.from({ length: 3 }, () => ['PostgresError', 'as raised here']))
     expect([plain, wrapped].map(databaseCodeOf)).toEqual(['23505', '23505'])
-    // Whatever failed because of it is another matter.
+    // Failures caused by it are not tested here.
     const other = new Error('the work was not done', { cause: plain })
     expect([databaseErrorOf(other), databaseCodeOf(other), databaseCodeOf('23505')]).toEqual([
       other,

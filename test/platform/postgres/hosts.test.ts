@@ -32,7 +32,7 @@ describeOnPackaged('several hosts', () => {
   }, 60_000)
   afterAll(() => removePair(pair))
 
-  it('of them read-write finds the primary for every connection, whatever their order, and read-only the standby', async () => {
+  it('with read-write finds the primary in any order, with read-only the standby', async () => {
     const { primary, standby } = pair
     for (const hosts of [
       [primary.url, standby.url],
@@ -60,7 +60,7 @@ describeOnPackaged('several hosts', () => {
     ).catch((error: unknown) => error)
     const hosts = `127.0.0.1:${server.port},127.0.0.1:${server.port}`
     expect(failure).toMatchObject({ message: `TARGET_SESSION_ATTRS: no host of ${hosts} is standby` })
-    // As a failover: it passes, and is told and waited for like any other outage.
+    // Like a failover: it passes, and is reported and awaited like any other outage.
     expect([isOutage(failure), explainPostgres(failure)]).toMatchObject([
       true,
       { passing: true, words: expect.stringContaining('failover') },

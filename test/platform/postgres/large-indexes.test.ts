@@ -97,7 +97,7 @@ it.each([
     await failing
     await reader.unsafe('rollback')
     reader.release()
-    // What the migration itself says is in, once.
+    // The migration's own statements are applied once.
     expect(await sql`select count(*)::int as n from probe.migrations`).toEqual([{ n: 2 }])
     expect((await indexes(database)).filter(({ valid }) => !valid).length).toBeGreaterThan(0)
 

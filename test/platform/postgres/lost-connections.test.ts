@@ -68,7 +68,7 @@ async function cutEverywhere(url: string): Promise<void> {
           await delay(0)
         }
         const [last] = await Promise.allSettled([run(pool)])
-        // The reset may meet the first statement after it; the one after that has a connection of its own.
+        // The reset may hit the first statement after it. The next one has a new connection.
         if (last.status === 'rejected') expect(await run(pool)).toEqual(whole)
         await pool.close()
       }),

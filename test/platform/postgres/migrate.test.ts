@@ -128,7 +128,7 @@ it('a dump’s lock in the way is waited for without a queue behind us: reported
   ])
 })
 
-describeOnPackaged('a server of its own', () => {
+describeOnPackaged('a packaged server', () => {
   it('an autovacuum that takes hours gives way', { timeout: 60_000 }, async () => {
     const slowly = {
       autovacuum_naptime: '1s',

@@ -74,7 +74,7 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
     (_db, databaseUrl) => reconciler.runOnce(createTestWorker({ databaseUrl })),
   ],
   [
-    'polling one request is not "nobody tracks it"',
+    'polling one request is not "not tracked"',
     (_db, databaseUrl) => reconciler.reconcileOne(createTestWorker({ databaseUrl }), id),
   ],
   ['counting what is overdue is not "none"', (db) => countOverdue(db, { now, stuckAfterSeconds: 1 })],

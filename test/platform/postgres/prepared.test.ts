@@ -39,7 +39,7 @@ describe('a prepared statement', () => {
     expect([await double(pool, 2), await double(pool, 3)]).toEqual([4, 6])
   })
 
-  it('fails as itself, and goes on over a new connection', async () => {
+  it('fails with its own error, and the next one uses a new connection', async () => {
     const proxy = await startPostgresProxy((await withTestDatabase()).url)
     const pool = poolAt(proxy.url)
     await expect(executePrepared(pool.db, sql`select 1 / ${0}::int`)).rejects.toMatchObject({ code: '22012' })

@@ -23,7 +23,7 @@ async function baselineOf(program: string): Promise<string> {
 
 type Column = { table: string; name: string; type: string }
 
-/** What no default fills: of every table the columns, in the order of what refers to what. */
+/** The columns without a default, per table, in the order of references. */
 const columnsOf = (sql: postgres.Sql, schema: string) => sql<Column[]>`
   select c.relname as table, a.attname as name, format_type(a.atttypid, null) as type
   from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped

@@ -17,7 +17,7 @@ export async function startFaultyProxy(url: string) {
   })
   return {
     url: relay.url,
-    /** What is asked on the connections that are open now still arrives, and none of its answers comes back; new connections are whole. */
+    /** Statements on the currently open connections still arrive, but no answer comes back. New connections work. */
     loseAnswers: () => {
       mutedBefore = generation
     },

@@ -36,7 +36,7 @@ const circle: Record<string, unknown> = { seen: 'seen-circle', secret: hush }
 circle['self'] = circle
 logger.info(circle, 'circle')
 
-/** What a statement failed with, or nothing. */
+/** The error of a statement, or undefined. */
 const failure = async (work: PromiseLike<unknown>) =>
   Promise.resolve(work).then(
     () => undefined,

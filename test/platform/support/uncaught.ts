@@ -16,10 +16,10 @@ stopOnUncaught({
 const failed = (text: string) => Object.assign(new Error(text), { query: 'select $1', parameters: ['whsec_secret'] })
 const fault = process.argv[2]
 if (fault === 'rejection') {
-  void Promise.reject(failed('nobody waits for this'))
+  void Promise.reject(failed('not awaited'))
   void Promise.reject(failed('nor for this'))
 } else {
   setImmediate(() => {
-    throw failed('nobody catches this')
+    throw failed('not caught')
   })
 }

@@ -171,7 +171,7 @@ describe('health', () => {
 })
 
 describe('guesses of API keys', () => {
-  it('by thousands, while Postgres has much to do, refuse nobody who has a key', async () => {
+  it('by thousands on a busy Postgres refuse no caller with a valid key', async () => {
     const { api_key: key } = await provider.createKey()
     expect((await provider.call('GET', '/v1/account', { key })).status).toBe(200)
     const refused: number[] = []

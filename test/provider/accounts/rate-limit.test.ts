@@ -75,7 +75,7 @@ describe('rate limits', () => {
     }
   })
 
-  it('give each of many requests at the same moment a number of its own', async () => {
+  it('number concurrent requests one by one', async () => {
     const one = (await provider.createKey({ account: 'batched' })).api_key
     const two = (await provider.createKey({ account: 'batched' })).api_key
     const now = new Date('2026-01-01T00:00:00Z')
@@ -157,7 +157,7 @@ describe.each(testServers)('the windows, on the %s server', (server) => {
     expect(await at(300)).toEqual({ limit: 2, remaining: 1, resetSeconds: 60, exceeded: false })
   })
 
-  it('whatever the order of calls: never more than the limit in 60 s, and after RateLimit-Reset always one more', async () => {
+  it('never allow more than the limit in 60 s, and always one more after RateLimit-Reset', async () => {
     const limits = { perKey: 7, perAccount: 1000 }
     const steps = fc.array(
       fc.record({

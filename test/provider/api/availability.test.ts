@@ -11,7 +11,7 @@ const failureOf = (work: Promise<unknown>) =>
   )
 const unavailable = { status: 503, code: 'unavailable', headers: { 'Retry-After': '5' } }
 
-it('answers 503 at once beyond 2,000 at the same time, and goes on as soon as one of them has ended', async () => {
+it('answers 503 at once beyond 2,000 concurrent requests, and continues when one has ended', async () => {
   const available = createAvailability(watchedLogger().logger)
   const held = Array.from({ length: 2000 }, () => Promise.withResolvers<void>())
   const running = held.map(({ promise }) => available(() => promise))
@@ -34,7 +34,7 @@ it('answers 503 at once beyond 2,000 at the same time, and goes on as soon as on
   await Promise.allSettled(running)
 })
 
-it('tells the work that goes on that its answer has been given up', async () => {
+it('aborts the signal of work whose answer is no longer awaited', async () => {
   vi.useFakeTimers()
   onTestFinished(() => void vi.useRealTimers())
   const available = createAvailability(watchedLogger().logger)

@@ -57,7 +57,7 @@ const input = fc.oneof(
   ),
 )
 
-describe('whatever a client sends', () => {
+describe('anything that a client sends', () => {
   it('as a body gives no 5xx', async () => {
     const body = fc.record({ input, webhook_url: fc.oneof(anything, text) }, { requiredKeys: [] })
     await fc.assert(

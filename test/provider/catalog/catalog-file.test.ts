@@ -73,7 +73,7 @@ describe('parseCatalog', () => {
       '8 models[0]: Unrecognized key: "notes"',
     ],
     ['a missing key', changed('    name: Dunes\n', ''), '2 models[0].name: is missing'],
-    ['a slug that is no part of a path', changed('slug: dunes', 'slug: du/nes'), /^2 models\[0\]\.slug: must be/],
+    ['a slug that is not one path segment', changed('slug: dunes', 'slug: du/nes'), /^2 models\[0\]\.slug: must be/],
     [
       'a slug twice',
       valid + valid.replace('models:\n', ''),
@@ -102,12 +102,12 @@ describe('parseCatalog', () => {
     [
       'two places of one token',
       changed('9000 }', '9000, token_env: A, token_file: b }'),
-      '8 models[0].engine_settings.token_file: is given beside token_env: leave one out',
+      '8 models[0].engine_settings.token_file: is set together with token_env: remove one',
     ],
     [
-      'text without a bound',
+      'text without a limit',
       changed(', max_length: 100', ''),
-      /^10 models\[0\]\.input_schema\.prompt\.type: is text without a bound/,
+      /^10 models\[0\]\.input_schema\.prompt\.type: is text without a limit/,
     ],
     [
       'a default that is not listed',

@@ -62,7 +62,7 @@ describe('validateInput', () => {
       { prompt: 'x', audio_urls: Array(11).fill('u') },
       'input.audio_urls must have at most 10 items',
     ],
-    ['a reference that is no string', { prompt: 'x', image_urls: ['u', 7] }, 'input.image_urls[1] must be a string'],
+    ['a reference that is not a string', { prompt: 'x', image_urls: ['u', 7] }, 'input.image_urls[1] must be a string'],
     ['references that are no list', { prompt: 'x', image_urls: 'u' }, 'input.image_urls must be an array'],
     ['generate_audio true', { prompt: 'x', generate_audio: true }, 'accepted'],
     ['generate_audio 1', { prompt: 'x', generate_audio: 1 }, 'input.generate_audio must be a boolean'],

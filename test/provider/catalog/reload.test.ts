@@ -27,7 +27,7 @@ const model = ({ price, url, tokenFile, slug = 'dunes' }: Written) => `models:
     pricing: { credits_base: ${price} }
 `
 
-/** An engine whose jobs are done once it is told so. */
+/** An engine whose jobs end when the test says so. */
 async function engine() {
   const bytes = await picture('png')
   let isDone = false

@@ -27,7 +27,7 @@ const hostile = [
   'null',
 ]
 
-it.each(hostile)('the developer console answers %s in words, whatever it stands for', async (text) => {
+it.each(hostile)('the developer console answers %s in words, in every field', async (text) => {
   const amiss: unknown[] = []
   const runs = [`/models/${text}/run`, '/models/aurora-image/run', '/models/aurora-image/estimate']
   for (const path of [

@@ -63,7 +63,7 @@ describe('the developer console', () => {
     expect((await post('/keys', form)).status).toBe(200)
     const again = await post('/keys', form)
     expect(again.status).toBe(400)
-    expect(again.body).toContain('this key was made already')
+    expect(again.body).toContain('this key exists already')
     expect((await get('/accounts/reloads')).body.split('/revoke"')).toHaveLength(2)
   })
 
@@ -75,7 +75,7 @@ describe('the developer console', () => {
     expect(revoke.body).toContain('Revoke the live key')
     expect((await provider.call('GET', '/v1/account', { key: key.api_key })).status).toBe(200)
     const models = await get('/models')
-    // Each switch in a cell of its own: a cell is never a row of boxes itself.
+    // Each switch is inside a separate cell. A cell is never a flex row itself.
     expect(models.body).not.toContain('<td class="inline"')
     expect(models.body.split('Switch off…').length).toBeGreaterThan(2)
     const off = await get('/models/switch-off?slug=lyra-audio&environment=live')
@@ -92,7 +92,7 @@ describe('the developer console', () => {
     expect(page.body).toContain('issued')
     expect((await get('/ledger')).body).toContain('sums to zero')
     expect((await post('/accounts/books%20and%20co/credits', { credits: '-1' })).status).toBe(400)
-    // A form that is sent twice, by a double click, grants once; with other values it is told.
+    // A form that is sent twice grants once. With other values it is refused.
     const id =
       /name="id" value="([0-9a-f-]{36})" autocomplete/.exec((await get('/accounts/books%20and%20co')).body)?.[1] ?? ''
     const grants = [1, 2, 3].map(async () => post('/accounts/twice/credits', { id, credits: '5' }))
@@ -125,7 +125,7 @@ describe('the developer console', () => {
     expect((await post(`/requests/${body.request_id}/cancel`)).status).toBe(303)
     expect((await get('/requests?status=CANCELED')).body).toContain(body.request_id)
     const again = await post(`/requests/${body.request_id}/cancel`)
-    expect([again.status, again.body.includes('is CANCELED already')]).toEqual([400, true])
+    expect([again.status, again.body.includes('is already CANCELED')]).toEqual([400, true])
     await post(`/keys/${key.id}/faults/clear`)
     expect(
       (await provider.call('POST', '/v1/models/aurora-image', { key: key.api_key, body: { input: { prompt: 'x' } } }))

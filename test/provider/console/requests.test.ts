@@ -122,7 +122,7 @@ describe('the list of requests', () => {
     expect([idsIn(short.body), short.body.includes('is no whole request id')]).toEqual([[], true])
   })
 
-  it('shows nothing that was not asked for: a filter that it cannot apply is told', async () => {
+  it('reports a filter that it cannot apply, instead of showing unfiltered requests', async () => {
     for (const [query, said] of [
       ['status=failed', 'the filter status must be one of IN_QUEUE'],
       ['environment=prod', 'the filter environment must be one of live'],

@@ -24,7 +24,7 @@ type Run = {
   onReport?: (progress: number) => void
 }
 
-/** Runs one job in a folder of its own; answers the output, held against the wire's schema, and what was reported. */
+/** Runs one job in a new folder. Returns the output, validated by the wire's schema, and the reports. */
 export async function runEngine(engine: Engine, { model = 'a-model', input, references = [], signal, onReport }: Run) {
   const mediaDir = await temporaryFolder()
   const reported: Reported[] = []

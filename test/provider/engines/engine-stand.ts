@@ -21,7 +21,7 @@ export async function startEngineStand(onLook: (look: Look) => void | Promise<vo
   const looks = new Map<string, number>()
   /** Answers in the place of the protocol's, in this order. */
   const instead: ((response: http.ServerResponse) => void)[] = []
-  /** What is served beside the jobs, by path. */
+  /** Additional answers by path. */
   const files = new Map<string, Buffer>()
 
   const begin = async (request: http.IncomingMessage, response: http.ServerResponse) => {

@@ -130,7 +130,7 @@ describe('the start of a job', () => {
 })
 
 describe('the outputs of a job', () => {
-  it('are pictures by links of its own host and in base64, with their true sizes', async () => {
+  it('are pictures by links to its host and in base64, with their true sizes', async () => {
     const bytes = await picture('webp', { width: 32, height: 16 })
     const { result, files, mediaDir, of } = await runOn({
       onLook: ({ response }) => sendJson(response, done({ url: '/made/1.png', width: 7, height: 7 }, inBase64(bytes))),
@@ -171,7 +171,7 @@ describe('the outputs of a job', () => {
       'a sound as a video',
       'video',
       done({ ...inBase64(wav), width: 1, height: 1, duration: 1 }),
-      'it made something that is no MP4',
+      'its output is not an MP4',
     ],
     ['a video without its size', 'video', done(inBase64(mp4)), 'it gave no width, height and duration of its video'],
     ['two sounds', 'audio', done(inBase64(wav), inBase64(wav)), 'it made more than one audio'],
@@ -252,7 +252,7 @@ describe('a running job', () => {
     const down = await runOn({ onLook: ({ response }) => sendJson(response, {}, 503) })
     expect(await failureOf(down.result)).toMatchObject({ message: 'the engine is busy or away', transient: true })
     expect(down.of('GET')).toHaveLength(6)
-    // Another attempt goes on with the job.
+    // A retry continues the job.
     expect(down.of('DELETE')).toEqual([])
   })
 
@@ -280,7 +280,7 @@ describe('a running job', () => {
     })
     const error = await failureOf(result)
     expect(error).toMatchObject({ message: 'the engine could not make it', transient: false })
-    expect(causeOf(error)).toBe('it has lost the job twice')
+    expect(causeOf(error)).toBe('it lost the job twice')
     expect(started.map((job) => job.requestId)).toEqual([requestId, requestId])
     expect(of('POST')).toHaveLength(2)
     expect(kept).toEqual([
@@ -295,7 +295,7 @@ describe('a running job', () => {
       onLook: ({ response }) => sendJson(response, {}, 404),
       job: { remoteJob },
     })
-    expect(causeOf(await failureOf(result))).toBe('it has lost the job twice')
+    expect(causeOf(await failureOf(result))).toBe('it lost the job twice')
     expect(of('POST')).toHaveLength(1)
   })
 })

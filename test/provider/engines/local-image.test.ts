@@ -47,7 +47,7 @@ describe('local-image', () => {
     expect(await filesBelow(mediaDir)).toHaveLength(6)
   })
 
-  it('gives the same bytes for the same model and input, whatever the order of its keys', async () => {
+  it('gives the same bytes for the same model and input in any order of keys', async () => {
     const first = await draw({ prompt: 'a quiet bay', seed: 4, strength: 0.5 })
     const second = await draw({ strength: 0.5, seed: 4, prompt: 'a quiet bay' })
     expect(second.bytes.equals(first.bytes)).toBe(true)

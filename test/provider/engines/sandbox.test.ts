@@ -28,7 +28,7 @@ describe('sandboxOutput', () => {
     expect(read).toHaveBeenCalledTimes(2)
   })
 
-  it('is the same sample whatever was ordered', async () => {
+  it('is the same sample for every order', async () => {
     const first = await sandboxOutput(image, await place({ prompt: 'a' }))
     const second = await sandboxOutput(image, await place({ prompt: 'b', aspect_ratio: '16:9' }))
     expect(second).toEqual(first)

@@ -24,7 +24,7 @@ describe.each(languages)('%s', (language) => {
   })
 })
 
-it.each(Object.entries(en))('%s is known by its English text, whatever its values are', (key, text) => {
+it.each(Object.entries(en))('%s is recognised by its English text with any values', (key, text) => {
   const values = (name: string) =>
     /^(max|min|seconds|limit|bytes|levels)$/.test(name) ? '7' : 'a "b" must be a number: {c} $& $1'
   const fill = (template: string) => template.replaceAll(/\{(\w+)\}/g, (_braces, name: string) => values(name))
@@ -93,7 +93,7 @@ describe('a caller', () => {
     })
   })
 
-  it('is answered in its language whatever refuses the call', async () => {
+  it('is answered in its language by every refusal', async () => {
     const headers = { 'accept-language': 'fr' }
     const input = { prompt: 'x', webhookUrl: 'y' }
     const answers = [

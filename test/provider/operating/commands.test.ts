@@ -176,7 +176,7 @@ describe('cancel', () => {
     })
     const result = await provider.call('GET', `/v1/requests/${body.request_id}`, { key: key.api_key })
     expect(result).toMatchObject({ status: 200, body: { status: 'CANCELED', cost: 0 } })
-    await expect(commands.cancelRequest(provider.deps, body.request_id)).rejects.toThrow('is CANCELED already')
+    await expect(commands.cancelRequest(provider.deps, body.request_id)).rejects.toThrow('is already CANCELED')
     await expect(commands.cancelRequest(provider.deps, randomUUID())).rejects.toThrow('there is no request')
   })
 })

@@ -101,7 +101,7 @@ it('tries again when the service was busy, and writes down why', async () => {
   })
   expect(await run()).toEqual({ status: 'IN_PROGRESS', attempts: 1, error_message: null, balance: 6 })
   expect(log()).toContain('the image service answered 503')
-  expect(log()).toContain('generation will be tried again')
+  expect(log()).toContain('generation will be retried')
   expect(await run()).toEqual({ status: 'COMPLETED', attempts: 2, error_message: null, balance: 6 })
   expect(await files()).toHaveLength(1)
 })
@@ -125,11 +125,11 @@ it('ends without its webhook where that is what Postgres refuses to write, inste
   const host = Array.from({ length: 200 }, () => randomUUID().replaceAll('-', '')).join('.')
   const { run, log } = await requestOf(answer, { webhookUrl: `https://${host}.example/` })
   expect(await run()).toEqual({ status: 'COMPLETED', attempts: 1, error_message: null, balance: 6 })
-  expect(log()).toContain('the end of a generation was refused by Postgres')
+  expect(log()).toContain('Postgres refused the end of a generation')
 })
 
 it('fails what Postgres refuses to write at all, with a refund', async () => {
-  // As an engine of somebody's own may say it: JSON may hold NUL, and Postgres does not.
+  // A team's engine may send NUL, which JSON allows and Postgres does not.
   const engines = { run: async () => ({ images: [{ url: 'https://media.test/\0.png', width: 1, height: 1 }] }) }
   const { run } = await requestOf(() => expect.fail('no service is asked'), { engines })
   expect(await run()).toEqual({
@@ -140,7 +140,7 @@ it('fails what Postgres refuses to write at all, with a refund', async () => {
   })
 })
 
-it('fails at once what another attempt would not mend', async () => {
+it('fails at once if a retry cannot succeed', async () => {
   const { run, log } = await requestOf(({ response }) =>
     sendJson(response, { error: 'no bays, says the whisperer' }, 400),
   )
@@ -207,7 +207,7 @@ async function remoteRequest() {
   return { ...request, stand, looked: looked.promise, finish: () => void (isDone = true) }
 }
 
-it('goes on with the job of an engine on another server when the process was stopped', async () => {
+it('continues a remote job after a stop of the process', async () => {
   const { run, stand, looked, finish } = await remoteRequest()
   const cut = new AbortController()
   const stopped = run(cut.signal)

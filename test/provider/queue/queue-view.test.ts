@@ -122,7 +122,7 @@ describe('positions in a long queue', () => {
     expect(await ask(ids[599] ?? '')).toEqual([596])
   })
 
-  it('are read anew before that, with nobody waiting for it', async () => {
+  it('are refreshed before that, without delaying a caller', async () => {
     await ask(ids[0] ?? '')
     await claim(3)
     const first = view()

@@ -107,7 +107,7 @@ describe('the queue', () => {
     expect(await serve(9)).toEqual([a[0], b[0], c[0], a[1], b[1], c[1], a[2], b[2], c[2]])
   })
 
-  it('starts evenly after it has been empty, whatever each account had before', async () => {
+  it('starts evenly after it was empty, regardless of earlier turns', async () => {
     await enqueue('a', 50)
     await serve(50)
     const b = await enqueue('b', 2)
@@ -257,7 +257,7 @@ describe('a lease', () => {
 })
 
 describe('an end', () => {
-  it('happens once, whoever else tries', async () => {
+  it('happens once with concurrent tries', async () => {
     await enqueue('a')
     const [running] = await claim(1)
     if (running === undefined) throw new Error('nothing claimed')

@@ -27,7 +27,7 @@ const submit = (body: unknown, more: { slug?: string; key?: string; headers?: Re
 const rawSubmit = (rawBody: string | Uint8Array, headers: Record<string, string> = {}) =>
   provider.call('POST', '/v1/models/aurora-image', { key, rawBody, headers })
 
-describe('a body that is no submit', () => {
+describe('a body that is not a submit', () => {
   it.each<[name: string, body: string, headers?: Record<string, string>]>([
     ['no JSON', '{"input":'],
     ['empty', ''],
@@ -108,7 +108,7 @@ describe('a body that is no submit', () => {
     }
   })
 
-  it('with a webhook_url that is no string is 400 webhook_url_invalid', async () => {
+  it('with a webhook_url that is not a string is 400 webhook_url_invalid', async () => {
     for (const url of [7, null, {}, []]) {
       expect(await submit({ input: { prompt: 'x' }, webhook_url: url })).toMatchObject({
         status: 400,

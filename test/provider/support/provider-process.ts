@@ -2,7 +2,7 @@ import { readConfig } from '../../../src/config/config.ts'
 import { createLogger } from '../../../src/platform/logger.ts'
 import { startProvider } from '../../../src/provider/program.ts'
 
-// A provider as a process of its own, to be killed.
+// A provider as a separate process, to be killed.
 const { provider } = readConfig(process.env, ['provider'], {
   databaseUrl: undefined,
   keys: undefined,

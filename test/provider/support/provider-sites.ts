@@ -25,7 +25,7 @@ type SitesOptions = {
   credits: number
 }
 
-/** Providers as processes of their own, to be killed, on one database, with clients that submit to all of them. */
+/** Provider processes on one database, to be killed, with clients that submit to all of them. */
 export async function withProviderSites({ database, urls, catcher, credits }: SitesOptions) {
   const mediaDir = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-kill-'))
   const secretKey = randomBytes(32)
@@ -74,7 +74,7 @@ export async function withProviderSites({ database, urls, catcher, credits }: Si
   const accepted = new Map<string, string>()
   const unexpected: string[] = []
 
-  // A client that gets no answer tries again, with the same key, wherever somebody answers.
+  // A client without an answer retries with the same key at a provider that answers.
   const submitUntilAnswered = async (key: string, signal: AbortSignal) => {
     const headers = { 'idempotency-key': randomUUID() }
     const body = { input: { prompt: randomUUID() }, webhook_url: `${catcher.origin}/hook` }
@@ -93,7 +93,7 @@ export async function withProviderSites({ database, urls, catcher, credits }: Si
     sites,
     deps,
     accepted,
-    /** So many clients, until the signal; each pauses after every submit. */
+    /** Runs this many clients until the signal. Each pauses after every submit. */
     submitting: async ({ clients, pauseMs, signal }: { clients: number; pauseMs: number; signal: AbortSignal }) => {
       await Promise.all(
         Array.from({ length: clients }, async (_, lane) => {
@@ -114,7 +114,7 @@ export async function withProviderSites({ database, urls, catcher, credits }: Si
         return row?.['n'] === 0 && out?.['n'] === 0
       }, withinMs)
     },
-    /** What was promised and is not so: accepted submits without their request, requests that nobody submitted, webhooks with two contents. */
+    /** Broken promises: accepted submits without a request, requests without a submit, webhooks with two contents. */
     lookAtBooks: async () => {
       const ledger = await checkLedger(deps)
       const known = await database.sql`

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 
 export type Serve = (response: http.ServerResponse, request: http.IncomingMessage) => void | Promise<void>
 
-/** A real HTTP server that gives files, or behaves as badly as it is told to; it counts its connections. */
+/** An HTTP server that serves files or misbehaves as configured. Counts its connections. */
 export async function startReferenceSite(serve: Serve) {
   let connections = 0
   const server = http.createServer((request, response) => {

@@ -69,7 +69,7 @@ export async function testSettings(
   return { ...provider, ...changes }
 }
 
-/** A whole provider on a database of its own, reached over a real socket. */
+/** A whole provider on a new database, reached over a real socket. */
 export async function startTestProvider(
   changes: Partial<ProviderSettings> = {},
   server: TestServer = 'embedded',

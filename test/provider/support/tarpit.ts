@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import net from 'node:net'
 
-/** Takes every connection and whatever is sent, and never answers. */
+/** Accepts every connection and all data, and never answers. */
 export async function startTarpit() {
   const sockets = new Set<net.Socket>()
   let accepted = 0

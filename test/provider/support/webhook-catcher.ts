@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net'
 
 export type Caught = { headers: http.IncomingHttpHeaders; body: Buffer; at: number }
 
-/** A receiver of webhooks that answers as it is set to, on a socket of its own. */
+/** A receiver of webhooks with configurable answers, on a separate socket. */
 export async function startWebhookCatcher(
   answer: (caught: Caught, res: http.ServerResponse) => void = (_caught, res) => void res.end(),
 ) {

@@ -222,7 +222,7 @@ describe('a resend', () => {
 })
 
 describe('the guard', () => {
-  it('refuses a name at the moment of dialling, whatever it resolved to at submit', async () => {
+  it('refuses a name when connecting, even if it was accepted at submit', async () => {
     const dialled: net.Socket[] = []
     const server = net.createServer((socket) => void dialled.push(socket)).listen(0, '127.0.0.1')
     onTestFinished(() => void server.close())
@@ -283,7 +283,7 @@ describe('many deliveries', () => {
     await eventually(() => caught.length === 1)
   })
 
-  it('to a host that never answers delay nobody else', async () => {
+  it('to a host that never answers delay no other account', async () => {
     const slow = await catcher(() => {})
     const quick = await catcher()
     for (let i = 0; i < 60; i += 1) await deliver(`${slow.origin}/hook`)

@@ -31,7 +31,7 @@ function count<K extends string>(claimed: readonly Record<K, string>[], key: K):
   return Object.fromEntries([...Map.groupBy(claimed, (one) => one[key])].map(([name, { length }]) => [name, length]))
 }
 
-/** Where a walk goes on that was at `walk`. */
+/** Where a walk continues that was at `walk`. */
 const onwards = (walk: Readonly<Record<string, string>>, walked: Record<string, string | null>) =>
   Object.fromEntries(
     Object.entries<string | null>({ ...walk, ...walked }).flatMap(([key, at]) => (at === null ? [] : [[key, at]])),
@@ -69,7 +69,7 @@ describe.each(testServers)('a claim from the outbox, on the %s server', (server)
     expect(count(second.claimed, 'accountId')).toEqual({ c: 1 })
   })
 
-  it('keeps to sixteen attempts to a host, of whatever accounts', async () => {
+  it('keeps to sixteen attempts to a host over all accounts', async () => {
     const { add, claim } = await setUp(server)
     for (const account of ['a', 'b', 'c', 'd']) await add(account, { each: 20 })
     const { claimed } = await claim({ inFlight: under(2, 'a', '00001.example') })

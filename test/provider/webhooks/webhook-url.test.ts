@@ -10,7 +10,7 @@ const resolveTo =
 const check = (url: string, rules: { allow?: string[]; addresses?: string[] } = {}) =>
   checkWebhookUrl(url, { allow: rules.allow ?? [], resolve: resolveTo(...(rules.addresses ?? [])) })
 
-// What it may be and what it may resolve to is in test/bad-input/cases/webhook-urls.ts.
+// The accepted URLs and addresses are in test/bad-input/cases/webhook-urls.ts.
 describe('a webhook_url', () => {
   it('whose name does not resolve is accepted', async () => {
     expect(await check('https://not-yet.example/')).toBe('https://not-yet.example/')
@@ -26,7 +26,7 @@ describe('a webhook_url', () => {
 })
 
 describe('isPublicAddress', () => {
-  it('refuses what is no address', () => {
+  it('refuses text that is not an address', () => {
     for (const text of ['', 'example.com', '1.2.3', '::g']) expect(isPublicAddress(text)).toBe(false)
   })
 })

@@ -12,7 +12,7 @@ export const drawAurora: Scene = (size, palette, random) => {
   return [night + stars(size, random, { count: 150, lowest: 0.7 }) + curtains, firs(size, palette, random)]
 }
 
-/** A curtain is many narrow rays, each fading upwards from the hem by itself. */
+/** A curtain of many narrow rays. Each fades upwards from the hem. */
 function curtain(
   { width, height }: FrameSize,
   random: Random,

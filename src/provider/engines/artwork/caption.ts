@@ -11,8 +11,8 @@ const sizes = [
 ] as const
 
 /**
- * The prompt as an SVG group at the foot of the picture, over a shade that
- * keeps it legible on any ground. Answers nothing to draw for an empty prompt.
+ * Draws the prompt as an SVG group at the foot of the picture, over a shade that keeps it legible. Draws nothing for an
+ * empty prompt.
  */
 export function drawCaption({ width, height }: FrameSize, prompt: string, credit: string): string {
   const text = drawableText(prompt)
@@ -27,12 +27,12 @@ export function drawCaption({ width, height }: FrameSize, prompt: string, credit
   const drawn = lines.map((line, index) => {
     const right = startsFromRight(line)
     const at = `x="${right ? width - margin : margin}" y="${(top + index * lineHeight).toFixed(1)}"`
-    // The renderer takes every line for left-to-right; the embedding marks say that this one is not.
+    // The renderer assumes left-to-right lines. The embedding marks change the direction of this one.
     const ordered = right ? `\u202B${line}\u202C` : line
     return `<text ${at} font-size="${size.toFixed(1)}" text-anchor="${right ? 'end' : 'start'}">${escapeXml(ordered)}</text>`
   })
   const shadeTop = Math.max(0, top - size * 3.2)
-  // Dark enough where the first line begins, however many there are.
+  // The shade must be dark enough at the first line, regardless of the number of lines.
   const textBegins = ((top - size - shadeTop) / (height - shadeTop)).toFixed(3)
   return `<defs><linearGradient id="shade" x1="0" y1="0" x2="0" y2="1">
 <stop offset="0" stop-color="#05060d" stop-opacity="0"/><stop offset="${textBegins}" stop-color="#05060d" stop-opacity="0.62"/>

@@ -8,15 +8,15 @@ const fontsDir = path.join(path.dirname(require.resolve('dejavu-fonts-ttf/packag
 
 const fontFile = (name: string) => path.join(fontsDir, `${name}.ttf`)
 
-/** The only fonts that a picture is drawn with: the machine's own never change what is made. */
+/** The only fonts for pictures, so that the machine's own fonts never change the result. */
 export const fontFiles = [fontFile('DejaVuSans'), fontFile('DejaVuSansMono')]
 
 export const captionFamily = 'DejaVu Sans'
 export const monoFamily = 'DejaVu Sans Mono'
 
-/** Widths of the caption font: what is needed to break lines before drawing. */
+/** Widths of the caption font, which are needed to break lines before drawing. */
 export type FontMetrics = {
-  /** Width of the text at a font size of 1. Ligatures are not counted, so it is never too small by much. */
+  /** Width of the text at a font size of 1. Ligatures are not counted, so the width is never much too small. */
   widthOf: (text: string) => number
   has: (codePoint: number) => boolean
 }

@@ -11,12 +11,12 @@ import { drawTiles } from './tiles.ts'
 
 const scenes: readonly [Scene, ...Scene[]] = [drawRidges, drawSkyline, drawOrbits, drawAurora, drawTiles]
 
-/** What is written on a picture: the prompt, and a small line below it. */
+/** The text on a picture: the prompt, and a small line below it. */
 export type Caption = { prompt: string; credit: string }
 
 /**
- * The picture that belongs to a seed, as SVG of its far layer, which is opaque,
- * and its near one, which is not. Only numbers and our own colours go into it.
+ * The picture for a seed as two SVG layers: the far one is opaque, the near one is not. Contains only numbers and
+ * colours of this module.
  */
 export function drawLayers(size: FrameSize, seed: string): readonly [string, string] {
   const random = createRandom(seed)
@@ -35,7 +35,7 @@ export function drawPicture(size: FrameSize, seed: string, caption: Caption): st
   return document(size, content.join(''))
 }
 
-/** The picture of a seed as a veil of this opacity, and the caption, to lie over a picture that somebody gave. */
+/** The picture of a seed as a veil of this opacity, with the caption, to lay over a reference picture. */
 export function drawVeil(
   size: FrameSize,
   seed: string,

@@ -3,13 +3,12 @@ import type { Random } from '../random.ts'
 import type { Palette } from './palette.ts'
 
 /**
- * Draws one kind of picture as SVG layers from far to near, to lie over a sky.
- * A clip moves the layers at different speeds, so none but the last may end
- * inside the frame's sides.
+ * Draws one kind of picture as SVG layers from far to near, to lie over a sky. A clip moves the layers at different
+ * speeds, so only the last may end inside the frame's sides.
  */
 export type Scene = (size: FrameSize, palette: Palette, random: Random) => readonly [string, string]
 
-/** A coordinate as it is written into SVG: a tenth of a pixel is enough, and keeps documents small. */
+/** Writes a coordinate with a tenth of a pixel, which is precise enough and keeps documents small. */
 export function at(value: number): string {
   return value.toFixed(1)
 }

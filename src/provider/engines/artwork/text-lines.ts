@@ -1,15 +1,14 @@
 import { captionMetrics } from './font.ts'
 
-/** Enough of a prompt to fill any caption; the rest is never looked at. */
+/** Enough of a prompt to fill any caption. The rest is ignored. */
 const mostCodeUnits = 600
 
 const graphemes = new Intl.Segmenter('en', { granularity: 'grapheme' })
 
 /**
- * A prompt as it can be drawn: one line of at most 600 code units, without
- * control, formatting and unpaired characters, and with at most two marks
- * stacked on a letter. What the font lacks becomes an ellipsis; a prompt of
- * nothing else is empty, rather than a row of boxes.
+ * Converts a prompt to one drawable line of at most 600 code units, without control, formatting and unpaired
+ * characters, and with at most two marks per letter. Characters missing in the font become an ellipsis. A prompt of
+ * only such characters becomes empty.
  */
 export function drawableText(prompt: string): string {
   const clean = prompt
@@ -17,7 +16,8 @@ export function drawableText(prompt: string): string {
     .toWellFormed()
     .normalize('NFC')
     .replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Zs}\uFFFD]+/gu, ' ')
-    // Joiners shape Arabic, Persian and emoji; all other invisible characters go, direction overrides first of all.
+    // Joiners shape Arabic, Persian and emoji. All other invisible characters are removed, especially direction
+    // overrides.
     .replace(/(?![\u200C\u200D])[\p{Cf}\p{Co}\p{Cn}\uFE00-\uFE0F]/gu, '')
     .replace(/(\p{M}{2})\p{M}+/gu, '$1')
   const { has } = captionMetrics()
@@ -28,11 +28,11 @@ export function drawableText(prompt: string): string {
   return /[^… ]/u.test(text) ? text : ''
 }
 
-/** Stands for a character without a glyph; it cannot occur in the text, where formatting characters are gone. */
+/** Stands for a character without a glyph. It cannot occur in the text, because formatting characters were removed. */
 const unknownCharacter = '\uFFFE'
 const unknownRuns = /\uFFFE(?:\uFFFE|\p{M}|\u200C|\u200D| )*/gu
 
-/** Breaks text into lines no wider than `width` em; a word that is wider alone is cut. */
+/** Breaks text into lines no wider than `width` em. Cuts a word that is wider. */
 export function breakLines(text: string, width: number): string[] {
   const { widthOf } = captionMetrics()
   const lines: string[] = []
@@ -64,7 +64,7 @@ function cutWord(word: string, width: number): string[] {
   return [...pieces, piece]
 }
 
-/** The first `most` lines; the last one ends in an ellipsis when something was left out. */
+/** Returns the first `most` lines. The last one ends in an ellipsis if text was left out. */
 export function clipLines(lines: readonly string[], most: number, leftOut: boolean): string[] {
   if (lines.length <= most && !leftOut) return [...lines]
   const kept = lines.slice(0, most)
@@ -72,13 +72,13 @@ export function clipLines(lines: readonly string[], most: number, leftOut: boole
   return [...kept, `${last.replace(/[\s.,;:!?-]+$/u, '')}…`]
 }
 
-/** Whether a line starts from the right, by its first letter that has a direction. */
+/** True if a line starts from the right, judged by its first letter with a direction. */
 export function startsFromRight(line: string): boolean {
   const [letter] = /\p{L}/u.exec(line) ?? []
   return letter !== undefined && /[\u0590-\u08FF\uFB1D-\uFDFF\uFE70-\uFEFC]/u.test(letter)
 }
 
-/** Text as the content of an XML element. `drawableText` has taken out what XML does not allow at all. */
+/** Escapes text for an XML element. `drawableText` has removed characters that XML does not allow. */
 export function escapeXml(text: string): string {
   return text.replace(/[&<>"']/g, (character) => `&#${character.codePointAt(0)};`)
 }
