@@ -14,9 +14,9 @@ const creditsSchema = z.number().nonnegative()
 const pixelsSchema = z.int().positive()
 /** The spec sets no limit. This is a common limit of servers for a request line, and signed links fit. */
 const maxUrlLength = 8192
-const urlSchema = z.string().min(1).max(maxUrlLength)
+export const urlSchema = z.string().min(1).max(maxUrlLength)
 /** The most media of one request. A notification with more is parked. */
-const maxOutputItems = 100
+export const maxOutputItems = 100
 
 export const resultErrorSchema = z.object({ code: z.string(), message: z.string() })
 
@@ -28,24 +28,28 @@ export const notifiedOutputSchema = z.union([
   z.object({ audio: notifiedMediaSchema }),
 ])
 
-export const notificationSchema = z.discriminatedUnion('status', [
-  z.object({
-    request_id: requestIdSchema,
-    status: z.literal('OK'),
-    payload: z.object({ model: z.string(), output: notifiedOutputSchema, cost: creditsSchema }),
-  }),
-  z.object({ request_id: requestIdSchema, status: z.literal('ERROR'), error: resultErrorSchema }),
-])
+/** The schema of a notification with this output. */
+export function notificationWith<O extends z.ZodType>(output: O) {
+  return z.discriminatedUnion('status', [
+    z.object({
+      request_id: requestIdSchema,
+      status: z.literal('OK'),
+      payload: z.object({ model: z.string(), output, cost: creditsSchema }),
+    }),
+    z.object({ request_id: requestIdSchema, status: z.literal('ERROR'), error: resultErrorSchema }),
+  ])
+}
+export const notificationSchema = notificationWith(notifiedOutputSchema)
 export type Notification = z.infer<typeof notificationSchema>
 
 // The output of the result endpoint (Resources, Output shapes).
-const imageSchema = z.object({
+export const imageSchema = z.object({
   url: urlSchema,
   width: pixelsSchema,
   height: pixelsSchema,
   original_url: urlSchema.optional(),
 })
-const videoSchema = z.object({
+export const videoSchema = z.object({
   url: urlSchema,
   width: pixelsSchema,
   height: pixelsSchema,
@@ -68,34 +72,38 @@ export const statusBodySchema = z.object({
 })
 export type StatusBody = z.infer<typeof statusBodySchema>
 
-export const resultSchema = z.discriminatedUnion('status', [
-  z.object({
-    request_id: requestIdSchema,
-    status: z.literal('COMPLETED'),
-    model: z.string(),
-    output: outputSchema,
-    cost: creditsSchema,
-    created_at: timestampSchema,
-    completed_at: timestampSchema,
-  }),
-  z.object({
-    request_id: requestIdSchema,
-    status: z.literal('FAILED'),
-    error: resultErrorSchema,
-    cost: z.literal(0),
-    model: z.string().optional(),
-    created_at: timestampSchema.optional(),
-    completed_at: timestampSchema.optional(),
-  }),
-  z.object({
-    request_id: requestIdSchema,
-    status: z.literal('CANCELED'),
-    cost: creditsSchema.optional(),
-    model: z.string().optional(),
-    created_at: timestampSchema.optional(),
-    completed_at: timestampSchema.optional(),
-  }),
-])
+/** The schema of a result with this output. */
+export function resultWith<O extends z.ZodType>(output: O) {
+  return z.discriminatedUnion('status', [
+    z.object({
+      request_id: requestIdSchema,
+      status: z.literal('COMPLETED'),
+      model: z.string(),
+      output,
+      cost: creditsSchema,
+      created_at: timestampSchema,
+      completed_at: timestampSchema,
+    }),
+    z.object({
+      request_id: requestIdSchema,
+      status: z.literal('FAILED'),
+      error: resultErrorSchema,
+      cost: z.literal(0),
+      model: z.string().optional(),
+      created_at: timestampSchema.optional(),
+      completed_at: timestampSchema.optional(),
+    }),
+    z.object({
+      request_id: requestIdSchema,
+      status: z.literal('CANCELED'),
+      cost: creditsSchema.optional(),
+      model: z.string().optional(),
+      created_at: timestampSchema.optional(),
+      completed_at: timestampSchema.optional(),
+    }),
+  ])
+}
+export const resultSchema = resultWith(outputSchema)
 export type Result = z.infer<typeof resultSchema>
 
 export const errorEnvelopeSchema = z.object({

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
-import { isStorable } from '../domain/delivery.ts'
 import { environmentsOf } from '../domain/keys.ts'
+import { isStorable } from '../domain/storable.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { parseFilters, requestListSchema } from '../queries/filters.ts'

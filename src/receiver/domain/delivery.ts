@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { notificationSchema, type Notification } from '../../wire/schemas.ts'
 import type { SignedEnvironment } from './keys.ts'
-import { maxNesting } from './limits.ts'
+import { receivedNotificationSchema, type ReceivedNotification } from './received.ts'
+import { isStorable } from './storable.ts'
 
 /** An authentic delivery, ready to be made durable. */
 export type Delivery = {
@@ -17,7 +17,7 @@ export type Delivery = {
   headers: Record<string, string>
   body: Buffer
   /** The parsed body; undefined for a parked delivery. */
-  notification: Notification | undefined
+  notification: ReceivedNotification | undefined
   parkReason: ParkReason | undefined
 }
 
@@ -85,7 +85,7 @@ export type ParkReason = (typeof parkReasons)[number]
 export const maxParkedForKey = 16
 
 export type Parsed =
-  | { ok: true; notification: Notification }
+  | { ok: true; notification: ReceivedNotification }
   | { ok: false; reason: ParkReason; requestId: string | undefined }
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
@@ -104,7 +104,7 @@ export function parseNotification(body: Uint8Array): Parsed {
   } catch {
     return { ok: false, reason: 'not_json', requestId: undefined }
   }
-  const parsed = notificationSchema.safeParse(json)
+  const parsed = receivedNotificationSchema.safeParse(json)
   if (!parsed.success) return { ok: false, ...refusal(json) }
   const storable = !suspectEscape.test(text) || isStorable(parsed.data)
   if (!storable) return { ok: false, reason: 'not_storable', requestId: parsed.data.request_id }
@@ -137,22 +137,6 @@ export function claimedRequestId(body: Buffer): string | undefined {
 
 // The bytes are valid UTF-8 and valid JSON, so only an escape can produce a character that Postgres cannot store.
 const suspectEscape = /\\u(0000|d[89a-f])/i
-
-/**
- * Returns true if Postgres can store the value as jsonb: no NUL, no lone surrogate (keys included), bounded nesting.
- */
-export function isStorable(value: unknown): boolean {
-  const open: { value: unknown; depth: number }[] = [{ value, depth: 0 }]
-  for (let next = open.pop(); next !== undefined; next = open.pop()) {
-    const { depth } = next
-    if (typeof next.value === 'string' && (!next.value.isWellFormed() || next.value.includes('\0'))) return false
-    if (typeof next.value !== 'object' || next.value === null) continue
-    if (depth === maxNesting) return false
-    for (const [key, inner] of Object.entries(next.value))
-      open.push({ value: key, depth }, { value: inner, depth: depth + 1 })
-  }
-  return true
-}
 
 const idBytes = 6
 const bodyBytes = 10

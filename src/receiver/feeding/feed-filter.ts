@@ -19,9 +19,10 @@ export const maxScanned = 1000
 export const wantedColumns = 'key_name text, model text, status text, sandbox boolean, complete boolean, metadata jsonb'
 
 /**
- * Text of SQL: the part of the CTE `page` after `from scanned f cross join wanted w`, without its limit. `scanned` holds
- * the next `maxScanned` changes. A page keeps the last of them even where it does not match, with `matched` false: readers
- * continue after it. The look-up is lateral with a limit, so that no statistics make Postgres read all of `results`.
+ * Text of SQL: the part of the CTE `page` after `from scanned f cross join wanted w`, without its limit. `scanned`
+ * holds the next `maxScanned` changes. A page keeps the last of them even where it does not match, with `matched`
+ * false: readers continue after it. The look-up is lateral with a limit, so that no statistics make Postgres read all
+ * of `results`.
  */
 export const matchingPage = `
   left join lateral (

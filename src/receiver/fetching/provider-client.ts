@@ -1,12 +1,17 @@
 import type { z } from 'zod'
-import { resultSchema, statusBodySchema, type Result, type StatusBody } from '../../wire/schemas.ts'
-import { isStorable } from '../domain/delivery.ts'
 import type { GenerationKey } from '../domain/keys.ts'
+import {
+  receivedResultSchema,
+  receivedStatusSchema,
+  type ReceivedResult,
+  type ReceivedStatus,
+} from '../domain/received.ts'
+import { isStorable } from '../domain/storable.ts'
 
 /** Every outcome of fetching a result. Errors are outcomes, too. */
 export type FetchOutcome =
-  | { kind: 'result'; result: Result }
-  | { kind: 'running'; status: StatusBody }
+  | { kind: 'result'; result: ReceivedResult }
+  | { kind: 'running'; status: ReceivedStatus }
   | { kind: 'not_found' }
   | { kind: 'unauthorized' }
   | { kind: 'rate_limited'; retryAfterSeconds: number | undefined }
@@ -90,12 +95,12 @@ function parse(status: 200 | 202, body: string, requestId: string): FetchOutcome
     return { kind: 'invalid', detail: 'the answer is not JSON' }
   }
   if (status === 202) {
-    const running = statusBodySchema.safeParse(json)
+    const running = receivedStatusSchema.safeParse(json)
     return running.success && running.data.request_id === requestId
       ? { kind: 'running', status: running.data }
       : { kind: 'invalid', detail: 'the status body does not match the schema' }
   }
-  const parsed = resultSchema.safeParse(json)
+  const parsed = receivedResultSchema.safeParse(json)
   if (!parsed.success)
     return {
       kind: 'invalid',
@@ -129,19 +134,12 @@ const maxInteger = 2_147_483_647
 const foreignTime = /^0000|[+-](?:1[6-9]|2[0-3]):\d\d$/
 
 /** Returns false for values that the columns would refuse. Such a result would fail at every landing. */
-function fitsPostgres(result: Result): boolean {
-  const sizes =
-    result.status === 'COMPLETED'
-      ? 'images' in result.output
-        ? result.output.images
-        : 'video' in result.output
-          ? [result.output.video]
-          : []
-      : []
+function fitsPostgres(result: ReceivedResult): boolean {
+  const items = result.status === 'COMPLETED' ? result.output.items : []
   const times = [result.created_at ?? '', result.completed_at ?? '']
   return (
     isStorable(result) &&
-    sizes.every(({ width, height }) => width <= maxInteger && height <= maxInteger) &&
+    items.every(({ width = 0, height = 0 }) => width <= maxInteger && height <= maxInteger) &&
     !times.some((time) => foreignTime.test(time))
   )
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { createShares, type Amount, type Shares } from '../../platform/fair-share.ts'
-import type { Notification } from '../../wire/schemas.ts'
 import { parseNotification, type Delivery } from '../domain/delivery.ts'
+import type { ReceivedNotification } from '../domain/received.ts'
 import { createBatches, type BatchesDeps, type Pending } from './batches.ts'
 import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type HeldDelivery } from './inbox.ts'
 import { parkMisunderstood, type WorkerDeps } from './land-batch.ts'
@@ -108,7 +108,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     return one
   }
 
-  const makeReady = (one: Held, claimed: HeldDelivery, notification: Notification) => {
+  const makeReady = (one: Held, claimed: HeldDelivery, notification: ReceivedNotification) => {
     move(one, 'RESERVED', 'READY')
     one.waiting = { ready: { claimed, landing: landingOfDelivery(deps, claimed, notification) } }
     batches.add(one.waiting)

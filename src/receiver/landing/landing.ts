@@ -1,7 +1,7 @@
-import type { Notification, Output, Result } from '../../wire/schemas.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { signedEnvironment, type Environment, type Keys, type SignedEnvironment } from '../domain/keys.ts'
 import { cutTo, isTime, maxErrorMessageCharacters, maxNameCharacters } from '../domain/limits.ts'
+import type { ReceivedItem, ReceivedNotification, ReceivedResult } from '../domain/received.ts'
 
 export type MediaItem = {
   kind: 'image' | 'video' | 'audio'
@@ -64,7 +64,7 @@ export type Identified = {
 export function landingOfDelivery(
   { keys, mediaHosts }: LandingDeps,
   { deliveryId, claims, webhookId, keyName, environment }: Identified,
-  notification: Notification,
+  notification: ReceivedNotification,
 ): Landing {
   // As stored with the delivery. A row of a release that did not store it is judged by today's keys.
   const signed = environment ?? signedEnvironment(keys(), keyName)
@@ -81,7 +81,7 @@ export function landingOfDelivery(
  * Returns the landing of a notification (spec, Events). An ERROR is complete. An OK carries the first link of images,
  * and of video and audio no sizes, times or lengths: its next poll, which completes it, is due now.
  */
-export function landingOfNotification(notification: Notification, origin: Origin): Landing {
+export function landingOfNotification(notification: ReceivedNotification, origin: Origin): Landing {
   const common = {
     requestId: notification.request_id,
     createdAt: undefined,
@@ -111,7 +111,7 @@ export function landingOfNotification(notification: Notification, origin: Origin
     ...common,
     status: 'COMPLETED',
     model: cutTo(model, maxNameCharacters),
-    output,
+    output: output.whole,
     media,
     mediaComplete: false,
     cost,
@@ -121,13 +121,13 @@ export function landingOfNotification(notification: Notification, origin: Origin
 }
 
 /** The provider's own result (spec, Endpoints: result), which overrules a webhook's. */
-export function landingOfResult(result: Result, origin: Origin): Landing {
+export function landingOfResult(result: ReceivedResult, origin: Origin): Landing {
   const media = result.status === 'COMPLETED' ? mediaOf(result.output) : []
   return {
     requestId: result.request_id,
     status: result.status,
     model: result.model === undefined ? undefined : cutTo(result.model, maxNameCharacters),
-    output: result.status === 'COMPLETED' ? result.output : undefined,
+    output: result.status === 'COMPLETED' ? result.output.whole : undefined,
     media,
     mediaComplete: true,
     // A cancelled request costs nothing, and its result may leave the cost out.
@@ -154,28 +154,23 @@ function storable(time: string | undefined): string | undefined {
   return time !== undefined && isTime(time) ? time : undefined
 }
 
-/** A video as a webhook carries it, or whole. */
-type AnyOutput = Output | Extract<Notification, { status: 'OK' }>['payload']['output']
-
 /** One item per output; positions count from 0 within a kind. */
-export function mediaOf(output: AnyOutput): MediaItem[] {
-  if ('images' in output) {
-    return output.images.map((image, position) => ({ kind: 'image', position, ...sized(image) }))
-  }
-  if ('video' in output) return [{ kind: 'video', position: 0, ...sized(output.video) }]
-  return [{ kind: 'audio', position: 0, ...sized(output.audio) }]
+export function mediaOf({ kind, items }: { kind: MediaItem['kind']; items: readonly ReceivedItem[] }): MediaItem[] {
+  return items.map(({ url, original_url, width, height, duration }, position) => ({
+    kind,
+    position,
+    url,
+    original_url,
+    width,
+    height,
+    duration_seconds: secondsOf(duration),
+  }))
 }
 
-type AnyMedia = {
-  url: string
-  original_url?: string | undefined
-  width?: number
-  height?: number
-  duration?: number | undefined
-}
-
-function sized({ url, original_url, width, height, duration }: AnyMedia) {
-  return { url, original_url, width, height, duration_seconds: duration }
+/** Seconds as a number, or as the text of one; undefined for anything else. */
+function secondsOf(duration: unknown): number | undefined {
+  const seconds = typeof duration === 'string' && duration !== '' ? Number(duration) : duration
+  return typeof seconds === 'number' && Number.isFinite(seconds) && seconds >= 0 ? seconds : undefined
 }
 
 function flagsOf(media: readonly MediaItem[], { mediaHosts }: Origin): string[] {
@@ -191,11 +186,11 @@ function hostOf(link: string): string {
 /** Memory of an item or a row besides its texts. */
 const rowBytes = 512
 
-/** About what a landing weighs as JSON. Its output repeats the links of its media. */
-export function bytesOf({ error, media, model }: Landing): number {
+/** About what a landing weighs as JSON. Its output repeats the links of its media, and may have more members. */
+export function bytesOf({ error, media, model, output }: Landing): number {
   const links = media.reduce(
     (sum, { url, original_url }) => sum + url.length + (original_url?.length ?? 0) + rowBytes,
     0,
   )
-  return rowBytes + links * 2 + (error?.message.length ?? 0) + (model?.length ?? 0)
+  return rowBytes + links + (JSON.stringify(output)?.length ?? 0) + (error?.message.length ?? 0) + (model?.length ?? 0)
 }

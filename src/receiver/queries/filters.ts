@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { arrivalOutcomes } from '../domain/arrivals-schema.ts'
-import { isStorable } from '../domain/delivery.ts'
+import { isStorable } from '../domain/storable.ts'
 import { ago } from './ago.ts'
 
 /** An invalid filter, with the name of its parameter. */

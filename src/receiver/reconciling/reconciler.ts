@@ -2,8 +2,8 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from '../../platform/logger.ts'
 import { isAboutTheRow, metALock, postgresMessage } from '../../platform/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import type { Result } from '../../wire/schemas.ts'
 import { environmentsOf } from '../domain/keys.ts'
+import type { ReceivedResult } from '../domain/received.ts'
 import type { Fetcher } from '../fetching/fetcher.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
 import { landingOfResult, type Landing } from '../landing/landing.ts'
@@ -188,7 +188,7 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
   }
 }
 
-type Answered = { one: Due; run: ReconcileRun; keyName: string; result: Result }
+type Answered = { one: Due; run: ReconcileRun; keyName: string; result: ReceivedResult }
 
 /** A lock of another transaction on the row is waited for a few times, since the call is already spent. */
 const locked = { tries: 3, baseMs: 1000, capMs: 5000 }
@@ -222,7 +222,7 @@ async function landOrPostpone(deps: ReconcilerDeps, { run, ...answer }: Answered
 
 async function landAnswer(
   deps: ReconcilerDeps,
-  { one, keyName, result }: { one: Due; keyName: string; result: Result },
+  { one, keyName, result }: { one: Due; keyName: string; result: ReceivedResult },
 ): Promise<void> {
   const landing = landingOfResult(result, {
     source: 'reconciler',

@@ -1,6 +1,6 @@
 import { errorEnvelopeSchema, submittedSchema, type ErrorEnvelope, type Submitted } from '../../wire/schemas.ts'
-import { isStorable } from '../domain/delivery.ts'
 import type { GenerationKey } from '../domain/keys.ts'
+import { isStorable } from '../domain/storable.ts'
 import { describeFailure, rateOf, readBounded, retryAfterOf, type RateAnswer } from '../fetching/provider-client.ts'
 
 /**

@@ -9,6 +9,7 @@ import { postgresTime, timeOf } from '../../../src/platform/postgres/time.ts'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { deliveryId, deliveryIdRange, parseNotification, toDelivery } from '../../../src/receiver/domain/delivery.ts'
 import { environmentsOf, type Environment } from '../../../src/receiver/domain/keys.ts'
+import { receivedResultSchema } from '../../../src/receiver/domain/received.ts'
 import { createFetcher, type Fetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createProviderClient } from '../../../src/receiver/fetching/provider-client.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
@@ -17,7 +18,6 @@ import type { Landing } from '../../../src/receiver/landing/landing.ts'
 import { landingOfNotification, landingOfResult } from '../../../src/receiver/landing/landing.ts'
 import { reconcileOne, type ReconcilerDeps } from '../../../src/receiver/reconciling/reconciler.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
-import type { Result } from '../../../src/wire/schemas.ts'
 import { long } from '../../chaos/length.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -85,7 +85,7 @@ type Ended = {
 }
 
 /** `signedBy`: the environment of a key that is configured no longer. `result` is what the provider answered when the worker polled it. */
-type Webhook = { sample: Sample; webhookId?: string; keyName?: string; signedBy?: Environment; result?: Result }
+type Webhook = { sample: Sample; webhookId?: string; keyName?: string; signedBy?: Environment; result?: object }
 
 /** Stores a delivery as the listener would, and answers what its worker would then do. */
 /** Two that arrive in one millisecond would have no order. */
@@ -122,7 +122,9 @@ async function webhook({
     delivery: { id, claims: 0, ...deliveryIdRange(webhookId) },
     mediaHosts: undefined,
   }
-  const landing = result ? landingOfResult(result, origin) : landingOfNotification(parsed.notification, origin)
+  const landing = result
+    ? landingOfResult(receivedResultSchema.parse(result), origin)
+    : landingOfNotification(parsed.notification, origin)
   return (db) => landOne(db, landing)
 }
 
@@ -353,7 +355,7 @@ tried('a webhook and the reconciler: the provider has the last word, and readers
 tried("two webhooks before anybody tracked, one of them with the provider's result in hand: the result stands, whole", {
   make: async (round) => {
     const requestId = randomUUID()
-    const result: Result = {
+    const result = {
       request_id: requestId,
       status: 'FAILED',
       error: { code: 'GENERATION_FAILED', message: 'no' },

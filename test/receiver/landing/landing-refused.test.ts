@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { receivedResultSchema } from '../../../src/receiver/domain/received.ts'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { createTestDatabase, type TestDatabase, usualServers } from '../../support/database.ts'
@@ -214,9 +215,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
         onDecided?.()
         await holder`begin`
         await holder`select from mediadock.requests for update`
-        const { request_id, model, output, cost, created_at, completed_at } = imageResult(requestId)
-        const result = { request_id, status: 'COMPLETED' as const, model, output, cost, created_at, completed_at }
-        return { answer: { kind: 'result', result }, keyName }
+        return { answer: { kind: 'result', result: receivedResultSchema.parse(imageResult(requestId)) }, keyName }
       },
     })
     const run = reconciler.runOnce(deps)
@@ -238,14 +237,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
       databaseUrl: asRole(),
       fetchResult: async ({ requestId, keyName, onDecided }) => {
         onDecided?.()
-        const { request_id, model, output, cost, created_at, completed_at } = imageResult(requestId)
-        return {
-          answer: {
-            kind: 'result',
-            result: { request_id, status: 'COMPLETED', model, output, cost, created_at, completed_at },
-          },
-          keyName,
-        }
+        return { answer: { kind: 'result', result: receivedResultSchema.parse(imageResult(requestId)) }, keyName }
       },
     })
     expect(await reconciler.runOnce(deps)).toMatchObject({ scanned: 6, landed: 4, failed: 2 })

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest'
+import { receivedResultSchema } from '../../../src/receiver/domain/received.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { listDeliveries } from '../../../src/receiver/queries/deliveries.ts'
 import { findDelivery } from '../../../src/receiver/queries/delivery-detail.ts'
 import { readRequest } from '../../../src/receiver/queries/request-detail.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
-import { resultSchema } from '../../../src/wire/schemas.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
 import { imageResult } from '../../support/provider-stand.ts'
 import { failed, okImage } from '../../support/webhooks.ts'
@@ -21,7 +21,7 @@ const knowing = (databaseUrl: string): TestWorker =>
   createTestWorker({
     databaseUrl,
     fetchResult: async ({ requestId, keyName }) => ({
-      answer: { kind: 'result', result: resultSchema.parse(imageResult(requestId)) },
+      answer: { kind: 'result', result: receivedResultSchema.parse(imageResult(requestId)) },
       keyName: keyName ?? 'live',
     }),
   })

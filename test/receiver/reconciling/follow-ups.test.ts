@@ -1,9 +1,9 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { receivedResultSchema } from '../../../src/receiver/domain/received.ts'
 import type { ResultAnswer } from '../../../src/receiver/fetching/result-call.ts'
 import { createFollowUps } from '../../../src/receiver/reconciling/follow-ups.ts'
 import { claimScheduled } from '../../../src/receiver/reconciling/poll-claims.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
-import { resultSchema } from '../../../src/wire/schemas.ts'
 import { withTestDatabase, type TestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json } from '../../support/provider-stand.ts'
@@ -35,7 +35,7 @@ async function incomplete(
   return rows[0]?.['request_id']
 }
 
-const whole = (id: string): ResultAnswer => ({ kind: 'result', result: resultSchema.parse(imageResult(id)) })
+const whole = (id: string): ResultAnswer => ({ kind: 'result', result: receivedResultSchema.parse(imageResult(id)) })
 const none = new Set<string>()
 
 describe.each(usualServers)('following up (%s)', (server) => {

@@ -15,7 +15,7 @@ const otherTeam = { name: 'other team', api_key: 'service_live_cccccccccccccccc'
 const keys = keysOf(liveKey, otherTeam)
 const running = (id: string): ResultAnswer => ({
   kind: 'running',
-  status: { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 1, logs: [] },
+  status: { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 1 },
 })
 
 describe.each(usualServers)('requests of another key (%s)', (server) => {

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
+import { receivedNotificationSchema } from '../../../src/receiver/domain/received.ts'
 import type { ResultAnswer } from '../../../src/receiver/fetching/result-call.ts'
 import { land } from '../../../src/receiver/landing/land.ts'
 import { landingOfNotification } from '../../../src/receiver/landing/landing.ts'
@@ -9,7 +10,7 @@ import { createTestWorker } from '../../support/worker.ts'
 
 const running = (id: string): ResultAnswer => ({
   kind: 'running',
-  status: { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 1, logs: [] },
+  status: { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 1 },
 })
 const outputs = {
   pictures: { images: [{ url: 'https://media.test/a.png' }] },
@@ -58,7 +59,11 @@ describe.each(usualServers)('a poll comes in the rhythm of what is waited for (%
     async (_what, output) => {
       const { deps, pauseOf, later } = await scene(server, () => ({ kind: 'unreachable', detail: 'answered 500' }))
       const requestId = randomUUID()
-      const notification = { request_id: requestId, status: 'OK' as const, payload: { model: 'm', output, cost: 1 } }
+      const notification = receivedNotificationSchema.parse({
+        request_id: requestId,
+        status: 'OK',
+        payload: { model: 'm', output, cost: 1 },
+      })
       const landing = landingOfNotification(notification, {
         source: 'webhook',
         keyName: 'live',

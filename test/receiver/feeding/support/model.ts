@@ -6,10 +6,10 @@ import { isOutage } from '../../../../src/platform/postgres/errors.ts'
 import { createPool } from '../../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../../src/platform/postgres/time.ts'
 import { environmentsOf } from '../../../../src/receiver/domain/keys.ts'
+import { receivedNotificationSchema, receivedResultSchema } from '../../../../src/receiver/domain/received.ts'
 import { createSequencer } from '../../../../src/receiver/feeding/sequencer.ts'
 import { land } from '../../../../src/receiver/landing/land.ts'
 import { landingOfNotification, landingOfResult, type Landing } from '../../../../src/receiver/landing/landing.ts'
-import { notificationSchema, resultSchema } from '../../../../src/wire/schemas.ts'
 import { imageResult } from '../../../support/provider-stand.ts'
 import { keysOf, liveKey } from '../../../support/receiver.ts'
 import { failed, okImage } from '../../../support/webhooks.ts'
@@ -69,14 +69,14 @@ function byWebhook(): Landing {
   // By the short way and by the long one.
   const delivery = chance(0.5) ? { id, claims: 0, first: id, last: id } : undefined
   const { body } = chance(0.5) ? okImage() : failed()
-  return landingOfNotification(notificationSchema.parse(JSON.parse(body.toString())), {
+  return landingOfNotification(receivedNotificationSchema.parse(JSON.parse(body.toString())), {
     ...origin,
     delivery,
   })
 }
 
 function byResult(requestId: string): Landing {
-  return landingOfResult(resultSchema.parse(imageResult(requestId)), {
+  return landingOfResult(receivedResultSchema.parse(imageResult(requestId)), {
     ...origin,
     delivery: undefined,
   })

@@ -1,0 +1,57 @@
+import { z } from 'zod'
+import * as wire from '../../wire/schemas.ts'
+import { isStorable } from './storable.ts'
+
+// What the receiver takes from a provider. Members that the spec shows are checked. Where the spec shows no shape
+// (audio in a result, the content of logs, further members), every plausible one lands, and the output is kept whole.
+
+/** An item of an output. Only a video's duration has a type in the spec. */
+export type ReceivedItem = {
+  url: string
+  original_url?: string | undefined
+  width?: number | undefined
+  height?: number | undefined
+  duration?: unknown
+}
+/** An output stands within a result or a notification. */
+const outputDepth = 4
+
+type Kind = 'image' | 'video' | 'audio'
+
+const listOf = <T extends z.ZodType>(item: T) => z.array(item).min(1).max(wire.maxOutputItems)
+const link = z.looseObject({ url: wire.urlSchema })
+/** A link, an object with a link, or a list of them. */
+const anyAudio = z.union([wire.urlSchema.transform((url) => ({ url })), link])
+const audios = z.union([anyAudio, listOf(anyAudio)])
+
+const notified = z.union([
+  z.looseObject({ images: listOf(link) }).transform((whole) => kept('image', whole.images, whole)),
+  z.looseObject({ video: link }).transform((whole) => kept('video', [whole.video], whole)),
+  z.looseObject({ audio: link }).transform((whole) => kept('audio', [whole.audio], whole)),
+])
+const output = z.union([
+  z.looseObject({ images: listOf(wire.imageSchema.loose()) }).transform((whole) => kept('image', whole.images, whole)),
+  z.looseObject({ video: wire.videoSchema.loose() }).transform((whole) => kept('video', [whole.video], whole)),
+  z.looseObject({ audio: audios }).transform((whole) => kept('audio', [whole.audio].flat(), whole)),
+])
+
+export const receivedNotificationSchema = wire.notificationWith(notified)
+export type ReceivedNotification = z.infer<typeof receivedNotificationSchema>
+export const receivedResultSchema = wire.resultWith(output)
+export type ReceivedResult = z.infer<typeof receivedResultSchema>
+/** A running request. Its logs are not read, so they may have any shape. */
+export const receivedStatusSchema = wire.statusBodySchema.omit({ logs: true })
+export type ReceivedStatus = z.infer<typeof receivedStatusSchema>
+
+/** An output with its items. `whole` is what `results` keeps, without further members that Postgres does not store. */
+function kept(kind: Kind, items: ReceivedItem[], whole: object): { kind: Kind; items: ReceivedItem[]; whole: object } {
+  if (isStorable(whole, outputDepth)) return { kind, items, whole }
+  const known = items.map(({ url, original_url, width, height, duration }) => ({
+    url,
+    original_url,
+    width,
+    height,
+    duration: isStorable(duration) ? duration : undefined,
+  }))
+  return { kind, items: known, whole: kind === 'image' ? { images: known } : { [kind]: known[0] } }
+}
