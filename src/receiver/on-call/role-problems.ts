@@ -16,12 +16,18 @@ export function feedProblem(unsequencedSeconds: number): Problem[] {
 /** Readers are no longer notified. Landing and the feed go on, and readers find what is new when they look for it. */
 export function notifyQueueProblem({ usage, notifies, holder }: NotifyQueue): Problem[] {
   if (notifies) return []
-  const whose =
-    holder === null
-      ? 'Find the oldest open transaction in pg_stat_activity, as a role with pg_monitor, and end that session.'
-      : `The oldest open transaction is of process ${holder.pid}${holder.role === null ? '' : `, role ${holder.role}`}. End it: select pg_terminate_backend(${holder.pid}).`
-  const text = `Postgres's NOTIFY queue is ${percent(usage)} full, so readers are not notified and find what is new by polling. A session keeps a transaction open after LISTEN. ${whose}`
+  const state = `Postgres's NOTIFY queue is ${percent(usage)} full, so readers are not notified`
+  const why = 'and find what is new by polling. A session keeps a transaction open after LISTEN.'
+  const text = `${state} ${why} ${howToEnd(holder)}`
   return [{ severity: 'warning', text, cause: 'notify_queue_full', href: '/' }]
+}
+
+function howToEnd(holder: NotifyQueue['holder']): string {
+  if (holder === null)
+    return 'Find the oldest open transaction in pg_stat_activity, as a role with pg_monitor, and end that session.'
+  const role = holder.role === null ? '' : `, role ${holder.role}`
+  const whose = `The oldest open transaction is of process ${holder.pid}${role}.`
+  return `${whose} End it: select pg_terminate_backend(${holder.pid}).`
 }
 
 /** One failed round, or two, are a lock or a restart. */
