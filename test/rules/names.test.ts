@@ -11,7 +11,7 @@ const programs = {
   provider: /^(?:provider|platform|wire)\//,
 }
 
-/** Words for which the glossary (docs/architecture.md, Words) has its own. */
+/** Words for which the glossary (docs/contributing/words.md) has its own. */
 const unwanted = /\b(?:told|asked|heard|said|deeds?|doing|taken in)\b/
 
 type Exported = { file: string; kind: string; name: string }
