@@ -7,9 +7,8 @@ import { serve } from './serve.ts'
 import { signingSecret } from './signed-requests.ts'
 
 /**
- * What the receiver is held against, as a process of its own: Express, raw-body
- * and HMAC in one handler. With the URL of a database each request is one `insert` into
- * the receiver's own table of deliveries, without it nothing is kept.
+ * The contender of the receiver, as a separate process: Express, raw-body and HMAC in one handler. With the URL of a
+ * database, each request is one `insert` into the receiver's table of deliveries. Without it, nothing is stored.
  */
 const databaseUrl = process.argv[2]
 const sql = databaseUrl === undefined ? undefined : postgres(databaseUrl, { max: 10, onnotice: () => {} })

@@ -56,9 +56,8 @@ export async function startInsertContender(server: BenchServer): Promise<Contend
 }
 
 /**
- * Rounds taken in turn (A B C A B C …), so that whatever else the machine does
- * falls on all of them; each round is as many requests as the one before
- * suggests for its length.
+ * Runs the contenders in turn (A B C A B C …), so that other work of the machine affects all of them. The previous round
+ * determines the number of requests of the next.
  */
 async function measureThroughput(
   { generator, sql }: Rig,

@@ -10,7 +10,7 @@ export default defineConfig({
     globalSetup: ['support/global-setup.ts'],
     testTimeout: 30_000,
     hookTimeout: 60_000,
-    // The programs are imported once in each worker: what they keep by themselves (fonts, samples) is the same for every test.
+    // The programs are imported once in each worker: their caches (fonts, samples) are the same for every test.
     isolate: false,
     // More than there are cores: many tests wait, for a timeout or for a process.
     maxWorkers: 5,

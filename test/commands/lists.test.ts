@@ -132,12 +132,12 @@ describe('exit codes', () => {
   it.each([
     ['an unknown state', ['deliveries', '--state', 'done'], '--state: must be one of pending, processed, parked'],
     [
-      'a time that is none',
+      'an invalid time',
       ['arrivals', '--since', 'yesterday'],
       '--since: must be a duration like 15m, or a time like 2026-01-31T03:00:00Z',
     ],
-    ['an id that is none', ['deliveries', '--request-id', '1'], '--request-id: must be a uuid'],
-    ['a limit that is none', ['requests', '--limit', 'x'], '--limit: must be a whole number above 0'],
+    ['an invalid id', ['deliveries', '--request-id', '1'], '--request-id: must be a uuid'],
+    ['an invalid limit', ['requests', '--limit', 'x'], '--limit: must be a whole number above 0'],
     ['an unknown option', ['requests', '--colour', 'red'], "Unknown option '--colour'"],
     ['a word too many', ['requests', 'now'], '"now" is not an option: --help lists the options'],
   ])('2 for %s, in one line', async (_what, args, message) => {

@@ -11,7 +11,7 @@ beforeAll(async () => {
 })
 afterAll(() => provider.stop())
 
-const submits = long ? 2000 : 300
+const submits = long ? 2000 : 150
 const connections = 64
 
 /** Runs `count` calls over `parallel` lanes, each waiting for its answer. */
@@ -28,7 +28,7 @@ describe(`${submits} mixed submits over ${connections} connections with balances
     const accounts = ['north', 'east', 'south', 'west']
     const live = await Promise.all(accounts.map((account) => provider.createKey({ account, environment: 'live' })))
     for (const [index, account] of accounts.entries())
-      await provider.grant(account, long ? 20.5 + 10 * index : 8.5 + 4 * index)
+      await provider.grant(account, long ? 20.5 + 10 * index : 4.5 + 4 * index)
     const sandbox = await provider.createKey({ account: 'north' })
     const faulty = await provider.createKey({ account: 'east' })
     await setFaults(provider.deps, faulty.id, { failed: 0.5, canceled: 0.5 })

@@ -30,7 +30,7 @@ it('a half-created cluster is created again, and requires the password', async (
     )
     holder.kill('SIGKILL')
     await holder.exit
-    // Whether the rename came first does not matter: what is in place is whole.
+    // The cluster in place is complete, before or after the rename.
   }
   const { url } = await start(dataDir)
   expect(await query(url, (sql) => sql`select 1 as one`)).toEqual([{ one: 1 }])

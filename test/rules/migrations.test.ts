@@ -64,7 +64,7 @@ const refused: readonly { pattern: RegExp; why: string; example: string }[] = [
   },
   {
     pattern: /\badd constraint (?![^;]*\bnot valid\b)/i,
-    why: 'reads a table under a lock: add it NOT VALID, and validate it in a migration of its own',
+    why: 'reads a table under a lock: add it NOT VALID, and validate it in another migration',
     example: 'ALTER TABLE "a"."b" ADD CONSTRAINT "c" CHECK (d > 0)',
   },
   {

@@ -4,7 +4,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 
 const source = path.resolve(import.meta.dirname, '../../src')
 
-/** What of `src/` meets in one program. What starts either of them belongs to the receiver; the client runs in a service's own. */
+/** The folders of `src/` that run in one program. Code that starts both belongs to the receiver. The client runs in a user's service. */
 const programs = {
   receiver: /^(?!provider\/|client\/)/,
   client: /^client\//,

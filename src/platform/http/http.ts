@@ -122,6 +122,8 @@ export type ListenOptions = {
   logger: Logger
   /** Keep-alive of idle connections. Must be longer than the keep-alive of the proxy in front. */
   keepAliveSeconds?: number
+  /** Limit of a whole request. Default: 30 s. */
+  requestTimeoutMs?: number
   /** Aborts before the listener closes. From then on each answer closes its connection. */
   retired?: AbortSignal
   /** True if the handler sends `100 Continue` itself. Otherwise it is sent before the handler runs. */
@@ -148,6 +150,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     logger,
     keepAliveSeconds = 75,
     retired,
+    requestTimeoutMs = 30_000,
     continues = false,
     halfOpen = false,
     onClosed,
@@ -164,8 +167,8 @@ export async function listen(options: ListenOptions): Promise<Listener> {
       closing('pipelining', socket, 'connection closed: too many unanswered requests', {}),
     )
   const server = http.createServer({
-    headersTimeout: 10_000,
-    requestTimeout: 30_000,
+    headersTimeout: Math.min(10_000, requestTimeoutMs),
+    requestTimeout: requestTimeoutMs,
     keepAliveTimeout: keepAliveSeconds * 1000,
     connectionsCheckingInterval: 500,
     requireHostHeader: false,

@@ -5,7 +5,7 @@ import type { EngineChoice } from '../domain/engine-choice.ts'
 import type { EngineJob } from './engine.ts'
 import { storeMedia, type MediaExtension } from './media-store.ts'
 
-/** The sample assets that come with the program, made once by the local engines, and what is true of them. */
+/** The packaged sample media, made by the local engines, with their sizes and durations. */
 const sampleImages = ['image-0', 'image-1', 'image-2', 'image-3'] as const
 const sampleImageSize = { width: 1024, height: 1024 }
 const sampleVideo = { width: 854, height: 480, duration: 4 }
@@ -16,9 +16,8 @@ const samplesDir = path.join(import.meta.dirname, 'samples')
 export type SandboxPlace = Pick<EngineJob, 'mediaDir' | 'mediaUrl' | 'input'>
 
 /**
- * The canned result of a sandbox key (spec, Authentication, 6): always the same
- * sample, whatever the input; of a model with a count as many different ones as
- * were ordered. The files are put into the media folder where they are missing.
+ * The canned result of a sandbox key (spec, Authentication, 6): the same sample for every input, or the ordered number
+ * of different samples. Copies missing files into the media folder.
  */
 export async function sandboxOutput(
   { type, name }: Pick<EngineChoice, 'type' | 'name'>,
@@ -39,7 +38,7 @@ export async function sandboxOutput(
 
 async function sampleImage(place: SandboxPlace, name: (typeof sampleImages)[number], withOriginal: boolean) {
   const url = await storeSample(place, name, 'webp')
-  // The sample is its own full-quality original; what a client tests is that the field is there.
+  // The sample is also its own original, because clients only test that the field exists.
   return { url, ...sampleImageSize, ...(withOriginal ? { original_url: url } : {}) }
 }
 
@@ -50,7 +49,7 @@ function imageCount({ input }: SandboxPlace): number {
 
 const load = createLoader((file) => fs.readFile(file))
 
-/** Reads each file once; what could not be read is read again by whoever asks next. */
+/** Reads each file once. A failed read is repeated by the next caller. */
 export function createLoader(read: (file: string) => Promise<Buffer>): (file: string) => Promise<Buffer> {
   const loaded = new Map<string, Promise<Buffer>>()
   return async (file) => {

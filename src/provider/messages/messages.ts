@@ -40,7 +40,7 @@ export function translate(message: string, language: Language): string | undefin
   return undefined
 }
 
-/** Those with the most text of their own come first: `{field} is required` would also match a longer message. */
+/** Patterns with the most fixed text come first, because `{field} is required` would also match a longer message. */
 const patterns = Object.keys(en)
   .filter((key): key is MessageKey => key in en)
   .map((key) => ({ key, pattern: patternOf(en[key]), ownText: en[key].replaceAll(placeholder, '').length }))

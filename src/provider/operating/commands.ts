@@ -28,7 +28,7 @@ import { audited } from './audit.ts'
 export type CommandDeps = AuditDeps & { secretKey: Buffer; catalog: () => Catalog; by: Actor }
 type ReadDeps = Pick<CommandDeps, 'db'>
 
-/** The command failed. `malformed` is true if it could never succeed, whatever the database contains. */
+/** The command failed. `malformed` is true if it could never succeed, with any content of the database. */
 export class CommandError extends Error {
   override name = 'CommandError'
   code = 'command' as const

@@ -1,9 +1,8 @@
 /**
- * Bodies, each under a good signature and id: whatever they are, they are
- * answered 200 and kept byte for byte. `{id}` is a request id of the case's own.
+ * Bodies with a valid signature and id. All of them are answered 200 and kept byte for byte. `{id}` is the case's
+ * request id.
  *
- * `parked` is why it is parked at its arrival. `lands` is what becomes of the
- * request of one that is not.
+ * `parked` is the reason for parking the body at its arrival. Otherwise `lands` is the request's final status.
  */
 export type BodyCase = { name: string; body: string | Buffer } & (
   | { parked: Parked }

@@ -1,10 +1,8 @@
 /**
- * What anybody can write behind a `?` of the JSON API and the console.
+ * Query strings for the JSON API and the console.
  *
- * `wrong` is the parameter that a 400 `invalid_filter` names, by every list and
- * page, those included that have no such filter; undefined: answered 200, or
- * with the same 400 where there is no such filter. Values are percent-encoded,
- * as they are sent.
+ * `wrong` is the parameter that a 400 `invalid_filter` names, on every list and page, also on those without this filter.
+ * If it is undefined, the answer is 200, or that 400 where the filter does not exist. Values are percent-encoded.
  */
 export type FilterCase = { query: string; wrong: string | undefined }
 

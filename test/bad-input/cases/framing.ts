@@ -1,11 +1,9 @@
 /**
- * What a sender may write on a connection to the public listener, byte for byte
- * (one character, one byte). `{signed}` are the header lines of a good
- * delivery, `{body}` its body, `{length}` that one's length and `{hex}` the
- * same in hexadecimal.
+ * Bytes sent to the public listener, one per character. `{signed}` stands for the header lines of a valid delivery,
+ * `{body}` for its body, `{length}` for the body's length and `{hex}` for the length in hexadecimal.
  *
- * `answers` are all that come, as `<status> <code>`. `stays`: the connection is
- * still good for a next request; otherwise nothing more is read from it.
+ * `answers` lists all answers as `<status> <code>`. With `stays`, the connection accepts another request. Otherwise nothing
+ * more is read from it.
  */
 export type FramingCase = { name: string; bytes: string; answers: string[]; stays?: true }
 

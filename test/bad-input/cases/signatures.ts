@@ -1,11 +1,9 @@
 /**
- * What may stand in X-Service-Signature, and what becomes of it.
+ * Values of X-Service-Signature and their results.
  *
- * `{t}` is the time of signing in Unix seconds, `{v1}` the digest that belongs
- * to it, `{wrong}` one that belongs to nothing. A list is the header several
- * times; null is no header. `reason` is what the arrival log says, never the
- * sender: every refusal is answered 401 `invalid_signature`, and what is no
- * HTTP 400 `bad_request`.
+ * `{t}` is the signing time in Unix seconds, `{v1}` its digest, `{wrong}` an unrelated digest. A list repeats the header,
+ * null omits it. `reason` is recorded in the arrival log and never sent. Every refusal is answered 401
+ * `invalid_signature`, and invalid HTTP 400 `bad_request`.
  */
 export type SignatureCase = {
   name: string

@@ -1,7 +1,6 @@
 /**
- * What may stand in X-Service-Webhook-Id; a list is the header several times.
- * All of them are signed well: what is no id is answered 400
- * `invalid_webhook_id` all the same, and its bytes go to the quarantine.
+ * Values of X-Service-Webhook-Id. A list repeats the header. All are signed correctly. An invalid id is answered 400
+ * `invalid_webhook_id`, and its bytes go to the quarantine.
  */
 export type WebhookIdCase = {
   name: string

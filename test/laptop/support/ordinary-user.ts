@@ -19,8 +19,8 @@ export async function ordinaryUser(): Promise<User> {
 }
 
 /**
- * Gives a user an installation of their own with what `script` needs: the tests'
- * may lie below a folder that nobody else may walk through.
+ * Copies the files that `script` needs to the user's home, because the tests' installation may be in a folder that the
+ * user cannot read.
  */
 export async function copyInstallation({ home, user, script }: { home: string; user: User; script: string }) {
   const root = path.resolve(import.meta.dirname, '../../..')

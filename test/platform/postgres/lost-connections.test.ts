@@ -41,9 +41,8 @@ function cutPoints(bytes: number): Cut[] {
 }
 
 /**
- * Cuts a connection at every point of its first statement. Whatever happens, the
- * statement ends with its rows or with an error, never with none of them, and the
- * pool goes on.
+ * Cuts a connection at every point of its first statement. The statement must return its rows or an error, and the pool
+ * must continue.
  */
 async function cutEverywhere(url: string): Promise<void> {
   for (const [name, run] of Object.entries(ways)) {

@@ -54,7 +54,7 @@ it('applied by eight at once, each migration is applied once', async () => {
   expect(await database.sql`select count(*)::int as n from probe.migrations`).toEqual([{ n: 2 }])
 })
 
-it('a migration that fails leaves nothing half done, and goes through once it is mended', async () => {
+it('a failed migration leaves nothing half done, and succeeds once it is fixed', async () => {
   const database = await withTestDatabase()
   const folder = await folderOf(`create table probe.half (n int);${breakpoint}insert into probe.half values (1 / 0);`)
   const at = { url: database.url, schema, folder }

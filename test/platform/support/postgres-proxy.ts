@@ -25,7 +25,7 @@ export async function startPostgresProxy(url: string) {
     actAsPooler: () => {
       isPooler = true
     },
-    /** Goes on saying that the server is a standby, as poolers do that first met it as one. */
+    /** Keeps reporting a standby, like poolers that first connected to one. */
     rememberStandby: () => {
       metStandby = true
     },

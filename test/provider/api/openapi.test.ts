@@ -11,7 +11,7 @@ type Call = {
   responses: Record<string, { content?: Content }>
 }
 
-// What is served: what is no JSON is none of it.
+// The document as served, which contains only JSON.
 const document = JSON.parse(JSON.stringify(openApiDocument('https://api.example.com')))
 const calls = Object.entries<Record<string, Call>>({ ...document.paths, ...document.webhooks }).flatMap(
   ([path, methods]) => Object.entries(methods).map(([method, call]) => [`${method} ${path}`, call] as const),

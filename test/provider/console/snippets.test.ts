@@ -13,7 +13,7 @@ let folder: string
 beforeAll(async () => {
   provider = await startTestProvider()
   folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-snippets-'))
-  // What the snippets use of what need not be on a machine.
+  // Stand-ins for programs that the snippets use and that may be missing.
   await fs.writeFile(path.join(folder, 'requests.py'), pythonRequests)
   await fs.writeFile(path.join(folder, 'uuidgen'), '#!/bin/sh\necho 5d3f0b0e-7c1a-4d57-9d7e-2f6b1c1f0a11\n', {
     mode: 0o755,
