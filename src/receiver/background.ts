@@ -231,7 +231,7 @@ function startPollRoles(deps: BackgroundDeps, followUps: ReturnType<typeof creat
   const { handOver, pressure, submitter, followsUp, signal } = deps
   const { settings, worker } = deps
   const { db, keys } = worker
-  const asking = { db, keys, reads: deps.providerReads, limitPerMinute: settings.fetchRatePerAccount }
+  const asking = { db, keys, reads: deps.providerReads, limitPerMinute: settings.fetchRatePerAccount, asked: new Map() }
   const accounts = async () => (deps.asksForAccounts ? noteAccounts(asking) : { more: false })
   // New results have priority over completing older ones.
   const followUp = async () =>

@@ -24,10 +24,12 @@ async function stored(keys = [liveKey, second, sandboxKey], limitPerMinute = 10)
       purpose: 'completing',
       now: timeOf(() => new Date(nowMs + elapsedMs))(),
     })
-  const note = (limit = limitPerMinute) =>
+  const askedWith = new Map<string, string>()
+  const note = (limit = limitPerMinute, known = keys) =>
     noteAccounts({
       db,
-      keys: () => keysOf(...keys),
+      asked: askedWith,
+      keys: () => keysOf(...known),
       limitPerMinute: limit,
       reads: async (_read, name) => {
         asked.push(name)
@@ -64,6 +66,17 @@ it('asks once for each account, and takes over another limit', async () => {
   await note(3)
   pass(120_000)
   expect(await granted('live', 6)).toBe(3)
+})
+
+it('asks again when another API key takes the name', async () => {
+  const { note, granted, asked, pass } = await stored()
+  await note()
+  accounts['second'] = 'moved'
+  onTestFinished(() => void (accounts['second'] = 'acme'))
+  await note(10, [liveKey, { ...second, api_key: 'service_live_dddddddddddddddd' }, sandboxKey])
+  expect(asked).toEqual(['live', 'second', 'sandbox', 'second'])
+  pass(120_000)
+  expect([await granted('live', 12), await granted('second', 12)]).toEqual([10, 10])
 })
 
 it('counts a key by itself until its account is known, and asks for none where there is one key', async () => {
