@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import type { CreatedKey, KeyListing } from '../accounts/keys.ts'
-import type { Catalog } from '../catalog/catalog-model.ts'
 import { faultsSchema } from '../domain/faults.ts'
 import type { DeliveryListing } from '../webhooks/delivery-history.ts'
 import { entryTable } from './activity-pages.ts'
@@ -29,66 +28,77 @@ export function accountsPage(accounts: readonly AccountRow[]): Markup {
   return html`<h1>Accounts</h1>
     <div class="columns">
       <section class="card">
-        ${accounts.length < accountsShown ? '' : html`<p class="soft">The newest ${accountsShown} accounts. An older one is found by its requests, and has its page at <span class="mono">/accounts/</span> and its name.</p>`}
-        ${listTable({ label: 'Accounts', columns, rows, empty: 'No account yet: the first key makes one.' })}
+        ${accounts.length < accountsShown ? '' : html`<p class="soft">The newest ${accountsShown} accounts. Find an older one by its requests.</p>`}
+        ${listTable({ label: 'Accounts', columns, rows, empty: 'No account yet. Create a key: it creates its account.' })}
       </section>
       <section class="card">${newKeyForm('')}</section>
     </div>`
 }
 
-export type AccountView = {
-  account: string
-  available: string
-  keys: readonly KeyListing[]
-  /** The last key's id, when there may be older ones. */
-  keysOlderThan: string | undefined
-  entries: readonly EntryRow[]
-  /** The last entry's id, when there are older ones. */
-  olderThan: number | undefined
-  requests: readonly ListedRequest[]
-  deliveries: readonly DeliveryListing[]
-  catalog: Catalog
-  now: Date
+export const accountTabs = ['keys', 'requests', 'webhooks', 'ledger'] as const
+export type AccountTab = (typeof accountTabs)[number]
+
+const tabLabels: Record<AccountTab, string> = {
+  keys: 'Keys',
+  requests: 'Requests',
+  webhooks: 'Webhooks',
+  ledger: 'Ledger',
 }
 
-export function accountPage({
-  account,
-  available,
-  keys,
-  keysOlderThan,
-  entries,
-  olderThan,
-  requests,
-  deliveries,
-  catalog,
-  now,
-}: AccountView): Markup {
-  const here = `/accounts/${encodeURIComponent(account)}`
-  const of = new URLSearchParams({ account }).toString()
-  return html`<h1>${account}</h1>
-    <div class="tiles">
-      <div class="tile"><b>${available}</b><span>credits to spend</span></div>
+export function pathOf(account: string): string {
+  return `/accounts/${encodeURIComponent(account)}`
+}
+
+export type AccountView = { account: string; available: string; tab: AccountTab; body: Markup }
+
+/** An account: its credits, and one tab at a time. */
+export function accountPage({ account, available, tab: current, body }: AccountView): Markup {
+  const usage = `/usage?${new URLSearchParams({ account }).toString()}`
+  return html`<div class="head">
+      <h1>${account}</h1>
+      <span class="soft"><b>${available}</b> credits to spend. A live request reserves its price, and a failed one is refunded. Sandbox requests are free.</span>
     </div>
-    <section class="card"><h2>API keys</h2>${keyTable(keys)} ${keysOlderThan === undefined ? '' : html`<p><a href="${here}?keys_before=${keysOlderThan}">Older keys</a></p>`}</section>
-    <section class="card columns">
-      <div>${newKeyForm(account)}</div>
-      <form method="post" action="${here}/credits">
-        <h2>Grant credits</h2>
+    <nav class="tabs" aria-label="Account">
+      ${accountTabs.map((tab) => html`<a href="${pathOf(account)}?tab=${tab}" ${tab === current ? html`aria-current="page"` : ''}>${tabLabels[tab]}</a>`)}
+      <a href="${usage}">Usage</a>
+    </nav>
+    ${body}`
+}
+
+export function keysTab(account: string, keys: readonly KeyListing[], olderThan: string | undefined): Markup {
+  const older =
+    olderThan === undefined ? '' : html`<p><a href="${pathOf(account)}?keys_before=${olderThan}">Older keys</a></p>`
+  return html`<section class="card">${keyTable(keys)} ${older}</section>
+    <section class="card">${newKeyForm(account)}</section>`
+}
+
+export function requestsTab(
+  account: string,
+  requests: readonly ListedRequest[],
+  view: Parameters<typeof requestTable>[1],
+): Markup {
+  const all = `/requests?${new URLSearchParams({ account }).toString()}`
+  return html`<section class="card">${requestTable(requests, view)}<p><a href="${all}">All requests</a></p></section>`
+}
+
+export function webhooksTab(account: string, deliveries: readonly DeliveryListing[]): Markup {
+  const of = new URLSearchParams({ account }).toString()
+  return html`<section class="card">${deliveryTable(deliveries)}
+    <p><a href="/deliveries?${of}">All deliveries</a> · <a href="/deliveries/test?${of}">Send a test…</a></p></section>`
+}
+
+export function ledgerTab(account: string, entries: readonly EntryRow[], olderThan: number | undefined): Markup {
+  const here = pathOf(account)
+  const older =
+    olderThan === undefined ? '' : html`<p><a href="${here}?tab=ledger&before=${olderThan}">Older entries</a></p>`
+  return html`<section class="card">
+      <form class="inline" method="post" action="${here}/credits">
         <input type="hidden" name="id" value="${randomUUID()}" autocomplete="off" />
-        <label>Credits <input name="credits" inputmode="decimal" required /></label>
+        <label>Credits to grant <input name="credits" inputmode="decimal" required /></label>
         <button>Grant</button>
       </form>
     </section>
-    <section class="card"><h2>Requests</h2>${requestTable(requests, { catalog, now })}</section>
-    <section class="card">
-      <h2>Webhook deliveries</h2>
-      ${deliveryTable(deliveries)}
-      <p><a href="/deliveries?${of}">All of them</a> · <a href="/deliveries/test?${of}">Send a test…</a></p>
-    </section>
-    <section class="card">
-      <h2>Ledger</h2>
-      ${entryTable(entries)} ${olderThan === undefined ? '' : html`<p><a href="${here}?before=${olderThan}">Older entries</a></p>`}
-    </section>`
+    <section class="card">${entryTable(entries)} ${older}</section>`
 }
 
 function keyTable(keys: readonly KeyListing[]): Markup {
@@ -137,13 +147,13 @@ function newKeyForm(account: string): Markup {
 /** The only time that the key and its signing secret are shown (spec, Authentication 3 and 7). */
 export function createdKeyPage(key: CreatedKey): Markup {
   return html`<h1>Key ${key.name}</h1>
-    <p class="notice" role="status">Copy both now: they are shown this once and cannot be recovered.</p>
+    <p class="notice" role="status">Copy both now. They are shown only once and cannot be recovered.</p>
     <section class="card">
       <dl class="facts">
         <dt>API key</dt>
-        <dd class="mono" id="api-key">${key.api_key}</dd>
+        <dd class="mono"><span data-copy="${key.api_key}" id="api-key">${key.api_key}</span></dd>
         <dt>Signing secret</dt>
-        <dd class="mono" id="signing-secret">${key.signing_secret}</dd>
+        <dd class="mono"><span data-copy="${key.signing_secret}" id="signing-secret">${key.signing_secret}</span></dd>
         <dt>Account</dt>
         <dd>${accountLink(key.account)}</dd>
         <dt>Environment</dt>
@@ -154,28 +164,29 @@ export function createdKeyPage(key: CreatedKey): Markup {
     </section>`
 }
 
-/** Nobody revokes a key by a slip: what signs with it goes on, what calls with it ends. */
+/** Confirms a revocation: calls with the key end, webhooks are still signed with its secret. */
 export function revokePage({ id, account, name, environment, hint }: KeyListing): Markup {
   return confirmation({
     title: `Revoke the ${environment} key ${name} (…${hint})?`,
-    what: html`<p>Calls with it are answered 401 from the next one on, and this cannot be taken back. Requests that run go on, and their webhooks are still signed with its secret.</p>`,
+    what: html`<p>Calls with it are answered 401 from now on. This cannot be undone. Running requests continue, and their webhooks are still signed with its secret.</p>`,
     confirm: action(`/keys/${id}/revoke`, `Revoke the ${environment} key`, 'danger', { account }),
-    back: `/accounts/${encodeURIComponent(account)}`,
+    back: pathOf(account),
   })
 }
 
-/** The trouble that a sandbox key asks for: shares from 0 to 1, and seconds. */
+/** The faults that a sandbox key injects: shares from 0 to 1, and seconds. */
 export function faultsPage({ id, name, account, faults }: KeyListing): Markup {
   const fields = Object.keys(faultsSchema.shape).map((fault) => {
     const value = Object.entries(faults ?? {}).find(([key]) => key === fault)?.[1]
     const max = fault.endsWith('_seconds') ? 3600 : 1
+    const unit = fault.endsWith('_seconds') ? 'seconds, 0 to 3600' : 'share of requests or webhook attempts, 0 to 1'
     return html`<label>
-      ${fault} <input type="number" name="${fault}" min="0" max="${max}" step="any" value="${value ?? ''}" />
+      ${fault} <span class="hint">${unit}</span> <input type="number" name="${fault}" min="0" max="${max}" step="any" value="${value ?? ''}" />
     </label>`
   })
   return html`<h1>Faults of ${name}</h1>
     <section class="card">
-      <p class="soft">Shares are parts of all requests or webhook attempts, from 0 to 1. Empty means never.</p>
+      <p class="soft">An empty field injects no fault. 0.5 injects it into half of them.</p>
       <form method="post" action="/keys/${id}/faults">
         ${fields}
         <button>Set</button>

@@ -1,6 +1,8 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import type { LedgerCheck } from '../accounts/ledger.ts'
+import type { Catalog } from '../catalog/catalog-model.ts'
+import { catalogEntry } from '../catalog/catalog.ts'
 import type { ModelListing } from '../operating/commands.ts'
 import { listTable } from './list-table.ts'
 import { action, badge, confirmation, requestLink, time } from './parts.ts'
@@ -24,31 +26,56 @@ export function entryTable(entries: readonly EntryRow[], empty = 'No credits hav
   return listTable({ label: 'Ledger', columns, rows, empty })
 }
 
-export function modelsPage(models: readonly ModelListing[]): Markup {
-  const toggle = (slug: string, environment: string, enabled: boolean) =>
-    html`<div class="inline">
+const samples = {
+  image: html`<img src="/assets/image-1.webp" alt="" loading="lazy" />`,
+  video: html`<video src="/assets/video.mp4" muted preload="metadata" aria-hidden="true"></video>`,
+  audio: html`<span aria-hidden="true">♪</span>`,
+}
+
+/** The models as cards with a sample, price and capabilities. Switching them on and off is folded below. */
+export function modelsPage(models: readonly ModelListing[], catalog: Catalog): Markup {
+  const cards = models.flatMap(({ slug, type, name }) => {
+    const model = catalog.get(slug)
+    if (model === undefined) return []
+    const { credits } = catalogEntry(model).pricing
+    return [
+      html`<a class="card model-card" href="/models/${encodeURIComponent(slug)}">
+        <span class="sample">${samples[model.type]}</span>
+        <b>${name}</b> <span class="mono soft">${slug}</span>
+        <span class="soft">${type}: ${model.capabilities.join(', ')}</span>
+        <span>${credits} credits ${model.note ?? ''}</span>
+      </a>`,
+    ]
+  })
+  return html`<div class="head">
+      <h1>Models</h1>
+      <span class="soft">Choose a model to run it. Credits are reserved on a live submit and refunded on failure. The sandbox is free.</span>
+    </div>
+    ${cards.length === 0 ? html`<p class="empty">The catalog is empty. Set PROVIDER_CATALOG.</p>` : html`<div class="model-cards">${cards}</div>`}
+    <details class="card"><summary>Switch models on and off</summary>${switchTable(models)}</details>`
+}
+
+function switchTable(models: readonly ModelListing[]): Markup {
+  const toggle = (slug: string, environment: string, enabled: boolean) => {
+    const query = new URLSearchParams({ slug, environment }).toString()
+    return html`<div class="inline">
       ${badge(enabled ? 'on' : 'off')}
-      ${enabled ? html`<a class="button quiet" href="/models/switch-off?${new URLSearchParams({ slug, environment }).toString()}">Switch off…</a>` : action('/models', 'Switch on', 'quiet', { slug, environment, enabled: 'true' })}
+      ${enabled ? html`<a class="button quiet" href="/models/switch-off?${query}">Switch off…</a>` : action('/models', 'Switch on', 'quiet', { slug, environment, enabled: 'true' })}
     </div>`
-  const rows = models.map(({ slug, type, name, live, sandbox }) => [
-    html`<a class="mono" href="/models/${slug}">${slug}</a>`,
-    name,
-    type,
+  }
+  const rows = models.map(({ slug, live, sandbox }) => [
+    html`<span class="mono">${slug}</span>`,
     toggle(slug, 'live', live),
     toggle(slug, 'sandbox', sandbox),
   ])
-  const columns = [
-    { head: 'Slug', kind: 'wide' as const },
-    ...['Name', 'Type', 'Live', 'Sandbox'].map((head) => ({ head })),
-  ]
-  return html`<h1>Models</h1>
-    <section class="card">${listTable({ label: 'Models', columns, rows, empty: 'The catalog is empty.' })}</section>`
+  const columns = [{ head: 'Model', kind: 'wide' as const }, { head: 'Live' }, { head: 'Sandbox' }]
+  return listTable({ label: 'Models', columns, rows, empty: '' })
 }
 
 export function switchOffPage({ slug, name }: ModelListing, environment: string): Markup {
   return confirmation({
     title: `Switch off ${name} (${slug}) in ${environment}?`,
-    what: html`<p>Submits of it with ${environment} keys are answered 404 until it is switched on again. What is queued or runs goes on.</p>`,
+    what: html`<p>Submits with ${environment} keys are answered 404 until it is switched on again. Queued and running requests continue.</p>`,
     confirm: action('/models', `Switch off in ${environment}`, 'danger', { slug, environment, enabled: 'false' }),
     back: '/models',
   })
@@ -57,7 +84,7 @@ export function switchOffPage({ slug, name }: ModelListing, environment: string)
 export function ledgerPage({ ok, accounts, entries, problems }: LedgerCheck): Markup {
   return html`<h1>Ledger check</h1>
     <p class="${ok ? 'notice' : 'problem'}" role="status">
-      ${ok ? 'The ledger sums to zero, and every reserve has its end.' : `${problems.length} problems were found.`}
+      ${ok ? 'The ledger sums to zero, and every reservation was settled or refunded.' : `${problems.length} problems were found.`}
     </p>
     <section class="card">
       <p>${accounts} accounts, ${entries} entries</p>

@@ -9,12 +9,12 @@ import { listTable } from './list-table.ts'
 import { accountLink, action, badge } from './parts.ts'
 import type { Snippet } from './snippets.ts'
 
-/** What somebody has filled in, or would begin with. */
+/** The values of the form. */
 export type Filled = {
   texts: FieldTexts
   keyId: string
   webhookUrl: string
-  /** Sent along by the form: however often it is sent, it makes one request. */
+  /** A form that is sent twice makes one request. */
   idempotencyKey: string
 }
 
@@ -25,8 +25,10 @@ export type ModelView = {
   /** There are older ones besides. */
   keysLeftOut: boolean
   filled: Filled
+  /** The request that this form made last; its result is shown beside the form. */
+  requestId?: string | undefined
   problems: FieldProblems
-  /** What is wrong with all of it. */
+  /** An error that belongs to no field. */
   problem?: string | undefined
   /** Credits, when they were asked for. */
   estimate?: { credits: number; key: RunnableKey | undefined } | undefined
@@ -40,9 +42,10 @@ export function modelPage(view: ModelView): Markup {
     <div class="model">
       <section class="card">
         <h2>Run</h2>
-        ${view.keys.length === 0 ? html`<p class="empty">No key may submit yet: <a href="/">make one</a> first.</p>` : runForm(view)}
+        ${view.keys.length === 0 ? html`<p class="empty">No key may submit yet. <a href="/">Create a key</a> first.</p>` : runForm(view)}
       </section>
       <div>
+        ${view.requestId === undefined ? '' : resultBeside(view.requestId)}
         <section class="card">
           <h2>About</h2>
           <dl class="facts">
@@ -58,15 +61,23 @@ export function modelPage(view: ModelView): Markup {
         </section>
         <section class="card">
           <h2>The same as code</h2>
-          <p class="soft">With the fields as they were sent last. Put the key into the environment as <code>API_KEY</code>.</p>
+          <p class="soft">With the values of the form. Set the environment variable <code>API_KEY</code> first.</p>
           ${snippets.map(
             ({ language, code }, at) => html`<details class="snippet" ${at === 0 ? html`open` : ''}>
               <summary>${language}</summary>
-              <pre tabindex="0" aria-label="${language}" data-language="${language}">${code}</pre>
+              <pre tabindex="0" aria-label="${language}" data-language="${language}" data-copy="${code}">${code}</pre>
             </details>`,
           )}
         </section>
       </div>
+    </div>`
+}
+
+/** Status, progress, cost and media of the last run, fetched until it has ended. */
+function resultBeside(id: string): Markup {
+  return html`<h2>Result</h2>
+    <div id="state" hx-get="/requests/${id}/now?polls=1&brief=1" hx-trigger="load" hx-swap="outerMorph">
+      <p><a href="/requests/${id}">Open the request</a></p>
     </div>`
 }
 
@@ -79,7 +90,7 @@ function environmentSwitch(slug: string, environment: 'live' | 'sandbox', enable
     </div></dd>`
 }
 
-/** What makes it dearer or cheaper, for whoever wants to reckon. */
+/** The factors of the price. */
 function factors({ pricing: { credits_base: base, multipliers = {} } }: CatalogModel): Markup | '' {
   const names = Object.entries(multipliers)
   if (names.length === 0) return ''
@@ -100,7 +111,7 @@ function runForm({ model, keys, keysLeftOut, filled, problems, problem, estimate
     ['Sandbox: a sample at once, nothing is charged', ofEnvironment('sandbox')],
     ['Live: made and charged', ofEnvironment('live')],
   ] as const
-  // No other is put in its place: it might be another account's, and charge.
+  // No other key is chosen instead: it might charge another account.
   const isGone = filled.keyId !== '' && !keys.some(({ id }) => id === filled.keyId)
   const wrong = (key: string) =>
     problems[key] === undefined ? '' : html`<p class="field-problem" id="${key}-problem">${problems[key]}</p>`
@@ -122,15 +133,15 @@ function runForm({ model, keys, keysLeftOut, filled, problems, problem, estimate
             </optgroup>`,
           )}
       </select>
-      ${isGone && problems['key'] === undefined ? html`<p class="hint">The key that was asked for is not there, is revoked, or may not submit.</p>` : ''}
-      ${keysLeftOut ? html`<p class="hint">These are the newest keys: of an older one, begin at a request of its.</p>` : ''}
+      ${isGone && problems['key'] === undefined ? html`<p class="hint">This key does not exist, is revoked, or may not submit.</p>` : ''}
+      ${keysLeftOut ? html`<p class="hint">These are the newest keys. To use an older one, start from one of its requests.</p>` : ''}
       ${wrong('key')}
     </div>
     ${inputFields(model, filled.texts, problems)}
     <div class="field">
       <label for="webhook_url">webhook_url</label>
       <input id="webhook_url" name="webhook_url" value="${filled.webhookUrl}" ${marked('webhook_url')} />
-      <p class="hint">Who is told when it has ended; https. May be empty.</p>
+      <p class="hint">The https URL that receives the webhook. May be empty.</p>
       ${wrong('webhook_url')}
     </div>
     ${estimate === undefined ? '' : estimated(estimate)}

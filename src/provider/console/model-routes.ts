@@ -10,6 +10,7 @@ import * as commands from '../operating/commands.ts'
 import { estimateCredits } from '../submit/estimate.ts'
 import { readIdempotencyKey } from '../submit/idempotency.ts'
 import { submit } from '../submit/submit.ts'
+import { lastWebhookUrl } from '../webhooks/test-webhook.ts'
 import { auditedHere, type ConsoleDeps } from './actions.ts'
 import { defaultTexts, type FieldProblems, inputOf, problemsOf, textsIn, textsOf } from './input-form.ts'
 import { type Filled, modelPage, type ModelView } from './model-page.ts'
@@ -22,7 +23,7 @@ const keysShown = 100
 /** The body of a submit may have as much. */
 const readFields = formReader('1mb')
 
-type Outcome = Pick<ModelView, 'problems' | 'problem'> & { credits?: number }
+type Outcome = Pick<ModelView, 'problems' | 'problem' | 'requestId'> & { credits?: number }
 
 /** A page for each model, and what its form does: the same functions as the API's submit and estimate. */
 export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
@@ -33,7 +34,7 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
     res: Response,
     model: CatalogModel,
     filled: Filled,
-    { problems, problem, credits }: Outcome,
+    { problems, problem, credits, requestId }: Outcome,
   ) => {
     const wanted = requestIdSchema.safeParse(filled.keyId).data
     const [models, { keys, isCut }] = await Promise.all([
@@ -48,7 +49,18 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
       req,
       res,
       model.name,
-      modelPage({ model, switches, keys, keysLeftOut: isCut, filled, problems, problem, estimate, snippets }),
+      modelPage({
+        model,
+        switches,
+        keys,
+        keysLeftOut: isCut,
+        filled,
+        requestId,
+        problems,
+        problem,
+        estimate,
+        snippets,
+      }),
     )
   }
 
@@ -56,8 +68,10 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
     const model = modelOf(deps, req)
     const key = requestIdSchema.safeParse(req.query['key'])
     const texts = (await textsLike(deps, model, req.query['like'])) ?? defaultTexts(model)
-    const filled = { texts, keyId: key.data ?? '', webhookUrl: '', idempotencyKey: randomUUID() }
-    await answer(req, res, model, filled, { problems: {} })
+    const webhookUrl = await usualWebhookUrl(db, key.data)
+    const filled = { texts, keyId: key.data ?? '', webhookUrl, idempotencyKey: randomUUID() }
+    const requestId = requestIdSchema.safeParse(req.query['request']).data
+    await answer(req, res, model, filled, { problems: {}, requestId })
   })
 
   app.post('/models/:slug/estimate', readFields, async (req, res) => {
@@ -88,7 +102,10 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
       })
       return id
     })
-    if (outcome.kind === 'done') return res.redirect(303, `/requests/${outcome.value}`)
+    if (outcome.kind === 'done') {
+      const made = { request: outcome.value, like: outcome.value, key: filled.keyId }
+      return res.redirect(303, `/models/${encodeURIComponent(model.slug)}?${new URLSearchParams(made).toString()}`)
+    }
     const next = outcome.isUsedUp ? { ...filled, idempotencyKey: randomUUID() } : filled
     return answer(req, res.status(outcome.status), model, next, outcome)
   })
@@ -142,6 +159,13 @@ function filledIn(req: Request, model: CatalogModel): Filled {
   const fields = fieldsOf(req)
   const { key: keyId = '', webhook_url: webhookUrl = '', idempotency_key: idempotencyKey = randomUUID() } = fields
   return { texts: textsIn(model, fields), keyId, webhookUrl: webhookUrl.trim(), idempotencyKey }
+}
+
+/** The URL of the last webhook of the account whose key is chosen, or comes first in the form. */
+async function usualWebhookUrl(db: ConsoleDeps['db'], keyId: string | undefined): Promise<string> {
+  const { keys } = await listRunnableKeys(db, keysShown, keyId)
+  const key = keys.find(({ id }) => id === keyId) ?? (keyId === undefined ? keys[0] : undefined)
+  return key === undefined ? '' : ((await lastWebhookUrl(db, key.account)) ?? '')
 }
 
 /** The fields as another request of this model had them. */

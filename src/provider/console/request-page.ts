@@ -13,7 +13,7 @@ import { deliveryTable } from './delivery-table.ts'
 import { accountLink, action, badge, isUnfinished, shownCharacters, type Show, time } from './parts.ts'
 import { type EntryRow, listEntriesOf, readRequest, type RequestDetail } from './reads.ts'
 
-/** A page that is left open ends by asking no more: half an hour of every two seconds. */
+/** An open page stops refreshing after half an hour of a fetch every two seconds. */
 const maxPolls = 900
 
 type RequestView = {
@@ -22,13 +22,13 @@ type RequestView = {
   position: number | null
   deliveries: readonly DeliveryListing[]
   entries: readonly EntryRow[]
-  /** When all of it was so: a page that cannot reach us any more stands still. */
+  /** The time of the read, shown because a disconnected page stands still. */
   asOf: Date
 }
 
 type RequestDeps = { db: Database; statusReader: StatusReader; clock: () => Date }
 
-/** One request, which is looked at again and again until it has ended. */
+/** One request. Its page refreshes until the request has ended. */
 export function showRequest(app: Express, { db, statusReader, clock }: RequestDeps, show: Show): void {
   const view = async (id: string): Promise<RequestView> => {
     const asOf = clock()
@@ -45,14 +45,14 @@ export function showRequest(app: Express, { db, statusReader, clock }: RequestDe
   app.get('/requests/:id', async (req, res) => show(req, res, 'Request', requestPage(await view(idOf(req)))))
   app.get('/requests/:id/now', async (req, res) => {
     const polls = z.coerce.number().int().min(1).max(maxPolls).catch(maxPolls).parse(req.query['polls'])
-    sendPage(res, currentState(await view(idOf(req)), polls))
+    sendPage(res, currentState(await view(idOf(req)), polls, req.query['brief'] !== undefined))
   })
 }
 
 function requestPage(view: RequestView): Markup {
   const { id, model, input } = view.request
   return html`<h1>Request <span class="mono">${id}</span></h1>
-    ${currentState(view, 0)}
+    ${currentState(view, 0, false)}
     <section class="card">
       <h2>Input</h2>
       <pre tabindex="0">${formatOrCut(input, shownCharacters)}</pre>
@@ -60,13 +60,14 @@ function requestPage(view: RequestView): Markup {
     </section>`
 }
 
-/** All that changes until it has ended. `polls` is how often it was looked at by itself. */
-function currentState({ request, position, deliveries, entries, asOf }: RequestView, polls: number): Markup {
+/** The part that fetches itself until the request has ended. `polls` counts the fetches. Brief: for the playground. */
+function currentState(view: RequestView, polls: number, isBrief: boolean): Markup {
+  const { request, position, deliveries, entries, asOf } = view
   const { id, account, model, status, progress, cost, attempts, error_code, error_message, webhook_url, output, logs } =
     request
   const unfinished = isUnfinished(status)
   const again = unfinished && polls < maxPolls
-  return html`<div id="state" ${again ? html`hx-get="/requests/${id}/now?polls=${polls + 1}" hx-trigger="every 2s" hx-swap="outerMorph" hx-sync="this:drop" hx-status:4xx="swap:none" hx-status:5xx="swap:none"` : ''}>
+  return html`<div id="state" ${again ? html`hx-get="/requests/${id}/now?polls=${polls + 1}${isBrief ? '&brief=1' : ''}" hx-trigger="every 2s" hx-swap="outerMorph" hx-sync="this:drop" hx-status:4xx="swap:none" hx-status:5xx="swap:none"` : ''}>
     <section class="card">
       <dl class="facts">
         <dt>Status</dt>
@@ -74,7 +75,7 @@ function currentState({ request, position, deliveries, entries, asOf }: RequestV
           ${badge(status)} ${error_code === null ? '' : `${error_code}: ${error_message}`}
           ${position === null ? '' : position === 0 ? 'next in the queue' : `${position} before it in the queue`}
           ${status === 'IN_PROGRESS' ? html`<progress max="100" value="${progress}" aria-label="Progress"></progress> ${progress} %` : ''}
-          ${unfinished && !again ? html`<a href="/requests/${id}">Reload to see how it goes on</a>` : ''}
+          ${unfinished && !again ? html`<a href="/requests/${id}">Reload to see its state</a>` : ''}
         </div>${unfinished ? html`<span class="soft">as of ${time(asOf.toISOString())} UTC</span>` : ''}</dd>
         <dt>Account</dt>
         <dd>${accountLink(account)}, key ${request.key_name}, ${request.environment}</dd>
@@ -92,10 +93,15 @@ function currentState({ request, position, deliveries, entries, asOf }: RequestV
       ${unfinished ? action(`/requests/${id}/cancel`, 'Cancel and refund', 'danger') : ''}
     </section>
     ${output === null ? '' : mediaCard(output)}
+    ${
+      isBrief
+        ? html`<p><a href="/requests/${id}">Open the request</a></p>`
+        : html`
     <section class="card"><h2>Webhook deliveries</h2>${deliveryTable(deliveries)}</section>
     <section class="card"><h2>Ledger</h2>${entryTable(entries, 'Nothing was charged.')}</section>
     ${output === null ? '' : html`<section class="card"><h2>Output</h2><pre tabindex="0">${formatOrCut(output, shownCharacters)}</pre></section>`}
-    ${logs.length === 0 ? '' : html`<section class="card"><h2>Logs</h2><pre tabindex="0">${logs.join('\n').slice(0, shownCharacters)}</pre></section>`}
+    ${logs.length === 0 ? '' : html`<section class="card"><h2>Logs</h2><pre tabindex="0">${logs.join('\n').slice(0, shownCharacters)}</pre></section>`}`
+    }
   </div>`
 }
 

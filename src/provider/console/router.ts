@@ -11,7 +11,19 @@ import { sessions } from '../domain/console-schema.ts'
 import { environments } from '../domain/schema.ts'
 import { listAudit } from '../operating/audit.ts'
 import * as commands from '../operating/commands.ts'
-import { accountPage, accountsPage, createdKeyPage, faultsPage, revokePage } from './account-pages.ts'
+import {
+  accountPage,
+  accountsPage,
+  type AccountTab,
+  accountTabs,
+  createdKeyPage,
+  faultsPage,
+  keysTab,
+  ledgerTab,
+  requestsTab,
+  revokePage,
+  webhooksTab,
+} from './account-pages.ts'
 import { accountActions, type ConsoleDeps, refuseNul } from './actions.ts'
 import { ledgerPage, modelsPage, switchOffPage } from './activity-pages.ts'
 import { auditPage } from './audit-page.ts'
@@ -29,6 +41,8 @@ import { showUsage } from './usage-page.ts'
 import { verifyingPage } from './verifying-page.ts'
 
 const rowsShown = 100
+/** The samples of the sandbox, which the cards of models show. */
+const samplesFolder = path.join(import.meta.dirname, '../engines/samples')
 const product = 'Provider'
 const pages = {
   '/': 'Accounts',
@@ -51,7 +65,7 @@ export function createConsole(deps: ConsoleDeps): Express {
     .set('query parser', 'simple')
   app.use(requestLogger(logger))
   app.use(pageHeaders({ mediaSources: [new URL(settings.mediaUrl).origin] }))
-  app.use(pageAssets({ folders: [path.join(import.meta.dirname, 'assets')] }))
+  app.use(pageAssets({ folders: [path.join(import.meta.dirname, 'assets'), samplesFolder] }))
   app.use(
     guardAccess({
       token: settings.consoleToken,
@@ -69,9 +83,13 @@ export function createConsole(deps: ConsoleDeps): Express {
       label,
       current: href === req.path || (href !== '/' && req.path.startsWith(`${href}/`)),
     }))
-    const below = html`<footer class="foot"><a href="${new URL('/docs', settings.baseUrl).href}">API documentation</a></footer>`
+    const below = html`<footer class="foot"><a href="${new URL('/docs', settings.baseUrl).href}">API documentation</a><span id="announced" role="status" aria-live="polite"></span></footer>`
+    const scripts = ['/assets/copy.js']
     const styles = ['/assets/developer-console.css']
-    sendPage(res, page({ title, product, nav, body, below, styles, signOut: settings.consoleToken !== undefined }))
+    sendPage(
+      res,
+      page({ title, product, nav, body, below, scripts, styles, signOut: settings.consoleToken !== undefined }),
+    )
   }
   app.use(refuseNul)
   showAccounts(app, deps, show)
@@ -97,33 +115,8 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
     const { account } = req.params
     const available = await readBalance(db, account)
     if (available === undefined) throw new HttpError(404, 'not_found', 'there is no such account')
-    const before = z.coerce.number().int().positive().optional().catch(undefined).parse(req.query['before'])
-    const keysBefore = requestIdSchema.safeParse(req.query['keys_before']).data
-    const entries = await listEntries(db, account, before, rowsShown)
-    const [keys, requests, deliveries] = await Promise.all([
-      commands.listKeys(deps, { account, before: keysBefore, limit: rowsShown }),
-      searchRequests(db, { account, limit: 20 }),
-      searchDeliveries(db, { account, limit: 20 }),
-    ])
-    const keysOlderThan = keys.length === rowsShown ? keys.at(-1)?.id : undefined
-    const olderThan = entries.length === rowsShown ? entries.at(-1)?.id : undefined
-    show(
-      req,
-      res,
-      account,
-      accountPage({
-        account,
-        available,
-        keys,
-        keysOlderThan,
-        entries,
-        olderThan,
-        requests: requests.rows,
-        deliveries: deliveries.rows,
-        catalog: deps.catalog(),
-        now: deps.clock(),
-      }),
-    )
+    const tab = z.enum(accountTabs).catch('keys').parse(req.query['tab'])
+    show(req, res, account, accountPage({ account, available, tab, body: await accountTab(deps, req, account, tab) }))
   })
   app.get('/keys/:id/faults', async (req, res) => {
     const key = await commands.readKey(deps, req.params.id)
@@ -150,7 +143,34 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
     show(req, res, 'Audit', auditPage({ rows, target, olderThan }))
   })
   app.get('/ledger', async (req, res) => show(req, res, 'Ledger', ledgerPage(await commands.checkLedger(deps))))
-  app.get('/models', async (req, res) => show(req, res, 'Models', modelsPage(await commands.listModels(deps))))
+  app.get('/models', async (req, res) =>
+    show(req, res, 'Models', modelsPage(await commands.listModels(deps), deps.catalog())),
+  )
+}
+
+/** Reads and shows one tab of an account. */
+async function accountTab(deps: ConsoleDeps, req: Request, account: string, tab: AccountTab): Promise<Markup> {
+  const { db } = deps
+  switch (tab) {
+    case 'keys': {
+      const before = requestIdSchema.safeParse(req.query['keys_before']).data
+      const keys = await commands.listKeys(deps, { account, before, limit: rowsShown })
+      return keysTab(account, keys, keys.length === rowsShown ? keys.at(-1)?.id : undefined)
+    }
+    case 'requests': {
+      const { rows } = await searchRequests(db, { account, limit: 20 })
+      return requestsTab(account, rows, { catalog: deps.catalog(), now: deps.clock() })
+    }
+    case 'webhooks':
+      return webhooksTab(account, (await searchDeliveries(db, { account, limit: 20 })).rows)
+    case 'ledger': {
+      const before = z.coerce.number().int().positive().optional().catch(undefined).parse(req.query['before'])
+      const entries = await listEntries(db, account, before, rowsShown)
+      return ledgerTab(account, entries, entries.length === rowsShown ? entries.at(-1)?.id : undefined)
+    }
+    default:
+      return tab satisfies never
+  }
 }
 
 /** A person gets a page, a program the envelope. */

@@ -113,6 +113,7 @@ export async function expectGoodLooks(page: Page, name: string): Promise<void> {
     await expectAccessible(page, long ? 'all' : 'all but colours')
     await shoot(page, `${name}-${colorScheme}-phone`)
   }
+  await page.setViewportSize(wideViewport)
 }
 
 /** Writes a picture where SHOTS names a folder: to be looked at. */

@@ -87,14 +87,16 @@ describe('the developer console', () => {
     expect((await post('/accounts/books%20and%20co/credits', { credits: '12.5' })).headers.get('location')).toBe(
       '/accounts/books%20and%20co',
     )
-    const page = await get('/accounts/books%20and%20co')
+    const page = await get('/accounts/books%20and%20co?tab=ledger')
     expect(page.body).toContain('<b>12.5</b>')
     expect(page.body).toContain('issued')
     expect((await get('/ledger')).body).toContain('sums to zero')
     expect((await post('/accounts/books%20and%20co/credits', { credits: '-1' })).status).toBe(400)
     // A form that is sent twice grants once. With other values it is refused.
     const id =
-      /name="id" value="([0-9a-f-]{36})" autocomplete/.exec((await get('/accounts/books%20and%20co')).body)?.[1] ?? ''
+      /name="id" value="([0-9a-f-]{36})" autocomplete/.exec(
+        (await get('/accounts/books%20and%20co?tab=ledger')).body,
+      )?.[1] ?? ''
     const grants = [1, 2, 3].map(async () => post('/accounts/twice/credits', { id, credits: '5' }))
     expect((await Promise.all(grants)).map(({ status }) => status)).toEqual([303, 303, 303])
     for (const [account, credits] of [

@@ -76,7 +76,7 @@ describe('the page of a model', () => {
     for (const { status } of [first, second]) expect([303, 409]).toContain(status)
     const made = await requestsOf('runs')
     expect(made).toHaveLength(1)
-    expect(again.headers.get('location')).toBe(`/requests/${made[0]?.['id']}`)
+    expect(again.headers.get('location')).toContain(`?request=${made[0]?.['id']}&`)
     expect(made[0]?.['input']).toEqual({ prompt: 'a reef\nat dawn', aspect_ratio: '16:9' })
     expect(await balanceOf(key.api_key)).toBe(96)
 
@@ -153,7 +153,7 @@ describe('the page of a model', () => {
     await post(`/keys/${live.id}/revoke`, { account: 'older' })
     const gone = (await get(`/models/aurora-image?key=${live.id}`)).body
     expect(gone).toMatch(/<option value="" selected>choose a key/)
-    expect(gone).toContain('is not there, is revoked, or may not submit')
+    expect(gone).toContain('does not exist, is revoked, or may not submit')
     await provider.database.sql`delete from provider.api_keys where key_hint = 'hint'`
   })
 

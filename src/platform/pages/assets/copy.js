@@ -1,11 +1,13 @@
-// A button that copies an id ([data-copy]): beside the one that the pointer or
-// the focus is on, and always among the facts of a page. Only script can copy,
-// so that only script makes it.
-import { say } from './console.js'
+// Adds a copy button to every [data-copy]: always among the facts of a page and beside code, elsewhere while the
+// pointer or the focus is on it. Only scripts can copy, so only a script adds the button.
+function say(text) {
+  const place = document.querySelector('#announced')
+  if (place) place.textContent = text
+}
 
 function make(value) {
   const button = document.createElement('button')
-  Object.assign(button, { type: 'button', className: 'copy', title: 'Copy the whole of it' })
+  Object.assign(button, { type: 'button', className: 'copy', title: 'Copy' })
   button.dataset.value = value
   button.setAttribute('aria-label', `Copy ${value.slice(0, 40)}`)
   return button
@@ -33,7 +35,7 @@ document.addEventListener('focusin', ({ target }) => {
   else if (target !== offered) offered?.remove()
 })
 
-// What is fetched again comes without it.
+// A part that is fetched again comes without the button.
 document.addEventListener('htmx:after:swap', () => {
   const place = document.querySelector('[data-copy]:focus, [data-copy]:hover')
   if (place) offer(place)
@@ -45,7 +47,7 @@ async function copy(value) {
     say(`Copied: ${value}`)
   } catch {
     // Only secure pages have a clipboard.
-    say(`The browser does not let us copy here: ${value}`)
+    say(`The browser does not allow copying here: ${value}`)
   }
 }
 
@@ -54,4 +56,5 @@ document.addEventListener('click', ({ target }) => {
   if (value !== undefined) copy(value).catch(say)
 })
 
-for (const place of document.querySelectorAll('dl.facts [data-copy]')) place.after(make(place.dataset.copy))
+for (const place of document.querySelectorAll('dl.facts [data-copy], code[data-copy], pre[data-copy]'))
+  place.after(make(place.dataset.copy))
