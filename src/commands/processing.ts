@@ -7,7 +7,7 @@ import { postgresTime } from '../platform/postgres/time.ts'
 import { withSetting, type ProcessEnvironment } from '../platform/settings.ts'
 import { createFetcher } from '../receiver/fetching/fetcher.ts'
 import { createPollLog } from '../receiver/fetching/poll-log.ts'
-import { createProviderClient } from '../receiver/fetching/provider-client.ts'
+import { createSourceClient } from '../receiver/fetching/source-client.ts'
 import { createReceiverMetrics } from '../receiver/metrics.ts'
 import { createPollKeeper } from '../receiver/reconciling/poll-lease.ts'
 import type { ReconcilerDeps } from '../receiver/reconciling/reconciler.ts'
@@ -56,7 +56,7 @@ export async function withProcessing<T>(
       stuckAfterSeconds,
       logger,
     })
-    const client = createProviderClient({ baseUrl, fetch, clock })
+    const client = createSourceClient({ baseUrl, fetch, clock })
     const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => {} })
     const calls = metrics.providerCalls
     const fetcher = createFetcher({

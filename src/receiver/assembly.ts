@@ -6,8 +6,8 @@ import { type Background } from './background.ts'
 import type { Keys } from './domain/keys.ts'
 import { createFetcher } from './fetching/fetcher.ts'
 import { createPollLog } from './fetching/poll-log.ts'
-import { createProviderClient } from './fetching/provider-client.ts'
 import { createProviderReads } from './fetching/provider-reads.ts'
+import { createSourceClient } from './fetching/source-client.ts'
 import { createAcceptor } from './intake/accept.ts'
 import { createArrivalLog } from './intake/arrival-log.ts'
 import { createKnownSenders } from './intake/known-senders.ts'
@@ -21,7 +21,6 @@ import { logFault, logFolded, noteArrival, noteAuthentic, noteProcessed } from '
 import { openPools } from './pools.ts'
 import type { ReceiverSettings } from './settings.ts'
 import type { RunningSlice, Slice } from './slice.ts'
-import { createSubmitClient } from './submitting/submit-client.ts'
 import { createSubmitter } from './submitting/submit.ts'
 import { type Traces } from './traces/traces.ts'
 
@@ -82,7 +81,7 @@ export function openCalls({ settings, db, pools, keys, clock, time, logger, metr
   const { generationApiUrl: baseUrl, fetchRatePerMinute, webhookPublicUrl } = settings
   const calls = metrics.providerCalls
   const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => roles.wake('polls') })
-  const client = createProviderClient({ baseUrl, fetch, clock })
+  const client = createSourceClient({ baseUrl, fetch, clock })
   const onPolled = pollLog.record
   const fetcher = createFetcher({
     db: pools.polls.db,
@@ -95,10 +94,9 @@ export function openCalls({ settings, db, pools, keys, clock, time, logger, metr
     calls,
     onPolled,
   })
-  const post = createSubmitClient({ baseUrl, fetch, clock })
   const submitting = {
     db,
-    post,
+    client,
     keys,
     webhookPublicUrl,
     fetchRatePerMinute,

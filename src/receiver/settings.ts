@@ -3,8 +3,9 @@ import cron from 'node-cron'
 import { z } from 'zod'
 import * as setting from '../platform/settings.ts'
 import type { SettingsReader } from '../platform/settings.ts'
-import { parseKeys, type Keys } from './domain/keys.ts'
+import type { Keys } from './domain/keys.ts'
 import { readTraceSettings } from './domain/trace-settings.ts'
+import { noKeys, parseKeys } from './sources/keys.ts'
 
 const cronPattern = z.string().refine((pattern) => cron.validate(pattern), 'is not a cron pattern')
 /** The largest object that S3 accepts in one upload. */
@@ -115,8 +116,6 @@ function isInstalled(packageName: string): boolean {
 }
 
 export type ReceiverSettings = ReturnType<typeof readReceiverSettings>
-
-const noKeys: Keys = { all: [], secrets: [], byName: new Map() }
 
 /** Reads the keys from the file, from GENERATION_KEYS, or from `fallback`, and records problems. */
 export function readKeys(reader: SettingsReader, file: string | undefined, fallback: string | undefined): Keys {

@@ -13,9 +13,10 @@ import { OtherHistoryError } from '../platform/postgres/migrate.ts'
 import { explainPostgres } from '../platform/postgres/words.ts'
 import type { RunningProgram } from '../platform/program.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'
-import { parseKeys, type Keys } from '../receiver/domain/keys.ts'
+import type { Keys } from '../receiver/domain/keys.ts'
 import type { ReceiverDeps } from '../receiver/program.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
+import { parseKeys } from '../receiver/sources/keys.ts'
 
 /** Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage, 78 invalid settings (EX_CONFIG). */
 export type ExitCode = 0 | 1 | 2 | 78

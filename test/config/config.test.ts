@@ -15,7 +15,7 @@ import {
   readProviderSecretKey,
 } from '../../src/config/config.ts'
 import type { ProcessEnvironment } from '../../src/platform/settings.ts'
-import { parseKeys } from '../../src/receiver/domain/keys.ts'
+import { parseKeys } from '../../src/receiver/sources/keys.ts'
 import { startProcess } from '../platform/support/processes.ts'
 import { childEnv } from '../support/child-env.ts'
 
@@ -91,6 +91,7 @@ describe('defaults', () => {
     expect(keys.all).toEqual([
       {
         name: 'live',
+        source: keys.first,
         apiKey: 'service_live_hush',
         signingSecret: 'whsec_hush_hush_hush',
         retired: false,
@@ -582,7 +583,7 @@ describe('keys', () => {
       ['old', undefined, true],
       ['older', 'sandbox', true],
     ])
-    expect(keys.secrets).toHaveLength(4)
+    expect(keys.first.secrets).toHaveLength(4)
     expect(keys.byName.get('old')).toMatchObject({ signingSecret: 'whsec_hush_old_secret', apiKey: undefined })
   })
 

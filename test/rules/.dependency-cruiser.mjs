@@ -32,6 +32,7 @@ const receiver = [
   ['reconciling', 'submitting', 'feeding'],
   ['landing'],
   ['fetching', 'intake', 'settings.ts'],
+  ['sources'],
   ['domain'],
 ].map((floor) => floor.map((room) => `src/receiver/${room}`))
 
@@ -131,6 +132,12 @@ export default {
       severity: 'error',
       from: { path: '^src/receiver/(landing|fetching|reconciling)/' },
       to: { path: '^src/receiver/intake/' },
+    },
+    {
+      name: 'the core knows no source by name: settings alone read which there are',
+      severity: 'error',
+      from: { path: '^src/', pathNot: [inside(['src/receiver/sources', 'src/receiver/settings.ts']), '^src/start/'] },
+      to: { path: '^src/receiver/sources/' },
     },
   ],
   options: { doNotFollow: { path: 'node_modules' }, parser: 'swc' },

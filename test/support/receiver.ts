@@ -2,10 +2,11 @@ import { Router } from 'express'
 import { createLogger, type Logger } from '../../src/platform/logger.ts'
 import { settingsReader } from '../../src/platform/settings.ts'
 import { internalRouter } from '../../src/receiver/console/router.ts'
-import { parseKeys, type Keys } from '../../src/receiver/domain/keys.ts'
+import type { Keys } from '../../src/receiver/domain/keys.ts'
 import { startReceiver, type ReceiverDeps } from '../../src/receiver/program.ts'
 import { readReceiverSettings, type ReceiverSettings } from '../../src/receiver/settings.ts'
 import { slices } from '../../src/receiver/slices.ts'
+import { parseKeys } from '../../src/receiver/sources/keys.ts'
 
 export const liveKey = { name: 'live', api_key: 'service_live_aaaaaaaaaaaaaaaa', signing_secret: 'whsec_live_secret' }
 export const sandboxKey = {
@@ -82,6 +83,9 @@ export async function startTestReceiver(options: TestReceiverOptions): Promise<T
     stop: () => program.stop(2000),
   }
 }
+
+/** The source of `POST /webhooks`. */
+export const firstSource = parseKeys(JSON.stringify([liveKey, sandboxKey])).first
 
 export function keysOf(...keys: object[]) {
   return parseKeys(JSON.stringify(keys))

@@ -7,7 +7,7 @@ import { timeOf } from '../../src/platform/postgres/time.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/domain/delivery.ts'
 import { storeDeliveries } from '../../src/receiver/intake/store.ts'
 import type { ReconcilerDeps } from '../../src/receiver/reconciling/reconciler.ts'
-import { keysOf, liveKey, sandboxKey } from './receiver.ts'
+import { firstSource, keysOf, liveKey, sandboxKey } from './receiver.ts'
 
 /** Renews no lease: the test says what time it is. */
 export const keepsNothing: LeaseKeeper<unknown> = {
@@ -54,7 +54,15 @@ export function newDelivery(body: Buffer, receivedAt = new Date()): Delivery {
   const webhookId = randomUUID()
   const timestampSeconds = Math.floor(receivedAt.getTime() / 1000)
   const signed = { keyName: 'live', environment: 'live', timestampSeconds } as const
-  return toDelivery({ id: deliveryId(webhookId, body), webhookId, ...signed, receivedAt, headers: {}, body })
+  return toDelivery({
+    source: firstSource,
+    id: deliveryId(webhookId, body),
+    webhookId,
+    ...signed,
+    receivedAt,
+    headers: {},
+    body,
+  })
 }
 
 export async function store(db: Database, bodies: readonly Buffer[]): Promise<void> {

@@ -1,7 +1,8 @@
 import { hash } from 'node:crypto'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { SignedEnvironment } from './keys.ts'
-import { receivedNotificationSchema, type ReceivedNotification } from './received.ts'
+import type { Parsed, ParkReason, Report } from './report.ts'
+import type { Source } from './source.ts'
 import { isStorable } from './storable.ts'
 
 /** An authentic delivery, ready to be made durable. */
@@ -16,16 +17,17 @@ export type Delivery = {
   receivedAt: Date
   headers: Record<string, string>
   body: Buffer
-  /** The parsed body; undefined for a parked delivery. */
-  notification: ReceivedNotification | undefined
+  /** The report in the body; undefined for a parked delivery. */
+  report: Report | undefined
   parkReason: ParkReason | undefined
 }
 
-/** X-Service-Webhook-Id: 1 to 255 visible ASCII characters (invalid_webhook_id otherwise). */
+/** A webhook id: 1 to 255 visible ASCII characters (invalid_webhook_id otherwise). */
 export const webhookIdPattern = /^[\x21-\x7e]{1,255}$/
 
 /** An arrival whose signature is valid. */
 export type Authentic = {
+  source: Source
   /** See deliveryId(). */
   id: string
   webhookId: string
@@ -40,6 +42,7 @@ export type Authentic = {
 
 /** Parses an authentic arrival once, into the delivery to store. An unusable body gets the reason for parking. */
 export function toDelivery({
+  source,
   id,
   webhookId,
   keyName,
@@ -49,33 +52,23 @@ export function toDelivery({
   headers,
   body,
 }: Authentic): Delivery {
-  const parsed = parseNotification(body)
+  const parsed = parseBody(source, body)
+  const jobId = parsed.ok ? parsed.report.jobId : parsed.jobId
   return {
     id,
     webhookId,
-    requestId: parsed.ok ? parsed.notification.request_id : parsed.requestId,
-    status: parsed.ok ? parsed.notification.status : undefined,
+    requestId: jobId,
+    status: parsed.ok ? (parsed.report.status === 'COMPLETED' ? 'OK' : 'ERROR') : undefined,
     keyName,
     environment,
     signedAt: new Date(timestampSeconds * 1000),
     receivedAt,
     headers,
     body,
-    notification: parsed.ok ? parsed.notification : undefined,
+    report: parsed.ok ? parsed.report : undefined,
     parkReason: parsed.ok ? undefined : parsed.reason,
   }
 }
-
-/** The reasons for parking an authentic delivery. It is kept raw for the on-call engineer until RETENTION_DAYS. */
-export const parkReasons = [
-  'not_utf8',
-  'not_json',
-  'not_storable',
-  'unknown_shape',
-  'no_request_id',
-  'unknown_status',
-] as const
-export type ParkReason = (typeof parkReasons)[number]
 
 /**
  * The number of deliveries of one request that stay parked because of their key. The holder of any key can sign any
@@ -84,46 +77,25 @@ export type ParkReason = (typeof parkReasons)[number]
  */
 export const maxParkedForKey = 16
 
-export type Parsed =
-  | { ok: true; notification: ReceivedNotification }
-  | { ok: false; reason: ParkReason; requestId: string | undefined }
-
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** Parses the bytes of a notification (spec, Events), or returns the reason for parking them. Never throws. */
-export function parseNotification(body: Uint8Array): Parsed {
+/** Parses the bytes of a delivery into a report, or returns the reason for parking them. Never throws. */
+export function parseBody({ kind }: Source, body: Uint8Array): Parsed {
   let text: string
   try {
     text = decoder.decode(body)
   } catch {
-    return { ok: false, reason: 'not_utf8', requestId: undefined }
+    return { ok: false, reason: 'not_utf8', jobId: undefined }
   }
   let json: unknown
   try {
     json = JSON.parse(text)
   } catch {
-    return { ok: false, reason: 'not_json', requestId: undefined }
+    return { ok: false, reason: 'not_json', jobId: undefined }
   }
-  const parsed = receivedNotificationSchema.safeParse(json)
-  if (!parsed.success) return { ok: false, ...refusal(json) }
-  const storable = !suspectEscape.test(text) || isStorable(parsed.data)
-  if (!storable) return { ok: false, reason: 'not_storable', requestId: parsed.data.request_id }
-  return { ok: true, notification: parsed.data }
-}
-
-const guidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
-
-function refusal(json: unknown): { reason: ParkReason; requestId: string | undefined } {
-  if (typeof json !== 'object' || json === null || Array.isArray(json))
-    return { reason: 'unknown_shape', requestId: undefined }
-  const claimed = 'request_id' in json ? json.request_id : undefined
-  if (typeof claimed !== 'string' || !guidPattern.test(claimed))
-    return { reason: 'no_request_id', requestId: undefined }
-  const status = 'status' in json ? json.status : undefined
-  return {
-    reason: status === 'OK' || status === 'ERROR' ? 'unknown_shape' : 'unknown_status',
-    requestId: claimed.toLowerCase(),
-  }
+  const parsed = kind.parse(json)
+  const storable = !parsed.ok || !suspectEscape.test(text) || isStorable(parsed.report)
+  return storable ? parsed : { ok: false, reason: 'not_storable', jobId: parsed.report.jobId }
 }
 
 const claimedRequest = /"request_id"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"/i

@@ -6,7 +6,7 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import { usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { takeCall } from './call-budget.ts'
 import { noteAnswer } from './key-health.ts'
-import { callDeadlineMs, describeFailure, rateOf, readBounded, retryAfterOf } from './provider-client.ts'
+import { callDeadlineMs, describeFailure, rateOf, readBounded, retryAfterOf } from './source-client.ts'
 
 export type ProviderReadsDeps = {
   db: Database

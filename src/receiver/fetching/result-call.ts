@@ -3,15 +3,16 @@ import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { GenerationKey } from '../domain/keys.ts'
+import type { FetchOutcome } from '../domain/source.ts'
 import { blockCalls, takeCall, type KeyHealth, type Purpose } from './call-budget.ts'
 import { noteFailing, noteRecovered, pauseAfter, restRefusedKey } from './key-health.ts'
 import type { PollRecord } from './poll-log.ts'
 import type { ProviderBreaker } from './provider-breaker.ts'
-import type { FetchOutcome, ProviderClient } from './provider-client.ts'
+import type { SourceClient } from './source-client.ts'
 
 export type CallDeps = {
   db: Database
-  client: ProviderClient
+  client: SourceClient
   fetchRatePerMinute: number
   clock: () => Date
   /** The time that replicas share. */
@@ -131,7 +132,7 @@ async function noteHealth(deps: CallDeps, { key, outcome, health, failures }: He
 function detailOf(outcome: FetchOutcome): string | undefined {
   switch (outcome.kind) {
     case 'result':
-      return outcome.result.status
+      return outcome.report.status
     case 'running':
       return outcome.status.status
     case 'rate_limited':

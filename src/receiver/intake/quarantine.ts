@@ -5,14 +5,15 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { and, eq, gt, inArray, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
-import { verify } from '../../wire/signature.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
-import { claimedRequestId, type Delivery, deliveryId, toDelivery, webhookIdPattern } from '../domain/delivery.ts'
+import { claimedRequestId, type Delivery, deliveryId, toDelivery } from '../domain/delivery.ts'
 import { signedEnvironment, type Keys } from '../domain/keys.ts'
+import { atOnce } from '../domain/source.ts'
 import { noteKeyUses } from './key-uses.ts'
 import type { KnownSenders } from './known-senders.ts'
 import { createQuarantineBounds } from './quarantine-bounds.ts'
 import { sourceOf } from './refused-source.ts'
+import { redacted } from './request-headers.ts'
 import { bytesOf, storeDeliveries } from './store.ts'
 import type { Refused } from './webhook.ts'
 
@@ -258,20 +259,27 @@ async function nextRows(
 }
 
 /** The delivery that it is with today's secrets; undefined while it is not authentic. */
-export function authenticate({ arrivedAt, webhookId, headers, body }: Quarantined, keys: Keys): Delivery | undefined {
-  const signature = headers['x-service-signature']
-  if (signature === undefined || webhookId === undefined || !webhookIdPattern.test(webhookId)) return undefined
-  const verification = verify(body, signature, keys.secrets, Math.floor(arrivedAt.getTime() / 1000))
+export function authenticate({ arrivedAt, headers, body }: Quarantined, keys: Keys): Delivery | undefined {
+  const source = keys.first
+  const { kind, secrets } = source
+  const arrived = { body, header: (name: string) => (headers[name] === undefined ? [] : [headers[name]]) }
+  const identity = kind.identify(arrived)
+  if (!identity.ok) return undefined
+  const verification = atOnce(kind.verify(arrived, secrets, Math.floor(arrivedAt.getTime() / 1000)))
   if (!verification.ok) return undefined
-  const kept = { ...headers, 'x-service-signature': '[redacted]' }
-  const environment = signedEnvironment(keys, verification.keyName)
+  const kept = { ...headers }
+  for (const name of kind.promises.signatureHeaders) if (kept[name] !== undefined) kept[name] = redacted
+  const { webhookId } = identity
+  const { keyName, timestampSeconds } = verification
   return toDelivery({
+    source,
     id: deliveryId(webhookId, body),
     webhookId,
     body,
     headers: kept,
     receivedAt: arrivedAt,
-    environment,
-    ...verification,
+    environment: signedEnvironment(keys, keyName),
+    keyName,
+    timestampSeconds,
   })
 }

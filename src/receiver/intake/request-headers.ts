@@ -10,32 +10,32 @@ export function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[
   return values
 }
 
-const credentialHeaders = new Set([
-  'x-service-signature',
-  'authorization',
-  'x-api-key',
-  'cookie',
-  'proxy-authorization',
-])
+const credentialHeaders = new Set(['authorization', 'x-api-key', 'cookie', 'proxy-authorization'])
 
-/** The headers as they are kept with a delivery: without credentials. */
-export function keptHeaders(req: IncomingMessage): Record<string, string> {
+/** The headers as they are kept with a delivery: without credentials and signatures. */
+export function keptHeaders(req: IncomingMessage, signatureHeaders: readonly string[]): Record<string, string> {
   const kept: Record<string, string> = {}
   const { headers } = req
+  const isSecret = (name: string) => credentialHeaders.has(name) || signatureHeaders.includes(name)
   for (const name of Object.keys(headers)) {
     const value = headers[name]
-    if (value !== undefined) kept[name] = credentialHeaders.has(name) ? '[redacted]' : String(value)
+    if (value !== undefined) kept[name] = isSecret(name) ? redacted : String(value)
   }
   return kept
 }
 
 /** The same with the signature, which is needed to verify it again: for the quarantine, the only place that keeps one. */
-export function headersToVerify(req: IncomingMessage): Record<string, string> {
-  const headers = keptHeaders(req)
-  const signatures = valuesOf(req, 'x-service-signature')
-  if (signatures.length === 1) headers['x-service-signature'] = signatures[0] ?? ''
+export function headersToVerify(req: IncomingMessage, signatureHeaders: readonly string[]): Record<string, string> {
+  const headers = keptHeaders(req, signatureHeaders)
+  for (const name of signatureHeaders) {
+    const signatures = valuesOf(req, name)
+    if (signatures.length === 1) headers[name] = signatures[0] ?? ''
+  }
   return headers
 }
+
+/** In place of a credential or a signature. */
+export const redacted = '[redacted]'
 
 /** At most so much of a text, without holding on to the rest: a part of a string keeps the whole of it in memory. */
 export function startOf(text: string, characters: number): string {

@@ -3,9 +3,9 @@ import type { IRouter, Request, RequestHandler, Response } from 'express'
 import { proveConnection } from '../../platform/http/connections.ts'
 import { methodNotAllowed } from '../../platform/http/http.ts'
 import { noteForLog, type LogNote } from '../../platform/http/request-log.ts'
-import { verify, verifyInSteps, type RefusalCause, type Verification } from '../../wire/signature.ts'
-import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from '../domain/delivery.ts'
-import { signedEnvironment, type Keys, type SignedEnvironment } from '../domain/keys.ts'
+import { deliveryId, toDelivery, type Delivery } from '../domain/delivery.ts'
+import { signedEnvironment, type Keys } from '../domain/keys.ts'
+import { atOnce, type Arrived, type Source, type SourceVerification, type Steps } from '../domain/source.ts'
 import { loggedTraceId } from '../domain/trace.ts'
 import type { Acceptance, Acceptor } from './accept.ts'
 import { BodyError, createBodyReader, type BodyReader } from './body-reader.ts'
@@ -130,9 +130,11 @@ async function authenticate(
   intake: Intake,
   { req, res, arrival, started }: Exchange,
 ): Promise<Delivery> {
-  const claimedIds = valuesOf(req, 'x-service-webhook-id')
-  const [webhookId] = claimedIds
-  arrival.webhookId = webhookId === undefined ? undefined : startOf(webhookId, 255)
+  const { identify, promises } = deps.keys().first.kind
+  const header = (name: string) => valuesOf(req, name)
+  const identity = identify({ header })
+  const claimed = identity.ok ? identity.webhookId : identity.claimed
+  arrival.webhookId = claimed === undefined ? undefined : startOf(claimed, 255)
   expectIdentity(req)
   const { body, release } = await intake.reader.read(req, res)
   try {
@@ -145,41 +147,38 @@ async function authenticate(
         remote,
         webhookId: arrival.webhookId,
         reason: refusal.reason,
-        headers: () => headersToVerify(req),
+        headers: () => headersToVerify(req, promises.signatureHeaders),
         body,
       })
       throw refusal
     }
-    if (webhookId === undefined || claimedIds.length > 1 || !webhookIdPattern.test(webhookId)) {
-      return refuse(
-        new Refusal(
-          400,
-          'invalid_webhook_id',
-          'X-Service-Webhook-Id must be given once, as 1 to 255 visible ASCII characters',
-        ),
-      )
-    }
+    if (!identity.ok) return refuse(new Refusal(400, 'invalid_webhook_id', identity.message))
+    const { webhookId } = identity
+    // Read once: SIGHUP may replace the keys while a large body is being verified.
+    const keys = deps.keys()
+    const source = keys.first
     // So that one that is refused is found with its delivery; of a large one only once it is worth the work.
     if (body.length <= largeBodyBytes) arrival.deliveryId = deliveryId(webhookId, body)
-    const verification = await verifyHeaders(req, body, { ...intake, deps, arrival })
+    const verification = await verifyBytes(req, { header, body }, { ...intake, clock: deps.clock, source, arrival })
     if (!verification.ok) {
       return refuse(
         new Refusal(401, 'invalid_signature', 'the signature or its time is not valid', { reason: verification.cause }),
       )
     }
     const id = (arrival.deliveryId ??= deliveryId(webhookId, body))
-    const { timestampSeconds, keyName, environment } = verification
+    const { timestampSeconds, keyName } = verification
     arrival.keyName = keyName
     arrival.traceparent = traceparentOf(req)
     arrival.verifiedMs = performance.now() - started
     const delivery = toDelivery({
+      source,
       id,
       webhookId,
       keyName,
-      environment,
+      environment: signedEnvironment(keys, keyName),
       timestampSeconds,
       receivedAt: arrival.arrivedAt,
-      headers: keptHeaders(req),
+      headers: keptHeaders(req, promises.signatureHeaders),
       body,
     })
     arrival.requestId = delivery.requestId
@@ -190,43 +189,25 @@ async function authenticate(
   }
 }
 
-type HeaderVerification =
-  | { ok: true; keyName: string; environment: SignedEnvironment; timestampSeconds: number }
-  | { ok: false; cause: RefusalCause | 'missing_header' }
+type Verifying = { inTurns: Intake['inTurns']; clock: () => Date; source: Source; arrival: Arrival }
 
-type Verifying = { inTurns: Intake['inTurns']; deps: WebhookDeps; arrival: Arrival }
-
-async function verifyHeaders(
+async function verifyBytes(
   req: IncomingMessage,
-  body: Buffer,
-  { inTurns, deps, arrival }: Verifying,
-): Promise<HeaderVerification> {
-  const [header, ...more] = valuesOf(req, 'x-service-signature')
-  if (header === undefined) return { ok: false, cause: 'missing_header' }
-  if (more.length > 0) return { ok: false, cause: 'malformed_header' }
+  arrived: Arrived,
+  { inTurns, clock, source: { kind, secrets }, arrival }: Verifying,
+): Promise<SourceVerification> {
   // Judged at its arrival: a large body may have to wait for its turn.
-  const nowSeconds = Math.floor(deps.clock().getTime() / 1000)
-  // Read once: SIGHUP may replace the keys while a large body is being verified.
-  const keys = deps.keys()
-  const { secrets } = keys
-  const steps = () => unlessGone(req, verifyInSteps(body, header, secrets, nowSeconds))
-  const verification = body.length > largeBodyBytes ? await inTurns(steps()) : verify(body, header, secrets, nowSeconds)
-  if (verification.timestampSeconds !== undefined) {
-    arrival.skewSeconds = nowSeconds - verification.timestampSeconds
-    const stated = req.headers['x-service-timestamp']
-    arrival.timestampMismatch =
-      verification.ok && stated !== undefined && Number(stated) !== verification.timestampSeconds
-  }
-  return verification.ok
-    ? { ...verification, environment: signedEnvironment(keys, verification.keyName) }
-    : verification
+  const nowSeconds = Math.floor(clock().getTime() / 1000)
+  const steps = kind.verify(arrived, secrets, nowSeconds)
+  const isLarge = arrived.body.length > largeBodyBytes
+  const verification = isLarge ? await inTurns(unlessGone(req, steps)) : atOnce(steps)
+  if (verification.timestampSeconds !== undefined) arrival.skewSeconds = nowSeconds - verification.timestampSeconds
+  arrival.timestampMismatch = verification.ok && verification.timestampMismatch === true
+  return verification
 }
 
 /** Nobody is left to be answered: the work is not worth going on with. */
-function* unlessGone(
-  req: IncomingMessage,
-  steps: Generator<undefined, Verification, undefined>,
-): Generator<undefined, Verification, undefined> {
+function* unlessGone<Result>(req: IncomingMessage, steps: Steps<Result>): Steps<Result> {
   for (;;) {
     if (req.socket.destroyed) throw new BodyError('aborted')
     const step = steps.next()

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { createShares, type Amount, type Shares } from '../../platform/fair-share.ts'
-import { parseNotification, type Delivery } from '../domain/delivery.ts'
-import type { ReceivedNotification } from '../domain/received.ts'
+import { parseBody, type Delivery } from '../domain/delivery.ts'
+import type { Report } from '../domain/report.ts'
 import { createBatches, type BatchesDeps, type Pending } from './batches.ts'
 import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type HeldDelivery } from './inbox.ts'
 import { parkMisunderstood, type WorkerDeps } from './land-batch.ts'
@@ -108,9 +108,9 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     return one
   }
 
-  const makeReady = (one: Held, claimed: HeldDelivery, notification: ReceivedNotification) => {
+  const makeReady = (one: Held, claimed: HeldDelivery, report: Report) => {
     move(one, 'RESERVED', 'READY')
-    one.waiting = { ready: { claimed, landing: landingOfDelivery(deps, claimed, notification) } }
+    one.waiting = { ready: { claimed, landing: landingOfDelivery(deps, claimed, report) } }
     batches.add(one.waiting)
   }
 
@@ -122,7 +122,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
 
   /** Holds a delivery that was claimed. Answers whether it was parked instead. */
   const holdClaimed = async ({ body, ...one }: Claimed, claimedAtMs: number): Promise<boolean> => {
-    const parsed = parseNotification(body)
+    const parsed = parseBody(deps.keys().first, body)
     if (!parsed.ok) {
       await parkMisunderstood(deps, one, parsed.reason)
       return true
@@ -130,11 +130,11 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     const before = held.get(one.deliveryId)
     if (before?.mode === 'READY' && before.waiting) {
       // Its lease had ended while it waited. The newer claim settles it.
-      before.waiting.ready = { claimed: one, landing: landingOfDelivery(deps, one, parsed.notification) }
+      before.waiting.ready = { claimed: one, landing: landingOfDelivery(deps, one, parsed.report) }
       before.claimedAtMs = claimedAtMs
     } else if (!before) {
       const room = { room: fromQueue, keyName: one.keyName, bytes: body.length, claimedAtMs }
-      makeReady(hold(one.deliveryId, room), one, parsed.notification)
+      makeReady(hold(one.deliveryId, room), one, parsed.report)
     }
     // One that is RESERVED or LANDING stays as it is, and the newer claim is left to the end of its lease.
     return false
@@ -142,8 +142,8 @@ export function createHandOver(deps: HandOverDeps): HandOver {
 
   return {
     leaseSeconds: inboxLeaseSeconds,
-    reserve: ({ id, keyName, body, notification }) => {
-      if (signal.aborted || !notification || body.length > maxStoredBytes) return false
+    reserve: ({ id, keyName, body, report }) => {
+      if (signal.aborted || !report || body.length > maxStoredBytes) return false
       if (held.has(id) || !fromArrivals.isOpen(keyName)) return false
       hold(id, { room: fromArrivals, keyName, bytes: body.length, claimedAtMs: nowMs() })
       return true
@@ -151,7 +151,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     take: (delivery) => {
       const one = held.get(delivery.id)
       // Otherwise its statement was given up and it was released: its lease ends by itself.
-      if (one && delivery.notification) makeReady(one, claimedOnce(delivery), delivery.notification)
+      if (one && delivery.report) makeReady(one, claimedOnce(delivery), delivery.report)
     },
     release: ({ id }) => {
       if (held.get(id)?.mode === 'RESERVED') letGo(id)

@@ -1,31 +1,11 @@
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { signedEnvironment, type Environment, type Keys, type SignedEnvironment } from '../domain/keys.ts'
 import { cutTo, isTime, maxErrorMessageCharacters, maxNameCharacters } from '../domain/limits.ts'
-import type { ReceivedItem, ReceivedNotification, ReceivedResult } from '../domain/received.ts'
-
-export type MediaItem = {
-  kind: 'image' | 'video' | 'audio'
-  position: number
-  url: string
-  original_url?: string | undefined
-  width?: number | undefined
-  height?: number | undefined
-  duration_seconds?: number | undefined
-}
+import type { MediaItem, Report } from '../domain/report.ts'
 
 /** A terminal state of one request: the row to write. */
-export type Landing = {
+export type Landing = Omit<Report, 'jobId'> & {
   requestId: string
-  status: 'COMPLETED' | 'FAILED' | 'CANCELED'
-  model: string | undefined
-  output: unknown
-  media: readonly MediaItem[]
-  /** False while only what the webhook carried is known. */
-  mediaComplete: boolean
-  cost: number | undefined
-  error: { code: string; message: string } | undefined
-  createdAt: string | undefined
-  completedAt: string | undefined
   source: 'webhook' | 'reconciler'
   /** Whether the provider's own result says so. That overrules a webhook. */
   confirmed: boolean
@@ -60,15 +40,15 @@ export type Identified = {
   environment: SignedEnvironment | undefined
 }
 
-/** Returns the landing of a delivery: the notification that it carries, and who signed it. */
+/** Returns the landing of a delivery: the report that it carries, and who signed it. */
 export function landingOfDelivery(
   { keys, mediaHosts }: LandingDeps,
   { deliveryId, claims, webhookId, keyName, environment }: Identified,
-  notification: ReceivedNotification,
+  report: Report,
 ): Landing {
   // As stored with the delivery. A row of a release that did not store it is judged by today's keys.
   const signed = environment ?? signedEnvironment(keys(), keyName)
-  return landingOfNotification(notification, {
+  return landingOfReport(report, {
     source: 'webhook',
     keyName,
     environment: signed === 'unknown' ? undefined : signed,
@@ -77,74 +57,26 @@ export function landingOfDelivery(
   })
 }
 
-/**
- * Returns the landing of a notification (spec, Events). An ERROR is complete. An OK carries the first link of images,
- * and of video and audio no sizes, times or lengths: its next poll, which completes it, is due now.
- */
-export function landingOfNotification(notification: ReceivedNotification, origin: Origin): Landing {
-  const common = {
-    requestId: notification.request_id,
-    createdAt: undefined,
-    completedAt: undefined,
-    source: origin.source,
-    confirmed: false,
-    keyName: origin.keyName,
-    environment: origin.environment,
-    delivery: origin.delivery,
-  }
-  if (notification.status === 'ERROR') {
-    return {
-      ...common,
-      status: 'FAILED',
-      model: undefined,
-      output: undefined,
-      media: [],
-      mediaComplete: true,
-      cost: 0,
-      error: bounded(notification.error),
-      flags: [],
-    }
-  }
-  const { model, output, cost } = notification.payload
-  const media = mediaOf(output)
+/** Returns the landing of a report. The source's own result, which the reconciler fetches, overrules a webhook. */
+export function landingOfReport({ jobId, ...report }: Report, origin: Origin): Landing {
+  const { source, keyName, environment, delivery } = origin
   return {
-    ...common,
-    status: 'COMPLETED',
-    model: cutTo(model, maxNameCharacters),
-    output: output.whole,
-    media,
-    mediaComplete: false,
-    cost,
-    error: undefined,
-    flags: flagsOf(media, origin),
+    requestId: jobId,
+    ...report,
+    model: report.model === undefined ? undefined : cutTo(report.model, maxNameCharacters),
+    error: report.error && bounded(report.error),
+    createdAt: storable(report.createdAt),
+    completedAt: storable(report.completedAt),
+    source,
+    confirmed: source === 'reconciler',
+    keyName,
+    environment,
+    flags: flagsOf(report.media, origin),
+    delivery,
   }
 }
 
-/** The provider's own result (spec, Endpoints: result), which overrules a webhook's. */
-export function landingOfResult(result: ReceivedResult, origin: Origin): Landing {
-  const media = result.status === 'COMPLETED' ? mediaOf(result.output) : []
-  return {
-    requestId: result.request_id,
-    status: result.status,
-    model: result.model === undefined ? undefined : cutTo(result.model, maxNameCharacters),
-    output: result.status === 'COMPLETED' ? result.output.whole : undefined,
-    media,
-    mediaComplete: true,
-    // A cancelled request costs nothing, and its result may leave the cost out.
-    cost: result.status === 'CANCELED' ? (result.cost ?? 0) : result.cost,
-    error: result.status === 'FAILED' ? bounded(result.error) : undefined,
-    createdAt: storable(result.created_at),
-    completedAt: storable(result.completed_at),
-    source: origin.source,
-    confirmed: true,
-    keyName: origin.keyName,
-    environment: origin.environment,
-    flags: flagsOf(media, origin),
-    delivery: origin.delivery,
-  }
-}
-
-/** The spec does not bound the provider's texts, and the columns do. A longer text is cut, so that its result lands. */
+/** Sources do not bound their texts, and the columns do. A longer text is cut, so that its result lands. */
 function bounded({ code, message }: NonNullable<Landing['error']>): Landing['error'] {
   return { code: cutTo(code, maxNameCharacters), message: cutTo(message, maxErrorMessageCharacters) }
 }
@@ -152,25 +84,6 @@ function bounded({ code, message }: NonNullable<Landing['error']>): Landing['err
 /** The columns refuse times outside the years 1000 to 9998. Such a time is left out, so that its result lands. */
 function storable(time: string | undefined): string | undefined {
   return time !== undefined && isTime(time) ? time : undefined
-}
-
-/** One item per output; positions count from 0 within a kind. */
-export function mediaOf({ kind, items }: { kind: MediaItem['kind']; items: readonly ReceivedItem[] }): MediaItem[] {
-  return items.map(({ url, original_url, width, height, duration }, position) => ({
-    kind,
-    position,
-    url,
-    original_url,
-    width,
-    height,
-    duration_seconds: secondsOf(duration),
-  }))
-}
-
-/** Seconds as a number, or as the text of one; undefined for anything else. */
-function secondsOf(duration: unknown): number | undefined {
-  const seconds = typeof duration === 'string' && duration !== '' ? Number(duration) : duration
-  return typeof seconds === 'number' && Number.isFinite(seconds) && seconds >= 0 ? seconds : undefined
 }
 
 function flagsOf(media: readonly MediaItem[], { mediaHosts }: Origin): string[] {

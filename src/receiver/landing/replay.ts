@@ -1,7 +1,7 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
-import { parseNotification } from '../domain/delivery.ts'
+import { parseBody } from '../domain/delivery.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import type { WorkerDeps } from './land-batch.ts'
@@ -36,11 +36,11 @@ export async function replayDelivery(
 ): Promise<Replay | undefined> {
   const delivery = await load(deps, id)
   if (!delivery) return undefined
-  const parsed = parseNotification(delivery.body)
+  const parsed = parseBody(deps.keys().first, delivery.body)
   // It stays parked: this receiver does not understand it either.
   if (!parsed.ok) return { replayed: 1, changes: [] }
 
-  const landing = landingOfDelivery(deps, delivery, parsed.notification)
+  const landing = landingOfDelivery(deps, delivery, parsed.report)
   for (let tries = 1; ; tries += 1) {
     const change = await landExplained(deps.db, landing, {
       now: deps.time(),

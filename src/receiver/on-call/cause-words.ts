@@ -1,5 +1,5 @@
 import type { RefusalCause } from '../../wire/signature.ts'
-import type { ParkReason } from '../domain/delivery.ts'
+import type { ParkReason } from '../domain/report.ts'
 
 export type CauseWords = {
   title: string

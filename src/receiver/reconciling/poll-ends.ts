@@ -2,7 +2,7 @@ import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { PollOutcome } from '../domain/poll-outcomes.ts'
-import type { ReceivedStatus } from '../domain/received.ts'
+import type { RunningStatus } from '../domain/report.ts'
 import * as schema from '../domain/schema.ts'
 import type { ResultAnswer } from '../fetching/result-call.ts'
 import type { ClaimDeps, Due } from './poll-claims.ts'
@@ -14,7 +14,7 @@ const requests = columnsOf(schema.requests)
 
 const maxDetail = 500
 
-type Again = { outcome: PollOutcome; detail?: string; status?: ReceivedStatus; rhythm?: Rhythm }
+type Again = { outcome: PollOutcome; detail?: string; status?: RunningStatus; rhythm?: Rhythm }
 
 /**
  * Sets the next poll of a request, in its rhythm. A lost request is not polled again, but a late webhook still lands. A
@@ -42,7 +42,7 @@ export async function reschedule(
 }
 
 /** SQL: the progress that a poll of a running request has seen. Progress and status never go back. */
-function seen(status: ReceivedStatus | undefined): SQL {
+function seen(status: RunningStatus | undefined): SQL {
   if (status === undefined) return sql``
   const progress = sql`, ${requests.progress} = greatest(${r.progress}, ${Math.floor(status.progress)}::int)`
   const place = sql`, ${requests.queue_position} = ${status.queue_position}::int`

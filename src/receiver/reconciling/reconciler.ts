@@ -3,10 +3,10 @@ import type { Logger } from '../../platform/logger.ts'
 import { isAboutTheRow, metALock, postgresMessage } from '../../platform/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
-import type { ReceivedResult } from '../domain/received.ts'
+import type { Report } from '../domain/report.ts'
 import type { Fetcher } from '../fetching/fetcher.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
-import { landingOfResult, type Landing } from '../landing/landing.ts'
+import { landingOfReport, type Landing } from '../landing/landing.ts'
 import { lockedRequests } from '../landing/locked-requests.ts'
 import { claimExtra, claimOne, claimOverdue, claimScheduled, lineOf, type ClaimDeps, type Due } from './poll-claims.ts'
 import { endPolling, giveBack, reschedule } from './poll-ends.ts'
@@ -145,7 +145,7 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
   })
   switch (answer.kind) {
     case 'result':
-      await landOrPostpone(deps, { one, run, keyName: keyName ?? '', result: answer.result })
+      await landOrPostpone(deps, { one, run, keyName: keyName ?? '', report: answer.report })
       return 'polled'
     case 'running':
       run.running += 1
@@ -188,7 +188,7 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
   }
 }
 
-type Answered = { one: Due; run: ReconcileRun; keyName: string; result: ReceivedResult }
+type Answered = { one: Due; run: ReconcileRun; keyName: string; report: Report }
 
 /** A lock of another transaction on the row is waited for a few times, since the call is already spent. */
 const locked = { tries: 3, baseMs: 1000, capMs: 5000 }
@@ -222,9 +222,9 @@ async function landOrPostpone(deps: ReconcilerDeps, { run, ...answer }: Answered
 
 async function landAnswer(
   deps: ReconcilerDeps,
-  { one, keyName, result }: { one: Due; keyName: string; result: ReceivedResult },
+  { one, keyName, report }: { one: Due; keyName: string; report: Report },
 ): Promise<void> {
-  const landing = landingOfResult(result, {
+  const landing = landingOfReport(report, {
     source: 'reconciler',
     keyName,
     environment: deps.keys().byName.get(keyName)?.environment,

@@ -7,13 +7,14 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
+import type { SubmitOutcome } from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
 import { takeCall } from '../fetching/call-budget.ts'
 import { maxPauseSeconds, noteAnswer } from '../fetching/key-health.ts'
+import type { SourceClient } from '../fetching/source-client.ts'
 import * as intents from './generations.ts'
 import type { Generation } from './generations.ts'
 import * as refusals from './refusals.ts'
-import type { SubmitClient, SubmitOutcome } from './submit-client.ts'
 
 export const generationBodySchema = z.strictObject({
   model: z.string().min(1).max(255),
@@ -26,7 +27,7 @@ export type GenerationBody = z.infer<typeof generationBodySchema>
 
 export type SubmitterDeps = {
   db: Database
-  post: SubmitClient
+  client: Pick<SourceClient, 'submit'>
   keys: () => Keys
   webhookPublicUrl: string
   fetchRatePerMinute: number
@@ -123,7 +124,7 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
 
   const { idempotencyKey, model, input, webhookUrl = deps.webhookPublicUrl } = generation
   const started = performance.now()
-  const { outcome, rate } = await deps.post({ idempotencyKey, model, input, webhookUrl }, key, deps.cut)
+  const { outcome, rate } = await deps.client.submit({ idempotencyKey, model, input, webhookUrl }, key, deps.cut)
   deps.calls.inc({ operation: 'submit', outcome: outcome.kind })
   const ms = Math.round(performance.now() - started)
   const call = {
@@ -147,7 +148,7 @@ function saysOfKey(outcome: SubmitOutcome): 'refused' | 'accepted' | 'nothing' {
 
 /** Returns the details of an answer for the log. */
 function factsOf(outcome: SubmitOutcome): { request_id?: string; detail?: string } {
-  if (outcome.kind === 'submitted') return { request_id: outcome.submitted.request_id }
+  if (outcome.kind === 'submitted') return { request_id: outcome.jobId }
   if (outcome.kind === 'refused' || outcome.kind === 'unauthorized')
     return { detail: `${outcome.status} ${outcome.envelope.error.code}` }
   return outcome.kind === 'unreachable' ? { detail: outcome.detail } : {}
@@ -160,7 +161,7 @@ async function settle({ db, keys, time }: SubmitterDeps, { generation, key, outc
   const again = { now, pauseSeconds: pauseOf(generation) }
   switch (outcome.kind) {
     case 'submitted': {
-      const { request_id: requestId, cost } = outcome.submitted
+      const { jobId: requestId, cost } = outcome
       const keyNames = key.environment === undefined ? [] : environmentsOf(keys())[key.environment]
       return intents.submitted(db, generation, { requestId, cost, environment: key.environment, keyNames, now })
     }

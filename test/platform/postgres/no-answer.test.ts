@@ -14,12 +14,13 @@ import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
 import { countParked, depth } from '../../../src/receiver/landing/depth.ts'
 import * as inbox from '../../../src/receiver/landing/inbox.ts'
 import { land, landExplained } from '../../../src/receiver/landing/land.ts'
-import { landingOfResult } from '../../../src/receiver/landing/landing.ts'
+import { landingOfReport } from '../../../src/receiver/landing/landing.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { countOverdue } from '../../../src/receiver/reconciling/due.ts'
 import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
+import { reportOf } from '../../support/report.ts'
 import { createTestWorker } from '../../support/worker.ts'
 import { startMutePostgres } from '../support/mute-postgres.ts'
 
@@ -52,7 +53,7 @@ const origin = {
   delivery: undefined,
   mediaHosts: undefined,
 }
-const landing = landingOfResult({ request_id: id, status: 'CANCELED' }, origin)
+const landing = landingOfReport(reportOf({ request_id: id, status: 'CANCELED' }), origin)
 const at = { now: sharedNow, environments: { live: [], sandbox: [] } }
 const scope = { accountId: 'a', environment: 'live' as const, key: id }
 

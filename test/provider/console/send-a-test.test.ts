@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { parseNotification } from '../../../src/receiver/domain/delivery.ts'
+import { parseBody } from '../../../src/receiver/domain/delivery.ts'
 import { verify } from '../../../src/wire/signature.ts'
 import { eventually } from '../../support/eventually.ts'
+import { firstSource } from '../../support/receiver.ts'
 import { call, startTestProvider, type TestProvider } from '../support/running-provider.ts'
 import { startWebhookCatcher } from '../support/webhook-catcher.ts'
 
@@ -62,10 +63,10 @@ it('posts once, signed with the secret of the key, however often the form is sen
     message: expect.stringContaining('test'),
   })
   // As docs/provider.md says: it is kept, and lands nothing.
-  expect(parseNotification(caught?.body ?? Buffer.alloc(0))).toEqual({
+  expect(parseBody(firstSource, caught?.body ?? Buffer.alloc(0))).toEqual({
     ok: false,
     reason: 'unknown_status',
-    requestId: id,
+    jobId: id,
   })
   expect(caught?.headers['x-service-webhook-id']).toBe(id)
   const signature = String(caught?.headers['x-service-signature'])

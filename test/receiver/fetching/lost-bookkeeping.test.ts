@@ -15,7 +15,8 @@ it('an answer is kept where Postgres is lost between the call and what it says o
   const db = aroundStatements(deps.db, (run) => ((statements += 1) === 1 ? run() : Promise.reject(new Error('gone'))))
   const calls = new Counter({ name: 'unread', help: 'unread', labelNames: ['operation', 'outcome'], registers: [] })
   const spends = { remaining: 0, resetSeconds: 60 }
-  const client = { fetchResult: async () => ({ outcome: { kind: 'not_found' as const }, rate: spends }) }
+  const submit = () => Promise.reject(new Error('submits nothing'))
+  const client = { submit, fetchResult: async () => ({ outcome: { kind: 'not_found' as const }, rate: spends }) }
   const fetch = createFetcher({ ...deps, db, client, calls })
   const fetched = await fetch({ requestId: randomUUID(), keyName: 'live', purpose: 'completing', signal: deps.cut })
   expect(fetched).toEqual({ answer: { kind: 'not_found' }, keyName: 'live' })

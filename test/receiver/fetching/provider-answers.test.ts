@@ -9,11 +9,10 @@ import { createLogger } from '../../../src/platform/logger.ts'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { createFetcher } from '../../../src/receiver/fetching/fetcher.ts'
-import { createProviderClient } from '../../../src/receiver/fetching/provider-client.ts'
+import { createSourceClient } from '../../../src/receiver/fetching/source-client.ts'
 import { createReceiverMetrics } from '../../../src/receiver/metrics.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import type { ReconcilerDeps } from '../../../src/receiver/reconciling/reconciler.ts'
-import { createSubmitClient } from '../../../src/receiver/submitting/submit-client.ts'
 import { createSubmitter } from '../../../src/receiver/submitting/submit.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
@@ -62,7 +61,7 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
     stuckAfterSeconds: 120,
     logger,
   })
-  const client = createProviderClient({ baseUrl: url, fetch: globalThis.fetch, clock })
+  const client = createSourceClient({ baseUrl: url, fetch: globalThis.fetch, clock })
   const fetch = createFetcher({
     time: timeOf(clock),
     db: pool.db,
@@ -90,7 +89,7 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
   }
   const submitter = createSubmitter({
     db: pool.db,
-    post: createSubmitClient({ baseUrl: url, fetch: globalThis.fetch, clock }),
+    client,
     keys: () => parsed,
     webhookPublicUrl: 'https://hooks.test/webhooks',
     fetchRatePerMinute: limit,

@@ -6,6 +6,7 @@ import { createKnownSenders } from '../../../src/receiver/intake/known-senders.t
 import { createQuarantine, verifyQuarantine } from '../../../src/receiver/intake/quarantine.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { firstSource } from '../../support/receiver.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 
@@ -191,7 +192,7 @@ it('that was sent again and accepted meanwhile is told as known when it is verif
     await deliver(receiver.webhookUrl, body, { webhookId: id, secret: 'whsec_new' })
   await eventually(async () => (await sql`select from mediadock.quarantine`).length === 3)
   const secrets = [{ name: 'live', signingSecret: 'whsec_new' }]
-  const keys = () => ({ ...receiver.deps.keys(), secrets })
+  const keys = () => ({ ...receiver.deps.keys(), first: { ...firstSource, secrets } })
   await deliver(receiver.webhookUrl, sentAgain, { webhookId })
   const told: unknown[] = []
   const verified = await verifyQuarantine(
@@ -215,7 +216,7 @@ it('is verified again in pages that are bounded in bytes', async () => {
   await eventually(async () => (await sql`select from mediadock.quarantine`).length === 6)
   const pages: number[] = []
   const secrets = [{ name: 'new', signingSecret: 'whsec_new' }]
-  const keys = () => ({ ...receiver.deps.keys(), secrets })
+  const keys = () => ({ ...receiver.deps.keys(), first: { ...firstSource, secrets } })
   const verified = await verifyQuarantine({ ...receiver.deps, keys }, { onAccepted: (ids) => pages.push(ids.length) })
   expect(verified).toEqual({ checked: 6, accepted: 6, refused: 0 })
   expect(Math.max(...pages)).toBeLessThan(5)

@@ -194,12 +194,13 @@ it('answers 503 on an internal error, counts it, and logs its stack, but not eac
   const { logger, lines } = watchedLogger()
   const faulty = await startTestReceiver({ databaseUrl: url, logger })
   onTestFinished(() => faulty.stop())
-  const keys = Object.defineProperty({ ...faulty.deps.keys() }, 'secrets', {
+  const keys = faulty.deps.keys()
+  const first = Object.defineProperty({ ...keys.first }, 'secrets', {
     get: () => {
       throw new TypeError('a bug in the hot path')
     },
   })
-  faulty.setKeys(keys)
+  faulty.setKeys({ ...keys, first })
   const webhookId = randomUUID()
   const answer = await deliver(faulty.webhookUrl, failed().body, { webhookId })
   expect(answer).toMatchObject({ status: 503, json: { error: { code: 'unavailable' } } })

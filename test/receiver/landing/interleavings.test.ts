@@ -7,15 +7,14 @@ import { createLogger } from '../../../src/platform/logger.ts'
 import { createPool, type Database, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { postgresTime, timeOf } from '../../../src/platform/postgres/time.ts'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
-import { deliveryId, deliveryIdRange, parseNotification, toDelivery } from '../../../src/receiver/domain/delivery.ts'
+import { deliveryId, deliveryIdRange, parseBody, toDelivery } from '../../../src/receiver/domain/delivery.ts'
 import { environmentsOf, type Environment } from '../../../src/receiver/domain/keys.ts'
-import { receivedResultSchema } from '../../../src/receiver/domain/received.ts'
 import { createFetcher, type Fetcher } from '../../../src/receiver/fetching/fetcher.ts'
-import { createProviderClient } from '../../../src/receiver/fetching/provider-client.ts'
+import { createSourceClient } from '../../../src/receiver/fetching/source-client.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { land } from '../../../src/receiver/landing/land.ts'
 import type { Landing } from '../../../src/receiver/landing/landing.ts'
-import { landingOfNotification, landingOfResult } from '../../../src/receiver/landing/landing.ts'
+import { landingOfReport } from '../../../src/receiver/landing/landing.ts'
 import { reconcileOne, type ReconcilerDeps } from '../../../src/receiver/reconciling/reconciler.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
 import { long } from '../../chaos/length.ts'
@@ -23,6 +22,7 @@ import { createTestDatabase, type TestDatabase } from '../../support/database.ts
 import { eventually } from '../../support/eventually.ts'
 import { imageResult } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
+import { reportOf } from '../../support/report.ts'
 import { failed, okAudio, okImage, okVideo, type Sample } from '../../support/webhooks.ts'
 import { keepsNothing } from '../../support/worker.ts'
 
@@ -103,6 +103,7 @@ async function webhook({
   const id = deliveryId(webhookId, sample.body)
   const environment = signedBy ?? keys.byName.get(keyName)?.environment
   const delivery = toDelivery({
+    source: keys.first,
     id,
     webhookId,
     keyName,
@@ -113,7 +114,7 @@ async function webhook({
     body: sample.body,
   })
   await storeDeliveries(pool.db, [delivery])
-  const parsed = parseNotification(sample.body)
+  const parsed = parseBody(keys.first, sample.body)
   if (!parsed.ok) throw new Error('the sample is no notification')
   const origin = {
     source: 'webhook' as const,
@@ -122,9 +123,8 @@ async function webhook({
     delivery: { id, claims: 0, ...deliveryIdRange(webhookId) },
     mediaHosts: undefined,
   }
-  const landing = result
-    ? landingOfResult(receivedResultSchema.parse(result), origin)
-    : landingOfNotification(parsed.notification, origin)
+  const report = result ? reportOf(result) : parsed.report
+  const landing = { ...landingOfReport(report, origin), confirmed: result !== undefined }
   return (db) => landOne(db, landing)
 }
 
@@ -138,7 +138,7 @@ async function reconciler(requestId: string, answer: object): Promise<Act> {
   const fetched = Promise.withResolvers<void>()
   const logger = createLogger('silent')
   const clock = () => new Date()
-  const client = createProviderClient({
+  const client = createSourceClient({
     baseUrl: 'http://provider.test',
     clock,
     fetch: async () => Response.json(answer),
@@ -677,5 +677,5 @@ function resultLanding(requestId: string): Landing {
     mediaHosts: undefined,
     now: new Date(),
   }
-  return landingOfResult({ request_id: requestId, status: 'CANCELED' }, origin)
+  return landingOfReport(reportOf({ request_id: requestId, status: 'CANCELED' }), origin)
 }

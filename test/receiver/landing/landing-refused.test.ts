@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { receivedResultSchema } from '../../../src/receiver/domain/received.ts'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { createTestDatabase, type TestDatabase, usualServers } from '../../support/database.ts'
 import { imageResult } from '../../support/provider-stand.ts'
+import { reportOf } from '../../support/report.ts'
 import { aroundStatements } from '../../support/statements.ts'
 import { failed } from '../../support/webhooks.ts'
 import { noRoom, workOnce, type Round } from '../../support/work-once.ts'
@@ -215,7 +215,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
         onDecided?.()
         await holder`begin`
         await holder`select from mediadock.requests for update`
-        return { answer: { kind: 'result', result: receivedResultSchema.parse(imageResult(requestId)) }, keyName }
+        return { answer: { kind: 'result', report: reportOf(imageResult(requestId)) }, keyName }
       },
     })
     const run = reconciler.runOnce(deps)
@@ -237,7 +237,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
       databaseUrl: asRole(),
       fetchResult: async ({ requestId, keyName, onDecided }) => {
         onDecided?.()
-        return { answer: { kind: 'result', result: receivedResultSchema.parse(imageResult(requestId)) }, keyName }
+        return { answer: { kind: 'result', report: reportOf(imageResult(requestId)) }, keyName }
       },
     })
     expect(await reconciler.runOnce(deps)).toMatchObject({ scanned: 6, landed: 4, failed: 2 })

@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest'
-import { receivedResultSchema } from '../../../src/receiver/domain/received.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { listDeliveries } from '../../../src/receiver/queries/deliveries.ts'
@@ -8,6 +7,7 @@ import { readRequest } from '../../../src/receiver/queries/request-detail.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
 import { imageResult } from '../../support/provider-stand.ts'
+import { reportOf } from '../../support/report.ts'
 import { failed, okImage } from '../../support/webhooks.ts'
 import { workOnce } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store, type TestWorker } from '../../support/worker.ts'
@@ -21,7 +21,7 @@ const knowing = (databaseUrl: string): TestWorker =>
   createTestWorker({
     databaseUrl,
     fetchResult: async ({ requestId, keyName }) => ({
-      answer: { kind: 'result', result: receivedResultSchema.parse(imageResult(requestId)) },
+      answer: { kind: 'result', report: reportOf(imageResult(requestId)) },
       keyName: keyName ?? 'live',
     }),
   })

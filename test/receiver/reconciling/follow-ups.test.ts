@@ -1,5 +1,4 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { receivedResultSchema } from '../../../src/receiver/domain/received.ts'
 import type { ResultAnswer } from '../../../src/receiver/fetching/result-call.ts'
 import { createFollowUps } from '../../../src/receiver/reconciling/follow-ups.ts'
 import { claimScheduled } from '../../../src/receiver/reconciling/poll-claims.ts'
@@ -8,6 +7,7 @@ import { withTestDatabase, type TestDatabase, usualServers } from '../../support
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
+import { reportOf } from '../../support/report.ts'
 import { deliver, okAudio, okImage, okVideo } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { createTestWorker } from '../../support/worker.ts'
@@ -35,7 +35,7 @@ async function incomplete(
   return rows[0]?.['request_id']
 }
 
-const whole = (id: string): ResultAnswer => ({ kind: 'result', result: receivedResultSchema.parse(imageResult(id)) })
+const whole = (id: string): ResultAnswer => ({ kind: 'result', report: reportOf(imageResult(id)) })
 const none = new Set<string>()
 
 describe.each(usualServers)('following up (%s)', (server) => {

@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createPool, type Database, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../src/platform/postgres/time.ts'
-import { parseKeys } from '../../../src/receiver/domain/keys.ts'
 import { maxCounted, readBacklog } from '../../../src/receiver/reconciling/backlog.ts'
 import { countOverdue } from '../../../src/receiver/reconciling/due.ts'
 import { claimOverdue } from '../../../src/receiver/reconciling/poll-claims.ts'
+import { parseKeys } from '../../../src/receiver/sources/keys.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
 import { keepsNothing } from '../../support/worker.ts'
 

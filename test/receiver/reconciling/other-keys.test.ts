@@ -13,9 +13,9 @@ import { createTestWorker, store } from '../../support/worker.ts'
 
 const otherTeam = { name: 'other team', api_key: 'service_live_cccccccccccccccc', signing_secret: 'whsec_other_team' }
 const keys = keysOf(liveKey, otherTeam)
-const running = (id: string): ResultAnswer => ({
+const running = (_id: string): ResultAnswer => ({
   kind: 'running',
-  status: { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 1 },
+  status: { status: 'IN_PROGRESS', queue_position: null, progress: 1 },
 })
 
 describe.each(usualServers)('requests of another key (%s)', (server) => {

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { Counter } from 'prom-client'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createFetcher } from '../../../src/receiver/fetching/fetcher.ts'
-import { createProviderClient } from '../../../src/receiver/fetching/provider-client.ts'
+import { createSourceClient } from '../../../src/receiver/fetching/source-client.ts'
 import { claimScheduled } from '../../../src/receiver/reconciling/poll-claims.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { testServers, withTestDatabase, type TestDatabase, usualServers } from '../../support/database.ts'
@@ -38,7 +38,7 @@ async function twoProcesses(server: (typeof testServers)[number]) {
   const process = () => {
     const deps = createTestWorker({ databaseUrl: database.url, keys: () => keys, clock: () => now })
     const calls = new Counter({ name: 'unread', help: 'unread', labelNames: ['operation', 'outcome'], registers: [] })
-    const client = createProviderClient({ baseUrl: stand.url, fetch: globalThis.fetch, clock: deps.clock })
+    const client = createSourceClient({ baseUrl: stand.url, fetch: globalThis.fetch, clock: deps.clock })
     deps.fetchResult = createFetcher({ ...deps, client, calls })
     return deps
   }

@@ -1,16 +1,16 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
-import { receivedNotificationSchema } from '../../../src/receiver/domain/received.ts'
 import type { ResultAnswer } from '../../../src/receiver/fetching/result-call.ts'
 import { land } from '../../../src/receiver/landing/land.ts'
-import { landingOfNotification } from '../../../src/receiver/landing/landing.ts'
+import { landingOfReport } from '../../../src/receiver/landing/landing.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
+import { parse } from '../../../src/receiver/sources/generation-queue/report.ts'
 import { testServers, withTestDatabase, usualServers } from '../../support/database.ts'
 import { createTestWorker } from '../../support/worker.ts'
 
-const running = (id: string): ResultAnswer => ({
+const running = (_id: string): ResultAnswer => ({
   kind: 'running',
-  status: { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 1 },
+  status: { status: 'IN_PROGRESS', queue_position: null, progress: 1 },
 })
 const outputs = {
   pictures: { images: [{ url: 'https://media.test/a.png' }] },
@@ -59,12 +59,10 @@ describe.each(usualServers)('a poll comes in the rhythm of what is waited for (%
     async (_what, output) => {
       const { deps, pauseOf, later } = await scene(server, () => ({ kind: 'unreachable', detail: 'answered 500' }))
       const requestId = randomUUID()
-      const notification = receivedNotificationSchema.parse({
-        request_id: requestId,
-        status: 'OK',
-        payload: { model: 'm', output, cost: 1 },
-      })
-      const landing = landingOfNotification(notification, {
+      const notification = { request_id: requestId, status: 'OK' as const, payload: { model: 'm', output, cost: 1 } }
+      const parsed = parse(notification)
+      if (!parsed.ok) throw new Error('the sample is no notification')
+      const landing = landingOfReport(parsed.report, {
         source: 'webhook',
         keyName: 'live',
         environment: 'live',

@@ -5,7 +5,7 @@ import { actorOf } from '../../../platform/pages/access.ts'
 import { sendPage, type Markup } from '../../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../../platform/pages/form.ts'
 import { gone } from '../../api/operation.ts'
-import { parseNotification } from '../../domain/delivery.ts'
+import { parseBody } from '../../domain/delivery.ts'
 import { findReplay, listReplays, requeueMany, type ManyReplayed, type ReplayProgress } from '../../on-call/replays.ts'
 import { countDeliveries } from '../../queries/deliveries.ts'
 import { findDelivery } from '../../queries/delivery-detail.ts'
@@ -118,9 +118,9 @@ function filtersOf(query: Query): DeliveryFilters {
   return filters
 }
 
-async function isUnreadable({ db }: ConsoleDeps, { ids }: DeliveryFilters): Promise<boolean> {
+async function isUnreadable({ db, keys }: ConsoleDeps, { ids }: DeliveryFilters): Promise<boolean> {
   const delivery = ids?.[0] === undefined ? undefined : await findDelivery(db, ids[0])
-  return delivery !== undefined && !parseNotification(Buffer.from(delivery.body_base64, 'base64')).ok
+  return delivery !== undefined && !parseBody(keys().first, Buffer.from(delivery.body_base64, 'base64')).ok
 }
 
 type ReplayQuestion = { query: Query; count: number; unreadable: boolean; what: Markup; preview?: Preview }

@@ -2,7 +2,7 @@ import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { unknown } from '../../api/operation.ts'
-import { parseNotification, sha256Hex } from '../../domain/delivery.ts'
+import { claimedRequestId, sha256Hex } from '../../domain/delivery.ts'
 import { todoOf, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
 import { findQuarantined, type QuarantinedDetail } from '../../queries/quarantined.ts'
 import { bodyView, bodyViews, shownBytes, type BodyView } from '../parts/body-view.ts'
@@ -60,8 +60,7 @@ function standing({ matchingKey, reason }: QuarantinedDetail): Markup {
 }
 
 function factsOf({ id, arrivedAt, webhookId, body }: QuarantinedDetail): Markup {
-  const parsed = parseNotification(body)
-  const claimed = parsed.ok ? parsed.notification.request_id : parsed.requestId
+  const claimed = claimedRequestId(body)
   return facts([
     ['Arrived', time(arrivedAt, 'precise')],
     [

@@ -5,13 +5,14 @@ import postgres from 'postgres'
 import { isOutage } from '../../../../src/platform/postgres/errors.ts'
 import { createPool } from '../../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../../src/platform/postgres/time.ts'
+import { parseBody } from '../../../../src/receiver/domain/delivery.ts'
 import { environmentsOf } from '../../../../src/receiver/domain/keys.ts'
-import { receivedNotificationSchema, receivedResultSchema } from '../../../../src/receiver/domain/received.ts'
 import { createSequencer } from '../../../../src/receiver/feeding/sequencer.ts'
 import { land } from '../../../../src/receiver/landing/land.ts'
-import { landingOfNotification, landingOfResult, type Landing } from '../../../../src/receiver/landing/landing.ts'
+import { landingOfReport, type Landing } from '../../../../src/receiver/landing/landing.ts'
 import { imageResult } from '../../../support/provider-stand.ts'
-import { keysOf, liveKey } from '../../../support/receiver.ts'
+import { firstSource, keysOf, liveKey } from '../../../support/receiver.ts'
+import { reportOf } from '../../../support/report.ts'
 import { failed, okImage } from '../../../support/webhooks.ts'
 
 const environments = environmentsOf(keysOf(liveKey))
@@ -69,15 +70,15 @@ function byWebhook(): Landing {
   // By the short way and by the long one.
   const delivery = chance(0.5) ? { id, claims: 0, first: id, last: id } : undefined
   const { body } = chance(0.5) ? okImage() : failed()
-  return landingOfNotification(receivedNotificationSchema.parse(JSON.parse(body.toString())), {
-    ...origin,
-    delivery,
-  })
+  const parsed = parseBody(firstSource, body)
+  if (!parsed.ok) throw new Error('the sample is no notification')
+  return landingOfReport(parsed.report, { ...origin, delivery })
 }
 
 function byResult(requestId: string): Landing {
-  return landingOfResult(receivedResultSchema.parse(imageResult(requestId)), {
+  return landingOfReport(reportOf(imageResult(requestId)), {
     ...origin,
+    source: 'reconciler',
     delivery: undefined,
   })
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { createHash, randomUUID } from 'node:crypto'
 import { trackRequest } from '../../../../src/receiver/api/track.ts'
-import { deliveryId, parseNotification } from '../../../../src/receiver/domain/delivery.ts'
+import { deliveryId, parseBody } from '../../../../src/receiver/domain/delivery.ts'
 import { environmentsOf } from '../../../../src/receiver/domain/keys.ts'
 import { verifyQuarantine } from '../../../../src/receiver/intake/quarantine.ts'
 import { claim } from '../../../../src/receiver/landing/inbox.ts'
@@ -58,7 +58,7 @@ function startSequence(world: World) {
   let refused: Refused[] = []
   let stalled: Stalled[] = []
   let before: Snapshot = { requests: [], media: [], deliveries: [], inbox: [], attempts: [], quarantine: [] }
-  const known = (signer: KeyName | 'forger') => receiver.keys().secrets.some(({ name }) => name === signer)
+  const known = (signer: KeyName | 'forger') => receiver.keys().first.secrets.some(({ name }) => name === signer)
   const store = (webhookId: string, body: Buffer) =>
     acknowledged.set(deliveryId(webhookId, body), { webhookId, sha: createHash('sha256').update(body).digest('hex') })
   const isStored = (webhookId: string, body: Buffer) => {
@@ -80,7 +80,7 @@ function startSequence(world: World) {
       refused.push({ webhookId, body, signer, inWindow })
       return
     }
-    const first = parseNotification(body).ok ? 'accepted' : 'parked'
+    const first = parseBody(receiver.keys().first, body).ok ? 'accepted' : 'parked'
     assert.equal(answer, isStored(webhookId, body) ? 'duplicate' : first)
     store(webhookId, body)
   }

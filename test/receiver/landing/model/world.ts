@@ -9,7 +9,7 @@ import { timeOf } from '../../../../src/platform/postgres/time.ts'
 import type { Delivery } from '../../../../src/receiver/domain/delivery.ts'
 import type { Keys } from '../../../../src/receiver/domain/keys.ts'
 import { createFetcher } from '../../../../src/receiver/fetching/fetcher.ts'
-import { createProviderClient } from '../../../../src/receiver/fetching/provider-client.ts'
+import { createSourceClient } from '../../../../src/receiver/fetching/source-client.ts'
 import { createAcceptor } from '../../../../src/receiver/intake/accept.ts'
 import { createKnownSenders } from '../../../../src/receiver/intake/known-senders.ts'
 import { createQuarantine } from '../../../../src/receiver/intake/quarantine.ts'
@@ -61,7 +61,7 @@ export async function createWorld(database: TestDatabase) {
 
   const keys = () => setting.keys
   const clock = () => setting.now()
-  const client = createProviderClient({
+  const client = createSourceClient({
     baseUrl: 'http://provider.test',
     fetch: (url, init) => setting.providerFetch(url, init),
     clock,

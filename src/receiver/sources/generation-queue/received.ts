@@ -1,6 +1,6 @@
 import { z } from 'zod'
-import * as wire from '../../wire/schemas.ts'
-import { isStorable } from './storable.ts'
+import * as wire from '../../../wire/schemas.ts'
+import { isStorable } from '../../domain/storable.ts'
 
 // What the receiver takes from a provider. Members that the spec shows are checked. Where the spec shows no shape
 // (audio in a result, the content of logs, further members), every plausible one lands, and the output is kept whole.
@@ -41,7 +41,6 @@ export const receivedResultSchema = wire.resultWith(output)
 export type ReceivedResult = z.infer<typeof receivedResultSchema>
 /** A running request. Its logs are not read, so they may have any shape. */
 export const receivedStatusSchema = wire.statusBodySchema.omit({ logs: true })
-export type ReceivedStatus = z.infer<typeof receivedStatusSchema>
 
 /** An output with its items. `whole` is what `results` keeps, without further members that Postgres does not store. */
 function kept(kind: Kind, items: ReceivedItem[], whole: object): { kind: Kind; items: ReceivedItem[]; whole: object } {

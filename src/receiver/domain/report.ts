@@ -1,0 +1,46 @@
+import type { RequestStatus } from '../../wire/schemas.ts'
+
+/** One output item; positions count from 0 within a kind. */
+export type MediaItem = {
+  kind: 'image' | 'video' | 'audio'
+  position: number
+  url: string
+  original_url?: string | undefined
+  width?: number | undefined
+  height?: number | undefined
+  duration_seconds?: number | undefined
+}
+
+/** The end of a job as its source reports it, by a webhook or by the full result. */
+export type Report = {
+  /** The source's own id of the job. */
+  jobId: string
+  status: 'COMPLETED' | 'FAILED' | 'CANCELED'
+  model: string | undefined
+  output: unknown
+  media: readonly MediaItem[]
+  /** False where the full result carries more: a poll completes it. */
+  mediaComplete: boolean
+  cost: number | undefined
+  error: { code: string; message: string } | undefined
+  /** The source's times, in ISO 8601. */
+  createdAt: string | undefined
+  completedAt: string | undefined
+}
+
+/** A job that has not ended: `progress` from 0 to 100, and the place in the source's queue from 0. */
+export type RunningStatus = { status: RequestStatus; progress: number; queue_position: number | null }
+
+/** The reasons for parking an authentic delivery. It is kept raw for the on-call engineer until RETENTION_DAYS. */
+export const parkReasons = [
+  'not_utf8',
+  'not_json',
+  'not_storable',
+  'unknown_shape',
+  'no_request_id',
+  'unknown_status',
+] as const
+export type ParkReason = (typeof parkReasons)[number]
+
+/** The report in a body, or the reason why there is none. */
+export type Parsed = { ok: true; report: Report } | { ok: false; reason: ParkReason; jobId: string | undefined }

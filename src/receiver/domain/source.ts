@@ -1,0 +1,94 @@
+import type { ErrorEnvelope } from '../../wire/schemas.ts'
+import type { RefusalCause, Secret, Verification } from '../../wire/signature.ts'
+import type { Parsed, RunningStatus, Report } from './report.ts'
+
+/** Returns every value that was sent of a header; `name` is in lower case. */
+export type HeaderValues = (name: string) => readonly string[]
+
+/** A webhook as it arrived. */
+export type Arrived = { header: HeaderValues; body: Buffer }
+
+/** The id under which a source sends a delivery, and sends it again; `claimed` goes to the log. */
+export type Identity = { ok: true; webhookId: string } | { ok: false; claimed: string | undefined; message: string }
+
+export type SourceVerification =
+  | (Extract<Verification, { ok: true }> & { timestampMismatch?: boolean })
+  | { ok: false; cause: RefusalCause | 'missing_header'; timestampSeconds: number | undefined }
+
+/** Yields between two parts of the work, so that a large body does not hold up others. */
+export type Steps<Result> = Generator<undefined, Result, undefined>
+
+/** Runs the steps to their end. */
+export function atOnce<Result>(steps: Steps<Result>): Result {
+  for (;;) {
+    const step = steps.next()
+    if (step.done === true) return step.value
+  }
+}
+
+/** One call to a source. Follows no redirect. Throws where there is no whole answer in time. */
+export type Call = (request: {
+  url: string
+  method?: 'GET' | 'POST'
+  headers: Record<string, string>
+  body?: string
+}) => Promise<ApiAnswer>
+
+/** A result of 100 items with signed links has a tenth of it. A larger answer is no result. */
+export const maxAnswerBytes = 4 * 1024 * 1024
+
+/** `body` is undefined where the answer is larger than `maxAnswerBytes`. */
+export type ApiAnswer = { status: number; body: string | undefined; retryAfterSeconds: number | undefined }
+
+/** The API of a source, with the credential of one key. */
+export type Api = { url: string; apiKey: string; call: Call }
+
+/** Every outcome of fetching a result. */
+export type FetchOutcome =
+  | { kind: 'result'; report: Report }
+  | { kind: 'running'; status: RunningStatus }
+  | { kind: 'not_found' }
+  | { kind: 'unauthorized' }
+  | { kind: 'rate_limited'; retryAfterSeconds: number | undefined }
+  | { kind: 'unreachable'; detail: string }
+  | { kind: 'invalid'; detail: string }
+
+export type Submission = { model: string; input: unknown; webhookUrl: string; idempotencyKey: string }
+
+/**
+ * Every outcome of one submit. `refused` and `unauthorized` were not taken. `in_progress` means that the same
+ * Idempotency-Key is being processed, so it may be the answer of an earlier attempt. After `unreachable` the source may
+ * have taken it.
+ */
+export type SubmitOutcome =
+  | { kind: 'submitted'; jobId: string; cost: number }
+  | { kind: 'refused' | 'unauthorized'; status: number; envelope: ErrorEnvelope }
+  | { kind: 'in_progress' }
+  | { kind: 'rate_limited'; retryAfterSeconds: number | undefined }
+  | { kind: 'unreachable'; detail: string }
+
+/**
+ * A generation API, as functions without state (docs/sources.md). The core knows a source by these alone. `identify`,
+ * `verify` and `parse` are pure. `fetchResult` and `submit` make calls only by `api.call`.
+ */
+export type SourceKind = {
+  /** The id of a delivery. */
+  identify: (arrived: Pick<Arrived, 'header'>) => Identity
+  /** Verifies the bytes as they were sent, before anything of them is read. The clock is in whole Unix seconds. */
+  verify: (arrived: Arrived, secrets: readonly Secret[], nowSeconds: number) => Steps<SourceVerification>
+  /** The report in the JSON of an authentic body. */
+  parse: (json: unknown) => Parsed
+  fetchResult: (jobId: string, api: Api) => Promise<FetchOutcome>
+  submit: (submission: Submission, api: Api) => Promise<SubmitOutcome>
+  promises: SourcePromises
+}
+
+export type SourcePromises = {
+  /** Headers that carry the signature: they are stored only where a delivery is to be verified again. */
+  signatureHeaders: readonly string[]
+  /** Returns the environment of a key, where the key shows it. */
+  environmentOf: (apiKey: string) => 'live' | 'sandbox' | undefined
+}
+
+/** A source of the settings: a kind with its name and its secrets. */
+export type Source = { name: string; kind: SourceKind; secrets: readonly Secret[] }

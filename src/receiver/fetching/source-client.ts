@@ -1,0 +1,96 @@
+import type { GenerationKey } from '../domain/keys.ts'
+import {
+  maxAnswerBytes,
+  type Api,
+  type ApiAnswer,
+  type Call,
+  type FetchOutcome,
+  type Submission,
+  type SubmitOutcome,
+} from '../domain/source.ts'
+
+export type RateAnswer = { remaining: number; resetSeconds: number }
+
+/** `rate`: of the last call. */
+export type Answered<Outcome> = { outcome: Outcome; rate: RateAnswer | undefined }
+
+/** For one call, including its whole answer. */
+export const callDeadlineMs = 10_000
+
+/** The calls to the sources of keys, each within 10 s in all. None of them throws. */
+export type SourceClient = {
+  fetchResult: (jobId: string, key: GenerationKey, signal: AbortSignal) => Promise<Answered<FetchOutcome>>
+  submit: (submission: Submission, key: GenerationKey, signal: AbortSignal) => Promise<Answered<SubmitOutcome>>
+}
+
+export type SourceClientDeps = {
+  /** Of the API of the first source. */
+  baseUrl: string
+  fetch: typeof globalThis.fetch
+  clock: () => Date
+}
+
+export function createSourceClient(deps: SourceClientDeps): SourceClient {
+  return {
+    fetchResult: (jobId, key, signal) =>
+      answerOf(deps, { key, signal, ask: (api) => key.source.kind.fetchResult(jobId, api) }),
+    submit: (submission, key, signal) =>
+      answerOf(deps, { key, signal, ask: (api) => key.source.kind.submit(submission, api) }),
+  }
+}
+
+type Asked<Outcome> = { key: GenerationKey; signal: AbortSignal; ask: (api: Api) => Promise<Outcome> }
+
+async function answerOf<Outcome>(
+  { baseUrl, fetch, clock }: SourceClientDeps,
+  { key, signal, ask }: Asked<Outcome>,
+): Promise<Answered<Outcome | { kind: 'unreachable'; detail: string }>> {
+  const deadline = AbortSignal.timeout(callDeadlineMs)
+  let rate: RateAnswer | undefined
+  const call: Call = async ({ url, ...request }): Promise<ApiAnswer> => {
+    const within = AbortSignal.any([deadline, signal])
+    const response = await fetch(url, { ...request, redirect: 'manual', signal: within })
+    const body = await readBounded(response)
+    rate = rateOf(response)
+    return { status: response.status, body, retryAfterSeconds: retryAfterOf(response, clock()) }
+  }
+  try {
+    return { outcome: await ask({ url: baseUrl, apiKey: key.apiKey ?? '', call }), rate }
+  } catch (error) {
+    const detail = deadline.aborted ? `no complete answer within ${callDeadlineMs / 1000} s` : describeFailure(error)
+    return { outcome: { kind: 'unreachable', detail }, rate: undefined }
+  }
+}
+
+/** Reads the text of an answer; undefined if it is too large, in which case the rest is not read. */
+export async function readBounded(response: Response): Promise<string | undefined> {
+  if (!response.body) return ''
+  const chunks: Uint8Array[] = []
+  let bytes = 0
+  for await (const chunk of response.body) {
+    bytes += chunk.length
+    if (bytes > maxAnswerBytes) return undefined
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks).toString('utf8')
+}
+
+export function retryAfterOf(response: Response, now: Date): number | undefined {
+  const text = response.headers.get('retry-after')
+  if (text === null) return undefined
+  if (/^\d{1,9}$/.test(text)) return Number(text)
+  const at = Date.parse(text)
+  return Number.isNaN(at) ? undefined : Math.max(0, Math.ceil((at - now.getTime()) / 1000))
+}
+
+/** Reads `RateLimit-Remaining` and `RateLimit-Reset`: the calls left, and the seconds until there are more. */
+export function rateOf(response: Response): RateAnswer | undefined {
+  const remaining = Number(response.headers.get('ratelimit-remaining') ?? Number.NaN)
+  const resetSeconds = Number(response.headers.get('ratelimit-reset') ?? Number.NaN)
+  return Number.isFinite(remaining) && Number.isFinite(resetSeconds) ? { remaining, resetSeconds } : undefined
+}
+
+export function describeFailure(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  return error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message
+}

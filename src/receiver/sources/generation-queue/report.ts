@@ -1,0 +1,89 @@
+import type { MediaItem, Parsed, ParkReason, Report } from '../../domain/report.ts'
+import {
+  receivedNotificationSchema,
+  type ReceivedItem,
+  type ReceivedNotification,
+  type ReceivedResult,
+} from './received.ts'
+
+/** The report of a notification (spec, Events). */
+export function parse(json: unknown): Parsed {
+  const parsed = receivedNotificationSchema.safeParse(json)
+  return parsed.success ? { ok: true, report: reportOfNotification(parsed.data) } : { ok: false, ...refusal(json) }
+}
+
+const guidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
+
+function refusal(json: unknown): { reason: ParkReason; jobId: string | undefined } {
+  if (typeof json !== 'object' || json === null || Array.isArray(json))
+    return { reason: 'unknown_shape', jobId: undefined }
+  const claimed = 'request_id' in json ? json.request_id : undefined
+  if (typeof claimed !== 'string' || !guidPattern.test(claimed)) return { reason: 'no_request_id', jobId: undefined }
+  const status = 'status' in json ? json.status : undefined
+  return {
+    reason: status === 'OK' || status === 'ERROR' ? 'unknown_shape' : 'unknown_status',
+    jobId: claimed.toLowerCase(),
+  }
+}
+
+/**
+ * An ERROR is complete. An OK carries the first link of images, and of video and audio no sizes, times or lengths: its
+ * next poll, which completes it, is due now.
+ */
+function reportOfNotification(notification: ReceivedNotification): Report {
+  const untimed = { jobId: notification.request_id, createdAt: undefined, completedAt: undefined }
+  if (notification.status === 'ERROR') {
+    const { error } = notification
+    const nothing = { model: undefined, output: undefined, media: [] }
+    return { ...untimed, ...nothing, status: 'FAILED', mediaComplete: true, cost: 0, error }
+  }
+  const { model, output, cost } = notification.payload
+  const media = mediaOf(output)
+  return {
+    ...untimed,
+    status: 'COMPLETED',
+    model,
+    output: output.whole,
+    media,
+    mediaComplete: false,
+    cost,
+    error: undefined,
+  }
+}
+
+/** The report of a result (spec, Endpoints: result). */
+export function reportOfResult(result: ReceivedResult): Report {
+  const output = result.status === 'COMPLETED' ? result.output : undefined
+  return {
+    jobId: result.request_id,
+    status: result.status,
+    model: result.model,
+    output: output?.whole,
+    media: output === undefined ? [] : mediaOf(output),
+    mediaComplete: true,
+    // A cancelled request costs nothing, and its result may leave the cost out.
+    cost: result.status === 'CANCELED' ? (result.cost ?? 0) : result.cost,
+    error: result.status === 'FAILED' ? result.error : undefined,
+    createdAt: result.created_at,
+    completedAt: result.completed_at,
+  }
+}
+
+/** One item per output. */
+function mediaOf({ kind, items }: { kind: MediaItem['kind']; items: readonly ReceivedItem[] }): MediaItem[] {
+  return items.map(({ url, original_url, width, height, duration }, position) => ({
+    kind,
+    position,
+    url,
+    original_url,
+    width,
+    height,
+    duration_seconds: secondsOf(duration),
+  }))
+}
+
+/** Seconds as a number, or as the text of one; undefined for anything else. */
+function secondsOf(duration: unknown): number | undefined {
+  const seconds = typeof duration === 'string' && duration !== '' ? Number(duration) : duration
+  return typeof seconds === 'number' && Number.isFinite(seconds) && seconds >= 0 ? seconds : undefined
+}

@@ -1,0 +1,72 @@
+import type { z } from 'zod'
+import type { Api, FetchOutcome } from '../../domain/source.ts'
+import { isStorable } from '../../domain/storable.ts'
+import { answeredOtherwise } from '../answers.ts'
+import { receivedResultSchema, receivedStatusSchema, type ReceivedResult } from './received.ts'
+import { reportOfResult } from './report.ts'
+
+/** `GET /v1/requests/{id}` (spec, Endpoints: result). */
+export async function fetchResult(requestId: string, { url, apiKey, call }: Api): Promise<FetchOutcome> {
+  const answer = await call({
+    url: `${url}/v1/requests/${requestId}`,
+    headers: { authorization: `Bearer ${apiKey}`, accept: 'application/json' },
+  })
+  return answeredOtherwise(answer) ?? parseAnswer(answer.status, answer.body, requestId)
+}
+
+function parseAnswer(status: number, body: string | undefined, requestId: string): FetchOutcome {
+  let json: unknown
+  try {
+    json = JSON.parse(body ?? '')
+  } catch {
+    return { kind: 'invalid', detail: 'the answer is not JSON' }
+  }
+  if (status === 202) {
+    const running = receivedStatusSchema.safeParse(json)
+    return running.success && running.data.request_id === requestId
+      ? { kind: 'running', status: running.data }
+      : { kind: 'invalid', detail: 'the status body does not match the schema' }
+  }
+  const parsed = receivedResultSchema.safeParse(json)
+  if (!parsed.success)
+    return {
+      kind: 'invalid',
+      detail: `the result does not match the schema: ${worstOf(parsed.error.issues)}`.slice(0, 500),
+    }
+  if (parsed.data.request_id !== requestId) return { kind: 'invalid', detail: 'the result is of another request' }
+  if (!fitsPostgres(parsed.data))
+    return { kind: 'invalid', detail: 'the result contains values that Postgres cannot store' }
+  return { kind: 'result', report: reportOfResult(parsed.data) }
+}
+
+type Issue = z.core.$ZodIssue
+
+/** Describes the first error in a result. An output of unknown kind is compared with the nearest kind. */
+function worstOf(issues: readonly Issue[]): string {
+  const found = issues.flatMap((issue) => [issue, ...innerOf(issue)]).filter(({ code }) => code !== 'invalid_union')
+  const worst =
+    found.find(({ code }) => code !== 'invalid_type') ??
+    found.toSorted((a, b) => b.path.length - a.path.length)[0] ??
+    issues[0]
+  return `${worst?.path.join('.')} ${worst?.message}`
+}
+
+function innerOf(issue: Issue): Issue[] {
+  if (issue.code !== 'invalid_union') return []
+  return issue.errors.flat().map((inner) => ({ ...inner, path: [...issue.path, ...inner.path] }))
+}
+
+const maxInteger = 2_147_483_647
+/** The year 0, and offsets that only ISO 8601 knows. */
+const foreignTime = /^0000|[+-](?:1[6-9]|2[0-3]):\d\d$/
+
+/** Returns false for values that the columns would refuse. Such a result would fail at every landing. */
+function fitsPostgres(result: ReceivedResult): boolean {
+  const items = result.status === 'COMPLETED' ? result.output.items : []
+  const times = [result.created_at ?? '', result.completed_at ?? '']
+  return (
+    isStorable(result) &&
+    items.every(({ width = 0, height = 0 }) => width <= maxInteger && height <= maxInteger) &&
+    !times.some((time) => foreignTime.test(time))
+  )
+}
