@@ -46,6 +46,13 @@ async function startedByImage(): Promise<{ program: string[]; env: Record<string
   }
 }
 
+/** Settings that production requires. Nothing listens at this provider. */
+const receiverSettings = {
+  GENERATION_KEYS: generationKeys,
+  GENERATION_API_URL: 'http://127.0.0.1:9',
+  WEBHOOK_PUBLIC_URL: 'https://receiver.example/webhooks',
+}
+
 /** The receiver as the Dockerfile starts it: production, its own process, its log at its usual level. */
 export async function startReceiverProcess({
   databaseUrl,
@@ -68,9 +75,8 @@ export async function startReceiverProcess({
       HOST: '127.0.0.1',
       PORT: String(port),
       INTERNAL_PORT: String(internalPort),
-      GENERATION_KEYS: generationKeys,
-      GENERATION_API_URL: providerUrl ?? 'http://127.0.0.1:9',
-      WEBHOOK_PUBLIC_URL: 'https://receiver.example/webhooks',
+      ...receiverSettings,
+      ...(providerUrl !== undefined && { GENERATION_API_URL: providerUrl }),
       // Of no consequence for what is measured: an end after it takes as long.
       SHUTDOWN_GRACE_SECONDS: '2',
       ...env,
@@ -103,6 +109,18 @@ export async function startReceiverProcess({
     kill: () => gone('SIGKILL'),
     complaints: () => complaintsIn(logPath),
   }
+}
+
+/** Returns the seconds that `mediadock status` takes with this database. */
+export async function timeStatus(databaseUrl: string): Promise<number> {
+  const image = await startedByImage()
+  const started = performance.now()
+  const child = spawn(process.execPath, [...image.program.slice(0, 1), 'status'], {
+    env: { ...image.env, ...receiverSettings, DATABASE_URL: databaseUrl },
+    stdio: 'ignore',
+  })
+  await once(child, 'exit')
+  return (performance.now() - started) / 1000
 }
 
 const complaintsShown = 20

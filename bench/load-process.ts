@@ -104,7 +104,9 @@ async function measure({
   }
   const cpuBefore = process.cpuUsage()
   const offer = () => {
-    due = isOpenLoop ? Math.min(requests, Math.floor(((performance.now() - started) / 1000) * perSecond)) : requests
+    // The first is due at the start.
+    const dueByNow = isOpenLoop ? Math.floor(((performance.now() - started) / 1000) * perSecond) + 1 : requests
+    due = Math.min(requests, dueByNow)
     for (let lane = next < due ? free.shift() : undefined; lane; lane = next < due ? free.shift() : undefined)
       send(lane)
   }

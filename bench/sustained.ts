@@ -1,3 +1,4 @@
+import { timeStatus } from './contenders.ts'
 import type { Figures } from './goals.ts'
 import { measureLatency } from './latency.ts'
 import type { Load } from './load.ts'
@@ -38,50 +39,67 @@ const aboveMost = 1.25
  * run, then the latency at half of it.
  */
 export async function benchSustained(server: BenchServer, size: SustainedSize): Promise<Figures> {
-  const { confirmed, disk, ratio, peakRss } = await withRig(server, {}, async (rig) => {
-    const insert = await startInsertContender(server)
-    const inserted: number[] = []
-    const turn = { url: insert.webhooksUrl, connections }
-    let sustained: Sustained
-    try {
-      await rig.generator.run({ ...turn, requests: 10_000 })
-      await warmUp(rig)
-      // Before, between and after, so that it saw the same machine.
-      const insertRound = async () => {
-        const requests = Math.ceil((inserted.at(-1) ?? 3000) * size.probeSeconds)
-        inserted.push((await rig.generator.run({ ...turn, requests })).perSecond)
+  const { confirmed, disk, walBytes, at1000, ratio, peakRss, statusSeconds } = await withRig(
+    server,
+    {},
+    async (rig) => {
+      const insert = await startInsertContender(server)
+      const inserted: number[] = []
+      const turn = { url: insert.webhooksUrl, connections }
+      let sustained: Sustained
+      try {
+        await rig.generator.run({ ...turn, requests: 10_000 })
+        await warmUp(rig)
+        // Before, between and after, so that it saw the same machine.
+        const insertRound = async () => {
+          const requests = Math.ceil((inserted.at(-1) ?? 3000) * size.probeSeconds)
+          inserted.push((await rig.generator.run({ ...turn, requests })).perSecond)
+        }
+        await insertRound()
+        const { perSecond: most } = await rig.generator.run({
+          url: rig.receiver.webhooksUrl,
+          connections,
+          requests: 20_000,
+        })
+        await untilLanded(rig.sql)
+        sustained = await findSustained(rig, { ...size, most, between: insertRound })
+        await insertRound()
+      } finally {
+        await insert.stop()
       }
-      await insertRound()
-      const { perSecond: most } = await rig.generator.run({
-        url: rig.receiver.webhooksUrl,
-        connections,
-        requests: 20_000,
-      })
-      await untilLanded(rig.sql)
-      sustained = await findSustained(rig, { ...size, most, between: insertRound })
-      await insertRound()
-    } finally {
-      await insert.stop()
-    }
-    const found = { ...sustained, inserted: median(inserted), peakRss: await peakRssMbOf(rig.receiver.pid) }
-    const ratio = (found.confirmed?.offered ?? NaN) / found.inserted
-    print(sustainedTable(rig, { ...found, ratio }))
-    return { ...found, ratio }
-  })
+      const at1000 = await probe(rig, 1000, { seconds: size.probeSeconds, maxWaiting: 1000 })
+      // The first one compiles the program.
+      await timeStatus(rig.databaseUrl)
+      const statusSeconds = await timeStatus(rig.databaseUrl)
+      const found = { ...sustained, inserted: median(inserted), peakRss: await peakRssMbOf(rig.receiver.pid) }
+      const ratio = (found.confirmed?.offered ?? NaN) / found.inserted
+      print(sustainedTable(rig, { ...found, ratio }))
+      return { ...found, ratio, at1000, statusSeconds }
+    },
+  )
   // When that receiver and its tables are gone: neither its follow-ups nor their vacuum are part of half the load.
   const half = confirmed ? await latencies(server, confirmed.offered / 2, size.latencySeconds) : undefined
   return {
     sustainedToInsert: ratio,
+    cpuSustained: cpuMicrosecondsOf(confirmed),
+    cpuAt1000: cpuMicrosecondsOf(at1000),
     peakRss,
     diskToBody: disk,
+    walBytes,
+    statusSeconds,
     directP50: half?.direct.p50Ms ?? NaN,
     directP99: half?.direct.p99Ms ?? NaN,
+    aloneP50: half?.alone.p50Ms ?? NaN,
     fetchedP50: half?.fetched.p50Ms ?? NaN,
     fetchedAtRateP50: half?.fetchedAtRate.p50Ms ?? NaN,
   }
 }
 
-type Sustained = { confirmed: Probe | undefined; disk: number }
+function cpuMicrosecondsOf(probed: Probe | undefined): number {
+  return probed ? ((probed.receiverSeconds + probed.postgresSeconds) / probed.acknowledged) * 1e6 : NaN
+}
+
+type Sustained = { confirmed: Probe | undefined; disk: number; walBytes: number }
 type Search = SustainedSize & { most: number; between?: () => Promise<void> }
 
 /** Halves the interval by short probes, then holds what it found for a minute, a step lower until that is held. */
@@ -103,16 +121,19 @@ export async function findSustained(
   }
   await between?.()
   await untilLogged(rig.sql)
-  const before = await bytesOnDisk(rig)
+  const [before, walBefore] = [await bytesOnDisk(rig), await walOf(rig)]
+  let deliveries = 0
   let bodyBytes = 0
   for (let tries = 0, rate = low; tries < maxConfirms && rate > 0; tries += 1, rate = Math.round(rate * stepDown)) {
     const confirmed = await probe(rig, rate, { seconds: confirmSeconds, maxWaiting: rate })
     bodyBytes += confirmed.bodyBytes
+    deliveries += confirmed.acknowledged
     if (confirmed.why !== undefined) continue
     await untilLogged(rig.sql)
-    return { confirmed, disk: ((await bytesOnDisk(rig)) - before) / bodyBytes }
+    const walBytes = ((await walOf(rig)) - walBefore) / deliveries
+    return { confirmed, disk: ((await bytesOnDisk(rig)) - before) / bodyBytes, walBytes }
   }
-  return { confirmed: undefined, disk: NaN }
+  return { confirmed: undefined, disk: NaN, walBytes: NaN }
 }
 
 /** Offers a rate for a time; `why` says what kept it from being sustained. */
@@ -162,7 +183,14 @@ export async function bytesOnDisk({ sql }: Pick<Rig, 'sql'>): Promise<number> {
   return Number(row?.bytes)
 }
 
+/** Bytes of the write-ahead log since the server was made. */
+async function walOf({ sql }: Pick<Rig, 'sql'>): Promise<number> {
+  const [row] = await sql<{ bytes: string }[]>`select pg_current_wal_insert_lsn() - '0/0' as bytes`
+  return Number(row?.bytes)
+}
+
 const fetchedPerSecond = 100
+const alonePerSecond = 10
 
 /** On separate receivers: deliveries that land without a call, within the usual quota, then some that all need one. */
 async function latencies(server: BenchServer, perSecond: number, seconds: number) {
@@ -173,9 +201,11 @@ async function latencies(server: BenchServer, perSecond: number, seconds: number
     rows.push([words, at.perSecond, latency.samples, latency.p50Ms, latency.p99Ms, latency.missing])
     return latency
   }
-  const direct = await withRig(server, {}, async (rig) => {
+  const landing = await withRig(server, {}, async (rig) => {
     await warmUp(rig)
-    return measure(rig, 'nothing to fetch', { perSecond, kind: 'direct' })
+    const words = 'nothing to fetch'
+    const direct = await measure(rig, words, { perSecond, kind: 'direct' })
+    return { direct, alone: await measure(rig, words, { perSecond: alonePerSecond, kind: 'direct' }) }
   })
   const fetching = await withRig(server, { env: unlimitedFetching }, async (rig) => {
     const words = 'fetched, the provider answers in 20 ms'
@@ -186,7 +216,7 @@ async function latencies(server: BenchServer, perSecond: number, seconds: number
   })
   const columns = ['', 'a second', 'samples', 'p50 ms', 'p99 ms', 'not there after 30 s']
   print(table(`From arrival to results on ${server.words}`, columns, rows))
-  return { direct, ...fetching }
+  return { ...landing, ...fetching }
 }
 
 /** With pictures, since audio would be completed while something else is measured. */
