@@ -29,8 +29,7 @@ export const subscriptionSchema = z
     }),
     position: z.int().meta({ description: 'All changes up to here were answered 2xx or skipped by the filter.' }),
     backlog: z.int().meta({
-      description:
-        `Changes after its position, counted up to ${maxCountedBacklog}, including those that its filter ` + 'skips.',
+      description: `Changes after its position, including those that its filter skips. Counted up to ${maxCountedBacklog}.`,
     }),
     oldest_unsent_at: z.iso
       .datetime()
