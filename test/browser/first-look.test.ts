@@ -249,7 +249,7 @@ it('one that fails for ever says why it waits', async () => {
   const page = await open(`deliveries/${delivery?.['id']}`)
   const lead = await page.locator('.lead').innerText()
   expect(lead).toMatch(
-    /It was tried (once|\d+ times) and could not be landed: the row of its request is locked by an open transaction\./,
+    /It was tried (once|\d+ times) and could not be landed: an open transaction locks the row of its request\./,
   )
   expect(lead).not.toContain('Nothing to do.')
   held.resolve()

@@ -11,7 +11,7 @@ import { storeDeliveries } from './store.ts'
 
 export type Acceptance = 'accepted' | 'duplicate' | 'parked'
 
-/** The delivery is not durable, so it is not acknowledged, and the provider sends it again. */
+/** The error for a delivery that is not durable. It is answered 503, and the provider sends it again. */
 export class UnavailableError extends Error {
   override name = 'UnavailableError'
   code = 'unavailable' as const
@@ -22,25 +22,28 @@ export class UnavailableError extends Error {
   }
 }
 
-/** While one commit waits for the disk, the next statement runs. A third would only divide the rows. */
+/** While one commit waits for the disk, the next statement runs. A third would only split the rows. */
 const maxFlushesInFlight = 2
 /** A statement costs as much as tens of rows, so a second one beside the first begins with this many. */
 const worthSecondRows = 64
-/** Half of this is what a steady load adds to an answer; a flush for each few deliveries costs five times the CPU. */
+/**
+ * Gathering delays answers under a steady load by half of this. A flush for every few deliveries would cost far more
+ * CPU.
+ */
 const gatherMs = 10
-/** One statement. Beyond this Postgres gains nothing, and a refused flush takes longer to halve. */
+/** The limit of one statement. More rows save little, and a refused flush takes longer to halve. */
 const maxFlushRows = 256
 const maxFlushBytes = 4 * 1024 * 1024
 /**
- * After so many refusals and nothing stored, a missing grant or a trigger refuses every row: halving ends. One row of
- * 256 is found by nine refusals.
+ * After this many refusals with nothing stored, every row is probably refused, for example by a missing grant. Halving
+ * then ends. Finding one bad row of 256 takes nine refusals.
  */
 const maxRefusalsOfAll = 16
-/** A second of a full load, and its memory. One key may fill four fifths of it (fair-share.ts). */
+/** About a second of full load. One key may fill four fifths of it (fair-share.ts). */
 const maxWaiting = { rows: 5000, bytes: 64 * 1024 * 1024 }
-/** Below the 5 s after which a sender may give up. */
+/** Below 5 s, the time after which a sender may give up. */
 const answerWithinMs = 4500
-/** About as long as a commit takes: by then the other transaction has mostly ended. */
+/** About the time of a commit, after which the other transaction has usually ended. */
 const storeAgainAfterMs = 20
 
 type Waiting = {
@@ -57,17 +60,17 @@ export type Acceptor = {
 }
 
 /**
- * Room in this process for deliveries that it stores. A delivery that has room is stored with a claim of this process,
- * and is then landed from memory.
+ * The room in memory for deliveries that this process stores. A delivery with room is stored with a claim of this
+ * process, and then landed from memory.
  */
 export type MemoryRoom = {
   /** How long the claim lasts, unless it is renewed. */
   leaseSeconds: number
-  /** False: there is no room, and any process may claim the delivery from the queue. */
+  /** Returns false without room: any process may then claim the delivery from the queue. */
   reserve: (delivery: Delivery) => boolean
-  /** The reserved delivery is committed. */
+  /** Called when the reserved delivery is committed. */
   take: (delivery: Delivery) => void
-  /** The reserved delivery was not stored, or was known already. */
+  /** Called when the reserved delivery was not stored, or was known already. */
   release: (delivery: Delivery) => void
 }
 
@@ -77,16 +80,16 @@ export type AcceptorDeps = {
   handOver: MemoryRoom
   /** The time that replicas share. Postgres's own by default. */
   time?: SharedTime
-  /** Called for each flush, with how many deliveries it had to leave waiting. */
+  /** Called for each flush, with the number of deliveries still waiting after it. */
   onFlush?: (flush: { deliveries: number; left: number }) => void
-  /** Called when deliveries are committed that any process may claim. */
+  /** Called when deliveries were committed that any process may claim. */
   onStored: () => void
 }
 
 /**
- * Accepts in natural batches. Deliveries that arrive while a flush is in flight go with the next one, as one statement,
- * and so do those that the process reads from its sockets in one turn. A delivery that arrives alone is written at once.
- * Those of a steady load gather for a few milliseconds, and then land together too.
+ * Creates the acceptor, which stores deliveries in natural batches. Deliveries that arrive during a flush form the next
+ * one, and so do those that the process reads from its sockets in one turn. A delivery that arrives alone is written at
+ * once. Deliveries of a steady load gather for a few milliseconds, and then also land together.
  */
 export function createAcceptor(deps: AcceptorDeps): Acceptor {
   let queue: Waiting[] = []
@@ -107,7 +110,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       deps.onFlush?.({ deliveries: batch.length, left: queue.length })
       // A statement that is lost with its connection may never settle. Its senders have been answered by then.
       withDeadline(flush(deps, batch, storeAgain), answerWithinMs + 500, 'a flush').then(next, (error: unknown) => {
-        deps.logger.error({ err: error, deliveries: batch.length }, 'a flush did not settle, going on without it')
+        deps.logger.error({ err: error, deliveries: batch.length }, 'a flush did not settle, continuing without it')
         for (const { delivery } of batch) deps.handOver.release(delivery)
         next()
       })
@@ -123,7 +126,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
     pumpAfterThisTurn()
   }
 
-  /** The timer of accept() answers a sender that waits too long for this. */
+  /** Enqueues a group again after a pause. The timer of accept() still bounds its wait. */
   const storeAgain = (group: readonly Waiting[]) => {
     setTimeout(() => group.filter(({ abandoned }) => !abandoned).forEach(enqueue), storeAgainAfterMs)
   }
@@ -163,8 +166,8 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
 }
 
 /**
- * Settles every waiting delivery of the batch, or hands it to `storeAgain`; never rejects. A statement that Postgres
- * refuses is halved, so that a delivery that a constraint or a trigger refuses does not hold up its neighbours.
+ * Settles every delivery of the batch, or passes it to `storeAgain`. Never rejects. A refused statement is halved, so
+ * that a delivery that a constraint or trigger refuses does not block its neighbours.
  */
 async function flush(
   deps: AcceptorDeps,
@@ -193,21 +196,21 @@ async function flush(
   }
   const [first] = failed
   if (!first) return
-  // One line for the batch: in an outage there are many deliveries.
+  // One line per batch, since an outage affects many deliveries.
   deps.logger.error(
     { err: first.error, deliveries: failed.reduce((sum, { part }) => sum + part.length, 0) },
     'deliveries could not be stored and were not acknowledged',
   )
 }
 
-/** Stores deliveries in one statement and answers their senders. Throws, with nothing stored, where Postgres fails. */
+/** Stores deliveries in one statement and answers their senders. If Postgres fails, throws with nothing stored. */
 async function storePart(
   deps: AcceptorDeps,
   part: readonly Waiting[],
   storeAgain: (group: readonly Waiting[]) => void,
 ): Promise<void> {
   const byId = Map.groupBy(part, ({ delivery }) => delivery.id)
-  // In the order of the key, so that two flushes can never wait for each other.
+  // Sorted by key, so that two flushes cannot deadlock.
   const rows = [...byId.keys()].sort().flatMap((id) => signedLive(byId.get(id) ?? [])?.delivery ?? [])
   const handedOver = new Set(rows.filter((row) => deps.handOver.reserve(row)))
   try {
@@ -241,7 +244,7 @@ async function storePart(
   }
 }
 
-/** Several arrived together under one id, signed with different keys: a live key may vouch for any request. */
+/** Selects among arrivals with one id and different keys. A live key wins, since it may sign for any request. */
 function signedLive(group: readonly Waiting[]): Waiting | undefined {
   return group.find(({ delivery }) => delivery.environment === 'live') ?? group[0]
 }

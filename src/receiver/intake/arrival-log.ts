@@ -10,7 +10,7 @@ import type { Arrival } from './webhook.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 
-/** What the log says of an arrival, in the order in which it is written. */
+/** The logged columns, in the order of the insert. */
 export const loggedColumns = [
   'arrived_at',
   'outcome',
@@ -29,23 +29,23 @@ export const loggedColumns = [
 
 const maxWaitingRows = 50_000
 const flushRows = 2000
-/** Refused arrivals that get a row of their own: a forger must not be able to fill the disk. */
+/** Refused arrivals with a row of their own: bounded, so that a forger cannot fill the disk. */
 const refusedBurst = 1000
 const refusedPerSecond = 100
-/** And so many a day: at the pace above the log would grow by 4 GB a day. */
+/** The limit per day. At the pace above the log would otherwise grow by gigabytes. */
 const refusedPerDay = 100_000
 const foldMs = 60_000
 
 type Row = { arrival: Arrival; folded: number }
 
 export type ArrivalLog = {
-  /** Answers whether the arrival got a row of its own; else it is counted in one of its cause and minute. */
+  /** Records an arrival. Returns false if it is only counted in the row of its cause and minute. */
   record: (arrival: Arrival) => boolean
   runOnce: () => Promise<{ more: boolean }>
-  /** Lets what is folded be written now: we are stopping. */
+  /** Makes all folded rows ready to be written, for the stop of the process. */
   unfold: () => void
   waiting: () => number
-  /** So much waits that resting would cost rows. */
+  /** True if so many rows wait that a pause would lose rows. */
   isFilling: () => boolean
 }
 
@@ -54,17 +54,16 @@ export type ArrivalLogDeps = {
   dropped: Counter
   clock: () => Date
   wake: () => void
-  /** Called for each arrival that has a row of its own, once that is written: for what need not be known at once. */
+  /** Called for each arrival with a row of its own, after the row is written. */
   onWritten?: (arrival: Arrival) => void
-  /** Called for each folded row: how many arrivals of a cause it stands for. */
+  /** Called for each folded row, with the number of arrivals that it counts. */
   onFolded: (folded: { outcome: string; reason: string | undefined; arrivals: number; since: Date }) => void
 }
 
 /**
- * The log of HTTP arrivals, written after the answer and off its path, in
- * batches. It is bounded: while Postgres is away it keeps the first 50,000
- * rows, and of refused arrivals those beyond a pace, and beyond a number for
- * the day, are folded into one row for each cause and minute.
+ * Creates the log of HTTP arrivals. It is written in batches after the answers. It is bounded: during an outage of
+ * Postgres it keeps the first 50,000 rows. Refused arrivals beyond a pace, and beyond a number per day, are folded into
+ * one row for each cause and minute.
  */
 export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded }: ArrivalLogDeps): ArrivalLog {
   const rows = createWriteBehind<Row>({
@@ -100,7 +99,7 @@ export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded
 
   return {
     record: (arrival) => {
-      // Without a key it was not authentic, or was turned away before that was known.
+      // Without a key the arrival was not authentic, or was refused before verification.
       const isOwn = arrival.keyName !== undefined || mayHaveOwnRow(arrival.arrivedAt)
       if (isOwn) rows.add({ arrival, folded: 0 })
       else fold(arrival)
@@ -116,7 +115,7 @@ export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded
   }
 }
 
-/** Whether a refused arrival may have a row of its own: a burst, then a pace, and so many a day. */
+/** Decides which refused arrivals get a row of their own: a burst, then a pace, within a number per day. */
 function createRefusedBudget(start: Date): (arrivedAt: Date) => boolean {
   let tokens = refusedBurst
   let refilledAt = start.getTime()
@@ -144,8 +143,8 @@ async function write(db: Database, rows: readonly Row[], onWritten?: (arrival: A
     with used as (${notingKeyUses(uses)})
     insert into mediadock.arrivals (${list(arrivals, ...loggedColumns)})
     select * from jsonb_to_recordset(${JSON.stringify(rows.map(toItem))}::jsonb) as a (
-      arrived_at timestamptz, outcome text, reason text, status smallint, webhook_id text, delivery_id uuid, request_id uuid, key_name text,
-      remote text, bytes integer, skew_seconds integer, ack_ms real, folded integer)
+      arrived_at timestamptz, outcome text, reason text, status smallint, webhook_id text, delivery_id uuid,
+      request_id uuid, key_name text, remote text, bytes integer, skew_seconds integer, ack_ms real, folded integer)
     where set_config('synchronous_commit', 'off', true) = 'off'`)
   if (onWritten) for (const { arrival } of rows) onWritten(arrival)
 }
@@ -168,7 +167,7 @@ function toItem({ arrival, folded }: Row): Record<string, unknown> {
   }
 }
 
-/** A forged time of 12 digits is far outside the column. */
+/** Limits the skew to the column's range. A forged time of 12 digits exceeds it. */
 function clampInt(value: number): number {
   return Math.max(-2_147_483_648, Math.min(2_147_483_647, Math.round(value)))
 }

@@ -3,17 +3,17 @@ import getRawBody from 'raw-body'
 import { largeBodyBytes } from './large-bodies.ts'
 import { waitForTurn } from './read-turns.ts'
 
-/** All bodies that are being received or verified, over all connections. */
+/** The budget of all bodies that are being received or verified, over all connections. */
 const maxHeldBytes = 64 * 1024 * 1024
-/** The part of it that bodies over 64 KiB leave to the others: a few of them would be enough to take all. */
+/** The part of the budget that bodies over 64 KiB must leave to others, since a few of them could take all of it. */
 const notForLargeBytes = 8 * 1024 * 1024
 /** The budget does not count the first bytes of a body, so an ordinary delivery is always read. */
 const freeBytes = 16 * 1024
-/** raw-body keeps every chunk until the end; so much of it is not payload. */
+/** raw-body keeps every chunk until the end. This is the memory of a chunk besides its payload. */
 const chunkBytes = 350
-/** More than any sender needs: a TCP segment holds over 1,000 bytes. */
+/** More than any sender needs, since a TCP segment holds over 1,000 bytes. */
 const maxChunks = (bytes: number) => 1024 + bytes / 64
-/** A body that arrives more slowly than this, after a grace, gives way when the budget is spent. */
+/** A body that arrives more slowly than this, after a grace, is cut when the budget is spent. */
 const slowBytesPerMs = 64
 const graceMs = 2000
 /** The pace is an average that halves its memory about every 0.7 s. */
@@ -30,7 +30,7 @@ export class BodyError extends Error {
   }
 }
 
-/** A whole body; it counts as being received until it is released. */
+/** A complete body. It counts towards the budget until it is released. */
 export type ReceivedBody = { body: Buffer; release: () => void }
 
 export type BodyReader = { read: (req: IncomingMessage, res: ServerResponse) => Promise<ReceivedBody> }
@@ -40,19 +40,18 @@ type Receiving = {
   /** Bytes of the budget that this body holds. */
   held: number
   startedAt: number
-  /** This process does not read it at the moment. */
+  /** True while this process does not read from it. */
   isPaused: boolean
-  /** Bytes that arrived lately, as of `paceAt`; older ones count less. */
+  /** Recently received bytes as of `paceAt`. Older bytes count less. */
   recentBytes: number
   paceAt: number
   refuse: (code: BodyRefusal) => void
 }
 
 /**
- * Reads bodies with raw-body, and watches them while they arrive: no more than
- * `maxBodyBytes` each, no absurd chunking, and all of them within one budget. When
- * the budget is spent, the slowest body is cut; where none is slow, the body that
- * asks for more is refused. An announced Content-Length reserves nothing.
+ * Creates the reader of bodies. It reads with raw-body and watches each body: at most `maxBodyBytes`, no extreme
+ * chunking, and all bodies within one budget. When the budget is spent, the slowest body is cut. If none is slow, the
+ * body that needs more is refused. An announced Content-Length reserves nothing.
  */
 export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): BodyReader {
   const receiving = new Set<Receiving>()
@@ -101,13 +100,13 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
     req.on('error', ignore)
     try {
       const read = getRawBody(req, { length: declared ?? null, limit: maxBodyBytes })
-      // After raw-body's own listener, which has refused what is larger than the limit.
+      // Added after raw-body's own listener, which refuses bodies above the limit.
       req.on('data', watch)
       return { body: await read, release: () => release(one) }
     } catch (error) {
       release(one)
       const bodyError = bodyErrorOf(error)
-      // raw-body paused the stream. The rest is discarded, except where reading it costs more than it cost the sender.
+      // raw-body paused the stream. The rest is discarded, unless reading it costs more than it costs the sender.
       if (bodyError.code !== 'too_many_chunks') req.resume()
       throw bodyError
     } finally {
@@ -127,7 +126,7 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
   }
 }
 
-/** raw-body reports errors of the stream; one that comes after its end is about nothing any more. */
+/** raw-body handles errors of the stream. Errors after the end of the body have no effect. */
 const ignore = () => {}
 
 function newReceiving(refuse: Receiving['refuse']): Receiving {
@@ -151,7 +150,7 @@ function fadedBytes({ recentBytes, paceAt }: Receiving, now: number): number {
   return recentBytes * Math.exp((paceAt - now) / paceMemoryMs)
 }
 
-/** The slowest body that holds a part of the budget; undefined where none is slow. */
+/** Returns the slowest body that holds a part of the budget; undefined if none is slow. */
 function findSlowest(receiving: ReadonlySet<Receiving>): Receiving | undefined {
   const now = performance.now()
   let slowest: Receiving | undefined
@@ -166,7 +165,7 @@ function findSlowest(receiving: ReadonlySet<Receiving>): Receiving | undefined {
 
 const continuePattern = /(?:^|\W)100-continue(?:$|\W)/i
 
-/** The listener leaves `100 Continue` to this reader, so that a refused body is never sent. */
+/** Returns true if the sender waits for `100 Continue`. The reader sends it, so that a refused body is never sent. */
 function waitsForContinue({ headers, httpVersion }: IncomingMessage): boolean {
   return headers.expect !== undefined && httpVersion === '1.1' && continuePattern.test(headers.expect)
 }

@@ -8,9 +8,9 @@ const u = columnsOf(onCall.keyUses, 'u')
 
 export type KeyUse = { keyName: string; at: Date; matches: number }
 
-/** The statement that remembers whose secrets matched, one row per key; it can stand in a `with`. */
+/** SQL: the statement that stores which keys matched, one row per key. It can be part of a `with`. */
 export function notingKeyUses(uses: readonly KeyUse[]): SQL {
-  // In the order of the key, so that two writers can never wait for each other.
+  // Sorted by key, so that two writers cannot deadlock.
   const keys = [...Map.groupBy(uses, ({ keyName }) => keyName)].sort(([a], [b]) => (a < b ? -1 : 1))
   const times = keys.map(([, some]) => some.map(({ at }) => at.getTime() / 1000))
   return sql`
@@ -21,17 +21,17 @@ export function notingKeyUses(uses: readonly KeyUse[]): SQL {
       ${sql.param(keys.map(([, some]) => some.reduce((sum, { matches }) => sum + matches, 0)))}::bigint[]
     ) as used (key_name, first, last, matches)
     on conflict (key_name) do update set matches = ${u.matches} + excluded.matches,
-      first_match_at = least(${u.first_match_at}, excluded.first_match_at), last_match_at = greatest(${u.last_match_at}, excluded.last_match_at)`
+      first_match_at = least(${u.first_match_at}, excluded.first_match_at),
+      last_match_at = greatest(${u.last_match_at}, excluded.last_match_at)`
 }
 
 const unknownSeconds = 600
 const idleSeconds = 3600
 
 /**
- * The time in which a key can have matched: a filter for one that never has, or
- * not for long, need not look through everything. It errs on the safe side of a
- * log that is written a little later: a key that is not known here can only have
- * come just now, and one that matched within the hour may do so at any moment.
+ * SQL condition: the time range in which a key can have matched, which spares filters by key a scan of everything. The
+ * log is written with a delay, so the range is generous: a key that is not known here can only have matched just now,
+ * and one that matched within the hour may match at any moment.
  */
 export function whenKeyMatched(at: Column, keyName: string): SQL {
   const use = (what: SQL) => sql`(select ${what} from mediadock.key_uses where ${keyUses.key_name} = ${keyName})`

@@ -8,28 +8,29 @@ const senders = columnsOf(arriving.knownSenders)
 const s = columnsOf(arriving.knownSenders, 's')
 
 const knownForDays = 7
-/** Of one key, the latest: whoever holds one secret must not fill the table, nor push out the senders of others. */
+/** The latest sources per key: the holder of one secret must not fill the table, or displace the senders of others. */
 const maxSourcesPerKey = 64
-/** How exact the time of the last one is. */
+/** The precision of the last time. */
 const noteAgainMs = 3_600_000
-/** How often others' are looked at, and how soon one's own are written. */
+/** How often other replicas' senders are read, and how soon this process's are written. */
 const readEveryMs = 60_000
 const writeEveryMs = 1000
 const maxNoted = 10_000
 
 export type KnownSenders = {
-  /** Remembers that something authentic came from an address. */
+  /** Records the address of an authentic delivery. */
   note: (sighting: { keyName: string; remote: string | undefined; at: Date }) => void
-  /** Whether something authentic came from a source in the last days, to any replica. */
+  /** Returns true if any replica received an authentic delivery from the source in the last days. */
   isKnown: (source: string) => boolean
-  /** Writes what is new, and reads what others wrote: called at any time, and done as often as is needed. */
+  /**
+   * Writes new senders and reads those of other replicas. May be called at any rate; it works only as often as needed.
+   */
   keep: () => Promise<void>
 }
 
 /**
- * From where authentic deliveries came lately. What is refused from there may be
- * authentic too, signed with a secret that is missing here, and has a room in the
- * quarantine that strangers cannot take.
+ * Keeps the senders of recent authentic deliveries. A refused arrival from one of them may be authentic too, signed
+ * with a secret that is missing here. The quarantine has room for it that strangers cannot take.
  */
 export function createKnownSenders({ db, clock }: { db: Database; clock: () => Date }): KnownSenders {
   let known: ReadonlySet<string> = new Set()
@@ -76,10 +77,12 @@ type Sighting = { keyName: string; source: string; at: Date }
 async function write(db: Database, sightings: readonly Sighting[]): Promise<void> {
   if (sightings.length === 0) return
   const column = <T>(pick: (sighting: Sighting) => T) => sql.param(sightings.map(pick))
-  // In the order of the key, so that two writers can never wait for each other.
+  // Sorted by key, so that two writers cannot deadlock.
   await db.execute(sql`
     insert into mediadock.known_senders as s (${list(senders, 'key_name', 'source', 'last_at')})
-    select * from unnest(${column((s) => s.keyName)}::text[], ${column((s) => s.source)}::text[], ${column((s) => s.at.toISOString())}::text[]::timestamptz[]) as seen (key_name, source, last_at)
+    select * from unnest(
+      ${column((s) => s.keyName)}::text[], ${column((s) => s.source)}::text[],
+      ${column((s) => s.at.toISOString())}::text[]::timestamptz[]) as seen (key_name, source, last_at)
     order by key_name, source
     on conflict (key_name, source) do update set last_at = greatest(${s.last_at}, excluded.last_at)`)
 }
@@ -89,7 +92,8 @@ async function forget(db: Database, cutoff: Date): Promise<void> {
     delete from mediadock.known_senders where (${list(senders, 'key_name', 'source')}) in (
       select key_name, source from (
         select ${list(senders, 'key_name', 'source', 'last_at')},
-          row_number() over (partition by ${senders.key_name} order by ${senders.last_at} desc, ${senders.source}) as place
+          row_number() over (
+            partition by ${senders.key_name} order by ${senders.last_at} desc, ${senders.source}) as place
         from mediadock.known_senders
       ) as ranked where place > ${maxSourcesPerKey} or last_at < ${cutoff.toISOString()}::timestamptz)`)
 }

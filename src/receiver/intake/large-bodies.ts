@@ -1,12 +1,11 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
-/** From here on verifying a body is long work, which a stranger can ask for: it is done in turns. */
+/** Verifying a larger body takes long, and strangers can cause it, so it is done in steps. */
 export const largeBodyBytes = 64 * 1024
 
 /**
- * One piece of long work after another, and between any two steps of it a turn
- * of the event loop: small deliveries are answered in between, however many large
- * bodies wait. Those are bounded by the budget of what is being received.
+ * Returns a function that runs long work in steps, one piece of work after the other, with a turn of the event loop
+ * after each step. Small deliveries are answered in between. The budget of bodies bounds the waiting work.
  */
 export function createTurns() {
   let last: Promise<unknown> = Promise.resolve()

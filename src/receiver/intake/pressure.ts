@@ -1,30 +1,36 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** Flushes that still wait after the newest: below the first number nothing rests, from the second on all rest. */
+/** Waiting flushes after the newest: below the first number no role rests, from the second on all rest fully. */
 const calmFlushes = 0.5
 const fullFlushes = 3
 /** The weight of earlier flushes beside the newest. */
 const memory = 0.8
 /** After this long without a flush there is no pressure. */
 const forgetAfterMs = 200
-/** Under full pressure a background role rests this many times as long as it worked: it has a tenth of the time. */
+/**
+ * Under full pressure a background role rests this many times as long as it worked, which leaves it a tenth of the
+ * time.
+ */
 const maxRestFactor = 9
 const maxRestMs = 2000
 
 export type Pressure = {
-  /** Notes the size of a flush, and how many deliveries it had to leave waiting. */
+  /** Records the size of a flush, and the number of deliveries still waiting after it. */
   note: (flush: { deliveries: number; left: number }) => void
   /**
-   * Rests after so much background work, as long as there is pressure. A flush takes all that arrived during the one
-   * before, so while none is left waiting, acknowledging keeps up, however slow a commit is. The more is left, the
-   * longer this rests. The size of a flush shows nothing: many rows together cost little each.
+   * Rests after background work, if there is pressure. A flush takes all deliveries that arrived during the previous
+   * one, so while none is left waiting, acknowledging keeps up, even with slow commits. The more are left, the longer
+   * the rest. The size of a flush does not matter, since rows in one statement cost little.
    */
   rest: (workedMs: number, signal: AbortSignal, mustGoOn?: () => boolean) => Promise<void>
-  /** Runs a round of background work and rests after it. A role that would lose data by a rest gives `mustGoOn`. */
+  /**
+   * Runs a round of background work and rests after it. Roles that would lose data pass `mustGoOn`, which ends the
+   * rest.
+   */
   paced: <T>(round: () => Promise<T>, signal: AbortSignal, mustGoOn?: () => boolean) => Promise<T>
 }
 
-/** How far acknowledging falls behind in this process: landing and the logs give way to it. */
+/** Measures how far acknowledging falls behind in this process. Landing and the logs give way to it. */
 export function createPressure(): Pressure {
   let flushesLeft = 0
   let notedAt = -Infinity
@@ -46,7 +52,7 @@ export function createPressure(): Pressure {
   return {
     note: ({ deliveries, left }) => {
       const isForgotten = performance.now() - notedAt > forgetAfterMs
-      // Bounded, so that a burst is not remembered for longer than other flushes.
+      // Bounded, so that a burst does not count longer than other flushes.
       const newest = Math.min(left / deliveries, fullFlushes)
       flushesLeft = isForgotten ? newest : flushesLeft * memory + newest * (1 - memory)
       notedAt = performance.now()

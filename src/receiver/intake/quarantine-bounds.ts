@@ -8,15 +8,15 @@ const known = columnsOf(arriving.knownSenders)
 
 /** Other replicas write too, so the table is measured again after this time. */
 const lookAgainMs = 1000
-/** A tenth is trimmed beyond the bound, so that not every batch needs a trimming. Small bounds hold exactly. */
+/** Trims a tenth below the bound, so that not every batch needs trimming. Small bounds are kept exactly. */
 const slackShare = 10
 const smallestRows = 1000
-/** No statement locks more rows. */
+/** The limit of locked rows per statement. */
 const deletesPerStatement = 1000
 
 export type QuarantineBounds = { keep: (written: { rows: number; bytes: number }) => Promise<void> }
 
-/** Holds the table to its rows and bytes (of bodies and headers). Measures it only when it may have outgrown them. */
+/** Keeps the table within its rows and bytes. It is measured only when it may have outgrown them. */
 export function createQuarantineBounds({
   db,
   maxRows,
@@ -50,15 +50,16 @@ export function createQuarantineBounds({
 async function weigh(db: Database): Promise<{ rows: number; bytes: number }> {
   const [held] = await db.execute<{ rows: number; bytes: string }>(sql`
     select count(*)::int as rows, coalesce(sum(${quarantine.bytes}), 0)::text as bytes from mediadock.quarantine`)
-  if (!held) throw new Error('Postgres answered the question for the size of the quarantine with no row')
+  if (!held) throw new Error('Postgres returned no row for the size of the quarantine')
   return { rows: held.rows, bytes: Number(held.bytes) }
 }
 
 type Bounds = { keepRows: number; keepBytes: number }
 
 /**
- * Keeps the newest `keepRows` rows, at most half of them of one sender, rows of known senders before those of strangers.
- * A row counts once, or for as many rows as share its bytes, so `keepBytes` holds too. Deletes others; returns how many.
+ * Keeps the newest `keepRows` rows, at most half of them of one sender, rows of known senders before those of
+ * strangers. A large row counts as several, by its bytes, so `keepBytes` holds too. Deletes others and returns their
+ * number.
  */
 async function trim(db: Database, { keepRows, keepBytes }: Bounds): Promise<number> {
   const gone = await db.execute(sql`

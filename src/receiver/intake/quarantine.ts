@@ -19,15 +19,15 @@ import type { Refused } from './webhook.ts'
 
 const quarantine = columnsOf(arriving.quarantine)
 
-/** What waits in memory: of one known sender, and of all strangers together, four fifths at most (createShares). */
+/** The memory for waiting rows. One known sender, or all strangers together, can take four fifths (createShares). */
 const maxWaiting = { rows: 40_000, bytes: 40 * 1024 * 1024 }
 const flushRows = 100
 const flushBytes = 1024 * 1024
 const pageRows = 100
 const pageBytes = 4 * 1024 * 1024
-/** Beside its texts: the row, its place in the queue, a buffer's own size. */
+/** The memory of a row besides its texts. */
 const rowOverheadBytes = 1024
-/** Rows of refused arrivals may not keep Postgres busy. */
+/** Limits how busy refused arrivals keep Postgres. */
 const bytesPerSecond = 4 * 1024 * 1024
 const maxRestMs = 1000
 
@@ -38,7 +38,7 @@ type Row = {
   source: string
   headers: string
   body: Buffer
-  /** Whose share of the memory it takes, and how much of it. */
+  /** The owner of the share of memory that the row takes, and its size. */
   owner: string
   bytes: number
 }
@@ -56,14 +56,14 @@ export type QuarantineDeps = {
   maxRows: number
   maxBytes: number
   wake: () => void
-  /** No rest after this: waiting rows are written at once. */
+  /** After it aborts, waiting rows are written without rests. */
   signal: AbortSignal
 }
 
 /**
- * Keeps refused arrivals whole, so that they can be verified again once a
- * missing secret is there. Writes them off the path of the answer, bounded in
- * memory and in the table (quarantine-bounds.ts). Strangers leave room for known senders.
+ * Creates the quarantine, which keeps refused arrivals whole, so that they can be verified again after a missing secret
+ * is added. Rows are written after the answers, and bounded in memory and in the table (quarantine-bounds.ts).
+ * Strangers leave room for known senders.
  */
 export function createQuarantine({
   db,
@@ -95,11 +95,11 @@ export function createQuarantine({
     record: (refused) => {
       const source = sourceOf(refused.remote)
       const owner = senders.isKnown(source) ? source : 'strangers'
-      // Before the row is made: a flood that is dropped anyway must not cost that.
+      // Checked before the row is built, so that a flood without room costs little.
       if (!room.isOpen(owner)) return dropped.inc()
       const headers = JSON.stringify(refused.headers())
       const { arrivedAt, reason, webhookId } = refused
-      // Two bytes a character: a text outside Latin-1 is kept so.
+      // Two bytes per character, since a string outside Latin-1 is stored in that way.
       const bytes = rowOverheadBytes + refused.body.length + headers.length * 2 + (webhookId?.length ?? 0)
       return rows.add({ arrivedAt, reason, webhookId, source, headers, body: ownBytes(refused.body), owner, bytes })
     },
@@ -117,7 +117,7 @@ export function createQuarantine({
   }
 }
 
-/** A small part of a large read keeps all of it in memory. */
+/** Copies a small body out of its buffer, which would keep the whole of a large read in memory. */
 function ownBytes(body: Buffer): Buffer {
   if (body.buffer.byteLength <= body.length + rowOverheadBytes) return body
   const own = Buffer.allocUnsafeSlow(body.length)
@@ -139,28 +139,30 @@ async function insert(db: Database, batch: readonly Row[]): Promise<void> {
   }))
   await db.execute(sql`
     with bodies as materialized (select ${bytesOf(Buffer.concat(batch.map(({ body }) => body)))} as bytes)
-    insert into mediadock.quarantine (${list(quarantine, 'arrived_at', 'reason', 'webhook_id', 'request_id', 'source', 'headers', 'body')})
-    select arrived_at, reason, webhook_id, request_id, source, headers::jsonb, substring(bodies.bytes from start for length)
+    insert into mediadock.quarantine
+      (${list(quarantine, 'arrived_at', 'reason', 'webhook_id', 'request_id', 'source', 'headers', 'body')})
+    select arrived_at, reason, webhook_id, request_id, source, headers::jsonb,
+      substring(bodies.bytes from start for length)
     from jsonb_to_recordset(${JSON.stringify(items)}::jsonb) as r (
-      arrived_at timestamptz, reason text, webhook_id text, request_id uuid, source text, headers text, start int, length int), bodies
+      arrived_at timestamptz, reason text, webhook_id text, request_id uuid, source text, headers text, start int,
+      length int), bodies
     where set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 
 export type VerifyDeps = { db: Database; keys: () => Keys; onStored: () => void }
 
 export type VerifyOptions = {
-  /** Only what was refused for this reason. */
+  /** Only arrivals refused for this reason. */
   reason?: string | undefined
-  /** Gets the deliveries that were accepted, and how many of them had been stored before: sent again, and accepted then. */
+  /** Called with the accepted deliveries, and how many of them were stored before, after another attempt. */
   onAccepted?: (deliveryIds: readonly string[], known: number) => void
 }
 
 export type Verified = { checked: number; accepted: number; refused: number }
 
 /**
- * Verifies everything in the quarantine again, with today's secrets and the
- * window judged against the time of arrival, and accepts what is authentic. An
- * arrival without a usable id is no delivery and stays.
+ * Verifies the whole quarantine again and accepts authentic arrivals. It uses the present secrets, and judges the
+ * window by the time of arrival. An arrival without a usable id is not a delivery, and stays.
  */
 export async function verifyQuarantine(
   { db, keys, onStored }: VerifyDeps,
@@ -176,7 +178,7 @@ export async function verifyQuarantine(
       const delivery = authenticate(row, keys())
       return delivery ? [{ id: row.id, delivery }] : []
     })
-    // One row for each delivery: it may have been refused six times, and signed with several keys, of which a live one counts.
+    // One row per delivery: it may have been refused several times, signed with several keys, of which a live one wins.
     const isLive = ({ delivery }: (typeof authentic)[number]) => Number(delivery.environment === 'live')
     const liveLast = authentic.toSorted((a, b) => isLive(a) - isLive(b))
     const deliveries = [...new Map(liveLast.map(({ delivery }) => [delivery.id, delivery])).values()]
@@ -205,7 +207,9 @@ export async function verifyQuarantine(
 const maxTries = 50
 const betweenTriesMs = 100
 
-/** Stores a page of the quarantine; what another transaction holds at this instant is tried again, and the page stays until then. */
+/**
+ * Stores a page of the quarantine. Rows that another transaction locks are tried again, and the page stays until then.
+ */
 async function storeReleased(
   db: Database,
   deliveries: readonly Delivery[],
@@ -218,10 +222,10 @@ async function storeReleased(
     if (stored.contended.size === 0) return { isNew }
     await delay(betweenTriesMs)
   }
-  throw new Error('another transaction holds deliveries that are in the quarantine too: end it, then verify again')
+  throw new Error('another transaction holds deliveries of the quarantine: verify again after it has ended')
 }
 
-/** A refused arrival as it lies in the quarantine. */
+/** A refused arrival, as stored in the quarantine. */
 export type Quarantined = {
   id: number
   arrivedAt: Date
@@ -258,7 +262,7 @@ async function nextRows(
   return rows.map(toQuarantined)
 }
 
-/** The delivery that it is with today's secrets; undefined while it is not authentic. */
+/** Verifies a quarantined arrival with the present secrets. Returns its delivery; undefined if it is not authentic. */
 export function authenticate({ arrivedAt, headers, body }: Quarantined, keys: Keys): Delivery | undefined {
   const source = keys.first
   const { kind, secrets } = source

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 
-/** Large bodies are read on so many at a time: a turn of the event loop, which takes in one new connection, stays short. */
+/** Large bodies read per turn of the event loop. Few, so that turns stay short: each accepts one new connection. */
 const readsPerTurn = 4
 
 const paused: (() => void)[] = []
@@ -10,7 +10,7 @@ function readOn(): void {
   if (paused.length > 0) setImmediate(readOn)
 }
 
-/** Reads nothing more of a body until it is its turn, among all bodies of this process. */
+/** Pauses a body until its turn among all bodies of this process. */
 export function waitForTurn(req: IncomingMessage, onTurn?: () => void): void {
   req.pause()
   const resume = () => {

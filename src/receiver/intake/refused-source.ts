@@ -1,6 +1,8 @@
 import ipaddr from 'ipaddr.js'
 
-/** What one sender is known by: an IPv4 address, or the /64 of an IPv6 one, of which anybody has all addresses. */
+/**
+ * Returns the identity of a sender: an IPv4 address, or the /64 of an IPv6 address, whose owner has all its addresses.
+ */
 export function sourceOf(remote: string | undefined): string {
   if (remote === undefined || !ipaddr.isValid(remote)) return 'unknown'
   const address = ipaddr.process(remote)
@@ -11,7 +13,7 @@ export function sourceOf(remote: string | undefined): string {
     .join(':')}::/64`
 }
 
-/** The network that a source is in, of which one can have many: an IPv4 /24, or the /48 of an IPv6 one. */
+/** Returns the network of a source, in which one owner may have many: an IPv4 /24, or an IPv6 /48. */
 export function networkOf(source: string): string {
   return networkPattern.exec(source)?.[0] ?? source
 }

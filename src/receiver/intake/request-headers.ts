@@ -1,6 +1,8 @@
 import type { IncomingMessage } from 'node:http'
 
-/** Every value that was sent of one header; node's own `headersDistinct` makes lists of all of them. `name` is in lower case. */
+/**
+ * Returns every value of one header, by its lower-case name. Node's `headersDistinct` would build lists of all headers.
+ */
 export function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[] {
   const values: string[] = []
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
@@ -12,7 +14,7 @@ export function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[
 
 const credentialHeaders = new Set(['authorization', 'x-api-key', 'cookie', 'proxy-authorization'])
 
-/** The headers as they are kept with a delivery: without credentials and signatures. */
+/** Returns the headers to store with a delivery, without credentials and signatures. */
 export function keptHeaders(req: IncomingMessage, signatureHeaders: readonly string[]): Record<string, string> {
   const kept: Record<string, string> = {}
   const { headers } = req
@@ -24,7 +26,7 @@ export function keptHeaders(req: IncomingMessage, signatureHeaders: readonly str
   return kept
 }
 
-/** The same with the signature, which is needed to verify it again: for the quarantine, the only place that keeps one. */
+/** Returns the headers for the quarantine, with the signature, to verify again. No other table keeps it. */
 export function headersToVerify(req: IncomingMessage, signatureHeaders: readonly string[]): Record<string, string> {
   const headers = keptHeaders(req, signatureHeaders)
   for (const name of signatureHeaders) {
@@ -34,10 +36,10 @@ export function headersToVerify(req: IncomingMessage, signatureHeaders: readonly
   return headers
 }
 
-/** In place of a credential or a signature. */
+/** Stands in for a credential or a signature. */
 export const redacted = '[redacted]'
 
-/** At most so much of a text, without holding on to the rest: a part of a string keeps the whole of it in memory. */
+/** Returns the beginning of a text as a copy: a slice of a string would keep the whole of it in memory. */
 export function startOf(text: string, characters: number): string {
   return text.length <= characters ? text : Buffer.from(text.slice(0, characters)).toString()
 }

@@ -11,17 +11,17 @@ import type { Delivery } from '../domain/delivery.ts'
 import * as schema from '../domain/schema.ts'
 
 /**
- * Whether a live key that signed a stored delivery too takes the place of its key. A delivery that is parked for
- * another reason than a failed landing could say no more with any key.
+ * SQL condition: a live key that signed a stored delivery too replaces its key. A delivery that is parked, unless for a
+ * failed landing, is excluded: another key would not change it.
  */
 const yieldsToLive = sql`(environment is distinct from 'live' and coalesce(parked_reason = 'landing_failed', true))`
 
 export type StoreOptions = {
   /** The time that replicas share (time.ts). */
   now?: SQL
-  /** Deliveries that are stored with a claim of this process, which lasts so long. */
+  /** Deliveries to store with a claim of this process, and the length of the claim. */
   claimed?: { ids: ReadonlySet<string>; leaseSeconds: number }
-  /** Rows of the quarantine to delete with it. */
+  /** Rows of the quarantine to delete in the same statement. */
   quarantineIds?: readonly number[]
 }
 
@@ -34,8 +34,8 @@ export type StoreOptions = {
 export type StoreAnswer = { isNew: Set<string>; requeued: Set<string>; contended: Set<string> }
 
 /**
- * Stores deliveries and their places in the queue, and deletes the rows of the quarantine that they come from, in one
- * statement whose commit is on disk. Each row comes back, new or known, so a missing answer never counts as "known".
+ * Stores deliveries with their places in the queue, and deletes the rows of the quarantine that they come from, in one
+ * durable statement. Each row is returned, new or known, so a missing answer never counts as "known".
  */
 export async function storeDeliveries(
   db: Database,
@@ -75,7 +75,7 @@ export async function storeDeliveries(
     ),
     queued as (
       insert into mediadock.inbox (delivery_id, due_at, claims)
-      -- Due now, even where the clock of this host is ahead.
+      -- Due now, even if the clock of this host is ahead.
       select id, case when is_claimed then ${later(now, claimed?.leaseSeconds ?? 0)}
           else least(to_timestamp(received_at), ${now}) end, is_claimed::int
       from stored join arrived using (id) where parked_reason is null
@@ -97,12 +97,12 @@ export async function storeDeliveries(
 }
 
 /**
- * Duplicates that were signed with a key of another environment. A stored delivery that is parked for its key takes the
- * new key and is due again. Any other does so for a live key only, whether it waits or has landed: a live key may vouch
- * for any request that the other could. The claim of a process that holds it ends then.
+ * SQL: handles duplicates signed with a key of another environment. A stored delivery that is parked for its key takes
+ * the new key and is due again. Any other delivery does so only for a live key, pending or landed, since a live key may
+ * sign for any request. A claim on it ends then.
  *
- * Accepting does not wait for a landing, so a row that is locked at this moment is left alone. Such a row, and one that
- * the snapshot of this statement does not show, is `contended`.
+ * Accepting does not wait for a landing, so a locked row is left alone. Such a row, and one that the snapshot of this
+ * statement does not show, is `contended`.
  */
 const takeOverKeys = (now: SQL) => sql`
     again as (select * from arrived where id not in (select id from stored)),
@@ -141,13 +141,15 @@ const takeOverKeys = (now: SQL) => sql`
           and (known.is_parked or (known.yields and again.environment = 'live'))))
     )`
 
-/** All bodies of a batch as one value, as text where it can be: the driver writes a bytea as hex, twice as long. */
+/**
+ * SQL: all bodies of a batch as one value, as text if possible, since the driver sends a bytea as hex, twice as long.
+ */
 export function bytesOf(bodies: Buffer): SQL {
   const storableAsText = isUtf8(bodies) && !bodies.includes(0)
   return storableAsText ? sql`convert_to(${bodies.toString()}::text, 'UTF8')` : sql`${bodies}::bytea`
 }
 
-/** The rows of a batch, each with the place (from 1) at which its body begins among all bodies. */
+/** Returns the rows of a batch, each with the position (from 1) of its body among all bodies. */
 function itemsOf(rows: readonly Delivery[], claimed: ReadonlySet<string> | undefined): Record<string, unknown>[] {
   let end = 0
   return rows.map((row) => ({

@@ -5,10 +5,10 @@ import { BodyError, type BodyRefusal } from './body-reader.ts'
 import { waitForTurn } from './read-turns.ts'
 
 const retryAfterSeconds = '5'
-/** The reason of what nobody expected. */
+/** The reason of an unexpected error. */
 export const internalError = 'internal_error'
 
-/** A refusal whose exact reason goes to the log and never to the sender. */
+/** A refusal. Its exact reason is logged, and never sent to the sender. */
 export class Refusal extends HttpError {
   reason: string
   constructor(
@@ -22,7 +22,7 @@ export class Refusal extends HttpError {
   }
 }
 
-// Written thousands of times a second: made once.
+// Built once, since thousands are sent per second.
 const acceptanceBodies = {
   accepted: '{"status":"accepted"}',
   duplicate: '{"status":"duplicate"}',
@@ -42,12 +42,12 @@ export function answerAcceptance(res: ServerResponse, acceptance: Acceptance): v
   res.writeHead(200, acceptanceHeaders[acceptance]).end(acceptanceBodies[acceptance])
 }
 
-/** What a failure on the way of a delivery is answered with. */
+/** Returns the answer to a failure of a delivery. */
 export function refusalOf(error: unknown, maxBodyBytes: number): Refusal {
   if (error instanceof Refusal) return error
   if (error instanceof BodyError) return bodyRefusal(error.code, maxBodyBytes)
   const reason = error instanceof UnavailableError ? error.reason : internalError
-  return unavailable('the delivery could not be stored; send it again later', reason)
+  return unavailable('the delivery could not be stored: send it again later', reason)
 }
 
 function bodyRefusal(reason: BodyRefusal, maxBodyBytes: number): Refusal {
@@ -58,7 +58,7 @@ function bodyRefusal(reason: BodyRefusal, maxBodyBytes: number): Refusal {
       return new Refusal(
         413,
         'payload_too_large',
-        'the body comes in more pieces than its length allows; send it in larger ones',
+        'the body comes in more chunks than its length allows: send larger ones',
         {
           reason,
         },
@@ -66,9 +66,9 @@ function bodyRefusal(reason: BodyRefusal, maxBodyBytes: number): Refusal {
     case 'too_slow':
       return new Refusal(408, 'request_timeout', 'the body did not arrive in time', { reason })
     case 'too_much_being_received':
-      return unavailable('too much is being received; send it again later', reason)
+      return unavailable('too much is being received: send it again later', reason)
     case 'aborted':
-      return new Refusal(400, 'bad_request', 'the body did not arrive whole', { reason })
+      return new Refusal(400, 'bad_request', 'the body did not arrive completely', { reason })
     default:
       return reason satisfies never
   }
@@ -82,13 +82,12 @@ const tooManyChunks: BodyRefusal = 'too_many_chunks'
 const drainMs = 2000
 const drainBytes = 4 * 1024 * 1024
 const drainChunks = 1024
-/** So much of it is read at once; the rest in turns with all other large bodies. */
+/** Bytes that are read at once. The rest is read in turns with all other large bodies. */
 const freeBytes = 16 * 1024
 
 /**
- * Answers a refusal. While the body is still on its way, the connection is
- * closed after it: not at once, since a sender that is cut off while it still
- * writes never sees the answer, but not for long either.
+ * Answers a refusal. If the body is still arriving, the connection is closed a little later, since a sender that is cut
+ * off while it writes never sees the answer.
  */
 export function answerRefusal(req: IncomingMessage, res: ServerResponse, refusal: Refusal): void {
   if (res.destroyed) return
@@ -96,7 +95,7 @@ export function answerRefusal(req: IncomingMessage, res: ServerResponse, refusal
   const headers = { ...refusal.headers, ...headersOf(body) }
   if (req.complete) return void res.writeHead(refusal.status, headers).end(body)
   res.writeHead(refusal.status, { ...headers, connection: 'close' })
-  // Reading on is just what such a sender is after.
+  // This sender wants its chunks to be read, so the rest is not read.
   if (refusal.reason === tooManyChunks) return void res.end(body)
   res.write(body)
   drain(req, () => res.end())

@@ -13,7 +13,7 @@ import { createTurns, largeBodyBytes } from './large-bodies.ts'
 import { headersToVerify, keptHeaders, startOf, valuesOf } from './request-headers.ts'
 import { answerAcceptance, answerRefusal, internalError, Refusal, refusalOf } from './webhook-answers.ts'
 
-/** What is known of one HTTP arrival when it has been answered: for the log, the metrics and the console. */
+/** The facts of one answered HTTP arrival, for the log, the metrics and the console. */
 export type Arrival = {
   arrivedAt: Date
   outcome: Acceptance | 'refused' | 'unavailable'
@@ -27,9 +27,9 @@ export type Arrival = {
   bytes: number | undefined
   skewSeconds: number | undefined
   timestampMismatch: boolean
-  /** Of an authentic one, as it was sent: where in the sender's trace it stands. */
+  /** The traceparent of an authentic arrival, as sent. */
   traceparent?: string | undefined
-  /** When its bytes were here, and when it had turned out to be authentic; both since its beginning, like `ackMs`. */
+  /** When the body was complete, and when it was verified; in ms since the beginning, like `ackMs`. */
   readMs?: number | undefined
   verifiedMs?: number | undefined
   ackMs: number
@@ -40,7 +40,7 @@ export type Refused = {
   reason: string
   webhookId: string | undefined
   remote: string | undefined
-  /** Made when there is room for them: there may be thousands. */
+  /** A function, so that headers are copied only if there is room for them. */
   headers: () => Record<string, string>
   body: Buffer
 }
@@ -50,25 +50,24 @@ export type WebhookDeps = {
   acceptor: Pick<Acceptor, 'accept'>
   maxBodyBytes: number
   clock: () => Date
-  /** Called once for each arrival, after its answer; returns its line of the log. */
+  /** Called once for each arrival, after its answer. Returns the line for the log. */
   onArrival: (arrival: Arrival) => LogNote
-  /** Called with what nobody expected: a fault of ours, which is answered 503. */
+  /** Called with an unexpected error, which is answered 503. */
   onFault: (error: unknown, arrival: Arrival) => void
-  /** Called with what was refused for its id or signature. */
+  /** Called with arrivals refused for their id or signature. */
   onRefused: (refused: Refused) => void
 }
 
 /**
- * `POST /webhooks`. Authentic means kept, not authentic means nothing of it is
- * trusted, not durable means not acknowledged. The order is: limits, raw bytes,
- * header syntax, HMAC over the bytes, accept, answer.
+ * Mounts `POST /webhooks`. Authentic means kept, not authentic means not trusted, not durable means not acknowledged.
+ * The order is: limits, raw bytes, header syntax, HMAC over the bytes, accept, answer.
  */
 export function mountWebhooks(app: IRouter, deps: WebhookDeps): void {
   app.post('/webhooks', receive(deps))
   app.all('/webhooks', methodNotAllowed('POST'))
 }
 
-/** What all deliveries share: one budget of bytes, and one large body verified at a time. */
+/** Shared by all deliveries: one budget of bytes, and verification of large bodies one at a time. */
 type Intake = { reader: BodyReader; inTurns: ReturnType<typeof createTurns> }
 
 function receive(deps: WebhookDeps): RequestHandler {
@@ -76,7 +75,7 @@ function receive(deps: WebhookDeps): RequestHandler {
   return async (req, res) => {
     const started = performance.now()
     const arrival = newArrival(req, deps.clock())
-    // Until its outcome is known: the client may go before.
+    // Silent until the outcome is known, since the client may disconnect before.
     noteForLog(res, 'silent')
     try {
       const delivery = await authenticate(deps, intake, { req, res, arrival, started })
@@ -98,7 +97,7 @@ function receive(deps: WebhookDeps): RequestHandler {
   }
 }
 
-/** As long as any address is; behind a trusted proxy it is text from a header. */
+/** The longest address. Behind a trusted proxy it is text from a header. */
 const maxRemoteCharacters = 64
 
 function newArrival(req: Request, arrivedAt: Date): Arrival {
@@ -124,7 +123,7 @@ function newArrival(req: Request, arrivedAt: Date): Arrival {
 
 type Exchange = { req: Request; res: Response; arrival: Arrival; started: number }
 
-/** One authentic delivery, or throws what it is refused with; notes on `arrival` all that it learns on the way. */
+/** Returns an authentic delivery, or throws the refusal. Records on `arrival` everything learnt on the way. */
 async function authenticate(
   deps: WebhookDeps,
   intake: Intake,
@@ -154,10 +153,10 @@ async function authenticate(
     }
     if (!identity.ok) return refuse(new Refusal(400, 'invalid_webhook_id', identity.message))
     const { webhookId } = identity
-    // Read once: SIGHUP may replace the keys while a large body is being verified.
+    // Read once, since SIGHUP may replace the keys during a long verification.
     const keys = deps.keys()
     const source = keys.first
-    // So that one that is refused is found with its delivery; of a large one only once it is worth the work.
+    // A refused arrival then shows up with its delivery. For a large body the id is computed only after verification.
     if (body.length <= largeBodyBytes) arrival.deliveryId = deliveryId(webhookId, body)
     const verification = await verifyBytes(req, { header, body }, { ...intake, clock: deps.clock, source, arrival })
     if (!verification.ok) {
@@ -196,7 +195,7 @@ async function verifyBytes(
   arrived: Arrived,
   { inTurns, clock, source: { kind, secrets }, arrival }: Verifying,
 ): Promise<SourceVerification> {
-  // Judged at its arrival: a large body may have to wait for its turn.
+  // The time of arrival counts, since a large body may wait for its turn.
   const nowSeconds = Math.floor(clock().getTime() / 1000)
   const steps = kind.verify(arrived, secrets, nowSeconds)
   const isLarge = arrived.body.length > largeBodyBytes
@@ -206,7 +205,7 @@ async function verifyBytes(
   return verification
 }
 
-/** Nobody is left to be answered: the work is not worth going on with. */
+/** Ends the verification if the client has disconnected. */
 function* unlessGone<Result>(req: IncomingMessage, steps: Steps<Result>): Steps<Result> {
   for (;;) {
     if (req.socket.destroyed) throw new BodyError('aborted')
@@ -227,12 +226,12 @@ function expectIdentity(req: IncomingMessage): void {
   }
 }
 
-/** One that was sent twice is none. */
+/** Returns the traceparent. A repeated one is ignored. */
 function traceparentOf({ headers: { traceparent } }: IncomingMessage): string | undefined {
   return typeof traceparent === 'string' ? traceparent : undefined
 }
 
-/** The one line that an arrival leaves in the log, with the ids that a person would search for. */
+/** Returns the log line of an arrival, with the ids that a person may search for. */
 export function logLine(arrival: Arrival, traces: object | undefined): Record<string, unknown> {
   const {
     status,

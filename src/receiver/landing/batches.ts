@@ -9,14 +9,14 @@ import { landBatch, lockedPause, type BatchEnd, type Ready, type WorkerDeps } fr
 import { bytesOf } from './landing.ts'
 
 export type BatchesDeps = WorkerDeps & {
-  /** Rests after so much work, as long as acknowledging needs the machine. */
+  /** Rests after work of this duration, if acknowledging needs the machine. */
   rest: (workedMs: number, signal: AbortSignal) => Promise<void>
-  /** The process ends: what is not written is given back. */
+  /** Aborts when the process stops. Deliveries that are not written are given back. */
   signal: AbortSignal
   onBatch?: ((result: BatchEnd | Error) => void) | undefined
-  /** The delivery is in a batch that is being written. */
+  /** Called when the delivery is in a batch that is being written. */
   onLanding: (deliveryId: string) => void
-  /** The delivery has landed, or was given another time. */
+  /** Called when the delivery has landed, or got a later time. */
   onEnded: (deliveryId: string) => void
   /** Called after each batch. */
   onWritten: () => void
@@ -27,31 +27,31 @@ export type Pending = { ready: Ready }
 
 export type Batches = {
   add: (waiting: Pending) => void
-  /** Whether so many wait that completing results must wait. */
+  /** True if so many wait that completing results must wait. */
   isBehind: () => boolean
   isIdle: () => boolean
 }
 
-/** One statement. Beyond this Postgres gains nothing, and a refused batch takes longer to halve. */
+/** The limit of one statement. More rows save little, and a refused batch takes longer to halve. */
 const maxBatch = { rows: 500, bytes: 8 * 1024 * 1024 }
 /** A statement costs as much as tens of rows, so a second one beside the first begins with this many. */
 const worthSecondRows = 64
 /** More than half a batch waits only when the machine cannot keep up. */
 const behindRows = 250
-/** Deliveries of one request that may wait. The rest of a flood is due later, by a second for each so many. */
+/** Deliveries of one request that may wait. The rest of a flood is due later, this many per second. */
 const turnsOfRequest = 4
 const longestTurnSeconds = 300
-/** Far beyond any landing: a statement that is lost with its connection must not hold a lane for good. */
+/** Far beyond any landing. A statement that is lost with its connection must not block a lane forever. */
 const writingDeadlineMs = 30_000
-/** After Postgres failed. */
+/** The pause after Postgres failed. */
 const failurePause = { baseMs: 250, capMs: 5000 }
 
-/** `writing`: how many batches of the lane are being written. */
+/** `writing`: the number of the lane's batches that are being written. */
 type Lane = { waiting: Pending[]; writing: number; maxWriting: number }
 
 /**
- * Lands deliveries in natural batches: all that comes while a batch is being written goes with the next one. Deliveries
- * that were claimed before have a lane of their own, so that no fresh one waits for one that was put off.
+ * Creates the batches that land deliveries. Deliveries that arrive while a batch is being written form the next one.
+ * Deliveries that were claimed before have their own lane, so that no fresh one waits for one that was put off.
  */
 export function createBatches(deps: BatchesDeps): Batches {
   const { db, time, logger, signal } = deps
@@ -74,7 +74,7 @@ export function createBatches(deps: BatchesDeps): Batches {
           pump()
         }
         write(lane, batch).then(next, (error: unknown) => {
-          logger.error({ err: error, deliveries: batch.length }, 'a batch did not end, going on without it')
+          logger.error({ err: error, deliveries: batch.length }, 'a batch did not end, continuing without it')
           next()
         })
       }
@@ -83,7 +83,7 @@ export function createBatches(deps: BatchesDeps): Batches {
   }
   const pumpAfterThisTurn = afterThisTurn(pump)
 
-  /** The oldest of each request: two batches with the same request would wait for each other. */
+  /** Takes one delivery per request, the oldest. Two batches with the same request would wait for each other. */
   const takeBatch = (lane: Lane): Ready[] => {
     const batch: Ready[] = []
     const flood: ReturnedClaim[] = []
@@ -112,20 +112,20 @@ export function createBatches(deps: BatchesDeps): Batches {
   /** Gives the deliveries of a flood later times. */
   const spread = (flood: readonly ReturnedClaim[]) => {
     spreading += 1
-    logger.info({ deliveries: flood.length }, 'many deliveries of one request take turns')
+    logger.info({ deliveries: flood.length }, 'spreading many deliveries of one request over later seconds')
     const next = () => {
       spreading -= 1
       pump()
     }
-    letGo(flood).then(next, next)
+    giveBack(flood).then(next, next)
   }
 
-  const letGo = async (claims: readonly ReturnedClaim[], trouble?: string) => {
+  const giveBack = async (claims: readonly ReturnedClaim[], trouble?: string) => {
     for (const { deliveryId } of claims) deps.onEnded(deliveryId)
     await returnClaims(db, claims, { now: time(), trouble }).catch((error: unknown) =>
       logger.warn(
         { err: error, deliveries: claims.length },
-        'claimed deliveries could not be given back, their leases end by themselves',
+        'claimed deliveries could not be given back, their leases will expire',
       ),
     )
   }
@@ -150,20 +150,21 @@ export function createBatches(deps: BatchesDeps): Batches {
         inFlight.delete(requestId)
       await deps.rest(performance.now() - started, signal)
     } catch (error) {
-      // Beyond its deadline it would go on beside the process that lands the same next.
+      // After its deadline the batch must stop, since another process may land the same deliveries.
       cut.abort()
       deps.onBatch?.(error instanceof Error ? error : new Error(String(error)))
       failures += 1
       // A batch that is too much for Postgres as a whole may land in parts.
       batchRows = Math.max(1, Math.floor(batchRows / 2))
       logger.error({ err: error, deliveries: batch.length, failures }, 'a batch could not be landed and is given back')
-      // A process that ends tries nothing again: all that waits goes back too.
+      // A stopping process retries nothing, so everything that waits is given back.
       const unwritten = signal.aborted ? lane.waiting.splice(0).map(({ ready }) => ready.claimed) : []
-      // One that fails alone, and not with its connection, comes later, so that no other fails with it at once.
+      // A delivery that fails alone, but not with its connection, gets a later time, so that others do not fail with
+      // it.
       const comesLater = batch.length === 1 && !signal.aborted && !isConnectionLost(error)
       const pauseMs = comesLater ? jitteredPauseMs(batch[0]?.claimed.claims ?? 1, lockedPause, Math.random) : 0
       const returned = [...left.values(), ...unwritten].map((claim) => ({ ...claim, pauseMs }))
-      await letGo(returned, signal.aborted ? undefined : failureWords(error))
+      await giveBack(returned, signal.aborted ? undefined : failureWords(error))
       for (const {
         landing: { requestId },
       } of batch)

@@ -12,16 +12,16 @@ const replays = columnsOf(onCall.replays)
 export type InboxDepth = {
   pending: number
   oldestSeconds: number
-  /** Why the last round of the oldest that has one came to nothing. */
+  /** Why the last round failed, for the oldest delivery with a reason. */
   trouble?: string | undefined
 }
 
-/** At either end of the order: deliveries that wait, and deliveries that were put off. */
+/** The rows read at each end of the order: waiting deliveries, and those that were put off. */
 const maxLookedAt = 1000
 
 /**
- * Returns how much waits to be landed, and for how long the oldest has. A replayed delivery waits since its replay
- * began. Of a full inbox the oldest is looked for among those that are due first and those that are due last.
+ * Counts pending deliveries and returns the age of the oldest. A replayed delivery counts from the start of its replay.
+ * In a full inbox, the oldest is searched among those that are due first and those that are due last.
  */
 export async function depth(db: Executor, now: Date): Promise<InboxDepth> {
   const end = (order: SQL) => sql`
@@ -39,7 +39,7 @@ export async function depth(db: Executor, now: Date): Promise<InboxDepth> {
     cross join lateral (
       select greatest(${deliveries.received_at}, started_at) as since
       from mediadock.deliveries where ${deliveries.id} = looked_at.delivery_id limit 1) as d`)
-  const { pending, oldest, trouble } = one(rows, 'counting what is pending')
+  const { pending, oldest, trouble } = one(rows, 'counting pending deliveries')
   return { pending: Number(pending), oldestSeconds: Math.max(0, Number(oldest ?? 0)), trouble: trouble ?? undefined }
 }
 
@@ -47,5 +47,5 @@ export async function countParked(db: Executor): Promise<number> {
   const rows = await db.execute<{ n: number }>(
     sql`select count(*)::int as n from mediadock.deliveries where ${deliveries.parked_reason} is not null`,
   )
-  return one(rows, 'counting what is parked').n
+  return one(rows, 'counting parked deliveries').n
 }

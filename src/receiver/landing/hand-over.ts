@@ -9,37 +9,37 @@ import { landingOfDelivery } from './landing.ts'
 
 export type HandOverDeps = WorkerDeps &
   Pick<BatchesDeps, 'rest' | 'signal' | 'onBatch'> & {
-    /** Called when there is room again that a round of claiming lacked. */
+    /** Called when a round of claiming had no room, and there is room again. */
     wake: () => void
-    /** When leases are renewed. Tests replace it. */
+    /** The time for renewals of leases. Tests replace it. */
     nowMs?: () => number
   }
 
 export type HandOver = {
-  /** How long a claim lasts that is made as the delivery is stored. */
+  /** How long a claim made at storing lasts. */
   leaseSeconds: number
-  /** Reserves room for a delivery that is about to be stored. False: it is to be stored without a claim. */
+  /** Reserves room for a delivery that is about to be stored. False: it must be stored without a claim. */
   reserve: (delivery: Delivery) => boolean
-  /** The reserved delivery is stored. */
+  /** Takes the reserved delivery after it was stored. */
   take: (delivery: Delivery) => void
-  /** The reserved delivery was not stored, or was known. */
+  /** Frees the room of a reserved delivery that was not stored, or was known. */
   release: (delivery: Pick<Delivery, 'id'>) => void
-  /** One round: claims due deliveries, as far as there is room. Does not wait until they have landed. */
+  /** One round: claims due deliveries, as far as there is room. Does not wait for their landing. */
   claimSome: () => Promise<{ claimed: number; parked: number; more: boolean }>
   /** Renews the claims that are older than half a lease. */
   renewClaims: () => Promise<{ more: false }>
-  /** Whether so many wait for a batch that completing results must wait. */
+  /** True if so many wait for a batch that completing results must wait. */
   isBehind: () => boolean
-  /** Settles when no delivery is held: each has landed or was given back. */
+  /** Resolves when no delivery is held: each has landed or was given back. */
   idle: () => Promise<void>
 }
 
-/** The memory of the deliveries in flight. Stored and claimed ones have room of their own. */
+/** The memory for deliveries in flight. Stored and claimed ones have separate room. */
 const roomForStored = { rows: 1250, bytes: 10 * 1024 * 1024 }
 const roomForClaimed = { rows: 1000, bytes: 8 * 1024 * 1024 }
-/** Memory of a row besides its body. */
+/** The memory of a row besides its body. */
 const rowBytes = 512
-/** A larger body is read back from the queue: what is made of it takes several times its memory. */
+/** A larger body is read back from the queue, since its parsed form takes several times its memory. */
 const maxStoredBytes = 64 * 1024
 /** As many as one statement lands. Claiming fewer than a hundred costs as much as claiming a hundred. */
 const maxClaimRows = 500
@@ -60,15 +60,14 @@ type Held = {
   room: Shares
   keyName: string
   bytes: number
-  /** Of READY and LANDING. */
+  /** Set in READY and LANDING. */
   waiting?: Pending
   claimedAtMs: number
 }
 
 /**
- * The deliveries that this process holds: those that it has just stored, which stay in memory instead of being claimed
- * and read back, and those that it claimed from the queue. Whatever is lost with the process is claimed by another when
- * its lease ends.
+ * Holds the deliveries of this process: those that it has just stored, which are landed from memory, and those that it
+ * claimed from the queue. If the process dies, other processes claim them when the leases end.
  */
 export function createHandOver(deps: HandOverDeps): HandOver {
   const { db, time, signal, nowMs = () => performance.now() } = deps
@@ -78,7 +77,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
   let lacksRoom = false
   let whenIdle: PromiseWithResolvers<void> | undefined
 
-  const letGo = (id: string) => {
+  const drop = (id: string) => {
     const one = held.get(id)
     if (one && held.delete(id)) one.room.remove(one.keyName, one.bytes)
   }
@@ -96,7 +95,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
   const batches = createBatches({
     ...deps,
     onLanding: (id) => move(held.get(id), 'READY', 'LANDING'),
-    onEnded: letGo,
+    onEnded: drop,
     onWritten: afterBatch,
   })
 
@@ -120,7 +119,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     return left.rows >= leastClaim.rows && left.bytes >= leastClaim.bytes ? left : undefined
   }
 
-  /** Holds a delivery that was claimed. Answers whether it was parked instead. */
+  /** Holds a claimed delivery. Returns true if it was parked instead. */
   const holdClaimed = async ({ body, ...one }: Claimed, claimedAtMs: number): Promise<boolean> => {
     const parsed = parseBody(deps.keys().first, body)
     if (!parsed.ok) {
@@ -129,14 +128,14 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     }
     const before = held.get(one.deliveryId)
     if (before?.mode === 'READY' && before.waiting) {
-      // Its lease had ended while it waited. The newer claim settles it.
+      // Its lease ended while it waited. The newer claim replaces the old one.
       before.waiting.ready = { claimed: one, landing: landingOfDelivery(deps, one, parsed.report) }
       before.claimedAtMs = claimedAtMs
     } else if (!before) {
       const room = { room: fromQueue, keyName: one.keyName, bytes: body.length, claimedAtMs }
       makeReady(hold(one.deliveryId, room), one, parsed.report)
     }
-    // One that is RESERVED or LANDING stays as it is, and the newer claim is left to the end of its lease.
+    // A RESERVED or LANDING one stays as it is. The newer claim expires.
     return false
   }
 
@@ -150,11 +149,11 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     },
     take: (delivery) => {
       const one = held.get(delivery.id)
-      // Otherwise its statement was given up and it was released: its lease ends by itself.
+      // Without an entry, the statement was abandoned and the delivery released: its lease expires.
       if (one && delivery.report) makeReady(one, claimedOnce(delivery), delivery.report)
     },
     release: ({ id }) => {
-      if (held.get(id)?.mode === 'RESERVED') letGo(id)
+      if (held.get(id)?.mode === 'RESERVED') drop(id)
       afterBatch()
     },
     claimSome: async () => {
@@ -176,7 +175,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
       const isOld = ({ claimedAtMs }: Held) => startedAtMs - claimedAtMs >= (inboxLeaseSeconds * 1000) / 2
       const old = [...held.values()].filter((one) => one.waiting && isOld(one))
       const claims = old.flatMap(({ waiting }) => waiting?.ready.claimed ?? [])
-      // A lost claim needs no answer: its landing settles nothing, and the claim that replaced it settles the delivery.
+      // Lost claims need no handling: their landing settles nothing, and the newer claim settles the delivery.
       if (claims.length > 0) await renew(db, claims, time())
       for (const one of old) one.claimedAtMs = startedAtMs
       return { more: false }
@@ -191,6 +190,6 @@ export function createHandOver(deps: HandOverDeps): HandOver {
 }
 
 function move(one: Held | undefined, from: Held['mode'], to: Held['mode']): void {
-  assert(one?.mode === from, `a delivery that becomes ${to} must be ${from}, not ${one?.mode ?? 'let go'}`)
+  assert(one?.mode === from, `a delivery that becomes ${to} must be ${from}, not ${one?.mode ?? 'dropped'}`)
   one.mode = to
 }

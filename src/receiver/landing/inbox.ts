@@ -21,17 +21,17 @@ import * as schema from '../domain/schema.ts'
 /** A delivery that this process has claimed. */
 export type Claimed = {
   deliveryId: string
-  /** Fences: the claim is this process's while the row has the same number. */
+  /** The fence: the claim holds while the row has the same number. */
   claims: number
-  /** How often landing failed for a reason of its own. */
+  /** How many times landing failed because of the delivery's content. */
   failures: number
   webhookId: string
   keyName: string
-  /** Of that key when the delivery was accepted; undefined on rows of releases that did not store it. */
+  /** The environment of the key at acceptance; undefined on rows of releases that did not store it. */
   environment: SignedEnvironment | undefined
-  /** Undefined for a replay: the time since then says nothing of how long landing takes. */
+  /** Undefined for a replay, whose delay since arrival says nothing about landing. */
   receivedAt: Date | undefined
-  /** As the provider sent it. */
+  /** The traceparent, as sent. */
   traceparent?: string | undefined
   body: Buffer
 }
@@ -41,17 +41,17 @@ export type InboxClaim = Pick<Claimed, 'deliveryId' | 'claims'>
 /** A claimed delivery without its body, which is no longer needed once it is parsed. */
 export type HeldDelivery = Omit<Claimed, 'body'>
 
-/** A delivery that was stored with its first claim. */
+/** Returns the first claim of a delivery that was stored with it. */
 export function claimedOnce({ id, webhookId, keyName, environment, receivedAt, headers }: Delivery): HeldDelivery {
   const traceparent = headers['traceparent']
   return { deliveryId: id, claims: 1, failures: 0, webhookId, keyName, environment, receivedAt, traceparent }
 }
 
-/** Another process lands what a dead one held within 10 s (CONTRACT); a process that holds a delivery longer renews. */
+/** Short, so that another process lands the deliveries of a dead one within 10 s (CONTRACT). Holders renew it. */
 export const inboxLeaseSeconds = 6
-/** A delivery that fails this often for a reason of its own is parked. */
+/** A delivery that fails this many times because of its content is parked. */
 export const maxFailures = 5
-/** What pages show of a failure. */
+/** The limit of what pages show. */
 const maxTroubleLength = 500
 const retryPause = { baseMs: 1000, capMs: 60_000 }
 
@@ -70,7 +70,7 @@ type ClaimedRow = RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failure
   }
 
 /**
- * Claims due deliveries, the oldest first; other processes skip them. At most `limit` rows, and none after the one with
+ * Claims due deliveries, oldest first; other processes skip them. At most `limit` rows, and none after the one with
  * which the bodies reach `maxBytes`.
  */
 export async function claim(
@@ -84,7 +84,7 @@ export async function claim(
       select i.delivery_id, i.due_at from mediadock.inbox i
       where ${lease.isDue(now)} order by i.due_at limit ${limit} for update skip locked
     ),
-    -- The length of a large body stands in its row, so no body is read that is not claimed.
+    -- Postgres stores the length of a large body in its row, so unclaimed bodies are not read.
     weighed as (
       select delivery_id, webhook_id, key_name, environment, received_at, body,
              headers ->> 'traceparent' as traceparent,
@@ -100,7 +100,7 @@ export async function claim(
     select delivery_id, claims, failures, webhook_id, key_name, environment,
       case when replay_id is null then received_at end as received_at, traceparent, body
     from claimed join weighed using (delivery_id)
-    -- A lost claim is made again when its lease ends, so it need not wait for the disk.
+    -- A lost claim is made again after its lease, so the commit need not wait for the disk.
     where body is not null and set_config('synchronous_commit', 'off', true) = 'off'`,
   )
   return rows.map((row) => ({
@@ -126,8 +126,8 @@ export async function renew(db: Database, claims: readonly InboxClaim[], now: SQ
 export type ReturnedClaim = InboxClaim & { pauseMs?: number }
 
 /**
- * Returns claims that ended without a failure of the delivery. Claims that no longer hold stay as they are.
- * `trouble` tells the on-call why; no other record does for a delivery that is tried for ever.
+ * Returns claims that ended without a failure of the delivery. Claims that no longer hold are left alone. `trouble` is
+ * the reason for the on-call engineer. No other record shows it while a delivery is retried forever.
  */
 export async function returnClaims(
   db: Database,
@@ -153,7 +153,7 @@ export async function returnClaims(
 
 export type Failure = { claimed: InboxClaim & Pick<Claimed, 'failures'>; reason: string; detail: string; now: SQL }
 
-/** Puts a delivery off after a failure of its own, longer each time, and parks it after the fifth. */
+/** Schedules another try after a failure of the delivery, with a growing pause. Parks it after the fifth. */
 export async function retryOrPark(db: Database, failure: Failure): Promise<'retry' | 'parked' | 'lost'> {
   const { claimed, reason, detail, now } = failure
   const failures = claimed.failures + 1
@@ -174,7 +174,7 @@ export async function retryOrPark(db: Database, failure: Failure): Promise<'retr
   return one(rows, `giving the delivery ${claimed.deliveryId} back`).n > 0 ? 'retry' : 'lost'
 }
 
-/** Takes a delivery out of the queue, for the on-call. False, and nothing is written, when the claim was lost. */
+/** Removes a delivery from the queue and parks it. Returns false, with nothing written, if the claim was lost. */
 export async function park(db: Database, { claimed, reason, detail, now }: Failure): Promise<boolean> {
   const rows = await db.execute<{ n: number }>(sql`
     with taken as (

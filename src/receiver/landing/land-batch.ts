@@ -37,27 +37,31 @@ export type BatchDeps = WorkerDeps & {
   cut: AbortSignal
 }
 
-/** `settled`: deliveries whose work has ended, whatever the outcome. `failed`: those that are tried again or parked. */
+/** `settled`: deliveries whose work has ended, with any outcome. `failed`: those that are retried or parked. */
 export type BatchEnd = { settled: number; failed: number }
 
-/** Tries of a row that another transaction holds. They are no failures of the delivery. */
+/** The pauses for a row that another transaction locks. They do not count as failures of the delivery. */
 export const lockedPause = { baseMs: 1000, capMs: 15_000 }
-/** Each half waits half as long, so halving takes as long as the first wait, and never less than a landing needs. */
+/**
+ * Each half waits half as long, so that halving takes as long as the first wait, but never less than a landing needs.
+ */
 const leastLockWaitMs = 10
-/** A commit waits for the notifications of others, twice as long each time; beyond this Postgres itself has failed. */
+/**
+ * A commit waits for the notifications of other transactions, doubled with each try. Beyond this, Postgres has failed.
+ */
 const mostLockWaitMs = 4000
 
 /**
- * Lands a batch in one statement. Where Postgres refuses it for a row, deliveries whose requests another transaction
- * holds are put off, and the others are halved until the row to blame stands alone. Takes one delivery per request.
- * Throws where Postgres itself failed: some of the batch may have landed.
+ * Lands a batch in one statement, with one delivery per request. If Postgres refuses it for a row, deliveries whose
+ * requests are locked are put off, and the others are halved until the refused row is alone. Throws if Postgres itself
+ * failed: some of the batch may have landed then.
  */
 export async function landBatch(deps: BatchDeps, batch: readonly Ready[]): Promise<BatchEnd> {
   const failed = await landPart(deps, batch, landingLockWaitMs)
   return { settled: batch.length - failed, failed }
 }
 
-/** Returns how many failed or were put off. */
+/** Lands a part of a batch. Returns how many failed or were put off. */
 async function landPart(deps: BatchDeps, part: readonly Ready[], waitMs: number): Promise<number> {
   if (part.length === 0) return 0
   deps.cut.throwIfAborted()
@@ -65,7 +69,7 @@ async function landPart(deps: BatchDeps, part: readonly Ready[], waitMs: number)
   const at = { now: deps.time(), environments: environmentsOf(deps.keys()), waitMs }
   const landings = part.map(({ landing }) => landing)
   const { outcomes, failure } = await landSettling(deps.db, landings, at)
-  // The outcomes that the short statement committed stand, whatever came after it.
+  // Outcomes that the short statement committed are final, also if a later statement failed.
   const open = part.filter(({ landing }) => failure && (outcomes.get(landing.requestId) ?? 'raced') === 'raced')
   const isOpen = new Set(open)
   for (const one of part)
@@ -83,7 +87,7 @@ async function landRefused(
   const [first] = part
   const isAlone = part.length === 1 && first !== undefined
   if (isAlone || !isAboutTheRow(error)) for (const one of part) traceFailure(deps, one, error, started)
-  // All of them wait for the same lock, in parts as well.
+  // The parts of the batch would wait for the same lock, so it is not halved.
   if (waitedToCommit(error) && waitMs < mostLockWaitMs) return landPart(deps, part, waitMs * 2)
   if (!isAboutTheRow(error)) throw error
   let nextWaitMs = waitMs
@@ -95,7 +99,7 @@ async function landRefused(
     )
     const isLocked = ({ landing }: Ready) => locked.has(landing.requestId)
     if (locked.size > 0) {
-      // The others first: they have waited for these once.
+      // The others come first, since they have already waited for the locked ones.
       const others = part.filter((one) => !isLocked(one))
       const failed = await landPart(deps, others, nextWaitMs)
       return failed + (await waitForLock(deps, part.filter(isLocked), lockOfRequest))
@@ -108,11 +112,11 @@ async function landRefused(
   return failed + (await landPart(deps, part.slice(half), nextWaitMs))
 }
 
-const lockOfRequest = 'the row of its request is locked by an open transaction'
-/** On a delivery, on media, in a trigger of a reader, or a lock that has ended since. */
-const lockElsewhere = 'a lock of another transaction kept it from landing'
+const lockOfRequest = 'an open transaction locks the row of its request'
+/** The lock is on a delivery, on media or in a trigger, or has ended since. */
+const lockElsewhere = 'a lock of another transaction prevented the landing'
 
-/** Gives deliveries back that another transaction's lock keeps from landing, for as long as the lock lasts. */
+/** Gives back deliveries that a lock of another transaction blocks. They are retried for as long as it lasts. */
 async function waitForLock(
   { db, time, logger, onReturned }: BatchDeps,
   locked: readonly Ready[],
@@ -157,7 +161,7 @@ async function fail(deps: BatchDeps, { claimed, landing }: Ready, error: unknown
 }
 
 function report(deps: WorkerDeps, { claimed, landing }: Ready, outcome: LandingOutcome, started: number): void {
-  // The ordinary end needs no line beside that of the arrival.
+  // An ordinary landing is not logged: the line of the arrival is enough.
   const isOrdinary = outcome === 'landed' && claimed.claims === 1 && claimed.failures === 0
   if (!isOrdinary) logProcessed(deps, { claimed, landing }, outcome)
   deps.onProcessed({ landing, outcome, receivedAt: claimed.receivedAt })
@@ -181,7 +185,7 @@ function logProcessed({ logger, traces }: WorkerDeps, { claimed, landing }: Read
 }
 
 function traceFailure(deps: WorkerDeps, { claimed, landing }: Ready, error: unknown, started: number): void {
-  // The code alone: Postgres's message may quote values.
+  // Only the code, since Postgres's message may quote values.
   const failure = databaseCodeOf(error) ?? 'failed'
   deps.traces?.landed(claimed, { ...tracedLanding(landing, claimed, started), outcome: 'failed', failure })
 }
@@ -190,7 +194,7 @@ function tracedLanding({ requestId, status, media }: Landing, { webhookId }: Hel
   return { requestId, webhookId, status, media: media.length, ms: performance.now() - started }
 }
 
-/** Parks a stored delivery that today's rules do not understand. */
+/** Parks a stored delivery that this version cannot parse. */
 export async function parkMisunderstood(deps: WorkerDeps, claimed: HeldDelivery, reason: string): Promise<void> {
   const { db, time, logger } = deps
   const parking = park(db, { claimed, reason, detail: 'not a notification', now: time() })
@@ -202,13 +206,13 @@ export async function parkMisunderstood(deps: WorkerDeps, claimed: HeldDelivery,
 }
 
 /**
- * Waits for the write that ends a claim. Where Postgres refuses that write too, the lease ends by itself, so that the
- * other deliveries do not fail with this one.
+ * Waits for the write that ends a claim. If Postgres refuses that write too, the lease expires, so that the other
+ * deliveries do not fail with this one.
  */
 async function unlessRefused<End>({ logger }: WorkerDeps, claimed: InboxClaim, write: Promise<End>) {
   return write.catch((error: unknown) => {
     if (!isAboutTheRow(error)) throw error
-    const message = 'a delivery could not be put off or parked, it is tried again when its lease ends'
+    const message = 'a delivery could not be put off or parked, trying again after its lease ends'
     logger.error({ err: error, delivery_id: claimed.deliveryId }, message)
     return 'refused' as const
   })

@@ -22,13 +22,13 @@ const outcomeNames = [
 ] as const
 
 /**
- * - `landed`: the row became terminal or complete, or was overruled by the provider's result or by a live webhook
- * - `confirmed`: the provider's result says what the webhook had said in full, as it does of an ERROR
- * - `no_effect`: the row holds this already
- * - `contradiction`: another terminal state stands; the delivery is flagged, the row is not changed
- * - `key_mismatch`: signed with a key of the other environment; parked
- * - `discarded`: the same, and `maxParkedForKey` deliveries of the request are parked already; this one is deleted
- * - `raced`: the row appeared or landed in the same moment; nothing was written, try again
+ * - `landed`: the row became terminal or complete, or was overruled by the provider's result or a live webhook
+ * - `confirmed`: the provider's result adds nothing to the complete content of the webhook, such as an ERROR
+ * - `no_effect`: the row contains this already
+ * - `contradiction`: another terminal state stands. The delivery is flagged and the row not changed
+ * - `key_mismatch`: signed with a key of the other environment, and parked
+ * - `discarded`: a key mismatch, but `maxParkedForKey` deliveries of the request are parked already. It is deleted
+ * - `raced`: the row appeared or landed at the same moment. Nothing was written; try again
  */
 export type LandingOutcome = (typeof outcomeNames)[number]
 
@@ -40,18 +40,18 @@ const changeSchema = z.object({
   media: z.object({ written: z.array(row), removed: z.array(row) }),
 })
 
-/** The rows that a landing wrote. */
+/** The rows that a landing has written. */
 export type Change = z.infer<typeof changeSchema>
 
-/** `now`: the time that replicas share (time.ts). `waitMs`: how long to wait for a row that is locked. */
+/** `now`: the time that replicas share (time.ts). `waitMs`: how long to wait for a locked row. */
 type At = { now: SQL; environments: Environments; waitMs?: number | undefined }
 
 type Ended = { request_id: string; outcome: LandingOutcome }
 
-/** A landing of the same request may come between the look and the write of this one. The next try sees it. */
+/** Another landing of the request may come between reading and writing. The next try sees it. */
 const maxTries = 5
 
-/** Outcomes by request. With a `failure`, these were committed before it; `raced` counts as not committed. */
+/** Outcomes by request. With a `failure`, they were committed before it, except `raced`. */
 export type Settled = { outcomes: Map<string, LandingOutcome>; failure?: { error: unknown } }
 
 /**
@@ -70,7 +70,7 @@ export async function landSettling(db: Database, landings: readonly Landing[], a
     let open = landings.filter(({ requestId }) => !outcomes.has(requestId))
     for (let tries = 1; open.length > 0 && tries <= maxTries; tries += 1) {
       const ended = await run(db, open, landingStatement(open, given))
-      // Each landing has an outcome, whatever it is.
+      // Every landing must have an outcome.
       if (ended.length < open.length) throw new NoAnswerError(`landing ${open.length} results`)
       for (const one of ended) outcomes.set(...one)
       open = open.filter(({ requestId }) => outcomes.get(requestId) === 'raced')
@@ -81,7 +81,7 @@ export async function landSettling(db: Database, landings: readonly Landing[], a
   }
 }
 
-/** The same, for a caller that has nothing to do with a part: throws any failure. */
+/** Lands results like landSettling(), but throws any failure. For callers that cannot use a partial result. */
 export async function land(db: Database, landings: readonly Landing[], at: At): Promise<Map<string, LandingOutcome>> {
   const { outcomes, failure } = await landSettling(db, landings, at)
   if (failure) throw failure.error
@@ -96,8 +96,8 @@ async function run(db: Database, landings: readonly Landing[], parts: SQL): Prom
 }
 
 /**
- * Lands one result and returns what changed. With `dryRun` all of it is done, triggers and constraints included, and
- * rolled back. Where it cannot be rolled back, the statement fails before it has done anything.
+ * Lands one result and returns the changes. With `dryRun` everything is done, including triggers and constraints, and
+ * rolled back. If a rollback is not possible, the statement fails at its beginning.
  */
 export async function landExplained(
   db: Database,
@@ -125,7 +125,7 @@ export async function landExplained(
   return one(rows, `landing request ${written.requestId}`).change
 }
 
-/** The result that a dry run carried out of its rollback. Throws any other error. */
+/** Extracts the result that a dry run carries out of its rollback. Throws any other error. */
 function rolledBack(error: unknown): Change {
   const cause = databaseErrorOf(error)
   if (!(cause instanceof postgres.PostgresError) || cause.code !== 'MD001') throw error

@@ -6,7 +6,7 @@ import { changed, items, notified, settle, writeMedia, writeRequests } from './s
 
 /*
  * The statement that lands results, for every case. Most deliveries need only the short way (ordinary-statement.ts),
- * which shares these parts. The parts stand in the order in which they run. What each hands to the next:
+ * which shares these parts. The parts are listed in the order in which they run, with their contents:
  *
  *   item      one row per landing: what the webhook or the result carries, who signed it, and the claim of its delivery
  *   seen      the row of its request in the snapshot of the statement; the same snapshot shows its media
@@ -18,7 +18,7 @@ import { changed, items, notified, settle, writeMedia, writeRequests } from './s
  *   settled   the deliveries whose claim still held and ended
  *   flag      the flags that deliveries get or lose
  *
- * The others hand nothing on: media_written, media_removed, doubted, released, noted, discarded, flagged, changed,
+ * The other parts only write: media_written, media_removed, doubted, released, noted, discarded, flagged, changed,
  * notified.
  *
  * An environment is 'live', 'sandbox', or null where it is unknown. A landing meets up to four: `environment` of the
@@ -26,16 +26,16 @@ import { changed, items, notified, settle, writeMedia, writeRequests } from './s
  * request as the provider or its tracking decided it, and `old_key_environment` of the key in the row, as it is
  * configured now.
  *
- * A row is often named by an array of one (`= any(array[x])`). That is a look-up by an index for each row, whatever the
- * statistics say; they are usually those of an empty inbox. An array of all rows beside a join is sorted for each row.
+ * A row is often selected by an array of one (`= any(array[x])`). This forces one index look-up per row, although the
+ * statistics are usually those of an empty inbox. An array of all rows beside a join would be sorted for each row.
  */
 
-/** One secret can sign any number of deliveries, so a request is polled for doubt once in this time. */
+/** Limits extra polls of a request, since the holder of one secret can sign any number of deliveries. */
 const doubtIntervalSeconds = 60
 
 export type LandingAt = { now: SQL; environments: Environments; waitMs: number }
 
-/** The WITH of the whole statement. A reader of `outcome` must add `everyNotification`. */
+/** SQL: the WITH of the whole statement. A reader of `outcome` must add `everyNotification`. */
 export function landingStatement(landings: readonly Landing[], { now, environments, waitMs }: LandingAt): SQL {
   return sql`with ${items(landings, waitMs)},
     ${requestsOf(environments)},
@@ -91,7 +91,7 @@ const known = sql`
                and (seen.landed_at, seen.confirmed_at, seen.result_environment)
                  is distinct from (locked.landed_at, locked.confirmed_at, locked.result_environment) as is_newer,
              case when locked.landed_at is not null then locked.result_environment end as result_environment,
-             -- As the provider confirmed it, else as tracking stored it, else of the key that it was tracked with.
+             -- Confirmed by the provider, else stored by tracking, else that of the key with which it was tracked.
              case when locked.confirmed_at is not null
                     then case locked.sandbox when true then 'sandbox' when false then 'live' end
                   when locked.tracked_environment is not null then locked.tracked_environment
@@ -101,18 +101,23 @@ const known = sql`
     )`
 
 /**
- * Whether the key that signed is of another environment than the request. A key whose environment is unknown cannot
- * prove that it is of the right one, so it counts as another. Two cases are exempt: a confirmed request, which no
- * webhook can change, and the key with which the request was tracked, if that is no longer configured.
+ * SQL condition: the key that signed is of another environment than the request. A key of unknown environment cannot
+ * prove that it is the right one, so it counts as another. Two cases are exempt: a confirmed request, which no webhook
+ * can change, and the key with which the request was tracked, if that is no longer configured.
  */
 const isOfOtherEnvironment = sql`(environment <> request_environment
             or (environment is null and request_environment is not null and old_confirmed_at is null
               and (old_key_name <> key_name or old_key_environment is not null)))`
 
 /**
- * These decide the environment of a request, the strongest first: the provider, by the key that it gives the result to;
- * the key that the request was tracked with, where that is configured; a webhook signed with a live key; a webhook
- * signed with a sandbox key. A key of unknown environment decides nothing.
+ * The environment of a request is decided by the first of these that applies:
+ *
+ * 1. the provider, by the key to which it gives the result
+ * 2. the key with which the request was tracked, if that is configured
+ * 3. a webhook signed with a live key
+ * 4. a webhook signed with a sandbox key
+ *
+ * A key of unknown environment decides nothing.
  *
  * The first line that applies gives the verdict (docs/orders.md has every case):
  *
@@ -129,9 +134,9 @@ const isOfOtherEnvironment = sql`(environment <> request_environment
 const verdicts = (now: SQL) => sql`
     verdict as (
       select known.*,
-        -- Now or never. Now where the result is not complete, or it is not confirmed and one of these holds: the
-        -- environment changes, a poll is due, the request was tracked with another configured key than the one that
-        -- signed, or no live key vouches for the end.
+        -- Now if the result is incomplete. Also if it is unconfirmed and one of these holds: the environment changes, a
+        -- poll is due, the request was tracked with another configured key than the one that signed, or no live key has
+        -- signed for the end. Otherwise never.
         case when not media_complete or (not confirmed and (changes_environment or old_next_poll_at <= ${now}
             or (old_key_source is distinct from 'landed' and old_key_environment is not null
               and old_key_name <> key_name)
@@ -145,7 +150,7 @@ const verdicts = (now: SQL) => sql`
         case
           when not is_known then 'landed'
           when is_newer then 'raced'
-          -- A result of the provider has no delivery, and comes before all keys.
+          -- A result of the provider has no delivery, and takes precedence over all keys.
           when delivery_id is not null and ${isOfOtherEnvironment} then 'key_mismatch'
           when old_landed_at is null then 'landed'
           when old_confirmed_at is null and delivery_id is not null and environment = 'sandbox'
@@ -167,14 +172,14 @@ const verdicts = (now: SQL) => sql`
 
 const nextDoubt = (now: SQL) => sql`greatest(${now}, r.polled_at + make_interval(secs => ${doubtIntervalSeconds}))`
 
-/** A delivery that is parked for its key was doubtful before its request landed, and still is. */
+/** SQL: the extra poll for a delivery parked for its key, which is still doubtful after its request has landed. */
 const doubtOfParked = (now: SQL) => sql`coalesce(r.doubt_poll_at, (
           select ${nextDoubt(now)} from mediadock.deliveries d
           where d.request_id = r.request_id and d.parked_reason = 'key_mismatch' limit 1))`
 
 const isAsLocked = sql`r.request_id in (select request_id from locked) and r.confirmed_at is null`
 
-/** Removes media that a written request had before and has no longer. */
+/** SQL: removes media that a written request no longer has. */
 const removeMedia = sql`
     media_removed as (
       delete from mediadock.media m using written join item using (request_id)
@@ -185,8 +190,8 @@ const removeMedia = sql`
     )`
 
 /**
- * Whether so many other deliveries of the request are parked for their key that no more are kept. One that was kept
- * before, and is replayed, stays.
+ * SQL condition: the limit of deliveries parked for their key is reached for the request. A kept delivery that is
+ * replayed stays.
  */
 const isFullOfParked = sql`(select i.replay_id from mediadock.inbox i
                       where i.delivery_id = verdict.delivery_id limit 1) is null and (
@@ -207,7 +212,7 @@ const outcomes = sql`
       from verdict left join written using (request_id)
     )`
 
-/** Two webhooks contradict each other, or their keys are of two environments: a poll decides. The schedule stays. */
+/** SQL: schedules an extra poll after a contradiction or key mismatch, which the poll decides. The schedule stays. */
 const pollDoubted = (now: SQL) => sql`
     doubted as (
       update mediadock.requests r set doubt_poll_at = ${nextDoubt(now)}
@@ -216,7 +221,7 @@ const pollDoubted = (now: SQL) => sql`
         and r.confirmed_at is null and r.doubt_poll_at is null
     )`
 
-/** Deletes the deliveries that are not kept. They have no row in `attempts`. */
+/** SQL: deletes discarded deliveries. They get no row in `attempts`. */
 const discard = sql`
     discarded as (
       delete from mediadock.deliveries d using outcome
@@ -224,17 +229,17 @@ const discard = sql`
         and d.id in (select delivery_id from settled)
     )`
 
-/** A landing parks its delivery only while its claim holds; a replay has none. */
+/** SQL condition: the delivery is parked. A landing parks only while its claim holds. A replay has no claim. */
 const isParked = sql`delivery_id is not null and outcome = 'key_mismatch'
         and (claims is null or delivery_id in (select delivery_id from settled))`
 
-/** The flags to add to the deliveries of a landing, its own and the others of its request; null adds none. */
+/** SQL: the flags to add to the delivery of a landing, and to the others of its request. Null adds none. */
 const flags = ({ live, sandbox }: Environments) => sql`
     flag as (
       select delivery_id, jsonb_array_elements_text(flags) as flag, false as agrees, false as unparks from outcome
       where delivery_id is not null and outcome not in ('raced', 'discarded')
       union all
-      -- A replay that got through.
+      -- A successful replay unparks its delivery.
       select delivery_id, null, false, true from outcome
       where delivery_id is not null and claims is null and outcome not in ('raced', 'key_mismatch')
       union all
@@ -243,7 +248,7 @@ const flags = ({ live, sandbox }: Environments) => sql`
       -- The environment changed: flag the deliveries signed in the old one, and unpark those of the new one.
       select d.id, case when d.environment <> outcome.environment then 'key_mismatch' end, false,
         d.environment = outcome.environment from outcome,
-        -- A row of a release that stored no environment is judged by today's keys. offset 0 keeps this a look-up.
+        -- The current keys decide for rows of releases that stored no environment. offset 0 keeps this a look-up.
         lateral (select id, parked_reason, coalesce(environment,
                      case when key_name = any(${sql.param([...live])}::text[]) then 'live'
                           when key_name = any(${sql.param([...sandbox])}::text[]) then 'sandbox' end) as environment
@@ -252,7 +257,7 @@ const flags = ({ live, sandbox }: Environments) => sql`
       where outcome.changes_environment and outcome.outcome = 'landed' and d.environment in ('live', 'sandbox')
         and (d.environment <> outcome.environment or d.parked_reason = 'key_mismatch')
       union all
-      -- Subtracting the times leaves the range of ids as what is searched by.
+      -- Subtracting the times makes the planner search by the range of ids.
       select later.id, 'id_reused', false, false from outcome,
         lateral (select id, webhook_id, received_at from mediadock.deliveries
                  where id = outcome.delivery_id offset 0) later
@@ -290,6 +295,6 @@ const flagged = sql`
       where d.id = any(array[n.delivery_id])
         and (not d.flags @> n.flags or (n.unpark and d.parked_reason is not null)
           or (n.agrees and 'contradiction' = any(d.flags))
-          -- It was parked for its key before, and put back since.
+          -- The delivery was parked for its key before, and put back since.
           or (d.parked_reason is null and 'key_mismatch' = any(n.flags)))
     )`

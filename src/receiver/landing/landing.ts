@@ -7,7 +7,7 @@ import type { MediaItem, Report } from '../domain/report.ts'
 export type Landing = Omit<Report, 'jobId'> & {
   requestId: string
   source: 'webhook' | 'reconciler'
-  /** Whether the provider's own result says so. That overrules a webhook. */
+  /** True for the provider's own result, which overrules a webhook. */
   confirmed: boolean
   keyName: string
   environment: Environment | undefined
@@ -19,7 +19,7 @@ export type Landing = Omit<Report, 'jobId'> & {
   delivery: { id: string; claims: number | undefined; first: string; last: string } | undefined
 }
 
-/** Where a webhook or a result came from. */
+/** The origin of a webhook or result. */
 export type Origin = {
   source: 'webhook' | 'reconciler'
   keyName: string
@@ -31,7 +31,7 @@ export type Origin = {
 /** The keys and settings that a landing depends on. */
 export type LandingDeps = { keys: () => Keys; mediaHosts: readonly string[] | undefined }
 
-/** A stored delivery. A replay claims nothing, and so its `claims` are undefined. */
+/** A stored delivery. `claims` is undefined for a replay, which claims nothing. */
 export type Identified = {
   deliveryId: string
   claims: number | undefined
@@ -46,7 +46,7 @@ export function landingOfDelivery(
   { deliveryId, claims, webhookId, keyName, environment }: Identified,
   report: Report,
 ): Landing {
-  // As stored with the delivery. A row of a release that did not store it is judged by today's keys.
+  // The stored environment. The current keys decide for rows of releases that did not store it.
   const signed = environment ?? signedEnvironment(keys(), keyName)
   return landingOfReport(report, {
     source: 'webhook',
@@ -81,7 +81,7 @@ function bounded({ code, message }: NonNullable<Landing['error']>): Landing['err
   return { code: cutTo(code, maxNameCharacters), message: cutTo(message, maxErrorMessageCharacters) }
 }
 
-/** The columns refuse times outside the years 1000 to 9998. Such a time is left out, so that its result lands. */
+/** Omits a time outside the years 1000 to 9998, which the columns refuse, so that the result lands. */
 function storable(time: string | undefined): string | undefined {
   return time !== undefined && isTime(time) ? time : undefined
 }
@@ -96,10 +96,10 @@ function hostOf(link: string): string {
   return URL.canParse(link) ? new URL(link).host : ''
 }
 
-/** Memory of an item or a row besides its texts. */
+/** The memory of an item or a row besides its texts. */
 const rowBytes = 512
 
-/** About what a landing weighs as JSON. Its output repeats the links of its media, and may have more members. */
+/** Estimates the size of a landing as JSON. Its output repeats the links of its media, and may have more members. */
 export function bytesOf({ error, media, model, output }: Landing): number {
   const links = media.reduce(
     (sum, { url, original_url }) => sum + url.length + (original_url?.length ?? 0) + rowBytes,

@@ -13,7 +13,7 @@ const requests = columnsOf(schema.requests)
 
 export type Replay = { replayed: number; changes: Change[] }
 
-/** Makes the next poll due of a result that landed and is not complete. The follow-ups complete it. */
+/** Makes an incomplete result due for a poll at once. */
 async function pollIncomplete({ db, time }: WorkerDeps, requestId: string): Promise<void> {
   const now = time()
   await db.execute(sql`
@@ -22,12 +22,12 @@ async function pollIncomplete({ db, time }: WorkerDeps, requestId: string): Prom
       and ${requests.confirmed_at} is null and ${requests.next_poll_at} > ${now}`)
 }
 
-/** A row may appear between reading and writing. A second try sees it. */
+/** A row may appear between reading and writing. The next try sees it. */
 const maxTries = 3
 
 /**
- * Processes a stored delivery again, as idempotently as the first time. A dry run does the same, triggers included, and
- * rolls it back, so the changes, or the error, are those of a replay. Undefined: there is no such delivery.
+ * Processes a stored delivery again, as idempotently as the first time. A dry run does the same, including triggers,
+ * and rolls it back, so its changes, or its error, are those of a replay. Undefined for an unknown delivery.
  */
 export async function replayDelivery(
   deps: WorkerDeps,
@@ -37,7 +37,7 @@ export async function replayDelivery(
   const delivery = await load(deps, id)
   if (!delivery) return undefined
   const parsed = parseBody(deps.keys().first, delivery.body)
-  // It stays parked: this receiver does not understand it either.
+  // It stays parked, since this version cannot parse it either.
   if (!parsed.ok) return { replayed: 1, changes: [] }
 
   const landing = landingOfDelivery(deps, delivery, parsed.report)
@@ -53,7 +53,7 @@ export async function replayDelivery(
       deps.logger.info({ delivery_id: id, request_id: landing.requestId, outcome: change.outcome }, 'delivery replayed')
       deps.onProcessed({ landing, outcome: change.outcome, receivedAt: undefined })
     }
-    // A delivery that is parked for its key, and would be again, stays as it is.
+    // A delivery parked for its key, which would be parked again, is left as it is.
     const staysParked = change.outcome === 'key_mismatch' && delivery.parkedReason === 'key_mismatch'
     return { replayed: 1, changes: change.outcome === 'no_effect' || staysParked ? [] : [change] }
   }

@@ -4,23 +4,22 @@ import { claimsAnew } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { maxFailures } from './inbox.ts'
 
-/** Requeued deliveries become due at this pace, a quarter of what a small machine lands, so that new ones find room. */
+/** The pace at which requeued deliveries become due, well below the landing rate of a small machine. */
 const duePerSecond = 250
 
 export type Requeue = {
   replayId: string
   ids: readonly string[]
-  /** How many deliveries the earlier pages of the replay had. */
+  /** The number of deliveries on earlier pages of the replay. */
   before: number
   /** The time that replicas share. */
   now: SQL
 }
 
 /**
- * Puts stored deliveries back into the inbox, as a part of a replay. They land from there like any other, judged by the
- * environment that was stored with them. A parked one is parked no longer, and gets one try: the next failure parks it
- * again. Leaves deliveries that wait already. Makes the next poll due of a result that landed and is not complete.
- * Returns how many it put back.
+ * Puts stored deliveries back into the inbox, as part of a replay. They land like any other, judged by the environment
+ * stored with them. A parked one becomes pending and gets one try: the next failure parks it again. Deliveries that are
+ * pending already are left alone. An incomplete result becomes due for a poll. Returns how many were put back.
  */
 export async function requeue(db: Database, { replayId, ids, before, now }: Requeue): Promise<number> {
   const statement = sql`

@@ -3,14 +3,14 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { addChange } from './add-change.ts'
 import type { Landing } from './landing.ts'
 
-/* The parts that both landing statements have. landing-statement.ts lists what each part reads and gives. */
+/* The parts that both landing statements share. landing-statement.ts lists the inputs and columns of each part. */
 
-/** How long a landing waits for a row that another transaction holds: much longer than a landing takes. */
+/** How long a landing waits for a row that another transaction locks: much longer than a landing takes. */
 export const landingLockWaitMs = 500
 
 export function items(landings: readonly Landing[], waitMs: number): SQL {
   return sql`
-    -- Another transaction may hold the row of one request. All of the batch waits for it, so the wait is short.
+    -- Another transaction may lock the row of one request. The whole batch waits for it, so the wait is short.
     patience as materialized (select set_config('lock_timeout', ${`${waitMs}ms`}, true)),
     item as (
       select i.* from patience, jsonb_to_recordset(${JSON.stringify(landings.map(toItem))}::jsonb) as i (
@@ -48,8 +48,8 @@ function toItem({ delivery, error, ...landing }: Landing) {
 }
 
 /**
- * Writes over a row only where `unlessChanged` holds, so a row that appeared or changed since its verdict is missing
- * from `written`. `doubt` is when an unconfirmed row is polled for doubt.
+ * SQL: writes requests. An existing row is overwritten only if `unlessChanged` holds, so a row that appeared or changed
+ * since its verdict is missing from `written`. `doubt` is the time of an extra poll of an unconfirmed row.
  */
 export const writeRequests = (now: SQL, { unlessChanged, doubt }: { unlessChanged: SQL; doubt: SQL }) => sql`
     written as (
@@ -68,7 +68,7 @@ export const writeRequests = (now: SQL, { unlessChanged, doubt }: { unlessChange
         completed_at = coalesce(excluded.completed_at, r.completed_at),
         source = excluded.source, confirmed_at = excluded.confirmed_at,
         key_name = excluded.key_name, key_source = excluded.key_source, sandbox = excluded.sandbox,
-        -- Beside the sandbox that tracking stored, until the provider has decided.
+        -- Kept in addition to the sandbox value that tracking stored, until the provider has decided.
         signed_sandbox = case when excluded.confirmed_at is null
           and (r.signed_sandbox is not null or (r.landed_at is null and r.sandbox is not null))
           then excluded.sandbox end,
@@ -95,14 +95,16 @@ export const writeMedia = sql`
       returning m.kind, m.position, m.url, m.original_url, m.width, m.height, m.duration_seconds
     )`
 
-/** In a FROM: the rows of `written` that landed. `is true` makes the planner hash the list instead of joining it. */
+/**
+ * SQL for a FROM: the rows of `written` that landed. `is true` makes the planner hash the list instead of joining it.
+ */
 const writtenThatLanded = sql`written
         where (request_id in (select request_id from verdict where verdict = 'landed')) is true`
 
 /**
- * Ends the work on each delivery. Its row leaves the inbox if the claim still holds, or is due again at once where the
- * request raced. `attempts` gets a row where `isNoted` holds. A single replay has no claim and settles a delivery that
- * waits. The row of a replay tells whether it ended a delivery that waited or was parked, or repeated an end.
+ * SQL: ends the work on each delivery. If the claim still holds, its row leaves the inbox, or is due again at once if
+ * the request raced. `attempts` gets a row if `isNoted` holds. A single replay has no claim and settles a pending
+ * delivery. The attempt of a replay shows whether it ended a pending or parked delivery, or repeated an end.
  */
 export const settle = (now: SQL, isNoted: SQL) => sql`
     settled as (
@@ -129,13 +131,13 @@ export const settle = (now: SQL, isNoted: SQL) => sql`
       on conflict do nothing
     )`
 
-/** One change for the feed, for all that landed. Its id is drawn while the rows of the requests are locked. */
+/** SQL: one row of changes for all requests that landed. Its id is drawn while the rows of the requests are locked. */
 export const changed = (now: SQL) => sql`
     changed as (${addChange(now, writtenThatLanded)})`
 
 /**
- * One NOTIFY per request that landed, unless Postgres's queue is too full: a full queue would fail the commit. A SELECT
- * runs only as far as it is read: see `everyNotification`.
+ * SQL: one NOTIFY per request that landed, unless Postgres's queue is nearly full, since a full queue fails the commit.
+ * Postgres runs a SELECT only as far as it is read: see `everyNotification`.
  */
 export const notified = sql`
     notified as (
@@ -144,5 +146,5 @@ export const notified = sql`
       from ${writtenThatLanded} and (select mediadock.may_notify())
     )`
 
-/** Reads `notified` to its end, once. Beside `outcome` in a join it might be read for each row. */
+/** SQL condition that reads `notified` to its end, once. In a join with `outcome` it might be read for each row. */
 export const everyNotification = sql`(select count(*) from notified) >= 0`

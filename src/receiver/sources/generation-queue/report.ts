@@ -82,7 +82,7 @@ function mediaOf({ kind, items }: { kind: MediaItem['kind']; items: readonly Rec
   }))
 }
 
-/** Seconds as a number, or as the text of one; undefined for anything else. */
+/** Reads seconds from a number or its text. Returns undefined for other values. */
 function secondsOf(duration: unknown): number | undefined {
   const seconds = typeof duration === 'string' && duration !== '' ? Number(duration) : duration
   return typeof seconds === 'number' && Number.isFinite(seconds) && seconds >= 0 ? seconds : undefined
