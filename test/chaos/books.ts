@@ -4,7 +4,7 @@ import { expect } from 'vitest'
 import { eventually } from '../support/eventually.ts'
 import type { Outgoing } from './sender.ts'
 
-/** What was answered 200 is there, byte for byte, whatever else is. */
+/** Every delivery answered 200 is stored byte for byte. */
 export async function expectKept(sql: postgres.Sql, acknowledged: readonly Outgoing[]): Promise<void> {
   const rows = await sql<{ webhook_id: string; hash: string }[]>`
     select webhook_id, encode(sha256(body), 'hex') as hash from mediadock.deliveries`
@@ -13,7 +13,7 @@ export async function expectKept(sql: postgres.Sql, acknowledged: readonly Outgo
   expect(missing.map(({ webhookId }) => webhookId)).toEqual([])
 }
 
-/** What became of the promises: how many are not kept whole or never landed, and how many were stored or had their effect twice. */
+/** Counts broken promises: deliveries that are damaged or never landed, and those stored or landed twice. */
 export async function countBooks(
   sql: postgres.Sql,
   acknowledged: readonly { delivery: Outgoing }[],
@@ -31,7 +31,7 @@ export async function countBooks(
   return { lost: lost.length, doubled: rows.filter(({ stored, effects }) => stored > 1 || effects > 1).length }
 }
 
-/** What lies in the database is compared by this, and need not come over. */
+/** Bodies are compared by hash, so that they need not be read. */
 function hashOf(body: Buffer): string {
   return createHash('sha256').update(body).digest('hex')
 }
@@ -61,7 +61,7 @@ export async function watchEffects(sql: postgres.Sql): Promise<void> {
     create trigger effects after insert or update of output on mediadock.requests for each row when (new.landed_at is not null) execute function note_effect()`)
 }
 
-/** Waits until all is landed, by itself. */
+/** Waits until everything has landed, without help. */
 export async function untilAllLanded(sql: postgres.Sql, withinMs: number): Promise<void> {
   await eventually(async () => (await sql`select from mediadock.inbox limit 1`).length === 0, withinMs)
 }

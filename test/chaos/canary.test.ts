@@ -12,7 +12,7 @@ import { inTable } from './table.ts'
 const rounds = roundsOf(5)
 const perSecond = 200
 
-/** Whatever a statement that stores deliveries asks for: its commit does not wait for the disk. */
+/** Makes commits of stored deliveries return before the disk, regardless of the statement's setting. */
 const forcedOff = `
   create function force_off() returns trigger language plpgsql as $$ begin perform set_config('synchronous_commit', 'off', true); return null; end $$;
   create trigger forced_off after insert on mediadock.deliveries for each statement execute function force_off();
@@ -31,7 +31,7 @@ describeOnPackaged('the canary', () => {
           let [acknowledgedInAll, lostInAll, silenceMs] = [0, 0, 0]
           const lost: number[] = []
           for (let round = 1; round <= rounds; round += 1) {
-            // Nothing else that goes on here takes to the disk what was accepted before it.
+            // No other activity may flush accepted deliveries to the disk.
             const server = await withPackagedPostgres({ settings: { synchronous_commit: 'off' } })
             const receiver = await withReceiverProcess(server.url)
             const client = () => postgres(server.url, { max: 1, onnotice: () => {} })
@@ -42,7 +42,7 @@ describeOnPackaged('the canary', () => {
               { pid: number }[]
             >`select pid from pg_stat_activity where backend_type = 'walwriter'`
             await before.end()
-            // As with a machine that fails: what nobody waited for is still in memory, and no background writer was just quick enough.
+            // As in a machine failure: unflushed commits are still in memory, and no background writer has flushed them.
             process.kill(writer?.pid ?? expect.fail(), 'SIGSTOP')
             const load = startLoad({ urls: [receiver.url], perSecond })
             await eventually(() => load.tally.acknowledged.length > perSecond, 30_000)
@@ -51,7 +51,7 @@ describeOnPackaged('the canary', () => {
             process.kill(writer?.pid ?? expect.fail(), 'SIGCONT')
             await stopping
             const acknowledged = load.tally.acknowledged.slice()
-            // Nobody sends them again: what was acknowledged is promised.
+            // Acknowledged deliveries are not sent again, since they are promised.
             const ending = load.end()
             await delay(100)
             await server.start()

@@ -24,7 +24,7 @@ const faults: Fault[] = [
   { name: 'event loop blocked 5 s', message: { blockMs: 5000 }, lastsMs: 6500 },
 ]
 
-// What a wrong clock does to each part is shown where the part is: signatures, claims, the budget of calls.
+// The tests of signatures, claims and the budget of calls show the effect of a wrong clock on each part.
 describe.skipIf(!long)('of two receivers one', () => {
   it.each(faults)(
     'has its $name: nothing is run twice, nothing stranded',

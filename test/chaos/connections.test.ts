@@ -17,7 +17,7 @@ type Proxy = Awaited<ReturnType<typeof startFaultyProxy>>
 type Scene = { proxy: Proxy; send: () => Promise<Answer>; isStored: () => Promise<boolean> }
 type Round = { first: Answer; retry: Answer; isRight: boolean }
 
-/** Deadlines are of seconds: rounds that wait for one go side by side, each with a receiver of its own. */
+/** Deadlines take seconds, so rounds run side by side, each with a separate receiver. */
 type Fault = {
   name: string
   rounds: number
@@ -100,7 +100,7 @@ async function again(send: () => Promise<Answer>): Promise<Answer> {
 }
 
 describeOnPackaged('the connection to Postgres', () => {
-  // What a lost connection does to a statement is shown by lost-connections.test.ts.
+  // lost-connections.test.ts shows the effect of a lost connection on a statement.
   describe.each(long ? ['plain', 'inside TLS'] : ['inside TLS'])('%s', (kind) => {
     const tried = faults.filter(({ shortRounds }) => long || shortRounds > 0)
     it.each(tried)('$name', { timeout: 300_000 }, async ({ name, rounds: longRounds, shortRounds, abreast, run }) => {

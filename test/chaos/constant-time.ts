@@ -5,7 +5,7 @@ import { sign, verify } from '../../src/wire/signature.ts'
 /*
  * Whether the verification takes longer for a signature that is nearly right, as dudect does it (Reparaz, Balasch,
  * Verbauwhede: "Dude, is my code constant time?"): two classes of input in random order, Welch's t of their times,
- * whole and cropped at many percentiles. A program of its own: `node test/chaos/constant-time.ts [samples]`.
+ * whole and cropped at many percentiles. A separate program: `node test/chaos/constant-time.ts [samples]`.
  */
 
 const limit = 4.5

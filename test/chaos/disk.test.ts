@@ -21,7 +21,7 @@ const perSecond = 200
 const wellWithinMs = 10_000
 const goal = '503; nothing lost; well again ≤ 10 s'
 
-/** A disk that can be filled: a file system of its own in memory. Undefined where one may not be mounted. */
+/** A disk that can be filled: a separate file system in memory. Undefined if mounting is not permitted. */
 async function withSmallDisk(): Promise<string | undefined> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-disk-'))
   const mounted = await run('mount', ['-t', 'tmpfs', '-o', `size=${diskMebibytes}m,mode=755`, 'tmpfs', folder]).then(
@@ -80,11 +80,11 @@ describeOnPackaged('the disk of Postgres', () => {
           await delay(long ? 1500 : 300)
           const before = load.tally.refused
           const filler = await fill(disk)
-          // It may go on for a while in the space that it has already.
+          // Postgres may continue for a while in space that it has allocated.
           await eventually(() => load.tally.refused > before + 10, 60_000)
           await delay(long ? 2000 : 200)
           await fs.rm(filler)
-          // A server that had no room for its log has ended itself: whoever frees the disk starts it again.
+          // A server without room for its WAL stops, and is started again after the disk is freed.
           if (server.pid() === 0) {
             crashes += 1
             await server.start()

@@ -18,7 +18,7 @@ const againWithinMs = 10_000
 const fault = 'primary lost beneath pg_auto_failover, as it comes'
 const goal = '0 lost; receiving again ≤ 10 s after its promotion, without a restart'
 
-// Nobody promotes here but the engine itself; that a promotion is followed is shown in seconds by test/platform/postgres/hosts.test.ts.
+// Only the engine promotes here. test/platform/postgres/hosts.test.ts shows in seconds that a promotion is followed.
 describeOnPackaged('a highly available Postgres', () => {
   it.skipIf(!long)(
     `loses its primary ${rounds} times, and nothing that was acknowledged`,

@@ -37,7 +37,7 @@ it(
           await victim.start()
         }
         const { acknowledged, broken } = await load.end()
-        // Long: as it is for whoever waits for results. Short: the ends of leases are brought forward.
+        // Long form: leases expire in real time. Short form: the ends of leases are brought forward.
         await (long ? untilAllLanded(sql, landedWithinMs + 5000) : untilInboxIsEmpty(sql))
         const books = await countBooks(sql, acknowledged)
         const slowest = await slowestLanding(sql, acknowledged, killed)

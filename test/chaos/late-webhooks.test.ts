@@ -16,7 +16,7 @@ const waitMs = long ? 300_000 : 60_000
 const fates = ['never', 'twice', 'late'] as const
 type Fate = (typeof fates)[number]
 
-/** What the provider made of it: these in turn, and CANCELED, which has no webhook, only where none comes anyway. */
+/** The ends at the provider, in turn. CANCELED has no webhook, so it is used only for requests without one. */
 const ends = ['one picture', 'four pictures', 'video', 'audio', 'failed'] as const
 type End = (typeof ends)[number] | 'canceled'
 

@@ -1,4 +1,4 @@
-// Preloaded into a receiver, to be told over its channel: its clock is wrong by so much, or its event loop stands still.
+// Preloaded into a receiver. Messages over its channel set its clock wrong, or block its event loop.
 
 const now = Date.now.bind(Date)
 let shiftMs = 0

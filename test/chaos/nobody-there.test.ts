@@ -16,7 +16,7 @@ const callsPerMinute = 100
 /** All of them, while nothing is submitted. */
 const polledPerMinute = callsPerMinute
 
-// What the reconciler does with webhooks that never come is shown by late-webhooks.test.ts, without a quota.
+// late-webhooks.test.ts shows how the reconciler handles missing webhooks, without a quota.
 it.skipIf(!long)(
   'nobody there for 20 minutes of the provider: all is reconciled within the quota',
   { timeout: 400_000 },

@@ -36,7 +36,7 @@ export const packageAt = (folder: string): Version => ({
 export type OperatorsStand = {
   cluster: HaCluster
   receivers: readonly ReceiverProcess[]
-  /** Straight to whichever server can be written to, as a superuser, or to this one. */
+  /** A superuser's connection to the writable server, or to the given one. */
   adminUrl: (database?: string, node?: HaNode) => string
   /** PgBouncer beside this server. */
   bouncerOf: (node: HaNode) => Bouncer
@@ -71,7 +71,7 @@ export async function standUp(
   for (const node of cluster.nodes) bouncers.set(node, await withPgBouncer(node.port, userlist))
   const hosts = [...bouncers.values()].map(({ port }) => `127.0.0.1:${port}`).join(',')
   const as = (role: Role) => `postgres://${role}:${role}@${hosts}/media?target_session_attrs=read-write`
-  // Each has met its server as it is now, and goes on telling of it.
+  // Each process has connected to its present server, and reports its state.
   for (const { port } of bouncers.values())
     await psql(`postgres://mediadock_run:mediadock_run@127.0.0.1:${port}/media`, '--command=select 1')
 

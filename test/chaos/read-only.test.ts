@@ -41,7 +41,7 @@ it('a Postgres that became read-only (a failover to a standby) is answered 503, 
       await delay(long ? 5000 : 200)
       expect(await sql`select from mediadock.deliveries`).toHaveLength(known.length)
 
-      // Nobody ends the sessions that began meanwhile, and are still read-only.
+      // Sessions that began meanwhile stay open, and are still read-only.
       await sql.unsafe(`alter database ${name} reset default_transaction_read_only`)
       const at = Date.now()
       await eventually(

@@ -19,7 +19,7 @@ const settings = {
   DATABASE_POOL_SIZE: '6',
   TRUST_PROXY: '127.0.0.1',
 }
-/** HAProxy asks once a second whether somebody is back. */
+/** HAProxy checks once a second for a healthy server. */
 const backWithinMs = 1500
 const senderAddress = '127.0.0.2'
 /** A check that comes late on a busy machine costs a try now and then, and no delivery; without the drain it is one in twelve. */
@@ -67,7 +67,7 @@ it.skipIf(installed.length === 0)(
         const books = await countBooks(sql, acknowledged)
         const inVain = (await Promise.all(balancers.map((balancer) => balancer.inVain()))).reduce((sum, n) => sum + n)
         const failed = tallies.map(({ refused, broken }) => refused + broken)
-        // What the sender says of itself is not believed, what the balancer says is.
+        // The receiver trusts the balancer's header, and not the sender's.
         expect(await sql`select distinct remote from mediadock.arrivals`).toEqual([{ remote: senderAddress }])
         const badEnds = codes.filter((code) => code !== 0)
         return {

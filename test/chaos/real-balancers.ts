@@ -15,7 +15,7 @@ const ops = path.resolve(import.meta.dirname, '../../ops')
 export const balancerKinds = ['nginx', 'haproxy'] as const
 type BalancerKind = (typeof balancerKinds)[number]
 
-/** Those that are installed here, with where the program is. A sender of an address of its own wants Linux. */
+/** The installed balancers, with the paths of their programs. A separate source address needs Linux. */
 export async function findBalancers(): Promise<{ kind: BalancerKind; program: string }[]> {
   if (process.platform !== 'linux') return []
   const found = await Promise.all(balancerKinds.map(async (kind) => ({ kind, program: await findBalancer(kind) })))

@@ -73,7 +73,7 @@ export async function withReceiverProcess(
     ready,
     start: async (program = main) => {
       main = program
-      // What it keeps beside itself on a laptop goes to a folder of its own.
+      // The files of a laptop's start go to a separate folder.
       const preloaded = preload === undefined ? [] : ['--import', preload]
       const node = [
         process.execPath,

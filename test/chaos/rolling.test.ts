@@ -15,7 +15,7 @@ const { rounds, count, perSecond } = long
   : { rounds: 1, count: 2, perSecond: 100 }
 const graceSeconds = 5
 
-// Short: one of ours shows no more than nginx and HAProxy do, where one of them is.
+// Short form: our own balancer shows the same as nginx and HAProxy, if one is installed.
 it.skipIf(!long && (await findBalancers()).length > 0)(
   `restarting ${count} receivers one after the other behind a balancer, ${rounds} times, fails no delivery`,
   { timeout: 600_000 },

@@ -31,7 +31,7 @@ const table = [
   'provider/killed-at-each-step',
 ]
 
-/** What else has a long form. */
+/** Further tests with a long form. */
 const others = [
   'chaos/resets',
   'chaos/duplicates',
@@ -80,10 +80,10 @@ const vitest = spawn(path.join(root, 'node_modules/.bin/vitest'), args, {
   cwd: root,
   env: { ...process.env, CHAOS: 'long', CHAOS_LINES: lines },
   stdio: 'inherit',
-  // A group of its own: servers and receivers that it has started end with it.
+  // A separate process group, so that servers and receivers end with it.
   detached: true,
 })
-// What has its line by then is still printed.
+// Completed lines are still printed.
 let isInterrupted = false
 for (const signal of ['SIGINT', 'SIGTERM'] as const)
   process.on(signal, () => {
@@ -119,6 +119,6 @@ function endGroup(signal: NodeJS.Signals): void {
   try {
     if (vitest.pid !== undefined) process.kill(-vitest.pid, signal)
   } catch {
-    // Nobody is left in it.
+    // The process group is empty.
   }
 }

@@ -19,7 +19,7 @@ export type Tally = {
   broken: number
   /** Not sent again, though it was never acknowledged. */
   givenUp: number
-  /** Any answer, whatever it said. */
+  /** Any answer. */
   slowestMs: number
 }
 
@@ -29,14 +29,14 @@ export type LoadOptions = {
   perSecond: number
   /** So many are under way at a time at the most: beyond it nothing new is sent. */
   atOnce?: number
-  /** False: each is sent once, whatever becomes of it. */
+  /** False: each is sent only once, also after a failure. */
   again?: boolean
   pauseMs?: number
   /** Of these lengths, as the provider does: after the last of them it gives a delivery up. */
   pausesMs?: readonly number[]
-  /** Fewer than may be under way: those that wait to be sent again need none. */
+  /** Fewer than may be under way, since deliveries that wait for a retry need no connection. */
   connections?: number
-  /** What is made now is signed with. */
+  /** The key that signs new deliveries. */
   secret?: () => string
   /** For TLS, and where from. */
   connecting?: Connecting

@@ -20,10 +20,10 @@ const program = path.resolve(import.meta.dirname, 'stranger.ts')
 const lanes = 4
 const pauseMs = long ? 10 : 25
 const mebibyte = 1_048_576
-/** What an allocator keeps for the next time. */
+/** Memory that the allocator keeps for reuse. */
 const nearMebibytes = 256
 
-/** One of each kind, where seconds are all there is: what the others do differently has tests of its own (intake, framing, connections). */
+/** One of each kind in the short form. Tests of intake, framing and connections cover the others. */
 const shortNames = [
   'headers without a body',
   'chunks of one byte',
@@ -60,7 +60,7 @@ it.skipIf(process.platform !== 'linux')(
     const sender = withSender(receiver.url, lanes)
     const acknowledged: Outgoing[] = []
 
-    /** On a connection of its own, as a provider that keeps none open. */
+    /** On a new connection each time, like a provider that keeps none open. */
     const sendAnew = async (delivery: Outgoing): Promise<Answer> => {
       const started = performance.now()
       const headers = { connection: 'close', ...headersFor(delivery.body, delivery) }
@@ -72,7 +72,7 @@ it.skipIf(process.platform !== 'linux')(
       return { status: answer.statusCode, outcome: '', retryAfter: undefined, tookMs: performance.now() - started }
     }
 
-    /** Sends authentic deliveries while the work goes on. */
+    /** Sends authentic deliveries during the work. */
     const sendDuring = async (work: Promise<unknown>) => {
       const answers: Answer[] = []
       const newcomers: Answer[] = []

@@ -3,13 +3,13 @@ import net from 'node:net'
 import os from 'node:os'
 import { setTimeout as delay } from 'node:timers/promises'
 
-// A stranger as a program of its own: `node test/chaos/stranger.ts <url> <row> <seconds> [most connections]`. It holds no secret.
+// A stranger as a separate program: `node test/chaos/stranger.ts <url> <row> <seconds> [most connections]`. It holds no secret.
 
 const mebibyte = 1_048_576
 
 type Row = {
   connections: number
-  /** What each connection sends, again after each answer. */
+  /** The bytes that each connection sends, repeated after each answer. */
   message: () => readonly (string | Buffer)[]
   /** All connections are open before the first of them sends; then, once they are cut, again. */
   together?: boolean
@@ -34,7 +34,7 @@ function forgedHeaders(): Record<string, string> {
 
 const filler = 'x'.repeat(8000)
 const large = Buffer.alloc(mebibyte, 'x')
-/** What one read takes in. */
+/** The size of one read. */
 const inOneWrite = (request: string) => [request.repeat(Math.floor(65_536 / request.length))]
 const withoutHost = 'GET / HTTP/1.1\r\n\r\n'
 const pieces = Buffer.from('1\r\nx\r\n'.repeat(10_000))

@@ -1,4 +1,4 @@
-/** What a fault came to. */
+/** The measured effect of a fault. */
 export type Came = {
   rounds: number
   /** Answered 200, and so promised. */
@@ -7,9 +7,9 @@ export type Came = {
   lost: number
   /** Stored or landed more than once. */
   doubled: number
-  /** The longest time in which nothing at all was acknowledged; undefined where nobody sends steadily. */
+  /** The longest time without an acknowledgement; undefined without a steady sender. */
   silenceMs: number | undefined
-  /** What the goal asks for besides, as it was measured. */
+  /** Further measurements that the goal requires. */
   measured: string
   met: boolean
 }

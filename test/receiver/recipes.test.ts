@@ -18,7 +18,7 @@ import { mediaStand, pngOf, temporaryFolder } from './archive/media-stand.ts'
 
 const root = path.resolve(import.meta.dirname, '../..')
 
-/** What each says of a column, in words of the database. */
+/** The properties of a column, in the database's words. */
 const types: Record<string, string> = {
   uuid: 'uuid',
   text: 'text',
@@ -256,7 +256,7 @@ describe('docs/recipes', () => {
   })
 })
 
-/** The files of the page, with what they import beside them: the client as a package of its own would have it. */
+/** The files of the page, with what they import beside them: as a separate package of the client would contain them. */
 async function writeProject(files: readonly string[]): Promise<string> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-recipes-'))
   const modules = path.join(folder, 'node_modules')

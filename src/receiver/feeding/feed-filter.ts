@@ -8,7 +8,7 @@ export type FeedFilter = {
   sandbox?: boolean | undefined
   /** True: changes that no other change completes. FAILED, CANCELED and REFUSED are complete. */
   complete?: boolean | undefined
-  /** What the metadata contains, as Postgres's `@>` compares. */
+  /** Metadata that the request must contain, compared like Postgres's `@>`. */
   metadata?: Record<string, unknown> | undefined
 }
 
@@ -40,7 +40,7 @@ export const matchingPage = `
   where m.matched or f.position = (select max(position) from scanned)
   order by f.position`
 
-/** Whether a filter lets everything through. */
+/** Returns true if a filter lets everything through. */
 export function isEmpty(filter: FeedFilter): boolean {
   return Object.values(filter).every((member) => member === undefined)
 }

@@ -53,7 +53,7 @@ describe.each(usualServers)('what is answered is bounded in bytes, on the %s ser
       expect((await call(receiver, `GET ${path}`)).text.length).toBeLessThan(mebibyte)
   })
 
-  it('a replay of many stops where its changes are large, and its cursor goes on', async () => {
+  it('ends a replay of many early if its changes are large, with a cursor to continue', async () => {
     const { sql } = database
     const images = Array.from({ length: 100 }, (_, n) => ({ url: `https://media.test/${n}/${'u'.repeat(8000)}` }))
     const bodies = Array.from({ length: 12 }, () =>
@@ -108,7 +108,7 @@ describe.each(usualServers)('what is answered is bounded in bytes, on the %s ser
       const [response] = await once(request, 'response')
       return { request, status: response.statusCode }
     }
-    // Nobody reads them: each stands still as soon as its buffers are full.
+    // No client reads them, so each stops when its buffers are full.
     const stalled = await Promise.all([open(), open(), open(), open()])
     expect(stalled.map(({ status }) => status)).toEqual([200, 200, 200, 200])
     const refused = await call(receiver, 'GET /api/deliveries.csv')

@@ -28,7 +28,7 @@ export async function call(
   return { ...answer, json: isJson && answer.text !== '' ? JSON.parse(answer.text) : undefined }
 }
 
-/** The ids of all pages of a list, as whoever follows next_cursor gets them. */
+/** Returns the ids of all pages of a list, by following next_cursor. */
 export async function follow(receiver: TestReceiver, path: string): Promise<unknown[]> {
   const ids: unknown[] = []
   let cursor: string | null = null

@@ -217,7 +217,7 @@ describe('through a validating proxy', () => {
         (await through(`POST /api/subscriptions/{name}/${act}`, `/api/subscriptions/gallery/${act}`)).status,
         act,
       ).toBe(200)
-    // Nobody is called from here.
+    // These calls reach no other server.
     expect((await through('POST /api/subscriptions/{name}/test', '/api/subscriptions/nobody/test')).status).toBe(404)
     await through('GET /api/subscriptions', '/api/subscriptions')
     await through('GET /api/arrivals', '/api/arrivals')
@@ -364,7 +364,7 @@ describe('who may use it', () => {
     })
   })
 
-  it('nobody sees a signature, a key, a secret or the token in any answer', async () => {
+  it('shows no signature, key, secret or token in any answer', async () => {
     const signature = /v1=[0-9a-f]{64}/
     const secrets = [liveKey.api_key, liveKey.signing_secret, sandboxKey.api_key, sandboxKey.signing_secret, token]
     await deliver(receiver.webhookUrl, failed().body, {

@@ -230,7 +230,7 @@ describe('POST /api/deliveries/replay', () => {
     ['an unknown parameter', { filter: { colour: 'red' } }, 'invalid_filter', 'colour'],
     ['a wrong value', { filter: { state: 'done' } }, 'invalid_filter', 'state'],
     ['a limit, which is of lists', { filter: { state: 'parked', limit: '1' } }, 'invalid_filter', 'limit'],
-    ['a cursor that is none', { filter: { state: 'parked' }, cursor: 'x' }, 'invalid_filter', 'cursor'],
+    ['a malformed cursor', { filter: { state: 'parked' }, cursor: 'x' }, 'invalid_filter', 'cursor'],
   ])('refuses %s', async (_what, body, code, named) => {
     expect(await replay(body)).toMatchObject({
       status: 400,

@@ -165,7 +165,7 @@ describe('GET /api/deliveries?q=', () => {
 })
 
 it.each(['ids=x', `ids=${Array.from({ length: 201 }, () => randomUUID()).join(',')}`])(
-  'refuses ids that are none, or too many',
+  'refuses malformed ids, or too many',
   async (query) => {
     expect(await call(receiver, `GET /api/deliveries?${query}`)).toMatchObject({
       status: 400,

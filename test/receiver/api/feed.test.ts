@@ -51,7 +51,7 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
     expect(none.json).toEqual({ data: [], next_after: second.json.next_after, head: second.json.next_after })
   })
 
-  it('whatever somebody notifies, goes on to hear of changes', async () => {
+  it('receives changes after any notification on the channel', async () => {
     const after = await head()
     const first = call(receiver, `GET /api/feed?after=${after}&wait=30`)
     await eventually(
@@ -128,7 +128,7 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
     return { response, state, events, ended, close: () => client.abort() }
   }
 
-  it('streams each change once, and goes on after Last-Event-ID', async () => {
+  it('streams each change once, and continues after Last-Event-ID', async () => {
     const after = await head()
     const first = await stream(`after=${after}`)
     expect(first.response.headers.get('content-type')).toContain('text/event-stream')
@@ -148,7 +148,7 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
     expect(requestsOf(second.events())).toEqual([...missed, ...more])
   })
 
-  it('refuses a Last-Event-ID that is none', async () => {
+  it('refuses a malformed Last-Event-ID', async () => {
     const headers = { accept: 'text/event-stream', 'last-event-id': 'x' }
     const { status, json } = await call(receiver, 'GET /api/feed', { headers })
     expect({ status, ...json.error }).toMatchObject({
@@ -175,7 +175,7 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
     ).toBe(410)
     // From the beginning is always possible.
     expect((await call(receiver, 'GET /api/feed')).status).toBe(200)
-    // What was read from the beginning a moment ago closes no gap.
+    // A cached page from the beginning must not hide a gap.
     await land(1)
     expect((await call(receiver, 'GET /api/feed?after=0')).json.data).not.toEqual([])
     expect((await call(receiver, `GET /api/feed?after=${old}`)).status).toBe(410)

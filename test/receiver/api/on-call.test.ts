@@ -60,7 +60,7 @@ async function refuse(webhookId: string = randomUUID(), body = failed().body): P
 }
 
 describe('the audit', () => {
-  it('has what somebody did, with who did it and what came of it, and not what services do all day', async () => {
+  it('lists actions with actor and outcome, without the routine calls of services', async () => {
     const sample = okImage()
     const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID() })
     await refuse()
@@ -156,7 +156,7 @@ describe('the reconciler', () => {
       settings: { fetchRatePerMinute: 10 },
     })
     for (let n = 0; n < 17; n += 1) await track(randomUUID())
-    // What tests before have submitted.
+    // Submits of earlier tests.
     await database.sql`truncate mediadock.call_budgets`
     expect((await call(narrow, 'GET /api/reconciler')).json.backlog).toEqual({
       due: 17,
@@ -203,7 +203,7 @@ describe('the keys', () => {
     const requestId = randomUUID()
     await track(requestId)
     stand.answer((_id, _req, res) => json(res, 401, {}))
-    // What the test before has left to be fetched may have been called for meanwhile.
+    // Polls left by the previous test may have run meanwhile.
     await database.sql`truncate mediadock.call_budgets`
     await call(narrow, `POST /api/requests/${requestId}/reconcile`)
     const { json: keys, text } = await call(narrow, 'GET /api/keys')

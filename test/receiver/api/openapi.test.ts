@@ -50,7 +50,7 @@ it('has examples of its calls alone', () => {
   expect(Object.keys(examples).toSorted()).toEqual(calls.map(({ operationId }) => operationId).toSorted())
 })
 
-it('names nobody in its examples, and tells no secret', () => {
+it('contains no real name and no secret in its examples', () => {
   const text = JSON.stringify(examples)
   const hosts = [...text.matchAll(/https?:\/\/([^/"\\]+)/g)].map(([, host]) => host)
   expect(hosts).toContain('media.example.com')

@@ -35,7 +35,7 @@ async function openGate(url: string) {
   return { url: String(to), close, open: () => listen(port) }
 }
 
-it('answers 503 while Postgres cannot be reached, and goes on when it can', async () => {
+it('answers 503 while Postgres is unreachable, and works afterwards', async () => {
   const database = await withTestDatabase()
   const gate = await openGate(database.url)
   const receiver = await startTestReceiver({ databaseUrl: gate.url })

@@ -35,7 +35,7 @@ const itemAt = (position: number, output: unknown = null): FeedItem => ({
   media: [],
 })
 
-it('hands on what comes next, whatever was read in whatever order, or nothing', () => {
+it('returns the next changes or nothing, for any order of reads', () => {
   const step = fc.oneof(
     fc.record({ kind: fc.constant('grow' as const), by: fc.nat({ max: 5 }) }),
     fc.record({
@@ -98,7 +98,7 @@ it('hands on nothing that was read longer ago than a second, and no more than a 
   const recent = createRecentChanges(() => now)
   const pageOf = (...data: FeedItem[]): FeedPage => ({ data, next_after: data.at(-1)?.position ?? 0, head: 9 })
   recent.keep(0, pageOf(itemAt(1), itemAt(2)))
-  // What is the beginning may change with every prune.
+  // Pruning may change the beginning at any time.
   expect(recent.after(0, 5)).toBeUndefined()
   expect(recent.after(1, 5)?.data).toHaveLength(1)
   now = 1000

@@ -166,7 +166,7 @@ describe('POST /api/requests/{id}/reconcile', () => {
     expect(stand.calls).toEqual([{ path: `/v1/requests/${request_id}`, authorization: `Bearer ${liveKey.api_key}` }])
   })
 
-  it('waits for whoever writes the request at this moment, and does not take it for unknown', async () => {
+  it('waits for a transaction that writes the request, instead of answering 404', async () => {
     const request_id = randomUUID()
     stand.answer((id, _req, res) => answerJson(res, 200, imageResult(id)))
     await track({ request_id, key_name: 'live' })
@@ -193,7 +193,7 @@ describe('POST /api/requests/{id}/reconcile', () => {
     expect(await reconciling).toMatchObject({ status: 200, json: { scanned: 1, landed: 1 } })
   })
 
-  it('says so when somebody holds the request for longer, and that it is known', async () => {
+  it('answers request_locked if a transaction holds a known request for longer', async () => {
     const request_id = randomUUID()
     await track({ request_id, key_name: 'live' })
     const answer = await database.sql.begin(async (transaction) => {
@@ -203,7 +203,7 @@ describe('POST /api/requests/{id}/reconcile', () => {
     expect(answer).toMatchObject({ status: 503, json: { error: { code: 'request_locked' } } })
   })
 
-  it('answers 404 for what nobody tracks', async () => {
+  it('answers 404 for an unknown request', async () => {
     expect(await call(receiver, `POST /api/requests/${randomUUID()}/reconcile`)).toMatchObject({ status: 404 })
     expect(await call(receiver, 'POST /api/requests/x/reconcile')).toMatchObject({ status: 404 })
   })
@@ -348,7 +348,7 @@ describe('GET /api/results/{request_id}', () => {
     stop.abort()
   })
 
-  it('answers 404 for what is not known, and 400 for a wait that is none', async () => {
+  it('answers 404 for an unknown request, and 400 for a malformed wait', async () => {
     expect(await call(receiver, `GET /api/results/${randomUUID()}?wait=30`)).toMatchObject({ status: 404 })
     expect(await call(receiver, 'GET /api/results/x')).toMatchObject({ status: 404 })
     for (const wait of ['61', '-1', 'x', '1.5', '']) {

@@ -98,7 +98,7 @@ describe('GET /api/arrivals as an event stream', () => {
     expect(events.map(({ webhookId }) => webhookId)).toEqual([first, 'slow'])
   })
 
-  it('goes on after the event that a client saw last', async () => {
+  it('continues after the last event that a client received', async () => {
     const one = await tail()
     const sent = [await send(), await send(), await send()]
     await eventually(() => one.events.length === 3)

@@ -76,7 +76,7 @@ describe('the archive', () => {
     expect(await fs.readdir(path.join(root, 'incoming'))).toEqual([])
   })
 
-  it('keeps the same file once, whoever it is of', async () => {
+  it('stores the same file of several requests once', async () => {
     const picture = pngOf(16)
     const [first] = await archivedMedia(database, await stand.land([stand.serve('same-1.png', picture)]))
     const kept = fileURLToPath(first?.archived_url ?? '')
@@ -153,7 +153,7 @@ describe('the archive', () => {
     expect(await fs.readdir(path.join(root, 'incoming'))).toEqual([])
   })
 
-  it('stops reading where more comes than is allowed, whatever was announced', async () => {
+  it('stops reading above the limit, whatever length was announced', async () => {
     let isCut = false
     const link = stand.serve('endless.png', (res) => {
       res.writeHead(200, { 'content-type': 'image/png' }).write(pngOf(8))
@@ -269,7 +269,7 @@ describe('the archive', () => {
       values (${requestId}, 'image', 0, 'https://media.test/a.png', 'waiting', now() - interval '1 second')`
     const [dead] = await claimCopies(db, { limit: 5 })
     expect(await claimCopies(db, { limit: 5 })).toEqual([])
-    // Its process has died: nobody renews it.
+    // Its process has died, so the lease is not renewed.
     const [alive] = await claimCopies(db, { now: later(postgresTime(), leaseSeconds + 1), limit: 5 })
     const file = { sha256: 'a'.repeat(64), bytes: 3, contentType: 'image/png' }
     const incarnation = String(await wantFile(db, file))
@@ -302,7 +302,7 @@ describe('the archive', () => {
     expect(await archivedMedia(without.database, requestId)).toMatchObject([{ content_type: 'image/png' }])
   })
 
-  it('gives back what it is copying when it stops, and another goes on', async () => {
+  it('gives back its copies when it stops, and another process continues', async () => {
     const folder = await temporaryFolder()
     onTestFinished(folder.remove)
     const settings = { mediaArchive: { kind: 'file', root: folder.root } as const }

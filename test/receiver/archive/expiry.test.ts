@@ -54,7 +54,7 @@ it('removes media that have been archived for MEDIA_ARCHIVE_RETENTION_DAYS, but 
   ])
 })
 
-it('takes copies of a request that somebody deleted too, and ends', async () => {
+it('removes copies of a deleted request too, and ends', async () => {
   const { receiver, database, stop } = await withReceiver({ server: preferredServer })
   onTestFinished(stop)
   await database.sql`insert into mediadock.media_copies (request_id, kind, position, url, state, due_at, ended_at)

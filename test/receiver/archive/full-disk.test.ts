@@ -10,7 +10,7 @@ import { archivedMedia, failedCopy, mediaStand, pngOf, retryNow, temporaryFolder
 
 const run = promisify(execFile)
 
-/** A small disk of its own takes a privileged user. */
+/** Mounting a small disk needs a privileged user. */
 function canMount(): boolean {
   try {
     const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'mediadock-disk-'))

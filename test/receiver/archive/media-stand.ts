@@ -80,7 +80,7 @@ export function archivedMedia({ sql }: WithReceiver['database'], requestId: stri
 
 export type CopyRow = { state: string; tries: number; fault: string | null; trouble: string | null }
 
-/** What stands in the queue of a request with one media, once it has failed so often, or so. */
+/** Waits until the copy of a request's only media matches, and returns it. */
 export function failedCopy(
   { sql }: WithReceiver['database'],
   requestId: string,

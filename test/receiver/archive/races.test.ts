@@ -56,7 +56,7 @@ describe('copies of a file that is removed meanwhile', () => {
     const deps = { db: db(), store: into, downloader, logger: receiver.deps.logger }
     return (await copyMedia(deps, copy, cut).finally(downloader.close)).outcome
   }
-  /** A store that stops where it is told to: answers when it has, and goes on when it may. */
+  /** A store that pauses at a given call, reports the pause, and continues on demand. */
   const stopping = (at: 'before' | 'after') => {
     const [reached, goOn] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
     const stop = () => (reached.resolve(), goOn.promise)
@@ -72,7 +72,7 @@ describe('copies of a file that is removed meanwhile', () => {
   }
   const filesLeft = async () =>
     (await fs.readdir(root, { recursive: true })).filter((name) => /\.(?:png|webp|part)$/.test(name))
-  /** Files that nobody refers to, and media whose file is gone, after everything that is due has been done. */
+  /** Returns files without a reference, and media without their file, after all due work is done. */
   const wrong = async () => {
     await swept(3600)
     const media = await database.sql<
@@ -131,7 +131,7 @@ describe('copies of a file that is removed meanwhile', () => {
         .png()
         .toBuffer(),
     )
-    // Nobody ends these claims: whoever had them was killed.
+    // These claims never end, since their process was killed.
     let last = first
     const claimedAfter: number[] = []
     for (let seconds = 0; claimedAfter.length < 3; seconds += 5) {

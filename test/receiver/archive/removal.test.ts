@@ -57,7 +57,7 @@ describe('mediadock media remove', () => {
     expect(await database.sql`select via, action, target, detail from mediadock.audit`).toEqual([
       { via: 'cli', action: 'media_remove', target: requestId, detail: { media: 2, files: 2 } },
     ])
-    // Nor does the next change bring them back, whatever the link is by then.
+    // The next change does not bring them back, even with another link.
     const link = stand.serve('again.png', pngOf(22))
     await database.sql`update mediadock.media set url = ${link} where request_id = ${requestId} and position = 0`
     await database.sql`update mediadock.requests set metadata = '1' where request_id = ${requestId}`

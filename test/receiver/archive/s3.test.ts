@@ -66,7 +66,7 @@ describe('an archive in a bucket', () => {
     await store.remove(file)
   })
 
-  it('is not given what cannot be read, and the process goes on', async () => {
+  it('receives no unreadable file, and the process survives', async () => {
     const store = await openS3Store(place())
     // One can be opened, and not be read: a folder.
     for (const from of [`${store.spoolDir}/nothing-here`, store.spoolDir]) {
@@ -75,11 +75,11 @@ describe('an archive in a bucket', () => {
     }
   })
 
-  it('spools in a folder of its own, whatever another user has made in TMPDIR', async () => {
+  it('spools in a new folder, whatever another user has created in TMPDIR', async () => {
     const folder = await temporaryFolder()
     onTestFinished(folder.remove)
     const at = (...names: string[]) => path.join(folder.root, ...names)
-    // What others prepared: the name that was used once, a link that looks like a spool, and a folder that is not ours.
+    // Prepared by another user: a formerly used name, a link that looks like a spool, and a foreign folder.
     for (const name of ['elsewhere', 'mediadock-spool-foreign', 'mediadock-spool-left']) await fs.mkdir(at(name))
     for (const name of ['mediadock-archive', 'mediadock-spool-link']) await fs.symlink(at('elsewhere'), at(name))
     const long = new Date(Date.now() - 7_200_000)

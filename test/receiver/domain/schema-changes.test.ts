@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { withTestDatabase } from '../../support/database.ts'
 
 const source = path.resolve(import.meta.dirname, '../../../src')
-/** What changes tables, or locks them, as it is written in a statement. */
+/** Statements that change or lock tables. */
 const changes =
   /\b(?:create|alter|drop|truncate|attach|detach|reindex|cluster|refresh|comment on|lock)\s+(?:or replace\s+)?(?:unlogged\s+|unique\s+|temp(?:orary)?\s+|materialized\s+)?(?:table|index|schema|partition|function|view|sequence|type|trigger|constraint|column)\b|\btruncate\s+\w+\.|\bvacuum\s+(?:full\b|\w+\.)/i
 

@@ -101,7 +101,7 @@ describe.each(testServers)('what goes into the feed (%s)', (server) => {
     const track = () => database.sql`
       insert into mediadock.requests (request_id, model, metadata) values (${requestId}, 'vela', '{"order_id": 42}') on conflict do nothing`
     await track()
-    // Without any other landing: whoever gives positions looks by itself.
+    // Without another landing: the sequencer polls.
     expect(await changesOf(requestId, 2)).toEqual(['FAILED true', 'FAILED true'])
     await track()
     const other = randomUUID()
@@ -111,7 +111,7 @@ describe.each(testServers)('what goes into the feed (%s)', (server) => {
     expect(await changesOf(other, 0)).toEqual([])
   })
 
-  it('is told at once to who listens', async () => {
+  it('is notified to listeners at once', async () => {
     const heads: string[] = []
     await database.sql.listen('mediadock_feed', (head) => heads.push(head))
     const { requestId, body } = failed()
@@ -142,7 +142,7 @@ describe.each(testServers)('positions (%s)', (server) => {
   const positions = async () =>
     (await database.sql`select position from mediadock.feed order by position`).map((row) => Number(row['position']))
 
-  it('of what commits late come late, and hold nobody up', async () => {
+  it('of late commits come late, and delay no other', async () => {
     const late = await database.sql.reserve()
     await late`begin`
     const first = await addChange(late)
@@ -171,7 +171,7 @@ describe.each(testServers)('positions (%s)', (server) => {
     ).toEqual(ids)
   })
 
-  it('never go back, whatever the clock says', async () => {
+  it('never go back, even if the clock does', async () => {
     const ahead = Date.now() * 1000 + 3_600_000_000
     await database.sql`insert into mediadock.feed_entries values (${ahead}, now(), gen_random_uuid(), 1, true)`
     await addChange(database.sql)
@@ -199,7 +199,7 @@ describe.each(testServers)('positions (%s)', (server) => {
     await kept(old)
     await kept(0)
     await expect(kept(-1)).rejects.toMatchObject({ code: '22023' })
-    // What comes next is above what was pruned.
+    // The next position is above the pruned ones.
     await addChange(database.sql)
     await sequencer.runOnce()
     expect((await positions())[0]).toBeGreaterThan(old)
@@ -207,7 +207,7 @@ describe.each(testServers)('positions (%s)', (server) => {
 })
 
 describeOnPackaged('positions, on another server', () => {
-  it('go on above the old ones after a dump is restored, and after a crash', { timeout: 120_000 }, async () => {
+  it('continue above the old ones after a restore, and after a crash', { timeout: 120_000 }, async () => {
     const [old, fresh] = [await withPackagedPostgres(), await withPackagedPostgres({ settings: { fsync: 'off' } })]
     const tool = (name: string, ...args: string[]) =>
       promisify(execFile)(path.join(inject('packagedBinaries'), name), args)
@@ -235,7 +235,7 @@ describeOnPackaged('positions, on another server', () => {
         { request_id: string; position: string }[]
       >`select request_id, position from mediadock.feed order by position`),
     ]
-    // What was read before the old server was lost, and is not in the dump.
+    // The position that a reader had reached before the old server was lost; the dump is older.
     const lost = await addChange(before.sql)
     await sequencer.runOnce()
     const seen = Number((await heads(before.sql)).at(-1)?.position)

@@ -25,7 +25,7 @@ type Row = {
   metadata?: object
 }
 
-/** The changes of the test, each of a result of its own; the last is a submit that was refused after its 202. */
+/** The changes of the test, each of another result; the last is a submit that was refused after its 202. */
 const rows = [
   { name: 'first link', complete: false, metadata: { user: 'u1' } },
   { name: 'whole', metadata: { user: 'u1', tags: ['a', 'b'] } },

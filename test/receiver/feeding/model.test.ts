@@ -48,7 +48,7 @@ async function expectAsWritten(sql: postgres.Sql, { byRequest }: Written): Promi
   expect(rows.filter(({ request_id, each }) => String(each) !== String(byRequest.get(request_id)))).toEqual([])
 }
 
-/** What each reader has had, beside the feed. */
+/** The changes that each reader has received, and the feed. */
 function takenBy(sql: postgres.Sql) {
   return sql`
     select reader, count(*)::int as changes, count(f.position)::int as in_feed, count(*) filter (where t.position <= before)::int as out_of_order

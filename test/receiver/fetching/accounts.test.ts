@@ -79,7 +79,7 @@ it('asks again when another API key takes the name', async () => {
   expect([await granted('live', 12), await granted('second', 12)]).toEqual([10, 10])
 })
 
-it('counts a key by itself until its account is known, and asks for none where there is one key', async () => {
+it('gives a key its own limit until its account is known, and asks for no account with a single key', async () => {
   const { note, granted, asked } = await stored([liveKey])
   await note()
   expect(asked).toEqual([])

@@ -56,7 +56,7 @@ describe.each(usualServers)('a key that is refused (%s)', (server) => {
     expect(await granted(6)).toEqual({ refusals: 1, failing: true })
   })
 
-  it('is tried with one call when its rest ends, whoever makes it, and again if that call never comes back', async () => {
+  it('is tried with one call of any process after its rest, and again if that call never ends', async () => {
     const { take, granted, refuse } = await scene()
     await refuse(await granted(0), 0)
     const grants = await Promise.all(Array.from({ length: 12 }, () => take(5)))

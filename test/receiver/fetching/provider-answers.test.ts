@@ -262,7 +262,7 @@ describe('an answer of the provider', () => {
     expect(await ask()).toMatchObject({
       answer: { kind: 'invalid', detail: 'the answer is larger than 4194304 bytes' },
     })
-    // What the kernel had buffered beyond the limit, and not much more.
+    // Bytes that the kernel had buffered beyond the limit, and few more.
     expect(sent).toBeLessThan(64)
     expect(await counted()).toEqual({ invalid: 1 })
   })
@@ -359,7 +359,7 @@ describe('a key that is refused', () => {
     expect(runs.reduce((sum, { landed }) => sum + landed, 0)).toBe(2)
   })
 
-  it('holds up nobody else, however much waits behind it', async () => {
+  it('delays no other request, however many wait behind it', async () => {
     stand.answer((id, req, res) =>
       req.headers.authorization?.includes('_test_') ? json(res, 200, imageResult(id)) : json(res, 401, {}),
     )

@@ -30,7 +30,7 @@ it('while it is down one call at a time finds out whether it is back, 5 s after 
   const breaker = afterFailures(8)
   expect(breaker.enter(after(4.999))).toBeUndefined()
   const probe = passOf(breaker, after(5))
-  // However long it takes, nobody else calls meanwhile.
+  // However long it takes, no other call is made meanwhile.
   expect(breaker.enter(after(14))).toBeUndefined()
   probe.note(false, after(15))
   expect(breaker.enter(after(15))).toBeUndefined()

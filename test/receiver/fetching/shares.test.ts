@@ -12,14 +12,14 @@ const teamB = { name: 'team-b', api_key: 'service_live_bbbbbbbbbbbbbbbb', signin
 const sandbox = { name: 'sandbox', api_key: 'service_test_cccccccccccccccc', signing_secret: 'whsec_sandbox_secret' }
 const limit = 100
 
-describe.each(usualServers)('on %s: whoever holds the secret of one key', (server) => {
+describe.each(usualServers)("on %s: the holder of one key's secret", (server) => {
   it.each([
     ['one that is used', [teamA, teamB, sandbox], false],
     ['one that is used, and followed up', [teamA, teamB, sandbox], true],
     ['one that is retired', [{ ...teamA, retired: true }, teamB, sandbox], false],
     ['one that is retired, and followed up', [{ ...teamA, retired: true }, teamB, sandbox], true],
   ])(
-    '(%s) names 110 requests that nobody knows, and the other team submits and lands at once',
+    '(%s) claims 110 unknown requests, and the other team submits and lands at once',
     async (_what, keys, followsUp) => {
       const settings = {
         keys: keysOf(...keys),

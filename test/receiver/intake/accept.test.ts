@@ -60,7 +60,7 @@ describe('accepting', () => {
     expect(await accepted).toBe('accepted')
   })
 
-  it('has what nobody holds landed now, whatever the clock of the host says that it came to', async () => {
+  it("makes an unclaimed delivery due now, also if the host's clock is ahead", async () => {
     const database = await withTestDatabase()
     const { acceptor } = await startAcceptor(database)
     for (const ms of [3_600_000, -3_600_000]) await acceptor.accept(newDelivery(new Date(Date.now() + ms)))

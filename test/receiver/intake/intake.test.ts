@@ -131,7 +131,7 @@ describe('senders that hold large bodies open', () => {
   )
 })
 
-describe('an authentic delivery is answered, whatever its sender does next', () => {
+describe('an authentic delivery is answered, also if its sender then', () => {
   const message = () => {
     const { body } = failed()
     return head({ 'content-length': String(body.length), ...headersFor(body) }) + body.toString()
@@ -144,7 +144,7 @@ describe('an authentic delivery is answered, whatever its sender does next', () 
     expect(came.text).toMatch(/^HTTP\/1.1 200 [\s\S]*"accepted"/)
   })
 
-  it('sends garbage: that has an answer of its own, after it, and is counted', async () => {
+  it('sends garbage, which gets a separate answer after it, and is counted', async () => {
     const { came, send, socket } = await connection()
     send(`${message()}no HTTP at all\r\n\r\n`)
     await eventually(() => socket.destroyed)

@@ -83,7 +83,7 @@ it('strangers who fill the memory leave room for a known sender', async () => {
   expect(await keptOf('198.51.100.7')).toBe(20)
 })
 
-it('a stranger with 2,600 networks pushes out nobody from whom something authentic came, in memory and in the table, on any replica', async () => {
+it('a stranger with 2,600 networks displaces no known sender, in memory and in the table, on any replica', async () => {
   const { senders, record, writeAll, keptOf, sql } = await withQuarantine()
   senders.note({ keyName: 'live', remote: '198.51.100.7', at: new Date() })
   // Another replica saw this one.
@@ -157,7 +157,7 @@ it('a sender of authentic deliveries is a known one, once they are in the log', 
   expect(row).toEqual({ key_name: 'live', source: '127.0.0.1' })
 })
 
-it('whoever sends again what somebody else was sent is no known sender', async () => {
+it('a sender that repeats the delivery of another does not become a known sender', async () => {
   const {
     database: { sql },
     receiver,
@@ -175,7 +175,7 @@ it('whoever sends again what somebody else was sent is no known sender', async (
   expect(await known()).toEqual([{ source: '198.51.100.1' }, { source: '198.51.100.2' }])
 })
 
-it('that was sent again and accepted meanwhile is told as known when it is verified', async () => {
+it('that was sent again and accepted meanwhile counts as known when it is verified', async () => {
   const {
     database: { sql },
     receiver,

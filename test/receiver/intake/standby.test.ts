@@ -40,7 +40,7 @@ describeOnPackaged('a synchronous standby', () => {
     ['', async (url: string) => url],
     [', behind a pooler that refuses settings', async (url: string) => startRefusingPooler(url, 1)],
   ])(
-    'that nobody waits for any longer, by a cancel, keeps it from being acknowledged too%s',
+    'whose wait for the standby is canceled is not acknowledged either%s',
     { timeout: 90_000 },
     async (_how, through) => {
       const { standby } = pair

@@ -13,7 +13,7 @@ import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from '../api/calls.ts'
 
 /*
- * What somebody can do who holds the secret of a sandbox key and nothing else.
+ * The powers of an attacker who holds only the secret of a sandbox key.
  * The provider is one that knows a request with the keys of its environment only.
  */
 
@@ -61,7 +61,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
   }
 
   describe.each<[string, string | null | undefined]>([
-    ['nobody tracked', undefined],
+    ['no service tracked', undefined],
     ['is tracked by its id alone', null],
     ['is tracked with a key that is not configured', 'elsewhere'],
   ])('for a request that %s', (_what, keyName) => {
@@ -347,7 +347,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       await expectLanded(requestId)
     })
 
-    it('lands where the first has landed, since nobody had tracked the request', async () => {
+    it('lands after the first has landed, since the request was not tracked', async () => {
       const requestId = randomUUID()
       const { body } = failed(requestId)
       const webhookId = randomUUID()
@@ -374,7 +374,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       const { sent } = await database.sql.begin(async (tx) => {
         await tx`delete from mediadock.inbox where delivery_id = ${id}`
         const sending = send(body, webhookId, owner)
-        // What is sent later is answered later, by when the first has been looked for.
+        // Calls are answered in order, so the first lookup has ended by then.
         await send(failed().body, randomUUID(), owner)
         await end(tx, id)
         return { sent: sending }

@@ -32,7 +32,7 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
     expect(await sql`select from mediadock.inbox`).toEqual([])
   })
 
-  it('is stored for whoever claims it, where there is no room to hold it', async () => {
+  it('is stored without a claim if there is no room to hold it', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     // Postgres is asked for nothing: what is taken stays held.

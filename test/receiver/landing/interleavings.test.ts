@@ -211,7 +211,7 @@ async function flushNotices(): Promise<void> {
   while (flushed < mark) await turn()
 }
 
-/** The first runs whole in a transaction that stays open; the second starts, waits in Postgres, and goes on when the first ends. */
+/** The first runs completely in an open transaction. The second starts, waits in Postgres, and continues when the first ends. */
 async function secondWaits(first: Act, second: Act, end: 'commit' | 'rollback'): Promise<void> {
   await single.db.execute(sql`begin`)
   await first(single.db)

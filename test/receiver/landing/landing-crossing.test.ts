@@ -8,7 +8,7 @@ import { failed, okAudio } from '../../support/webhooks.ts'
 import { workOnce } from '../../support/work-once.ts'
 import { createTestWorker, store } from '../../support/worker.ts'
 
-/* Who crosses whom in Postgres: nobody is left to a lease that need not be. The clock moves by less than a lease. */
+/* Statements that cross in Postgres: no delivery waits for a lease without need. The clock moves by less than a lease. */
 
 const requestsPerRound = 250
 

@@ -83,7 +83,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
     expect(landed?.['n']).toBe(39)
     expect((await states()).get(guilty)).toMatchObject({ pending: true, failures: 1, parked_reason: null })
 
-    // Another process goes on where this one was.
+    // Another process continues.
     const restarted = createTestWorker({ databaseUrl: asRole() })
     restarted.setNow(deps.clock())
     await rounds(restarted, 4)
@@ -95,7 +95,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
     expect(await rounds(restarted, 1)).toMatchObject([{ claimed: 0 }])
   })
 
-  it('where it may not be parked or put off either, the neighbours land and its lease ends by itself', async () => {
+  it('if parking and putting off are refused too, the neighbours land and its lease expires', async () => {
     const samples = Array.from({ length: 20 }, () => failed())
     const guilty = [samples[3]!.requestId, samples[11]!.requestId]
     await trigger(`if new.request_id = any('{${guilty.join()}}') then raise exception 'no'; end if;`)
@@ -115,13 +115,13 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
     expect((await states()).get(guilty[0]!)).toMatchObject({ pending: true, failures: 0, parked_reason: null })
   })
 
-  it('what was committed before another statement failed is told as landed, once', async () => {
+  it('a landing committed before another statement failed is reported once', async () => {
     const samples = Array.from({ length: 10 }, () => failed())
     const guilty = failed()
     await trigger(`if new.request_id = '${guilty.requestId}' then raise exception 'no'; end if;`)
     const outcomes: string[] = []
     const deps = createTestWorker({ databaseUrl: asRole(), onProcessed: ({ outcome }) => void outcomes.push(outcome) })
-    // Delivered under two ids it is none of the ordinary ones, and has a statement of its own.
+    // Delivered under two ids, it is not ordinary, and needs the whole statement.
     await store(deps.db, [...samples.map(({ body }) => body), guilty.body, guilty.body])
     deps.setNow(new Date(Date.now() + 1000))
     expect(await rounds(deps, 1)).toMatchObject([{ claimed: 12, landed: 10, failed: 2 }])
@@ -147,7 +147,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
     expect(statements).toBeLessThan(30)
   })
 
-  it('42501, a schema that the landing role may not use: all is parked after five tries, and nothing goes on for ever', async () => {
+  it('42501, a schema that the landing role may not use: everything is parked after five tries, and no retry lasts forever', async () => {
     await trigger('insert into shop.seen values (new.request_id);')
     const deps = createTestWorker({ databaseUrl: asRole() })
     const samples = Array.from({ length: 25 }, () => failed())
@@ -226,7 +226,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
     expect(await run).toMatchObject({ scanned: 1, landed: 1, failed: 0 })
   })
 
-  it('the reconciler polls it again later, and goes on with the others', async () => {
+  it('the reconciler polls it again later, and continues with the others', async () => {
     const ids = Array.from({ length: 6 }, () => randomUUID())
     // One of them is known by its webhook already, and its media are missing.
     await database.sql`insert into mediadock.media (request_id, kind, position, url) values (${ids[3]!}, 'image', 0, 'https://media.test/first.png')`

@@ -272,7 +272,7 @@ describe('order and contradiction', () => {
     const flags =
       await database.sql`select status, flags from mediadock.deliveries where request_id = ${requestId} order by status`
     expect(flags.map((row) => [row['status'], row['flags']])).toEqual([
-      // What the provider confirmed contradicts nothing any more; that it once did is in its attempts.
+      // A confirmed end is no contradiction any more. The attempts still record the former one.
       ['ERROR', []],
       ['OK', ['contradiction']],
     ])

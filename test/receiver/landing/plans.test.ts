@@ -23,7 +23,7 @@ import { deliver, failed, okAudio, type Sample } from '../../support/webhooks.ts
 
 const rows = 100_000
 const crowd = 500
-/** Each may be a statement of its own, with a plan of its own. */
+/** Each may be a separate statement with its own plan. */
 const sizes = [1, 10, 100, crowd]
 /** Of one table by one statement: a few look-ups for each delivery that it lands. */
 const mostRowsRead = crowd * 20
@@ -107,7 +107,7 @@ describe.each(testServers)('the plans of a landing (%s)', (name) => {
   })
 })
 
-/** Of what a receiver runs from its start to its end, while `work` goes on, the plans that are of a landing. */
+/** Returns the plans of landings that a receiver runs during `work`. */
 async function plansWhile(server: PlansServer, work: (receiver: TestReceiver) => Promise<void>): Promise<Plan[]> {
   await server.plans()
   const receiver = await startTestReceiver({ databaseUrl: server.url })
@@ -134,7 +134,7 @@ type PlansServer = {
   remove: () => Promise<void>
 }
 
-/** A server of its own, since only a whole server can write its plans into a file. */
+/** A separate server, since plans are written to a file per server. */
 async function startPlansServer(name: TestServer): Promise<PlansServer> {
   const settings = {
     fsync: 'off',
@@ -144,14 +144,14 @@ async function startPlansServer(name: TestServer): Promise<PlansServer> {
     'auto_explain.log_timing': 'off',
     'auto_explain.log_format': 'json',
     'auto_explain.log_parameter_max_length': '0',
-    // What triggers do for each row is part of it.
+    // Triggers per row are included.
     'auto_explain.log_nested_statements': 'on',
     logging_collector: 'on',
     log_destination: 'jsonlog',
     log_directory: 'log',
     log_filename: 'plans.log',
     log_rotation_size: '0',
-    // A session in which JIT is on compiles whatever it runs.
+    // A session with JIT on compiles every statement.
     jit_above_cost: '0',
   }
   const own = name === 'embedded' ? await startEmbedded(settings) : await startPackaged(settings)

@@ -4,7 +4,7 @@ import { createPool, type Pool } from '../../../src/platform/postgres/postgres.t
 import { maxCounted, readCounters } from '../../../src/receiver/queries/counters.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
 
-describe.each(testServers)('what waits for somebody, %s', (server) => {
+describe.each(testServers)('counts of items that need attention, %s', (server) => {
   let database: TestDatabase
   let pool: Pool
 

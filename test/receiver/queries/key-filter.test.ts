@@ -53,7 +53,7 @@ describe('a filter by key', () => {
     expect(await found('old')).toEqual([ids, ids])
   })
 
-  it('finds what came a moment ago, though nobody has noted yet that the key matched', async () => {
+  it('finds a recent arrival although the match of its key is not recorded yet', async () => {
     const ids = [await store('new', 0), await store('new', 300)]
     expect(await found('new')).toEqual([ids, ids])
     await used('back', 20 * day, 30)

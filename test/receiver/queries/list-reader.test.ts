@@ -80,7 +80,7 @@ describeOnPackaged('lists with a standby', () => {
       })
       expect(log.lines().filter((line) => line.includes('it follows another database'))).toHaveLength(1)
 
-      // What is one thing comes from the primary, and so does what acts.
+      // Single items and actions come from the primary.
       await onStandby`select pg_wal_replay_pause()`
       const second = failed()
       await deliver(receiver.webhookUrl, second.body)

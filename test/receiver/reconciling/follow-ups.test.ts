@@ -175,7 +175,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     expect(others).toHaveLength(15)
   })
 
-  it('knows what somebody waits for, for as long as he does', async () => {
+  it('keeps a request as awaited while a caller waits for it', async () => {
     const { database, receiver, stop } = await withReceiver({ server })
     onTestFinished(stop)
     const id = '00000000-0000-4000-8000-000000000001'

@@ -82,7 +82,7 @@ describe.each(testServers)('what reads a large backlog, %s', (server) => {
     expect(backlog.read).toBeLessThan(maxCounted * 2 + 1100)
   })
 
-  it('claims what was never polled and what names a key that is none of ours, and reads nothing else', async () => {
+  it('claims unpolled requests and those of unknown keys, and reads no others', async () => {
     const deps = { keys: () => keys, time: postgresTime, polls: keepsNothing, stuckAfterSeconds: 600 }
     const claimed = await reading((db) => claimOverdue({ ...deps, db }, { limit: 10, resting: new Set() }))
     expect(claimed.answer.map(({ keyName }) => keyName)).toEqual([undefined, 'live', 'gone'])

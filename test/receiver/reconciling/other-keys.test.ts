@@ -9,7 +9,7 @@ import { failed } from '../../support/webhooks.ts'
 import { workOnce } from '../../support/work-once.ts'
 import { createTestWorker, store } from '../../support/worker.ts'
 
-/* What the holder of one key, or whoever may track, can do to the requests of another. */
+/* The powers of a key's holder, or of a tracking service, over the requests of another key. */
 
 const otherTeam = { name: 'other team', api_key: 'service_live_cccccccccccccccc', signing_secret: 'whsec_other_team' }
 const keys = keysOf(liveKey, otherTeam)
@@ -97,7 +97,7 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
   }, 120_000)
 })
 
-it('metadata that nobody could list is refused where it is tracked', async () => {
+it('metadata that lists could not show is refused at tracking', async () => {
   const { sql } = await withTestDatabase()
   const track = (bytes: number) =>
     sql`insert into mediadock.requests (request_id, metadata) values (gen_random_uuid(), jsonb_build_object('text', repeat('x', ${bytes}::int)))`

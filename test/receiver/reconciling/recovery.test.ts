@@ -69,7 +69,7 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
 
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     later(20)
-    // Whatever is due by itself, or comes in, finds out.
+    // A poll that is due, or a new delivery, detects the recovery.
     await database.sql`update mediadock.requests set next_poll_at = ${now()} where request_id = (select min(request_id::text)::uuid from mediadock.requests)`
     await reconciler.runOnce(deps[finder]!)
     await reconciler.runOnce(deps[finder]!)
@@ -87,7 +87,7 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     expect(await reconciler.runOnce(deps[0])).toMatchObject({ scanned: 0 })
   })
 
-  it('an outage of seconds makes nobody come before his time', async () => {
+  it('an outage of seconds makes no poll early', async () => {
     const { database, stand, deps, now, later } = await twoProcesses(server)
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, failing_since) values ('live', array_fill(0, array[61]), 0, true, ${now()})`
@@ -143,7 +143,7 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     for (const { ms } of [held, due, behind]) expect(ms).toBeLessThan(60)
   }, 120_000)
 
-  it('of what it left incomplete all is complete within 30 s, by itself', async () => {
+  it('all incomplete results are complete within 30 s, without help', async () => {
     const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, followsUp: true })
     onTestFinished(stop)
     stand.answer((_id, req) => req.socket.destroy())

@@ -37,7 +37,7 @@ describe.each(usualServers)('a request whose row Postgres refuses to write (%s)'
 
   it.each([
     ['was never polled', null],
-    ['has a time of its own', new Date(Date.now() - 60_000)],
+    ['has a time for its next poll', new Date(Date.now() - 60_000)],
   ])('and that %s is set aside: all others are polled, however many come before them', async (_, nextPollAt) => {
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     const refused: string[] = []
@@ -47,7 +47,7 @@ describe.each(usualServers)('a request whose row Postgres refuses to write (%s)'
     expect((await receiver.deps.background.reconcileNow()).run).toMatchObject({ landed: 1, scanned: 1 })
     expect(await statusOf(good)).toBe('COMPLETED')
     await database.sql`delete from public.refused`
-    // By then whatever refused it may have been corrected.
+    // By then the cause of the refusal may have been corrected.
     receiver.setNow(new Date(Date.now() + 301_000))
     expect((await receiver.deps.background.reconcileNow()).run).toMatchObject({ landed: 40 })
     receiver.setNow(undefined)

@@ -24,7 +24,7 @@ let server: http.Server
 let posted: Posted[] = []
 let respond: Respond
 
-/** What the provider makes of an Idempotency-Key: one request each, and so one charge. */
+/** The provider's rule for an Idempotency-Key: one request, and so one charge. */
 const known = new Map<string, string>()
 const accept: Respond = ({ key }, res) => {
   const id = known.get(key) ?? randomUUID()
@@ -134,7 +134,7 @@ describe('a submit in doubt', () => {
     },
   )
 
-  it('is on the disk before each of its calls, whatever the database sets', async () => {
+  it("is on the disk before each of its calls, regardless of the database's settings", async () => {
     await database.sql.unsafe(`
       create table seen (at_commit text);
       create function see() returns trigger language plpgsql as $$ begin insert into seen values (current_setting('synchronous_commit')); return null; end $$;
@@ -225,7 +225,7 @@ describe('a submit that ends without a request', () => {
     const after = await headOfFeed()
     const { idempotency_key: key } = Object((await submit()).body)
     await pass(24 * 60)
-    // What other tests have left is given up with it.
+    // Submits of other tests expire with it.
     expect(await changesAfter(after)).toContainEqual(
       expect.objectContaining({
         idempotency_key: key,
@@ -427,7 +427,7 @@ describe('submitting', () => {
     expect(posted).toEqual([])
   })
 
-  it('refused and sent again a day later it has a day of its own', async () => {
+  it('gets a new day if it was refused and is sent again a day later', async () => {
     respond = (_one, res) =>
       json(res, 402, { error: { type: 'billing_error', code: 'insufficient_credits', message: '' } })
     const idempotency_key = randomUUID()
@@ -448,7 +448,7 @@ describe('submitting', () => {
     expect({ status, body }).toMatchObject({ status: 400, body: { error: { code: 'unreadable_answer' } } })
   })
 
-  it('in doubt is said again as it was, whatever the webhook URL is by now', async () => {
+  it('is repeated unchanged while in doubt, also with another webhook URL configured', async () => {
     respond = (_one, res) => res.socket?.destroy()
     const { idempotency_key: key } = Object((await submit()).body)
     await database.sql`update mediadock.generations set webhook_url = 'https://before.test/webhooks' where idempotency_key = ${key}`

@@ -112,13 +112,13 @@ it('the API refuses URLs that are not for calling, names twice, and places that 
     status: 200,
     json: { position: head },
   })
-  // Whoever worked on it before can no more write how far it was.
+  // The previous claimant can no longer write the position.
   expect((await database.sql`select claims from mediadock.subscriptions`)[0]).toEqual({ claims: claims + 1 })
   expect(await api('POST /api/subscriptions/nobody/resume')).toMatchObject({ status: 404 })
   await api('POST /api/subscriptions/x/remove')
 })
 
-it('nothing that is not public is dialled in production, whatever it was made with', async () => {
+it('dials only public addresses in production, whatever created the subscription', async () => {
   const subscriber = await startSubscriber()
   const poster = createSubscriptionPoster({ production: true })
   const outcome = await poster.post(

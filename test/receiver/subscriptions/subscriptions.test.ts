@@ -107,7 +107,7 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
     expect(subscriber.most).toEqual({ all: 8, ofOne: 1 })
   })
 
-  it('waits while its endpoint fails, and then goes on without a gap or a repetition of what was answered', async () => {
+  it('waits while its endpoint fails, then continues without a gap or repetition', async () => {
     const subscriber = await startSubscriber()
     const name = await subscribe(database, subscriber.url)
     const [broken = '', ...others] = Array.from({ length: 40 }, () => randomUUID())
@@ -142,7 +142,7 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
     ).toEqual([positions[1], positions.at(-1)])
   })
 
-  it('is left in the middle when somebody pauses it, and goes on there: nothing is missing and nothing comes twice', async () => {
+  it('stops in the middle when paused, and continues there without a gap or repetition', async () => {
     const subscriber = await startSubscriber()
     const name = await subscribe(database, subscriber.url)
     subscriber.answer(() => delay(100, 200))
@@ -219,7 +219,7 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
   })
 })
 
-it('goes on where a process was killed: nothing is lost, what comes again has its id, and in order', async () => {
+it('continues after a process was killed: no change is lost, and repeated posts keep their ids and order', async () => {
   const database = await withTestDatabase()
   const subscriber = await startSubscriber()
   const name = await subscribe(database, subscriber.url)

@@ -5,7 +5,7 @@ import { watchedLogger } from '../../platform/support/watched-logger.ts'
 import { startCollector } from '../../support/collector.ts'
 import { eventually } from '../../support/eventually.ts'
 
-it('keeps no more than so many spans, says that others were dropped, and goes on', async () => {
+it('keeps a bounded number of spans, logs that others were dropped, and continues', async () => {
   const collector = await startCollector()
   onTestFinished(collector.close)
   const { logger, lines } = watchedLogger()
@@ -27,9 +27,9 @@ it('keeps no more than so many spans, says that others were dropped, and goes on
   const kept = collector.spans()
   expect(kept.length).toBeGreaterThan(8000)
   expect(kept.length).toBeLessThan(9000)
-  // What is left at the end is sent side by side, in whatever order it comes.
+  // The last batches are sent side by side, in any order.
   expect(kept.filter(({ name }) => name === 'the last')).toHaveLength(1)
-  // What is too long is cut, and what is not given is not there.
+  // Long attributes are cut, and undefined ones omitted.
   expect(kept.find(({ name }) => name === 'one')?.attributes).toEqual({ text: 'x'.repeat(1024) })
   expect(lines().filter((line) => line.includes('sending traces has a problem'))).toEqual([
     expect.stringMatching(/Dropped \d+ spans/),

@@ -10,7 +10,7 @@ it.each([
   // Other flags than ours may come.
   [`00-${traceId}-${spanId}-fe`, false],
   [`00-${traceId}-${spanId}-03`, true],
-  // A later version may go on.
+  // A later version may append fields.
   [`01-${traceId}-${spanId}-01-more`, true],
   [`cc-${traceId}-${spanId}-01`, true],
 ])('%s is one', (text, isSampled) => {

@@ -114,7 +114,7 @@ describe('the trace of a delivery', () => {
     }
   })
 
-  it('goes on in a process that did not accept it: all of it is known from what is stored', async () => {
+  it('continues in a process that did not accept the delivery, from stored data', async () => {
     const { receiver, spanOf } = await traced()
     const { requestId, body } = okImage()
     const webhookId = randomUUID()
@@ -154,7 +154,7 @@ describe('the trace of a delivery', () => {
     expect(JSON.stringify(collector.spans())).not.toContain('a secret')
   })
 
-  it('is kept whole or not at all, whichever process asks', async () => {
+  it('is sampled completely or not at all, in every process', async () => {
     const { receiver, named, stop } = await traced({ sampler: 'parentbased_traceidratio', ratio: 0.5 })
     const unwanted = `00-${remote.traceId}-${remote.spanId}-00`
     await deliver(receiver.webhookUrl, failed().body, { headers: { traceparent: unwanted } })
@@ -174,7 +174,7 @@ describe('the trace of a delivery', () => {
 })
 
 describe('a collector', () => {
-  it('that refuses is told of once a minute, and every delivery is acknowledged and lands', async () => {
+  it('that refuses is logged once a minute, and every delivery is acknowledged and lands', async () => {
     const { collector, receiver, database, logged, spanOf } = await traced()
     collector.answer(400)
     for (const posts of [1, 2, 3]) {
@@ -187,7 +187,7 @@ describe('a collector', () => {
     }
     const complaints = logged('traces could not be sent to the collector, deliveries continue')
     expect(complaints).toEqual([expect.objectContaining({ collector: new URL(collector.url).host })])
-    // And it goes on when it takes them again.
+    // Traces continue when the collector accepts them again.
     collector.answer(200)
     const { requestId, body } = failed()
     await deliver(receiver.webhookUrl, body)
@@ -216,7 +216,7 @@ describe('a collector', () => {
   })
 })
 
-/** What is loaded of OpenTelemetry, said by the process itself. */
+/** Lists the OpenTelemetry modules that a process has loaded. */
 const watchLoads = `import { registerHooks } from 'node:module'
 registerHooks({
   load: (url, context, next) => {
@@ -249,7 +249,7 @@ describe('a process', () => {
     expect((await deliver(`${base}/webhooks`, failed().body, delivery)).status).toBe(200)
     expect((await deliver(`${base}/webhooks`, failed().body, { secret: 'whsec_first_secret' })).status).toBe(200)
     await eventually(() => (program.output().match(/"msg":"webhook answered"/g) ?? []).length === 2)
-    // What prom-client itself asks of the API, which does nothing by itself.
+    // prom-client loads the API, which does nothing alone.
     expect([...loaded()]).toEqual(['api'])
     const linesWithTrace = program.output().match(/"trace_id":"\w+"/g)
     expect(linesWithTrace).toEqual([`"trace_id":"${remote.traceId}"`])

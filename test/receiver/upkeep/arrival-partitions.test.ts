@@ -95,7 +95,7 @@ describe.each(testServers)('days of the arrival log on the %s server', (server) 
     expect(indexes).toEqual({ n: parent?.['n'], invalid: 0 })
   })
 
-  it('are left for later while a dump holds its locks; inserts go on meanwhile, and their rows are moved afterwards', async () => {
+  it('wait while a dump holds its locks; inserts continue meanwhile, and their rows are moved afterwards', async () => {
     const database = await withoutDays(server)
     const pool = await openPool(database)
     const now = new Date('2031-05-01T12:00:00Z')
@@ -113,7 +113,7 @@ describe.each(testServers)('days of the arrival log on the %s server', (server) 
     expect(await database.sql`select count(*)::int as n from mediadock.arrivals`).toEqual([{ n: 20 }])
   })
 
-  it('that ended long ago are dropped; with a dump in the way they stay, and nobody waits for them', async () => {
+  it('beyond retention are dropped; while a dump locks them they stay, and no statement waits for them', async () => {
     const database = await withoutDays(server)
     const pool = await openPool(database)
     const [old, now] = [new Date('2031-06-01T12:00:00Z'), new Date('2031-08-01T12:00:00Z')]
@@ -170,7 +170,7 @@ describe.each(testServers)('a receiver that starts while a dump runs on the %s s
   })
 })
 
-describeOnPackaged('pg_dump itself, held up in the middle by whoever reads its output', () => {
+describeOnPackaged('pg_dump itself, held up in the middle by the reader of its output', () => {
   it('takes place beside days that are due: nothing waits for it, and it ends whole', { timeout: 60_000 }, async () => {
     const database = await withoutDays('packaged')
     const pool = await openPool(database)

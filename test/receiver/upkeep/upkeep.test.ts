@@ -163,7 +163,7 @@ describe('retention', () => {
     await database.sql`insert into mediadock.inbox (delivery_id, due_at) values (${pending}, now() + interval '5 minutes')`
     await database.sql`update mediadock.deliveries set received_at = ${old} where webhook_id = ${done}`
     await database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) values (${old}, 'accepted', 200, 1)`
-    // Of days without a partition of their own: what is past, and what is not.
+    // Rows of days without a partition, old and recent ones.
     const [past, ahead] = [new Date(Date.now() - 60 * day), new Date(Date.now() + 60 * day)]
     for (const at of [past, ahead])
       await database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) select ${at}, 'accepted', 200, 1 from generate_series(1, 1200)`
@@ -177,7 +177,7 @@ describe('retention', () => {
       await database.sql`select webhook_id from mediadock.deliveries where webhook_id in (${done}, ${pending}, ${fresh})`
     expect(new Set(kept.map((row) => row['webhook_id']))).toEqual(new Set([pending, fresh]))
     expect(await database.sql`select from mediadock.results where request_id = ${requestId}`).toHaveLength(1)
-    // What is not kept is not said never to have been.
+    // The page does not claim that pruned rows never existed.
     const page = async (at: string) => (await fetch(new URL(at, receiver.internalUrl))).text()
     expect(await page(`/requests/${requestId}`)).toContain(
       'No webhook of it is kept, the one that it landed by neither',
@@ -188,7 +188,7 @@ describe('retention', () => {
     ).toHaveLength(0)
   })
 
-  it('forgets all else where somebody has a reference to what is to go, and fails', async () => {
+  it("deletes all else if a service's foreign key blocks a deletion, and then fails", async () => {
     await database.sql`insert into mediadock.feed_entries (position, changed_at, request_id, status, media_complete) values (1, now(), ${randomUUID()}, 2, true)`
     await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
       values ('11111111-0000-4000-8000-000000000000', 'referred to', 'live', now(), now() - interval '40 days', '{}', '')`

@@ -19,7 +19,7 @@ const environments = environmentsOf(keysOf(liveKey))
 const chance = (share: number) => Math.random() < share
 const pauseUpTo = (ms: number) => delay(Math.random() * ms)
 
-/** What each request came to, one after the other, as those who wrote it know. */
+/** The successive states of each request, as its writers know them. */
 export type Written = { changes: number; byRequest: Map<string, string[]>; incomplete: string[] }
 
 export function nothingWritten(): Written {
@@ -99,7 +99,7 @@ export async function sequence(
   await close()
 }
 
-/** Cuts the connection of whoever gives positions, at any moment. */
+/** Cuts the sequencer's connection at any moment. */
 export async function cutSequencers(admin: postgres.Sql, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     await pauseUpTo(400)

@@ -3,7 +3,7 @@ import fc from 'fast-check'
 /** How many requests, webhook ids and bodies a sequence draws from: few, so that they meet. */
 export const requestCount = 4
 
-/** Who signs: the key that owns the request, another one by its name, or a forger. */
+/** The signer: the key that owns the request, another one by its name, or a forger. */
 export type Signer = 'owner' | 'live' | 'sandbox' | 'late' | 'forger'
 
 export type Webhook = {
@@ -17,7 +17,7 @@ export type Webhook = {
   signer: Signer
   /** Age of the signature by the provider's clock. */
   ageSeconds: number
-  /** Whether it is landed in memory by the process that stored it, or waits for whoever claims it. */
+  /** True if the process that stored it lands it from memory. Otherwise it waits for a claim. */
   handedOver: boolean
 }
 
@@ -44,7 +44,7 @@ export type Command =
   | { do: 'reconcile' }
   /** The process dies after it has claimed deliveries. */
   | { do: 'crash' }
-  /** A run of the reconciler stalls with the answers in its hand, and goes on when others have long taken over. */
+  /** A run of the reconciler stalls after its calls, and continues after others have taken over. */
   | { do: 'stall' }
   | { do: 'unstall' }
   | { do: 'everything at once' }
@@ -99,7 +99,7 @@ const finish: fc.Arbitrary<Command> = fc.record({
   outputs: fc.integer({ min: 1, max: 4 }),
 })
 
-/** What a sequence is made of; `trouble` is the weight of flaws, stalls, crashes and jumps against ordinary work. */
+/** The commands of a sequence; `trouble` is the weight of flaws, stalls, crashes and jumps against ordinary work. */
 export function commands({ trouble }: { trouble: number }): fc.Arbitrary<Command[]> {
   const command = fc.oneof(
     { weight: 12, arbitrary: webhook },

@@ -7,10 +7,10 @@ const terminal = new Set(['COMPLETED', 'FAILED', 'CANCELED'])
 
 export type Notice = { request_id: string; status: string; media_complete: boolean }
 
-/** What was acknowledged: the delivery's id, and what must be stored under it. */
+/** The acknowledged deliveries: the id, and the row that must be stored. */
 export type Acknowledged = Map<string, { webhookId: string; sha: string }>
 
-/** Holds after every command, whatever it was. */
+/** Checks what must hold after every command. */
 export function holdAlways(
   state: Snapshot,
   { requests, acknowledged }: { requests: readonly Request[]; acknowledged: Acknowledged },
@@ -21,7 +21,7 @@ export function holdAlways(
     assert.deepEqual([row.webhook_id, row.sha], [webhookId, sha], 'what was acknowledged is not what is stored')
   }
   assert.equal(state.deliveries.length, acknowledged.size, 'a delivery is stored that was not acknowledged')
-  // Whose word a delivery is stays as it was when it was accepted, whatever became of the key since.
+  // The key and environment of a delivery stay as accepted, whatever happens to the key.
   for (const { key_name: signer, environment } of state.deliveries)
     assert.equal(environment, environments[signer], 'a delivery is of another environment than the key that signed it')
   for (const { delivery_id: id } of state.inbox) {
@@ -40,7 +40,7 @@ export function holdAlways(
   for (const row of state.requests) {
     assert.ok(
       requests.some(({ id }) => id === row.request_id),
-      'a row of a request that nobody named',
+      'a row of an unnamed request',
     )
     holdMedia(row, state)
     assert.equal(row.landed_at !== null, terminal.has(row.status), `landed_at does not go with ${row.status}`)
@@ -65,7 +65,7 @@ function holdMedia(row: RequestRow, state: Snapshot): void {
   )
 }
 
-/** Whether what stands is of a sandbox key. */
+/** True if the landed state is of a sandbox key. */
 function wordOf({ signed_sandbox, sandbox }: RequestRow): boolean | null {
   return signed_sandbox ?? sandbox
 }
@@ -181,7 +181,7 @@ export function holdEnd(state: Snapshot, requests: readonly Request[]): void {
     for (const delivery of processable) {
       const flagged = delivery.flags.includes('contradiction')
       const ends = new Set(all.flatMap(({ status }) => status ?? []))
-      // Until the provider decides, each may be the one that was flagged; then it is whoever had another end.
+      // Until the provider decides, either may be flagged. Then it is the delivery with the other end.
       assert.ok(
         endBy(delivery.status) === row.status ? !flagged || (ends.size > 1 && row.confirmed_at === null) : flagged,
         `${delivery.status} against ${row.status}: ${delivery.flags}`,

@@ -129,7 +129,7 @@ function startSequence(world: World) {
         return webhook(command)
       case 'finish': {
         const request = requests[command.request]!
-        // What has ended at the provider has ended for good.
+        // A request that has ended at the provider stays ended.
         if (request.truth.is === 'running')
           request.truth =
             command.as === 'completed' ? { is: 'completed', outputs: command.outputs } : { is: command.as }
@@ -202,7 +202,7 @@ function startSequence(world: World) {
     return times.length === 0 ? 61 : Math.max(61, Math.ceil((Math.min(...times) - now().getTime()) / 1000))
   }
 
-  /** The provider is well, every request ends there, and there is time: all of it must come to an end. */
+  /** With a healthy provider, ended requests and enough time, every request must land. */
   const drain = async () => {
     provider.recover()
     for (const request of requests) if (request.truth.is === 'running') request.truth = { is: 'completed', outputs: 2 }

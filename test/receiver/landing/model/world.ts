@@ -38,7 +38,7 @@ export const environments: Record<KeyName, 'live' | 'sandbox'> = { live: 'live',
 export const callsPerMinute = 2
 export const stuckAfterSeconds = 120
 
-/** What a sequence can replace: the keys that are known, the clock, and the provider. */
+/** The parts that a sequence can replace: the keys, the clock and the provider. */
 export type Setting = { keys: Keys; now: () => Date; providerFetch: typeof globalThis.fetch; handsOver: boolean }
 
 export const fewKeys = keysOf(live, sandbox)

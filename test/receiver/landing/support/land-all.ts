@@ -5,7 +5,7 @@ import type { WorkerDeps } from '../../../../src/receiver/landing/land-batch.ts'
 import { keysOf, liveKey } from '../../../support/receiver.ts'
 import { workOnce } from '../../../support/work-once.ts'
 
-/** A process of its own that lands all deliveries that wait, and prints the counts. */
+/** A separate process that lands all pending deliveries, and prints the counts. */
 const keys = keysOf(liveKey)
 const pool = createPool({ url: process.argv[2] ?? '', max: 10 })
 const deps: WorkerDeps = {

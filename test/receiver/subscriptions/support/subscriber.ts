@@ -7,14 +7,14 @@ export type Posted = { headers: http.IncomingHttpHeaders; body: string; id: stri
 
 export type Subscriber = {
   url: string
-  /** What came, in the order in which it was answered. */
+  /** The received posts, in the order of their answers. */
   posted: Posted[]
   /** How many are being answered just now, and the most that ever were: of all, and of one request. */
   most: { all: number; ofOne: number }
-  /** What is answered from now on: a status, or later. */
+  /** Sets the next answers: a status, or a delay. */
   answer: (how: (post: Omit<Posted, 'status'>) => number | Promise<number>) => void
   ids: () => string[]
-  /** Whether nobody is connected and nothing is being answered: what a process that is gone had sent has come. */
+  /** True without connections and open answers, so that all posts of a dead process have arrived. */
   isQuiet: () => Promise<boolean>
 }
 
