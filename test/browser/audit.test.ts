@@ -93,7 +93,7 @@ async function aNight(): Promise<void> {
 describe('the audit', () => {
   it('says so when nobody has changed anything', async () => {
     const page = await openPage(browser, at('/audit'))
-    await page.getByText('Nobody has changed anything in the time that is kept').waitFor()
+    await page.getByText('No action in the last RETENTION_DAYS').waitFor()
   })
 
   it('names a wrong filter and keeps the form', async () => {

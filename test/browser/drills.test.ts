@@ -12,6 +12,7 @@ import { json } from '../support/provider-stand.ts'
 import { startTestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio } from '../support/webhooks.ts'
 import { openPage, shoot } from './support/console.ts'
+import { expectNoDeadLinks } from './support/links.ts'
 import { completed, startWorld } from './support/request-world.ts'
 
 // What the on-call is woken for, from the first look to the all-clear, through
@@ -58,6 +59,7 @@ it('a secret is missing: the banner names it, the key is added, the quarantine i
   await refused.getByRole('link').click()
   await page.getByText('Add the secret of the key to the configured keys').waitFor()
   await shoot(page, 'drill-secret-2-cause')
+  await expectNoDeadLinks(internalBase, ['/', '/issues', '/parked', '/deliveries?view=arrivals'])
 
   // Outside: the operator adds the key and reloads.
   await fs.writeFile(keysFile, JSON.stringify([keyNamed('first', 'whsec_first_secret'), keyNamed('second', missing)]))
@@ -144,6 +146,7 @@ it('the provider is down for an hour: the backlog is shown with how long it take
   await overdue.getByText(/^Polling takes about \d minutes\.$/).waitFor()
   expect(await tile(page, 'Overdue requests')).toMatch(/^Overdue requests 30 \d+ to poll, about \d min$/)
   await shoot(page, 'drill-down-1-now')
+  await expectNoDeadLinks(receiver.internalUrl, ['/', '/issues', '/requests?overdue=true', '/reconciler'])
   await overdue.getByRole('link').click()
   expect(await page.locator('[data-rows] > tr').count()).toBe(30)
 

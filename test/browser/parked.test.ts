@@ -79,7 +79,7 @@ describe('parked and quarantine, with nothing in them', () => {
     const page = await openPage(browser, at('/parked'))
     await page.getByText('The quarantine is empty').waitFor()
     await page.getByText('Nothing is parked').waitFor()
-    await page.getByText('No webhook is failing here').waitFor()
+    await page.getByText('No webhook is failing').waitFor()
   })
 
   it('explains a refusal of which nothing is kept, and leads to the log', async () => {

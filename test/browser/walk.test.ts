@@ -5,6 +5,7 @@ import { sharedBrowser } from '../support/browser.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, shoot } from './support/console.ts'
 import { wideViewport } from './support/lent-pages.ts'
+import { expectNoDeadLinks } from './support/links.ts'
 import { startScene, type Scene } from './support/scene.ts'
 
 let browser: Browser
@@ -111,6 +112,13 @@ describe('a walk through the console', () => {
       expect(dialogs).toEqual([])
     }
   }, 180_000)
+
+  it('has no link that leads nowhere', async () => {
+    await expectNoDeadLinks(
+      scene.receiver.internalUrl,
+      scene.pages.map(([, path]) => path),
+    )
+  }, 120_000)
 
   it('ends the first page on a phone after a few screens', async () => {
     const page = await openPage(browser, at('/'), { viewport: phone })

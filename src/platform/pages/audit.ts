@@ -14,7 +14,7 @@ export type Actor = {
 export type AuditedAction = Actor & {
   /** In few words, as one: `replay`, `key_revoke`. */
   action: string
-  /** What it is done to: an id, a name, or filters as a query string. */
+  /** The target: an id, a name, or filters as a query string. */
   target?: string | undefined
 }
 

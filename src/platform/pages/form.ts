@@ -1,7 +1,7 @@
 import { urlencoded, type Request, type RequestHandler } from 'express'
 import { HttpError } from '../http/http.ts'
 
-/** The body of a form. What cannot be read is the sender's mistake; the parser's error would also carry the form into the log. */
+/** Reads a form. An unreadable one is answered 400 without the parser's error, which would log the form. */
 export const readForm = formReader('64kb')
 
 /** The same for forms that hold more than a few words. */

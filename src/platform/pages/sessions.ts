@@ -9,7 +9,7 @@ import type { SessionsTable } from './tables.ts'
 
 export const sessionSeconds = 12 * 3600
 
-/** What a session says of whoever opened it; the name is their own word for it. */
+/** The facts of a session. The name is the one given at the sign-in and is not verified. */
 export type Session = { name: string | undefined; expiresAt: Date }
 
 export type Sessions = {

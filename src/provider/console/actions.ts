@@ -59,7 +59,7 @@ export function auditedHere<T>(
   return audited(deps, { ...actingIn(deps, req).by, ...action }, work)
 }
 
-/** What the pages' forms do: the same functions as the command line, then back to the page. */
+/** The actions of the forms: the functions of the command line, then a redirect to the page. */
 export function accountActions(
   deps: ConsoleDeps,
   showKey: (req: Request, res: Response, key: CreatedKey) => void,

@@ -56,7 +56,7 @@ function isComing({ state }: DeliveryListing): boolean {
   return state === 'pending'
 }
 
-/** What each was answered: `500, no answer, 200`. */
+/** The answers of the attempts: `500, no answer, 200`. */
 function wordsOf(delivery: DeliveryListing): string {
   const answers = delivery.ended.map(({ http_status: status }) => status ?? 'no answer')
   const ended =

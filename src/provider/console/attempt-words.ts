@@ -1,6 +1,6 @@
 import type { AttemptListing } from '../webhooks/delivery-history.ts'
 
-/** What the way to a receiver said, and what that means to whoever runs it. */
+/** Network errors on the way to a receiver, with their meaning. */
 const troubles: readonly [RegExp, string][] = [
   [/^not sent/, ''],
   [/^no complete answer within/, ''],
@@ -28,7 +28,7 @@ const refusals: Record<number, string> = {
   429: 'the receiver takes no more at this moment',
 }
 
-/** What came back from one attempt, in words. */
+/** The outcome of one attempt in words. */
 export function outcomeOf({
   ok,
   http_status: status,

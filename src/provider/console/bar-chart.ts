@@ -2,7 +2,7 @@ import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 
 export type Bar = {
-  /** What it stands for and how much it is, for whoever points at it. */
+  /** The title of a bar: its meaning and its value. */
   words: string
   value: number
   /** Of the value what is drawn as bad, at its foot. */

@@ -118,7 +118,7 @@ function attemptTable(attempts: readonly AttemptListing[]): Markup {
   return listTable({ label: 'Attempts', columns, rows, empty: 'No attempt has ended yet.' })
 }
 
-/** What came back from whoever received it: it stays in its place, whatever characters it has. */
+/** The response of the receiver, shown as text with all of its characters. */
 export function answerText(detail: string): Markup {
   const text = detail.replaceAll(/[^\P{C}\n\t]|[\u2028\u2029]/gu, '·')
   return text === '' ? html`<span class="soft">empty</span>` : html`<bdi class="mono">${text}</bdi>`

@@ -14,13 +14,13 @@ export const textSchema = z
   .max(longest, `must have at most ${longest} characters`)
   .default('')
 
-/** What is said of a choice that is none. */
+/** The error for an unknown choice. */
 export function oneOfThese(choices: readonly string[]): string {
   return `must be one of ${choices.join(', ')}, or empty`
 }
 
 const noInstant = 'must be a time like 2026-01-31T03:00, in UTC and since 1970'
-/** What a field of date and time sends, in UTC, or empty. */
+/** The value of a date and time field in UTC, or empty. */
 export const instantSchema = z
   .string(noInstant)
   .regex(/^(?:\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?)?$/, noInstant)

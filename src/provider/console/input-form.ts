@@ -6,9 +6,9 @@ import { validateInput } from '../catalog/input.ts'
 
 /** A form made of a model's input_schema: its fields, and what somebody has filled in as the input of a submit. */
 
-/** What stands in each field, by its key. */
+/** The text of each field, by its key. */
 export type FieldTexts = Record<string, string>
-/** What is wrong with a field, by its key. */
+/** The error of each field, by its key. */
 export type FieldProblems = Record<string, string>
 
 const prefix = 'input.'
@@ -30,7 +30,7 @@ export function textsOf(input: Record<string, unknown>): FieldTexts {
   )
 }
 
-/** What the form's fields hold of this model; what is not ticked is not sent by a browser. */
+/** The fields of this model that the form sent. A browser does not send an empty checkbox. */
 export function textsIn({ input_schema: schema }: Model, fields: Record<string, string>): FieldTexts {
   const keys = Object.keys(schema).filter((key) => Object.hasOwn(fields, prefix + key))
   // Browsers write line ends their own way; the API takes a text as it is.
@@ -64,7 +64,7 @@ function valueOf({ type, items, default: unset }: InputDescriptor, text: string)
   }
 }
 
-/** What is no number stays as it is, to be refused as the API refuses it. */
+/** A text that is not a number is kept, so that the API's own check refuses it. */
 function numberOf(text: string): number | string {
   const number = Number(text)
   return text.trim() === '' || Number.isNaN(number) ? text : number

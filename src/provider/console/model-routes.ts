@@ -179,7 +179,7 @@ async function textsLike(
   return request === undefined || request.model !== model.slug ? undefined : textsOf(JSON.parse(request.input))
 }
 
-/** What is wrong in a field is left out; what is required and empty has something in its place. */
+/** Leaves out wrong fields and fills required empty ones with an example. */
 function callOf({ settings: { baseUrl } }: ConsoleDeps, model: CatalogModel, { texts, webhookUrl }: Filled) {
   const given = inputOf(model, texts)
   const problems = problemsOf(model, given)

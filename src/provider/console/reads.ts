@@ -12,7 +12,7 @@ const k = columnsOf(schema.apiKeys, 'k')
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
-/** What the developer console's pages show; they change nothing. */
+/** The reads of the developer console. They change nothing. */
 
 export type AccountRow = RowOf<typeof schema.accounts, 'id' | 'available'> & {
   reserved: string

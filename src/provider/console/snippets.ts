@@ -1,4 +1,4 @@
-/** A submit as somebody would write it in three languages, to be copied. The key is never in it. */
+/** A submit in three languages, to be copied. It never contains the key. */
 type Call = { baseUrl: string; slug: string; input: Record<string, unknown>; webhookUrl: string | undefined }
 
 export type Snippet = { language: string; code: string }

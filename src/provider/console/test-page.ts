@@ -108,7 +108,7 @@ function testPage({ id, key, url }: TestForm, keys: readonly SigningKey[], probl
       : ''
   const marked = (field: 'key' | 'url') =>
     problem?.field === field ? html`aria-invalid="true" aria-describedby="${field}-problem"` : ''
-  // No other is put in its place: it might be another account's.
+  // No other key is chosen instead: it might be another account's.
   const isGone = !keys.some((each) => each.id === key)
   const form = html`<form method="post" action="/deliveries/test">
     ${problem !== undefined && problem.field === undefined ? html`<p class="problem" role="alert">${problem.text}</p>` : ''}
@@ -135,7 +135,7 @@ function testPage({ id, key, url }: TestForm, keys: readonly SigningKey[], probl
       <section class="card">${keys.length === 0 ? html`<p class="empty">No key yet: <a href="/">make one</a> first.</p>` : form}</section>
       <section class="card">
         <h2>What is sent</h2>
-        <p>One POST at once, signed and checked like any webhook, and never tried again. Its status is <code>TEST</code>, so that nobody takes it for the end of a generation:</p>
+        <p>One POST at once, signed like any webhook and never retried. Its status is <code>TEST</code>, which no receiver takes for the end of a generation:</p>
         <pre tabindex="0" aria-label="Body of a test">${JSON.stringify(JSON.parse(testBody(exampleId)), null, 2)}</pre>
         <p class="soft">A webhook as after a generation comes from <a href="/models">running a model</a> with a sandbox key and a webhook_url, free of charge.</p>
       </section>

@@ -65,7 +65,7 @@ type FoundUsage = {
   seen: number
 }
 
-/** What was used over time, by model and by account. */
+/** The usage over time, by model and by account. */
 export async function readUsage(db: Database, filter: UsageFilter): Promise<Usage> {
   const read = async (kept: SQL) => {
     const rows = await db.execute<FoundUsage>(sql`

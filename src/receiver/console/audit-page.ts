@@ -62,7 +62,7 @@ function auditTable({ data }: Page<AuditEntry>, query: Query): Markup {
     rows: data.map((entry) => auditRow(entry, query)),
     empty: filtered
       ? 'Nothing that was done matches these filters.'
-      : 'Nobody has changed anything in the time that is kept (RETENTION_DAYS). Every replay, verification and reconciling will stand here.',
+      : 'No action in the last RETENTION_DAYS. Every replay, verification and poll by hand is recorded here.',
   })
 }
 

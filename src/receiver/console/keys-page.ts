@@ -24,7 +24,7 @@ export function keysRoutes(console: ConsoleDeps): Router {
   })
 }
 
-/** What must be known before anybody touches this key. */
+/** The facts to know before changing this key. */
 function warning(
   { name, configured, still_matches, last_match_at, blocked_until, blocked_reason }: KeyState,
   now: Date,

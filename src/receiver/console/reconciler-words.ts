@@ -43,7 +43,7 @@ export function runWords(run: ReconcileRunRow): Markup {
   return notice(html`${which}: ${counts(run)}.`)
 }
 
-/** What a run did, in words. */
+/** The work of a run in words. */
 export function counts({
   scanned,
   landed,

@@ -27,7 +27,7 @@ import { searchRoutes } from './search-page.ts'
 import type { SlicePages } from './slice-pages.ts'
 
 const require = createRequire(import.meta.url)
-/** What this console serves below /assets besides the parts of both. */
+/** The files that only this console serves below /assets. */
 export const assets = {
   folders: [path.join(import.meta.dirname, 'assets')],
   files: {

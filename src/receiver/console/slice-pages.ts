@@ -4,7 +4,7 @@ import type { ReceiverDeps } from '../program.ts'
 import type { Slice } from '../slice.ts'
 import type { ConsoleDeps } from './parts/shell.ts'
 
-/** What a slice adds to the internal listener. */
+/** The calls, pages and routes that a slice adds to the internal listener. */
 export type SlicePages = {
   /** Calls of the JSON API. */
   operations?: (deps: ReceiverDeps) => Operation[]

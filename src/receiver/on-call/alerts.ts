@@ -96,7 +96,7 @@ async function post({ fetch, url, body, signal }: Post): Promise<string | undefi
       redirect: 'manual',
       signal: AbortSignal.any([signal, AbortSignal.timeout(deadlineMs)]),
     })
-    // Whatever it says is not read: it could be without end.
+    // The body is not read: it could be endless.
     await response.body?.cancel()
     return response.ok ? undefined : `answered ${response.status}`
   } catch (error) {

@@ -127,7 +127,7 @@ export function reloadKeys({ keysFile }: KeysPlace): string {
     : `Keys come from the file ${keysFile}: change it and send the receiver SIGHUP. No restart is needed.`
 }
 
-/** What to do about a cause, with the place of the keys of this process. */
+/** The next step for a cause, with the place of the keys of this process. */
 export function todoOf(place: CausePlace, reason: string, keys: KeysPlace): string {
   const { todo } = wordsOf(place, reason)
   return place === 'quarantine' && reason === 'no_matching_secret' ? `${todo} ${reloadKeys(keys)}` : todo

@@ -8,7 +8,7 @@ import type { Problem } from '../domain/problem.ts'
 const issues = columnsOf(onCall.issues)
 const i = columnsOf(onCall.issues, 'i')
 
-/** What has not been seen for so long is over: one that comes and goes within it is one issue. */
+/** An issue closes when its problem was not seen for this long. */
 export const closeAfterSeconds = 60
 /** So many counts are kept of an issue: where there would be more, each stands for twice the time. */
 const maxSamples = 60

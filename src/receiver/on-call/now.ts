@@ -36,7 +36,7 @@ export type Now = {
 const newestArrivalRows = 10
 const newestResults = 6
 
-/** What the console's first page shows, on one connection: it is fetched every few seconds, so nothing is read twice. */
+/** The data of the first page, read on one connection. It is fetched every few seconds, so nothing is read twice. */
 export async function readNow(db: Database, options: ProblemsOptions): Promise<Now> {
   return readWithin(db, async (tx) => {
     const { numbers, recent } = await readNumbers(tx, options)

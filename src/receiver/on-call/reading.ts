@@ -22,7 +22,7 @@ type Known = {
   slices: readonly Slice[]
 }
 
-/** What the readers of the on-call go by: Postgres's time, the settings, and the state of this process. */
+/** The options of the on-call readers: Postgres's time, the settings and the state of this process. */
 export async function readingOptions({ settings, background, keys, db, worker, startedAt, slices }: Known) {
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
   const now = await readWithin(db, (tx) => readTime(tx, worker.time))

@@ -26,7 +26,7 @@ export type OnCallRolesDeps = {
 
 const pollMs = 1000
 const issuesMs = 10_000
-/** What a start does first, the days of the log above all, waits for no reader's locks. */
+/** A start creates the days of the log first, without waiting for the locks of readers. */
 const firstIssuesMs = 3000
 
 /** Starts the roles that work for the on-call: one keeps problems as issues, one posts them to `ALERT_WEBHOOK_URL`. */

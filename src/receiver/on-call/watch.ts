@@ -15,7 +15,7 @@ const toleratedClockMs = 5000
 const settledAfterMs = 45_000
 
 export type WatchDeps = AlertDeps & {
-  /** What the readers go by, now. */
+  /** The options of the readers at this moment. */
   read: () => Promise<ProblemsOptions>
   /** There may be something to tell. */
   onChanged: () => void

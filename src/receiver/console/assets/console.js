@@ -160,7 +160,7 @@ function startTail(button) {
   keep('tail', 'on')
   const url = new URL(location.href)
   if (url.searchParams.has('cursor')) {
-    // What is new stands on the first page.
+    // New rows belong to the first page only.
     url.searchParams.delete('cursor')
     return location.assign(url)
   }
@@ -213,7 +213,7 @@ async function refresh() {
       reading: false,
       rest: Math.max(refreshMs, restsPerRead * (performance.now() - started)),
     })
-    // What came while we read may not have been in what we read.
+    // Rows that arrived during the read may be missing from it.
     if (tail === mine && mine.again) refreshSoon()
   }
 }

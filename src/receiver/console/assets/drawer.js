@@ -52,7 +52,7 @@ async function open(url, { focus = false } = {}) {
     const signal = AbortSignal.any([mine.signal, AbortSignal.timeout(deadlineMs)])
     const response = await fetch(url, { headers: { accept: 'text/html' }, signal })
     const text = await response.text()
-    // Whatever is wrong, its own page says it: that it is gone, or that one has to sign in.
+    // The page itself shows an error: that the row is gone, or that one has to sign in.
     if (!response.ok) return location.assign(url)
     const main = new DOMParser().parseFromString(text, 'text/html').querySelector('main')
     const body = drawer.querySelector('[data-drawer-body]')

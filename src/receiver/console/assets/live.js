@@ -48,7 +48,7 @@ document.addEventListener('htmx:error', (event) => {
   say('mediadock does not answer: what you see may be old. It is tried again by itself.')
 })
 
-// What stands beside the pages in the navigation says the same as this one.
+// The counters of the navigation follow this page.
 function count() {
   if (!document.querySelector('#live')) return
   const known = document.querySelector('[data-counts]')?.dataset.counts

@@ -8,7 +8,7 @@ const now = document.querySelector('[data-now]')
 const aheadMs = Date.parse(now?.dataset.now ?? '') - Date.now() || 0
 const button = document.querySelector('[data-exact-times]')
 const kept = 'exact-times'
-/** What the server wrote, and what we wrote instead. */
+/** The text of the server and the text that replaced it. */
 const written = new WeakMap()
 
 function wantsExact() {

@@ -27,7 +27,7 @@ import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './deli
 
 const path = '/deliveries'
 
-/** What the address has besides the filters and the page of the list. */
+/** Parameters of the address that are neither filters nor paging. */
 const looks = ['view', 'open', 'tail', 'columns']
 const paging = ['cursor', 'limit']
 
@@ -163,7 +163,7 @@ function chosenCells({ cells, ...row }: Row, shown: readonly number[]): Row {
   return { ...row, cells: pick(cells, shown) }
 }
 
-/** Going to the other tab takes along what both can filter by. */
+/** The other tab keeps the filters that both tabs have. */
 function head(query: Query): Markup {
   const arrivals = query['view'] === 'arrivals'
   const common = Object.keys(arrivalFiltersSchema.shape).filter((name) => name !== 'outcome' && name !== 'reason')
@@ -182,7 +182,7 @@ function head(query: Query): Markup {
     ])}`
 }
 
-/** What can be done with the rows that are selected, or with all that the filters match. */
+/** The actions for the selected rows, or for all that match the filters. */
 function bulkBar(filters: Query, shown: number): Markup {
   const filtered = Object.keys(filters).length > 0
   return html`<form class="bulk" id="bulk" method="get" action="/deliveries/replay">
@@ -211,12 +211,12 @@ function emptyDeliveries(filters: Query, { settings: { retentionDays }, clock }:
   const isForgotten =
     filters['until'] !== undefined && Date.parse(filters['until']) <= keptFrom(clock(), retentionDays).getTime()
   if (isForgotten)
-    return html`Nothing of that time is kept: after RETENTION_DAYS (${retentionDays}) deliveries are forgotten. The <a href="/requests">requests</a> and their results stay.`
-  return html`No delivery matches these filters. What was refused is no delivery: look for it among the <a href="${linkTo(path, { view: 'arrivals', q: filters['q'], since: filters['since'], until: filters['until'] })}">arrivals</a>.`
+    return html`Nothing of that time is kept: deliveries are pruned after ${retentionDays} days (RETENTION_DAYS). The <a href="/requests">requests</a> and their results stay.`
+  return html`No delivery matches these filters. Refused webhooks are not deliveries; see the <a href="${linkTo(path, { view: 'arrivals', q: filters['q'], since: filters['since'], until: filters['until'] })}">arrivals</a>.`
 }
 
 function emptyArrivals(filters: Query, { settings: { retentionDays } }: ConsoleDeps): Markup {
   if (Object.keys(filters).length === 0)
-    return html`No webhook has arrived in the ${retentionDays} days for which arrivals are kept. The provider posts to WEBHOOK_PUBLIC_URL: look whether it reaches this receiver.`
+    return html`No webhook has arrived in the ${retentionDays} days for which arrivals are kept. The provider posts to WEBHOOK_PUBLIC_URL. Check that it reaches this receiver.`
   return html`No arrival matches these filters. The log goes back as far as RETENTION_DAYS.`
 }

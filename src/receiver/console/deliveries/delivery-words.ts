@@ -6,7 +6,7 @@ import type { DeliveryDetail } from '../../queries/delivery-detail.ts'
 import { badge, foreign, number, time } from '../parts/parts.ts'
 import { meaningOf } from '../parts/words.ts'
 
-/** What became of a delivery, and what to do about it, in a sentence or two. */
+/** The state of a delivery and the next step, in a sentence or two. */
 export function nextStep({ state, outcome, reason, due_at, failures, claims, trouble }: DeliveryDetail): Markup {
   switch (state) {
     case 'pending':
@@ -21,17 +21,17 @@ export function nextStep({ state, outcome, reason, due_at, failures, claims, tro
   }
 }
 
-/** One that was claimed more than once has come to nothing before: that is never "Nothing to do". */
+/** A delivery that was claimed more than once has failed before: it never says "Nothing to do". */
 function whyWaiting({
   failures,
   claims,
   trouble,
 }: Pick<DeliveryDetail, 'failures' | 'claims' | 'trouble'>): Markup | string {
-  if (failures > 0) return `It failed ${failures} of 5 times for a reason of its own: its attempts below tell which.`
+  if (failures > 0) return `It failed ${failures} of 5 times; its attempts below have the reason.`
   if (trouble !== null)
-    return html`<b>It was tried ${claims === 1 ? 'once' : `${number(claims)} times`} and could not be landed:</b> ${foreign(trouble, 500)}. It is tried again by itself for as long as that lasts: mend that, nothing else is to be done.`
+    return html`<b>It was tried ${claims === 1 ? 'once' : `${number(claims)} times`} and could not be landed:</b> ${foreign(trouble, 500)}. It is retried automatically until that is fixed.`
   if (claims > 1)
-    return `It was taken ${claims} times and came to no end: whoever had it was stopped, or is slow. It is tried again by itself; if the number grows, look in the log for its id.`
+    return `${claims} attempts started and none finished; the worker may have stopped. It is retried automatically. If the number grows, look in the log for its id.`
   return 'Nothing to do.'
 }
 
@@ -51,7 +51,7 @@ export function verificationSteps(
 ): Markup[] {
   const { key_name, t, skew_seconds, window_seconds } = verification
   const late = skew_seconds >= 0
-  // What comes out of the quarantine is received when it was refused.
+  // A delivery from the quarantine has the time at which it was refused.
   const verifiedAgain = arrival_log.some(
     ({ outcome, arrived_at }) => outcome === 'refused' && arrived_at <= received_at,
   )

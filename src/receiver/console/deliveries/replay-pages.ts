@@ -154,7 +154,7 @@ function whatWouldBe(count: number, what: Markup): Markup {
 
 const maxIdsShown = 8
 
-/** What is chosen: how many, by which ids or filters. */
+/** The chosen deliveries: their number, and their ids or filters. */
 function chosen(query: Query, count: number): Markup {
   const { ids, ...others } = query
   const listed = ids?.split(',') ?? []

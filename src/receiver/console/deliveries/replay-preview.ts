@@ -74,7 +74,7 @@ function wouldFail(failed: number, all: number): string {
   return all === 1 ? 'it would fail' : `all ${number(all)} would fail`
 }
 
-/** Whether all that was tried would be refused. */
+/** True where every delivery of the dry run would be refused. */
 export function isAllRefused({ sample: { failed, replayed } }: Preview): boolean {
   return failed.length > 0 && replayed === 0
 }

@@ -50,7 +50,7 @@ function quarantinedPage(kept: QuarantinedDetail, view: BodyView, keys: KeysPlac
     ${card('Body', bodyOf(kept, view))}`
 }
 
-/** What verifying again would do with it now. */
+/** The effect that verifying again would have now. */
 function standing({ matchingKey, reason }: QuarantinedDetail): Markup {
   if (matchingKey === undefined)
     return html`<p class="lead">With today's secrets it is still refused. Nothing that it says is trusted.</p>`

@@ -178,7 +178,7 @@ function resultPage(
     </p>`
 }
 
-/** What became of the accepted ones; fetched again while some still wait. */
+/** The outcomes of the accepted webhooks, fetched again while some still wait. */
 function outcome(deliveries: readonly DeliveryEntry[], query: Query): Markup {
   const waiting = deliveries.filter(({ state }) => state === 'pending').length
   const again = linkTo('/parked/verified', { ...without(query, 'open'), part: '1' })

@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 
-/** What assets/chart.js draws; times are Unix seconds, tones are colours of the style sheet. */
+/** The data that assets/chart.js draws. Times are Unix seconds, tones are colours of the style sheet. */
 export type Chart = {
   label: string
   unit: string
@@ -21,7 +21,7 @@ export type Chart = {
   leads?: { path: string; by?: string; step: number }
 }
 
-/** A chart, with the same as a table for those who do not see it, which assets/chart.js writes when it is opened: most never are. Needs `charts: true` of its page. */
+/** A chart with its data as a table, which assets/chart.js writes when it is opened. Its page needs `charts: true`. */
 export function chart({ figures, ...spec }: Chart): Markup {
   return html`<figure class="chart">
     <figcaption>${spec.label}${spec.unit === '' ? '' : html` <span class="soft">${spec.unit}</span>`}</figcaption>

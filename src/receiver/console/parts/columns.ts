@@ -43,7 +43,7 @@ function schemaOf({ columns }: ColumnList) {
 
 const cookie = ({ name }: ColumnList) => `columns_${name}`
 
-/** What the form of the columns sent is kept for this browser, and goes on to the address that shows it. */
+/** Keeps the chosen columns for this browser, then redirects to the list. */
 export function rememberColumns(list: ColumnList, req: Request, res: Response): boolean {
   const { remember, ...query } = queryOf(req)
   if (remember !== 'columns') return false

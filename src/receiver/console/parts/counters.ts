@@ -9,10 +9,10 @@ import { sharedReads } from './shared-read.ts'
 const freshMs = 5000
 /** A page waits no longer for what stands beside it. */
 const patienceMs = 100
-/** What was read longer ago may be wrong: a read that takes long is repeated more seldom than it is fresh. */
+/** Counts older than this are not shown: a slow read is repeated less often than it stays fresh. */
 const oldMs = 15_000
 
-/** What waits for somebody, for the navigation of every page; undefined where it cannot be read at once: no counter is better than a wrong one. */
+/** The counters of the navigation; undefined where they cannot be read at once. */
 export function sharedCounters({ db, clock, settings, logger }: ReceiverDeps): () => Promise<Counters | undefined> {
   const reads = sharedReads<{ counters: Counters; readAt: number }>(freshMs)
   const read = async () => {

@@ -21,7 +21,7 @@ export function rowDiff(name: string, before: object | null, after: object | nul
   ${same > 0 ? html`<p class="soft">${same} other ${same === 1 ? 'column stays' : 'columns stay'} as ${same === 1 ? 'it is' : 'they are'}.</p>` : ''}`
 }
 
-/** What landings write, each request on its own: few in full, many to be opened. */
+/** The rows that landings write, by request. Many requests are folded. */
 export function changesView(changes: readonly Change[]): Markup {
   return html`${changes.map((change) =>
     changes.length <= shownInFull

@@ -6,9 +6,9 @@ import { linkWith, without, type Query } from './url.ts'
 export type Field = {
   name: string
   label: string
-  /** What may be chosen; without it any text. */
+  /** The choices of a select; without them the field takes any text. */
   options?: readonly string[]
-  /** What the browser proposes for a text. */
+  /** Values that the browser proposes for a text. */
   suggestions?: readonly string[]
   placeholder?: string
   /** Stands behind "More filters". */
@@ -42,11 +42,11 @@ const times: readonly Field[] = [
   { name: 'until', label: 'Until (UTC)', placeholder: '5m, or 2026-01-31 04:00', more: true },
 ]
 
-/** The filters of a list as a form whose state is the page's address; what is set stands below it, each to be taken off. */
+/** The filters of a list as a form whose state is the address. Chosen filters are listed below it as links. */
 export function filterBar({ path, query, fields, keep = [], now, problem: wrong }: FilterBar): Markup {
   const all = [...fields, ...times]
   const [first, more] = [all.filter((field) => !field.more), all.filter((field) => field.more)]
-  // What is set stands below in any case; only what may have to be mended is opened.
+  // Chosen filters are listed below. Only a wrong one opens the fold.
   const open = wrong !== undefined && more.some(({ name }) => query[name] !== undefined)
   return html`<form class="filters" method="get" action="${path}" role="search" data-filters>
       ${keep.map((name) => (query[name] === undefined ? '' : html`<input type="hidden" name="${name}" value="${query[name]}" />`))}

@@ -4,7 +4,7 @@ import type { Media } from '../../queries/request-detail.ts'
 import type { LinkPolicy } from './media-links.ts'
 import { foreign, number } from './parts.ts'
 
-// What a result consists of, shown as far as its links may be.
+// The media of a result. Links that are not allowed are shown as text.
 
 type Linked = Pick<Media, 'kind' | 'url' | 'sha256'>
 

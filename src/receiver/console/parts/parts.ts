@@ -9,7 +9,7 @@ import { meaningOf } from './words.ts'
 
 type Shown = 'usual' | 'precise' | 'clock' | 'seconds'
 
-/** A moment in UTC; `precise` shows milliseconds too, `clock` and `seconds` only the time of day. The whole of it is in the title. */
+/** A moment in UTC: `precise` with milliseconds, `clock` and `seconds` without the date. The title has all of it. */
 export function time(at: string | Date | null | undefined, shown: Shown = 'usual', said: Markup | '' = ''): Markup {
   if (at === null || at === undefined) return html`<span class="soft">—</span>`
   const iso = typeof at === 'string' ? at : at.toISOString()
@@ -31,7 +31,7 @@ export function shortId(kind: IdKind, id: string | null | undefined): Markup {
   return html`<a class="mono" href="${path}${id}" title="${id}" data-copy="${id}">${id.slice(0, 8)}</a>`
 }
 
-/** Text that others sent, in a line with our own: it cannot turn the line around nor hide in it, and is cut for display. */
+/** Text of others within a line of ours. It cannot turn the line around or hide in it, and is cut for display. */
 export function foreign(text: string | null | undefined, maxCharacters = 80): Markup {
   if (text === null || text === undefined || text === '') return html`<span class="soft">—</span>`
   if (text.length <= maxCharacters) return visible(text)
@@ -135,7 +135,7 @@ export type Table = {
   staysRows?: boolean
 }
 
-/** A table whose rows the keyboard can walk: the first link of a row is what Enter opens. One of more than three columns is cards on a phone. */
+/** A table whose rows the keyboard walks: Enter opens the first link. With more than three columns, rows are cards on a phone. */
 export function table({ label, columns, rows, empty, rowsId, staysRows = false }: Table): Markup {
   if (rows.length === 0 && rowsId === undefined) return emptyState(empty)
   return html`<div class="scroll" tabindex="0" role="group" aria-label="${label}">

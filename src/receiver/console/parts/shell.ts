@@ -5,10 +5,10 @@ import type { ReceiverDeps } from '../../program.ts'
 import { maxCounted, type Counters } from '../../queries/counters.ts'
 import type { LinkPolicy } from './media-links.ts'
 
-/** What the pages of the console may use. */
+/** The dependencies of the pages. */
 export type ConsoleDeps = ReceiverDeps & {
   links: LinkPolicy
-  /** What stands beside the pages in the navigation. */
+  /** The counters of the navigation. */
   counters: () => Promise<Counters | undefined>
 }
 

@@ -6,7 +6,7 @@ const [width, height, margin] = [96, 22, 2]
 
 export type Samples = { samples: readonly (number | null)[]; sample_seconds: number }
 
-/** How many there were over time, as small steps from 0 to the most, and in words; nothing while there are not two counts. */
+/** Counts over time as a small step chart, with the same in words. Empty for fewer than two counts. */
 export function sparkline({ samples, sample_seconds: seconds }: Samples, label?: string): Markup {
   const counts = samples.filter((count) => count !== null)
   const [first, last] = [counts[0], counts.at(-1)]
@@ -17,7 +17,7 @@ export function sparkline({ samples, sample_seconds: seconds }: Samples, label?:
   return html`<svg class="sparkline" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${words}"><title>${words}</title><path d="${lineOf(samples, most)}"></path></svg>`
 }
 
-/** One stroke for each stretch without gaps, level for as long as each count held: what was in one minute alone is no slope. */
+/** One stroke for each stretch without gaps. Each count is a level step, so that a single minute is no slope. */
 function lineOf(samples: readonly (number | null)[], most: number): string {
   const step = (width - 2 * margin) / samples.length
   const across = (at: number) => rounded(margin + at * step)

@@ -1,7 +1,7 @@
 import type { Request } from 'express'
 import { ago } from '../../queries/ago.ts'
 
-/** What stands in a page's address, by name. */
+/** The parameters of a page's address, by name. */
 export type Query = Readonly<Record<string, string | undefined>>
 
 /** A link to `path` with these parameters; empty ones are left out. */

@@ -79,7 +79,7 @@ export function claimedPage(id: string, claims: Claims): Markup {
     ${refusedCard(claims)}`
 }
 
-/** What to try with an id that names nothing here. */
+/** The page of an id that names nothing here, with the next steps. */
 export function unknownPage(id: string): Markup {
   const isRequestId = z.guid().safeParse(id).success
   const isBeginning = /^(?:[0-9a-f]-?){4,32}$/i.test(id)
