@@ -70,12 +70,17 @@ function wordOf({ signed_sandbox, sandbox }: RequestRow): boolean | null {
   return signed_sandbox ?? sandbox
 }
 
+/** True if a key of the other environment overruled a result that had landed. */
+function changedEnvironment(old: RequestRow, row: RequestRow): boolean {
+  return old.landed_at !== null && wordOf(old) !== wordOf(row)
+}
+
 /** States never go back: a terminal one stays, but for the provider's own result, once, and for the word of the right environment. */
 export function holdForward(before: Snapshot, after: Snapshot): void {
   for (const old of before.requests) {
     const row = after.requests.find((one) => one.request_id === old.request_id)
     assert.ok(row, 'a request is gone')
-    const otherWord = old.landed_at !== null && wordOf(old) !== wordOf(row)
+    const otherWord = changedEnvironment(old, row)
     const overruled = old.confirmed_at === null && (row.confirmed_at !== null || otherWord)
     if (otherWord && wordOf(row) === true && row.confirmed_at === null) {
       assert.ok(
@@ -116,10 +121,13 @@ export function holdNotices(before: Snapshot, after: Snapshot, notices: readonly
       `${status} ${media_complete}`
     const steps = notices.filter((one) => one.request_id === row.request_id).map(key)
     let known = old && old.landed_at !== null ? key(old) : 'not terminal'
-    // The same state again, of the other environment, is another result.
-    const otherEnvironment = after.deliveries.some(
-      (delivery) => delivery.request_id === row.request_id && delivery.flags.includes('key_mismatch'),
-    )
+    // The same state in the other environment is another result: the row's `sandbox` changes, and feeds filter by it.
+    // The flag shows a change within one command. A body that a live key signed again has no flag.
+    const otherEnvironment =
+      (old && changedEnvironment(old, row)) ||
+      after.deliveries.some(
+        (delivery) => delivery.request_id === row.request_id && delivery.flags.includes('key_mismatch'),
+      )
     for (const step of steps) {
       assert.ok(step !== known || otherEnvironment, 'readers got a notice of what they knew')
       known = step

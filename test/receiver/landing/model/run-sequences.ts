@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { long } from '../../../chaos/length.ts'
 import { createTestDatabase } from '../../../support/database.ts'
-import { commands } from './commands.ts'
+import { commands, type Command } from './commands.ts'
 import { runSequence } from './sequence.ts'
 import { createWorld } from './world.ts'
 
@@ -12,13 +12,17 @@ const seed = process.env['MODEL_SEED']
 /** A minute, and time enough for a long run on a slow machine. */
 export const timeoutMs = 180_000 + runs * 250
 
-/** Runs half of the sequences; two files, so that two workers share them. */
-export async function runHalf(options: { trouble: number }): Promise<void> {
+/** Runs half of the sequences, after the fixed `examples`. Two test files share them, so that two workers run them. */
+export async function runHalf({ examples, ...options }: { trouble: number; examples?: Command[][] }): Promise<void> {
   const database = await createTestDatabase()
   const world = await createWorld(database)
   try {
     const property = fc.asyncProperty(commands(options), (sequence) => runSequence(world, sequence))
-    await fc.assert(property, { numRuns: Math.ceil(runs / 2), ...(seed === undefined ? {} : { seed: Number(seed) }) })
+    await fc.assert(property, {
+      numRuns: Math.ceil(runs / 2),
+      examples: (examples ?? []).map((sequence): [Command[]] => [sequence]),
+      ...(seed === undefined ? {} : { seed: Number(seed) }),
+    })
   } finally {
     await world.close()
     await database.drop()
