@@ -5,7 +5,7 @@ import { GenerationError } from './generation-error.ts'
 
 export type ApiCall = <T>(path: string, options: CallOptions) => Promise<T>
 export type CallOptions = { method?: 'GET' | 'POST'; body?: object; signal?: AbortSignal | undefined }
-export type ApiOptions = { url: string; token?: string; fetch?: typeof globalThis.fetch }
+export type ApiOptions = { url: string; token?: string | undefined; fetch?: typeof globalThis.fetch }
 
 /** Longer than the longest wait of a call. */
 const answerMs = 45_000

@@ -7,24 +7,24 @@ export type ClientOptions = {
   /** Address of the internal listener, like `http://127.0.0.1:3001`. */
   url: string
   /** INTERNAL_TOKEN, if one is set. */
-  token?: string
+  token?: string | undefined
   /** The key of GENERATION_KEYS that submits. Default: the first usable key. */
-  keyName?: string
+  keyName?: string | undefined
   fetch?: typeof globalThis.fetch
 }
 
 export type SubmitOptions<Metadata> = {
-  keyName?: string
+  keyName?: string | undefined
   /** Returned in `results` and in the feed. */
-  metadata?: Metadata
+  metadata?: Metadata | undefined
   /** A UUID v4 to keep with your order. The same key never charges twice, even after a restart. Default: a new one. */
-  idempotencyKey?: string
-  signal?: AbortSignal
+  idempotencyKey?: string | undefined
+  signal?: AbortSignal | undefined
 }
 
 export type GenerateOptions<Metadata> = SubmitOptions<Metadata> & {
   /** Limit of the whole wait. Default: until the signal aborts. */
-  timeoutMs?: number
+  timeoutMs?: number | undefined
   /** Called when the status, the queue position or the progress (0 to 100) changed. */
   onProgress?: (progress: Progress) => void
 }

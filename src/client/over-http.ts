@@ -7,7 +7,7 @@ export type OverHttp = {
   /** Address of the internal listener, like `http://127.0.0.1:3001`. */
   url: string
   /** INTERNAL_TOKEN, if one is set. */
-  token?: string
+  token?: string | undefined
   fetch?: typeof globalThis.fetch
 }
 
