@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
-import os from 'node:os'
+import type { ServerResponse } from 'node:http'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
@@ -15,6 +15,7 @@ import { imageResult, json, type ProviderStand } from '../support/provider-stand
 import { deliver, failed, okImage } from '../support/webhooks.ts'
 import { withReceiver, type WithReceiver } from '../support/with-receiver.ts'
 import { mediaStand, pngOf, temporaryFolder } from './archive/media-stand.ts'
+import { writeProject } from './recipe-project.ts'
 
 const root = path.resolve(import.meta.dirname, '../..')
 
@@ -238,6 +239,36 @@ describe('docs/recipes', () => {
     expect(await service.exit).toEqual({ code: 0, signal: null })
   })
 
+  it('generates each order once, though the service is killed after its submits', async () => {
+    const onlyFetches = (id: string, _req: unknown, res: ServerResponse) => json(res, 200, imageResult(id, 2))
+    onTestFinished(() => its.stand.answer(onlyFetches))
+    const charged = new Map<string, string>()
+    its.stand.answer((id, req, res) => {
+      if (req.method !== 'POST') return json(res, 202, { request_id: id, status: 'IN_QUEUE', queue_position: 0 })
+      const key = String(req.headers['idempotency-key'])
+      const request_id = charged.get(key) ?? randomUUID()
+      charged.set(key, request_id)
+      const links = { status_url: 'https://x.test/s', response_url: 'https://x.test/r', cancel_url: 'https://x.test/c' }
+      return json(res, 200, { request_id, status: 'IN_QUEUE', queue_position: 0, ...links, cost: 4 })
+    })
+    await fs.writeFile(path.join(folder, 'orders.txt'), 'a boat\na harbour\n')
+    const killed = start('generate.ts', { KEY_NAME: 'live' })
+    await eventually(() => charged.size === 2)
+    killed.kill('SIGKILL')
+    await killed.exit
+    const service = start('generate.ts', { KEY_NAME: 'live' })
+    await service.says(/ IN_QUEUE /)
+    its.stand.answer(onlyFetches)
+    for (const id of charged.values()) await deliver(its.receiver.webhookUrl, okImage(id).body)
+    expect(await service.exit).toEqual({ code: 0, signal: null })
+    expect(charged.size).toBe(2)
+    for (const [key, request_id] of charged)
+      expect(JSON.parse(await fs.readFile(path.join(folder, `pictures/${key}.json`), 'utf8'))).toEqual({
+        request_id,
+        urls: linksOf(request_id),
+      })
+  })
+
   it('counts by model', async () => {
     await land()
     const [statement = ''] = statementsOf('percentile_cont')
@@ -255,39 +286,3 @@ describe('docs/recipes', () => {
     })
   })
 })
-
-/** The files of the page, with what they import beside them: as a separate package of the client would contain them. */
-async function writeProject(files: readonly string[]): Promise<string> {
-  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-recipes-'))
-  const modules = path.join(folder, 'node_modules')
-  const client = path.join(modules, 'mediadock')
-  await fs.mkdir(client, { recursive: true })
-  await fs.writeFile(
-    path.join(client, 'package.json'),
-    '{"name":"mediadock","type":"module","exports":{"./client":"./client.ts"}}',
-  )
-  await fs.symlink(path.join(root, 'src/client/read-results.ts'), path.join(client, 'client.ts'))
-  for (const name of ['postgres', 'drizzle-orm', 'undici-types'])
-    await fs.symlink(path.join(root, 'node_modules', name), path.join(modules, name))
-  await fs.symlink(path.join(root, 'node_modules/@types'), path.join(modules, '@types'))
-  const compilerOptions = {
-    module: 'nodenext',
-    target: 'es2024',
-    lib: ['es2024', 'esnext.iterator'],
-    types: ['node'],
-    strict: true,
-    noUncheckedIndexedAccess: true,
-    erasableSyntaxOnly: true,
-    allowImportingTsExtensions: true,
-    skipLibCheck: true,
-    noEmit: true,
-  }
-  await fs.writeFile(path.join(folder, 'package.json'), '{"type":"module"}')
-  await fs.writeFile(path.join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['*.ts'] }))
-  for (const text of files) {
-    const [, name] = /^\/\/ (\S+\.ts)\n/.exec(text) ?? []
-    if (name === undefined) throw new Error(`a file of the page has no name: ${text}`)
-    await fs.writeFile(path.join(folder, name), text)
-  }
-  return folder
-}
