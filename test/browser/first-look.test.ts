@@ -169,7 +169,7 @@ it('a bad deploy parks what a trigger refuses: the dry run says so, and once it 
   const said = page.getByText('the ledger is closed')
   expect(await said.count()).toBe(1)
   expect(await page.locator('.failures').innerText()).toMatch(
-    /^20 deliveries: Postgres refuses what it would write: the ledger is closed \(P0001\)/,
+    /^20 deliveries: Postgres refuses its rows: the ledger is closed \(P0001\)/,
   )
   await shoot(page, 'look-replay-refused')
   await page.getByRole('button', { name: 'Replay 30 all the same' }).click()

@@ -12,7 +12,7 @@ import { clockTime, duration } from './figures.ts'
 const issues = columnsOf(onCall.issues)
 const i = columnsOf(onCall.issues, 'i')
 
-/** After these it is not tried again; the console shows the issue still. */
+/** A notice is given up after this many posts. The console still shows its issue. */
 const maxTries = 8
 const retryPause = { baseMs: 2000, capMs: 300_000 }
 const deadlineMs = 10_000
@@ -32,7 +32,7 @@ export type AlertDeps = {
   time: SharedTime
   logger: Logger
   fetch: typeof globalThis.fetch
-  /** ALERT_WEBHOOK_URL; undefined notifies nobody. */
+  /** ALERT_WEBHOOK_URL. Without it, no notice is posted. */
   url: string | undefined
   /** The installation: the host of WEBHOOK_PUBLIC_URL. */
   from: string
@@ -43,9 +43,8 @@ const told = ['id', 'severity', 'text', 'untold', 'tell_tries', 'opened_at', 'cl
 type Told = RowOf<typeof onCall.issues, (typeof told)[number]>
 
 /**
- * Posts one notice: an issue opened, became worse or closed. The replica that claims it posts it, within a deadline,
- * and
- * tries again a few times. A later change of the issue replaces the notice.
+ * Posts one notice: an issue opened, became worse or closed. The replica that claims it posts it within a deadline and
+ * retries a few times. A later change of the issue replaces the notice.
  */
 export async function tellOnce(deps: AlertDeps): Promise<{ more: boolean }> {
   const { db, time, logger, fetch, url, from, signal } = deps
@@ -56,14 +55,14 @@ export async function tellOnce(deps: AlertDeps): Promise<{ more: boolean }> {
   const facts = { issue_id: Number(issue.id), event: issue.untold, tries: issue.tell_tries }
   if (failure === undefined) {
     await settle(db, issue, sql`${issues.untold} = null`)
-    logger.info(facts, 'an issue was told')
+    logger.info(facts, 'a notice of an issue was posted')
   } else if (issue.tell_tries >= maxTries) {
     await settle(db, issue, sql`${issues.untold} = null`)
-    logger.error({ ...facts, failure }, 'an issue could not be told, it is not tried again')
+    logger.error({ ...facts, failure }, 'a notice of an issue could not be posted and was given up')
   } else {
     const pauseMs = jitteredPauseMs(issue.tell_tries, retryPause, Math.random)
     await settle(db, issue, sql`${issues.tell_at} = ${later(time(), pauseMs / 1000)}`)
-    logger.warn({ ...facts, failure }, 'an issue could not be told, trying again later')
+    logger.warn({ ...facts, failure }, 'a notice of an issue could not be posted, trying again later')
   }
   return { more: true }
 }
@@ -78,7 +77,7 @@ async function claimUntold(db: Database, now: SQL): Promise<(Told & { now: strin
   return rows[0]
 }
 
-/** Writes what became of a notice, unless the issue has changed meanwhile: then it is another notice. */
+/** Records the result of a post. An issue that changed meanwhile has another notice and is left alone. */
 async function settle(db: Database, { id, tell_tries: claims, untold }: Told, set: SQL): Promise<void> {
   await db.execute(sql`
     update mediadock.issues i set ${set} where ${lease.isHeld({ id, claims })} and ${i.untold} = ${untold}`)
@@ -86,7 +85,7 @@ async function settle(db: Database, { id, tell_tries: claims, untold }: Told, se
 
 type Post = { fetch: typeof globalThis.fetch; url: string; body: { text: string }; signal: AbortSignal }
 
-/** Why it was not taken; undefined where it was. The address has a secret in it and is in no message. */
+/** Posts a notice. Returns the reason of a failure, without the address, which contains a secret. */
 async function post({ fetch, url, body, signal }: Post): Promise<string | undefined> {
   try {
     const response = await fetch(url, {
@@ -108,10 +107,7 @@ async function post({ fetch, url, body, signal }: Post): Promise<string | undefi
 
 const events = { opened: '', worsened: 'worse: ', closed: 'over: ' } as const
 
-/**
- * One line, as services that take Slack's shape show it: nothing in it may be taken for markup or a mention of
- * everybody.
- */
+/** The line of a notice in Slack's format, escaped so that foreign text is neither markup nor a mention. */
 export function textOf({ severity, text, untold, opened_at, closed_at }: Told, from: string, now: Date): string {
   const opened = new Date(opened_at)
   const until = closed_at === null ? now : new Date(closed_at)
@@ -123,7 +119,7 @@ export function textOf({ severity, text, untold, opened_at, closed_at }: Told, f
   return line.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
 }
 
-/** Tells that Postgres is away, once and without it; that it could not be told is in the log. */
+/** Posts one notice that Postgres is away, without using Postgres. A failed post is logged. */
 export async function tellAway(
   { clock, logger, fetch, url, from, signal }: AlertDeps,
   { since, words }: { since: Date; words: string },
@@ -143,9 +139,9 @@ export async function tellAway(
     clock(),
   )
   const failure = await post({ fetch, url, body: { text }, signal })
-  if (failure !== undefined) logger.error({ failure }, 'that Postgres is away could not be told')
+  if (failure !== undefined) logger.error({ failure }, 'the notice that Postgres is away could not be posted')
 }
 
 export function awayWords(words: string): string {
-  return `Postgres is away, so deliveries are answered 503 and come again: ${words}`
+  return `Postgres is away. Webhooks are answered 503 and the provider sends them again: ${words}`
 }

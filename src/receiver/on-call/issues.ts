@@ -10,9 +10,9 @@ const i = columnsOf(onCall.issues, 'i')
 
 /** An issue closes when its problem was not seen for this long. */
 export const closeAfterSeconds = 60
-/** So many counts are kept of an issue: where there would be more, each stands for twice the time. */
+/** An issue keeps this many counts. When there would be more, each covers twice the time. */
 const maxSamples = 60
-/** A few more of something are no news; twice as many are. */
+/** An issue becomes worse when its count doubles, from this count on. */
 const worthTelling = 5
 const maxText = 2000
 
@@ -35,10 +35,9 @@ const written = [
 export type Noted = { opened: number; closed: number }
 
 /**
- * Keeps what is wrong now as issues: what is new opens one, what is there already goes on, and
- * what has not been seen for a minute is closed. One statement, which any number of
- * replicas may run: of each cause there is one that is open, and whoever changes it first
- * notes what is to be told. `tells`: whether there is anybody to be told.
+ * Keeps the problems of this moment as issues. A new problem opens an issue, a known one updates its issue, and an
+ * issue whose problem was not seen for a minute is closed. Each cause has at most one open issue, so any number of
+ * replicas may run this statement. The first to change an issue also writes its notice, if `tells`.
  */
 export async function noteIssues(
   db: Database,
@@ -59,7 +58,7 @@ export async function noteIssues(
   const isWorse = sql`(${rank(i.severity)} < array_position(array['notice', 'warning', 'critical'], excluded.severity)
     or (excluded.severity <> 'notice' and coalesce(excluded.count, 0) >= 2 * greatest(${i.told_count}, ${worthTelling})))`
   const rises = sql`${rank(i.severity)} < array_position(array['notice', 'warning', 'critical'], excluded.severity)`
-  // A mute ends where it becomes worse than what was muted.
+  // A higher severity ends a mute.
   const isMuted = sql`(coalesce(${i.muted_until} > ${at}, false) and not ${rises})`
   const isTold = sql`(${tells}::boolean and excluded.severity <> 'notice' and ${isWorse} and not ${isMuted})`
   const rows = await db.execute<{ opened: number; closed: number }>(sql`
@@ -67,14 +66,14 @@ export async function noteIssues(
       select * from jsonb_to_recordset(${JSON.stringify(seen)}::jsonb) as s (cause text, severity text, text text, href text, count int, affected text[])
       limit ${seen.length}
     ),
-    -- In one order, so that two replicas never wait for each other.
+    -- Ordered by cause, so that two replicas never deadlock.
     noted as (
       insert into mediadock.issues as i (${list(issues, ...written, 'muted_until', 'muted_by')})
       select cause, severity, text, href, count, count, array[count], affected, ${at}, ${at},
         case when ${tells}::boolean and severity <> 'notice' and muted.until is null then 'opened' end, ${at},
         case when severity <> 'notice' then coalesce(count, 0) end, muted.until, muted.by
       from seen left join lateral (
-        -- Who muted it an hour ago does not want to hear that it is there again.
+        -- A mute outlasts its issue: an issue that opens again is still muted.
         select ${i.muted_until} as until, ${i.muted_by} as by from mediadock.issues i where ${i.cause} = seen.cause and ${i.muted_until} > ${at}
         order by ${i.muted_until} desc limit 1
       ) as muted on true order by cause
@@ -103,8 +102,8 @@ export async function noteIssues(
 }
 
 /**
- * The counts of an issue with this one among them, by the time since it opened: any number of replicas that count at
- * the same time make one sample. One that is too many halves their number, each being the most of twice the time.
+ * Adds a count to the samples of an issue, placed by the time since it opened. Counts of several replicas at the same
+ * time make one sample. When there are too many samples, each two are merged into the higher one.
  */
 function samplesAt(at: SQL): SQL {
   return sql`(
@@ -126,8 +125,8 @@ function samplesAt(at: SQL): SQL {
 }
 
 /**
- * Mutes an open issue for so many seconds, or ends its muting with 0. Nobody is notified meanwhile, unless it becomes
- * worse. Undefined when the issue is not open.
+ * Mutes an open issue for a number of seconds, or ends the mute with 0. A muted issue posts no notice until it becomes
+ * worse. Returns undefined for an issue that is not open.
  */
 export async function muteIssue(
   db: Database,
@@ -148,13 +147,13 @@ function storable(text: string): string {
   return text.replaceAll('\0', '').toWellFormed().slice(0, maxText).toWellFormed()
 }
 
-/** Postgres was away, and is back: an issue that is over, once for all replicas that saw it. */
+/** Records an outage of Postgres that has ended as a closed issue, one for all replicas that saw it. */
 export async function noteOutage(
   db: Database,
   { since, now, tells }: { since: Date; now: Date; tells: boolean },
 ): Promise<void> {
   const at = sql`${now.toISOString()}::timestamptz`
-  const text = 'Postgres was away: deliveries were answered 503 and came again.'
+  const text = 'Postgres was away. Webhooks were answered 503, and the provider sent them again.'
   await db.execute(sql`
     insert into mediadock.issues (${list(issues, 'cause', 'severity', 'text', 'href', 'opened_at', 'seen_at', 'closed_at', 'untold', 'tell_at')})
     select 'postgres_away', 'critical', ${text}, '/deliveries?view=arrivals&outcome=unavailable', ${since.toISOString()}::timestamptz, ${at}, ${at},

@@ -15,9 +15,9 @@ import { readNumbers, type ProblemsOptions } from './read-problems.ts'
 export type Now = {
   at: Date
   problems: Problem[]
-  /** The same as they are kept: since when, and whether somebody knows of it. */
+  /** The same problems as issues, with their start and their mute. */
   issues: Issue[]
-  /** Where nothing is wrong: since when nothing was. */
+  /** The end of the last problem; undefined while there is a problem. */
   calm_since: string | undefined
   recent: Recent
   pending: number
@@ -27,7 +27,7 @@ export type Now = {
   backlog: Stats['backlog']
   keys: readonly KeyState[]
   give_ups: readonly GiveUp[]
-  /** As they stand beside each page. */
+  /** The counters of the navigation. */
   counters: Counters
   arrivals: ArrivalEntry[]
   results: Stats['results']

@@ -35,7 +35,7 @@ export type ProblemsOptions = ReconcilerOptions &
     readSlices?: ((tx: Executor) => Promise<Problem[]>) | undefined
     /** The addresses whose wrong tokens this process answers 429. */
     limited?: readonly Limited[]
-    /** Of this process. Those of other processes are among the issues. */
+    /** The failing roles of this process. Issues include those of other processes. */
     failingRoles?: readonly FailingRole[]
   }
 
@@ -45,7 +45,7 @@ export async function readProblems(db: Database, options: ProblemsOptions): Prom
   return problemsOf(numbers)
 }
 
-/** Inside another read: the numbers that problems follow from, and the arrivals of the last minutes by outcome. */
+/** Reads the numbers that problems are derived from, and the recent arrivals by outcome, inside another read. */
 export async function readNumbers(
   tx: Executor,
   options: ProblemsOptions,
@@ -90,7 +90,7 @@ function failingOf({ by_outcome }: Recent, refusals: Refusals): Failing[] {
   })
 }
 
-/** Where nothing authentic comes, arrivals that no secret matches may be all that the provider sends. */
+/** While nothing authentic arrives, arrivals that no secret matches may be from the provider. */
 function isFirstKey(reason: string | null, alone: boolean): boolean {
   return alone && reason === 'no_matching_secret'
 }
@@ -109,9 +109,9 @@ function strangersOf({ by_outcome }: Recent, { provided, strangers }: Refusals):
   return { ...strangers, arrivals }
 }
 
-/** Arrivals that failed for want of a secret or of Postgres, all of which were accepted since. */
+/** True if arrivals failed for lack of a secret or of Postgres, and all of them were accepted since. */
 function isOver({ outcome, reason }: Failing, failed: readonly GiveUp[], from: Date): boolean {
-  // These were turned away before their sender was known.
+  // Other failures came before the sender was known.
   if (outcome === 'refused' ? reason !== 'no_matching_secret' : reason === 'too_much_being_received') return false
   return !failed.some(
     (one) => one.outcome === outcome && one.reason === reason && Date.parse(one.last_seen) >= from.getTime(),

@@ -39,7 +39,7 @@ export async function readingOptions({ settings, background, keys, db, worker, s
   }
 }
 
-/** Returns what is wrong with the slices, in their order. */
+/** Returns the problems of the slices, in their order. */
 export async function sliceProblems(
   tx: Executor,
   slices: readonly Slice[],

@@ -26,7 +26,7 @@ const refusedShare = 0.02
 /** Long enough to add a secret and verify again. */
 const soonMinutes = 10
 
-/** One problem for each reason for which arrivals fail now, or have failed and were not accepted since. */
+/** One problem for each reason for which arrivals fail now, or failed and were not accepted since. */
 export function refusalProblems(numbers: RefusalNumbers): Problem[] {
   return groupsOf(numbers).map((group) => {
     const { failing, outcome, reason, giveUps } = group
@@ -44,7 +44,7 @@ export function refusalProblems(numbers: RefusalNumbers): Problem[] {
   })
 }
 
-/** A webhook needs no one any more once its request has ended by other means. */
+/** A webhook whose request has ended in another way needs no attention. */
 function isOpen({ request_status }: GiveUp): boolean {
   return request_status === null || request_status === 'IN_QUEUE' || request_status === 'IN_PROGRESS'
 }
@@ -61,7 +61,7 @@ function groupsOf({ recent, giveUps }: RefusalNumbers): Group[] {
   return [...failing, ...past]
 }
 
-/** Strangers are no part of the share: the provider's arrivals are compared with each other. */
+/** The arrivals of the provider. Strangers do not count. */
 function totalOf({ arrivals }: Failing, { recent, strangers }: RefusalNumbers): number {
   return Math.max(1, arrivals, recent.arrivals - strangers.arrivals)
 }
@@ -87,7 +87,7 @@ function effectOf({ failing, outcome, reason, giveUps }: Group, numbers: Refusal
   return `${failing.arrivals} of ${count(total, 'arrival', 'arrivals')} in the last ${numbers.recent.minutes} minutes ${were} ${what}: ${why}.`
 }
 
-/** When webhooks will be lost, by the provider's schedule. */
+/** The time at which webhooks will be lost, by the provider's schedule. */
 function deadlineOf({ giveUps }: Group, now: Date): string {
   const [first, ...others] = giveUps.filter(({ given_up }) => !given_up)
   const past = giveUps.filter(({ given_up }) => given_up).length

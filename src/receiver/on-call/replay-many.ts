@@ -9,7 +9,7 @@ export type ReplayMany = {
   filters: DeliveryFilters
   dryRun: boolean
   cursor?: string | undefined
-  /** At most this many in one call; `next_cursor` goes on. */
+  /** The most deliveries of one call. The next call continues from `next_cursor`. */
   limit: number
   /** Stops between two deliveries. */
   signal: AbortSignal
@@ -18,15 +18,15 @@ export type ReplayMany = {
 
 export type ReplayedMany = Replay & { failed: { delivery_id: string; message: string }[]; next_cursor: string | null }
 
-/** A change has the rows before and after, outputs included, and a call answers with all of its changes. */
+/** Bounds one answer: a change contains the rows before and after, outputs included. */
 const maxChangesBytes = 4 * 1024 * 1024
 
-/** Few at a time: landing comes first. */
+/** Few, because landing comes first. */
 const atOnce = 4
 
 /**
- * Replays the deliveries that the filters choose, newest first, until the changes are as many as one call carries. A
- * delivery that cannot land is listed and holds up no other.
+ * Replays the deliveries that match the filters, newest first, until the changes fill one answer. A delivery that
+ * cannot land is listed and does not delay the others.
  */
 export async function replayMany(
   deps: WorkerDeps,
@@ -69,7 +69,7 @@ async function replayInto(
   } catch (error) {
     if (!isAboutTheRow(error)) throw error
     deps.logger.error({ err: error, delivery_id: id }, 'a delivery could not be replayed')
-    const what = isRefusal(error) ? 'Postgres refuses what it would write' : 'another transaction holds its request'
+    const what = isRefusal(error) ? 'Postgres refuses its rows' : 'another transaction holds its request'
     all.failed.push({ delivery_id: id, message: `${what}: ${postgresMessage(error)}` })
     return []
   }

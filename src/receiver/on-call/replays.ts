@@ -17,7 +17,7 @@ const replays = columnsOf(onCall.replays)
 const inbox = columnsOf(schema.inbox)
 const attempts = columnsOf(schema.attempts)
 
-/** Landing waits for the rows that one statement locks. */
+/** Small, because landing waits for the rows that one statement locks. */
 const pageRows = 500
 const maxListed = 50
 const maxFailureKinds = 20
@@ -29,20 +29,20 @@ export type ManyReplayed = {
   startedAt: string
   /** The filters as in the address of the list. */
   query: Readonly<Record<string, string>>
-  /** How many deliveries the filters chose. */
+  /** The number of deliveries that matched the filters. */
   count: number
-  /** How many were put back into the inbox. */
+  /** The number that was put back into the inbox. */
   requeued: number
-  /** How many of them still wait there. */
+  /** The number that still waits in the inbox. */
   waiting: number
-  /** How many were parked again. */
+  /** The number that was parked again. */
   parked: number
 }
 
-/** The same with the ends of its deliveries, as far as retention keeps them. */
+/** A replay with the outcomes of its deliveries, as far as retention keeps them. */
 export type ReplayProgress = ManyReplayed & {
   outcomes: readonly { outcome: string; count: number }[]
-  /** Why deliveries were parked again, the most frequent reasons first. */
+  /** The reasons why deliveries were parked again, the most frequent first. */
   failures: readonly Failures[]
 }
 
@@ -51,13 +51,12 @@ type Start = {
   filters: DeliveryFilters
   count: number
   actor: string
-  /** The time that replicas share. */
   time: SharedTime
-  /** Stops between two pages. What was put back by then lands. */
+  /** Stops between two pages. Deliveries that were put back by then still land. */
   signal: AbortSignal
 }
 
-/** Puts the deliveries that the filters choose back into the inbox, newest first. */
+/** Puts the deliveries that match the filters back into the inbox, newest first. */
 export async function requeueMany(
   db: Database,
   { query, filters, count, actor, time, signal }: Start,
@@ -96,7 +95,7 @@ export async function listReplays(db: Database, which = sql`true`): Promise<Many
   return rows.map(({ started_at, filters, ...row }) => ({ ...row, startedAt: isoAlways(started_at), query: filters }))
 }
 
-/** Returns one replay with what became of its deliveries; undefined where there is none. */
+/** Returns one replay with the outcomes of its deliveries; undefined if there is none. */
 export async function findReplay(db: Database, id: string): Promise<ReplayProgress | undefined> {
   const [replay] = await listReplays(db, sql`${replays.id} = ${id}::uuid`)
   if (!replay) return undefined

@@ -6,18 +6,19 @@ import type { NotifyQueue } from '../feeding/notify-queue.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { duration, percent } from './figures.ts'
 
-/** Changes get no position, so no reader of the feed sees them. */
+/** The problem of changes that get no position, so that no reader of the feed sees them. */
 export function feedProblem(unsequencedSeconds: number): Problem[] {
   if (unsequencedSeconds <= oldSeconds) return []
-  const text = `The feed stands still: the oldest change has waited ${duration(unsequencedSeconds)} for its position. Readers and subscriptions get nothing new until then.`
+  const waits = `the oldest change has waited ${duration(unsequencedSeconds)} for its position`
+  const text = `The feed has stopped: ${waits}. Readers and subscriptions get nothing new until it continues.`
   return [{ severity: 'critical', text, cause: 'feed_stalled', href: '/subscriptions' }]
 }
 
-/** Readers are no longer notified. Landing and the feed go on, and readers find what is new when they look for it. */
+/** The problem of a full NOTIFY queue. Landing and the feed continue, but readers must poll for changes. */
 export function notifyQueueProblem({ usage, notifies, holder }: NotifyQueue): Problem[] {
   if (notifies) return []
   const state = `Postgres's NOTIFY queue is ${percent(usage)} full, so readers are not notified`
-  const why = 'and find what is new by polling. A session keeps a transaction open after LISTEN.'
+  const why = 'and find changes by polling. A session keeps a transaction open after LISTEN.'
   const text = `${state} ${why} ${howToEnd(holder)}`
   return [{ severity: 'warning', text, cause: 'notify_queue_full', href: '/' }]
 }
@@ -26,16 +27,17 @@ function howToEnd(holder: NotifyQueue['holder']): string {
   if (holder === null)
     return 'Find the oldest open transaction in pg_stat_activity, as a role with pg_monitor, and end that session.'
   const role = holder.role === null ? '' : `, role ${holder.role}`
-  const whose = `The oldest open transaction is of process ${holder.pid}${role}.`
+  const whose = `The oldest open transaction belongs to process ${holder.pid}${role}.`
   return `${whose} End it: select pg_terminate_backend(${holder.pid}).`
 }
 
-/** One failed round, or two, are a lock or a restart. */
+/** One or two failed rounds may be a lock or a restart. */
 const failuresInARow = 3
 
-/** What a role of this process fails at; an outage of Postgres is told of all at once. */
+/** The problem of a failing role. An outage of Postgres is one problem for all roles, reported elsewhere. */
 export function roleProblem({ role, failures, seconds, error }: FailingRole): Problem[] {
   if (failures < failuresInARow || isConnectionLost(error)) return []
-  const text = `The background role ${role} of a receiver has failed ${failures} times in a row, for ${duration(seconds)}: ${failureWords(error)}. It is retried; the log of that receiver has each failure.`
+  const failed = `has failed ${failures} times in a row, for ${duration(seconds)}: ${failureWords(error)}`
+  const text = `The background role ${role} of a receiver ${failed}. It is retried. That receiver logs each failure.`
   return [{ severity: 'warning', text, cause: `role_failing:${role}`, affected: [role], href: '/' }]
 }

@@ -16,7 +16,7 @@ export type OnCallRolesDeps = {
   worker: WorkerDeps
   guesses: GuessLimit
   slices: readonly Slice[]
-  /** How what is wrong is told outside. */
+  /** Posts the notices. */
   fetch: typeof globalThis.fetch
   /** The roles of this process whose last rounds have failed. */
   failingRoles: () => FailingRole[]
@@ -29,7 +29,7 @@ const issuesMs = 10_000
 /** A start creates the days of the log first, without waiting for the locks of readers. */
 const firstIssuesMs = 3000
 
-/** Starts the roles that work for the on-call: one keeps problems as issues, one posts them to `ALERT_WEBHOOK_URL`. */
+/** Starts two roles: one keeps problems as issues, the other posts notices of them to `ALERT_WEBHOOK_URL`. */
 export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop> {
   const { settings, worker, guesses, slices, fetch, failingRoles, after, signal } = deps
   const { db, clock, time, logger, keys } = worker

@@ -5,25 +5,23 @@ import { tellAway, type AlertDeps } from './alerts.ts'
 import { noteIssues, noteOutage } from './issues.ts'
 import { readProblems, type ProblemsOptions } from './read-problems.ts'
 
-/** Shorter than this is a restart, or a failover. */
+/** A shorter outage is a restart or a failover. */
 const awayAfterMs = 30_000
-/**
- * The window of a signature is 300 s: a host whose clock is off by more than this is corrected long before it refuses.
- */
+/** The window of a signature is 300 s, so this leaves time to correct a clock before it refuses webhooks. */
 const toleratedClockMs = 5000
-/** A role's round ends within 30 s, and the next one begins 12.5 s later at most. */
+/** A round of a role ends within 30 s, and the next begins at most 12.5 s later. */
 const settledAfterMs = 45_000
 
 export type WatchDeps = AlertDeps & {
   /** The options of the readers at this moment. */
   read: () => Promise<ProblemsOptions>
-  /** There may be something to tell. */
+  /** Called after each round: a notice may be due. */
   onChanged: () => void
 }
 
 /**
- * One round of the role that keeps what is wrong as issues. While Postgres itself is away nothing can be kept:
- * that is told without it, by each replica for itself, and is an issue that is over once Postgres is back.
+ * Returns one round of the role that keeps problems as issues. While Postgres is away, no issue can be written: each
+ * replica posts its own notice instead. Once Postgres is back, the outage is recorded as a closed issue.
  */
 export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
   const { db, clock, logger, url, read, onChanged } = deps
@@ -40,11 +38,11 @@ export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
     if (isClockOff)
       logger.warn(
         { ahead_seconds },
-        "this host's clock differs from Postgres's: signatures go by this host, correct it",
+        "this host's clock differs from Postgres's: correct it, because signatures are checked by it",
       )
     else logger.info({ ahead_seconds }, "this host's clock agrees with Postgres's again")
   }
-  /** Roles that failed with Postgres have had no other round yet. */
+  /** Roles that failed during the outage need another round before their failures count again. */
   const readAgain = async (): Promise<ProblemsOptions> => {
     const isBack = failedAt === undefined || clock().getTime() - failedAt.getTime() > settledAfterMs
     return { ...(await read()), ...(!isBack && { failingRoles: [] }) }
@@ -60,11 +58,11 @@ export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
       awaySince = undefined
       isTold = false
       const { opened, closed } = await noteIssues(db, problems, { now, tells })
-      if (opened + closed > 0) logger.info({ opened, closed }, 'what is wrong has changed')
+      if (opened + closed > 0) logger.info({ opened, closed }, 'issues opened or closed')
       onChanged()
       return { more: false }
     } catch (error) {
-      // A server that is frozen answers nothing, too.
+      // A query also times out when the server is frozen.
       failedAt = clock()
       if (isOutage(error) || error instanceof QueryTimeoutError) {
         awaySince ??= clock()

@@ -21,7 +21,7 @@ const problem = (cause: string, more: Partial<Problem> = {}): Problem => ({
 const begun = Date.parse('2026-03-04T03:00:00Z')
 const at = (seconds: number) => new Date(begun + seconds * 1000)
 
-describe.each(testServers)('what is wrong, kept as issues, on the %s server', (server) => {
+describe.each(testServers)('problems kept as issues, on the %s server', (server) => {
   let database: TestDatabase
   let pool: Pool
   beforeEach(async () => {
@@ -45,7 +45,7 @@ describe.each(testServers)('what is wrong, kept as issues, on the %s server', (s
     }))
   const told = () => database.sql`update mediadock.issues set untold = null`
 
-  it('opens once, goes on, becomes worse, and closes when it has not been seen for a minute', async () => {
+  it('opens an issue once, updates it, makes it worse, and closes it a minute after its problem', async () => {
     expect(await note(0, problem('parked:not_json', { count: 3 }))).toEqual({ opened: 1, closed: 0 })
     expect(await note(10, problem('parked:not_json', { count: 4 }))).toEqual({ opened: 0, closed: 0 })
     expect(await kept()).toEqual([
@@ -60,7 +60,7 @@ describe.each(testServers)('what is wrong, kept as issues, on the %s server', (s
     await note(40, problem('parked:not_json', { severity: 'critical', count: 2 }))
     expect((await kept())[0]).toMatchObject({ untold: 'worsened', severity: 'critical', count: 2, peak: 10 })
     await told()
-    // It comes and goes: that is one issue.
+    // A problem that comes and goes is one issue.
     expect(await note(95)).toEqual({ opened: 0, closed: 0 })
     expect(await note(101)).toEqual({ opened: 0, closed: 1 })
     expect((await kept())[0]).toMatchObject({ untold: 'closed', closed: true })
@@ -68,7 +68,7 @@ describe.each(testServers)('what is wrong, kept as issues, on the %s server', (s
     expect(await kept()).toHaveLength(2)
   })
 
-  it('seen by two replicas at once there is one, and it is told once', async () => {
+  it('opens one issue and posts one notice when two replicas see a problem at once', async () => {
     const problems = Array.from({ length: 20 }, (_, n) => problem(`kind:${n}`))
     const opened = await Promise.all([problems, problems.toReversed(), problems].map((some) => note(0, ...some)))
     expect(opened.reduce((sum, one) => sum + one.opened, 0)).toBe(20)
@@ -77,7 +77,7 @@ describe.each(testServers)('what is wrong, kept as issues, on the %s server', (s
     expect(closed.reduce((sum, one) => sum + one.closed, 0)).toBe(20)
   })
 
-  it('keeps what it counted, the most of each ten seconds, and null where nobody did', async () => {
+  it('keeps the highest count of each ten seconds, and null without a count', async () => {
     const counted = async () =>
       (await database.sql`select to_jsonb(samples) as samples, sample_seconds from mediadock.issues`).map(
         ({ samples, sample_seconds }) => [samples, sample_seconds],
@@ -91,7 +91,7 @@ describe.each(testServers)('what is wrong, kept as issues, on the %s server', (s
     ] as const)
       await note(seconds, problem('overdue', { count }))
     expect(await counted()).toEqual([[[5, 7, null, null, 2], 10]])
-    // Two replicas that count at once are one sample, and a clock that is behind adds none.
+    // Two replicas that count at once make one sample, and a slow clock adds none.
     await Promise.all([
       note(50, problem('overdue', { count: 1 })),
       note(50, problem('overdue', { count: 6 })),
@@ -102,14 +102,14 @@ describe.each(testServers)('what is wrong, kept as issues, on the %s server', (s
     expect((await counted())[0]?.[0]).toHaveLength(60)
     await note(600, problem('overdue', { count: 8 }))
     expect(await counted()).toEqual([[[9, null, 6, ...Array(26).fill(null), 1, 8], 20]])
-    // Nobody looked for three days.
+    // Nothing was counted for three days.
     await note(259_200, problem('overdue', { count: 4 }))
     const [[samples, seconds] = []] = await counted()
     expect([samples.slice(0, 2), samples.at(-1), seconds]).toEqual([[9, null], 4, 5120])
     expect(samples.length).toBe(Math.floor(259_200 / 5120) + 1)
   })
 
-  it('tells of no notice, nor of what somebody has muted, until that becomes worse', async () => {
+  it('posts nothing for severity notice, or for a muted issue until it becomes worse', async () => {
     await note(0, problem('strangers', { severity: 'notice', count: 200 }), problem('overdue', { count: 5 }))
     await database.sql`update mediadock.issues set muted_until = ${at(3600)}, untold = null where cause = 'overdue'`
     await note(10, problem('strangers', { severity: 'notice', count: 90_000 }), problem('overdue', { count: 500 }))
@@ -119,7 +119,7 @@ describe.each(testServers)('what is wrong, kept as issues, on the %s server', (s
       [null, true],
       [null, true],
     ])
-    // The mute is of the cause: it outlasts an end.
+    // A mute belongs to the cause, so it outlasts the issue.
     await note(300, problem('overdue', { count: 5 }))
     expect((await kept()).at(-1)).toMatchObject({ untold: null })
     await note(310, problem('overdue', { severity: 'critical', count: 5 }))
@@ -127,7 +127,7 @@ describe.each(testServers)('what is wrong, kept as issues, on the %s server', (s
   })
 })
 
-it('is told where ALERT_WEBHOOK_URL says, by one of two replicas, tried again, and shown with the figures', async () => {
+it('posts a notice to ALERT_WEBHOOK_URL from one of two replicas, retries it, and shows it in the metrics', async () => {
   const database = await withTestDatabase()
   const texts: string[] = []
   let refusals = 1

@@ -102,7 +102,7 @@ type Case = [what: string, numbers: Partial<Numbers>, expected: Omit<Problem, 't
 
 const cases: Case[] = [
   [
-    'wrong tokens that are limited',
+    'limited wrong tokens',
     {
       limited: [
         { address: '203.0.113.9', until: new Date('2026-03-04T03:00:40Z') },
@@ -115,17 +115,17 @@ const cases: Case[] = [
       href: '/issues',
       count: 2,
       affected: ['203.0.113.9', '203.0.113.10'],
-      text: 'Too many wrong tokens came from 203.0.113.9 and 1 other address: wrong ones are answered 429 until 03:00:40, right ones are accepted. Look for a caller with an old token.',
+      text: 'Too many wrong tokens came from 203.0.113.9 and 1 other address. Wrong tokens are answered 429 until 03:00:40; right ones are accepted. Look for a caller with an old token.',
     },
   ],
   [
-    'a change that has waited for its position for longer than a minute',
+    'a change that has waited longer than a minute for its position',
     { unsequencedSeconds: 61 },
     {
       severity: 'critical',
       cause: 'feed_stalled',
       href: '/subscriptions',
-      text: 'The feed stands still: the oldest change has waited 61 s for its position. Readers and subscriptions get nothing new until then.',
+      text: 'The feed has stopped: the oldest change has waited 61 s for its position. Readers and subscriptions get nothing new until it continues.',
     },
   ],
   [
@@ -135,7 +135,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'notify_queue_full',
       href: '/',
-      text: "Postgres's NOTIFY queue is 50 % full, so readers are not notified and find what is new by polling. A session keeps a transaction open after LISTEN. Find the oldest open transaction in pg_stat_activity, as a role with pg_monitor, and end that session.",
+      text: "Postgres's NOTIFY queue is 50 % full, so readers are not notified and find changes by polling. A session keeps a transaction open after LISTEN. Find the oldest open transaction in pg_stat_activity, as a role with pg_monitor, and end that session.",
     },
   ],
   [
@@ -146,11 +146,11 @@ const cases: Case[] = [
       cause: 'role_failing:archive',
       href: '/',
       affected: ['archive'],
-      text: 'The background role archive of a receiver has failed 3 times in a row, for 4 s: the disk is full. It is retried; the log of that receiver has each failure.',
+      text: 'The background role archive of a receiver has failed 3 times in a row, for 4 s: the disk is full. It is retried. That receiver logs each failure.',
     },
   ],
   [
-    'many refused for want of a secret',
+    'many refused for lack of a secret',
     refusedFor('no_matching_secret', 12),
     {
       severity: 'critical',
@@ -160,7 +160,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'few of them',
+    'few refused for lack of a secret',
     refusedFor('no_matching_secret', 1),
     {
       severity: 'notice',
@@ -191,7 +191,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'refused for a reason that has no words',
+    'refused for an undescribed reason',
     refusedFor('some_new_cause', 50),
     {
       severity: 'warning',
@@ -201,7 +201,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'a reason that has to be escaped in a link',
+    'a reason that must be escaped in a link',
     refusedFor('a&b=c', 50),
     {
       severity: 'warning',
@@ -247,7 +247,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'a webhook that is about to be given up',
+    'a webhook that the provider will soon give up',
     { giveUps: [giveUp] },
     {
       severity: 'critical',
@@ -257,7 +257,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'webhooks that were given up',
+    'webhooks that the provider gave up',
     {
       giveUps: [
         { ...giveUp, given_up: true },
@@ -272,7 +272,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'more of them than are read',
+    'more given-up webhooks than are read',
     { giveUps: Array.from({ length: 200 }, () => ({ ...giveUp, given_up: true })) },
     {
       severity: 'warning',
@@ -292,7 +292,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'one that never ran',
+    'a reconciler that never ran',
     { reconciler: { ...calm.reconciler, silent: true }, overdue: 2 },
     {
       severity: 'critical',
@@ -312,7 +312,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'a provider that has just stopped to answer',
+    'a provider that has just stopped answering',
     { provider: { failing_since: '2026-03-04T02:57:00.000Z', failed: 4, detail: 'answered 503' } },
     {
       severity: 'warning',
@@ -322,7 +322,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'one that has not answered for long',
+    'a provider that has not answered for long',
     {
       overdue: 5,
       provider: { failing_since: '2026-03-03T22:00:00.000Z', failed: 40, detail: null },
@@ -336,7 +336,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'a webhook that says another end',
+    'a webhook that contradicts the stored result',
     { contradictions: { open: 1, decided: 0 } },
     {
       severity: 'warning',
@@ -346,7 +346,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'webhooks that the provider itself contradicts',
+    "webhooks that contradict the provider's own result",
     { contradictions: { open: 0, decided: 3 } },
     {
       severity: 'notice',
@@ -376,7 +376,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'all that comes signed with a secret that is not here, and nothing to tell whose it is',
+    'only arrivals that no secret matches, from unknown senders',
     {
       recent: {
         ...calm.recent,
@@ -391,7 +391,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'a key that is not accepted',
+    'a key that the provider does not accept',
     { keys: [{ ...key, blocked_until: '2026-03-04T03:04:00.000Z', blocked_reason: 'unauthorized' }] },
     {
       severity: 'critical',
@@ -401,7 +401,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'a key that has to wait',
+    'a key that must pause',
     { keys: [{ ...key, blocked_until: '2026-03-04T03:04:00.000Z', blocked_reason: 'rate_limited' }] },
     {
       severity: 'warning',
@@ -451,7 +451,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'results that Postgres refuses',
+    'results that Postgres refuses to store',
     {
       parked: [
         {
@@ -484,7 +484,7 @@ const subscription = {
 }
 const subscriptionCases: Case[] = [
   [
-    'a subscription that has been failing for a while',
+    'a subscription that has failed for a while',
     { ofSlices: subscriptionProblems([subscription], now) },
     {
       severity: 'warning',
@@ -495,7 +495,7 @@ const subscriptionCases: Case[] = [
     },
   ],
   [
-    'a subscription that stopped for want of an answer',
+    'a subscription that stopped for lack of an answer',
     { ofSlices: subscriptionProblems([{ ...subscription, stop_reason: 'retries_spent' as const }], now) },
     {
       severity: 'critical',
@@ -541,7 +541,7 @@ const archiveCases: Case[] = [
     },
   ],
   [
-    'an archive that cannot be written',
+    'an archive that cannot be written to',
     {
       ofSlices: archiveProblems(
         { ...archive, waiting: 3, due_since: '2026-03-04T02:00:00.000Z', store_trouble: 'ENOSPC' },
@@ -569,8 +569,8 @@ const archiveCases: Case[] = [
   ],
 ]
 
-describe('what is wrong, in words', () => {
-  it('nothing, where nothing is', () => {
+describe('the sentences of problems', () => {
+  it('are none while nothing is wrong', () => {
     expect(problemsOf(calm)).toEqual([])
   })
 
@@ -582,7 +582,7 @@ describe('what is wrong, in words', () => {
     ['a slow answer or two', { recent: { ...calm.recent, ackP95Ms: 1999 } }],
     ['an inbox that is just being worked on', { inbox: { pending: 500, oldestSeconds: 60 } }],
     [
-      'webhooks that failed here and landed by other ways',
+      'webhooks that failed here and landed in another way',
       {
         giveUps: [
           { ...giveUp, request_status: 'COMPLETED' },
@@ -612,7 +612,7 @@ describe('what is wrong, in words', () => {
     expect(problemsOf({ ...calm, ...numbers })).toEqual([])
   })
 
-  it('the worst comes first', () => {
+  it('begin with the worst', () => {
     const numbers = {
       ...calm,
       ...refusedFor('malformed_header', 1),

@@ -37,8 +37,8 @@ const options = () => ({
   keys: receiver.deps.keys(),
 })
 
-describe('what the console reads', () => {
-  it('is there for what was delivered, refused and parked', async () => {
+describe('the reads of the console', () => {
+  it('include delivered, refused and parked webhooks', async () => {
     const { db } = receiver.deps
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     const image = okImage()
@@ -73,7 +73,7 @@ describe('what the console reads', () => {
     ])
     expect(await readQuarantineCauses(db)).toMatchObject([{ reason: 'no_matching_secret', count: 1 }])
     expect(await readParkedCauses(db)).toMatchObject([{ reason: 'not_json', count: 1 }])
-    // From where it came, something authentic came: that is written a moment later.
+    // Its address sent something authentic. That is recorded a moment later.
     await eventually(async () => (await listGiveUps(db, new Date())).length === 1)
     expect(await listGiveUps(db, new Date())).toMatchObject([
       {
@@ -107,7 +107,7 @@ describe('what the console reads', () => {
     ])
   })
 
-  it('tells of runs of the reconciler, and counts idle ones in one row', async () => {
+  it('list runs of the reconciler, and count idle ones in one row', async () => {
     const { db, background } = receiver.deps
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     const { requestId } = okImage()
@@ -127,7 +127,7 @@ describe('what the console reads', () => {
     expect(await readReconciler(db, later)).toMatchObject({ silent: true })
   })
 
-  it('lists the audit by its filters, newest first', async () => {
+  it('list the audit by its filters, newest first', async () => {
     const { db } = receiver.deps
     const at = new Date()
     await writeAudit(db, {

@@ -30,7 +30,7 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
     })
   }
 
-  /** A delivery that is parked, since its request was tracked with the wrong key. */
+  /** A delivery that is parked because its request was tracked with the wrong key. */
   const settleMismatched = async () => {
     const { body, requestId } = failed()
     await database.sql`insert into mediadock.requests (request_id, key_name) values (${requestId}, 'live')`
@@ -51,7 +51,7 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
   }
   const shown = async (id: string) => (await listDeliveries(receiver.deps.db, { ids: [id] })).data[0]
 
-  it('lands parked deliveries once their cause is corrected, and counts their ends', async () => {
+  it('lands parked deliveries once their cause is fixed, and counts their outcomes', async () => {
     const [one, other] = [await settleMismatched(), await settleMismatched()]
     await correctKey(one.requestId)
     const done = await replay({ ids: [one.id, other.id] })
@@ -65,7 +65,7 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
     expect((await listReplays(receiver.deps.db))[0]).toMatchObject({ id: done.id, requeued: 2, waiting: 0, parked: 1 })
   })
 
-  it('parks a delivery again after one try, with the words of Postgres', async () => {
+  it("parks a delivery again after one try, with Postgres's message", async () => {
     const { id, requestId } = await settleMismatched()
     await correctKey(requestId)
     await database.sql.unsafe(`
@@ -83,7 +83,7 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
     expect(await shown(id)).toMatchObject({ state: 'parked', reason: 'landing_failed' })
   })
 
-  it('changes nothing of a processed delivery, and polls its result if that is not complete', async () => {
+  it('leaves a processed delivery unchanged, and polls an incomplete result', async () => {
     const { body, requestId } = okImage()
     const id = await settle(body)
     const hour = database.sql`now() + interval '1 hour'`
@@ -105,7 +105,7 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
     expect(rows).toEqual([{ status: 'FAILED' }])
   })
 
-  it('leaves a delivery that waits already', async () => {
+  it('leaves a delivery that is already waiting', async () => {
     const id = await settle(failed().body)
     const dueAt = new Date(Date.now() + 200_000)
     await database.sql`insert into mediadock.inbox (delivery_id, due_at, claims) values (${id}, ${dueAt}, 3)`
@@ -114,7 +114,7 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
     expect(rows).toEqual([{ due_at: dueAt, claims: 3 }])
   })
 
-  it('puts each delivery of many pages back once', async () => {
+  it('puts each delivery back once over many pages', async () => {
     await database.sql`
       insert into mediadock.deliveries (id, webhook_id, key_name, environment, signed_at, received_at, headers, body, parked_reason)
       select gen_random_uuid(), 'wh_' || n, 'live', 'live', now(), now() - n * interval '1 minute', '{}', 'not json', 'not_json'
@@ -124,7 +124,7 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
     expect(done.failures).toMatchObject([{ message: 'not_json: not a notification', count: 520 }])
   })
 
-  it('keeps a replayed delivery that is parked for its key beside as many as are kept of a request', async () => {
+  it('parks a replayed delivery for its key even if its request already has the most deliveries kept', async () => {
     const { id, requestId } = await settleMismatched()
     await database.sql`
       insert into mediadock.deliveries (id, webhook_id, request_id, key_name, environment, signed_at, received_at, headers, body, parked_reason)
@@ -134,7 +134,7 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
     expect(await shown(id)).toMatchObject({ state: 'parked', reason: 'key_mismatch' })
   })
 
-  it('makes an old delivery wait since the replay began, not since it arrived', async () => {
+  it('counts the wait of an old delivery from the start of the replay, not from its arrival', async () => {
     const id = await settle(failed().body)
     await database.sql`update mediadock.deliveries set received_at = now() - interval '3 days' where id = ${id}`
     const replayId = randomUUID()

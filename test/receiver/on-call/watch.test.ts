@@ -7,11 +7,11 @@ import { createWatch } from '../../../src/receiver/on-call/watch.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { keysOf, liveKey } from '../../support/receiver.ts'
 
-it('that Postgres is away is told without it, once, when it lasts; and is kept as one issue when it is over', async () => {
+it('posts one notice of a lasting outage without Postgres, and records it as one issue afterwards', async () => {
   const begun = Date.parse('2026-03-04T03:00:00Z')
   let now = new Date(begun)
   const texts: string[] = []
-  // Nothing accepts connections there.
+  // No server listens on this port.
   const away = createPool({ url: 'postgres://nobody@127.0.0.1:9/none', max: 1 })
   onTestFinished(() => away.close())
   const watch = createWatch({
@@ -42,13 +42,13 @@ it('that Postgres is away is told without it, once, when it lasts; and is kept a
     expect(texts).toHaveLength(seconds > 30 ? 1 : 0)
   }
   expect(texts[0]).toMatch(
-    /\[critical\] mediadock media\.example\.com: Postgres is away, so deliveries are answered 503 and come again: Postgres cannot be reached/,
+    /\[critical\] mediadock media\.example\.com: Postgres is away\. Webhooks are answered 503 and the provider sends them again: Postgres cannot be reached/,
   )
 
   const { url, sql } = await withTestDatabase()
   const back = createPool({ url, max: 2 })
   onTestFinished(() => back.close())
-  // Two replicas saw it.
+  // Two replicas saw the outage.
   for (const seconds of [60, 61])
     await noteOutage(back.db, { since: new Date(begun), now: new Date(begun + seconds * 1000), tells: true })
   expect(await sql`select cause, severity, untold from mediadock.issues where closed_at is not null`).toEqual([

@@ -37,7 +37,7 @@ describe('runs of the reconciler', () => {
   const runAt = (seconds: number, run: Partial<ReconcileRun> = {}, trigger: 'cron' | 'manual' = 'cron') =>
     recorded({ db: pool.db, time: timeOf(() => at(seconds)) }, trigger, async () => ({ ...idle, ...run }))
 
-  it('idle ones share a row that tells the first and the last; work begins a new one', async () => {
+  it('share one row while idle, with the first and last time, and get a new row for work', async () => {
     const first = await runAt(0)
     expect((await runAt(30)).id).toBe(first.id)
     await runAt(60)
@@ -51,13 +51,13 @@ describe('runs of the reconciler', () => {
     ])
   })
 
-  it('one that somebody started stands for itself though it found nothing', async () => {
+  it('have a separate row if started by hand, even if idle', async () => {
     await runAt(0)
     await runAt(10, {}, 'manual')
     expect(await runs()).toMatchObject([{ trigger: 'cron' }, { trigger: 'manual', outcome: 'ok' }])
   })
 
-  it('one that failed says why, and fails on', async () => {
+  it('record the error of a failed run, which is thrown on', async () => {
     await expect(
       recorded({ db: pool.db, time: timeOf(() => minute) }, 'cron', () =>
         Promise.reject(new Error('the provider is gone')),
@@ -79,7 +79,7 @@ describe('the minutes', () => {
     database.sql`select minute, arrivals, ack_p50_ms, landed, landing_p50_seconds, inbox_pending, overdue from mediadock.minutes order by minute`
   const write = (seconds: number) => writeMinutes(pool.db, { now: at(seconds), stuckAfterSeconds: 120 })
 
-  it('count what arrived and landed in them, folded rows too, and only then', async () => {
+  it('count arrivals and landings of each minute once it is over, folded rows included', async () => {
     await arrive(-1, 'accepted')
     for (const ackMs of [10, 20, 60]) await arrive(0, 'accepted', { ackMs })
     await arrive(59.999, 'refused', { reason: 'no_matching_secret', folded: 41, ackMs: 500 })
@@ -97,7 +97,7 @@ describe('the minutes', () => {
     }
     await write(90)
     expect(await written()).toEqual([
-      // The median of 10, 20 and 60 ms; from the first delivery of what a webhook landed.
+      // The median of 10, 20 and 60 ms, measured from the first delivery of a result that a webhook landed.
       {
         minute,
         arrivals: { accepted: 3, 'refused/no_matching_secret': 42 },
@@ -119,13 +119,13 @@ describe('the minutes', () => {
     ])
   })
 
-  it('written by several replicas at once say what one alone says', async () => {
+  it('are the same when several replicas write them at once', async () => {
     for (let n = 0; n < 5; n += 1) await arrive(n, 'accepted')
     await Promise.all([write(20), write(20), write(21), write(22)])
     expect(await written()).toMatchObject([{ minute: at(-60) }, { minute, arrivals: { accepted: 5 } }])
   })
 
-  it('take in what is logged late, are then done with, and keep the most that waited', async () => {
+  it('include late log rows, then stay final, and keep the highest backlog', async () => {
     const id = '00000000-0000-4000-8000-000000000003'
     await database.sql`insert into mediadock.inbox (delivery_id, due_at) values (${id}, now())`
     await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body) values (${id}, 'w', 'live', now(), ${at(0)}, '{}', '')`
@@ -147,7 +147,7 @@ describe('the minutes', () => {
     })
   })
 
-  it('tell of the last five together with what is not written yet, each arrival once', async () => {
+  it('count each arrival of the last five once, written or not', async () => {
     for (const seconds of [-301, -300, -200, -100, -61, -60, -1, 0, 30]) await arrive(seconds, 'accepted')
     await arrive(10, 'refused', { reason: 'a/b', folded: 2 })
     const expected = {
@@ -159,14 +159,14 @@ describe('the minutes', () => {
       ],
     }
     expect(await readRecent(pool.db, at(40))).toMatchObject(expected)
-    // With a gap between the written ones: nobody was there to write it.
+    // With a gap between written minutes, in which no receiver ran.
     for (const now of [-225, -105]) await write(now)
     expect(await readRecent(pool.db, at(40))).toMatchObject(expected)
     await write(40)
     expect(await readRecent(pool.db, at(40))).toMatchObject(expected)
   })
 
-  it('are counted as the log is written, by whoever writes it, and never by reading it', async () => {
+  it('are counted by every write to the log, and never by reading the log', async () => {
     await database.sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, ack_ms, folded)
       select ${at(0)}::timestamptz + i % 2 * interval '60 s', case when i % 3 = 0 then 'parked' else 'accepted' end, case when i % 3 = 0 then 'x' end, 200, 1, i % 5
       from generate_series(0, 29) as i`
@@ -188,7 +188,7 @@ describe('the minutes', () => {
     ])
   })
 
-  it('forget what the log was counted by after an hour', async () => {
+  it('delete the counts of the log after an hour', async () => {
     for (const seconds of [-3700, -3500, 0]) await arrive(seconds, 'accepted')
     await write(0)
     expect(await database.sql`select count(*)::int as n from mediadock.arrival_counts`).toEqual([{ n: 2 }])
@@ -196,7 +196,7 @@ describe('the minutes', () => {
 })
 
 describe('uses of keys', () => {
-  it('sum up, whatever the order in which they come', async () => {
+  it('add up in any order', async () => {
     await noteKeyUses(pool.db, [
       { keyName: 'live', at: at(10), matches: 2 },
       { keyName: 'sandbox', at: at(5), matches: 1 },
@@ -234,7 +234,7 @@ describe('the log of polls', () => {
 })
 
 describe('retention', () => {
-  it('forgets how things went after as many days, and never whose secret matched last', async () => {
+  it('deletes history after RETENTION_DAYS, and keeps the last match of each key', async () => {
     const [old, fresh] = [at(-31 * 86_400), at(-29 * 86_400)]
     for (const when of [old, fresh]) {
       await database.sql`insert into mediadock.audit (at, via, actor, action) values (${when}, 'cli', 'x', 'y')`
