@@ -13,26 +13,25 @@ import { createSessions, sessionSeconds, type Session, type Sessions } from './s
 import type { SessionsTable } from './tables.ts'
 
 export type AccessOptions = {
-  /** The one token; without it the listener is on loopback, and only names of loopback may be used for it. */
+  /** The token of the listener. Without one, the listener is on loopback and answers only to names of loopback. */
   token: string | undefined
-  /** Names the cookie: two consoles on one host must not share it. */
+  /** The prefix of the cookie's name. Two consoles on one host must not share a cookie. */
   name: string
   title: string
   db: Database
   sessionsTable: SessionsTable
   clock: () => Date
   logger: Logger
-  /** Shared with readers that show which addresses are limited; by default the guard makes its own. */
+  /** Shared with pages that show the limited addresses. By default the guard creates one. */
   guesses?: GuessLimit
-  /** Counts wrong tokens by how they were answered: 401, or 429 once the address is limited. */
+  /** Counts wrong tokens by their answer: 401, or 429 once the address is limited. */
   onRefused?: (why: 'wrong_token' | 'too_many_attempts') => void
 }
 
 /**
- * Guards a console and its API: a bearer token or the cookie of a session where
- * a token is set, a Host check where none is (a page that rebinds its own name
- * to loopback must not read the console), and a check of where the call comes
- * from on everything: no foreign page acts here, nor makes us work for it.
+ * Guards a console and its API. With a token, a call needs the bearer token or the cookie of a session. Without one,
+ * the Host header must name loopback, so that a page that rebinds its name to loopback cannot read the console. In
+ * both cases, calls from foreign pages are refused.
  */
 export function guardAccess(options: AccessOptions): Router {
   const router = Router()
@@ -44,10 +43,10 @@ export function guardAccess(options: AccessOptions): Router {
     cookie: `${options.name}_session`,
     sessions: createSessions({ ...options, table: options.sessionsTable, token: options.token }),
     guesses: options.guesses ?? createGuessLimit(options.clock),
-    noteWrong: createBoundedLog(options.logger, 'wrong tokens were given'),
+    noteWrong: createBoundedLog(options.logger, 'wrong tokens were received'),
     noteLimited: createBoundedLog(
       options.logger,
-      'wrong tokens of this address are answered 429 until then, right ones are accepted',
+      'wrong tokens from this address are answered 429 until then; right tokens are accepted',
     ),
   }
   router.post('/sign-in', readForm, signIn(secured))
@@ -70,7 +69,7 @@ type BoundedLog = (fields: { remote: string | undefined; until?: Date }) => void
 /** Keeps a flood of wrong tokens from filling the log. */
 const logEveryMs = 10_000
 
-/** Logs the first event at once, then at most one line in ten seconds, with the count since the last line. */
+/** Logs the first event at once, then at most one line every ten seconds, with the count since the last line. */
 function createBoundedLog(logger: Logger, message: string): BoundedLog {
   let [count, loggedAt] = [0, -Infinity]
   return (fields) => {
@@ -100,9 +99,9 @@ function hostName(host: string | undefined): string | undefined {
 }
 
 /**
- * Browsers say where a call comes from; programs that do not are not driven by a
- * foreign page. Of another site only a link is followed: its pictures, scripts
- * and frames could read nothing of ours, and would still cost us a query each.
+ * Refuses calls from foreign pages. Browsers send the origin of a call; a program without these headers is not driven
+ * by a page. From another site, only links are followed: its pictures, scripts and frames could read nothing here, but
+ * each would cost a query.
  */
 const sameOriginOnly: RequestHandler = (req, _res, next) => {
   const { origin, 'sec-fetch-site': site, 'sec-fetch-mode': mode, 'sec-fetch-dest': dest } = req.headers
@@ -111,11 +110,11 @@ const sameOriginOnly: RequestHandler = (req, _res, next) => {
   const isPart = mode !== undefined && !(mode === 'navigate' && dest === 'document')
   const foreignOrigin = origin !== undefined && (!URL.canParse(origin) || new URL(origin).host !== req.headers.host)
   if ((foreignSite && (!reads || isPart)) || (foreignOrigin && !reads))
-    throw new HttpError(403, 'cross_origin', 'this console answers and acts only for itself')
+    throw new HttpError(403, 'cross_origin', 'this console accepts calls only from its own pages')
   return next()
 }
 
-/** Admits a right token or session before anything is limited: only wrong tokens are. */
+/** Admits a right token or session first, so that only wrong tokens are limited. */
 function requireToken(options: Secured): RequestHandler {
   return async (req, res, next) => {
     const [, bearer] = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '') ?? []
@@ -138,13 +137,14 @@ function requireToken(options: Secured): RequestHandler {
   }
 }
 
-/** Counts a wrong token; throws HttpError 429 where its address has given too many. */
+/** Counts a wrong token. Throws HttpError 429 if its address has sent too many. */
 function noteWrongToken({ ip }: Request, { clock, guesses, noteWrong, noteLimited, onRefused }: Secured): void {
   const limited = guesses.limitedUntil(ip)
   if (limited !== undefined) {
     onRefused?.('too_many_attempts')
     const seconds = Math.max(1, Math.ceil((limited.getTime() - clock().getTime()) / 1000))
-    const message = `too many wrong tokens came from this address: wrong ones are answered 429 for ${seconds} s, the right one is accepted`
+    const effect = `wrong tokens are answered 429 for ${seconds} s; the right token is accepted`
+    const message = `too many wrong tokens came from this address: ${effect}`
     throw new HttpError(429, 'too_many_attempts', message, { headers: { 'retry-after': String(seconds) } })
   }
   const until = guesses.failed(ip)
@@ -158,7 +158,7 @@ async function sessionOf(req: Request, { cookie, sessions }: Secured): Promise<S
   return given === undefined ? undefined : sessions.find(given)
 }
 
-/** Who acts: the name given at the sign-in where there is one, else the address that it comes from. */
+/** The actor of a call: the name given at the sign-in, else the remote address. */
 export function actorOf(req: Request): string {
   const name: unknown = req.res?.locals['actor']
   return typeof name === 'string' ? name : (req.ip ?? 'unknown')
@@ -176,11 +176,11 @@ function signIn(options: Secured): RequestHandler {
   }
 }
 
-/** Shows the form again. A missing token is not counted as a guess. */
+/** Shows the form again. A missing token does not count as a guess. */
 function refuseSignIn(req: Request, res: Response, options: Secured, given: unknown): void {
   try {
     if (typeof given === 'string' && given !== '') noteWrongToken(req, options)
-    showSignIn(res, options, 'That is not the token.')
+    showSignIn(res, options, 'The token is wrong.')
   } catch (error) {
     if (!(error instanceof HttpError)) throw error
     const words = `${error.message.slice(0, 1).toUpperCase()}${error.message.slice(1)}.`
@@ -190,13 +190,13 @@ function refuseSignIn(req: Request, res: Response, options: Secured, given: unkn
 
 const maxNameLength = 64
 
-/** Empty where none is given, undefined where it could not be shown as it is. */
+/** The name from the form. Empty if none was given, undefined if it is too long or has unprintable characters. */
 function nameOf(given: unknown): string | undefined {
   const name = typeof given === 'string' ? given.trim() : ''
   return name.length <= maxNameLength && !/[\p{C}\p{Zl}\p{Zp}]/u.test(name) ? name : undefined
 }
 
-/** Ends the session everywhere; a copy of its cookie opens nothing any more. */
+/** Ends the session on all replicas, so that a copy of its cookie is useless. */
 function signOut(options: Secured): RequestHandler {
   return async (req, res) => {
     const given = cookieOf(req, options.cookie)
@@ -206,7 +206,7 @@ function signOut(options: Secured): RequestHandler {
   }
 }
 
-/** Where to go after the sign-in; only a path of this console, never another host. */
+/** The address after the sign-in: a path of this console, never another host. */
 function localPath(next: unknown): string {
   return typeof next === 'string' && /^\/(?![/\\])/.test(next) ? next : '/'
 }
@@ -224,7 +224,10 @@ function showSignIn(res: Response, { title }: Secured, problem: string | undefin
     <h1>${title}</h1>
     ${problem ? html`<p class="problem" role="alert">${problem}</p>` : ''}
     <label>Token <input type="password" name="token" autocomplete="current-password" required autofocus /></label>
-    <label>Your name, for the audit <input name="name" autocomplete="name" maxlength="${maxNameLength}" placeholder="optional" /></label>
+    <label>
+      Your name, for the audit
+      <input name="name" autocomplete="name" maxlength="${maxNameLength}" placeholder="optional" />
+    </label>
     <input type="hidden" name="next" value="${res.req.originalUrl === '/sign-in' ? '/' : res.req.originalUrl}" />
     <button>Sign in</button>
   </form>`
@@ -234,13 +237,13 @@ function showSignIn(res: Response, { title }: Secured, problem: string | undefin
 export function cookieOf(req: Request, name: string): string | undefined {
   for (const pair of (req.headers.cookie ?? '').split(';')) {
     const at = pair.indexOf('=')
-    // As it is: a session is base64url, which no browser encodes.
+    // Not decoded: a session is base64url, which no browser encodes.
     if (at > 0 && pair.slice(0, at).trim() === name) return pair.slice(at + 1).trim()
   }
   return undefined
 }
 
-/** Digests first, so that lengths may differ and the time taken tells nothing. */
+/** Compares digests, so that lengths may differ and the time reveals nothing. */
 function equal(a: string, b: string): boolean {
   const digest = (text: string) => createHash('sha256').update(text).digest()
   return timingSafeEqual(digest(a), digest(b))

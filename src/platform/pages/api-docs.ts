@@ -9,17 +9,17 @@ const ownAssetsDir = path.join(import.meta.dirname, 'assets')
 const ownAssets = ['docs.css', 'docs.js']
 const assets = ['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png']
 
-/** Everything comes from here; the viewer styles itself inline, and calls nobody but this API. */
+/** All files come from this listener. The viewer has inline styles and calls only this API. */
 const contentSecurityPolicy =
   "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 export type ApiDocs = {
   title: string
-  /** Where the OpenAPI document is. */
+  /** The path of the OpenAPI document. */
   document: string
 }
 
-/** `/docs`, which shows an API to be read and tried; all of it is served by ourselves. */
+/** `/docs`: shows an API to read and to try, from files of this listener alone. */
 export function apiDocs({ title, document }: ApiDocs): Router {
   const page = html`<!doctype html>
     <html lang="en">

@@ -3,16 +3,15 @@ import type { Database } from '../postgres/postgres.ts'
 import { failureWords } from '../postgres/words.ts'
 import type { auditChannels, AuditTable } from './tables.ts'
 
-/** Who acts, and from where. */
 export type Actor = {
   via: (typeof auditChannels)[number]
   /** See actorOf() of access.ts; user@host on the command line. */
   actor: string
 }
 
-/** An action of a person that changes something here. What services do all day is in its own tables. */
+/** An action of a person that changes something. Calls of services are recorded in other tables. */
 export type AuditedAction = Actor & {
-  /** In few words, as one: `replay`, `key_revoke`. */
+  /** A short code: `replay`, `key_revoke`. */
   action: string
   /** The target: an id, a name, or filters as a query string. */
   target?: string | undefined
@@ -49,14 +48,13 @@ export function createAudit(table: AuditTable) {
     try {
       await withDeadline(writeAudit(db, { ...taken, detail, at: clock() }), writeWithinMs, 'writing the audit')
     } catch (error) {
-      logger.error({ err: error, ...taken, detail }, 'an action was taken and could not be written to the audit')
+      logger.error({ err: error, ...taken, detail }, 'an action could not be written to the audit')
     }
   }
 
   /**
-   * Does the work and records that it was done, or that it failed and why. What
-   * was done stays done when the audit cannot be written: that goes to the log.
-   * `detailOf` answers undefined when there was nothing to do.
+   * Does the work and records its success or its error. If the audit cannot be written, the work still stands and the
+   * failure is logged. `detailOf` returns undefined when there was nothing to do.
    */
   async function audited<T>(
     deps: AuditDeps,

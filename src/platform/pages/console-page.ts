@@ -20,9 +20,9 @@ export type PageContent = {
   product: string
   nav: readonly NavItem[]
   body: Markup
-  /** Below the main part of every page: a footer, dialogs. */
+  /** Content below the main part: a footer, dialogs. */
   below?: Markup
-  /** The path of the search for everything, if there is one. */
+  /** The path of the search for any id, if there is one. */
   search?: string
   signOut?: boolean
   /** Paths of further module scripts and style sheets, in the order in which they are loaded. */
@@ -83,7 +83,7 @@ export function sendPage(res: Response, markup: Markup): void {
 }
 
 /**
- * Only files of the console run or style. Pictures come from the links of results.
+ * Allows scripts and styles only from files of the console, and media from the links of results.
  * `mediaSources` adds the http origins of a local provider.
  */
 export function pageHeaders({ mediaSources = [] }: { mediaSources?: readonly string[] } = {}): RequestHandler {

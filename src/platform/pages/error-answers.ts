@@ -3,10 +3,10 @@ import type { ZodOpenApiResponsesObject } from 'zod-openapi'
 import { errorEnvelopeSchema } from '../../wire/schemas.ts'
 import { errorBody, HttpError } from '../http/http.ts'
 
-/** An error that a call of an API can answer: when it does, and an example of its message. */
+/** An error that a call can answer: its condition and an example of its message. */
 export type ErrorAnswer = { status: number; when: string; message: string; type?: string }
 
-/** The errors that every call of every listener can answer, those before it is read included. */
+/** The errors that every call can answer, errors before it is read included. */
 export const anyCallErrors = {
   request_timeout: {
     status: 408,
@@ -20,7 +20,7 @@ export const anyCallErrors = {
   },
   internal_error: {
     status: 500,
-    when: 'a fault of ours',
+    when: 'an internal error',
     message: 'something failed on our side; the log has the details',
   },
 } as const satisfies Record<string, ErrorAnswer>

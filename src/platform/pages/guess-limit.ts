@@ -1,21 +1,21 @@
 import ipaddr from 'ipaddr.js'
 
-/** The window in which wrong tokens are counted, and how long they are limited afterwards. */
+/** The window in which wrong tokens are counted, and the time for which they are limited afterwards. */
 const windowMs = 60_000
 /** More than a person mistypes in a minute; wrong tokens beyond it are answered 429. */
 const maxOfAddress = 10
-/** Of all addresses together: beyond it one wrong token of an address is enough. */
+/** The limit over all addresses. Beyond it, an address is limited after one wrong token. */
 const maxOfAll = 100
-/** Bounds the memory that addresses can take; the address whose last wrong token is oldest goes first. */
+/** Bounds memory. The address whose last wrong token is oldest is forgotten first. */
 const maxAddresses = 10_000
 
-/** An address, of IPv6 its /64, whose wrong tokens are answered 429 until then. */
+/** An address (for IPv6, its /64) whose wrong tokens are answered 429 until then. */
 export type Limited = { address: string; until: Date }
 
 export type GuessLimit = {
-  /** Until when wrong tokens of this address are answered 429; undefined where they are not. */
+  /** Returns the end of the limit of this address; undefined if it is not limited. */
   limitedUntil: (address: string | undefined) => Date | undefined
-  /** Notes a wrong token. Answers until when the next ones are limited, if this one is the reason. */
+  /** Counts a wrong token. Returns the end of the limit, if this token causes one. */
   failed: (address: string | undefined) => Date | undefined
   limited: () => Limited[]
 }
@@ -23,8 +23,8 @@ export type GuessLimit = {
 type Failures = { times: number[]; until: number }
 
 /**
- * Counts wrong tokens by address and over all addresses. Right tokens are never
- * limited, so that one caller with an old token locks out nobody behind the same address.
+ * Counts wrong tokens by address and over all addresses. Right tokens are never limited, so that a caller with an old
+ * token does not lock out others behind the same address.
  */
 export function createGuessLimit(clock: () => Date): GuessLimit {
   const failures = new Map<string, Failures>()

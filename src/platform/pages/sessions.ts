@@ -13,7 +13,7 @@ export const sessionSeconds = 12 * 3600
 export type Session = { name: string | undefined; expiresAt: Date }
 
 export type Sessions = {
-  /** Answers what the cookie holds; throws HttpError 503 where it cannot be kept. */
+  /** Returns the value of the cookie. Throws HttpError 503 if the session cannot be stored. */
   open: (name: string) => Promise<string>
   find: (cookie: string) => Promise<Session | undefined>
   end: (cookie: string) => Promise<void>
@@ -27,28 +27,27 @@ export type SessionsDeps = {
   logger: Logger
 }
 
-/** Where more are opened, the oldest end. */
+/** When more are opened, the oldest sessions end. */
 const maxSessions = 1000
-/** A sign-out is known to all replicas after this. */
+/** A sign-out takes effect on all replicas after this time. */
 const freshMs = 2000
-/** However many cookies nobody knows: Postgres is read no more often. */
+/** Bounds the reads that unknown cookies cause. */
 const betweenLoadsMs = 200
 const deadlineMs = 1000
 
 const cookiePattern = /^[\w-]{43}$/
 
 /**
- * Sessions as rows, so that a sign-out ends them everywhere. A row has no more
- * than the cookie's HMAC under the token: it opens nothing by itself, and none
- * outlives its token. All of them are read at once and kept for a moment; while
- * Postgres is away, those that are known stay.
+ * Sessions are rows, so that a sign-out ends them on all replicas. A row contains only the cookie's HMAC under the
+ * token, so a stolen row opens nothing and a new token ends all sessions. All sessions are read together and cached
+ * briefly. While Postgres is away, cached sessions stay valid.
  */
 export function createSessions({ db, table, token, clock, logger }: SessionsDeps): Sessions {
   let known = new Map<string, Session>()
   let begunAt = -Infinity
   let failed = false
   let loading: Promise<void> | undefined
-  /** Moves with every change of our own: what was read before it is out of date. */
+  /** Counts changes of this process. A read that began before a change is out of date. */
   let changes = 0
 
   const idOf = (cookie: string) => createHmac('sha256', token).update(`session ${cookie}`).digest('hex')
@@ -74,7 +73,7 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
       else begunAt = -Infinity
     } catch (error) {
       failed = true
-      logger.warn({ err: error }, 'sessions cannot be read, those that are known stay')
+      logger.warn({ err: error }, 'sessions cannot be read; known sessions stay valid')
     }
   }
   const refresh = () => (loading ??= load().finally(() => (loading = undefined)))
@@ -101,7 +100,7 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
       const id = idOf(cookie)
       const calledAt = performance.now()
       if (calledAt - begunAt > freshMs) await refresh()
-      // It may have been opened on another replica since.
+      // Another replica may have opened the session since.
       if (!known.has(id) && begunAt < calledAt) await refresh()
       const session = known.get(id)
       if (!session && failed) throw unreachable()
@@ -124,7 +123,7 @@ function unreachable(cause?: unknown): HttpError {
   const error = new HttpError(
     503,
     'unavailable',
-    'sessions cannot be kept while Postgres cannot be reached; the bearer token works',
+    'Postgres cannot be reached, so sessions do not work; use the bearer token',
     {
       headers: { 'retry-after': '5' },
     },

@@ -8,9 +8,9 @@ import {
   text,
 } from '../postgres/drizzle.ts'
 
-// Tables that both programs have, each in a schema of its own.
+// Tables that both programs have, each in its own schema.
 
-/** The browsers that are signed in, by the HMAC of their cookie under the console's token: see sessions.ts. */
+/** Sessions of browsers. The id is the HMAC of the cookie under the console's token; see sessions.ts. */
 export function sessionsTable(schema: PgSchema) {
   return schema.table('sessions', { id: text().primaryKey(), name: text().notNull(), expires_at: instant().notNull() })
 }
@@ -20,7 +20,7 @@ export const auditChannels = ['console', 'api', 'cli'] as const
 
 type AuditIndexes = (table: Record<'id' | 'at' | 'target', ExtraConfigColumn>) => IndexBuilder[]
 
-/** Who did what from the console, the API and the command line. */
+/** Actions of persons in the console, the API and the command line. */
 export function auditTable(schema: PgSchema, indexes: AuditIndexes) {
   const columns = {
     id: bigserial({ mode: 'number' }).primaryKey(),

@@ -133,7 +133,7 @@ const errors = {
   cross_origin: {
     status: 403,
     when: 'the call comes from a page of another origin',
-    message: 'this console answers and acts only for itself',
+    message: 'this console accepts calls only from its own pages',
   },
   not_found: {
     status: 404,

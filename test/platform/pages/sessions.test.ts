@@ -96,7 +96,7 @@ describe.each(usualServers)('a session, on the %s server', (server) => {
 })
 
 describe('while Postgres is away', () => {
-  it('those that are known stay, and the bearer works', async () => {
+  it('known sessions stay valid, and the bearer token works', async () => {
     const database: TestDatabase = await withTestDatabase()
     const { url } = await startGuarded({ databaseUrl: database.url, token })
     const { cookie } = await signIn(url)
@@ -155,9 +155,9 @@ describe('guessing the token', () => {
       expect(refused.filter((why) => why === 'too_many_attempts')).toHaveLength(290)
       const logged = lines().flatMap((line) => (line.includes('wrong tokens') ? [JSON.parse(line)] : []))
       expect(logged).toMatchObject([
-        { msg: 'wrong tokens were given', remote: '203.0.113.9', count: 1 },
+        { msg: 'wrong tokens were received', remote: '203.0.113.9', count: 1 },
         {
-          msg: 'wrong tokens of this address are answered 429 until then, right ones are accepted',
+          msg: 'wrong tokens from this address are answered 429 until then; right tokens are accepted',
           remote: '203.0.113.9',
           until: '2026-01-01T00:01:00.000Z',
         },
@@ -208,7 +208,7 @@ describe('guessing the token', () => {
     const last = await signIn(url, { accept: 'text/html' }, 'wrong')
     expect(last.status).toBe(429)
     expect(last.text).toMatch(
-      /Too many wrong tokens came from this address: wrong ones are answered 429 for \d+ s, the right one is accepted\./,
+      /Too many wrong tokens came from this address: wrong tokens are answered 429 for \d+ s; the right token is accepted\./,
     )
   })
 })

@@ -1,5 +1,5 @@
-// Starts the viewer of /docs, follows the system's scheme, and mends what the viewer leaves out for
-// those who use a keyboard or hear the page.
+// Starts the viewer of /docs, follows the system's colour scheme, and adds what the viewer lacks for keyboards and
+// screen readers.
 
 const docs = document.getElementById('docs')
 
@@ -8,8 +8,8 @@ const follow = () => document.documentElement.classList.toggle('dark-mode', dark
 dark.addEventListener('change', follow)
 follow()
 
-/** Lists to choose from get the name of their parameter, and what scrolls can be reached. */
-function mend() {
+/** Names each select after its parameter, and makes scrolling boxes focusable. */
+function makeAccessible() {
   for (const select of docs.querySelectorAll('select:not([aria-label])')) {
     select.setAttribute(
       'aria-label',
@@ -18,9 +18,9 @@ function mend() {
   }
   for (const pre of docs.querySelectorAll('pre.microlight:not([tabindex])')) pre.tabIndex = 0
 }
-new MutationObserver(mend).observe(docs, { childList: true, subtree: true })
+new MutationObserver(makeAccessible).observe(docs, { childList: true, subtree: true })
 
-/** Its buttons have links in them, which a keyboard would reach twice: the address is changed without them too. */
+/** Removes the links inside buttons, which a keyboard would reach twice. The address changes without them too. */
 const withoutLinks = () => ({
   wrapComponents: {
     DeepLink:
