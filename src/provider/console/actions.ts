@@ -14,20 +14,18 @@ import * as commands from '../operating/commands.ts'
 import type { ProviderSettings } from '../settings.ts'
 import type { SubmitDeps } from '../submit/submit.ts'
 
-/** Without `by`: what changes something takes it from actingIn(), or does not compile. */
+/** Omits `by`, so that a change compiles only with the actor from actingIn(). */
 export type ConsoleDeps = Omit<commands.CommandDeps, 'by'> &
   SubmitDeps & {
     settings: ProviderSettings
     logger: Logger
-    /**
-     * Tells this process's dispatcher that a delivery was put into the outbox that should not wait for the next tick.
-     */
+    /** Wakes the dispatcher of this process for a delivery that must not wait for the next tick. */
     onDue: () => void
   }
 
 const scopeSchema = z.enum(scopes)
 const newKeySchema = z.object({
-  /** Of the form: sent again, by a page that is loaded again, it makes no second key. */
+  /** The id of the form. A form that is sent twice creates one key. */
   id: requestIdSchema.optional(),
   account: z.string().trim(),
   name: z.string().trim(),
@@ -42,12 +40,12 @@ const switchSchema = z.object({
   enabled: z.enum(['true', 'false']),
 })
 
-/** With whoever is signed in as the one that the audit names. */
+/** Adds the signed-in person as the actor for the audit. */
 export function actingIn(deps: ConsoleDeps, req: Request): ConsoleDeps & commands.CommandDeps {
   return { ...deps, by: { via: 'console', actor: actorOf(req) } }
 }
 
-/** Does what only the console can do, and records who did it. */
+/** Runs and audits an action that the command line does not have. */
 export function auditedHere<T>(
   deps: ConsoleDeps,
   req: Request,
@@ -101,16 +99,16 @@ export function accountActions(
   return router
 }
 
-/** Postgres stores no NUL: what has one in it names nothing, and cannot be kept. */
+/** Answers 404 to addresses with NUL. Postgres stores none, so they name nothing. */
 export const refuseNul: RequestHandler = (req, _res, next) => {
-  if (req.originalUrl.includes('%00')) throw new HttpError(404, 'not_found', 'there is nothing with NUL in its name')
+  if (req.originalUrl.includes('%00')) throw new HttpError(404, 'not_found', 'no name contains NUL')
   next()
 }
 
 export function refuseNulIn(req: Request): void {
   const values = Object.values(req.body ?? {}).flat()
   if (values.some((value) => String(value).includes('\0')))
-    throw new HttpError(400, 'invalid_form', 'the form must not hold NUL')
+    throw new HttpError(400, 'invalid_form', 'the form must not contain NUL')
 }
 
 function form<T extends z.ZodType>(req: Request, schema: T): z.infer<T> {
@@ -122,7 +120,7 @@ function form<T extends z.ZodType>(req: Request, schema: T): z.infer<T> {
   throw new HttpError(400, 'invalid_form', `${issue?.path.join('.') || 'the form'}: ${issue?.message ?? 'is invalid'}`)
 }
 
-/** Empty fields mean never. */
+/** Reads the faults of the form. An empty field injects none. */
 function faultsOf(req: Request): Faults {
   const fields = form(req, z.record(z.string(), z.string()))
   const given = Object.entries(fields).filter(([name, value]) => name in faultsSchema.shape && value.trim() !== '')

@@ -3,8 +3,7 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import type { AttemptListing, DeliveryListing } from '../webhooks/delivery-history.ts'
 
 /**
- * Attempts as marks, in words as their title: a dot for what was delivered, a cross for what was not, a ring for what
- * is still to come.
+ * Attempts as marks with a title in words: a dot is a delivered attempt, a cross a failed one, and a ring the next one.
  */
 
 type Mark = 'done' | 'missed' | 'coming'
@@ -12,7 +11,7 @@ type Mark = 'done' | 'missed' | 'coming'
 const spacing = 14
 const height = 16
 
-/** One mark for each attempt, in their order: how a delivery went, at a glance. */
+/** The attempts of a delivery in their order, one mark each. */
 export function attemptStrip(delivery: DeliveryListing): Markup {
   const marks: Mark[] = delivery.ended.map(({ ok }) => (ok ? 'done' : 'missed'))
   if (isComing(delivery)) marks.push('coming')
@@ -23,8 +22,8 @@ export function attemptStrip(delivery: DeliveryListing): Markup {
 }
 
 /**
- * The attempts along the time from the delivery's beginning to its last attempt, or to its next; nothing for one alone.
- * Those who do not see it have the table below it.
+ * The attempts on a time line, from the creation of the delivery to its last or next attempt. Empty for a single
+ * attempt. Hidden from screen readers, because a table with the same data follows.
  */
 export function attemptTimeline(delivery: DeliveryListing, attempts: readonly AttemptListing[]): Markup | '' {
   if (attempts.length === 0 || (attempts.length === 1 && !isComing(delivery))) return ''
@@ -32,7 +31,7 @@ export function attemptTimeline(delivery: DeliveryListing, attempts: readonly At
   const coming = isComing(delivery) ? Date.parse(delivery.due_at) : undefined
   const times = attempts.map(({ started_at }) => Date.parse(started_at))
   const end = Math.max(begin + 1, ...times, coming ?? 0)
-  // Percentages: it is as wide as its card, and its marks stay round.
+  // Percentages make the line as wide as its card and keep the marks round.
   const placeOf = (at: number) => `${Math.round(20 + (960 * Math.max(0, at - begin)) / (end - begin)) / 10}%`
   const isNext = coming !== undefined && coming === end
   return html`<figure class="attempt-timeline" aria-hidden="true">

@@ -7,25 +7,25 @@ const troubles: readonly [RegExp, string][] = [
   [/ECONNREFUSED/, 'nothing listens at this address and port'],
   [/ENOTFOUND|does not resolve/, 'its name does not resolve'],
   [/EAI_AGAIN|resolv/i, 'its name could not be looked up'],
-  [/not public/, 'its name leads to a private address, which is never dialled'],
-  [/ETIMEDOUT|Connect Timeout/, 'it could not be connected to in time'],
-  [/ECONNRESET|other side closed|socket hang up/, 'it hung up before it answered'],
-  [/EHOSTUNREACH|ENETUNREACH/, 'there is no way to its address'],
+  [/not public/, 'its name resolves to a private address, which is never called'],
+  [/ETIMEDOUT|Connect Timeout/, 'no connection in time'],
+  [/ECONNRESET|other side closed|socket hang up/, 'it closed the connection before it answered'],
+  [/EHOSTUNREACH|ENETUNREACH/, 'its address cannot be reached'],
   [/certificate|altnames|self.signed/i, 'its TLS certificate is not valid for this name'],
   [/EPROTO|SSL|TLS/, 'TLS failed: is it https at this port?'],
 ]
 
 /** Statuses whose cause is usually the same. */
 const refusals: Record<number, string> = {
-  400: 'the receiver did not take it',
-  401: 'the receiver takes it for not authentic: does it have the signing secret of this key, and the right time?',
-  403: 'the receiver refuses it: does it have the signing secret of this key?',
+  400: 'the receiver did not accept it',
+  401: 'the receiver found it not authentic: does it have the signing secret of this key, and the right time?',
+  403: 'the receiver refused it: does it have the signing secret of this key?',
   404: 'there is nothing at this path',
-  405: 'this path does not take a POST',
+  405: 'this path does not accept POST',
   408: 'the receiver waited too long for it',
   413: 'it is too large for the receiver',
-  415: 'the receiver does not take JSON',
-  429: 'the receiver takes no more at this moment',
+  415: 'the receiver does not accept JSON',
+  429: 'the receiver accepts no more at this moment',
 }
 
 /** The outcome of one attempt in words. */

@@ -22,7 +22,7 @@ const channels = { console: 'console', api: 'API', cli: 'command line' } as cons
 
 export type AuditView = { rows: readonly AuditRow[]; target: string | undefined; olderThan: number | undefined }
 
-/** Who changed what, newest first. */
+/** The changes with their actors, newest first. */
 export function auditPage({ rows, target, olderThan }: AuditView): Markup {
   const cells = rows.map(({ at, via, actor, action, target: on, detail }) => [
     time(at),

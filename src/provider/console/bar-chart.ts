@@ -5,7 +5,7 @@ export type Bar = {
   /** The title of a bar: its meaning and its value. */
   words: string
   value: number
-  /** Of the value what is drawn as bad, at its foot. */
+  /** The part of the value that is drawn as bad, at the foot of the bar. */
   bad?: number
 }
 
@@ -14,8 +14,8 @@ export type BarChart = { label: string; most: string; bars: readonly Bar[]; from
 const [height, margin] = [120, 2]
 
 /**
- * Bars over time, made here: it needs no script, and is as wide as its card. Beside it stands a table for those who do
- * not see it.
+ * Bars over time as SVG, without script and as wide as the card. The page has a table of the same data for screen
+ * readers.
  */
 export function barChart({ label, most, bars, from, until }: BarChart): Markup {
   const highest = Math.max(1e-9, ...bars.map(({ value }) => value))

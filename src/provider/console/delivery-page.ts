@@ -13,13 +13,13 @@ import { listTable } from './list-table.ts'
 import { accountLink, action, requestLink, shownCharacters, type Show, time } from './parts.ts'
 
 /**
- * A page that is left open ends by asking no more: half an hour of every two seconds, and at first more often, for who
- * has sent a test.
+ * An open page stops refreshing after half an hour of a fetch every two seconds. The first fetches are faster, for the
+ * result of a test.
  */
 const maxPolls = 900
 const hurriedPolls = 10
 
-/** One delivery, which is looked at again and again until it has ended. */
+/** One delivery. Its page refreshes until the delivery has ended. */
 export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): void {
   const { db } = deps
   const view = async (id: string) => {
@@ -46,7 +46,7 @@ export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): voi
         work,
       }))
     )
-      throw new HttpError(409, 'not_resendable', 'this delivery is unknown, a test, or on its way at this moment')
+      throw new HttpError(409, 'not_resendable', 'this delivery is unknown, is a test, or is being sent at this moment')
     res.redirect(303, `/deliveries/${id}`)
   })
 }
@@ -58,7 +58,7 @@ function deliveryPage(detail: DeliveryDetail): Markup {
     <section class="card"><h2>Body</h2><pre tabindex="0">${body.slice(0, shownCharacters)}</pre></section>`
 }
 
-/** All that changes until it has ended. `polls` is how often it was looked at by itself. */
+/** The part that fetches itself until the delivery has ended. `polls` counts the fetches. */
 function currentState({ delivery, key, attempts }: DeliveryDetail, polls: number): Markup {
   const { id, request_id, account, url, state, attempts: begun, max_attempts, created_at } = delivery
   const again = state === 'pending' && polls < maxPolls
@@ -67,7 +67,7 @@ function currentState({ delivery, key, attempts }: DeliveryDetail, polls: number
       <dl class="facts">
         <dt>State</dt>
         <dd><div role="status" class="live-status">${standingBadge(delivery.standing)} ${standingWords({ delivery, attempts })}
-          ${state === 'pending' && !again ? html`<a href="/deliveries/${id}">Reload to see how it goes on</a>` : ''}
+          ${state === 'pending' && !again ? html`<a href="/deliveries/${id}">Reload to see its state</a>` : ''}
         </div></dd>
         <dt>Request</dt>
         <dd>${request_id === null ? 'none: this is a test' : requestLink(request_id)}</dd>
@@ -124,7 +124,7 @@ export function answerText(detail: string): Markup {
   return text === '' ? html`<span class="soft">empty</span>` : html`<bdi class="mono">${text}</bdi>`
 }
 
-/** Why it stands as it does. */
+/** The reason of the state. */
 function standingWords({ delivery, attempts }: Pick<DeliveryDetail, 'delivery' | 'attempts'>): string {
   const last = attempts.at(-1)
   const outcome = last === undefined ? '' : outcomeOf(last)
@@ -132,14 +132,14 @@ function standingWords({ delivery, attempts }: Pick<DeliveryDetail, 'delivery' |
     case 'waiting':
       return 'It has not been sent yet.'
     case 'sending':
-      return 'It is on its way at this moment.'
+      return 'It is being sent at this moment.'
     case 'retrying':
     case 'delivered':
       return outcome
     case 'given up':
-      return last === undefined ? 'The process that sent it ended before there was an answer.' : outcome
+      return last === undefined ? 'The process that sent it ended before an answer arrived.' : outcome
     case 'dropped':
-      return 'A fault of its key: it is never sent.'
+      return 'A fault of its sandbox key dropped it, so it is never sent.'
     default:
       return delivery.standing satisfies never
   }

@@ -21,7 +21,7 @@ export type DeliveryFilter = {
   standing?: Standing | undefined
   /** The model of the request. A test has none. */
   model?: string | undefined
-  /** Made from then on, and before. */
+  /** The time of creation: from `since`, before `until`. */
   since?: Date | undefined
   until?: Date | undefined
   before?: Cursor | undefined
@@ -48,7 +48,7 @@ export async function searchDeliveries(
   return { ...found, rows: found.rows.map(toListing) }
 }
 
-/** Finds deliveries by their own id, or by that of their request: each is one probe of an index. */
+/** Finds deliveries by delivery id or request id, each with one probe of an index. */
 export async function findDeliveries(db: Database, id: string, limit: number): Promise<DeliveryListing[]> {
   const rows = await db.execute<DeliveryRow>(sql`
     with wanted as (

@@ -44,7 +44,7 @@ function nextOf({ standing, due_at }: DeliveryListing): Markup | '' {
   return html`<span class="soft">next <time datetime="${due_at}" title="${due_at}">${due_at.slice(11, 16)}</time></span>`
 }
 
-/** Its status and how it begins, or why there was none. */
+/** The status and the beginning of the last answer, or the reason why none arrived. */
 function lastAnswer({ ended }: DeliveryListing): Markup {
   const last = ended.at(-1)
   if (last === undefined) return html`—`

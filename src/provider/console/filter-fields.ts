@@ -7,7 +7,7 @@ import { requestIdSchema } from '../../wire/schemas.ts'
 
 const longest = 100
 
-/** Any text, as a field of a form sends it: empty is none. */
+/** Any text of a form field. Empty means no filter. */
 export const textSchema = z
   .string('must be given once')
   .trim()
@@ -36,13 +36,14 @@ export const cursorSchema = z
   .refine(({ id }) => requestIdSchema.safeParse(id).success)
   .optional()
   .catch((): never => {
-    throw new HttpError(400, 'invalid_filter', 'this page is gone: begin with the newest, and go on by Older')
+    throw new HttpError(
+      400,
+      'invalid_filter',
+      'this link to a page is not valid: start with the newest rows and follow Older',
+    )
   })
 
-/**
- * The filters of a page's address. One that cannot be applied is refused: left out unsaid, it would show what nobody
- * wants.
- */
+/** Reads the filters of a page's address. Throws HttpError 400 for a wrong filter instead of ignoring it. */
 export function filtersIn<T extends z.ZodType>(req: Request, schema: T): z.infer<T> {
   const parsed = schema.safeParse(req.query)
   if (parsed.success) return parsed.data
@@ -54,7 +55,7 @@ export function filtersIn<T extends z.ZodType>(req: Request, schema: T): z.infer
   )
 }
 
-/** One of several, or any; what is none of them stays to be seen. */
+/** A select of one of several choices, or any. An unknown value stays visible. */
 export function choice(name: string, chosen: string, choices: readonly string[]): Markup {
   return html`<label>
     ${name.slice(0, 1).toUpperCase()}${name.slice(1)}

@@ -4,7 +4,7 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import type { InputDescriptor, Model } from '../../wire/schemas.ts'
 import { validateInput } from '../catalog/input.ts'
 
-/** A form made of a model's input_schema: its fields, and what somebody has filled in as the input of a submit. */
+/** A form from a model's input_schema, and its fields as the input of a submit. */
 
 /** The text of each field, by its key. */
 export type FieldTexts = Record<string, string>
@@ -12,7 +12,7 @@ export type FieldTexts = Record<string, string>
 export type FieldProblems = Record<string, string>
 
 const prefix = 'input.'
-/** Longer texts are written in a box of several lines. */
+/** Fields for longer texts have several lines. */
 const lineLength = 2048
 
 export function defaultTexts({ input_schema: schema }: Model): FieldTexts {
@@ -23,7 +23,7 @@ export function defaultTexts({ input_schema: schema }: Model): FieldTexts {
   )
 }
 
-/** An input as it would stand in the fields. */
+/** The texts of the fields for an input. */
 export function textsOf(input: Record<string, unknown>): FieldTexts {
   return Object.fromEntries(
     Object.entries(input).map(([key, value]) => [key, Array.isArray(value) ? value.join('\n') : String(value)]),
@@ -33,11 +33,11 @@ export function textsOf(input: Record<string, unknown>): FieldTexts {
 /** The fields of this model that the form sent. A browser does not send an empty checkbox. */
 export function textsIn({ input_schema: schema }: Model, fields: Record<string, string>): FieldTexts {
   const keys = Object.keys(schema).filter((key) => Object.hasOwn(fields, prefix + key))
-  // Browsers write line ends their own way; the API takes a text as it is.
+  // Browsers send CRLF line ends, which the API would keep.
   return Object.fromEntries(keys.map((key) => [key, (fields[prefix + key] ?? '').replaceAll('\r\n', '\n')]))
 }
 
-/** The input that the texts stand for. A field that is empty is left out, so that the model's default holds. */
+/** The input from the texts. An empty field is left out, so that the model's default applies. */
 export function inputOf({ input_schema: schema }: Model, texts: FieldTexts): Record<string, unknown> {
   const given = Object.entries(schema).flatMap(([key, descriptor]) => {
     const value = valueOf(descriptor, texts[key] ?? '')
@@ -70,7 +70,7 @@ function numberOf(text: string): number | string {
   return text.trim() === '' || Number.isNaN(number) ? text : number
 }
 
-/** Every field that the API would refuse, and why: each key is held against its own part of the schema. */
+/** The errors of all fields that the API would refuse. Each field is checked alone, so that all errors show at once. */
 export function problemsOf(model: Model, input: Record<string, unknown>): FieldProblems {
   const problems = Object.entries(model.input_schema).flatMap(([key, descriptor]) => {
     try {
@@ -121,7 +121,7 @@ function control(descriptor: InputDescriptor, attributes: Markup, text: string):
   }
   if (type === 'number')
     return html`<input type="number" step="any" ${attributes} ${needed} ${min === undefined ? '' : html`min="${min}"`} ${max === undefined ? '' : html`max="${max}"`} value="${text}" />`
-  // A line end after the tag is no part of the text, so that one at its beginning is kept.
+  // HTML drops one line end after the tag, so this one protects a line end at the start of the text.
   if (type === 'array' || maxLength > lineLength)
     return html`<textarea rows="${type === 'array' ? 2 : 4}" ${attributes} ${needed}>\n${text}</textarea>`
   return html`<input ${attributes} ${needed} value="${text}" />`
@@ -137,7 +137,7 @@ function hintOf({
   max_items: maxItems,
 }: InputDescriptor): string {
   const bounds = [
-    type === 'array' ? `One a line${maxItems === undefined ? '' : `, at most ${maxItems}`}.` : '',
+    type === 'array' ? `One per line${maxItems === undefined ? '' : `, at most ${maxItems}`}.` : '',
     choices === undefined && min !== undefined && max !== undefined ? `From ${min} to ${max}.` : '',
     choices === undefined && maxLength !== undefined && maxLength !== lineLength
       ? `At most ${maxLength} characters.`

@@ -3,30 +3,29 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import type { NewestPage } from './newest-first.ts'
 
-/** Rows of one page of a list. */
 export const rowsShown = 50
 
-/** `none` says why there is no row. */
+/** `none` is the sentence for an empty list. */
 export type Found<Row> = { rows: Row[]; older: string | undefined; none: string }
 
-/** The rows that a filter found; `nothing` says that there is none at all. */
+/** The rows of a filter. `nothing` is the sentence for a list without any row. */
 export function foundByFilter<Row>(page: NewestPage<Row>, account: string, nothing: string): Found<Row> {
   const none = page.older
-    ? 'None among those that were looked at: go on to the older ones.'
+    ? 'No match among the rows that were searched. Follow Older to search on.'
     : page.isAccountKnown
       ? nothing
       : `There is no account ${account}.`
   return { rows: page.rows, older: page.older && `${page.older.atUs}_${page.older.id}`, none }
 }
 
-/** The rows of one id; `ids` names what the id may be of. */
+/** The rows of one id. `ids` names the kinds of ids that are searched. */
 export async function foundById<Row>(
   q: string,
   find: (id: string) => Promise<Row[]>,
   { ids, nothing }: { ids: string; nothing: string },
 ): Promise<Found<Row>> {
   const id = requestIdSchema.safeParse(q)
-  if (!id.success) return { rows: [], older: undefined, none: `${q} is no whole ${ids}: each is a UUID.` }
+  if (!id.success) return { rows: [], older: undefined, none: `${q} is not a whole ${ids}. Each is a UUID.` }
   return { rows: await find(id.data), older: undefined, none: nothing }
 }
 

@@ -8,7 +8,7 @@ export type ListTable = {
   empty: string
 }
 
-/** A list of which each row is a card on a phone, its cells under the names of their columns. */
+/** A list. On a phone each row is a card, with its cells below the names of their columns. */
 export function listTable({ label, columns, rows, empty }: ListTable): Markup {
   if (rows.length === 0) return html`<p class="empty">${empty}</p>`
   return html`<div class="scroll" tabindex="0" role="region" aria-label="${label}">
@@ -25,7 +25,7 @@ export function listTable({ label, columns, rows, empty }: ListTable): Markup {
   </div>`
 }
 
-/** A card leaves out what a row has none of. */
+/** A card leaves out empty cells. */
 function isNone(cell: ListTable['rows'][number][number]): boolean {
   return !(cell instanceof Promise) && String(cell).trim() === '—'
 }

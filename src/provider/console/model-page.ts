@@ -14,7 +14,7 @@ export type Filled = {
   texts: FieldTexts
   keyId: string
   webhookUrl: string
-  /** A form that is sent twice makes one request. */
+  /** A form that is sent twice creates one request. */
   idempotencyKey: string
 }
 
@@ -22,15 +22,15 @@ export type ModelView = {
   model: CatalogModel
   switches: ModelListing
   keys: readonly RunnableKey[]
-  /** There are older ones besides. */
+  /** True if older keys are not listed. */
   keysLeftOut: boolean
   filled: Filled
-  /** The request that this form made last; its result is shown beside the form. */
+  /** The last request of this form. Its result is shown beside the form. */
   requestId?: string | undefined
   problems: FieldProblems
   /** An error that belongs to no field. */
   problem?: string | undefined
-  /** Credits, when they were asked for. */
+  /** The price in credits, after it was estimated. */
   estimate?: { credits: number; key: RunnableKey | undefined } | undefined
   snippets: readonly Snippet[]
 }

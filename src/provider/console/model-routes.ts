@@ -18,14 +18,14 @@ import type { Show } from './parts.ts'
 import { readRequest } from './reads.ts'
 import { submitSnippets } from './snippets.ts'
 
-/** Of each environment. */
+/** The number of keys listed for each environment. */
 const keysShown = 100
-/** The body of a submit may have as much. */
+/** The same limit as for the body of a submit. */
 const readFields = formReader('1mb')
 
 type Outcome = Pick<ModelView, 'problems' | 'problem' | 'requestId'> & { credits?: number }
 
-/** A page for each model, and what its form does: the same functions as the API's submit and estimate. */
+/** A page for each model. Its form calls the functions of the API's submit and estimate. */
 export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
   const { db } = deps
 
@@ -113,10 +113,10 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
 
 type Attempted<T> =
   | { kind: 'done'; value: T }
-  /** `isUsedUp`: this form has made a request of other values, and cannot be sent again as it is. */
+  /** `isUsedUp`: this form has made a request with other values and needs a new Idempotency-Key. */
   | { kind: 'refused'; status: number; problems: FieldProblems; problem?: string; isUsedUp: boolean }
 
-/** As the caller whose key was chosen; what the API would refuse is told at its field. */
+/** Does the work as the caller of the chosen key. An error of a field is shown at the field. */
 async function attempt<T>(
   { db }: ConsoleDeps,
   model: CatalogModel,
@@ -128,7 +128,7 @@ async function attempt<T>(
   const keyId = requestIdSchema.safeParse(filled.keyId)
   const caller = keyId.success ? await callerOfKey(db, keyId.data) : undefined
   if (caller === undefined)
-    return refused(422, { problems: { key: 'this key is not there, or is revoked: choose another' } })
+    return refused(422, { problems: { key: 'this key does not exist or is revoked: choose another' } })
   if (!caller.scopes.includes('generate'))
     return refused(403, { problems: { key: 'this key does not have the scope generate' } })
   const problems = problemsOf(model, inputOf(model, filled.texts))
@@ -161,14 +161,14 @@ function filledIn(req: Request, model: CatalogModel): Filled {
   return { texts: textsIn(model, fields), keyId, webhookUrl: webhookUrl.trim(), idempotencyKey }
 }
 
-/** The URL of the last webhook of the account whose key is chosen, or comes first in the form. */
+/** The URL of the last webhook of the account whose key is chosen, else of the first key in the form. */
 async function usualWebhookUrl(db: ConsoleDeps['db'], keyId: string | undefined): Promise<string> {
   const { keys } = await listRunnableKeys(db, keysShown, keyId)
   const key = keys.find(({ id }) => id === keyId) ?? (keyId === undefined ? keys[0] : undefined)
   return key === undefined ? '' : ((await lastWebhookUrl(db, key.account)) ?? '')
 }
 
-/** The fields as another request of this model had them. */
+/** The fields of another request of this model. */
 async function textsLike(
   { db }: ConsoleDeps,
   model: CatalogModel,

@@ -6,10 +6,10 @@ import * as schema from '../domain/schema.ts'
 
 const accounts = columnsOf(schema.accounts)
 
-/** Where a page ends: microseconds since 1970, and the id of the last row. */
+/** The end of a page: microseconds since 1970 and the id of the last row. */
 export type Cursor = { atUs: string; id: string }
 
-/** `older` is where the next page begins, if there may be one. */
+/** `older` is the start of the next page; undefined after the last one. */
 export type NewestPage<Row> = { rows: Row[]; older: Cursor | undefined; isAccountKnown: boolean }
 
 export type NewestSearch = {
@@ -24,7 +24,7 @@ export type NewestSearch = {
   columns: StringChunk | SQL
   /** A condition on `t` that the index serves. */
   bounds?: SQL
-  /** The condition on a row as `looked`. Undefined: all are wanted. */
+  /** The condition on a row of `looked`; undefined for all rows. */
   wanted: SQL | undefined
   /** The rows of a page, with id and created_at, from the ids in `wanted`. */
   rows: SQL

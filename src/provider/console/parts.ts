@@ -4,7 +4,7 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 
 /** Pieces that several pages of the developer console share. */
 
-/** Of anything long that stands on a page. */
+/** Longer texts are cut on a page. */
 export const shownCharacters = 64 * 1024
 
 /** Answers with a page in the frame of this console. */
@@ -33,16 +33,14 @@ const spans = [
   ['min', 60],
 ] as const
 
-/** How long ago; the moment itself is its title. */
+/** The age of an instant. The title has the exact time. */
 export function age(instant: string, now: Date): Markup {
   const seconds = Math.max(0, Math.floor((now.getTime() - new Date(instant).getTime()) / 1000))
   const [unit, length] = spans.find(([, span]) => seconds >= span) ?? ['s', 1]
   return html`<time datetime="${instant}" title="${instant}">${Math.floor(seconds / length)} ${unit} ago</time>`
 }
 
-/**
- * What the account pays for a request: its price while it is reserved or settled, 0 once refunded and in the sandbox.
- */
+/** The charge of a request: its price while reserved or settled, 0 once refunded and in the sandbox. */
 export function chargeOf({ environment, status, cost }: { environment: string; status: string; cost: string }): string {
   return environment === 'live' && (isUnfinished(status) || status === 'COMPLETED') ? cost : '0'
 }
@@ -70,7 +68,7 @@ export function requestLink(id: string): Markup {
   return html`<a class="mono" href="/requests/${id}" title="${id}">${id.slice(0, 8)}</a>`
 }
 
-/** The last step before something ends: what that means, the button that does it, and a way back. */
+/** The confirmation of an irreversible change: its effect, the button, and a link back. */
 export function confirmation({
   title,
   what,

@@ -20,11 +20,12 @@ export type AccountRow = RowOf<typeof schema.accounts, 'id' | 'available'> & {
   keys: number
 }
 
-/** The newest of them. */
+/** Only the newest accounts are listed. */
 export const accountsShown = 500
 
 /**
- * What is reserved is the price of the live requests that have not ended: few, and found by the queue's own indexes.
+ * Lists accounts. Their reserved credits are the prices of live requests that have not ended, which the indexes of the
+ * queue find.
  */
 export async function listAccounts(db: Database): Promise<AccountRow[]> {
   return await db.execute<AccountRow>(sql`
@@ -57,7 +58,7 @@ const { id, book, kind, amount, request_id, created_at } = ledgerEntries
 const entryColumns = { id, book, kind, amount, request_id, created_at }
 export type EntryRow = Pick<typeof ledgerEntries.$inferSelect, keyof typeof entryColumns>
 
-/** The ledger of one account, newest first, as its index has it (nulls last, or it is not used). */
+/** The ledger of one account, newest first. Without `nulls last`, Postgres would not use the index. */
 export async function listEntries(
   db: Database,
   account: string,
@@ -73,8 +74,8 @@ export async function listEntries(
 }
 
 /**
- * What a request reserved and what became of it, as the book of reserves has it. The two indexes that keep each of them
- * single find them.
+ * The reservation of a request, and its settlement or refund. Two queries, because each can use the unique index that
+ * allows one such entry per request.
  */
 export async function listEntriesOf(db: Database, requestId: string): Promise<EntryRow[]> {
   const held = (condition: SQL) =>

@@ -18,11 +18,11 @@ const maxPolls = 900
 
 type RequestView = {
   request: RequestDetail
-  /** While it is queued; 0 is next. */
+  /** The place in the queue, 0 for the next; null unless queued. */
   position: number | null
   deliveries: readonly DeliveryListing[]
   entries: readonly EntryRow[]
-  /** The time of the read, shown because a disconnected page stands still. */
+  /** The time of the read, shown because a disconnected page is not refreshed. */
   asOf: Date
 }
 
@@ -60,7 +60,7 @@ function requestPage(view: RequestView): Markup {
     </section>`
 }
 
-/** The part that fetches itself until the request has ended. `polls` counts the fetches. Brief: for the playground. */
+/** The part that fetches itself until the request has ended. `polls` counts the fetches. `isBrief`: on a model page. */
 function currentState(view: RequestView, polls: number, isBrief: boolean): Markup {
   const { request, position, deliveries, entries, asOf } = view
   const { id, account, model, status, progress, cost, attempts, error_code, error_message, webhook_url, output, logs } =
@@ -118,7 +118,7 @@ const outputSchema = z.object({
 })
 const shownMedia = 12
 
-/** The pictures, video or sound that it made, to be seen and heard. */
+/** The pictures, video or sound of a result, with players. */
 function mediaCard(output: string): Markup | '' {
   const parsed = outputSchema.safeParse(JSON.parse(output))
   if (!parsed.success) return ''

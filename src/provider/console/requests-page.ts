@@ -65,7 +65,7 @@ function requestsPage({ rows, older, none }: Found<ListedRequest>, wanted: Wante
     </section>`
 }
 
-/** Beside the rows: the catalog tells what each model makes. */
+/** The catalog has the kind of media of each model. */
 type ListView = { catalog: Catalog; now: Date }
 
 export function requestTable(

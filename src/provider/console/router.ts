@@ -126,7 +126,7 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
   app.get('/keys/:id/revoke', async (req, res) => {
     const key = await commands.readKey(deps, req.params.id)
     if (key === undefined || key.revoked_at !== null)
-      throw new HttpError(404, 'not_found', 'there is no such key, or it is revoked already')
+      throw new HttpError(404, 'not_found', 'there is no such key, or it is already revoked')
     show(req, res, 'Revoke', revokePage(key))
   })
   app.get('/models/switch-off', async (req, res) => {
@@ -173,7 +173,7 @@ async function accountTab(deps: ConsoleDeps, req: Request, account: string, tab:
   }
 }
 
-/** A person gets a page, a program the envelope. */
+/** Answers errors to browsers with a page, to programs with the error envelope. */
 function failurePage(show: Show): ErrorRequestHandler {
   return (error, req, res, next) => {
     const known = error instanceof commands.CommandError ? new HttpError(400, 'not_possible', error.message) : error

@@ -51,7 +51,7 @@ response = requests.post(
 print(response.status_code, response.json())`
 }
 
-/** Nothing is special between single quotes but the quote itself. */
+/** A text in single quotes, between which a shell treats only the quote itself specially. */
 function shellWord(text: string): string {
   return `'${text.replaceAll("'", String.raw`'\''`)}'`
 }
@@ -60,7 +60,7 @@ function indented(text: string, by = '  '): string {
   return text.replaceAll('\n', `\n${by}`)
 }
 
-/** Strings are written alike in JSON and in Python; true, false and null are not. */
+/** A value as a Python literal. Strings are as in JSON; true, false and null differ. */
 function pythonLiteral(value: unknown, margin: string): string {
   if (value === null || value === undefined) return 'None'
   if (typeof value === 'boolean') return value ? 'True' : 'False'

@@ -23,7 +23,7 @@ const exampleId = '3f0c5a52-9d7e-4c1b-8a46-2f1e0c9b7d10'
 type TestForm = { id: string; key: string; url: string }
 type TestProblem = { field: 'key' | 'url' | undefined; text: string }
 
-/** "Send a test": one webhook from this form, signed like any other, and the page that shows what came back. */
+/** "Send a test": the form sends one signed webhook, then leads to the page with the answer. */
 export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
   const { db, settings, resolve, onDue } = deps
 
@@ -58,8 +58,8 @@ export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
     const form = { id, key, url: url.trim() }
     const [testId, keyId] = [requestIdSchema.safeParse(id), requestIdSchema.safeParse(key)]
     if (!testId.success)
-      throw new HttpError(400, 'invalid_form', 'the form is not one of ours: go back, reload the page and try again')
-    const unknown: TestProblem = { field: 'key', text: 'this key is not there, or is revoked: choose another' }
+      throw new HttpError(400, 'invalid_form', 'the form is not valid: go back, reload the page and try again')
+    const unknown: TestProblem = { field: 'key', text: 'this key does not exist or is revoked: choose another' }
     if (!keyId.success) return answer(req, res.status(422), form, unknown)
     let checked: string
     try {
@@ -84,7 +84,7 @@ export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
           { ...form, id: randomUUID() },
           {
             field: undefined,
-            text: 'Nothing was sent: this form has sent a test before, to another URL or with another key. Send it again to send another.',
+            text: 'Nothing was sent: this form already sent a test to another URL or with another key. Press again to send this one.',
           },
         )
       case 'too many':
@@ -119,25 +119,25 @@ function testPage({ id, key, url }: TestForm, keys: readonly SigningKey[], probl
         ${isGone ? html`<option value="" selected>choose a key</option>` : ''}
         ${keys.map((each) => html`<option value="${each.id}" ${each.id === key ? html`selected` : ''}>${each.account} · ${each.name} · ${each.environment} (…${each.hint})</option>`)}
       </select>
-      <p class="hint">The test is signed with the secret of this key.${keys.length < keysShown ? '' : ` The newest ${keysShown} are listed: an older one has a link to here at its account.`}</p>
+      <p class="hint">The test is signed with the secret of this key.${keys.length < keysShown ? '' : ` The newest ${keysShown} are listed. An older key has a link to this form on the page of its account.`}</p>
       ${wrong('key')}
     </div>
     <div class="field">
       <label for="url">URL</label>
       <input id="url" name="url" type="url" value="${url}" required spellcheck="false" autocomplete="off" ${marked('url')} />
-      <p class="hint">Where webhooks are received; https, and not in a private network.</p>
+      <p class="hint">The https URL of a webhook receiver outside private networks.</p>
       ${wrong('url')}
     </div>
     <button>Send a test</button>
   </form>`
   return html`<h1>Send a test</h1>
     <div class="columns">
-      <section class="card">${keys.length === 0 ? html`<p class="empty">No key yet: <a href="/">make one</a> first.</p>` : form}</section>
+      <section class="card">${keys.length === 0 ? html`<p class="empty">No key yet. <a href="/">Create a key</a> first.</p>` : form}</section>
       <section class="card">
         <h2>What is sent</h2>
         <p>One POST at once, signed like any webhook and never retried. Its status is <code>TEST</code>, which no receiver takes for the end of a generation:</p>
         <pre tabindex="0" aria-label="Body of a test">${JSON.stringify(JSON.parse(testBody(exampleId)), null, 2)}</pre>
-        <p class="soft">A webhook as after a generation comes from <a href="/models">running a model</a> with a sandbox key and a webhook_url, free of charge.</p>
+        <p class="soft">For the webhook of a real generation, <a href="/models">run a model</a> with a sandbox key and a webhook_url. It is free.</p>
       </section>
     </div>`
 }

@@ -50,7 +50,7 @@ export function showUsage(
   app.get('/usage.csv', async (req, res) => {
     const wanted = filtersIn(req, usageSchema)
     const { lines, isWhole } = await readUsageLines(db, filterOf(wanted))
-    // Whoever adds up its lines sees no more of the page than the name of the file.
+    // The name of the file is the only place to mark missing lines: a reader of the file does not see the page.
     const name = `usage-by-${wanted.per}${isWhole ? '' : '-incomplete'}.csv`
     res.set('cache-control', 'no-store').attachment(name).type('text/csv').send(csvOf(lines))
   })
@@ -75,11 +75,11 @@ function usagePage(usage: Usage, wanted: WantedUsage, catalog: Catalog): Markup 
     ${
       completeFrom === undefined
         ? ''
-        : html`<p class="notice" role="status">There are more requests than the ${count(lookedAtForUsage)} that this page looks at: it begins at ${shownAt(completeFrom, per)} UTC. Choose an account to see further back.</p>`
+        : html`<p class="notice" role="status">This page reads at most ${count(lookedAtForUsage)} requests, so it begins at ${shownAt(completeFrom, per)} UTC. Choose an account to see further back.</p>`
     }
     <section class="card">
-      <p class="soft">Requests that were submitted in the last ${number} ${per}s (UTC) and what became of them; credits are those spent on completed ones of live keys. <a href="/usage.csv?${queryOf(wanted)}">Download as CSV</a></p>
-      ${steps.length === 0 ? html`<p class="empty">This ${per} alone has more requests than are looked at.</p>` : charts(steps, per)}
+      <p class="soft">Requests submitted in the last ${number} ${per}s (UTC), by outcome. Credits are for completed requests of live keys. <a href="/usage.csv?${queryOf(wanted)}">Download as CSV</a></p>
+      ${steps.length === 0 ? html`<p class="empty">This ${per} alone has more requests than this page reads.</p>` : charts(steps, per)}
     </section>
     <section class="card">
       <h2>By model</h2>
@@ -171,7 +171,7 @@ function csvOf(lines: readonly UsageLine[]): string {
   return `${[csvHeads.join(','), ...rows].join('\r\n')}\r\n`
 }
 
-/** A name that a spreadsheet would take for a formula is made text. */
+/** Quotes a name, and keeps a spreadsheet from reading it as a formula. */
 function csvField(text: string): string {
   const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe

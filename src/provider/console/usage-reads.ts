@@ -10,11 +10,11 @@ import * as schema from '../domain/schema.ts'
 const accounts = columnsOf(schema.accounts)
 const requests = columnsOf(schema.requests)
 
-/** Days of UTC with today, or hours with this one. */
+/** The last 30 days (UTC) or 24 hours, the current one included. */
 export const spans = { day: { steps: 30, ms: 86_400_000 }, hour: { steps: 24, ms: 3_600_000 } } as const
 export type Span = keyof typeof spans
 
-/** Requests that are looked at, of all accounts together. */
+/** Requests that one page reads, over all accounts. */
 export const lookedAtForUsage = 200_000
 export const accountsInUsage = 50
 const linesShown = 10_000
@@ -25,25 +25,22 @@ export type UsageFilter = {
   model?: string | undefined
   environment?: Environment | undefined
   now: Date
-  /** Less than lookedAtForUsage. */
+  /** Replaces lookedAtForUsage. */
   lookAt?: number
 }
 
-/**
- * Requests by how they ended, as of when they were submitted, and the credits that were spent on those: with live keys,
- * and completed.
- */
+/** Requests by outcome, counted at the time of their submit. Credits are those of completed requests of live keys. */
 export type UsageCounts = { requests: number; completed: number; failed: number; canceled: number; credits: string }
 export type UsageAt = UsageCounts & { from: string }
 export type UsageOf = UsageCounts & { name: string }
 
 export type Usage = {
-  /** Each step of the span, also those without a request. */
+  /** Every step of the span, steps without a request included. */
   steps: UsageAt[]
   models: UsageOf[]
-  /** Those with the most requests. */
+  /** The accounts with the most requests. */
   accounts: UsageOf[]
-  /** Where not all was looked at: from when on it was. */
+  /** The first complete step, if the page could not read all requests. */
   completeFrom: string | undefined
 }
 
@@ -94,12 +91,10 @@ export async function readUsage(db: Database, filter: UsageFilter): Promise<Usag
   }
 }
 
-/**
- * One line for each step, account, model and environment; whole where all of the time was looked at and has its line.
- */
+/** One line for each step, account, model and environment. `isWhole`: the lines cover all requests of the span. */
 type UsageLines = { lines: UsageLine[]; isWhole: boolean }
 
-/** The latest steps first, as far as a file may have lines. */
+/** The lines of a file, latest steps first, up to the limit of lines. */
 export async function readUsageLines(db: Database, filter: UsageFilter): Promise<UsageLines> {
   const read = async (kept: SQL) => {
     type Lines = {
@@ -121,7 +116,7 @@ export async function readUsageLines(db: Database, filter: UsageFilter): Promise
   return { lines: all.slice(0, linesShown), isWhole: completeFrom === null && all.length <= linesShown }
 }
 
-/** From all that is of this time, or where that is too much from the latest of each account. */
+/** Reads all requests of the span, or the latest of each account if there are too many. */
 async function readAllOrLatest<T extends { seen: number }>(
   db: Database,
   filter: UsageFilter,
@@ -132,7 +127,7 @@ async function readAllOrLatest<T extends { seen: number }>(
   return read(latestKept(filter, await shareOf(db, filter)))
 }
 
-/** So many of each account may be looked at. */
+/** The number of requests to read of each account. */
 async function shareOf(db: Database, filter: UsageFilter): Promise<number> {
   const counted = await db.execute<{ n: number }>(sql`select count(*)::int as n from ${accountsOf(filter)}`)
   return Math.max(1, Math.floor((filter.lookAt ?? lookedAtForUsage) / Math.max(1, one(counted, 'counting accounts').n)))
@@ -143,7 +138,7 @@ function accountsOf({ account }: UsageFilter): SQL {
     from provider.accounts ${account === undefined ? sql`` : sql`where ${accounts.id} = ${account}`}) a`
 }
 
-/** The latest of the account `a`, as its index has them (nulls last, or it is not used). */
+/** The latest requests of the account `a`. Without `nulls last`, Postgres would not use the index. */
 function latest(filter: UsageFilter, limit: number): SQL {
   return sql`
     select ${list(requests, 'account_id', 'created_at', 'model', 'environment', 'status', 'cost')}
@@ -153,8 +148,8 @@ function latest(filter: UsageFilter, limit: number): SQL {
 }
 
 /**
- * Counts of what the filter wants, as `kept`, from all requests of its time; of no more than one above what is looked
- * at.
+ * The counts of the filter, as `kept`, from all requests of the span. Reads one request beyond the limit, to notice
+ * that there are more.
  */
 function allKept(filter: UsageFilter): SQL {
   const limit = (filter.lookAt ?? lookedAtForUsage) + 1
@@ -166,9 +161,8 @@ function allKept(filter: UsageFilter): SQL {
 }
 
 /**
- * Where that is not all: the same from the latest so many of each account. `edge`
- * is from when on they are complete: a step of which not all was seen would lie,
- * and is left out.
+ * The same from the latest `depth` requests of each account. `edge` is the first complete step. Earlier steps would
+ * show too few requests and are left out.
  */
 function latestKept(filter: UsageFilter, depth: number): SQL {
   return sql`seen as materialized (

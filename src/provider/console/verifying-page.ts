@@ -4,9 +4,8 @@ import { toleranceSeconds } from '../../wire/signature.ts'
 import type { Snippet } from './snippets.ts'
 
 /**
- * How a receiver verifies a webhook (spec, Events, Signature): the same function
- * in each language, over the bytes as they came. It answers true for what was
- * signed with the key's secret within five minutes, and false for all else.
+ * The verification of a webhook (spec, Events, Signature) in each language, over the raw bytes. It returns true for a
+ * body that was signed with the key's secret within five minutes, otherwise false.
  */
 export const verifyingSnippets: readonly Snippet[] = [
   {
@@ -74,14 +73,14 @@ export function verifyingPage(): Markup {
   return html`<h1>Verifying a webhook</h1>
     <section class="card">
       <ul>
-        <li>Read the body as bytes, and verify it before it is parsed: what is parsed and written again has other bytes.</li>
+        <li>Read the body as bytes and verify it before you parse it. A body that is parsed and serialized again has other bytes.</li>
         <li>
-          <code>X-Service-Signature</code> is <code>t=…,v1=…</code>: the time of this attempt in Unix seconds, and in hex the HMAC-SHA256 of
-          <code>t</code>, a dot and the body, with the signing secret of the key that submitted the request.
+          <code>X-Service-Signature</code> is <code>t=…,v1=…</code>. <code>t</code> is the time of this attempt in Unix seconds.
+          <code>v1</code> is the HMAC-SHA256 of <code>t</code>, a dot and the body, in hex, with the signing secret of the key that submitted the request.
         </li>
-        <li>Compare in constant time, and refuse what differs from your clock by more than ${toleranceSeconds / 60} minutes.</li>
+        <li>Compare in constant time. Refuse a time that differs from your clock by more than ${toleranceSeconds / 60} minutes.</li>
         <li>
-          Answer 2xx within 10 seconds. The same notification may come again, with the same <code>X-Service-Webhook-Id</code>: it counts once.
+          Answer 2xx within 10 seconds. The same notification may arrive again with the same <code>X-Service-Webhook-Id</code>. Process it once.
         </li>
       </ul>
     </section>

@@ -88,13 +88,13 @@ it('records each change that the console makes, with who made it', async () => {
   expect(texts[0]?.['all']).not.toMatch(/service_test_|whsec_/)
 })
 
-it('records what was refused, and why', async () => {
+it('records refused changes with their errors', async () => {
   const id = randomUUID()
   await post(`/keys/${id}/revoke`, { account: 'studio' })
   expect(await newest()).toMatchObject({ action: 'key_revoke', target: id, detail: { error: `there is no key ${id}` } })
 })
 
-it('names the address of who has no name, as INTERNAL_TRUST_PROXY lets it be known and not as TRUST_PROXY does', async () => {
+it('records the address of an actor without a name, by INTERNAL_TRUST_PROXY and not by TRUST_PROXY', async () => {
   const headers = { authorization: `Bearer ${token}`, cookie: '', 'x-forwarded-for': '203.0.113.7' }
   expect((await post('/accounts/studio/credits', { credits: '1' }, headers)).status).toBe(303)
   expect(await newest()).toMatchObject({ actor: '203.0.113.7', action: 'credits_grant' })

@@ -33,13 +33,13 @@ const post = (
 const shown = (page: string, id: string) => new RegExp(`id="${id}">([^<]+)<`).exec(page)?.[1] ?? ''
 
 describe('the developer console', () => {
-  it('leads to the documentation of the API, on the listener of the API', async () => {
+  it('links to the documentation of the API on the listener of the API', async () => {
     const [, link = ''] = /<a href="([^"]+)">API documentation</.exec((await get('/')).body) ?? []
     expect(link).toBe(`${provider.settings.baseUrl}/docs`)
     expect((await call(provider.url, 'GET', '/docs')).status).toBe(200)
   })
 
-  it('makes a key, shows it once, and the key works until it is revoked there', async () => {
+  it('creates a key, shows it once, and the key works until it is revoked', async () => {
     const created = await post(
       '/keys',
       new URLSearchParams('account=desk&name=first&environment=sandbox&scopes=generate&scopes=read'),
@@ -57,7 +57,7 @@ describe('the developer console', () => {
     expect((await provider.call('GET', '/v1/account', { key })).status).toBe(401)
   })
 
-  it('makes one key of one form, however often its page is loaded again', async () => {
+  it('creates one key from one form, even if the form is sent again', async () => {
     const id = /name="id" value="([0-9a-f-]{36})"/.exec((await get('/')).body)?.[1] ?? ''
     const form = new URLSearchParams({ id, account: 'reloads', name: 'once', environment: 'sandbox', scopes: 'read' })
     expect((await post('/keys', form)).status).toBe(200)
@@ -92,7 +92,7 @@ describe('the developer console', () => {
     expect(page.body).toContain('issued')
     expect((await get('/ledger')).body).toContain('sums to zero')
     expect((await post('/accounts/books%20and%20co/credits', { credits: '-1' })).status).toBe(400)
-    // A form that is sent twice grants once. With other values it is refused.
+    // A form that is sent twice grants credits once. With other values it is refused.
     const id =
       /name="id" value="([0-9a-f-]{36})" autocomplete/.exec(
         (await get('/accounts/books%20and%20co?tab=ledger')).body,
@@ -175,7 +175,7 @@ describe('the developer console', () => {
     expect(answer.body).toContain('role="alert"')
   })
 
-  it('runs nothing but its own files', async () => {
+  it('allows scripts only from its own files', async () => {
     const { headers } = await get('/')
     expect(headers.get('content-security-policy')).toContain("script-src 'self'")
     expect(headers.get('x-powered-by')).toBeNull()
@@ -183,7 +183,7 @@ describe('the developer console', () => {
 })
 
 describe('access', () => {
-  it('without a token is for loopback names only, and actions only from its own pages', async () => {
+  it('without a token accepts only names of loopback, and actions only from its own pages', async () => {
     const rebound = http.get(`${provider.consoleUrl}/`, { headers: { host: 'evil.example' } })
     const [answer] = await once(rebound, 'response')
     expect(answer.statusCode).toBe(403)
@@ -196,7 +196,7 @@ describe('access', () => {
     expect(foreign.status).toBe(403)
   })
 
-  it('with a token asks for it: 401 with the form for a browser, and takes the token as bearer', async () => {
+  it('with a token answers 401, to browsers with the form, and accepts the token as bearer', async () => {
     const token = 't'.repeat(32)
     const guarded = await startProvider({
       settings: { ...provider.settings, port: 0, consolePort: 0, consoleToken: token },

@@ -15,7 +15,7 @@ const get = (path: string) => call(provider.consoleUrl, 'GET', path, { headers: 
 const idsIn = (page: string) => [...page.matchAll(/href="\/deliveries\/([0-9a-f-]{36})"/g)].map(([, id]) => id)
 const olderIn = (page: string) => /href="(\/deliveries\?[^"]+)" rel="next"/.exec(page)?.[1]?.replaceAll('&amp;', '&')
 
-/** `count` deliveries of one account, some of them at the same microsecond as their neighbours: one of ten given up, one of ten retrying. */
+/** `count` deliveries of one account, some in the same microsecond. One of ten was given up, one of ten is retrying. */
 async function fill(account: string, count: number) {
   await provider.database.sql`
     insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, created_at)
@@ -49,7 +49,7 @@ async function walk(from: string): Promise<{ ids: (string | undefined)[]; pages:
 }
 
 describe('the list of deliveries', () => {
-  it('is walked to its end by Older, newest first, each delivery once', async () => {
+  it('shows each delivery once, newest first, when Older is followed to the end', async () => {
     const { ids, pages } = await walk('/deliveries')
     const all = await provider.database.sql`select id from provider.deliveries order by created_at desc, id desc`
     expect(ids).toEqual(all.map(({ id }) => id))
@@ -66,7 +66,7 @@ describe('the list of deliveries', () => {
     expect((await walk(`/deliveries?${filter}`)).ids).toHaveLength(count)
   })
 
-  it('is of the time that is wanted', async () => {
+  it('is limited to the chosen time', async () => {
     const [middle] = await provider.database
       .sql`select created_at at from provider.deliveries order by created_at desc offset 60 limit 1`
     const at = new Date(middle?.['at']).toISOString().slice(0, 23)
@@ -81,22 +81,22 @@ describe('the list of deliveries', () => {
     ['since=yesterday', 'the filter since must be a time like'],
     ['until=0000-01-01T00:00', 'the filter until must be a time like'],
     ['account=many&account=few', 'the filter account must be given once'],
-    ['before=1_------------------------------------', 'begin with the newest'],
+    ['before=1_------------------------------------', 'start with the newest'],
   ])('refuses %s, which it cannot apply', async (filter, why) => {
     const { status, body } = await get(`/deliveries?${filter}`)
     expect([status, body.includes(why), idsIn(body)]).toEqual([400, true, []])
   })
 
-  it('says why there is none', async () => {
+  it('explains an empty list', async () => {
     expect((await get('/deliveries?account=nobody')).body).toContain('There is no account nobody.')
-    expect((await get('/deliveries?q=1234')).body).toContain('is no whole request id or delivery id')
+    expect((await get('/deliveries?q=1234')).body).toContain('is not a whole request id or delivery id')
     expect((await get('/deliveries?model=gone-model')).body).toContain('<option selected>gone-model</option>')
   })
 
-  it('finds all among more accounts than are looked into', async () => {
+  it('finds all deliveries among more accounts than one page searches', async () => {
     await provider.database
       .sql`insert into provider.accounts (id, created_at) select 'of-many-' || n, now() from generate_series(1, 150) n`
-    // The first 140 were busy lately, and are looked into; of the others only the newest is seen at first.
+    // The first 140 accounts were busy lately and are searched. Of the others, the page sees only the newest delivery.
     await provider.database.sql`
       insert into provider.deliveries (id, request_id, account_id, api_key_id, url, host, body, state, due_at, created_at)
       select gen_random_uuid(), gen_random_uuid(), 'of-many-' || a, gen_random_uuid(), 'https://hooks.example.com/', 'hooks.example.com', '{}',
@@ -110,7 +110,7 @@ describe('the list of deliveries', () => {
     expect((await walk('/deliveries')).ids).toEqual(all.map(({ id }) => id))
   })
 
-  it('finds a delivery by the id of its request and by its own, and shows how it went', async () => {
+  it('finds a delivery by request id and by delivery id, and shows its attempts', async () => {
     const [one] = await provider.database
       .sql`select id, request_id from provider.deliveries where state = 'failed' and attempts = 6 limit 1`
     for (const q of [one?.['id'], one?.['request_id']])

@@ -22,7 +22,7 @@ const balanceOf = async (key: string) => (await provider.call('GET', '/v1/accoun
 const idempotencyKeyIn = (page: string) => /name="idempotency_key" value="([0-9a-f-]{36})"/.exec(page)?.[1] ?? ''
 
 describe('the page of a model', () => {
-  it('has a field for each member of its input_schema, with what is allowed and what it begins with', async () => {
+  it('has a field for each member of its input_schema, with its limits and its default', async () => {
     await provider.createKey({ account: 'fields' })
     const { status, body } = await get('/models/meridian-text-to-video')
     expect(status).toBe(200)
@@ -31,14 +31,14 @@ describe('the page of a model', () => {
       /<select[^>]*name="input\.resolution"[^>]*>\s*<option\s*>480p<\/option>\s*<option selected>720p</,
     )
     expect(body).toMatch(/<input type="checkbox" value="true" id="input\.generate_audio"/)
-    expect(body).toContain('One a line, at most 30.')
+    expect(body).toContain('One per line, at most 30.')
     expect((await get('/models/aurora-image-pro')).body).toMatch(
       /type="number"[^>]*name="input\.seed"[^>]*min="0" max="4294967295"/,
     )
     expect((await get('/models/nothing-such')).status).toBe(404)
   })
 
-  it('estimates what the API estimates, and runs nothing for it', async () => {
+  it('estimates the same price as the API, and runs nothing', async () => {
     const key = await provider.createKey({ account: 'estimates', environment: 'live' })
     const given = { prompt: 'waves', duration: 8, resolution: '1080p', generate_audio: true }
     const { body } = await provider.call('POST', '/v1/models/meridian-text-to-video/estimate', {
@@ -57,7 +57,7 @@ describe('the page of a model', () => {
     expect(await requestsOf('estimates')).toHaveLength(0)
   })
 
-  it('runs once, charged once, however often the form is sent; with other values it makes another', async () => {
+  it('runs and charges once when a form is sent twice, and again with other values', async () => {
     const key = await provider.createKey({ account: 'runs', environment: 'live' })
     await provider.grant('runs', 100)
     const form = {
@@ -72,7 +72,7 @@ describe('the page of a model', () => {
     ])
     const again = await post('/models/aurora-image/run', form)
     expect(again.status).toBe(303)
-    // Of two at the same moment one may be answered that the other is being written.
+    // Of two forms sent at once, one may be answered that the other is being written.
     for (const { status } of [first, second]) expect([303, 409]).toContain(status)
     const made = await requestsOf('runs')
     expect(made).toHaveLength(1)
@@ -90,7 +90,7 @@ describe('the page of a model', () => {
     expect(await requestsOf('runs')).toHaveLength(2)
   })
 
-  it('shows at each field what the API would refuse, keeps what was filled in, and makes nothing', async () => {
+  it("shows the API's errors at their fields, keeps the values, and creates nothing", async () => {
     const key = await provider.createKey({ account: 'wrong', environment: 'live' })
     const page = await post('/models/aurora-image-pro/run', {
       key: key.id,
@@ -115,7 +115,7 @@ describe('the page of a model', () => {
     expect(await requestsOf('wrong')).toHaveLength(0)
   })
 
-  it('runs with no key that is revoked or may not submit, nor a model that is switched off', async () => {
+  it('refuses a key that is revoked or may not submit, and a model that is switched off', async () => {
     const reader = await provider.createKey({ account: 'barred', scopes: ['read'] })
     expect((await post('/models/aurora-image/run', { key: reader.id, 'input.prompt': 'x' })).status).toBe(403)
     const key = await provider.createKey({ account: 'barred' })
@@ -128,7 +128,7 @@ describe('the page of a model', () => {
     expect(await requestsOf('barred')).toHaveLength(0)
   })
 
-  it('offers the key that was asked for however many there are, and puts no other in the place of one that is gone', async () => {
+  it('offers the requested key even among many, and does not replace a missing one', async () => {
     const live = await provider.createKey({ account: 'older', environment: 'live' })
     const sandbox = await provider.createKey({ account: 'newer' })
     await provider.database.sql`
@@ -139,7 +139,7 @@ describe('the page of a model', () => {
     expect(page).toMatch(new RegExp(`value="${live.id}" selected`))
     expect(page).toContain('These are the newest keys')
     expect(page.match(/· live \(…/g)).toHaveLength(101)
-    // Its account shows all of them, in pages.
+    // The page of the account lists all keys.
     const listed: string[] = []
     for (let path: string | undefined = '/accounts/newer'; path !== undefined;) {
       const { body } = await get(path)
@@ -157,7 +157,7 @@ describe('the page of a model', () => {
     await provider.database.sql`delete from provider.api_keys where key_hint = 'hint'`
   })
 
-  it('runs nothing for another site, and takes as long a prompt as the API does', async () => {
+  it('refuses forms of other sites, and accepts a prompt as long as the API accepts', async () => {
     const key = await provider.createKey({ account: 'foreign' })
     const form = { key: key.id, 'input.prompt': '🐚'.repeat(30_000) }
     const foreign = { origin: 'https://evil.example' }
@@ -166,7 +166,7 @@ describe('the page of a model', () => {
     expect((await post('/models/meridian-text-to-video/run', form)).status).toBe(303)
   })
 
-  it('begins with the input of another request, and a request stops asking when it has ended', async () => {
+  it("starts with another request's input, and a request's page stops refreshing at its end", async () => {
     const key = await provider.createKey({ account: 'like' })
     await post(`/keys/${key.id}/faults`, { slow_seconds: '600' })
     const { body } = await provider.call('POST', '/v1/models/aurora-image', {

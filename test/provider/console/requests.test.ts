@@ -17,7 +17,7 @@ const get = (path: string) => call(provider.consoleUrl, 'GET', path, { headers: 
 const idsIn = (page: string) => [...page.matchAll(/href="\/requests\/([0-9a-f-]{36})"/g)].map(([, id]) => id)
 const olderIn = (page: string) => /href="(\/requests\?[^"]+)" rel="next"/.exec(page)?.[1]?.replaceAll('&amp;', '&')
 
-/** `count` requests of one account, one a second, some of them at the same microsecond as their neighbours. */
+/** `count` requests of one account, one a second, some in the same microsecond. */
 const fill = (account: string, count: number, failedEvery: number) => provider.database.sql`
   insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, created_at)
   select gen_random_uuid(), ${account}, (select id from provider.api_keys where account_id = ${account}), 'sandbox',
@@ -55,7 +55,7 @@ type Plan = {
   Plans?: Plan[]
 }
 
-/** How many requests its statements take from accounts, each by a limit over the index. */
+/** The number of requests that the statements read from accounts, each with a limit over the index. */
 async function rowsReadBy(search: (db: Database) => Promise<unknown>): Promise<number> {
   const { db } = provider.deps
   let rows = 0
@@ -78,7 +78,7 @@ async function rowsReadBy(search: (db: Database) => Promise<unknown>): Promise<n
 }
 
 describe('the list of requests', () => {
-  it('is walked to its end by Older, newest first, each request once', async () => {
+  it('shows each request once, newest first, when Older is followed to the end', async () => {
     await fill('many', 130, 10)
     await fill('few', 20, 10)
     const { ids, pages } = await walk('/requests')
@@ -90,7 +90,7 @@ describe('the list of requests', () => {
     expect((await walk('/requests?status=FAILED&environment=sandbox')).ids).toHaveLength(15)
   })
 
-  it('looks for what is rare in so many at a time, and finds all of it', async () => {
+  it('finds all rare matches, searching a bounded number of rows per page', async () => {
     await fill('many', 45_000, 9000)
     await provider.database.sql`analyze provider.requests`
     const { ids, pages } = await walk('/requests?status=FAILED')
@@ -119,7 +119,7 @@ describe('the list of requests', () => {
     }
     expect(idsIn((await get(`/requests?q=${randomUUID()}`)).body)).toEqual([])
     const short = await get(`/requests?q=${idempotencyKey.slice(0, 8)}`)
-    expect([idsIn(short.body), short.body.includes('is no whole request id')]).toEqual([[], true])
+    expect([idsIn(short.body), short.body.includes('is not a whole request id')]).toEqual([[], true])
   })
 
   it('reports a filter that it cannot apply, instead of showing unfiltered requests', async () => {
@@ -128,7 +128,7 @@ describe('the list of requests', () => {
       ['environment=prod', 'the filter environment must be one of live'],
       [`account=${'x'.repeat(101)}`, 'the filter account must have at most 100 characters'],
       ['status=FAILED&status=COMPLETED', 'the filter status'],
-      ['before=1_------------------------------------', 'begin with the newest'],
+      ['before=1_------------------------------------', 'start with the newest'],
     ] as const) {
       const { status, body } = await get(`/requests?${query}`)
       expect([status, body.includes(said), idsIn(body)], query).toEqual([400, true, []])
@@ -138,12 +138,12 @@ describe('the list of requests', () => {
     expect((await get('/requests?model=gone-model')).body).toContain('<option selected>gone-model</option>')
   })
 
-  it('looks at no more of many accounts than of one, and finds all of it', async () => {
+  it('finds all matches, reading no more rows with many accounts than with one', async () => {
     await provider.database.sql`truncate provider.requests cascade`
     await provider.database
       .sql`insert into provider.accounts (id, created_at) select 'one-of-many-' || n, now() from generate_series(1, 510) n`
     expect((await get('/')).body).toContain('The newest 500 accounts.')
-    // Most were busy long ago; each but three has 60.
+    // Most accounts were busy long ago. All but three have 60 requests.
     await provider.database.sql`
       insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, created_at)
       select gen_random_uuid(), 'one-of-many-' || a, (select id from provider.api_keys limit 1), 'sandbox', 'aurora-image', '{}', 4,

@@ -12,7 +12,7 @@ let catcher: Awaited<ReturnType<typeof startWebhookCatcher>>
 let answer = { status: 200, text: 'thanks' }
 beforeAll(async () => {
   catcher = await startWebhookCatcher((_one, res) => void res.writeHead(answer.status).end(answer.text))
-  // Without the button waking it, the dispatcher would come too late for any of these.
+  // The dispatcher runs too rarely for these tests, unless the button wakes it.
   provider = await startTestProvider({ webhookAllow: [catcher.origin], dispatchIntervalMs: 600_000 })
 })
 afterAll(async () => {
@@ -33,7 +33,7 @@ const shownOf = (id: string, words: string) =>
     return body.includes(words) ? body : undefined
   })
 
-it('posts once, signed with the secret of the key, however often the form is sent, and shows the answer', async () => {
+it('posts once, signed with the secret of the key, even if the form is sent again, and shows the answer', async () => {
   const key = await provider.createKey({ account: 'tester', name: 'web' })
   const form = (await get(`/deliveries/test?key=${key.id}`)).body
   const id = /name="id" value="([0-9a-f-]{36})"/.exec(form)?.[1] ?? ''
@@ -47,7 +47,7 @@ it('posts once, signed with the secret of the key, however often the form is sen
   expect(page).toContain('&lt;b&gt;thanks&lt;/b&gt;·')
   expect((await send(fields)).status).toBe(303)
   const changed = await send({ ...fields, url: `${catcher.origin}/other` })
-  expect([changed.status, changed.body.includes('has sent a test before'), changed.body.includes(id)]).toEqual([
+  expect([changed.status, changed.body.includes('already sent a test'), changed.body.includes(id)]).toEqual([
     409,
     true,
     false,
@@ -62,7 +62,7 @@ it('posts once, signed with the secret of the key, however often the form is sen
     status: 'TEST',
     message: expect.stringContaining('test'),
   })
-  // As docs/provider.md says: it is kept, and lands nothing.
+  // docs/provider.md: a test is stored and lands nothing.
   expect(parseBody(firstSource, caught?.body ?? Buffer.alloc(0))).toEqual({
     ok: false,
     reason: 'unknown_status',
@@ -75,7 +75,7 @@ it('posts once, signed with the secret of the key, however often the form is sen
   expect((await get(`/deliveries/test?account=tester`)).body).toContain(`value="${catcher.origin}/hook"`)
 })
 
-it('says in words why it was not delivered, and does not try again', async () => {
+it('explains a failed test in words, and does not retry it', async () => {
   const key = await provider.createKey({ account: 'refused' })
   const id = randomUUID()
   answer = { status: 401, text: 'who are you?' }

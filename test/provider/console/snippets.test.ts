@@ -51,7 +51,7 @@ const there: Record<string, boolean> = {
 const nasty = `it's "quoted" \\n \\ $(touch gone) \`ls\` \${process.exit(3)} %s {x}\n\ttwo lines 🐚 \u2028 </script>`
 
 it.for(Object.keys(commands).filter((language) => there[language]))(
-  '%s sends what was filled in, letter by letter',
+  '%s sends exactly the values of the form',
   async (language) => {
     const key = await provider.createKey({ account: `by-${language}` })
     const input = { prompt: nasty, duration: 8, generate_audio: true, image_urls: [`https://example.com/a'b"c`] }

@@ -13,7 +13,7 @@ const now = new Date()
 const today = `${now.toISOString().slice(0, 10)}T00:00:00.000Z`
 const dayMs = 86_400_000
 
-/** Requests of one day, so many days ago. */
+/** Requests of one day, `daysAgo` days ago. */
 const fill = (
   account: string,
   daysAgo: number,
@@ -71,8 +71,8 @@ describe('usage', () => {
     expect(some.steps.reduce((sum, { requests }) => sum + requests, 0)).toBe(4)
   })
 
-  it('begins where all of it was looked at, when there is more than is looked at', async () => {
-    // Six of each account: the sixth of `busy` is within the day three days ago, which so is not whole.
+  it('begins with the first complete day when there are too many requests', async () => {
+    // Reads six of each account. The sixth of `busy` is from three days ago, so that day is incomplete.
     const { steps, completeFrom, accounts } = await readUsage(provider.deps.db, { span: 'day', now, lookAt: 12 })
     expect(completeFrom).toBe(new Date(Date.parse(today) - 2 * dayMs).toISOString())
     expect(steps.map(({ requests }) => requests)).toEqual([0, 0, 2])

@@ -25,7 +25,7 @@ const secret = 'whsec_a "secret" é'
 const now = 1_700_000_000
 const body = Buffer.from('{"prompt":"é 🐚\\n"}')
 const good = sign(body, secret, now)
-/** Each with what the verification is to answer. */
+/** Each case with the expected answer. */
 const cases: [name: string, body: Buffer, signature: string, at: number, isAuthentic: boolean][] = [
   ['as it was signed', body, good, now, true],
   ['five minutes later', body, good, now + 300, true],
@@ -38,7 +38,7 @@ const cases: [name: string, body: Buffer, signature: string, at: number, isAuthe
   ['a short digest', body, good.slice(0, -2), now, false],
   ['a line end after it', body, `${good}\n`, now, false],
   [
-    'bytes that are no text',
+    'bytes that are not text',
     Buffer.from([0xff, 0x00, 0x0a]),
     sign(Buffer.from([0xff, 0x00, 0x0a]), secret, now),
     now,
@@ -95,7 +95,7 @@ print(json.dumps([is_authentic(bytes.fromhex(b), s, sys.argv[2], at) for b, s, a
     70_000,
   )
 
-  it('stands on the page as it is, escaped', async () => {
+  it('is shown on the page unchanged and escaped', async () => {
     const page = String(await verifyingPage())
     expect(page).toContain('hmac.new(secret.encode(), f&quot;{t}.&quot;.encode() + raw_body')
     expect(page).toContain('more than 5 minutes')
