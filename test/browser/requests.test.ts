@@ -157,7 +157,7 @@ describe('the list of requests', () => {
   })
 
   it.each([
-    ['q=nobody', 'q: must be a request id or how one begins'],
+    ['q=nobody', 'q: must be a request id or the beginning of one'],
     ['status=DONE', 'status: must be one of'],
     ['since=yesterday', 'since: must be a duration like 15m, or a time'],
     ['overdue=maybe', 'overdue: must be true or false'],
