@@ -90,7 +90,7 @@ export async function land(db: Database, landings: readonly Landing[], at: At): 
 
 async function run(db: Database, landings: readonly Landing[], parts: SQL): Promise<[string, LandingOutcome][]> {
   if (landings.length === 0) return []
-  const statement = sql`${parts} select request_id, outcome from outcome where ${everyNotification}`
+  const statement = sql`${parts} select request_id, actual_outcome as outcome from outcome where ${everyNotification}`
   const rows = await untilNotGivingWay(() => executePrepared<Ended>(db, statement))
   return rows.map(({ request_id, outcome }) => [request_id, outcome])
 }
@@ -109,7 +109,7 @@ export async function landExplained(
     ${landingStatement([written], { ...at, waitMs: at.waitMs ?? landingLockWaitMs })}
     select ${result} as change from (
       select jsonb_build_object(
-        'request_id', outcome.request_id, 'outcome', outcome.outcome,
+        'request_id', outcome.request_id, 'outcome', outcome.actual_outcome,
         'request', jsonb_build_object(
           'before', (select to_jsonb(r) - 'metadata' from mediadock.results r
                      where r.request_id = outcome.request_id),

@@ -12,9 +12,9 @@ import { changed, items, notified, settle, writeMedia, writeRequests } from './s
  *   seen      the row of its request in the snapshot of the statement; the same snapshot shows its media
  *   locked    the row of its request once it is locked, which may be newer
  *   known     item, the locked row as old_…, and the environments of the stored result and of the request
- *   verdict   known, the values to write as new_… and poll_at, and what is to happen: docs/orders.md is the table
+ *   verdict   known, the values to write as new_… and poll_at, and planned_outcome: docs/orders.md is the table
  *   written   the rows of requests that were written, as they are now
- *   outcome   verdict, what happened (LandingOutcome), the status that stands now, and whether it is final
+ *   outcome   verdict, actual_outcome (LandingOutcome), the status that stands now, and whether it is final
  *   settled   the deliveries whose claim still held and ended
  *   flag      the flags that deliveries get or lose
  *
@@ -119,7 +119,7 @@ const isOfOtherEnvironment = sql`(environment <> request_environment
  *
  * A key of unknown environment decides nothing.
  *
- * The first line that applies gives the verdict (docs/orders.md has every case):
+ * The first line that applies gives planned_outcome (docs/orders.md has every case):
  *
  *   the request has no row                                              landed
  *   another landing changed the row since the snapshot                  raced
@@ -160,7 +160,7 @@ const verdicts = (now: SQL) => sql`
             case when old_status = status and old_media_complete and not changes_environment
               then 'confirmed' else 'landed' end
           when status <> old_status then 'contradiction'
-          else 'no_effect' end as verdict
+          else 'no_effect' end as planned_outcome
       from (
         select known.*,
           coalesce(environment <> coalesce(result_environment, request_environment), false) as changes_environment,
@@ -204,9 +204,9 @@ const isFullOfParked = sql`(select i.replay_id from mediadock.inbox i
 const outcomes = sql`
     outcome as (
       select verdict.*,
-             case when verdict in ('landed', 'confirmed') and written.request_id is null then 'raced'
-                  when verdict = 'key_mismatch' and claims is not null and ${isFullOfParked} then 'discarded'
-                  else verdict end as outcome,
+             case when planned_outcome in ('landed', 'confirmed') and written.request_id is null then 'raced'
+                  when planned_outcome = 'key_mismatch' and claims is not null and ${isFullOfParked} then 'discarded'
+                  else planned_outcome end as actual_outcome,
              coalesce(written.status, verdict.old_status) as final_status,
              old_confirmed_at is not null or (confirmed and written.request_id is not null) as is_final
       from verdict left join written using (request_id)
@@ -217,7 +217,7 @@ const pollDoubted = (now: SQL) => sql`
     doubted as (
       update mediadock.requests r set doubt_poll_at = ${nextDoubt(now)}
       where r.request_id = any(array(
-          select request_id from outcome where outcome in ('contradiction', 'key_mismatch')))
+          select request_id from outcome where actual_outcome in ('contradiction', 'key_mismatch')))
         and r.confirmed_at is null and r.doubt_poll_at is null
     )`
 
@@ -225,23 +225,23 @@ const pollDoubted = (now: SQL) => sql`
 const discard = sql`
     discarded as (
       delete from mediadock.deliveries d using outcome
-      where d.id = any(array[outcome.delivery_id]) and outcome = 'discarded'
+      where d.id = any(array[outcome.delivery_id]) and actual_outcome = 'discarded'
         and d.id in (select delivery_id from settled)
     )`
 
 /** SQL condition: the delivery is parked. A landing parks only while its claim holds. A replay has no claim. */
-const isParked = sql`delivery_id is not null and outcome = 'key_mismatch'
+const isParked = sql`delivery_id is not null and actual_outcome = 'key_mismatch'
         and (claims is null or delivery_id in (select delivery_id from settled))`
 
 /** SQL: the flags to add to the delivery of a landing, and to the others of its request. Null adds none. */
 const flags = ({ live, sandbox }: Environments) => sql`
     flag as (
       select delivery_id, jsonb_array_elements_text(flags) as flag, false as agrees, false as unparks from outcome
-      where delivery_id is not null and outcome not in ('raced', 'discarded')
+      where delivery_id is not null and actual_outcome not in ('raced', 'discarded')
       union all
       -- A successful replay unparks its delivery.
       select delivery_id, null, false, true from outcome
-      where delivery_id is not null and claims is null and outcome not in ('raced', 'key_mismatch')
+      where delivery_id is not null and claims is null and actual_outcome not in ('raced', 'key_mismatch')
       union all
       select delivery_id, 'key_mismatch', false, false from outcome where ${isParked}
       union all
@@ -254,14 +254,14 @@ const flags = ({ live, sandbox }: Environments) => sql`
                           when key_name = any(${sql.param([...sandbox])}::text[]) then 'sandbox' end) as environment
                  from mediadock.deliveries
                  where request_id = outcome.request_id and status is not null offset 0) d
-      where outcome.changes_environment and outcome.outcome = 'landed' and d.environment in ('live', 'sandbox')
+      where outcome.changes_environment and outcome.actual_outcome = 'landed' and d.environment in ('live', 'sandbox')
         and (d.environment <> outcome.environment or d.parked_reason = 'key_mismatch')
       union all
       -- Subtracting the times makes the planner search by the range of ids.
       select later.id, 'id_reused', false, false from outcome,
         lateral (select id, webhook_id, received_at from mediadock.deliveries
                  where id = outcome.delivery_id offset 0) later
-      where outcome <> 'discarded' and exists (
+      where actual_outcome <> 'discarded' and exists (
         select from mediadock.deliveries earlier where earlier.id between outcome.first_id and outcome.last_id
           and earlier.webhook_id = later.webhook_id and earlier.id <> later.id
           and earlier.received_at - later.received_at <= interval '0' offset 0)
@@ -274,7 +274,7 @@ const flags = ({ live, sandbox }: Environments) => sql`
           from mediadock.deliveries
           where request_id = outcome.request_id and status is not null
             and (parked_reason is null or (outcome.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
-      where outcome not in ('raced', 'key_mismatch', 'discarded')
+      where actual_outcome not in ('raced', 'key_mismatch', 'discarded')
         and (d.delivered <> outcome.final_status or (outcome.is_final and 'contradiction' = any(d.flags)))
     )`
 

@@ -15,7 +15,8 @@ export function ordinaryStatement(landings: readonly Landing[], { now, waitMs }:
     ${ordinaryItems(now)},
     ${writeRequests(now, { unlessChanged: isAsSeen, doubt: sql`r.doubt_poll_at` })},
     outcome as (
-      select verdict.*, 'landed' as outcome from verdict where (request_id in (select request_id from written)) is true
+      select verdict.*, 'landed' as actual_outcome from verdict
+      where (request_id in (select request_id from written)) is true
     ),
     ${writeMedia},
     -- An ordinary landing has no row in attempts: the time of the landing is that of its request.
@@ -42,7 +43,7 @@ export function mayBeOrdinary(
 /** SQL: `verdict`, the ordinary items. */
 const ordinaryItems = (now: SQL) => sql`
     verdict as (
-      select item.*, 'landed' as verdict, r.request_id is not null as is_tracked, r.version,
+      select item.*, 'landed' as planned_outcome, r.request_id is not null as is_tracked, r.version,
         coalesce(item.cost, r.cost) as new_cost, item.source as new_source, item.key_name as new_key_name,
         case when r.request_id is null then 'landed' else r.key_source end as new_key_source,
         coalesce(item.environment = 'sandbox', r.sandbox) as new_sandbox,

@@ -59,7 +59,7 @@ export const writeRequests = (now: SQL, { unlessChanged, doubt }: { unlessChange
       select request_id, status, model, output, media_complete, new_cost,
         error_code, error_message, created_at, completed_at, new_source, case when confirmed then ${now} end,
         new_key_name, new_key_source, new_sandbox, poll_at, ${now}, ${now}
-      from verdict where verdict in ('landed', 'confirmed') order by request_id
+      from verdict where planned_outcome in ('landed', 'confirmed') order by request_id
       on conflict (request_id) do update set
         status = excluded.status, model = coalesce(excluded.model, r.model), output = excluded.output,
         media_complete = excluded.media_complete, cost = excluded.cost,
@@ -99,7 +99,7 @@ export const writeMedia = sql`
  * SQL for a FROM: the rows of `written` that landed. `is true` makes the planner hash the list instead of joining it.
  */
 const writtenThatLanded = sql`written
-        where (request_id in (select request_id from verdict where verdict = 'landed')) is true`
+        where (request_id in (select request_id from verdict where planned_outcome = 'landed')) is true`
 
 /**
  * SQL: ends the work on each delivery. If the claim still holds, its row leaves the inbox, or is due again at once if
@@ -109,21 +109,21 @@ const writtenThatLanded = sql`written
 export const settle = (now: SQL, isNoted: SQL) => sql`
     settled as (
       delete from mediadock.inbox i using outcome
-      where i.delivery_id = any(array[outcome.delivery_id]) and outcome <> 'raced'
+      where i.delivery_id = any(array[outcome.delivery_id]) and actual_outcome <> 'raced'
         and (i.claims = outcome.claims or outcome.claims is null)
-      returning i.delivery_id, i.failures, i.replay_id, outcome.claims, outcome.outcome
+      returning i.delivery_id, i.failures, i.replay_id, outcome.claims, outcome.actual_outcome
     ),
     released as (
       update mediadock.inbox i set due_at = ${now} from outcome
-      where i.delivery_id = any(array[outcome.delivery_id]) and i.claims = outcome.claims and outcome = 'raced'
+      where i.delivery_id = any(array[outcome.delivery_id]) and i.claims = outcome.claims and actual_outcome = 'raced'
     ),
     noted as (
       insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
-      select delivery_id, ${now}, outcome,
+      select delivery_id, ${now}, actual_outcome,
         case when replay_id is null then null when failures > 0 then 'replayed to its end' else 'replay' end, replay_id
-      from settled where claims is not null and outcome <> 'discarded' and ${isNoted}
+      from settled where claims is not null and actual_outcome <> 'discarded' and ${isNoted}
       union all
-      select delivery_id, ${now}, outcome,
+      select delivery_id, ${now}, actual_outcome,
         case when delivery_id in (select delivery_id from settled)
           or (select d.parked_reason from mediadock.deliveries d where d.id = outcome.delivery_id limit 1) is not null
           then 'replayed to its end' else 'replay' end, null
