@@ -96,7 +96,7 @@ export function pageOf(sections: Sections, recorded: Map<string, Recorded>): str
 
 Every setting is an environment variable. An empty variable counts as not given. A start checks all settings, and lists every wrong or misspelt name at once (exit code 78). With \`NODE_ENV=production\` nothing is embedded and the four required settings must be given. Otherwise a laptop is assumed, and nothing is required.
 
-Copy \`.env.example\`, which has every setting with its default, and use it with \`node --env-file\`, \`env_file\` of a compose file, or \`EnvironmentFile\` of systemd. \`mediadock config check\` checks what a start would read. [settings.schema.json](settings.schema.json) is a JSON schema for editors and charts.
+Copy \`.env.example\`, which has every setting with its default or an example, and use it with \`node --env-file\`, \`env_file\` of a compose file, or \`EnvironmentFile\` of systemd. \`mediadock config check\` checks what a start would read. [settings.schema.json](settings.schema.json) is a JSON schema for editors and charts.
 
 ${tables.join('\n')}`
 }
@@ -109,7 +109,7 @@ export function exampleOf(sections: Sections, recorded: Map<string, Recorded>): 
     })
     return `# --- ${title}\n\n${lines.join('\n')}\n`
   })
-  return `# Every setting with its default. Written from docs/settings.yaml; docs/settings.md says more. Copy it to .env and fill it in:
+  return `# Every setting with its default or an example. Written from docs/settings.yaml; docs/settings.md says more. Copy it to .env and fill it in:
 #
 #   node --env-file=.env bin/mediadock.js start receiver
 #

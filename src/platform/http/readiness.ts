@@ -26,7 +26,7 @@ export type ReadinessOptions = {
   schema: string
   folder: string
   logger: Logger
-  /** Aborts when the program stops. It is not ready from then on. */
+  /** Aborts when the program stops. From then on, the program counts as not ready. */
   signal: AbortSignal
 }
 
@@ -58,7 +58,7 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
     const migrations = state?.migrations ?? 0
     // Normal before the first migration.
     return migrations < expected
-      ? { level: 'info', reason: `${migrations} of ${expected} migrations are applied` }
+      ? { level: 'info', says: `not ready yet: the schema has ${migrations} of ${expected} migrations` }
       : undefined
   }
 
@@ -88,8 +88,8 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
     validUntil = 0
     if (isSaid || (looks === 1 && hasFailed)) return
     isSaid = true
-    const { level, ...cause } = obstacle
-    logger[level]({ schema, ...cause }, 'not ready: Postgres cannot be used')
+    const { level, says = 'not ready: Postgres cannot be used', ...cause } = obstacle
+    logger[level]({ schema, ...cause }, says)
   }
 
   let timer: NodeJS.Timeout | undefined
@@ -118,7 +118,7 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
 }
 
 /** The reason for not being ready. */
-type Obstacle = { level: 'info' | 'warn'; reason: string } | { level: 'warn'; err: unknown }
+type Obstacle = { level: 'info' | 'warn'; says?: string; reason?: string; err?: unknown }
 
 type State = { writable: boolean; migrations: number }
 
