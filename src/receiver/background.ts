@@ -15,6 +15,7 @@ import type { HandOver } from './landing/hand-over.ts'
 import type { WorkerDeps } from './landing/land-batch.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import { startOnCallRoles, type OnCallRole } from './on-call/roles.ts'
+import { readSpending } from './queries/spending.ts'
 import type { Awaited } from './reconciling/awaited.ts'
 import { createFollowUps } from './reconciling/follow-ups.ts'
 import { createPollKeeper } from './reconciling/poll-lease.ts'
@@ -230,8 +231,9 @@ function startLogRoles(deps: BackgroundDeps) {
 function startPollRoles(deps: BackgroundDeps, followUps: ReturnType<typeof createFollowUps>) {
   const { handOver, pressure, submitter, followsUp, signal } = deps
   const { settings, worker } = deps
-  const { db, keys } = worker
-  const asking = { db, keys, reads: deps.providerReads, limitPerMinute: settings.fetchRatePerAccount, asked: new Map() }
+  const { db, keys, time } = worker
+  const { fetchRatePerAccount: limitPerMinute } = settings
+  const asking = { db, keys, time, readSpending, reads: deps.providerReads, limitPerMinute, asked: new Map() }
   const accounts = async () => (deps.asksForAccounts ? noteAccounts(asking) : { more: false })
   // New results have priority over completing older ones.
   const followUp = async () =>

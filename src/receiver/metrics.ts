@@ -6,6 +6,7 @@ import { type Database } from '../platform/postgres/postgres.ts'
 import { readTime, type SharedTime } from '../platform/postgres/time.ts'
 import { readNotifyQueue } from './feeding/notify-queue.ts'
 import { unsequencedSeconds } from './feeding/unsequenced.ts'
+import { readBalances } from './fetching/balances.ts'
 import { remainingCalls } from './fetching/call-budget.ts'
 import { countParked, depth } from './landing/depth.ts'
 import { countOverdue } from './reconciling/due.ts'
@@ -117,6 +118,18 @@ export function createReceiverMetrics(deps: MetricsDeps) {
       for (const [key_name, left] of readings?.quota ?? []) this.set({ key_name }, left)
     },
   })
+  void new Gauge({
+    name: 'mediadock_cost_difference_ratio',
+    help: "Share by which landed cost of 30 days differs from the provider's usage of the account",
+    labelNames: ['key_name'],
+    registers,
+    async collect() {
+      const readings = await read()
+      this.reset()
+      for (const { keyName, difference } of readings?.balances.accounts ?? [])
+        if (difference !== null) this.set({ key_name: keyName }, difference)
+    },
+  })
 
   const metrics = {
     /** A role's series starts with its first failure. */
@@ -194,6 +207,7 @@ async function readPostgres({ db, time, fetchRatePerMinute, stuckAfterSeconds }:
     overdue: await countOverdue(db, { now, stuckAfterSeconds }),
     parked: await countParked(db),
     lastRunAt: await lastRunEndedAt(db),
+    balances: await readBalances(db, now),
     quota: await remainingCalls(db, fetchRatePerMinute, now),
   }
 }

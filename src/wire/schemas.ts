@@ -133,6 +133,7 @@ export const accountSchema = z.object({
   balance: z.object({ credits: z.number() }),
   usage_30d: z.object({ requests: z.int(), credits_spent: z.number() }),
 })
+export type Account = z.infer<typeof accountSchema>
 
 const multipliersSchema = z.record(z.string(), z.record(z.string(), z.number()))
 const inputDescriptorSchema = z.object({

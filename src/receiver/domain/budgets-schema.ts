@@ -1,4 +1,4 @@
-import { bigint, boolean, instant, integer, sql, text } from '../../platform/postgres/drizzle.ts'
+import { bigint, boolean, instant, integer, numeric, sql, text } from '../../platform/postgres/drizzle.ts'
 import { mediadock } from './base-schema.ts'
 
 /** The budget of provider calls of each key, shared by all replicas: see call-budget.ts. */
@@ -43,4 +43,14 @@ export const callBudgets = mediadock.table('call_budgets', {
    */
   account_id: text(),
   account_limit: integer(),
+  /** When a submit with this key was last refused with 402 insufficient_credits. */
+  credits_refused_at: instant(),
+  /** When a process last asked for the balance of the account with this key: see balances.ts. */
+  account_asked_at: instant(),
+  /** The answer: the credits that were left, when, and what this receiver's requests had cost in the hour before. */
+  balance: numeric(),
+  balance_at: instant(),
+  spent_last_hour: numeric(),
+  /** How far the landed cost of 30 days differs from the provider's, from 0. Null if the two cannot be compared. */
+  cost_difference: numeric(),
 })

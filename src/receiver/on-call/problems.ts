@@ -2,12 +2,14 @@ import type { FailingRole } from '../../platform/loop.ts'
 import type { Limited } from '../../platform/pages/guess-limit.ts'
 import { severities, type Problem } from '../domain/problem.ts'
 import type { NotifyQueue } from '../feeding/notify-queue.ts'
+import type { Balances } from '../fetching/balances.ts'
 import type { Cause } from '../queries/causes.ts'
 import type { KeyState } from '../queries/keys.ts'
 import type { ReconcilerState } from '../queries/reconciler.ts'
 import type { Refusals } from '../queries/refusals.ts'
 import type { Contradictions, ProviderState } from '../queries/trouble.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
+import { balanceProblems } from './balance-problems.ts'
 import { causeClause } from './cause-words.ts'
 import { clockTime, count, duration } from './figures.ts'
 import { keyProblems } from './key-problems.ts'
@@ -27,6 +29,7 @@ export type Numbers = RefusalNumbers & {
   overdue: number
   reconciler: Pick<ReconcilerState, 'silent' | 'silent_after_seconds' | 'last_run' | 'backlog'>
   keys: readonly KeyState[]
+  balances: Balances
   strangers: Refusals['strangers'] & { arrivals: number }
   provider: ProviderState
   contradictions: Contradictions
@@ -49,6 +52,7 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...notifyQueueProblem(numbers.notifyQueue),
     ...pollingProblem(numbers),
     ...numbers.keys.flatMap((key) => keyProblems(key, numbers.now)),
+    ...balanceProblems(numbers.balances, numbers.now),
     ...numbers.failingRoles.flatMap(roleProblem),
     ...contradictionProblems(numbers),
     ...(numbers.ofSlices ?? []),

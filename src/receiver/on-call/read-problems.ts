@@ -5,6 +5,7 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { severities, type Problem } from '../domain/problem.ts'
 import { readNotifyQueue } from '../feeding/notify-queue.ts'
 import { unsequencedSeconds } from '../feeding/unsequenced.ts'
+import { readBalances } from '../fetching/balances.ts'
 import { depth } from '../landing/depth.ts'
 import { parkedCauses } from '../queries/causes.ts'
 import { readWithin } from '../queries/deadline.ts'
@@ -69,6 +70,7 @@ export async function readNumbers(
     overdue: await countOverdue(tx, { now, stuckAfterSeconds }),
     reconciler: await reconcilerState(tx, options),
     keys: await keyStates(tx, options),
+    balances: await readBalances(tx, now),
     giveUps: failed,
     strangers: strangersOf(recent, refusals),
     provider: await readProviderState(tx, now),

@@ -9,6 +9,7 @@ import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
 import type { SubmitOutcome } from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
+import { noteCreditsRefused } from '../fetching/balances.ts'
 import { takeCall } from '../fetching/call-budget.ts'
 import { maxPauseSeconds, noteAnswer } from '../fetching/key-health.ts'
 import type { SourceClient } from '../fetching/source-client.ts'
@@ -166,6 +167,7 @@ async function settle({ db, keys, time }: SubmitterDeps, { generation, key, outc
       return intents.submitted(db, generation, { requestId, cost, environment: key.environment, keyNames, now })
     }
     case 'refused':
+      if (outcome.status === 402) await noteCreditsRefused(db, key.name, now)
       return refusals.refused(db, generation, { status: outcome.status, envelope: outcome.envelope, now })
     case 'unauthorized': {
       // The caller of a first attempt gets the provider's answer. Later, the key must be corrected first. An earlier

@@ -31,6 +31,7 @@ const calm: Numbers = {
     },
   },
   keys: [],
+  balances: { refused: [], accounts: [] },
   giveUps: [],
   strangers: { arrivals: 0, senders: 0, networks: 0, top: [] },
   provider: { failing_since: null, failed: 0, detail: null },
@@ -100,7 +101,41 @@ const run = {
 
 type Case = [what: string, numbers: Partial<Numbers>, expected: Omit<Problem, 'text'> & { text: string }]
 
+const account = { keyName: 'live', credits: 240, spentLastHour: 10, difference: null }
 const cases: Case[] = [
+  [
+    'submits that the provider refused for want of credits',
+    { balances: { refused: [{ keyName: 'live', at: '2026-03-04T02:50:00.000Z' }], accounts: [] } },
+    {
+      severity: 'critical',
+      cause: 'credits_spent:live',
+      href: '/keys',
+      affected: ['live'],
+      text: 'The provider refuses submits of the key live with 402 insufficient_credits, last at 02:50. Add credits to its account.',
+    },
+  ],
+  [
+    'a balance that lasts less than a day',
+    { balances: { refused: [], accounts: [{ ...account, credits: 235 }] } },
+    {
+      severity: 'warning',
+      cause: 'balance_low:live',
+      href: '/keys',
+      affected: ['live'],
+      text: 'The account of the key live has 235 credits left, which last about 24 h at the rate of the last hour. Add credits.',
+    },
+  ],
+  [
+    "landed cost that differs from the provider's usage",
+    { balances: { refused: [], accounts: [{ ...account, difference: 0.123 }] } },
+    {
+      severity: 'warning',
+      cause: 'cost_differs:live',
+      href: '/keys',
+      affected: ['live'],
+      text: "The landed cost of 30 days differs by 12.3 % from the provider's usage of the account of the key live. Look for requests that were submitted elsewhere, or that have not landed.",
+    },
+  ],
   [
     'limited wrong tokens',
     {

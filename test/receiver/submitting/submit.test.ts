@@ -240,6 +240,8 @@ describe('a submit that ends without a request', () => {
     const after = await headOfFeed()
     expect(await submit()).toMatchObject({ status: 402 })
     expect(await headOfFeed()).toBe(after)
+    const { json: problems } = await call(receiver, 'GET /api/problems')
+    expect(problems.data).toContainEqual(expect.objectContaining({ cause: 'credits_spent:live' }))
   })
 
   it('is one where another caller with its key was answered 202 meanwhile', async () => {

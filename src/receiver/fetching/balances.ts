@@ -1,0 +1,118 @@
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import { later } from '../../platform/postgres/time.ts'
+import * as fetching from '../domain/budgets-schema.ts'
+
+const b = columnsOf(fetching.callBudgets, 'b')
+
+export type Balances = {
+  /** Keys whose submits were refused with 402 insufficient_credits within the last hour. */
+  refused: readonly { keyName: string; at: string }[]
+  /** The last known balance of each account, named by the key that asked for it. */
+  accounts: readonly AccountBalance[]
+}
+
+export type AccountBalance = {
+  keyName: string
+  credits: number
+  spentLastHour: number
+  /** The share by which landed cost differs from the provider's usage of 30 days; null if they cannot be compared. */
+  difference: number | null
+}
+
+/** The credits that the live requests of an account settled in the last 30 days, as bounds. */
+export type MonthSpending = {
+  /** The landed cost of requests that were tracked in the 30 days. */
+  least: number
+  /** Also the cost of requests that may have ended in the 30 days; null if the cost of one is not known yet. */
+  most: number | null
+  /** The number of requests that were tracked in the 30 days. */
+  requests: number
+  /** True if the records go back further than 30 days. */
+  covers: boolean
+}
+
+export type Spending = { lastHour: number; month: MonthSpending | undefined }
+
+/** A balance is asked for each hour. An older one than two hours belongs to a removed or failing key. */
+const usableHours = 2
+
+/** Claims the hourly question for each account whose keys are among these. Returns the keys to ask with. */
+export async function claimAccounts(db: Database, keyNames: readonly string[], now: SQL): Promise<string[]> {
+  const anHourAgo = later(now, -3600)
+  const rows = await db.execute<{ key_name: string }>(sql`
+    with due as (
+      select distinct on (coalesce(${b.account_id}, ${b.key_name})) ${b.key_name} from mediadock.call_budgets b
+      where ${b.key_name} = any(${sql.param([...keyNames])}::text[]) and not exists (
+        select from mediadock.call_budgets o
+        where (o.key_name = ${b.key_name} or o.account_id = ${b.account_id}) and o.account_asked_at > ${anHourAgo})
+      order by coalesce(${b.account_id}, ${b.key_name}), ${b.key_name}
+    )
+    update mediadock.call_budgets b set account_asked_at = ${now} from due
+    where ${b.key_name} = due.key_name and coalesce(${b.account_asked_at} <= ${anHourAgo}, true)
+    returning ${b.key_name}`)
+  return rows.map(({ key_name }) => key_name)
+}
+
+/** The provider's answer about the account of a key, and what the receiver's own records say. */
+export type AccountAnswer = {
+  keyName: string
+  balance: number
+  usage: { requests: number; credits_spent: number }
+  spending: Spending
+}
+
+/** Stores a balance beside the key that asked for it, with what this receiver's requests of the account have cost. */
+export async function noteBalance(db: Database, answer: AccountAnswer, now: SQL): Promise<void> {
+  const { keyName, balance, usage, spending } = answer
+  const { lastHour, month } = spending
+  const difference = month === undefined ? null : differenceOf(month, usage)
+  await db.execute(sql`
+    update mediadock.call_budgets set balance = ${balance}::numeric, balance_at = ${now},
+      spent_last_hour = ${lastHour}::numeric, cost_difference = ${difference}::numeric
+    where key_name = ${keyName}`)
+}
+
+/**
+ * Returns the share by which the provider's usage lies outside the bounds that the records set. Null if the records
+ * cover neither the 30 days nor all requests of the account.
+ */
+function differenceOf({ least, most, requests, covers }: MonthSpending, usage: AccountAnswer['usage']): number | null {
+  if (!covers && requests !== usage.requests) return null
+  const spent = usage.credits_spent
+  const difference = Math.max(0, least - spent, most === null ? 0 : spent - most)
+  return difference === 0 ? 0 : difference / Math.max(spent, least)
+}
+
+export async function noteCreditsRefused(db: Database, keyName: string, now: SQL): Promise<void> {
+  await db.execute(sql`
+    update mediadock.call_budgets set credits_refused_at = ${now} where key_name = ${keyName}`)
+}
+
+/** Reads which keys lack credits, and the balances of accounts. */
+export async function readBalances(tx: Executor, now: Date): Promise<Balances> {
+  const at = sql`${now.toISOString()}::timestamptz`
+  const refused = await tx.execute<{ key_name: string; at: string }>(sql`
+    select ${b.key_name}, ${b.credits_refused_at} as at from mediadock.call_budgets b
+    where ${b.credits_refused_at} > ${at} - interval '1 hour' order by ${b.key_name}`)
+  type Row = { key_name: string; balance: string; spent: string; difference: string | null }
+  const accounts = await tx.execute<Row>(sql`
+    select distinct on (coalesce(${b.account_id}, ${b.key_name})) ${b.key_name}, ${b.balance},
+      ${b.spent_last_hour} as spent, ${b.cost_difference} as difference
+    from mediadock.call_budgets b
+    where ${b.balance_at} > ${at} - make_interval(hours => ${usableHours}::int)
+    order by coalesce(${b.account_id}, ${b.key_name}), ${b.balance_at} desc`)
+  return {
+    refused: refused.map(({ key_name, at: refusedAt }) => ({
+      keyName: key_name,
+      at: new Date(refusedAt).toISOString(),
+    })),
+    accounts: accounts.map(({ key_name, balance, spent, difference }) => ({
+      keyName: key_name,
+      credits: Number(balance),
+      spentLastHour: Number(spent),
+      difference: difference === null ? null : Number(difference),
+    })),
+  }
+}
