@@ -1,4 +1,4 @@
-import type { z } from 'zod'
+import { z } from 'zod'
 import { createDocument, type ZodOpenApiOperationObject, type ZodOpenApiResponsesObject } from 'zod-openapi'
 import { version } from '../../platform/release.ts'
 import {
@@ -117,6 +117,9 @@ const status: ZodOpenApiOperationObject = {
   ),
 }
 
+/** Without terminal statuses, so that a generated client can tell a 200 from a 202 by the status. */
+const runningSchema = statusBodySchema.extend({ status: z.enum(['IN_QUEUE', 'IN_PROGRESS']) })
+
 const result: ZodOpenApiOperationObject = {
   operationId: 'showResult',
   tags: ['Generations'],
@@ -125,7 +128,7 @@ const result: ZodOpenApiOperationObject = {
   responses: responses(
     [
       { description: 'Terminal: COMPLETED, FAILED or CANCELED', schema: resultSchema, example: examples.result },
-      { status: 202, description: 'Not terminal yet: poll again', schema: statusBodySchema, example: examples.status },
+      { status: 202, description: 'Not terminal yet: poll again', schema: runningSchema, example: examples.status },
     ],
     'not_found',
   ),
