@@ -92,7 +92,7 @@ receiver is running, else with 0.
 function incompleteWords({ incomplete, incomplete_capped, complete_by }: Now['backlog']): string {
   if (complete_by === null) return 'Every result is complete.'
   const many = incomplete === 1 ? 'result lacks its' : 'results lack their'
-  const by = `${incomplete_capped ? 'not before' : 'by about'} ${complete_by}`
+  const at = new Date(complete_by).toLocaleString('en-GB', { dateStyle: 'medium', timeStyle: 'short' })
   const count = `${incomplete_capped ? 'At least ' : ''}${incomplete}`
-  return `${count} ${many} full result, complete ${by} with the calls that the keys have.`
+  return `${count} ${many} full result, complete not before ${at} with the calls that the keys have.`
 }

@@ -31,7 +31,7 @@ export function endConnectionsFrom(
 
 /** Ends the wait in a flood of connections. */
 const maxTurns = 1000
-/** The current turn may have accepted its connections before this call. */
+/** Two, because the current turn may have accepted its connections before this call. */
 const quietTurns = 2
 
 /**

@@ -32,7 +32,10 @@ export type NewestSearch = {
 
 /** Rows that one page looks at for its filter. It sees the newest row of each account in any case. */
 const lookedAt = 20_000
-/** Accounts that one page looks into for its filter. With fewer, it would see more of each, but end earlier. */
+/**
+ * At most this many accounts are searched for the filter of one page. A smaller number would search each account deeper,
+ * but the page would end at a newer row.
+ */
 const lookedInto = 140
 
 export const atUs = (instant: StringChunk | SQL) => sql`(extract(epoch from ${instant}) * 1000000)::bigint`

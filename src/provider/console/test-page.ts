@@ -84,7 +84,7 @@ export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
           { ...form, id: randomUUID() },
           {
             field: undefined,
-            text: 'Nothing was sent: this form already sent a test to another URL or with another key. Press again to send this one.',
+            text: 'Nothing was sent now. This form has already sent a test, with another URL or key. Press again to send this test too.',
           },
         )
       case 'too many':

@@ -80,7 +80,7 @@ export function verifyingPage(): Markup {
         </li>
         <li>Compare in constant time. Refuse a time that differs from your clock by more than ${toleranceSeconds / 60} minutes.</li>
         <li>
-          Answer 2xx within 10 seconds. The same notification may arrive again with the same <code>X-Service-Webhook-Id</code>. Process it once.
+          Answer 2xx within 10 seconds. A webhook that was sent again has the same <code>X-Service-Webhook-Id</code>. Process each id once.
         </li>
       </ul>
     </section>

@@ -184,7 +184,7 @@ async function endRefused(
         webhook: hasWebhook,
         ours,
       }
-      return logger.error(facts, 'Postgres refused the end of a generation: ended it differently')
+      return logger.error(facts, 'Postgres refused to store the end of a generation, and another end was stored')
     } catch (error) {
       if (at === ends.length - 1 || !isAboutTheData(error)) throw error
     }

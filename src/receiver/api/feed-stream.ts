@@ -55,8 +55,7 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
       }
     } catch (error) {
       // The client disconnected, or accepted no data for too long.
-      if (!closed.aborted)
-        logger.info({ err: error }, 'closed a stream of the feed: its reader accepted no data for too long')
+      if (!closed.aborted) logger.info({ err: error }, 'a stream of the feed ended early')
       res.destroy()
     } finally {
       open -= 1

@@ -68,7 +68,7 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
       } catch (error) {
         logger.error(
           { err: error, request_id: copy.requestId },
-          'archiving a media failed, it is tried again after its lease ends',
+          'archiving a media file failed, it is tried again after its lease ends',
         )
       } finally {
         await kept.letGo()

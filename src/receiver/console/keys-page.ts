@@ -52,9 +52,9 @@ function warning(
 
 const blocks: Readonly<Record<string, string>> = {
   unauthorized:
-    'the provider answered 401 or 403, it does not accept this API key. One call finds out then whether it does, from 5 s to 5 minutes apart. Nothing is marked failed for it; if it lasts, give a valid key: see below how keys change here.',
-  rate_limited: 'the provider answered 429 and demands a pause. Calls go on by themselves then.',
-  rate_limit_spent: "the provider's own limit is used up until then. Calls go on by themselves.",
+    'the provider refused this API key (401 or 403). Then one call tries again. Each further refusal doubles the pause, from 5 s up to 5 minutes. No result is marked failed because of it. If it lasts, configure a valid key. Below is how keys change here.',
+  rate_limited: 'the provider answered 429 and demands a pause. Calls then continue automatically.',
+  rate_limit_spent: "the provider's own limit is used up until then. Calls then continue automatically.",
 }
 
 function whyBlocked(reason: string | null): Markup {
@@ -106,7 +106,7 @@ function keyRow(
     cells: [
       html`<a href="${linkTo('/deliveries', { key_name: name })}">${foreign(name, 40)}</a> ${configured ? '' : badge('not configured', 'bad')} ${retired ? badge('retired', '') : ''} ${still_matches ? badge('still used', 'warn') : ''}`,
       environment === null
-        ? html`<span class="soft" title="Without api_key nothing tells it.">unknown</span>`
+        ? html`<span class="soft" title="The environment is known only with an api_key.">unknown</span>`
         : environment,
       fingerprint === null
         ? unused

@@ -129,10 +129,8 @@ function stateView(
     ${last_working_run === null || last_working_run.scanned === 0 ? '' : html`<p class="soft">Last run with work to do: ${time(last_working_run.started_at)}, ${counts(last_working_run)}.</p>`}`
 }
 
-function completeBy({ complete_by, incomplete_capped }: ReconcilerState['backlog']): Markup | '' {
-  return complete_by === null
-    ? ''
-    : html`, all of them ${incomplete_capped ? 'not before' : 'by about'} ${time(complete_by)}`
+function completeBy({ complete_by }: ReconcilerState['backlog']): Markup | '' {
+  return complete_by === null ? '' : html`, all of them not before ${time(complete_by)}`
 }
 
 /** The answer to "Run now" while the run continues, fetched again until it has ended. */

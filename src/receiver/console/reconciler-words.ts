@@ -38,7 +38,7 @@ export function runWords(run: ReconcileRunRow): Markup {
     return problem(html`${which} failed: “${foreign(error, 1000)}”. Results that it landed before stay.`)
   if (outcome === 'idle')
     return notice(
-      html`${which} had nothing to do, nor had the ${number(run.idle_runs)} runs of its row until ${time(run.ended_at)}.`,
+      html`${which} had nothing to do. Its row stands for ${number(run.idle_runs)} such runs, until ${time(run.ended_at)}.`,
     )
   return notice(html`${which}: ${counts(run)}.`)
 }

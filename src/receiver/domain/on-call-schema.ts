@@ -127,7 +127,7 @@ export const issues = mediadock.table(
     seen_at: instant().notNull(),
     worsened_at: instant(),
     closed_at: instant(),
-    /** No notification before this time, unless the issue gets worse. */
+    /** No notification before this time, unless the issue becomes more severe. */
     muted_until: instant(),
     muted_by: text(),
     /**

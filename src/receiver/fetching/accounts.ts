@@ -15,7 +15,7 @@ export type AccountsDeps = {
   readSpending: (db: Database, keyName: string, now: SQL) => Promise<Spending>
   /** FETCH_RATE_PER_ACCOUNT_PER_MINUTE */
   limitPerMinute: number
-  /** The API key with which this process asked for the account of each name. */
+  /** By key name: the API key with which this process last asked for the account. */
   asked: Map<string, string>
 }
 

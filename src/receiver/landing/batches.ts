@@ -11,7 +11,7 @@ import { bytesOf } from './landing.ts'
 export type BatchesDeps = WorkerDeps & {
   /** Rests after work of this duration, if acknowledging needs the machine. */
   rest: (workedMs: number, signal: AbortSignal) => Promise<void>
-  /** Aborts when the process stops. Deliveries that are not written are given back. */
+  /** Aborts when the process stops. Deliveries that are not written are returned to the inbox. */
   signal: AbortSignal
   onBatch?: ((result: BatchEnd | Error) => void) | undefined
   /** Called when the delivery is in a batch that is being written. */
@@ -125,7 +125,7 @@ export function createBatches(deps: BatchesDeps): Batches {
     await returnClaims(db, claims, { now: time(), trouble }).catch((error: unknown) =>
       logger.warn(
         { err: error, deliveries: claims.length },
-        'claimed deliveries could not be given back, their leases will expire',
+        'claimed deliveries could not be returned to the inbox, their leases will expire',
       ),
     )
   }
@@ -156,8 +156,11 @@ export function createBatches(deps: BatchesDeps): Batches {
       failures += 1
       // A batch that is too much for Postgres as a whole may land in parts.
       batchRows = Math.max(1, Math.floor(batchRows / 2))
-      logger.error({ err: error, deliveries: batch.length, failures }, 'a batch could not be landed and is given back')
-      // A stopping process retries nothing, so everything that waits is given back.
+      logger.error(
+        { err: error, deliveries: batch.length, failures },
+        'a batch could not be landed and is returned to the inbox',
+      )
+      // A stopping process retries nothing, so everything that waits is returned.
       const unwritten = signal.aborted ? lane.waiting.splice(0).map(({ ready }) => ready.claimed) : []
       // A delivery that fails alone, but not with its connection, gets a later time, so that others do not fail with
       // it.

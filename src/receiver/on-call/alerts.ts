@@ -58,11 +58,11 @@ export async function tellOnce(deps: AlertDeps): Promise<{ more: boolean }> {
     logger.info(facts, 'a notice of an issue was posted')
   } else if (issue.tell_tries >= maxTries) {
     await settle(db, issue, sql`${issues.untold} = null`)
-    logger.error({ ...facts, failure }, 'a notice of an issue could not be posted and was given up')
+    logger.error({ ...facts, failure }, 'the alert webhook did not accept an issue, which is not sent again')
   } else {
     const pauseMs = jitteredPauseMs(issue.tell_tries, retryPause, Math.random)
     await settle(db, issue, sql`${issues.tell_at} = ${later(time(), pauseMs / 1000)}`)
-    logger.warn({ ...facts, failure }, 'a notice of an issue could not be posted, trying again later')
+    logger.warn({ ...facts, failure }, 'the alert webhook did not accept an issue, trying again later')
   }
   return { more: true }
 }

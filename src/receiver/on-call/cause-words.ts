@@ -22,14 +22,14 @@ const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Ca
     title: 'Signed too long ago',
     means:
       'A secret of ours matches, but it was signed more than 5 minutes before it arrived. Our clock is ahead, theirs is behind, or an old webhook was sent again.',
-    todo: 'Compare our clock with a time server. Re-verifying will not help: they were already outside the window on arrival. The reconciler fetches their results.',
+    todo: 'Compare our clock with a time server. Re-verifying will not help: they were already outside the window on arrival. The reconciler fetches each result if the request is tracked.',
   },
   timestamp_in_future: {
     clause: 'the signed time is in the future',
     title: 'Signed in the future',
     means:
       'A secret of ours matches, but the signed time is more than 5 minutes after the arrival. Our clock is behind, or theirs is ahead.',
-    todo: 'Compare our clock with a time server. Re-verifying will not help: they were already outside the window on arrival. The reconciler fetches their results.',
+    todo: 'Compare our clock with a time server. Re-verifying will not help: they were already outside the window on arrival. The reconciler fetches each result if the request is tracked.',
   },
   malformed_header: {
     clause: 'the signature header is malformed',
@@ -49,7 +49,7 @@ const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Ca
     title: 'No usable webhook id',
     means:
       'X-Service-Webhook-Id is absent, repeated, too long or not visible ASCII. Without an id there is no delivery, even if it is authentic.',
-    todo: 'Verifying again cannot accept it. If the provider sent it, report it to the provider. The reconciler fetches the result.',
+    todo: 'Verifying again cannot accept it. If the provider sent it, report it to the provider. The reconciler fetches the result if the request is tracked.',
   },
 }
 
@@ -58,6 +58,7 @@ const unavailable: Readonly<Record<string, string>> = {
   postgres_failed: 'Postgres fails',
   postgres_too_slow: 'Postgres is too slow',
   too_much_waiting: 'too much is waiting for Postgres',
+  too_much_being_received: 'too much is being received',
   internal_error: 'an internal error; see the log',
 }
 

@@ -126,7 +126,7 @@ function samplesAt(at: SQL): SQL {
 
 /**
  * Mutes an open issue for a number of seconds, or ends the mute with 0. A muted issue posts no notice until it becomes
- * worse. Returns undefined for an issue that is not open.
+ * more severe. Returns undefined for an issue that is not open.
  */
 export async function muteIssue(
   db: Database,

@@ -94,8 +94,11 @@ function deadlineOf({ giveUps }: Group, now: Date): string {
   const lost = past === 0 ? '' : `By the provider's schedule, ${past} will not be sent again.`
   if (first === undefined) return `${lost}${lost === '' ? '' : ' The reconciler polls those that are tracked.'}`
   const seconds = Math.max(0, (Date.parse(first.last_attempt_at) - now.getTime()) / 1000)
-  const which = others.length === 0 ? 'it' : `the first of ${others.length + 1}`
-  return `The provider sends ${which} for the last time in ${duration(seconds)}.${lost === '' ? '' : ` ${lost}`}`
+  const which =
+    others.length === 0
+      ? 'If the provider sent it, its last attempt'
+      : `If the provider sent them, the last attempt of the first of ${others.length + 1}`
+  return `${which} is in ${duration(seconds)}.${lost === '' ? '' : ` ${lost}`}`
 }
 
 function hrefOf({ outcome, reason }: Group): string {

@@ -58,7 +58,7 @@ export const foundSchema = z
   .meta({ id: 'Found' })
 export type Found = z.infer<typeof foundSchema>
 
-/** Searches everything by id or metadata, including refused arrivals that never landed. */
+/** Searches deliveries, requests and refused arrivals by an id or a metadata value. */
 export async function find(db: Database, { q }: { q: string }, when: StuckAfter): Promise<Found> {
   const [byMetadata, found] = await Promise.all([idsByMetadata(db, q), findByIds(db, q)])
   const isId = q.length >= minIdCharacters

@@ -98,8 +98,8 @@ export const backlogSchema = z
       .nullable()
       .meta({
         description:
-          'When all incomplete results will be complete at that rate; the earliest time if incomplete_capped ' +
-          'is true. Null if none is incomplete.',
+          'The earliest time at which all incomplete results can be complete at that rate. Those that the provider ' +
+          'does not know wait longer. Null if none is incomplete.',
       }),
     due_capped: z.boolean().meta({ description: 'True if more are due than were counted.' }),
     incomplete_capped: z.boolean().meta({ description: 'True if more are incomplete than were counted.' }),

@@ -20,7 +20,8 @@ export type Backlog = {
   /** How many results the keys' budgets can complete per minute, at the submit rate of the last minute. */
   per_minute: number
   /**
-   * When all incomplete results will be complete; the earliest time if incomplete_capped; null if none is incomplete.
+   * The earliest time at which all incomplete results can be complete; null if none is incomplete. A result that the
+   * provider does not know yet waits longer.
    */
   complete_by: string | null
   /** True if more are due, or incomplete, than were counted. */
@@ -101,7 +102,7 @@ type Pace = {
   now: Date
 }
 
-/** Returns when the slowest line ends. A blocked key starts after its pause. */
+/** Returns the earliest end of the slowest line. A blocked key starts after its pause. */
 function completeBy({ incompleteByLine, perMinute, budgets, now }: Pace): string {
   const ends = [...incompleteByLine].flatMap(([line, count]) => {
     if (count === 0) return []

@@ -54,7 +54,7 @@ export type Intent = {
   now: SQL
 }
 
-/** The limit of what pages show. */
+/** Longer error texts are cut before they are stored. Pages show no more than this. */
 const maxErrorLength = 500
 /** Longer than one call. The lease is not renewed. */
 const leaseSeconds = 30
@@ -73,7 +73,7 @@ export function isHeld({ idempotencyKey, attempts }: Generation): SQL {
   return sql`${lease.isHeld({ idempotencyKey, claims: attempts })} and ${g.state} = 'pending'`
 }
 
-/** SQL condition on `g`: the provider may have forgotten the key. */
+/** SQL condition on `g`: the submit is so old that the provider may have forgotten its Idempotency-Key. */
 export function isForgotten(now: SQL): SQL {
   return sql`${g.created_at} < ${later(now, -retryForSeconds)}`
 }

@@ -1,4 +1,4 @@
-/** The inputs with the number of images. The live catalog may have others, whose number is then unknown. */
+/** Inputs that state the number of images. If a model of the live catalog uses another name, the number is unknown. */
 const names = ['num_images', 'num_outputs', 'number_of_images', 'n']
 const maxItems = 100
 

@@ -109,7 +109,7 @@ describe.each(testServers)('problems kept as issues, on the %s server', (server)
     expect(samples.length).toBe(Math.floor(259_200 / 5120) + 1)
   })
 
-  it('posts nothing for severity notice, or for a muted issue until it becomes worse', async () => {
+  it('posts nothing for severity notice, or for a muted issue until it becomes more severe', async () => {
     await note(0, problem('strangers', { severity: 'notice', count: 200 }), problem('overdue', { count: 5 }))
     await database.sql`update mediadock.issues set muted_until = ${at(3600)}, untold = null where cause = 'overdue'`
     await note(10, problem('strangers', { severity: 'notice', count: 90_000 }), problem('overdue', { count: 500 }))

@@ -222,7 +222,7 @@ const cases: Case[] = [
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
       count: 1,
-      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. The provider sends it for the last time in 5 min. By the provider's schedule, 1 will not be sent again.",
+      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. If the provider sent it, its last attempt is in 5 min. By the provider's schedule, 1 will not be sent again.",
     },
   ],
   [
@@ -288,7 +288,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: '1 webhook was refused and not accepted since: no secret matches. The provider sends it for the last time in 5 min.',
+      text: '1 webhook was refused and not accepted since: no secret matches. If the provider sent it, its last attempt is in 5 min.',
     },
   ],
   [

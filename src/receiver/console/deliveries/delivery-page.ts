@@ -122,7 +122,7 @@ function attemptsTable({ attempts, state, claims }: DeliveryDetail): Markup {
       state === 'parked'
         ? 'It was parked on arrival and never processed.'
         : claims > 1
-          ? `None has come to an end yet: it was tried ${claims} times, as is said above.`
+          ? `It was tried ${claims} times, and no attempt has finished yet.`
           : 'It has not been processed yet.',
   })
 }

@@ -31,7 +31,7 @@ function whyWaiting({
   if (trouble !== null)
     return html`<b>It was tried ${claims === 1 ? 'once' : `${number(claims)} times`} and could not be landed:</b> ${foreign(trouble, 500)}. It is retried automatically until that is fixed.`
   if (claims > 1)
-    return `${claims} attempts started and none finished; the worker may have stopped. It is retried automatically. If the number grows, look in the log for its id.`
+    return `It was tried ${claims} times, and no attempt has finished: a receiver may have stopped. It is retried automatically. If the number grows, search the log for its id.`
   return 'Nothing to do.'
 }
 
@@ -40,7 +40,8 @@ function parked({ title, means, todo }: CauseWords): Markup {
 }
 
 const afterwards: Record<string, string> = {
-  contradiction: "The stored result stays until the provider's own result decides; the reconciler polls for it.",
+  contradiction:
+    "A confirmed result stays. If it is unconfirmed, the reconciler polls for the provider's own result, which decides.",
   key_mismatch: 'Look at Keys: which environment signs it, and with which its request was submitted.',
 }
 
