@@ -33,8 +33,8 @@ export type NewestSearch = {
 /** Rows that one page looks at for its filter. It sees the newest row of each account in any case. */
 const lookedAt = 20_000
 /**
- * At most this many accounts are searched for the filter of one page. A smaller number would search each account deeper,
- * but the page would end at a newer row.
+ * At most this many accounts are searched for the filter of one page. A smaller number would search each account
+ * deeper, but the page would end at a newer row.
  */
 const lookedInto = 140
 

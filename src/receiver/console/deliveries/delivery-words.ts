@@ -41,7 +41,7 @@ function parked({ title, means, todo }: CauseWords): Markup {
 
 const afterwards: Record<string, string> = {
   contradiction:
-    "A confirmed result stays. If it is unconfirmed, the reconciler polls for the provider's own result, which decides.",
+    "A confirmed result stays. For another, the reconciler polls for the provider's own result, which decides.",
   key_mismatch: 'Look at Keys: which environment signs it, and with which its request was submitted.',
 }
 
