@@ -57,6 +57,7 @@ describe('a walk through the console', () => {
       'Parked & quarantine',
       'Reconciler',
       'Keys',
+      'Costs',
       'Subscriptions',
       'Audit',
     ])

@@ -27,7 +27,7 @@ export function balanceProblems({ refused, accounts }: Balances, now: Date): Pro
       severity: 'warning',
       text,
       cause: `${cause}:${keyName}`,
-      href: '/keys',
+      href: '/costs',
       affected: [keyName],
     })
     const problems: Problem[] = []

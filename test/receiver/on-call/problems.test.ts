@@ -120,7 +120,7 @@ const cases: Case[] = [
     {
       severity: 'warning',
       cause: 'balance_low:live',
-      href: '/keys',
+      href: '/costs',
       affected: ['live'],
       text: 'The account of the key live has 235 credits left, which last about 24 h at the rate of the last hour. Add credits.',
     },
@@ -131,7 +131,7 @@ const cases: Case[] = [
     {
       severity: 'warning',
       cause: 'cost_differs:live',
-      href: '/keys',
+      href: '/costs',
       affected: ['live'],
       text: "The landed cost of 30 days differs by 12.3 % from the provider's usage of the account of the key live. Look for requests that were submitted elsewhere, or that have not landed.",
     },

@@ -1,0 +1,106 @@
+import { Router } from 'express'
+import { html } from 'hono/html'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import { costFiltersSchema, readCosts, type Costs } from '../queries/costs.ts'
+import { parseFilters } from '../queries/filters.ts'
+import { chart } from './parts/chart.ts'
+import { tryRead } from './parts/failures.ts'
+import { filterBar } from './parts/filter-bar.ts'
+import { emptyState, foreign, number, table, tabs } from './parts/parts.ts'
+import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
+import { linkTo, queryOf, without, type Query } from './parts/url.ts'
+
+const path = '/costs'
+const groups = { model: 'Model', key_name: 'Key', day: 'Day' } as const
+const dayMs = 86_400_000
+/** As many as the provider's usage covers. */
+const usualDays = 30
+
+export function costsRoutes(console: ConsoleDeps): Router {
+  return Router().get(path, async (req, res) => {
+    const now = console.clock()
+    const { by = 'model', ...given } = queryOf(req)
+    const bounded = (given['since'] ?? given['until']) !== undefined
+    const since = new Date(now.getTime() - usualDays * dayMs).toISOString()
+    const times = bounded ? given : { ...given, since }
+    const read = await tryRead(console.logger, async () => ({
+      groups: await readCosts(console.db, parseFilters(costFiltersSchema, { ...times, by })),
+      days: await readCosts(console.db, parseFilters(costFiltersSchema, { ...times, by: 'day' })),
+    }))
+    const query = { ...given, by }
+    const choices = Object.entries(groups).map(([name, label]) => ({
+      label,
+      href: linkTo(path, { ...given, by: name }),
+      current: name === by,
+    }))
+    const problem = read.ok ? undefined : read.problem
+    const within = bounded ? 'in UTC' : `in the last ${usualDays} days`
+    const body = html`<div class="head"><h1>Costs</h1>
+      <span class="soft">Credits of live requests by the time of tracking, ${within}.</span></div>
+      ${tabs('Costs by', choices)} ${filterBar({ path, query, fields: [], now, problem })}
+      ${read.ok ? costs(read.value.groups, read.value.days, query) : ''}`
+    sendConsolePage(console, res, { title: 'Costs', status: read.status, body, charts: true })
+  })
+}
+
+function costs(by: Costs, days: Costs, query: Query): Markup {
+  if (by.total.requests === 0)
+    return emptyState(
+      html`No live request was tracked in this time. The next one appears here: submit it by
+        <code>curl -X POST http://127.0.0.1:3001/api/generations</code> (<a href="/docs">API</a>).`,
+    )
+  return html`${byDay(days, linkTo('/api/costs', { ...without(query, 'by'), by: 'day' }))}
+    <div class="card table-card">${costTable(by)}</div>`
+}
+
+/** One bar for each day, the first day first. */
+function byDay({ data }: Costs, figures: string): Markup {
+  const known = new Map(data.map((one) => [Date.parse(String(one.group)), one]))
+  const last = Math.max(...known.keys())
+  // The axis needs more than one day.
+  const first = Math.min(...known.keys(), last - 6 * dayMs)
+  const at = Array.from({ length: Math.round((last - first) / dayMs) + 1 }, (_, day) => first + day * dayMs)
+  return chart({
+    label: 'Credits by day',
+    unit: '',
+    kind: 'bars',
+    at: at.map((ms) => ms / 1000),
+    series: [
+      { label: 'settled', tone: 'accent', values: at.map((ms) => known.get(ms)?.credits_settled ?? 0) },
+      { label: 'reserved', tone: 'idle', values: at.map((ms) => known.get(ms)?.credits_reserved ?? 0) },
+    ],
+    figures,
+    leads: { path: '/requests', step: dayMs / 1000 },
+  })
+}
+
+function costTable({ by, data, others, total }: Costs): Markup {
+  const row = (name: Markup | string, sums: Costs['total'], id?: string) => ({
+    ...(id !== undefined && { id }),
+    cells: [name, number(sums.requests), credits(sums.credits_settled), credits(sums.credits_reserved)],
+  })
+  return table({
+    label: 'Costs',
+    columns: [
+      { head: by in groups ? groups[by === 'day' || by === 'key_name' ? by : 'model'] : by },
+      { head: 'Requests', kind: 'number' },
+      { head: 'Settled', kind: 'number' },
+      { head: 'Reserved', kind: 'number' },
+    ],
+    rows: [
+      ...data.map((one) => row(groupLink(by, one.group), one)),
+      ...(others.requests > 0 ? [row('others', others)] : []),
+      row(html`<b>Total</b>`, total),
+    ],
+    empty: '',
+  })
+}
+
+function groupLink(by: string, group: string | null): Markup {
+  if (group === null || (by !== 'model' && by !== 'key_name')) return foreign(group)
+  return html`<a href="${linkTo('/requests', { [by]: group })}">${foreign(group)}</a>`
+}
+
+function credits(value: number): string {
+  return number(value, { decimals: Number.isInteger(value) ? 0 : 2 })
+}
