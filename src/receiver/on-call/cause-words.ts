@@ -53,12 +53,14 @@ const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Ca
   },
 }
 
-/** Why an arrival was answered 503. The sender tries again. */
-const unavailable: Readonly<Record<string, string>> = {
+/** Why an arrival was not stored. The sender tries again. */
+const notStored: Readonly<Record<string, string>> = {
   postgres_failed: 'Postgres fails',
   postgres_too_slow: 'Postgres is too slow',
   too_much_waiting: 'too much is waiting for Postgres',
   too_much_being_received: 'too much is being received',
+  too_many_chunks: 'the body came in more chunks than its length allows',
+  too_slow: 'the body did not arrive in time',
   internal_error: 'an internal error; see the log',
 }
 
@@ -139,7 +141,7 @@ export function causeClause(reason: string): string {
   const clauses: Readonly<Record<string, { clause: string }>> = refused
   if (Object.hasOwn(clauses, reason)) return clauses[reason]?.clause ?? reason
   if (Object.hasOwn(parked, reason)) return parkedClause(reason)
-  return Object.hasOwn(unavailable, reason) ? (unavailable[reason] ?? reason) : reason
+  return Object.hasOwn(notStored, reason) ? (notStored[reason] ?? reason) : reason
 }
 
 /** The title within a sentence. Abbreviations keep their capitals. */
