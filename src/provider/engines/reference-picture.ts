@@ -72,5 +72,8 @@ async function decodeNow(reference: Reference, shape: (picture: Sharp) => Sharp)
 }
 
 export function undecodable(reference: Reference, cause: unknown): EngineError {
+  // sharp's own time limit: the host is busy, and the picture may be sound.
+  if (cause instanceof Error && cause.message.startsWith('timeout:'))
+    return new EngineError(`${placeOf(reference)} took too long to decode`, { cause, transient: true })
   return new EngineError(`${placeOf(reference)} cannot be decoded`, { cause })
 }

@@ -9,7 +9,7 @@ import { failureWords } from '../../platform/postgres/words.ts'
 import { feed } from '../domain/feed-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { isEmpty, matchingPage, maxScanned, wantedColumns, type FeedFilter } from '../feeding/feed-filter.ts'
-import { readWithin } from './deadline.ts'
+import { QueryTimeoutError, readWithin } from './deadline.ts'
 import { iso, isoAlways, maxPageBytes } from './page.ts'
 import { mediaSchema, type Media } from './request-detail.ts'
 import { resultColumns, resultRowSchema, toResultRow, type StoredResult } from './results.ts'
@@ -113,17 +113,23 @@ type FeedRow = RowOf<typeof feed, (typeof itemColumns)[number]> & {
 const bytes = sql`(coalesce(octet_length(r.result::text), 0) + coalesce(octet_length(m.media::text), 0)
   + octet_length(concat(f.error_message, f.metadata)))`
 
+/** Metadata of 1 MiB takes about half a second to read, and the query may take five. */
+const rowsAfterTimeout = 5
+
 export type FeedWanted = { after: number; limit: number; filter?: FeedFilter | undefined }
 
 /**
  * Reads the changes after a position, oldest first, with the present rows of their requests. A page is shorter than
  * `limit` at the end of the feed, when it is full, and if a filter skipped the others. A change that cannot be written
- * as JSON gets a page of its own, with an error. Throws ExpiredPositionError.
+ * as JSON gets a page of its own, with an error. A page that takes too long is read once more with five changes. Throws
+ * ExpiredPositionError and QueryTimeoutError.
  */
 export async function readFeed(db: Database, { limit, ...wanted }: FeedWanted): Promise<FeedPage> {
   try {
     return await readChanges(db, { limit, ...wanted })
   } catch (error) {
+    if (error instanceof QueryTimeoutError && limit > rowsAfterTimeout)
+      return readFeed(db, { limit: rowsAfterTimeout, ...wanted })
     if (!isUnreadable(error)) throw error
     return limit > 1
       ? readFeed(db, { limit: Math.ceil(limit / 2), ...wanted })

@@ -34,7 +34,7 @@ const maxMetadataCharacters = 4000
 const metadataFilter = z
   .string()
   .max(maxMetadataCharacters, `must have at most ${maxMetadataCharacters} characters`)
-  .refine(isStorableObject, 'must be a JSON object, without NUL or lone surrogates')
+  .refine(isComparableObject, 'must be a JSON object, without NUL, lone surrogates or numbers that lose digits')
 // Only times that Postgres reads in the same way: offsets up to 14:00 and four-digit years.
 const instantFilter = z
   .string()
@@ -181,9 +181,17 @@ export const arrivalListSchema = arrivalFiltersSchema.extend(paging)
 export const requestListSchema = requestFiltersSchema.extend(paging)
 export const quarantineListSchema = quarantineFiltersSchema.extend(paging)
 
-function isStorableObject(text: string): boolean {
+/** The filter is parsed and written again, so a number that a double does not hold would find other rows. */
+function isComparableObject(text: string): boolean {
   try {
-    const value: unknown = JSON.parse(text)
+    const value: unknown = JSON.parse(text, (_, inner: unknown) => {
+      if (
+        typeof inner === 'number' &&
+        (!Number.isFinite(inner) || (Number.isInteger(inner) && !Number.isSafeInteger(inner)))
+      )
+        throw new RangeError('the number loses digits')
+      return inner
+    })
     return typeof value === 'object' && value !== null && !Array.isArray(value) && isStorable(value)
   } catch {
     return false

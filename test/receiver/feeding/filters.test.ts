@@ -160,10 +160,18 @@ describe.each(usualServers)('filters of the feed (%s)', (server) => {
   })
 
   it.each([
-    ['metadata=[1]', 'metadata: must be a JSON object, without NUL or lone surrogates'],
+    ['metadata=[1]', 'metadata: must be a JSON object, without NUL, lone surrogates or numbers that lose digits'],
     [
       `metadata=${encodeURIComponent('{"a":"\\u0000"}')}`,
-      'metadata: must be a JSON object, without NUL or lone surrogates',
+      'metadata: must be a JSON object, without NUL, lone surrogates or numbers that lose digits',
+    ],
+    [
+      `metadata={"order_id":9007199254740993}`,
+      'metadata: must be a JSON object, without NUL, lone surrogates or numbers that lose digits',
+    ],
+    [
+      `metadata={"order_id":1e999}`,
+      'metadata: must be a JSON object, without NUL, lone surrogates or numbers that lose digits',
     ],
     ['sandbox=yes', 'sandbox: must be true or false'],
     ['status=IN_QUEUE', 'status: must be one of COMPLETED, FAILED, CANCELED, REFUSED'],
