@@ -244,7 +244,7 @@ describe('the list of deliveries', () => {
   it('shows the keys on ? and copies the link on c', async () => {
     const page = await open('deliveries?state=parked', { permissions: ['clipboard-read', 'clipboard-write'] })
     await page.keyboard.press('?')
-    await page.getByRole('dialog').getByText('Mark the next row').waitFor()
+    await page.getByRole('dialog').getByText('Mark the next or the previous row').waitFor()
     await page.keyboard.press('Escape')
     await page.keyboard.press('c')
     await page.getByText('The link is copied.').waitFor()
@@ -338,7 +338,7 @@ describe('replaying many', () => {
 
   it('refuses to replay everything, and a replay that it does not know', async () => {
     const all = await open('deliveries/replay', { expectProblems: true })
-    expect(await all.getByRole('alert').innerText()).toMatch(/without a filter nothing is replayed/)
+    expect(await all.getByRole('alert').innerText()).toMatch(/needs a selection or a filter/)
     const lost = await open(`deliveries/replays/${randomUUID()}`, { expectProblems: true })
     expect(await lost.getByRole('alert').innerText()).toMatch(/There is no such replay/)
   })

@@ -68,11 +68,11 @@ it('a secret is missing: the banner names it, the key is added, the quarantine i
   await goTo(page, 'Keys')
   await eventually(async () => (await page.reload()) && (await page.locator('main').innerText()).includes('second'))
   await goTo(page, 'Parked & quarantine')
-  await page.getByText('A secret was added since: all of the newest 5').waitFor()
+  await page.getByText('A secret was added: all of the newest 5').waitFor()
   await page.locator('.cause').getByRole('link', { name: 'Verify again…' }).click()
   await page.getByRole('button', { name: 'Verify 5' }).click()
   await page.getByText('5 refused arrivals of the cause “No secret matches” checked: 5 accepted.').waitFor()
-  await page.getByText('Nothing waits any more: 4 processed.').waitFor()
+  await page.getByText('All have ended: 4 processed.').waitFor()
   await shoot(page, 'drill-secret-3-verified')
 
   await goTo(page, 'Now')

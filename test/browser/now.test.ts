@@ -404,7 +404,7 @@ describe('the charts', () => {
       ['range=2h', 'range: must be one of 1h, 3h, 24h'],
       ['since=yesterday', 'since: must be a duration like 15m, or a time'],
       ['since=2026-01-02&until=2026-01-01', 'until: must be later than since'],
-      ['range=1h&since=2026-01-02', 'range: cannot stand beside'],
+      ['range=1h&since=2026-01-02', 'range: cannot be combined with'],
       ['flavour=1', 'flavour: is not a parameter'],
     ] as const) {
       const answer = await page.goto(`${receiver.internalUrl}?${query}`)

@@ -187,8 +187,8 @@ describe('which links of a payload may be links', () => {
     ['data:text/html,x', 'it is not https'],
     ['http://media.test/a.png', 'it is not https'],
     ['http://127.0.0.1:4000/a.png', 'it is not https'],
-    ['/a.png', 'it is no valid URL'],
-    ['', 'it is no valid URL'],
+    ['/a.png', 'it is not a valid URL'],
+    ['', 'it is not a valid URL'],
   ])('%s', (link, reason) => expect(why(link)).toBe(reason))
 
   it('keeps to MEDIA_HOSTS, and lets loopback in outside production', () => {

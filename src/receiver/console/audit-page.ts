@@ -61,7 +61,7 @@ function auditTable({ data }: Page<AuditEntry>, query: Query): Markup {
     ],
     rows: data.map((entry) => auditRow(entry, query)),
     empty: filtered
-      ? 'Nothing that was done matches these filters.'
+      ? 'No action matches these filters.'
       : 'No action in the last RETENTION_DAYS. Every replay, verification and poll by hand is recorded here.',
   })
 }
@@ -76,7 +76,7 @@ function auditRow({ id, at, via, actor, action, target, detail }: AuditEntry, qu
       html`<span title="${action}">${actionWords[action] ?? action}</span>`,
       href === undefined ? what : html`<a href="${href}" ${target === null ? '' : html`title="${target}"`}>${what}</a>`,
       html`<div class="detail">${resultOf(detail)}</div>`,
-      html`<a href="${linkWith(path, query, { actor })}" title="Only what they did">${foreign(actor, 24)}</a>`,
+      html`<a href="${linkWith(path, query, { actor })}" title="Only actions of this actor">${foreign(actor, 24)}</a>`,
       channels[via],
     ],
   }
@@ -91,7 +91,7 @@ function targetInWords(action: string, target: string | null): Markup {
 
 const isId = (text: string) => z.guid().safeParse(text).success
 
-/** The page of what it was done to. */
+/** The page of an action's target. */
 function hrefOf(action: string, target: string | null): string | undefined {
   const parameters = target === null ? {} : Object.fromEntries(new URLSearchParams(target))
   switch (action) {
@@ -118,7 +118,7 @@ function hrefOf(action: string, target: string | null): string | undefined {
   }
 }
 
-/** Postgres keeps no order of members: first how many there were, then what became of them. */
+/** The order of counts: totals first, then outcomes. Postgres does not keep the order of members. */
 const readingOrder = [
   'count',
   'checked',
@@ -135,7 +135,7 @@ const readingOrder = [
   'rateLimited',
 ]
 
-/** Counts in words, those that are nothing left out; an error stands first. */
+/** The counts in words, zeros left out, with an error first. */
 function resultOf(detail: AuditEntry['detail']): Markup {
   const { error, ...rest } = detail ?? {}
   const some = Object.entries(rest).filter(([, value]) => value !== 0 && value !== null && value !== '')

@@ -36,14 +36,14 @@ function warning(
   return html`${
     still_matches && configured
       ? problem(
-          html`<b>${foreign(name)}</b> is retired and still used: the provider signs with it${ago}. Do not remove it yet; look at the provider for what was submitted with it.`,
+          html`<b>${foreign(name)}</b> is retired and still used: the provider signed with it${ago}. Do not remove it yet. Check at the provider which requests were submitted with it.`,
         )
       : ''
   }
   ${
     still_matches && !configured
       ? problem(
-          html`<b>${foreign(name)}</b> is no longer configured, and the provider signed with it${ago}. If it does so again, its webhooks are refused: put its secret back, retired. <a href="/parked?reason=no_matching_secret">What no secret matches</a>`,
+          html`<b>${foreign(name)}</b> is no longer configured, and the provider signed with it${ago}. Further webhooks signed with it are refused. Add its secret again, as retired. <a href="/parked?reason=no_matching_secret">See webhooks that no secret matches</a>`,
         )
       : ''
   }
@@ -52,7 +52,7 @@ function warning(
 
 const blocks: Readonly<Record<string, string>> = {
   unauthorized:
-    'the provider refused this API key (401 or 403). Then one call tries again. Each further refusal doubles the pause, from 5 s up to 5 minutes. No result is marked failed because of it. If it lasts, configure a valid key. Below is how keys change here.',
+    'the provider refused this API key (401 or 403). Then one call tries again. Each further refusal doubles the pause, from 5 s up to 5 minutes. No result is marked failed because of it. If it lasts, configure a valid key. See below how to change keys.',
   rate_limited: 'the provider answered 429 and demands a pause. Calls then continue automatically.',
   rate_limit_spent: "the provider's own limit is used up until then. Calls then continue automatically.",
 }
@@ -77,7 +77,7 @@ function keysTable(states: readonly KeyState[], shown: Shown): Markup {
       { head: 'Blocked until' },
     ],
     rows: states.map((state) => keyRow(state, shown)),
-    empty: 'No key is configured. GENERATION_KEYS names them.',
+    empty: 'No key is configured. Set GENERATION_KEYS.',
   })
 }
 
@@ -125,9 +125,9 @@ function keyRow(
 function howTo(keys: KeysPlace): Markup {
   return html`<ol class="plain">
       <li>Add the new key beside the old one. Both are valid at once, so no webhook is refused. ${reloadKeys(keys)}</li>
-      <li>Set <code>"retired": true</code> on the old one, in the same way. It verifies, and calls nothing.</li>
-      <li>Remove it when it has not matched for longer than your longest request takes: its row here tells. Webhooks that are signed with a removed key are refused.</li>
+      <li>Set <code>"retired": true</code> on the old key, in the same way. It still verifies webhooks, but makes no calls.</li>
+      <li>Remove it once its row here shows no match for longer than your longest request takes. Webhooks signed with a removed key are refused.</li>
       <li>If webhooks were refused meanwhile, <a href="/parked/verify?reason=no_matching_secret">verify the quarantine again</a>.</li>
     </ol>
-    <p class="soft">To see whether the secret here is the one of the provider, compare fingerprints: <code>printf %s "$SECRET" | sha256sum | cut -c1-8</code>. The secret itself is never shown.</p>`
+    <p class="soft">To check that a secret is the one of the provider, compare fingerprints: <code>printf %s "$SECRET" | sha256sum | cut -c1-8</code>. The secret itself is never shown.</p>`
 }

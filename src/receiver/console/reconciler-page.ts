@@ -40,7 +40,7 @@ import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from './parts/url.ts'
 import { counts, failure, noAnswer, outcomeOf, path, requests, runWords, silence } from './reconciler-words.ts'
 
-/** Parameters that are no filters: the run that is shown, and the time from which a run is awaited. */
+/** Parameters that are not filters: the run to show, and the time from which a run is awaited. */
 const looks = ['open', 'awaited']
 const looksSchema = z.object({
   open: z

@@ -37,7 +37,7 @@ export const assets = {
   },
 }
 
-// A fixed path before one that takes it for an id.
+// A fixed path comes before a path that would take it for an id.
 const pages = [
   nowRoutes,
   issuesRoutes,

@@ -31,7 +31,7 @@ export function searchRoutes(console: ConsoleDeps): Router {
   })
 }
 
-/** The page of the only thing with exactly this id; undefined where there is none, or more than one. */
+/** The page of the only match of exactly this id; undefined for none or several. */
 function pageOf({ requests, submits, deliveries, quarantined, arrivals }: Found, q: string): string | undefined {
   const id = q.toLowerCase()
   const paths = new Set([

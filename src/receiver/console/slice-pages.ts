@@ -10,7 +10,7 @@ export type SlicePages = {
   operations?: (deps: ReceiverDeps) => Operation[]
   /** Pages of the console. */
   pages?: (console: ConsoleDeps) => Router
-  /** Anything else that it serves. */
+  /** Other routes of the slice. */
   routes?: (deps: ReceiverDeps) => Router
 }
 

@@ -64,7 +64,7 @@ describeOnPackaged('lists with a standby', () => {
         expect(status, at).toBe(200)
         expect(Date.now() - Date.parse(headers.get(asOf) ?? ''), at).toBeLessThan(120_000)
       }
-      for (const at of pages) expect(await page(at), at).toContain('Read from the standby, whose last change is of')
+      for (const at of pages) expect(await page(at), at).toContain('Read from the standby, whose last change is from')
 
       // Another database, on a server that is a standby: nothing of it is shown as ours.
       await onPrimary`create database another`

@@ -12,7 +12,7 @@ function colour(tone, element) {
   return resolved(`--chart-${known.includes(tone) ? tone : 'accent'}`, element)
 }
 
-/** A custom property as a colour that a canvas understands: light-dark() is resolved by the element. */
+/** The colour of a custom property for a canvas. The element resolves light-dark(). */
 function resolved(name, element) {
   const probe = element.appendChild(document.createElement('i'))
   probe.style.color = `var(${name})`
@@ -42,14 +42,14 @@ function marksOf(marks, line) {
   }
 }
 
-/** A value between two gaps has no line: it gets a point. */
+/** Draws a point for a value between two gaps, which has no line. */
 function alone({ data }, series) {
   const values = data[series]
   const known = (at) => typeof values[at] === 'number'
   return values.flatMap((_, at) => (known(at) && !known(at - 1) && !known(at + 1) ? [at] : []))
 }
 
-/** Bars stand on each other: each series is drawn with what lies below it, the highest first. */
+/** Stacks the bars: each series is added to those below it, and the highest is drawn first. */
 function stacked(series) {
   const sums = series[0]?.values.map(() => 0) ?? []
   return series.map(({ values }) => values.map((value, at) => (sums[at] += value ?? 0)))
@@ -114,10 +114,10 @@ function draw(element) {
   })
 }
 
-/** A click leads to what is drawn there: the time under it and, of bars, the part that was hit. */
+/** A click opens the list of the clicked time and, for bars, of the clicked series. */
 function leadFrom(plot, { leads, at, series, kind }, shown) {
   plot.over.classList.add('leads')
-  plot.over.title = 'Click to list what came in this time'
+  plot.over.title = 'Click to list the rows of this time'
   plot.over.addEventListener('click', () => {
     const { idx, top } = plot.cursor
     const since = at[idx]
@@ -145,7 +145,7 @@ const resize = new ResizeObserver((entries) => {
   for (const { target } of entries) if (drawn.get(target)?.width !== target.clientWidth) draw(target)
 })
 
-/** Draws what is new or has other figures, and forgets what is gone from the page. */
+/** Draws new and changed charts, and removes those that are no longer on the page. */
 function drawAll() {
   for (const [element, { plot }] of drawn) {
     if (element.isConnected) continue
@@ -164,7 +164,7 @@ function drawAll() {
 
 const tabulated = new WeakMap()
 
-/** The figures of a chart as a table, once somebody wants it: a row of each time for every chart would be most of the page. */
+/** Writes the figures of a chart as a table when it is opened. The tables of all charts would be most of the page. */
 function tabulate(details) {
   const { chart } = details.closest('figure').querySelector('[data-chart]').dataset
   if (tabulated.get(details) === chart) return

@@ -12,7 +12,7 @@ export function say(text) {
   if (place) place.textContent = text
 }
 
-/** Puts a parameter into the address, so that the page's link shows the same; undefined takes it out. */
+/** Sets a parameter of the address, so that a copied link shows the same page. Undefined removes it. */
 function keep(name, value) {
   const url = new URL(location.href)
   if (value === undefined) url.searchParams.delete(name)
@@ -57,7 +57,7 @@ function select() {
   countSelected()
 }
 
-/** Replays what is selected, else the marked row. */
+/** Replays the selected rows, else the marked row. */
 function replay() {
   const button = one('[data-key-action=replay]')
   if (button?.disabled) select()
@@ -69,8 +69,8 @@ async function copyLink() {
     await navigator.clipboard.writeText(location.href)
     say('The link is copied.')
   } catch {
-    // Only secure pages have a clipboard: the address bar has the same.
-    say(`The browser does not let us copy here: ${location.href}`)
+    // Only secure pages have a clipboard.
+    say(`The browser does not allow copying here: ${location.href}`)
   }
 }
 
@@ -103,7 +103,7 @@ document.addEventListener('keydown', (event) => {
     target.isContentEditable || (/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) && target.type !== 'checkbox')
   if (event.key === 'Escape' && typing) return target.blur()
   if (typing || !Object.hasOwn(keys, event.key)) return
-  // A link or button that has the focus is pressed by Enter itself.
+  // Enter presses the focused link or button.
   if (event.key === 'Enter' && target !== document.body && target.matches('a, button, summary, input, [role=button]'))
     return
   event.preventDefault()
@@ -124,13 +124,13 @@ document.addEventListener('change', (event) => {
   if (target.matches('[data-filters] select')) target.form.requestSubmit()
 })
 
-// A thumbnail that cannot be loaded shows a quiet picture of ours. Neither event bubbles.
+// A thumbnail that cannot be loaded shows a placeholder. Neither event bubbles.
 function markBroken(event) {
   if (event.target.matches?.('img.thumb')) event.target.classList.toggle('broken', event.type === 'error')
 }
 document.addEventListener('error', markBroken, true)
 document.addEventListener('load', markBroken, true)
-// Those that failed before this was loaded are tried again; one that is lazy and not begun yet only seems to have failed.
+// Thumbnails that failed before this script was loaded are retried. Lazy ones that have not started only look failed.
 for (const image of all('main img.thumb'))
   if (image.complete && image.naturalWidth === 0) image.setAttribute('src', image.getAttribute('src'))
 
@@ -142,8 +142,8 @@ document.addEventListener('submit', (event) => {
   setTimeout(() => empty.forEach((field) => (field.disabled = false)))
 })
 
-// The tail. An event says that there is something new; the rows themselves come
-// from the page's own address, so that they are made in one place.
+// The tail. An event announces new rows, which are then read from the address of the page, so that only the page
+// renders rows.
 
 const refreshMs = 300
 /** Reading takes a quarter of the time at most. */
@@ -168,14 +168,14 @@ function startTail(button) {
   tail = { source, button, timer: undefined, rest: refreshMs }
   button.setAttribute('aria-pressed', 'true')
   source.addEventListener('open', () => {
-    say('Tail is on: new rows come by themselves.')
+    say('Tail is on: new rows appear automatically.')
     refreshSoon()
   })
   source.addEventListener('message', refreshSoon)
   source.addEventListener('error', () => {
     if (source.readyState === EventSource.CLOSED)
       stopTail('The tail was refused: too many are open, or a filter is wrong. Try again in a while.')
-    else say('The tail lost its connection and tries again.')
+    else say('The tail lost its connection and reconnects.')
   })
 }
 
@@ -218,12 +218,12 @@ async function refresh() {
   }
 }
 
-/** Puts new rows where the page has them; those that stand there are not touched, so that no mark or selection is lost. */
+/** Inserts new rows in the order of the page. Existing rows are not replaced, so that marks and selections stay. */
 function insert(fresh) {
   const body = one('[data-rows]')
   const known = new Map(rows().map((row) => [row.dataset.row, row]))
   if (known.size > 0 && fresh.length > 0 && !fresh.some((row) => known.has(row.dataset.row)))
-    say('More came at once than a page holds: some are not shown here. Reload, or export, to see all.')
+    say('More rows arrived at once than a page holds, so some are not shown. Reload or export to see all.')
   let place = body.firstElementChild
   for (const row of fresh) {
     const standing = known.get(row.dataset.row)
@@ -235,7 +235,7 @@ function insert(fresh) {
   countSelected()
 }
 
-// On a phone the navigation scrolls sideways: where we are has to be in sight.
+// On a phone the navigation scrolls sideways, so the current page is scrolled into view.
 const here = one('.top nav [aria-current]')
 const places = here?.closest('nav')
 places?.scrollTo({ left: here.offsetLeft - places.offsetLeft - 40 })

@@ -1,18 +1,17 @@
-// On a wide screen the details of a row open beside its list, made from the page
-// that they have by themselves. A link that is opened in a new tab, or that
-// somebody was sent, leads to that page.
+// On a wide screen the details of a row open beside its list. They are read from the page of the row. A link opened in a
+// new tab, or a copied link, leads to that page.
 import { say } from './console.js'
 
 const wide = matchMedia('(min-width: 1400px)')
 const within = '[data-rows] > [data-row]'
 const detailed = /^\/(deliveries|requests)\/[0-9a-f-]{36}$/
 const deadlineMs = 10_000
-/** `j` held down passes many rows: only where it rests is read. */
+/** `j` held down passes many rows, so only a row on which it rests is read. */
 const restMs = 120
 
 let drawer
 let timer
-/** Of the latest that was asked for: an answer to one before is not shown. */
+/** The latest requested address. Answers to earlier ones are dropped. */
 let asked
 
 /** Details do not open beside details. */
@@ -32,7 +31,7 @@ function make() {
 
 const references = ['aria-labelledby', 'aria-describedby', 'for']
 
-/** Names within what stands beside a page are not those of the page, and its rows are not for the keyboard. */
+/** Renames the ids in the details, so that they differ from those of the page, and excludes their rows from the keyboard. */
 function apart(body) {
   for (const row of body.querySelectorAll('[data-row]')) row.removeAttribute('data-row')
   for (const element of body.querySelectorAll('[id]')) element.id = `drawer-${element.id}`
@@ -63,7 +62,7 @@ async function open(url, { focus = false } = {}) {
     if (anchor === '') drawer.scrollTop = 0
     else body.querySelector(`#drawer-${CSS.escape(anchor)}`)?.scrollIntoView()
     drawer.removeAttribute('aria-busy')
-    say(`${body.querySelector('h1')?.textContent.trim() ?? 'The details'} stands beside the list.`)
+    say(`${body.querySelector('h1')?.textContent.trim() ?? 'The details'} opened beside the list.`)
   } catch (error) {
     if (mine.signal.aborted) return
     close()
@@ -80,7 +79,7 @@ function close() {
   if (hadFocus) document.querySelector(`${within}.marked a[href]`)?.focus()
 }
 
-/** In the way of a plain click or Enter only: on the page of a row, or on another look at what is shown. */
+/** Handles only a plain click or Enter on a link to a row's page, or to another view of the open row. */
 document.addEventListener('click', (event) => {
   if (event.target.closest('[data-drawer-close]')) return close()
   const link = event.target.closest('a[href]')
@@ -117,5 +116,5 @@ document.addEventListener('keydown', (event) => {
   if (event.key === 'Escape' && drawer && !isElsewhere) close()
 })
 
-// No room for two any more: what is shown is not lost, its page is a press away.
+// The window became too narrow for both. The page of the row is one press away.
 wide.addEventListener('change', () => drawer && close())

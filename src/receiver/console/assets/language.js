@@ -1,5 +1,5 @@
-// uPlot formats numbers in the browser's language when it is loaded, and a browser
-// in the C locale has one that is none: no chart would be drawn. Imported before it.
+// Imported before uPlot, which formats numbers in the browser's language when it is loaded. A browser in the C locale
+// has an invalid language, and no chart would be drawn.
 try {
   Intl.getCanonicalLocales(navigator.language)
 } catch {

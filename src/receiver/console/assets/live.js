@@ -1,5 +1,5 @@
-// Parts of a page that fetch themselves again ([data-live]): only while somebody
-// looks, and without taking what a person has opened, marked or paused.
+// Parts of a page that fetch themselves again ([data-live]): only while the page is visible, and without losing opened
+// details, marked rows or paused media.
 import { say } from './console.js'
 
 const toggle = document.querySelector('[data-live-toggle]')
@@ -26,33 +26,33 @@ toggle?.addEventListener('click', () => {
   if (on) url.searchParams.delete('live')
   else url.searchParams.set('live', 'off')
   history.replaceState(history.state, '', url)
-  say(on ? 'The page keeps itself fresh.' : 'The page stands still.')
+  say(on ? 'The page refreshes automatically.' : 'The page no longer refreshes.')
   if (on) refresh()
 })
 
 document.addEventListener('htmx:before:response', (event) => {
   const { status } = event.detail.ctx.response
   if (!event.target.matches('[data-live]')) return
-  // The session has ended: the page itself asks to sign in.
+  // The session has ended, and the reloaded page shows the sign-in.
   if (status === 401) {
     event.preventDefault()
     location.reload()
   }
-  if (lost) say('The connection is there again.')
+  if (lost) say('The connection is back.')
   lost = false
 })
 
 document.addEventListener('htmx:error', (event) => {
   if (!event.target.matches?.('[data-live]') || lost) return
   lost = true
-  say('mediadock does not answer: what you see may be old. It is tried again by itself.')
+  say('mediadock does not answer, so this page may be out of date. It retries automatically.')
 })
 
 // The counters of the navigation follow this page.
 function count() {
   if (!document.querySelector('#live')) return
   const known = document.querySelector('[data-counts]')?.dataset.counts
-  // Figures that cannot be read: no counter is better than a wrong one.
+  // Unknown figures hide the counters.
   const counts = known === undefined ? {} : JSON.parse(known)
   for (const place of document.querySelectorAll('[data-count]')) {
     const shown = counts[place.dataset.count] ?? '0'

@@ -1,6 +1,5 @@
-// Says of the moments in lists how long ago they were, by the receiver's clock.
-// The exact time is in the title; where moments have to be compared ([data-exact]),
-// and for who wants it so, it stands there itself.
+// Shows the age of times in lists, by the receiver's clock. The title has the exact time. Where times are compared
+// ([data-exact]), and by choice of the reader, the exact time is shown instead.
 const everyMs = 5000
 /** After a week the date says more. */
 const oldMs = 7 * 86_400_000
@@ -60,13 +59,13 @@ button?.addEventListener('click', () => {
   try {
     localStorage.setItem(kept, isExact ? 'yes' : 'no')
   } catch {
-    // Then it is so for this page alone.
+    // Without storage, the choice holds for this page only.
   }
   show()
 })
 if (button) button.hidden = !document.querySelector('time[data-ago]')
 
-// Rows that come later, and what is fetched again: before they are painted.
+// Converts later rows and refreshed parts before they are painted.
 new MutationObserver(sayAll).observe(document.querySelector('main'), { childList: true, subtree: true })
 setInterval(() => document.hidden || sayAll(), everyMs)
 document.addEventListener('visibilitychange', sayAll)

@@ -56,7 +56,7 @@ const search: Field = {
   name: 'q',
   label: 'Search',
   search: true,
-  placeholder: 'delivery, request or webhook id, or how it begins',
+  placeholder: 'delivery, request or webhook id, or its beginning',
 }
 const ids: readonly Field[] = [
   { name: 'request_id', label: 'Request id', more: true },
@@ -88,7 +88,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
     { name: 'reason', label: 'Parked because', suggestions: parkReasons, more: true },
     { name: 'flag', label: 'Flag', options: deliveryFlags, more: true },
     { name: 'model', label: 'Model', more: true },
-    { name: 'min_arrivals', label: 'Came … times or more', more: true },
+    { name: 'min_arrivals', label: 'Arrived … times or more', more: true },
     ...measures,
     ...ids,
     ...(filters['ids'] === undefined ? [] : [{ name: 'ids', label: 'Delivery ids', more: true }]),
@@ -170,7 +170,7 @@ function head(query: Query): Markup {
   const shared = Object.fromEntries(common.map((name) => [name, query[name]]))
   return html`<div class="head">
       <h1>Deliveries</h1>
-      <span class="soft">${arrivals ? 'Every webhook as it arrived and how it was answered, refused ones included.' : 'Every accepted delivery, once, and what became of it.'}</span>
+      <span class="soft">${arrivals ? 'Every webhook as it arrived and how it was answered, refused ones included.' : 'Every accepted delivery once, with its outcome.'}</span>
     </div>
     ${tabs('View', [
       { label: 'Deliveries', href: arrivals ? linkTo(path, shared) : linkTo(path, query), current: !arrivals },
@@ -207,7 +207,7 @@ function downloads(what: 'deliveries' | 'arrivals', filters: Query): Markup {
 
 function emptyDeliveries(filters: Query, { settings: { retentionDays }, clock }: ConsoleDeps): Markup {
   if (Object.keys(filters).length === 0)
-    return html`No webhook has been accepted in the ${retentionDays} days for which deliveries are kept. If some should have come, look whether <a href="${path}?view=arrivals">any arrived</a> and were refused.`
+    return html`No webhook has been accepted in the ${retentionDays} days for which deliveries are kept. If you expected some, check whether <a href="${path}?view=arrivals">any arrived</a> and were refused.`
   const isForgotten =
     filters['until'] !== undefined && Date.parse(filters['until']) <= keptFrom(clock(), retentionDays).getTime()
   if (isForgotten)

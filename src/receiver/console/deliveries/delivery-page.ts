@@ -33,7 +33,7 @@ export function deliveryRoutes(console: ConsoleDeps): Router {
   router.get('/deliveries/:id/body', async (req, res) => {
     const delivery = await findDelivery(db, uuidParam(req, 'id'))
     if (!delivery) throw unknown(req)
-    // Never a type that a browser would show: whatever the bytes are, they are only kept.
+    // Never a type that a browser would show, because the bytes are foreign.
     res.set({
       'content-type': 'application/octet-stream',
       'content-disposition': `attachment; filename="${delivery.id}.bin"`,
@@ -63,7 +63,7 @@ function deliveryPage({ delivery, request, steps, view, links }: Shown): Markup 
     <p class="lead">${nextStep(delivery)}</p>
     <div class="columns">
       <div>${card('What it is', factsOf(delivery))} ${card('How it was verified', html`<ol class="steps">${steps.map((step) => html`<li>${step}</li>`)}</ol>`)} ${card('Attempts', attemptsTable(delivery))}</div>
-      <div>${card('Its request now', requestNow(delivery, request, links))} ${card('Headers', headersOf(delivery))}</div>
+      <div>${card('Its request', requestNow(delivery, request, links))} ${card('Headers', headersOf(delivery))}</div>
     </div>
     ${card('Arrivals', arrivalsTable(delivery))} ${card('Body', bodyOf(delivery, view))}`
 }
@@ -133,7 +133,7 @@ function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
     columns: arrivalColumns,
     rows: arrival_log.map((arrival) => ({ cells: arrivalRow(arrival).cells })),
     empty:
-      'The log has none of its arrivals: it is written a moment after the answer, and pruned after RETENTION_DAYS.',
+      'The log has no arrival of it. The log is written a moment after the answer, and pruned after RETENTION_DAYS.',
   })}</div>`
 }
 

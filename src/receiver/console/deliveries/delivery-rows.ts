@@ -45,7 +45,7 @@ export function deliveryRow(delivery: DeliveryEntry): Row {
   }
 }
 
-/** The reason and the flags. A word that is the reason or the outcome too is shown once. */
+/** The reason and the flags. A flag that repeats the reason or the outcome is left out. */
 function causeOf({ reason, flags, outcome }: DeliveryEntry): Markup {
   const others = flags.filter((flag) => flag !== reason && flag !== outcome)
   if (reason === null && others.length === 0) return html`<span class="soft">—</span>`
@@ -65,7 +65,7 @@ export const arrivalColumns: readonly ListColumn[] = [
   { name: 'answered_in', head: 'Answered in', kind: 'minor number' },
 ]
 
-/** Nothing of a refused arrival is trusted. Its webhook id links to the other arrivals that claim the same id. */
+/** A row of the arrivals. A refused one is not trusted: its id links only to arrivals that claim the same id. */
 export function arrivalRow({
   id,
   arrived_at,

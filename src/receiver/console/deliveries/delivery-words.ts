@@ -42,10 +42,10 @@ function parked({ title, means, todo }: CauseWords): Markup {
 const afterwards: Record<string, string> = {
   contradiction:
     "A confirmed result stays. For another, the reconciler polls for the provider's own result, which decides.",
-  key_mismatch: 'Look at Keys: which environment signs it, and with which its request was submitted.',
+  key_mismatch: 'Compare on Keys the environment of its key with that of its request.',
 }
 
-/** The checks of wire/signature.ts as they went for this delivery; the signature itself is not kept. */
+/** The checks of wire/signature.ts, with their results for this delivery. The signature itself is not stored. */
 export function verificationSteps(
   { verification, body_sha256, bytes, id, received_at, arrival_log }: DeliveryDetail,
   keys: Keys,
@@ -63,14 +63,14 @@ export function verificationSteps(
     html`${matched(key_name, keys)}`,
     html`Our clock minus <span class="mono">t</span> was <b>${number(skew_seconds, { unit: 's' })}</b> at ${time(received_at, 'clock')}: the sender signed ${late ? `${number(skew_seconds)} s before` : `${number(-skew_seconds)} s after`} it came here,
       within the window of ±${window_seconds} s with ${number(window_seconds - Math.abs(skew_seconds))} s to spare.`,
-    html`Webhook id and body (SHA-256 <span class="mono">${body_sha256.slice(0, 12)}…</span>) make it delivery <span class="mono">${id.slice(0, 8)}</span>; another copy of it is a duplicate.`,
+    html`Webhook id and body (SHA-256 <span class="mono">${body_sha256.slice(0, 12)}…</span>) make it delivery <span class="mono">${id.slice(0, 8)}</span>. Another copy of both is a duplicate.`,
     ...(verifiedAgain
       ? [
-          html`It was refused as it came, and accepted when the quarantine was verified again; the window is judged by when it came.`,
+          html`It was refused on arrival, and accepted when the quarantine was verified again. The window is checked against its arrival.`,
         ]
       : []),
     ...(refusedLater
-      ? [html`It came again and was refused then, as its arrivals below tell: that changes nothing of this one.`]
+      ? [html`A later copy was refused; see its arrivals below. That does not change this delivery.`]
       : []),
   ]
 }
@@ -83,9 +83,9 @@ function matched(name: string, { byName }: Keys): Markup {
   const key = byName.get(name)
   const today =
     key === undefined
-      ? html`It is no longer configured: the same bytes would be refused today.`
+      ? html`It is no longer configured, so the same bytes would be refused today.`
       : key.retired
-        ? html`It is retired: it verifies, and is not used for calls.`
-        : html`It is the ${key.environment ?? 'unknown'} environment's.`
+        ? html`It is retired: it verifies webhooks, but makes no calls.`
+        : html`Its environment is ${key.environment ?? 'unknown'}.`
   return html`The secret of key <b>${foreign(name)}</b> matched. ${today}`
 }

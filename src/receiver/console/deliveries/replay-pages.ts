@@ -100,7 +100,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
   return router
 }
 
-/** Filters as the list has them; the rows that were selected there come one by one, as `id`. */
+/** The filters of the list, or the selected rows, each as an `id`. */
 function chosenBy(req: Request): Record<string, string> {
   const { id, ...query } = queryOf(req)
   if (id === undefined) return query
@@ -113,7 +113,7 @@ function filtersOf(query: Query): DeliveryFilters {
   if (Object.keys(filters).length === 0)
     throw new InvalidFilterError(
       'filter',
-      'names nothing, and without a filter nothing is replayed: go back, and select deliveries or filter them',
+      'needs a selection or a filter: go back, and select deliveries or filter them',
     )
   return filters
 }
@@ -130,7 +130,7 @@ function questionPage(card: Markup): Markup {
 }
 
 const unreadableWords =
-  'This receiver does not understand its bytes, so a replay leaves it parked. Replay it after an upgrade that does.'
+  'This receiver cannot read its bytes, so a replay leaves it parked. Replay it after an upgrade that can.'
 
 /** The button stands below the result of the dry run, and appears with it. */
 function questionCard({ query, count, unreadable, what, preview }: ReplayQuestion): Markup {

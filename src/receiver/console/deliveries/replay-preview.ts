@@ -9,7 +9,7 @@ import { foreign, number, problem, shortId } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
 import type { Query } from '../parts/url.ts'
 
-/** A dry run locks rows, so a preview tries a few. */
+/** Few, because a dry run locks rows. */
 const sampleRows = 20
 
 /** Returns what a replay of the newest of these deliveries would change. */
@@ -22,8 +22,8 @@ export function trySample(
 }
 
 /**
- * Whether a page may start the dry run by itself: only where the request came from this console or from a typed
- * address. A foreign page can open ours, and must start nothing.
+ * True if the page may start the dry run without a press: only if the request came from this console or from a typed
+ * address. A foreign page can open this page and must start nothing.
  */
 export function mayTryByItself(req: Request): boolean {
   const site = req.get('sec-fetch-site')
@@ -60,7 +60,7 @@ export function previewView({ count, sample }: Preview): Markup {
 
 function changedWords(changes: number): string {
   return changes === 0
-    ? 'nothing would change: what they say is known already, or they would be parked again for the same reason.'
+    ? 'nothing would change. Their results are already known, or they would be parked again for the same reason.'
     : `${wouldChange(changes)}, as shown below; nothing has been changed yet.`
 }
 

@@ -23,7 +23,7 @@ export const chartTimesSchema = minutesFiltersSchema
   .extend({ range: z.enum(['1h', '3h', '24h'], 'must be one of 1h, 3h, 24h').optional() })
   .refine(({ range, since, until }) => range === undefined || (since ?? until) === undefined, {
     path: ['range'],
-    message: 'cannot stand beside since or until',
+    message: 'cannot be combined with since or until',
   })
 export type ChartTimes = z.infer<typeof chartTimesSchema>
 

@@ -80,7 +80,7 @@ function quarantineTable({ data }: Page<QuarantinedEntry>, query: Query): Markup
 
 function emptyQuarantine({ reason, webhook_id }: Query): Markup {
   const arrivals = linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', reason, webhook_id })
-  return html`Nothing in the quarantine matches: it was accepted since, replaced by newer ones, or never kept. See the <a href="${arrivals}">log of arrivals</a>.`
+  return html`Nothing in the quarantine matches: it was accepted since, replaced by newer arrivals, or never kept. See the <a href="${arrivals}">log of arrivals</a>.`
 }
 
 async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
@@ -96,7 +96,7 @@ async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
   })
   const causes = read.ok ? read.value.causes : []
   const body = html`${head('parked', reason)} ${about({ place: 'parked', reason, causes, keys: settings })}
-    ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'q', label: 'Search', search: true, placeholder: 'delivery, request or webhook id, or how it begins' }, reasonField(causes)] })}
+    ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'q', label: 'Search', search: true, placeholder: 'delivery, request or webhook id, or its beginning' }, reasonField(causes)] })}
     ${
       read.ok
         ? html`${read.value.page.data.length > 0 ? html`<div class="bulk"><a class="button quiet" data-key-action="replay" href="${linkTo('/deliveries/replay', filters)}">Replay all of these… <kbd>r</kbd></a></div>` : ''}

@@ -10,7 +10,7 @@ import { card, facts, foreign, notice, shortId, size, table, tabs, time } from '
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf } from '../parts/url.ts'
 
-/** One refused arrival, whole but for its signature. */
+/** One refused arrival, without its signature. */
 export function quarantinedRoutes(console: ConsoleDeps): Router {
   const { db, keys, settings } = console
   const find = async (req: Request) => {
@@ -26,7 +26,7 @@ export function quarantinedRoutes(console: ConsoleDeps): Router {
   })
   router.get('/parked/quarantine/:id/body', async (req, res) => {
     const { id, body } = await find(req)
-    // Never a type that a browser would show: whatever the bytes are, nobody vouches for them.
+    // Never a type that a browser would show, because the bytes are foreign and unverified.
     res.set({
       'content-type': 'application/octet-stream',
       'content-disposition': `attachment; filename="refused-${id}.bin"`,
@@ -53,7 +53,7 @@ function quarantinedPage(kept: QuarantinedDetail, view: BodyView, keys: KeysPlac
 /** The effect that verifying again would have now. */
 function standing({ matchingKey, reason }: QuarantinedDetail): Markup {
   if (matchingKey === undefined)
-    return html`<p class="lead">With today's secrets it is still refused. Nothing that it says is trusted.</p>`
+    return html`<p class="lead">With today's secrets it is still refused. Its content is not trusted.</p>`
   return notice(
     html`With today's secrets it is authentic: the secret of the key <b>${foreign(matchingKey)}</b> matches. <a href="${linkTo('/parked/verify', { reason })}">Verify again…</a> accepts it.`,
   )
@@ -91,9 +91,9 @@ function headersOf({ headers }: QuarantinedDetail): Markup {
         html`<div class="detail mono">${foreign(value, 1000)}</div>`,
       ],
     })),
-    empty: 'It came without headers.',
+    empty: 'It had no headers.',
   })}
-    <p class="soft">The signature is kept to verify it again, and never shown.</p>`
+    <p class="soft">The signature is stored for verifying again, and never shown.</p>`
 }
 
 function bodyOf({ id, body }: QuarantinedDetail, view: BodyView): Markup {

@@ -33,17 +33,17 @@ const resultSchema = z.strictObject({
 })
 type Result = z.infer<typeof resultSchema>
 
-/** So many of the accepted are listed: their ids stand in the address. */
+/** Bounds the listed deliveries, because the address contains their ids. */
 const shownIds = 100
 
-/** Verifying refused arrivals again: first what would be checked, then what came of it. */
+/** Verifying refused arrivals again: the confirmation, then the result. */
 export function verifyRoutes(console: ConsoleDeps): Router {
   const { db, keys, onStored, settings } = console
   const router = Router()
   router.get('/parked/verify', async (req, res) => {
     const { reason } = parseFilters(chosenSchema, queryOf(req))
     const causes = (await readQuarantineCauses(db)).filter((cause) => reason === undefined || cause.reason === reason)
-    // Of all causes, the one that a secret can mend is worth a try.
+    // Only this cause can be fixed by a secret.
     const tried = reason ?? 'no_matching_secret'
     const check = await checkQuarantine(db, keys(), { reason: tried })
     const secrets = keys().all.map(({ name }) => name)
@@ -101,7 +101,7 @@ export function verifyRoutes(console: ConsoleDeps): Router {
   return router
 }
 
-/** Where a secret was added since: what it would accept now. */
+/** A hint that a secret was added, with the number of arrivals that it would accept. */
 export function addedSecretHint(check: Check | undefined): Markup {
   if (check === undefined || check.acceptable === 0) return html``
   const { tried, acceptable, keyNames } = check
@@ -112,7 +112,7 @@ export function addedSecretHint(check: Check | undefined): Markup {
         : `all of the newest ${tried}`
       : `${acceptable} of the newest ${tried}`
   return notice(
-    html`A secret was added since: ${many} that no secret matched ${acceptable === 1 ? 'is' : 'are'} authentic now, by the key ${names(keyNames)}. <a href="/parked/verify?reason=no_matching_secret">Verify again…</a>`,
+    html`A secret was added: ${many} that no secret matched ${acceptable === 1 ? 'is' : 'are'} authentic now, by the key ${names(keyNames)}. <a href="/parked/verify?reason=no_matching_secret">Verify again…</a>`,
   )
 }
 
@@ -129,10 +129,10 @@ function previewPage({ reason, causes, tried, check, secrets, settings }: Previe
   const all = causes.reduce((sum, { count }) => sum + count, 0)
   const back = reason === undefined ? '/parked' : linkTo('/parked', { view: 'quarantine', reason })
   if (all === 0)
-    return html`<h1>Verify again</h1>${confirmation({ title: 'There is nothing to verify', what: html`<p>Nothing like this is in the quarantine any more: it has been accepted, or was pushed out by newer ones.</p>`, confirm: undefined, back })}`
-  const what = html`<p>Each is verified with the secrets that are configured now (${names(secrets)}), the time window judged against its arrival. What is authentic is accepted and lands; the rest stays as it is. It is safe to repeat.</p>
+    return html`<h1>Verify again</h1>${confirmation({ title: 'There is nothing to verify', what: html`<p>The quarantine has no such arrivals any more: they were accepted, or newer ones replaced them.</p>`, confirm: undefined, back })}`
+  const what = html`<p>Each is verified with the secrets that are configured now (${names(secrets)}). The time window is checked against its arrival. Authentic arrivals are accepted and land; the others stay in the quarantine. This is safe to repeat.</p>
     ${table({
-      label: 'What would be checked',
+      label: 'To be checked',
       columns: [{ head: 'Cause, with a trial of the newest' }, { head: 'To verify', kind: 'number' }],
       rows: causes.map(({ reason, count }) => ({
         cells: [
@@ -142,7 +142,7 @@ function previewPage({ reason, causes, tried, check, secrets, settings }: Previe
       })),
       empty: '',
     })}
-    ${isOfTime(reason) || (check !== undefined && check.acceptable > 0) ? '' : html`<p>None of those that were tried would be accepted. If a secret is missing, add it to the keys first: the <a href="/keys">keys</a> show what is configured. ${reloadKeys(settings)}</p>`}`
+    ${isOfTime(reason) || (check !== undefined && check.acceptable > 0) ? '' : html`<p>None of the tried arrivals would be accepted. If a secret is missing, add it first; <a href="/keys">Keys</a> lists the configured ones. ${reloadKeys(settings)}</p>`}`
   const title = all === 1 ? 'Verify one refused arrival again?' : `Verify ${number(all)} refused arrivals again?`
   return html`<h1>Verify again</h1>
     ${confirmation({ title, what, confirm: { path: '/parked/verify', label: all === 1 ? 'Verify it' : `Verify ${number(all)}`, fields: { reason } }, back })}`
@@ -164,7 +164,7 @@ function resultPage(
   const summary =
     accepted === 0
       ? problem(
-          html`${number(checked)} ${arrivals(checked)}${of} checked, none accepted: ${isOfTime(reason) ? 'their time is judged against their arrival, and stays wrong. What they told of is found by polling.' : html`with today's secrets none is authentic. If a secret is missing, add it first; the <a href="/keys">keys</a> show what is configured.`}`,
+          html`${number(checked)} ${arrivals(checked)}${of} checked, none accepted: ${isOfTime(reason) ? 'their signed time was outside the window on arrival. The reconciler polls for their results.' : html`with today's secrets none is authentic. If a secret is missing, add it first; <a href="/keys">Keys</a> lists the configured ones.`}`,
         )
       : notice(
           html`${number(checked)} ${arrivals(checked)}${of} checked: ${number(accepted)} accepted${refused === 0 ? '' : html`, ${number(refused)} still refused`}.`,
@@ -183,7 +183,7 @@ function outcome(deliveries: readonly DeliveryEntry[], query: Query): Markup {
   const waiting = deliveries.filter(({ state }) => state === 'pending').length
   const again = linkTo('/parked/verified', { ...without(query, 'open'), part: '1' })
   return html`<section class="card" aria-label="What was accepted" ${waiting > 0 ? html`hx-get="${again}" hx-trigger="every 1s" hx-swap="outerMorph"` : ''}>
-    <p>${waiting > 0 ? `${number(waiting)} of ${number(deliveries.length)} still wait to land…` : `Nothing waits any more: ${ends(deliveries)}.`}</p>
+    <p>${waiting > 0 ? `${number(waiting)} of ${number(deliveries.length)} still wait to land…` : `All have ended: ${ends(deliveries)}.`}</p>
     ${table({ label: 'What was accepted', ...usualOnly(deliveryColumns, deliveries.map(deliveryRow)), empty: 'They have been pruned since.' })}
   </section>`
 }
@@ -195,7 +195,7 @@ function ends(deliveries: readonly DeliveryEntry[]): string {
   return groups.join(', ') || 'they have been pruned since'
 }
 
-/** A secret of ours matches; no other would change anything. */
+/** A cause of time: a configured secret matches, so another secret would not help. */
 function isOfTime(reason: string | undefined): boolean {
   return reason === 'timestamp_too_old' || reason === 'timestamp_in_future'
 }

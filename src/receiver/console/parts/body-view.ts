@@ -4,13 +4,13 @@ import type { Markup } from '../../../platform/pages/console-page.ts'
 import { size } from './parts.ts'
 import { visible } from './visible.ts'
 
-/** So much of a body is shown; the whole of it can be downloaded. */
+/** The part of a body that is shown. The whole body can be downloaded. */
 export const shownBytes = 64 * 1024
 
 export const bodyViews = ['text', 'formatted', 'hex'] as const
 export type BodyView = (typeof bodyViews)[number]
 
-/** The bytes as they came, with what cannot be seen made visible: nothing in them turns a line around or hides. */
+/** The raw bytes, with invisible characters shown by name, so that nothing hides or turns a line around. */
 export function bodyView(body: Buffer, view: BodyView): Markup {
   const shown = body.subarray(0, shownBytes)
   if (view === 'hex') return box(html`${hexLines(shown)}`, 'lines')
@@ -18,8 +18,8 @@ export function bodyView(body: Buffer, view: BodyView): Markup {
   const formatted =
     body.length > maxFormattedBytes ? { refused: 'too_long' as const } : formatJson(body.toString('utf8'), shownBytes)
   if ('refused' in formatted)
-    return html`<p class="soft">It is ${whyNot[formatted.refused]}, so it is shown as it came.</p>${box(visible(shown.toString('utf8')))}`
-  return html`${box(visible(formatted.text))}${formatted.cut ? html`<p class="soft">Formatted it is longer than what is shown here, the first ${size(shownBytes)}.</p>` : ''}`
+    return html`<p class="soft">It is ${whyNot[formatted.refused]}, so it is shown unchanged.</p>${box(visible(shown.toString('utf8')))}`
+  return html`${box(visible(formatted.text))}${formatted.cut ? html`<p class="soft">Only the first ${size(shownBytes)} of the formatted body are shown.</p>` : ''}`
 }
 
 const whyNot = {

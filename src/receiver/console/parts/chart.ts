@@ -13,11 +13,11 @@ export type Chart = {
     tone: 'good' | 'warn' | 'bad' | 'accent' | 'idle' | 'strong'
     values: readonly (number | null)[]
   }[]
-  /** Vertical lines: when a process started. */
+  /** Vertical lines at the starts of processes. */
   marks?: readonly { at: number; label: string }[]
-  /** Where the figures are, for who has no script. */
+  /** The path of the figures, for browsers without script. */
   figures?: string
-  /** Where a click leads: to the list of that time, of the series that was clicked where `by` names its filter. */
+  /** The list that a click opens, for the clicked time. `by` is the filter that takes the clicked series. */
   leads?: { path: string; by?: string; step: number }
 }
 

@@ -7,18 +7,17 @@ import { parseFilters } from '../../queries/filters.ts'
 import type { TableColumn, Row } from './parts.ts'
 import { linkTo, queryOf, without, type Query } from './url.ts'
 
-/** A column that one may choose. The first of a list is always shown: it leads to the row's own page. */
+/** A column that can be chosen. The first column of a list links to the page of a row and is always shown. */
 export type ListColumn = TableColumn & { name: string; head: string; usual?: true }
 
-/** A list whose columns may be chosen; `name` is that of its cookie. */
+/** A list whose columns can be chosen. `name` is part of the name of its cookie. */
 export type ColumnList = { name: string; path: string; columns: readonly ListColumn[] }
 
 const yearMs = 365 * 86_400_000
 
 /**
- * The places of the columns to be shown: of those that the address names, else
- * of what this browser chose last, else the usual ones. Throws InvalidFilterError
- * where the address names one that there is not.
+ * The indexes of the columns to show: those named in the address, else the last choice of this browser, else the usual
+ * ones. Throws InvalidFilterError for an unknown column in the address.
  */
 export function shownColumns(list: ColumnList, req: Request): number[] {
   const { columns } = parseFilters(schemaOf(list), { columns: queryOf(req)['columns'] })
@@ -55,7 +54,7 @@ export function rememberColumns(list: ColumnList, req: Request, res: Response): 
   return true
 }
 
-/** The choice, behind a word; without script too. */
+/** The folded form that chooses columns. It works without script. */
 export function columnChooser(list: ColumnList, query: Query, shown: readonly number[]): Markup {
   const rest = without(query, 'columns', 'cursor', 'open')
   return html`<details class="chooser"><summary>Columns</summary>

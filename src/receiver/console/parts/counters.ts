@@ -7,7 +7,7 @@ import { sharedReads } from './shared-read.ts'
 
 /** All pages together ask Postgres no more often than this. */
 const freshMs = 5000
-/** A page waits no longer for what stands beside it. */
+/** A page does not wait longer than this for the counters. */
 const patienceMs = 100
 /** Counts older than this are not shown: a slow read is repeated less often than it stays fresh. */
 const oldMs = 15_000

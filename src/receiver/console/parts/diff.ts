@@ -5,7 +5,7 @@ import { badge, foreign, shortId } from './parts.ts'
 
 type Values = Readonly<Record<string, unknown>>
 
-/** One row before and after, only what differs; a row that is new or gone shows what it has. */
+/** One row before and after, with only the columns that differ. A new or deleted row shows all. */
 export function rowDiff(name: string, before: object | null, after: object | null): Markup {
   const [old, fresh]: [Values, Values] = [{ ...before }, { ...after }]
   const names = [...new Set([...Object.keys(old), ...Object.keys(fresh)])]
@@ -46,7 +46,7 @@ function statusOf(row: object | null): string | undefined {
   return row !== null && 'status' in row ? String(row.status) : undefined
 }
 
-/** Of those that are written, and of those that are removed. */
+/** The limit of shown media, for written and for removed ones each. */
 const shownMedia = 10
 
 function details({ request, media }: Change): Markup {

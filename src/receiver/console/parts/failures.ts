@@ -30,7 +30,7 @@ const titles: Record<number, string> = {
   503: 'Not available now',
 }
 
-/** A person gets a page in words, a program the envelope. */
+/** Answers errors to browsers with a page, to programs with the error envelope. */
 export function failurePage(deps: ConsoleDeps): ErrorRequestHandler {
   return (error, req, res, next) => {
     const known = asHttpError(

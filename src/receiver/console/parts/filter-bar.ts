@@ -11,9 +11,9 @@ export type Field = {
   /** Values that the browser proposes for a text. */
   suggestions?: readonly string[]
   placeholder?: string
-  /** Stands behind "More filters". */
+  /** True for a field that is folded below "More filters". */
   more?: boolean
-  /** The field that `/` goes to. */
+  /** True for the field that the key `/` focuses. */
   search?: boolean
 }
 
@@ -21,11 +21,11 @@ export type FilterBar = {
   path: string
   query: Query
   fields: readonly Field[]
-  /** Parameters that the form carries along: which tab is shown. */
+  /** Parameters that the form keeps, such as the tab. */
   keep?: readonly string[]
-  /** Now, for the relative choices; they become absolute times in the address. */
+  /** The present time, with which relative choices become absolute times in the address. */
   now: Date
-  /** Why the list cannot be shown: a filter that is wrong, a query that took too long. */
+  /** The reason why the list cannot be shown: a wrong filter or a slow query. */
   problem?: string | undefined
 }
 
@@ -71,7 +71,7 @@ function control({ name, label, options, suggestions, placeholder = '', search }
         ${search ? html`data-search` : ''} ${suggestions === undefined ? '' : html`list="${name}-list"`} />
       ${suggestions === undefined ? '' : html`<datalist id="${name}-list">${suggestions.map((value) => html`<option value="${value}"></option>`)}</datalist>`}</label>`
   }
-  // A value that is no choice stays to be seen: the message below speaks of it.
+  // An unknown value stays visible, because the error message below mentions it.
   const choices = value === '' || options.includes(value) ? options : [value, ...options]
   return html`<label><span>${label}</span>
     <select name="${name}"><option value="">any</option>${choices.map((choice) => html`<option ${choice === value ? html`selected` : ''}>${choice}</option>`)}</select></label>`

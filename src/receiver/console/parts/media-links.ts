@@ -1,16 +1,16 @@
 import type { ReceiverSettings } from '../../settings.ts'
 
 export type LinkPolicy = {
-  /** Origins beyond https that pages may load media from, for the content security policy. */
+  /** Origins without https from which pages may load media, for the content security policy. */
   sources: readonly string[]
-  /** Why a link from a payload must not become a link or a picture on a page; undefined where it may. */
+  /** The reason why a link of a payload must not be a link or a picture on a page; undefined if it may. */
   whyNot: (link: string) => string | undefined
   allows: (link: string) => boolean
-  /** Where this console has a copy of a file, small or whole; undefined where it has none. */
+  /** The paths of this console's copies of a file, small and whole; undefined without a copy. */
   copyOf: (sha256: string | null) => { small: string; whole: string } | undefined
 }
 
-/** Only https, only hosts of MEDIA_HOSTS where it is set; outside production, loopback too. */
+/** Allows https links to the hosts of MEDIA_HOSTS, if set. Outside production, it allows loopback too. */
 export function linkPolicy({
   mediaHosts,
   mediaArchive,
@@ -18,7 +18,7 @@ export function linkPolicy({
 }: Pick<ReceiverSettings, 'mediaHosts' | 'production'> & Partial<Pick<ReceiverSettings, 'mediaArchive'>>): LinkPolicy {
   const loopback = /^http:\/\/(127\.0\.0\.1|localhost)(:\d+)?\//
   const whyNot = (link: string) => {
-    if (!URL.canParse(link)) return 'it is no valid URL'
+    if (!URL.canParse(link)) return 'it is not a valid URL'
     const url = new URL(link)
     const safe = url.protocol === 'https:' || (!production && loopback.test(url.href))
     if (!safe) return 'it is not https'

@@ -8,7 +8,7 @@ import { foreign, number } from './parts.ts'
 
 type Linked = Pick<Media, 'kind' | 'url' | 'sha256'>
 
-/** The first of a result's media, small. */
+/** A thumbnail of the first media item of a result. */
 export function thumbnail({ kind, url, sha256 }: Linked, links: LinkPolicy): Markup {
   const copy = links.copyOf(sha256)
   const refused = copy === undefined ? links.whyNot(url) : undefined
@@ -19,7 +19,7 @@ export function thumbnail({ kind, url, sha256 }: Linked, links: LinkPolicy): Mar
   return html`<span class="thumb soft" aria-hidden="true">${kind === 'video' ? '▶' : '♪'}</span>`
 }
 
-/** Each of a result's media with its player, its size and its links. */
+/** Every media item of a result, with its player, size and links. */
 export function gallery(media: readonly Media[], links: LinkPolicy): Markup {
   return html`<div class="gallery">${media.map((item) => figure(item, links))}</div>`
 }
@@ -55,7 +55,7 @@ function player(kind: Media['kind'], { small, whole }: { small: string; whole: s
   }
 }
 
-/** A link of a payload, or its text and why it is none. */
+/** A link of a payload, or its text with the reason why it is not a link. */
 export function link(url: string, links: LinkPolicy): Markup {
   const refused = links.whyNot(url)
   if (refused === undefined) return html`<a href="${url}" rel="noreferrer">${foreign(url, 60)}</a>`

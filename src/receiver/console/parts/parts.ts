@@ -24,7 +24,7 @@ export function moment(at: string | Date | null | undefined, shown: Shown = 'usu
 
 export type IdKind = 'request' | 'delivery'
 
-/** An id by its first 8 characters, the whole in the title and to be copied, as a link to its page. */
+/** The first 8 characters of an id as a link to its page. The title and the copy button have the whole id. */
 export function shortId(kind: IdKind, id: string | null | undefined): Markup {
   if (id === null || id === undefined) return html`<span class="soft">—</span>`
   const path = kind === 'request' ? '/requests/' : '/deliveries/'
@@ -35,7 +35,7 @@ export function shortId(kind: IdKind, id: string | null | undefined): Markup {
 export function foreign(text: string | null | undefined, maxCharacters = 80): Markup {
   if (text === null || text === undefined || text === '') return html`<span class="soft">—</span>`
   if (text.length <= maxCharacters) return visible(text)
-  // No half of a pair at the cut.
+  // The cut must not leave half of a surrogate pair.
   return html`<span title="${text.slice(0, 1000)}">${visible(`${text.slice(0, maxCharacters).replace(/\p{Cs}$/u, '')}…`)}</span>`
 }
 
@@ -120,7 +120,7 @@ export type TableColumn = {
 }
 
 export type Row = {
-  /** Names the row for `j`, `k` and `open`; without it the row takes no part. */
+  /** Names the row for the keyboard and for `open` in the address. */
   id?: string
   cells: readonly (Markup | string | number)[]
 }
@@ -135,7 +135,7 @@ export type Table = {
   staysRows?: boolean
 }
 
-/** A table whose rows the keyboard walks: Enter opens the first link. With more than three columns, rows are cards on a phone. */
+/** A table for the keyboard: Enter opens the first link of a row. Beyond three columns, rows are cards on a phone. */
 export function table({ label, columns, rows, empty, rowsId, staysRows = false }: Table): Markup {
   if (rows.length === 0 && rowsId === undefined) return emptyState(empty)
   return html`<div class="scroll" tabindex="0" role="group" aria-label="${label}">
@@ -167,7 +167,7 @@ export function emptyState(text: string | Markup): Markup {
   return html`<div class="empty">${text}</div>`
 }
 
-/** Names and values, one a line. */
+/** Names and values, one per line. */
 export function facts(entries: readonly (readonly [string, Markup | string | number])[]): Markup {
   return html`<dl class="facts">${entries.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`
 }
@@ -206,12 +206,11 @@ export function notice(text: string | Markup): Markup {
 }
 
 export type Action = {
-  /** Where it is posted to. */
   path: string
   label: string
   fields?: Query
   tone?: 'quiet' | 'danger' | ''
-  /** The name by which a key presses it: `replay`, `tail`. */
+  /** The name of the key that presses the button: `replay`, `tail`. */
   key?: string
 }
 

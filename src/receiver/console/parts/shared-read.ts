@@ -1,13 +1,11 @@
-/** More than this at once is no person who looks. */
+/** More reads at once do not come from persons. They are not shared. */
 const maxKept = 50
-/** Reading takes at most this share of the time: what takes long in an outage is done less often. */
+/** Reading takes at most this share of the time, so that slow reads are repeated less often. */
 const share = 0.05
 
 /**
- * One read for all who ask for the same at about the same time, however many
- * tabs are open: those who come within `freshMs` of its beginning, or while it
- * runs, get the one that there is; so do those who come too soon after one that
- * took long. What failed is not kept.
+ * Shares one read among all calls for the same name while it runs, for `freshMs` from its start, and for longer after a
+ * slow read. Failed reads are not kept.
  */
 export function sharedReads<T>(freshMs: number): (name: string, read: () => Promise<T>) => Promise<T> {
   const kept = new Map<string, { value: Promise<T>; until: number }>()

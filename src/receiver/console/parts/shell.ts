@@ -18,7 +18,7 @@ export type ConsolePage = {
   status?: number
   /** Loads the chart library for pages that draw. */
   charts?: boolean
-  /** For pages with parts that fetch themselves again. */
+  /** True for pages with parts that fetch themselves again. */
   live?: boolean
 }
 
@@ -36,7 +36,7 @@ const pages = [
 ] as const
 
 const counted = { issues: 'open issues', overdue: 'overdue', parked: 'parked or in the quarantine' } as const
-/** How many of each, in words: beyond what is counted, that it is more. */
+/** The counters as text, with a plus sign beyond the limit of counting. */
 export function countsShown(counters: Counters): Record<keyof typeof counted, string> {
   const shown = (count: number) => (count >= maxCounted ? `${maxCounted - 1}+` : String(count))
   const { issues, overdue, parked, quarantined } = counters
@@ -55,7 +55,7 @@ function navOf(path: string, counters: Counters | undefined): NavItem[] {
   }))
 }
 
-/** Sends a page in the frame that all have: navigation, help, the place where messages are read out. */
+/** Sends a page in the common frame: navigation, help, and a region for announced messages. */
 export function sendConsolePage(
   { settings, counters, clock }: ConsoleDeps,
   res: Response,
@@ -85,13 +85,13 @@ export function sendConsolePage(
 }
 
 const keys = [
-  ['/', "Go to the page's search, else to that for everything"],
+  ['/', "Go to the page's search, else to the search for any id"],
   ['⌘ k', 'Find any id; Ctrl K elsewhere'],
-  ['j k', 'Mark the next row, the one before'],
-  ['Enter', 'Open the marked row, on a wide screen beside the list'],
-  ['Esc', 'Close what was opened'],
+  ['j k', 'Mark the next or the previous row'],
+  ['Enter', 'Open the marked row, beside the list on a wide screen'],
+  ['Esc', 'Close the details or this help'],
   ['x', 'Select the marked row'],
-  ['r', 'Replay: shows first what it would change'],
+  ['r', 'Replay, after a preview of its changes'],
   ['t', 'Tail on or off'],
   ['c', "Copy this page's link"],
   ['?', 'This help'],

@@ -12,18 +12,17 @@ export function linkTo(path: string, query: Query = {}): string {
   return text === '' ? path : `${path}?${text}`
 }
 
-/** The same list with other filters: from its first page, and with no row open. */
+/** A link to the first page of the same list with other filters and no open row. */
 export function linkWith(path: string, query: Query, changes: Query): string {
   return linkTo(path, { ...query, cursor: undefined, open: undefined, ...changes })
 }
 
-/** A local time like `2026-01-31 03:00` is meant in UTC: the form says so. `15m` is so long ago. */
+/** A time without an offset like `2026-01-31 03:00` is in UTC, as the form says. */
 const withoutOffset = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d(?:\.\d+)?)?)?$/
 
 /**
- * The parameters of a page as the filters' parser takes them: what a form sent
- * empty is left out, and of one that stands twice the last counts; but
- * `columns` are many, as the boxes of a form send them.
+ * The parameters of a page for the filters' parser. Empty ones are left out, and the last of a repeated one counts.
+ * Several `columns` are joined, as the boxes of a form send them.
  */
 export function queryOf(req: Request): Record<string, string> {
   const given = Object.entries(req.query).flatMap(([name, value]) => {
@@ -38,7 +37,7 @@ export function queryOf(req: Request): Record<string, string> {
   return Object.fromEntries(given)
 }
 
-/** The parameters without those that only say how the page looks. */
+/** The parameters without those with the given names. */
 export function without(query: Query, ...names: string[]): Record<string, string> {
   return Object.fromEntries(
     Object.entries(query).flatMap(([name, value]) =>

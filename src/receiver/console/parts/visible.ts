@@ -1,15 +1,15 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 
-// Controls but tab and line feed, marks of direction and other formats, separators, and what was no UTF-8.
+// Controls other than tab and line feed, direction marks and other formats, separators, and replaced invalid UTF-8.
 const hidden = /([^\P{C}\n\t]|[\u2028\u2029\ufffd])/u
 
 const allHidden = new RegExp(hidden, 'gu')
 
-/** A name is forty times as long as what it names; after so many in one text, a dot says that there is one. */
+/** A name takes forty times the space of its character. After this many in one text, a dot stands for each. */
 const maxNamed = 1000
 
-/** Text with each character that one cannot see named in place. */
+/** Text in which each invisible character is replaced by its name. */
 export function visible(text: string): Markup {
   const parts = text.split(hidden, 2 * maxNamed)
   const begun = parts.reduce((length, part) => length + part.length, 0)

@@ -5,7 +5,7 @@ import { badge, card, number, shortId, table, time, type Row } from '../parts/pa
 
 const ends = { OK: 'COMPLETED', ERROR: 'FAILED' } as const
 
-/** Shows what each side said of a request, when, and which end stands and why. Empty where nothing contradicts. */
+/** The ends that each side reported of a request, and the end that stands. Empty without a contradiction. */
 export function contradictionCard(request: RequestDetail): Markup | '' {
   const { contradiction, status, confirmed_at } = request
   if (!contradiction) return ''
@@ -17,10 +17,10 @@ export function contradictionCard(request: RequestDetail): Markup | '' {
     'Contradiction',
     html`<p><b>${status} stands.</b> ${why}</p>
       ${table({
-        label: 'What each side said',
+        label: 'Reported ends',
         columns: [{ head: 'Who' }, { head: 'Said' }, { head: 'When' }, { head: '' }],
         rows: statements(request),
-        empty: 'The deliveries that said otherwise were pruned after RETENTION_DAYS.',
+        empty: 'The contradicting deliveries were pruned after RETENTION_DAYS.',
       })}`,
   )
 }

@@ -78,7 +78,7 @@ export function requestRoutes(console: ConsoleDeps): Router {
   return router
 }
 
-/** The uuid in the address; undefined where there is none. */
+/** The uuid in the address; undefined if it is not a uuid. */
 function idOf(req: HttpRequest): string | undefined {
   const parsed = z.guid().safeParse(req.params['id'])
   return parsed.success ? parsed.data.toLowerCase() : undefined

@@ -36,7 +36,7 @@ export function requestsRoutes(console: ConsoleDeps): Router {
       return { shown, ...(await lists((db) => listRequests(db, wanted, when))) }
     })
     const fields: Field[] = [
-      { name: 'q', label: 'Search', search: true, placeholder: 'request id, or how it begins' },
+      { name: 'q', label: 'Search', search: true, placeholder: 'request id or its beginning' },
       { name: 'status', label: 'State', options: requestStatuses },
       { name: 'overdue', label: 'Overdue', options: ['true', 'false'] },
       { name: 'contradiction', label: 'Contradicted', options: ['true', 'false'], more: true },
@@ -48,7 +48,7 @@ export function requestsRoutes(console: ConsoleDeps): Router {
     ]
     const body = html`<div class="head">
         <h1>Requests</h1>
-        <span class="soft">Every tracked request and what became of it, newest first.</span>
+        <span class="soft">Every tracked request with its outcome, newest first.</span>
       </div>
       ${views(query)} ${filterBar({ path, query, fields, keep: ['columns'], now: when.now, problem: read.ok ? undefined : read.problem })}
       ${
@@ -119,7 +119,7 @@ function cellsOf(request: Request, { when, links }: { when: When; links: LinkPol
   ]
 }
 
-/** The time of day alone where the day is that of the submit. */
+/** A time without its date if it is on the day of the submit. */
 function later(at: string | null, submitted: string): Markup {
   return moment(at, at?.slice(0, 10) === submitted.slice(0, 10) ? 'seconds' : 'usual')
 }

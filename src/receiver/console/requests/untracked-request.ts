@@ -7,7 +7,7 @@ import { named } from '../parts/columns.ts'
 import { card, code, foreign, moment, problem, table } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 
-/** The webhooks that name a request and were refused or not stored. Empty where there are none. */
+/** The refused or unstored webhooks that name a request. Empty if there are none. */
 export function refusedCard({ quarantined, arrivals }: Pick<Claims, 'quarantined' | 'arrivals'>): Markup | '' {
   if (quarantined.length === 0 && arrivals.length === 0) return ''
   return card(
