@@ -14,7 +14,7 @@ import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot } f
 let browser: Browser
 let server: http.Server
 let url: string
-/** What the part that is fetched again shows from then on. */
+/** The contents of the refreshed part. */
 let latest = 5
 
 const minute = 60

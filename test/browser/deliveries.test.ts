@@ -93,7 +93,7 @@ describe('the list of deliveries', () => {
     expect(new URL(page.url()).searchParams.get('columns')).toBe('outcome,cause,request,key,skew')
     await page.goto(`${receiver.internalUrl}deliveries`)
     expect(await heads()).toEqual(chosen)
-    // What the address says comes first, and another list has its own.
+    // The address wins over the stored choice, and each list has its own.
     await page.goto(`${receiver.internalUrl}deliveries?columns=state`)
     expect(await heads()).toEqual(['Received', 'State'])
     await page.goto(`${receiver.internalUrl}deliveries?view=arrivals`)

@@ -15,7 +15,7 @@ import { openPage, shoot } from './support/console.ts'
 import { expectNoDeadLinks } from './support/links.ts'
 import { completed, startWorld } from './support/request-world.ts'
 
-// What the on-call is woken for, from the first look to the all-clear, through
+// Alarms that wake the on-call, from the first look to the all-clear, through
 // the console alone. What an operator does outside of it is marked so.
 
 let browser: Browser

@@ -13,7 +13,7 @@ import { openPage, shoot } from './support/console.ts'
 import { takeAllBack } from './support/lent-pages.ts'
 import { track } from './support/request-world.ts'
 
-// What somebody who is woken reads first, and what it leads to: nothing of it may be untrue.
+// The first page that the on-call reads, and the pages that it links to: each sentence must be true.
 
 vi.setConfig({ testTimeout: 90_000 })
 
@@ -150,7 +150,7 @@ it('counts arrivals that were answered 503 apart from refused ones', async () =>
   expect(await tile(page, 'Refused')).toBe('Refused in 5 min 0 none')
 })
 
-it('a bad deploy parks what a trigger refuses: the dry run says so, and once it is mended another replica replays it', async () => {
+it('a bad deploy parks what a trigger refuses: the dry run says so, and after the fix another replica replays it', async () => {
   const { sql } = database
   for (let n = 0; n < 30; n += 1) await deliver(receiver.webhookUrl, okAudio().body)
   await settled()
@@ -178,7 +178,7 @@ it('a bad deploy parks what a trigger refuses: the dry run says so, and once it 
   expect(await page.locator('.failures').innerText()).toMatch(/^30 deliveries: /)
   await shoot(page, 'look-replay-failed')
 
-  // Outside: the trigger is mended. The replica on which one is working ends, and another is looked at.
+  // Outside: the trigger is fixed. The replica on which one is working ends, and another is looked at.
   await sql`drop trigger refuse on mediadock.requests`
   await page.getByRole('link', { name: 'To the deliveries' }).click()
   await page.getByRole('link', { name: 'Replay all that match…' }).click()
@@ -199,7 +199,7 @@ it('a bad deploy parks what a trigger refuses: the dry run says so, and once it 
   expect(audit[0]?.['detail']).toMatchObject({ count: 30, requeued: 30 })
 })
 
-it('a reconciler that is silent is critical, and one press mends it', async () => {
+it('a silent reconciler is critical, and one press runs it', async () => {
   const hourly = await startTestReceiver({
     databaseUrl: database.url,
     providerUrl: stand.url,

@@ -26,7 +26,7 @@ beforeEach(async () => {
 afterEach(() => takeAllBack(browser))
 
 const navigation = (page: Page) => page.getByRole('navigation', { name: 'Pages' })
-/** What stands beside the labels, where anything does. */
+/** The counts beside the labels. */
 const counters = (page: Page) =>
   navigation(page)
     .locator('.count:visible')

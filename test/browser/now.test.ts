@@ -158,7 +158,7 @@ describe('what is wrong', () => {
     await expectAccessible(page)
   })
 
-  it('says so when Postgres does not answer, and mends itself', async () => {
+  it('says so when Postgres does not answer, and recovers', async () => {
     const proxy = await startPostgresProxy(database.url)
     const behind = await startTestReceiver({ databaseUrl: proxy.url })
     onTestFinished(() => behind.stop())
@@ -394,7 +394,7 @@ describe('the charts', () => {
     await page.getByLabel('Until (UTC)').fill('2026-01-31 04:00')
     await page.getByRole('button', { name: 'Show' }).click()
     await page.getByText('no receiver ran then').waitFor()
-    // What is past is not fetched again.
+    // Earlier parts are not fetched again.
     expect(await page.locator('#charts [hx-get]').count()).toBe(0)
   })
 

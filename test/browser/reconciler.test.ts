@@ -101,7 +101,7 @@ describe('the reconciler', () => {
     expect(await pasted.locator('tr.marked').count()).toBe(1)
   })
 
-  it('tells of a run that goes on, and then how it ended', async () => {
+  it('shows a running run, and then how it ended', async () => {
     await track(1)
     const held = Promise.withResolvers<void>()
     stand.answer((id, _req, res) => void held.promise.then(() => json(res, 200, imageResult(id, 1))))

@@ -3,7 +3,7 @@ import { syncBuiltinESMExports } from 'node:module'
 import { sign, verify } from '../../src/wire/signature.ts'
 
 /*
- * Whether the verification takes longer for a signature that is nearly right, as dudect does it (Reparaz, Balasch,
+ * Tests, as dudect does, that the verification takes no longer for a signature that is nearly right (Reparaz, Balasch,
  * Verbauwhede: "Dude, is my code constant time?"): two classes of input in random order, Welch's t of their times,
  * whole and cropped at many percentiles. A separate program: `node test/chaos/constant-time.ts [samples]`.
  */

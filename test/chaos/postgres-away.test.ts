@@ -27,7 +27,7 @@ function expectUnavailable(answers: readonly Answer[]): void {
 }
 
 it(
-  'a frozen Postgres is answered 503 within 5 s; when it goes on, nothing that was answered 200 is missing',
+  'a frozen Postgres is answered 503 within 5 s; when it continues, nothing that was answered 200 is missing',
   { timeout: 120_000 },
   async () => {
     const server = await withOwnPostgres()
@@ -61,7 +61,7 @@ it(
 
 // Where there is a packaged one, it is crashed instead: postgres-crash.test.ts.
 it.skipIf(preferredServer === 'packaged' && !long)(
-  'a Postgres that is stopped and started is answered 503 meanwhile, and the receiver goes on by itself',
+  'a Postgres that is stopped and started is answered 503 meanwhile, and the receiver recovers',
   { timeout: 120_000 },
   async () => {
     const server = await withOwnPostgres()

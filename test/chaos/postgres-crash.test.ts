@@ -66,7 +66,7 @@ describeOnPackaged('Postgres under load', () => {
 
   // A short freeze is shown by postgres-away.test.ts.
   it.skipIf(!long)(
-    `frozen ${freezes} times for 30 s is answered 503, and all goes on`,
+    `frozen ${freezes} times for 30 s is answered 503, and all continues`,
     { timeout: 900_000 },
     async () => {
       await inTable(

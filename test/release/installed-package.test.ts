@@ -10,7 +10,7 @@ import { freePort } from '../provider/support/free-port.ts'
 import { withEmptyDatabase } from '../support/database.ts'
 import { installPackage, root, type Installed } from './support/installed.ts'
 
-/** What a tarball may have in it; everything else is for those who work on it. */
+/** The files that a tarball may contain. */
 const allowed = [
   /^(?:(?:README|CHANGELOG|SECURITY|CONTRIBUTING|CODE_OF_CONDUCT)\.md|LICENSE|\.env\.example|package\.json)$/,
   /^bin\/mediadock\.js$/,

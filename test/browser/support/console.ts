@@ -11,9 +11,9 @@ const axeSource = readFile(require.resolve('axe-core/axe.min.js'), 'utf8')
 
 export type Look = Omit<BrowserContextOptions, 'viewport'> & {
   viewport?: { width: number; height: number }
-  /** What the console may say besides: the browser logs each answer that is no success. */
+  /** Further console messages that are allowed. The browser logs each answer other than a success. */
   expectProblems?: boolean
-  /** What the browser says that its language is, instead of the machine's. */
+  /** The browser's language, instead of the machine's. */
   language?: string
   /** Where the test changes what a page cannot be rid of again, as its clock. */
   isForItself?: boolean
@@ -100,7 +100,7 @@ export async function expectNoOverflow(page: Page): Promise<void> {
   expect(await page.evaluate(cut), 'lists that are wider than a phone').toEqual([])
 }
 
-/** Whole in light colours, its colours in dark ones, and whatever else a phone makes of it: there it shows no other colour. Long: all in all. */
+/** Checks the page in full in light colours, its contrast in dark ones, and its layout on a phone. The long form checks everything in each. */
 export async function expectGoodLooks(page: Page, name: string): Promise<void> {
   for (const colorScheme of schemes) {
     await page.emulateMedia({ colorScheme })

@@ -6,7 +6,7 @@ import type { Browser, Page } from 'playwright-core'
 
 export const wideViewport = { width: 1280, height: 800 } as const
 
-/** What tests listen for. */
+/** The events that tests listen for. */
 const events = [
   'console',
   'pageerror',

@@ -284,7 +284,7 @@ async function play(stage: Stage): Promise<Omit<Scene['ids'], 'parked' | 'accept
 export const nasty = '<img src=x onerror="document.title=\'owned\'">'
 const turned = '\u202e'
 
-/** What nobody should send: each must stay text wherever it is shown. */
+/** Hostile texts. Each must stay text on every page. */
 async function playHostile({ receiver, media, at, send, sql }: Stage): Promise<void> {
   at(40)
   await send(ok(randomUUID(), `${turned}${nasty}`, { images: [{ url: 'javascript:document.title="owned"' }] }, 1), {

@@ -417,7 +417,7 @@ tried('another body under the same id: the first stays, the one that came later 
   },
 })
 
-tried('a key of the other environment: parked with its reason, whoever is first', {
+tried('a key of the other environment: parked with its reason, in either order', {
   make: async () => {
     const requestId = randomUUID()
     await track(requestId)

@@ -21,7 +21,7 @@ export function holdAlways(
     assert.deepEqual([row.webhook_id, row.sha], [webhookId, sha], 'what was acknowledged is not what is stored')
   }
   assert.equal(state.deliveries.length, acknowledged.size, 'a delivery is stored that was not acknowledged')
-  // The key and environment of a delivery stay as accepted, whatever happens to the key.
+  // The key and environment of a delivery stay as accepted, even if the key changes.
   for (const { key_name: signer, environment } of state.deliveries)
     assert.equal(environment, environments[signer], 'a delivery is of another environment than the key that signed it')
   for (const { delivery_id: id } of state.inbox) {
