@@ -118,14 +118,14 @@ it('gives up a service that stays busy after three attempts, in words for the cl
   })
 })
 
-it('ends without its webhook where that is what Postgres refuses to write, instead of making it for ever', async () => {
+it('ends without its webhook if Postgres refuses to store the webhook', async () => {
   const answer: Answer = async ({ response }) =>
     sendJson(response, { data: [{ b64_json: (await picture('png')).toString('base64') }] })
   // As it may have been taken by an older release: longer than an entry of an index.
   const host = Array.from({ length: 200 }, () => randomUUID().replaceAll('-', '')).join('.')
   const { run, log } = await requestOf(answer, { webhookUrl: `https://${host}.example/` })
   expect(await run()).toEqual({ status: 'COMPLETED', attempts: 1, error_message: null, balance: 6 })
-  expect(log()).toContain('Postgres refused the end of a generation')
+  expect(log()).toContain('Postgres refused to store the end of a generation')
 })
 
 it('fails what Postgres refuses to write at all, with a refund', async () => {
