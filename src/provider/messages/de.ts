@@ -68,6 +68,7 @@ export const de: Messages = {
   reference_not_stored: '{field} liegt nicht auf dem Medien-Host',
   reference_pixels: '{field} hat zu viele Pixel',
   reference_damaged: '{field} kann nicht dekodiert werden',
+  reference_too_slow_to_decode: '{field} konnte nicht rechtzeitig dekodiert werden',
   reference_frames: '{field} hat mehr als {frames} Einzelbilder',
   failed_no_decoder:
     'auf dem Server ist kein ffmpeg ab Version 5 installiert; Referenzvideos und -tondateien brauchen es',

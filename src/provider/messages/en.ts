@@ -69,6 +69,7 @@ export const en = {
   reference_not_stored: '{field} is not on the media host',
   reference_pixels: '{field} has too many pixels',
   reference_damaged: '{field} cannot be decoded',
+  reference_too_slow_to_decode: '{field} took too long to decode',
   reference_frames: '{field} has more than {frames} frames',
   failed_no_decoder: 'there is no ffmpeg of version 5 or newer on the server; reference videos and sounds need it',
 

@@ -67,6 +67,7 @@ export const es: Messages = {
   reference_not_stored: '{field} no está en el host de medios',
   reference_pixels: '{field} tiene demasiados píxeles',
   reference_damaged: '{field} no se puede decodificar',
+  reference_too_slow_to_decode: '{field} tardó demasiado en decodificarse',
   reference_frames: '{field} tiene más de {frames} fotogramas',
   failed_no_decoder:
     'no hay ningún ffmpeg de la versión 5 o posterior en el servidor; los vídeos y sonidos de referencia lo necesitan',

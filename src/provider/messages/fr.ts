@@ -67,6 +67,7 @@ export const fr: Messages = {
   reference_not_stored: "{field} ne se trouve pas sur l'hôte des médias",
   reference_pixels: '{field} a trop de pixels',
   reference_damaged: '{field} ne peut pas être décodé',
+  reference_too_slow_to_decode: '{field} n’a pas pu être décodé à temps',
   reference_frames: '{field} a plus de {frames} images',
   failed_no_decoder:
     "aucun ffmpeg de version 5 ou plus récente n'est installé sur le serveur ; les vidéos et sons de référence en ont besoin",

@@ -67,6 +67,7 @@ export const ja: Messages = {
   reference_not_stored: '{field} はメディアホストにありません',
   reference_pixels: '{field} のピクセル数が多すぎます',
   reference_damaged: '{field} をデコードできません',
+  reference_too_slow_to_decode: '{field} のデコードに時間がかかりすぎました',
   reference_frames: '{field} のフレーム数が {frames} を超えています',
   failed_no_decoder: 'サーバーにバージョン 5 以降の ffmpeg がありません。参照用の動画と音声には ffmpeg が必要です',
 

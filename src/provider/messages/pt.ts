@@ -67,6 +67,7 @@ export const pt: Messages = {
   reference_not_stored: '{field} não está no host de mídia',
   reference_pixels: '{field} tem píxeis a mais',
   reference_damaged: 'não é possível descodificar {field}',
+  reference_too_slow_to_decode: '{field} demorou demasiado a ser descodificado',
   reference_frames: '{field} tem mais de {frames} fotogramas',
   failed_no_decoder:
     'não há nenhum ffmpeg da versão 5 ou mais recente no servidor; os vídeos e sons de referência precisam dele',
