@@ -62,7 +62,7 @@ it('a service is subscribed, tested, paused, resumed and removed from the consol
   await row.getByRole('link', { name: 'Remove' }).click()
   await expectAccessible(page)
   await page.getByRole('button', { name: 'Remove' }).click()
-  await page.getByText('No service has subscribed').waitFor()
+  await page.getByText('There are no subscriptions').waitFor()
   const actions = await database.sql`select action, via from mediadock.audit order by id`
   expect(actions.map(({ action, via }) => `${action} ${via}`)).toEqual(
     ['add', 'test', 'pause', 'resume', 'remove'].map((act) => `subscription_${act} console`),

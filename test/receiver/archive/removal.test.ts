@@ -89,7 +89,7 @@ describe('mediadock media remove', () => {
     )
     expect(await remove(requestId)).toMatchObject({
       code: 0,
-      stdout: '1 media removed, 0 files forgotten, 0 still to be deleted\n',
+      stdout: '1 media removed, 0 files to delete, 0 not yet deleted\n',
     })
     await eventually(() => isCut)
     expect(await archivedMedia(database, requestId)).toMatchObject([{ archive_error: 'removed' }])
