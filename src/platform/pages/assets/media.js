@@ -7,7 +7,7 @@ function replace(media) {
 }
 
 function isLost(media) {
-  if (media.tagName === 'IMG') return media.complete && media.naturalWidth === 0 && media.loading !== 'lazy'
+  if (media.tagName === 'IMG') return media.complete && media.naturalWidth === 0
   return media.error !== null || media.networkState === HTMLMediaElement.NETWORK_NO_SOURCE
 }
 
@@ -21,4 +21,8 @@ document.addEventListener(
   true,
 )
 for (const media of document.querySelectorAll('main :is(img, video, audio):not(.thumb, .thumbnail)'))
-  if (isLost(media)) replace(media)
+  if (isLost(media)) {
+    // A lazy picture that has not started only looks lost. One that failed before this script was loaded fails again.
+    if (media.loading === 'lazy') media.setAttribute('src', media.src)
+    else replace(media)
+  }
