@@ -29,7 +29,7 @@ const canReplace = process.execve !== undefined && process.platform !== 'win32' 
 if (!isRecent() || !(process.features.typescript || !isCheckout)) handOver()
 else if (bounds.length > 0 && canReplace) process.execve(process.execPath, [process.execPath, ...args], env)
 else {
-  // A command reads hundreds of files: what Node makes of them is kept where only the owner of the program writes.
+  // A command loads hundreds of files. Node keeps their compiled code in a folder that only the program's owner writes.
   module.enableCompileCache?.(path.join(root, 'node_modules/.cache/mediadock'))
   await import(pathToFileURL(program).href)
 }

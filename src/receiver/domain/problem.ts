@@ -2,7 +2,7 @@ export const severities = ['critical', 'warning', 'notice'] as const
 
 export type Problem = {
   severity: (typeof severities)[number]
-  /** What is wrong, as a sentence for a person. */
+  /** The problem, as a sentence for a person. */
   text: string
   /** The kind of problem, as a short name for programs. */
   cause: string

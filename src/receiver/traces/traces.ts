@@ -20,7 +20,7 @@ export async function openTraces({ traces }: ReceiverSettings, logger: Logger): 
 
 /**
  * Creates one trace for each delivery, from its arrival to its row: `receive delivery` with `verify` and `accept`, and
- * below it `land`, in whichever process that happens. Spans are written when they are over, so deliveries do not wait
+ * below it `land`, in the process that lands it. Spans are written when they have ended, so deliveries do not wait
  * for them.
  *
  * An arrival that is not authentic gets a trace of its own: its traceparent is not trusted either.

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import * as wire from '../../../wire/schemas.ts'
 import { isStorable } from '../../domain/storable.ts'
 
-// What the receiver takes from a provider. Members that the spec shows are checked. Where the spec shows no shape
+// The answers that the receiver accepts from a provider. Members that the spec shows are checked. Where the spec shows no shape
 // (audio in a result, the content of logs, further members), every plausible one lands, and the output is kept whole.
 
 /** An item of an output. Only a video's duration has a type in the spec. */
