@@ -53,15 +53,40 @@ const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Ca
   },
 }
 
-/** Why an arrival was not stored. The sender tries again. */
-const notStored: Readonly<Record<string, string>> = {
-  postgres_failed: 'Postgres fails',
-  postgres_too_slow: 'Postgres is too slow',
-  too_much_waiting: 'too much is waiting for Postgres',
-  too_much_being_received: 'too much is being received',
-  too_many_chunks: 'the body came in more chunks than its length allows',
-  too_slow: 'the body did not arrive in time',
-  internal_error: 'an internal error; see the log',
+/** Why nothing of an arrival was kept. The sender tries again. */
+const notKept: Readonly<Record<string, CauseWords & { clause: string }>> = {
+  payload_too_large: notKeptFor('the body is too large', 'Body too large', 'The body is larger than MAX_BODY_BYTES.'),
+  unsupported_encoding: notKeptFor(
+    'the body is compressed',
+    'Compressed body',
+    'The body was compressed, and the signature covers only the plain bytes.',
+  ),
+  aborted: notKeptFor('the sender disconnected', 'Sender disconnected', 'The sender disconnected before the end.'),
+  too_many_chunks: notKeptFor(
+    'the body came in too many chunks',
+    'Too many chunks',
+    'The body came in more chunks than its length allows.',
+  ),
+  too_slow: notKeptFor('the body came too slowly', 'Body too slow', 'The body did not arrive in time.'),
+  bad_request: notKeptFor('the body was incomplete', 'Incomplete body', 'The body ended before its declared length.'),
+  too_much_waiting: notKeptFor(
+    'too much is waiting for Postgres',
+    'Too much waiting',
+    'More arrived than Postgres commits.',
+  ),
+  too_much_being_received: notKeptFor(
+    'too much is being received',
+    'Too much being received',
+    'Too many large bodies were being received at once.',
+  ),
+  postgres_too_slow: notKeptFor('Postgres is too slow', 'Postgres too slow', 'Postgres did not commit in time.'),
+  postgres_failed: notKeptFor('Postgres fails', 'Postgres failed', 'Postgres refused to store it.'),
+  internal_error: notKeptFor('an internal error; see the log', 'Internal error', 'A bug in mediadock; see the log.'),
+}
+
+function notKeptFor(clause: string, title: string, means: string): CauseWords & { clause: string } {
+  const todo = 'Such arrivals are not kept, so none can be verified again. The log of arrivals lists them.'
+  return { clause, title, means, todo }
 }
 
 const parked: Record<ParkReason | 'key_mismatch' | 'landing_failed', CauseWords> = {
@@ -113,12 +138,12 @@ const words: Record<CausePlace, Readonly<Record<string, CauseWords>>> = { quaran
 
 export function wordsOf(place: CausePlace, reason: string): CauseWords {
   if (Object.hasOwn(words[place], reason) && words[place][reason]) return words[place][reason]
-  // Too large, compressed or cut off: nothing was kept.
-  const todo =
-    place === 'parked'
-      ? 'Open one of them: its attempts have the details.'
-      : 'Such arrivals are not kept, so none can be verified again. The log of arrivals lists them.'
-  return { title: reason, means: 'This version does not describe this cause.', todo }
+  if (Object.hasOwn(notKept, reason) && notKept[reason]) return notKept[reason]
+  return {
+    title: reason,
+    means: 'This version does not describe this cause.',
+    todo: 'Open one of them: its attempts have the details.',
+  }
 }
 
 export type KeysPlace = { keysFile: string | undefined }
@@ -138,10 +163,9 @@ export function todoOf(place: CausePlace, reason: string, keys: KeysPlace): stri
 
 /** A cause as a part of a sentence: `no secret matches`. */
 export function causeClause(reason: string): string {
-  const clauses: Readonly<Record<string, { clause: string }>> = refused
-  if (Object.hasOwn(clauses, reason)) return clauses[reason]?.clause ?? reason
   if (Object.hasOwn(parked, reason)) return parkedClause(reason)
-  return Object.hasOwn(notStored, reason) ? (notStored[reason] ?? reason) : reason
+  const clauses: Readonly<Record<string, { clause: string }>> = { ...refused, ...notKept }
+  return Object.hasOwn(clauses, reason) ? (clauses[reason]?.clause ?? reason) : reason
 }
 
 /** The title within a sentence. Abbreviations keep their capitals. */
@@ -150,9 +174,15 @@ function parkedClause(reason: string): string {
   return title.slice(0, 1).toLowerCase() + title.slice(1)
 }
 
-/** The words of a cause in either place; undefined for an unknown cause. */
+/** The words of any cause; undefined for an unknown one. */
 export function causeWords(reason: string): CauseWords | undefined {
-  return words.quarantine[reason] ?? words.parked[reason]
+  const all: Readonly<Record<string, CauseWords>> = { ...refused, ...parked, ...notKept }
+  return Object.hasOwn(all, reason) ? all[reason] : undefined
+}
+
+/** The causes of arrivals of which nothing was kept. */
+export function causesNotKept(): string[] {
+  return Object.keys(notKept)
 }
 
 export function causesOf(place: CausePlace): string[] {

@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { causeWords } from '../../on-call/cause-words.ts'
+import { causeClause } from '../../on-call/cause-words.ts'
 import type { Now } from '../../on-call/now.ts'
 import { slowAckMs } from '../../on-call/problems.ts'
 import type { MinutePoint, Minutes } from '../../queries/minutes.ts'
@@ -193,5 +193,5 @@ function causesOf(some: Now['recent']['by_outcome']): Markup | string {
 }
 
 function causeText(reason: string): string {
-  return causeWords(reason)?.title.toLowerCase() ?? reason.replaceAll('_', ' ')
+  return causeClause(reason).replaceAll('_', ' ')
 }

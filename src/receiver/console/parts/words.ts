@@ -1,18 +1,7 @@
-import { causesOf, causeWords } from '../../on-call/cause-words.ts'
+import { causesNotKept, causesOf, causeWords } from '../../on-call/cause-words.ts'
 
 /** The meaning of each code that has no entry among the causes. */
 const meanings: Record<string, string> = {
-  payload_too_large: 'its body is larger than MAX_BODY_BYTES',
-  unsupported_encoding: 'its body was compressed, which the signature does not cover',
-  aborted: 'the sender disconnected before the end',
-  too_many_chunks: 'its body came in more chunks than its length allows',
-  too_slow: 'its body did not arrive in time',
-  bad_request: 'its body was incomplete',
-  too_much_waiting: 'too many arrivals waited for Postgres; the sender tries again',
-  too_much_being_received: 'too many bodies were being received; the sender tries again',
-  postgres_too_slow: 'Postgres did not answer in time; the sender tries again',
-  postgres_failed: 'Postgres refused to store it; the sender tries again',
-  internal_error: 'an internal error; see the log',
   id_reused: 'an earlier webhook with the same id had another body',
   contradiction: 'it contradicts the stored result',
   foreign_host: 'its media are on a host that is not in MEDIA_HOSTS',
@@ -35,16 +24,4 @@ export function meaningOf(code: string): string | undefined {
 }
 
 export const parkReasons = causesOf('parked')
-export const refusalReasons = [
-  ...causesOf('quarantine'),
-  'payload_too_large',
-  'unsupported_encoding',
-  'aborted',
-  'too_many_chunks',
-  'too_slow',
-  'too_much_waiting',
-  'too_much_being_received',
-  'postgres_too_slow',
-  'postgres_failed',
-  'internal_error',
-]
+export const refusalReasons = [...causesOf('quarantine'), ...causesNotKept()]
