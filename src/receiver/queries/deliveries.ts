@@ -20,7 +20,7 @@ import {
   type Order,
   type Page,
 } from './page.ts'
-import { cameOften, deliveryFound, deliveryMeasured } from './search.ts'
+import { cameOften, deliveryFound, deliveryMeasured, searchedRows } from './search.ts'
 
 /** The aliases of the listed deliveries and arrivals. Conditions in other files rely on them. */
 const d = alias(deliveries, 'd')
@@ -242,9 +242,6 @@ export function idsInState(state: DeliveryEntry['state']): SQL {
   return sql`(select ${d.id} from ${deliveries} d where ${stateIs(state)})`
 }
 
-/** Bounds the search during a flood of refused arrivals. */
-const maxFailures = 20_000
-
 /**
  * The newest failed arrivals before `until`. A failed delivery is nearly always sent again within a quarter of an hour.
  */
@@ -255,7 +252,7 @@ function newestFailures(outcome: 'refused' | 'unavailable', until: string | unde
     within(arrivals.arrived_at, { until }),
   )
   return sql`select ${arrivals.delivery_id} from ${arrivals} where ${chosen}
-    order by ${arrivals.arrived_at} desc limit ${maxFailures}`
+    order by ${arrivals.arrived_at} desc limit ${searchedRows}`
 }
 
 function outcomeIs(outcome: NonNullable<DeliveryFilters['outcome']>, until: string | undefined): SQL {

@@ -84,7 +84,7 @@ const atLeast = (what: string) =>
     .optional()
     .meta({
       override: { type: 'integer', minimum: 1 },
-      description: `${what}. Searches the newest 200,000 arrivals of the time range.`,
+      description: `${what}. Searches the newest 20,000 arrivals of the time range.`,
     })
 const common = {
   state: z.enum(deliveryStates, `must be one of ${deliveryStates.join(', ')}`).optional(),
@@ -98,7 +98,7 @@ const common = {
     .meta({
       description:
         'A delivery id, request id or webhook id, or the beginning of one. Beginnings of webhook ids are ' +
-        'searched among the newest 50,000 of the time range.',
+        'searched among the newest 20,000 of the time range.',
     }),
   min_ack_ms: atLeast('The least milliseconds until acknowledgement'),
   min_skew_seconds: atLeast("The least difference between the signer's and the receiver's clock, in seconds"),

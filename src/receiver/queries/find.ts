@@ -11,15 +11,10 @@ import { deliverySchema, listDeliveries } from './deliveries.ts'
 import { textFilter } from './filters.ts'
 import { newestFirst } from './page.ts'
 import { listRequests, requestSchema } from './requests.ts'
-import { uuidRange } from './search.ts'
+import { searchedRows, uuidRange } from './search.ts'
 
 /** The limit of findings per kind. */
 const shown = 20
-/**
- * Metadata has no index, since every request would have to write it. A search reads the metadata of this many latest
- * requests, down to the nesting limit of new metadata.
- */
-const metadataRows = 20_000
 const minIdCharacters = 4
 
 export const findFiltersSchema = z.strictObject({
@@ -131,7 +126,7 @@ async function idsByMetadata(db: Database, q: string): Promise<string[]> {
       .select({ request_id, metadata })
       .from(requests)
       .orderBy(newestFirst({ at: tracked_at, id: request_id }))
-      .limit(metadataRows)
+      .limit(searchedRows)
       .as('latest')
     const isFound = sql`jsonb_path_exists(${latest.metadata}, ${isValue}::jsonpath, ${values}::jsonb)`
     return tx

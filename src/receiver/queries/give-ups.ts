@@ -10,6 +10,7 @@ import { readWithin } from './deadline.ts'
 import { giveUpClock, maxAttempts } from './give-up.ts'
 import { isoAlways } from './page.ts'
 import { namesKnownRequest, unsignedReasons } from './refusals.ts'
+import { searchedRows } from './search.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const d = columnsOf(deliveries, 'd')
@@ -45,7 +46,6 @@ export type GiveUp = z.infer<typeof giveUpSchema>
 /** Longer than the quarter of an hour of six attempts, so that the morning still shows webhooks given up at night. */
 const lookBackHours = 12
 export const maxGiveUps = 200
-const maxArrivals = 20_000
 
 type Row = RowOf<typeof arriving.arrivals, 'outcome' | 'reason' | 'request_id'> & {
   /** Not null here: only arrivals with an id are selected. */
@@ -77,13 +77,13 @@ export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
         -- With a key name, its signature was valid and only storing failed.
         where ${arrivals.outcome} = 'unavailable' and ${arrivals.key_name} is not null
           and ${arrivals.arrived_at} >= ${at} and ${arrivals.webhook_id} is not null
-        order by ${arrivals.arrived_at} desc limit ${maxArrivals})
+        order by ${arrivals.arrived_at} desc limit ${searchedRows})
       union all
       (select ${q.webhook_id}, 'refused', ${q.reason}, ${q.arrived_at}, ${q.request_id} from mediadock.quarantine q
         where ${q.arrived_at} >= ${at} and ${q.webhook_id} is not null
           and (${namesKnownRequest}
             or (${q.reason} <> all(${unsigned}::text[]) and ${q.source} in (select source from known)))
-        order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last limit ${maxArrivals})
+        order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last limit ${searchedRows})
     ),
     webhooks as (
       select webhook_id, (array_agg(outcome order by arrived_at desc))[1] as outcome,

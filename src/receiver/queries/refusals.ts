@@ -6,6 +6,7 @@ import * as arriving from '../domain/arrivals-schema.ts'
 import { knownSenders } from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { networkOf, sourceOf } from '../intake/refused-source.ts'
+import { searchedRows } from './search.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const q = columnsOf(arriving.quarantine, 'q')
@@ -23,7 +24,6 @@ export const unsignedReasons: ReadonlySet<string | null> = new Set([
 /** Reasons that need a valid signature with one of our secrets. */
 const ours: ReadonlySet<string | null> = new Set(['timestamp_too_old', 'timestamp_in_future'])
 
-const maxArrivals = 20_000
 const maxSenders = 500
 const shownSenders = 3
 
@@ -50,7 +50,7 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
     select reason, remote, sum(1 + folded)::int as arrivals from (
       select ${arrivals.reason}, ${arrivals.remote}, ${arrivals.folded} from mediadock.arrivals
       where ${arrivals.outcome} = 'refused' and ${arrivals.arrived_at} >= ${since}
-      order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${maxArrivals}
+      order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${searchedRows}
     ) as newest group by reason, remote order by arrivals desc limit ${maxSenders}`)
   if (rows.length === 0)
     return { provided: new Map(), kept: new Map(), strangers: { senders: 0, networks: 0, top: [] } }

@@ -25,7 +25,7 @@ import {
   type Order,
   type Page,
 } from './page.ts'
-import { uuidRange } from './search.ts'
+import { searchedRows, uuidRange } from './search.ts'
 
 const d = columnsOf(deliveries, 'd')
 const m = columnsOf(media, 'm')
@@ -165,9 +165,6 @@ function matching(
   ]
 }
 
-/** Requests that a filter without an index looks through: about a quarter of a second of Postgres. */
-const maxLookedThrough = 50_000
-
 /** Filters without an index: looked for among the newest requests before `until` and the cursor. */
 function lookedFor({ sandbox, complete, metadata, since, until }: RequestFilters, cursor?: string): SQL | undefined {
   const isComplete = sql`(${r.landed_at} is not null and (${r.media_complete} or ${r.status} <> 'COMPLETED'))`
@@ -182,18 +179,15 @@ function lookedFor({ sandbox, complete, metadata, since, until }: RequestFilters
     wanted,
     sql`${r.tracked_at} >= coalesce((
       select ${r.tracked_at} from mediadock.requests r where ${range}
-      order by ${newestFirst(order)} offset ${maxLookedThrough} limit 1), '-infinity')`,
+      order by ${newestFirst(order)} offset ${searchedRows} limit 1), '-infinity')`,
   )
 }
-
-/** The number of flagged deliveries that the filter searches, newest first. */
-const maxFlagged = 20_000
 
 /** SQL condition: a delivery of the request contradicts the stored result. Uses the index of flagged deliveries. */
 const isContradicted = sql`${r.request_id} = any(array(
   select request_id from (
     select ${d.request_id}, ${d.flags} from mediadock.deliveries d where ${d.flags} <> '{}'
-    order by ${d.received_at} desc, ${d.id} desc limit ${maxFlagged}
+    order by ${d.received_at} desc, ${d.id} desc limit ${searchedRows}
   ) flagged where 'contradiction' = any(flags) and request_id is not null))`
 
 /** The limit of ids that a search considers. */

@@ -8,8 +8,8 @@ import { newestFirst, within } from './page.ts'
 const a = alias(arrivals, 'a')
 const d = alias(deliveries, 'd')
 
-/** Beginnings of webhook ids have no index. This many of the newest rows in the time range are searched. */
-export const searchedRows = 50_000
+/** A condition without an index is searched among this many of the newest rows in the time range. */
+export const searchedRows = 20_000
 /** The limit of rows that a search considers. */
 const maxFound = 1000
 
@@ -68,12 +68,6 @@ type Measured = {
   until?: string | undefined
 }
 
-/**
- * Measurements have no index, since every arrival would have to write it. A search reads this many of the newest rows.
- */
-const measuredRows = 200_000
-const maxMeasured = 20_000
-
 /** SQL condition: the arrival `a` was acknowledged slowly, or signed by a clock that differs. */
 export function arrivalMeasured({
   min_ack_ms: ackMs,
@@ -91,14 +85,14 @@ export function arrivalMeasured({
 function isOfTheNewest(range: Omit<Search, 'q'>): SQL {
   return sql`${a.arrived_at} >= (select min(arrived_at) from (
     select ${arrivals.arrived_at} from ${arrivals} ${whereWithin(arrivals.arrived_at, range)}
-    order by ${arrivals.arrived_at} desc limit ${measuredRows}) newest)`
+    order by ${arrivals.arrived_at} desc limit ${searchedRows}) newest)`
 }
 
 /** SQL condition: the delivery arrived at least this many times. */
 export function cameOften({ atLeast, ...range }: Omit<Search, 'q'> & { atLeast: number }): SQL {
   return sql`${d.id} = any(array(
     select ${a.delivery_id} from ${arrivals} a where ${a.delivery_id} is not null and ${isOfTheNewest(range)}
-    group by ${a.delivery_id} having sum(1 + ${a.folded}) >= ${atLeast} limit ${maxMeasured}))`
+    group by ${a.delivery_id} having sum(1 + ${a.folded}) >= ${atLeast}))`
 }
 
 /** SQL condition: the delivery has an arrival with such measurements. */
@@ -106,8 +100,7 @@ export function deliveryMeasured(measured: Measured): SQL | undefined {
   const found = arrivalMeasured(measured)
   if (found === undefined) return undefined
   return sql`${d.id} = any(array(
-    select ${a.delivery_id} from ${arrivals} a where ${a.delivery_id} is not null and ${found}
-    order by ${a.arrived_at} desc limit ${maxMeasured}))`
+    select ${a.delivery_id} from ${arrivals} a where ${a.delivery_id} is not null and ${found}))`
 }
 
 /**
