@@ -48,7 +48,7 @@ it('a service is subscribed, tested, paused, resumed and removed from the consol
   await deliver(receiver.webhookUrl, failed().body)
   await eventually(async () => {
     await page.reload()
-    return (await row.locator('td').nth(2).innerText()) === '1'
+    return (await row.locator('td').nth(2).innerText()).startsWith('1\n')
   })
   expect(subscriber.posted).toHaveLength(1)
   await expectAccessible(page)

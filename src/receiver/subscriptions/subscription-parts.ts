@@ -26,8 +26,6 @@ export function subscriptionsTable(all: readonly Subscription[], now: Date): Mar
       { head: 'Subscription' },
       { head: 'State' },
       { head: 'Backlog', kind: 'number' },
-      { head: 'Oldest unsent', kind: 'number' },
-      { head: 'Last accepted', kind: 'minor' },
       { head: 'Last error' },
       { head: '' },
     ],
@@ -38,7 +36,7 @@ export function subscriptionsTable(all: readonly Subscription[], now: Date): Mar
 
 function subscriptionRow(one: Subscription, now: Date): Row {
   const { name, url, filter, state, backlog, oldest_unsent_at, last_accepted_at, last_error } = one
-  const age = oldest_unsent_at === null ? '—' : duration(Math.max(0, now.getTime() - Date.parse(oldest_unsent_at)))
+  const age = oldest_unsent_at === null ? undefined : duration(Math.max(0, now.getTime() - Date.parse(oldest_unsent_at)))
   return {
     id: name,
     cells: [
@@ -46,11 +44,9 @@ function subscriptionRow(one: Subscription, now: Date): Row {
       html`${badge(state, tones[state])}${
         one.paused_at === null
           ? ''
-          : html`<div class="soft">${time(one.paused_at)} by ${foreign(one.paused_by, 40)}</div>`
-      }${one.stopped_at === null ? '' : html`<div class="soft">${time(one.stopped_at)}</div>`}`,
-      `${number(backlog)}${backlog === maxCountedBacklog ? '+' : ''}`,
-      age,
-      moment(last_accepted_at),
+          : html`<div class="soft">${moment(one.paused_at)} by ${foreign(one.paused_by, 40)}</div>`
+      }${one.stopped_at === null ? '' : html`<div class="soft">${moment(one.stopped_at)}</div>`}${last_accepted_at === null ? '' : html`<div class="soft">last accepted ${moment(last_accepted_at)}</div>`}`,
+      html`${number(backlog)}${backlog === maxCountedBacklog ? '+' : ''}${age === undefined ? '' : html`<div class="soft">oldest ${age}</div>`}`,
       last_error === null
         ? html`<span class="soft">—</span>`
         : html`<div class="detail">${foreign(last_error, 160)}${failuresOf(one)}</div>`,
@@ -70,7 +66,7 @@ function filterShown(filter: FeedFilter): Markup {
 function failuresOf({ failures, failing_since, next_attempt_at, state }: Subscription): Markup | '' {
   if (failing_since === null) return ''
   const next = state === 'failing' ? html`, next at ${time(next_attempt_at, 'seconds')}` : ''
-  return html`<div class="soft">${number(failures)} times since ${time(failing_since)}${next}</div>`
+  return html`<div class="soft">${number(failures)} times since ${moment(failing_since)}${next}</div>`
 }
 
 function buttons({ name, state, stop_reason }: Subscription): Markup {
