@@ -36,17 +36,21 @@ export function subscriptionsTable(all: readonly Subscription[], now: Date): Mar
 
 function subscriptionRow(one: Subscription, now: Date): Row {
   const { name, url, filter, state, backlog, oldest_unsent_at, last_accepted_at, last_error } = one
-  const age = oldest_unsent_at === null ? undefined : duration(Math.max(0, now.getTime() - Date.parse(oldest_unsent_at)))
+  const oldest =
+    oldest_unsent_at === null
+      ? ''
+      : html`<div class="soft">oldest ${duration(Math.max(0, now.getTime() - Date.parse(oldest_unsent_at)))}</div>`
+  const since = [
+    one.paused_at === null ? [] : html`${moment(one.paused_at)} by ${foreign(one.paused_by, 40)}`,
+    one.stopped_at === null ? [] : moment(one.stopped_at),
+    last_accepted_at === null ? [] : html`last accepted ${moment(last_accepted_at)}`,
+  ].flat()
   return {
     id: name,
     cells: [
       html`<b>${name}</b><div class="soft">${foreign(new URL(url).host, 60)}</div>${filterShown(filter)}`,
-      html`${badge(state, tones[state])}${
-        one.paused_at === null
-          ? ''
-          : html`<div class="soft">${moment(one.paused_at)} by ${foreign(one.paused_by, 40)}</div>`
-      }${one.stopped_at === null ? '' : html`<div class="soft">${moment(one.stopped_at)}</div>`}${last_accepted_at === null ? '' : html`<div class="soft">last accepted ${moment(last_accepted_at)}</div>`}`,
-      html`${number(backlog)}${backlog === maxCountedBacklog ? '+' : ''}${age === undefined ? '' : html`<div class="soft">oldest ${age}</div>`}`,
+      html`${badge(state, tones[state])}${since.map((line) => html`<div class="soft">${line}</div>`)}`,
+      html`${number(backlog)}${backlog === maxCountedBacklog ? '+' : ''}${oldest}`,
       last_error === null
         ? html`<span class="soft">—</span>`
         : html`<div class="detail">${foreign(last_error, 160)}${failuresOf(one)}</div>`,
