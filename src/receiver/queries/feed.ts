@@ -9,8 +9,8 @@ import { failureWords } from '../../platform/postgres/words.ts'
 import { feed } from '../domain/feed-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { isEmpty, matchingPage, maxScanned, wantedColumns, type FeedFilter } from '../feeding/feed-filter.ts'
-import { QueryTimeoutError, readWithin } from './deadline.ts'
-import { iso, isoAlways, maxPageBytes } from './page.ts'
+import { readWithin } from './deadline.ts'
+import { iso, isoAlways, maxPageBytes, maxStoredPageBytes } from './page.ts'
 import { mediaSchema, type Media } from './request-detail.ts'
 import { resultColumns, resultRowSchema, toResultRow, type StoredResult } from './results.ts'
 
@@ -113,23 +113,17 @@ type FeedRow = RowOf<typeof feed, (typeof itemColumns)[number]> & {
 const bytes = sql`(coalesce(octet_length(r.result::text), 0) + coalesce(octet_length(m.media::text), 0)
   + octet_length(concat(f.error_message, f.metadata)))`
 
-/** Metadata of 1 MiB takes about half a second to read, and the query may take five. */
-const rowsAfterTimeout = 5
-
 export type FeedWanted = { after: number; limit: number; filter?: FeedFilter | undefined }
 
 /**
  * Reads the changes after a position, oldest first, with the present rows of their requests. A page is shorter than
  * `limit` at the end of the feed, when it is full, and if a filter skipped the others. A change that cannot be written
- * as JSON gets a page of its own, with an error. A page that takes too long is read once more with five changes. Throws
- * ExpiredPositionError and QueryTimeoutError.
+ * as JSON gets a page of its own, with an error. Throws ExpiredPositionError and QueryTimeoutError.
  */
 export async function readFeed(db: Database, { limit, ...wanted }: FeedWanted): Promise<FeedPage> {
   try {
     return await readChanges(db, { limit, ...wanted })
   } catch (error) {
-    if (error instanceof QueryTimeoutError && limit > rowsAfterTimeout)
-      return readFeed(db, { limit: rowsAfterTimeout, ...wanted })
     if (!isUnreadable(error)) throw error
     return limit > 1
       ? readFeed(db, { limit: Math.ceil(limit / 2), ...wanted })
@@ -154,9 +148,17 @@ async function readChanges(db: Database, wanted: FeedWanted): Promise<FeedPage> 
   const { head, rows } = await readWithin(db, async (tx) => {
     const found = await tx.execute<FeedRow>(sql`
       with ${pageOf(wanted)},
+      sized as (
+        select f.*, sum(r.stored) over (order by ${f.position}) - r.stored as stored_before
+        from page f
+        left join lateral (
+          select coalesce(pg_column_size(r.metadata), 0) + coalesce(pg_column_size(r.output), 0) as stored
+          from mediadock.requests r where ${r.request_id} = ${f.request_id} and f.matched limit 1
+        ) r on true
+      ),
       weighed as (
         select f.*, r.result, m.media, sum(${bytes}) over (order by ${f.position}) - ${bytes} as bytes_before
-        from page f
+        from sized f
         left join lateral (
           select to_jsonb(one) as result from (
             select ${resultColumns('r')} from mediadock.results r
@@ -171,6 +173,7 @@ async function readChanges(db: Database, wanted: FeedWanted): Promise<FeedPage> 
             order by ${m.kind}, ${m.position}) as media
           from mediadock.media m where ${m.request_id} = ${f.request_id} and f.matched
         ) m on true
+        where coalesce(f.stored_before, 0) < ${maxStoredPageBytes}::int
       )
       select ${list(f, ...itemColumns)}, f.result, f.media, f.matched
       from weighed f where f.bytes_before < ${maxPageBytes}::int order by ${f.position}`)

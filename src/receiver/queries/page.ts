@@ -31,6 +31,12 @@ export const maxUrlLength = 4096
 /** The size limit of a page. A page with more bytes ends early, after at least one item, with a cursor to continue. */
 export const maxPageBytes = 2 * 1024 * 1024
 
+/**
+ * The size limit of a page as stored. Values are compressed on disk, up to twenty times, and reading one of 1 MiB takes
+ * a tenth of a second. So a page is cut by stored sizes first, before any value is read.
+ */
+export const maxStoredPageBytes = maxPageBytes / 4
+
 /** Encodes a place as a cursor. Its content is opaque to callers and may change. */
 export function encodeCursor({ micros, id }: Place): string {
   return Buffer.from(`${micros}.${id}`).toString('base64url')

@@ -17,6 +17,7 @@ import {
   isoAlways,
   limitOf,
   maxPageBytes,
+  maxStoredPageBytes,
   maxUrlLength,
   microsOf,
   newestFirst,
@@ -109,12 +110,19 @@ const isLater = sql`polled.polled_at > coalesce(${r.polled_at}, '-infinity')`
 function selectRequests(which: SQL, overdue: StuckAfter): SQL {
   return sql`
     with wanted as (
-      select r.*, mediadock.readable_metadata(${r.metadata}) as readable from mediadock.requests r ${which}
+      select r.*, coalesce(pg_column_size(${r.metadata}), 0) as stored from mediadock.requests r ${which}
     ),
-    weighed as (
-      select r.*, sum(${bytes}) over (order by ${newestFirst(order)}) - ${bytes} as bytes_before,
+    sized as (
+      select r.*, sum(r.stored) over (order by ${newestFirst(order)}) - r.stored as stored_before,
         count(*) over () as rows_wanted
       from wanted r
+    ),
+    read as materialized (
+      select r.*, mediadock.readable_metadata(${r.metadata}) as readable from sized r
+      where r.stored_before < ${maxStoredPageBytes}::int
+    ),
+    weighed as (
+      select r.*, sum(${bytes}) over (order by ${newestFirst(order)}) - ${bytes} as bytes_before from read r
     ),
     chosen as (
       select r.*, r.rows_wanted > count(*) over () as cut from weighed r where r.bytes_before < ${maxPageBytes}::int
