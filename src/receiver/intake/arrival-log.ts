@@ -3,6 +3,7 @@ import { createShares } from '../../platform/fair-share.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { notingKeyUses } from './key-uses.ts'
@@ -139,13 +140,16 @@ async function write(db: Database, rows: readonly Row[], onWritten?: (arrival: A
   const uses = rows.flatMap(({ arrival: { keyName, arrivedAt: at }, folded }) =>
     keyName === undefined ? [] : [{ keyName, at, matches: 1 + folded }],
   )
-  await db.execute(sql`
+  await executePrepared(
+    db,
+    sql`
     with used as (${notingKeyUses(uses)})
     insert into mediadock.arrivals (${list(arrivals, ...loggedColumns)})
     select * from jsonb_to_recordset(${JSON.stringify(rows.map(toItem))}::jsonb) as a (
       arrived_at timestamptz, outcome text, reason text, status smallint, webhook_id text, delivery_id uuid,
       request_id uuid, key_name text, remote text, bytes integer, skew_seconds integer, ack_ms real, folded integer)
-    where set_config('synchronous_commit', 'off', true) = 'off'`)
+    where set_config('synchronous_commit', 'off', true) = 'off'`,
+  )
   if (onWritten) for (const { arrival } of rows) onWritten(arrival)
 }
 
