@@ -8,8 +8,8 @@ mediadock arrivals [--outcome accepted|duplicate|parked|refused|unavailable] [--
                    [--request-id ID] [--webhook-id ID] [--key-name N] [--q TEXT] [--min-ack-ms N]
                    [--min-skew-seconds N] [--since T] [--until T] [--limit N] [--json]
 
---q matches the whole or the beginning of any id. Times are ISO 8601, or an age like 15m, 2h, 1d.
---json prints one line per arrival.
+Lists HTTP arrivals, also refused ones, newest first. --json prints one line per arrival. Times are ISO 8601,
+or an age like 15m, 2h, 1d. --q matches the whole or the beginning of any id.
 
   mediadock arrivals --outcome refused --since 15m
   mediadock arrivals --reason no_matching_secret --limit 1000 --json | jq -r .remote | sort | uniq -c

@@ -9,8 +9,8 @@ mediadock deliveries [--state pending|processed|parked] [--outcome O] [--reason 
                      [--min-arrivals N] [--min-ack-ms N] [--min-skew-seconds N] [--since T] [--until T]
                      [--limit N] [--json]
 
---q matches the whole or the beginning of any id. Times are ISO 8601, or an age like 15m, 2h, 1d.
---json prints one line per delivery.
+Lists accepted deliveries, newest first. --json prints one line per delivery. Times are ISO 8601, or an age
+like 15m, 2h, 1d. --q matches the whole or the beginning of any id.
 
   mediadock deliveries --state parked
   mediadock deliveries --outcome contradiction --since 1d

@@ -21,8 +21,6 @@ mediadock media remove <request_id> [--json]
 Removes the archived media of a request: empties their columns, sets archive_error to removed, and
 never archives them again. Receivers that run with MEDIA_ARCHIVE delete the files that no other
 media refer to. The command waits up to 15 seconds for that and exits with 1 if files remain.
-
-  mediadock media remove 2f0d6c1e-0000-4000-8000-000000000001
 `,
   options,
   words: ['remove'],

@@ -22,8 +22,6 @@ Applies pending migrations under a lock, so several may run at once. all is the 
 Waits one minute for a Postgres that is unreachable, and ten minutes for locks of a dump or of another
 migration. Other statements do not queue behind the wait.
 To run migrations as a deployment step of their own, set MIGRATE_ON_START=false.
-
-  DATABASE_URL=postgres://… mediadock migrate receiver
 `,
   options: {},
   words: [...programs, 'all'],

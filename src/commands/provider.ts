@@ -101,7 +101,8 @@ mediadock provider faults set <key id> failed=1 late_seconds=5 …
 mediadock provider faults clear <key id>
 mediadock provider ledger check
 
-The API key and the signing secret of a new key are shown once. --json prints one JSON line.
+The provider's developer console on the command line. The API key and the signing secret of a new key
+are shown once. --json prints one JSON line.
 Models come from PROVIDER_CATALOG: set it here to the provider's value.
 
   mediadock provider keys create --account acme --name ci --environment sandbox --json

@@ -16,7 +16,6 @@ mediadock reconcile [request_id] [--json]
 Polls one request now, or all overdue requests, within the keys' call budget. Requests beyond the
 budget are postponed; a running receiver polls them later.
 
-  mediadock reconcile
   mediadock reconcile 2f0d6c1e-0000-4000-8000-000000000001
 `,
   options,

@@ -28,7 +28,6 @@ Exits with 1 if a delivery could not be replayed.
 
   mediadock replay --state parked --reason key_mismatch --dry-run
   mediadock replay --state parked --reason key_mismatch
-  mediadock replay 5d41402a-bc4b-2a76-b971-9d911017c592
 `,
   options: optionsOf(accepted),
   run: async (args, env) => {

@@ -12,11 +12,11 @@ mediadock requests [--status IN_QUEUE|IN_PROGRESS|COMPLETED|FAILED|CANCELED] [--
                    [--sandbox true|false] [--complete true|false] [--metadata JSON]
                    [--since T] [--until T] [--limit N] [--json]
 
-Times are ISO 8601, or an age like 15m, 2h, 1d. --json prints one line per request.
+Lists tracked requests, newest first. --json prints one line per request. Times are ISO 8601, or an age
+like 15m, 2h, 1d. --q matches the whole or the beginning of any id.
 An overdue request has no terminal state for longer than STUCK_AFTER_SECONDS. --sandbox, --complete and
 --metadata (a JSON object that the submitter's metadata must contain) search the newest 20,000 requests of the range.
 
-  mediadock requests --overdue
   mediadock requests --status FAILED --since 1d --json | jq -r .error_code | sort | uniq -c
 `,
   filters: requestFiltersSchema,

@@ -6,11 +6,8 @@ export const startCommand: Command = {
   help: `
 mediadock start [receiver|provider|all]
 
-Starts one program or both (all is the default) and runs until SIGINT or SIGTERM.
+Starts the receiver, the provider or both (all is the default) and runs until SIGINT or SIGTERM.
 Settings come from the environment: docs/settings.md lists them.
-
-  mediadock start                 the whole loop on this machine
-  mediadock start receiver        only the receiver
 `,
   options: {},
   words: [...programs, 'all'],

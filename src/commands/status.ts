@@ -37,7 +37,6 @@ Prints the current problems, worst first, and the figures of the last minutes, a
 the console. Names the database it reads. Exits with 1 if a problem is critical, for example if no
 receiver is running, else with 0.
 
-  mediadock status
   mediadock status --json | jq -r '.problems[].text'
 `,
   options,

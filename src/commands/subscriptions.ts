@@ -69,7 +69,6 @@ then the subscription stops. resume continues at the old position; --from moves 
 or repeats changes. test posts a sample that is not a change, and exits with 1 without a 2xx answer.
 
   mediadock subscriptions add gallery https://gallery.example.com/changes --sandbox false --complete true
-  mediadock subscriptions test gallery
   mediadock subscriptions resume gallery --from oldest
 `,
   options: optionsOf(accepted),

@@ -50,7 +50,6 @@ receiver. The signing secret comes from --secret-file, else from the variable TR
 the receiver's first configured key. --secret SECRET works too, but other users of the machine can read
 it in the process list. Exits with 0 if the answer is the expected one for this kind.
 
-  mediadock trigger ok
   mediadock trigger error --request-id 2f0d6c1e-0000-4000-8000-000000000001
   mediadock trigger bad-signature --url https://hooks.example.com/webhooks
   mediadock trigger ok --url https://hooks.example.com/webhooks --secret-file secret.txt

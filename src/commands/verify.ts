@@ -15,7 +15,6 @@ Verifies refused webhooks in the quarantine again with the currently configured 
 (GENERATION_KEYS, GENERATION_KEYS_FILE) and accepts the authentic ones. Use it after adding a missing
 secret. The window of five minutes is judged by the time of arrival. A running receiver lands them.
 
-  mediadock verify
   mediadock verify --reason no_matching_secret
 `,
   options,
