@@ -12,7 +12,7 @@ export const keysCommand: Command = {
 mediadock keys [--json]
 
 Lists the configured keys, and removed keys whose secret has matched before: when each last matched,
-the calls it has left in this minute, and whether it rests.
+the calls that it and its account made in the last minute, the calls left, and whether it rests.
 API keys and secrets are not shown. The fingerprint is the beginning of the secret's SHA-256.
 `,
   options,
@@ -23,7 +23,18 @@ API keys and secrets are not shown. The fingerprint is the beginning of the secr
       if (values.json) states.forEach(printJson)
       else
         printTable(
-          ['name', 'environment', 'state', 'fingerprint', 'last match', 'matches', 'calls', 'left', 'rests until'],
+          [
+            'name',
+            'environment',
+            'state',
+            'fingerprint',
+            'last match',
+            'matches',
+            'calls',
+            'account calls',
+            'left',
+            'rests until',
+          ],
           states.map((key) =>
             [
               key.name,
@@ -33,6 +44,7 @@ API keys and secrets are not shown. The fingerprint is the beginning of the secr
               key.last_match_at,
               key.matches,
               key.calls,
+              key.account_id === null ? null : `${key.account_calls} of ${key.account_limit}`,
               key.quota_left,
               key.blocked_until === null ? null : `${key.blocked_until} (${key.blocked_reason})`,
             ].map(cell),

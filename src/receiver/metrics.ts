@@ -7,7 +7,7 @@ import { readTime, type SharedTime } from '../platform/postgres/time.ts'
 import { readNotifyQueue } from './feeding/notify-queue.ts'
 import { unsequencedSeconds } from './feeding/unsequenced.ts'
 import { readBalances } from './fetching/balances.ts'
-import { remainingCalls } from './fetching/call-budget.ts'
+import { remainingCalls } from './fetching/read-budgets.ts'
 import { countParked, depth } from './landing/depth.ts'
 import { countOverdue } from './reconciling/due.ts'
 import { lastRunEndedAt } from './reconciling/reconcile-runs.ts'
@@ -109,7 +109,7 @@ export function createReceiverMetrics(deps: MetricsDeps) {
   })
   void new Gauge({
     name: 'mediadock_quota_remaining',
-    help: 'Calls to the provider that a key has left in this minute',
+    help: 'Calls that a key has left in this minute, of its own limit and of its account',
     labelNames: ['key_name'],
     registers,
     async collect() {

@@ -8,7 +8,7 @@ import { json, type ProviderStand } from '../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey, type TestReceiver } from '../support/receiver.ts'
 import { deliver, okAudio, okImage } from '../support/webhooks.ts'
 import { withReceiver } from '../support/with-receiver.ts'
-import { expectGoodLooks, openPage, shoot } from './support/console.ts'
+import { expectGoodLooks, expectNoOverflow, openPage, phone, shoot } from './support/console.ts'
 
 let browser: Browser
 let database: TestDatabase
@@ -91,6 +91,27 @@ describe('the keys', () => {
     const page = await openPage(browser, at('/keys'))
     expect(await page.getByRole('alert').innerText()).toMatch(/^live makes no calls until .*refused this API key/s)
     expect(await row(page, 'live').innerText()).toMatch(/1 of 100.*99.*unauthorized/s)
+  })
+
+  it('shows the calls of a key and of its account', async () => {
+    await database.sql`
+      insert into mediadock.call_budgets
+        (key_name, slots, slots_until, granted, account_id, account_limit)
+      select name, array[calls], extract(epoch from now()), true, 'acme', 500
+      from (values ('live', 3), ('of another receiver', 496)) as made (name, calls)
+      on conflict (key_name) do update
+      set slots = excluded.slots, slots_until = excluded.slots_until, account_id = 'acme', account_limit = 500`
+    await database.sql`
+      update mediadock.call_budgets
+      set blocked_until = now() + interval '1 minute', blocked_reason = 'rate_limit_spent'`
+    const page = await openPage(browser, at('/keys'))
+    expect(await row(page, 'live').innerText()).toMatch(/3 of 100\s+499 of 500\s+1\s/)
+    expect(await row(page, 'live').getByTitle('All keys of the account acme').count()).toBe(1)
+    await expectNoOverflow(page)
+    await shoot(page, 'keys-of-account')
+    await page.setViewportSize(phone)
+    await expectNoOverflow(page)
+    await shoot(page, 'keys-of-account-phone')
   })
 
   it('points at the quarantine once a missing secret was added', async () => {

@@ -39,7 +39,7 @@ it('mediadock keys lists what is configured, and shows no secret', async () => {
   await database.sql`insert into mediadock.key_uses (key_name, first_match_at, last_match_at, matches) values ('removed', now(), now(), 3)`
   const { code, stdout } = await asProcess('keys')
   expect(code).toBe(0)
-  expect(stdout).toMatch(/^live +live +in use +[0-9a-f]{8} +- +0 +0 +100 +-$/m)
+  expect(stdout).toMatch(/^live +live +in use +[0-9a-f]{8} +- +0 +0 +- +100 +-$/m)
   expect(stdout).toMatch(/^removed +- +removed +- +\d{4}-\S+ +3 /m)
   expect(stdout).not.toContain(liveKey.signing_secret)
   expect(stdout).not.toContain(liveKey.api_key)

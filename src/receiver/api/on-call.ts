@@ -25,7 +25,7 @@ export function onCallOperations(deps: ReceiverDeps): Operation[] {
     }),
     whole('/keys', {
       operationId: 'listKeys',
-      summary: 'The keys, with the last match and the remaining quota of each',
+      summary: 'The keys, each with its last match, its calls and those of its account',
       item: keySchema,
       read: async () => readKeys(db, await readingOptions(deps)),
     }),

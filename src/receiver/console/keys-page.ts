@@ -73,6 +73,7 @@ function keysTable(states: readonly KeyState[], shown: Shown): Markup {
       { head: 'Last match' },
       { head: 'Matches', kind: 'minor number' },
       { head: 'Calls in this minute', kind: 'number' },
+      { head: 'Account calls', kind: 'number' },
       { head: 'Quota left', kind: 'number' },
       { head: 'Blocked until' },
     ],
@@ -94,6 +95,9 @@ function keyRow(
     still_matches,
     calls,
     quota_left,
+    account_id,
+    account_calls,
+    account_limit,
     blocked_until,
     blocked_reason,
   }: KeyState,
@@ -115,11 +119,18 @@ function keyRow(
         ? html`<span class="soft">never</span>`
         : html`<span title="First match ${first_match_at ?? ''}">${moment(last_match_at)}</span>`,
       number(matches),
-      callable ? html`${number(calls)} <span class="soft">of ${number(limit)}</span>` : unused,
+      callable ? callsOf(calls, limit) : unused,
+      callable && account_calls !== null && account_limit !== null
+        ? html`<span title="All keys of the account ${account_id}">${callsOf(account_calls, account_limit)}</span>`
+        : unused,
       !callable ? unused : quota_left === 0 ? badge('0', 'bad') : number(quota_left),
       blocked_until === null ? unused : html`${time(blocked_until, 'clock')} ${badge(blocked_reason ?? 'blocked')}`,
     ],
   }
+}
+
+function callsOf(calls: number, limit: number): Markup {
+  return html`${number(calls)} <span class="soft">of ${number(limit)}</span>`
 }
 
 function howTo(keys: KeysPlace): Markup {

@@ -1,13 +1,10 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
-import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later } from '../../platform/postgres/time.ts'
 import * as fetching from '../domain/budgets-schema.ts'
-
-const budget = columnsOf(fetching.callBudgets)
 
 /** The health of a key when a call was granted. The answer of the call changes it: see key-health.ts. */
 export type KeyHealth = {
@@ -47,7 +44,7 @@ function triesFor(limitPerMinute: number): number {
 }
 
 /** One more slot than a minute has seconds, so that no 60 s contain more calls than the limit. */
-const slotCount = 61
+export const slotCount = 61
 const slots = sql.raw(String(slotCount))
 /** Beyond its share a side makes a tenth of the calls in a tenth of the minute, so that the other side finds some. */
 const paceSlots = 6
@@ -229,50 +226,4 @@ export async function blockCalls(
   await db.execute(sql`
     update mediadock.call_budgets set blocked_until = ${until}, blocked_reason = ${reason}
     where key_name = ${keyName} and coalesce(blocked_until < ${until}, true)`)
-}
-
-export type CallBudget = {
-  /** Calls in the last 60 seconds. */
-  calls: number
-  /** How many of the calls were submits. */
-  submits: number
-  blockedUntil: Date | undefined
-  blockedReason: string | undefined
-}
-
-type BudgetRow = RowOf<typeof fetching.callBudgets, 'key_name' | 'blocked_until' | 'blocked_reason'> &
-  Pick<CallBudget, 'calls' | 'submits'>
-
-/** Returns the spent calls of each key, and whether it is blocked. */
-export async function callBudgets(db: Executor, now: Date): Promise<Map<string, CallBudget>> {
-  const oldest = Math.floor(now.getTime() / 1000) - slotCount
-  const lately = (counted: StringChunk) => sql`coalesce((
-      select sum(n) from unnest(${counted}) with ordinality as s(n, i)
-      where ${budget.slots_until} - (i - 1) > ${oldest}::bigint), 0)::int`
-  const rows = await db.execute<BudgetRow>(sql`
-    select ${list(budget, 'key_name', 'blocked_until', 'blocked_reason')},
-      ${lately(budget.slots)} as calls, ${lately(budget.submit_slots)} as submits
-    from mediadock.call_budgets`)
-  return new Map(
-    rows.map(({ key_name, calls, submits, blocked_until, blocked_reason }) => [
-      key_name,
-      {
-        calls,
-        submits,
-        blockedUntil: blocked_until === null ? undefined : new Date(blocked_until),
-        blockedReason: blocked_reason ?? undefined,
-      },
-    ]),
-  )
-}
-
-/** Returns the calls per minute that completing can use, at the submit rate of the last minute. */
-export function completionsPerMinute(limitPerMinute: number, budget: CallBudget | undefined): number {
-  return Math.max(shareFor('completing', limitPerMinute), limitPerMinute - (budget?.submits ?? 0))
-}
-
-/** Returns the calls that each key has left in the current 60 seconds. */
-export async function remainingCalls(db: Executor, limitPerMinute: number, now: Date): Promise<Map<string, number>> {
-  const budgets = await callBudgets(db, now)
-  return new Map([...budgets].map(([keyName, { calls }]) => [keyName, Math.max(0, limitPerMinute - calls)]))
 }

@@ -18,9 +18,7 @@ export function keyProblems(key: KeyState, now: Date): Problem[] {
     return problem('warning', 'key_blocked', text)
   }
   if (key.configured && !key.retired && key.quota_left === 0) {
-    const calls = count(key.calls, 'call', 'calls')
-    const text = `The quota of the key ${name} is used up: ${calls} in the last minute. Polls wait for the next minute.`
-    return problem('warning', 'quota_spent', text)
+    return problem('warning', 'quota_spent', quotaSpent(key))
   }
   if (!key.still_matches || key.last_match_at === null) return []
   const last = clockTime(key.last_match_at, now)
@@ -32,4 +30,16 @@ export function keyProblems(key: KeyState, now: Date): Problem[] {
     )
   const text = `The key ${name} signed deliveries until ${last} and is no longer configured. Deliveries that it signs now are refused.`
   return problem('notice', 'removed_key_matched', text)
+}
+
+function quotaSpent({ name, calls, account_id, account_calls, account_limit }: KeyState): string {
+  if (account_calls !== null && account_limit !== null && account_calls >= account_limit) {
+    const made = count(account_calls, 'call', 'calls')
+    return [
+      `The quota of the account ${account_id} of the key ${name} is used up:`,
+      `its keys made ${made} in the last minute. Polls wait for the next minute.`,
+    ].join(' ')
+  }
+  const made = count(calls, 'call', 'calls')
+  return `The quota of the key ${name} is used up: ${made} in the last minute. Polls wait for the next minute.`
 }

@@ -4,7 +4,7 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { sha256Hex } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
 import { keyUses } from '../domain/on-call-schema.ts'
-import { callBudgets } from '../fetching/call-budget.ts'
+import { callBudgets, callsLeft } from '../fetching/read-budgets.ts'
 import { readWithin } from './deadline.ts'
 
 const stillMatchesHours = 24
@@ -34,7 +34,18 @@ export const keySchema = z
         'hours.',
     }),
     calls: z.int().meta({ description: 'Calls to the provider in the last 60 seconds.' }),
-    quota_left: z.int(),
+    quota_left: z.int().meta({
+      description: 'Calls that the key has left in these 60 seconds, of its own limit and of the limit of its account.',
+    }),
+    account_id: z.string().nullable().meta({
+      description:
+        'The account of the key at the provider. Null until it is known, and while only one key makes calls.',
+    }),
+    account_calls: z.int().nullable().meta({ description: 'Calls of all keys of the account in the last 60 seconds.' }),
+    account_limit: z
+      .int()
+      .nullable()
+      .meta({ description: 'Calls that all keys of the account may make in 60 seconds together.' }),
     blocked_until: z.iso.datetime().nullable(),
     blocked_reason: z.string().nullable(),
   })
@@ -64,7 +75,6 @@ export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }:
     const lastMatchAt = use?.last_match_at ?? null
     const recent = lastMatchAt !== null && now.getTime() - Date.parse(lastMatchAt) < stillMatchesHours * 3_600_000
     const blocked = budget?.blockedUntil !== undefined && budget.blockedUntil > now
-    const calls = budget?.calls ?? 0
     return {
       id: name,
       name,
@@ -76,8 +86,11 @@ export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }:
       last_match_at: lastMatchAt,
       matches: use?.matches ?? 0,
       still_matches: (key === undefined || key.retired) && recent,
-      calls,
-      quota_left: Math.max(0, fetchRatePerMinute - calls),
+      calls: budget?.calls ?? 0,
+      quota_left: callsLeft(fetchRatePerMinute, budget),
+      account_id: budget?.account?.id ?? null,
+      account_calls: budget?.account?.calls ?? null,
+      account_limit: budget?.account?.limitPerMinute ?? null,
       blocked_until: blocked ? (budget.blockedUntil?.toISOString() ?? null) : null,
       blocked_reason: blocked ? (budget.blockedReason ?? null) : null,
     }

@@ -4,7 +4,7 @@ import type { Executor } from '../../platform/postgres/postgres.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
-import { callBudgets, completionsPerMinute, type CallBudget } from '../fetching/call-budget.ts'
+import { callBudgets, completionsPerMinute, type CallBudget } from '../fetching/read-budgets.ts'
 import { isDue, isHeldUp, isIncomplete, isNeverPolled, isOfLine, strangers } from './due.ts'
 
 const b = columnsOf(fetching.callBudgets, 'b')

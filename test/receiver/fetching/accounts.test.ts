@@ -5,6 +5,7 @@ import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { noteAccounts } from '../../../src/receiver/fetching/accounts.ts'
 import { noteCreditsRefused, readBalances } from '../../../src/receiver/fetching/balances.ts'
 import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
+import { callBudgets, remainingCalls } from '../../../src/receiver/fetching/read-budgets.ts'
 import { readSpending } from '../../../src/receiver/queries/spending.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
@@ -25,7 +26,10 @@ async function stored(keys = [liveKey, second, sandboxKey], limitPerMinute = 10)
   let elapsedMs = 0
   const asked: (string | undefined)[] = []
   const answer = { credits: 1, requests: 0, credits_spent: 0 }
-  const balances = () => readBalances(db, new Date(nowMs + elapsedMs))
+  const now = () => new Date(nowMs + elapsedMs)
+  const budgets = () => callBudgets(db, now())
+  const left = async () => Object.fromEntries(await remainingCalls(db, 100, now()))
+  const balances = () => readBalances(db, now())
   const take = (keyName: string) =>
     takeCall(db, {
       keyName,
@@ -61,6 +65,8 @@ async function stored(keys = [liveKey, second, sandboxKey], limitPerMinute = 10)
     db,
     answer,
     balances,
+    budgets,
+    left,
     note,
     granted,
     asked,
@@ -79,6 +85,21 @@ it('shares the calls of a minute among the keys of one account, and of no other'
   expect(await granted('sandbox', 6)).toBe(6)
   pass(61_000)
   expect(await granted('second', 12)).toBe(10)
+})
+
+it('shows the calls that the keys of an account made together, and what they leave of its limit', async () => {
+  const { note, granted, pass, budgets, left } = await stored()
+  await granted('live', 1)
+  expect((await budgets()).get('live')?.account).toBeUndefined()
+  await note()
+  pass(120_000)
+  await granted('live', 3)
+  await granted('second', 4)
+  const account = { id: 'acme', calls: 7, limitPerMinute: 10 }
+  expect((await budgets()).get('live')).toMatchObject({ calls: 3, account })
+  expect((await budgets()).get('second')).toMatchObject({ calls: 4, account })
+  expect((await budgets()).get('sandbox')?.account).toEqual({ id: 'other', calls: 0, limitPerMinute: 10 })
+  expect(await left()).toEqual({ live: 3, second: 3, sandbox: 10 })
 })
 
 it('asks once for the account of each key and once for its balance, and takes over another limit', async () => {

@@ -50,6 +50,9 @@ const key: KeyState = {
   still_matches: false,
   calls: 3,
   quota_left: 97,
+  account_id: null,
+  account_calls: null,
+  account_limit: null,
   blocked_until: null,
   blocked_reason: null,
 }
@@ -453,6 +456,19 @@ const cases: Case[] = [
       cause: 'quota_spent:live',
       href: '/keys',
       text: 'The quota of the key live is used up: 100 calls in the last minute. Polls wait for the next minute.',
+    },
+  ],
+  [
+    'a spent quota of an account',
+    { keys: [{ ...key, calls: 80, quota_left: 0, account_id: 'acme', account_calls: 500, account_limit: 500 }] },
+    {
+      severity: 'warning',
+      cause: 'quota_spent:live',
+      href: '/keys',
+      text: [
+        'The quota of the account acme of the key live is used up: its keys made 500 calls in the last minute.',
+        'Polls wait for the next minute.',
+      ].join(' '),
     },
   ],
   [

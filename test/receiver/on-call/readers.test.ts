@@ -68,6 +68,7 @@ describe('the reads of the console', () => {
         still_matches: false,
         calls: 1,
         quota_left: 99,
+        account_id: null,
       },
       { name: 'sandbox', environment: 'sandbox', matches: 0, last_match_at: null, quota_left: 100 },
     ])

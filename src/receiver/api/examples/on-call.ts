@@ -102,6 +102,9 @@ const key = {
   still_matches: false,
   calls: 1,
   quota_left: 99,
+  account_id: 'acme',
+  account_calls: 3,
+  account_limit: 500,
   blocked_until: null,
   blocked_reason: null,
 } satisfies KeyState

@@ -1,0 +1,78 @@
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import type { Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
+import * as fetching from '../domain/budgets-schema.ts'
+import { shareFor, slotCount } from './call-budget.ts'
+
+const budget = columnsOf(fetching.callBudgets)
+
+export type CallBudget = {
+  /** Calls in the last 60 seconds. */
+  calls: number
+  /** How many of the calls were submits. */
+  submits: number
+  blockedUntil: Date | undefined
+  blockedReason: string | undefined
+  account: AccountBudget | undefined
+}
+
+/** The budget that all keys of an account share. A key has none until its account is known: see accounts.ts. */
+export type AccountBudget = {
+  /** The provider's id of the account. */
+  id: string
+  /** Calls of all its keys in the last 60 seconds. */
+  calls: number
+  limitPerMinute: number
+}
+
+type BudgetRow = RowOf<
+  typeof fetching.callBudgets,
+  'key_name' | 'blocked_until' | 'blocked_reason' | 'account_id' | 'account_limit'
+> &
+  Pick<CallBudget, 'calls' | 'submits'>
+
+/** Returns the spent calls of each key and of its account, and whether the key is blocked. */
+export async function callBudgets(db: Executor, now: Date): Promise<Map<string, CallBudget>> {
+  const oldest = Math.floor(now.getTime() / 1000) - slotCount
+  const lately = (counted: StringChunk) => sql`coalesce((
+      select sum(n) from unnest(${counted}) with ordinality as s(n, i)
+      where ${budget.slots_until} - (i - 1) > ${oldest}::bigint), 0)::int`
+  const rows = await db.execute<BudgetRow>(sql`
+    select ${list(budget, 'key_name', 'blocked_until', 'blocked_reason', 'account_id', 'account_limit')},
+      ${lately(budget.slots)} as calls, ${lately(budget.submit_slots)} as submits
+    from mediadock.call_budgets`)
+  const ofAccounts = new Map<string, number>()
+  for (const { account_id: id, calls } of rows) if (id !== null) ofAccounts.set(id, (ofAccounts.get(id) ?? 0) + calls)
+  return new Map(
+    rows.map(({ key_name, calls, submits, blocked_until, blocked_reason, account_id: id, account_limit: limit }) => [
+      key_name,
+      {
+        calls,
+        submits,
+        blockedUntil: blocked_until === null ? undefined : new Date(blocked_until),
+        blockedReason: blocked_reason ?? undefined,
+        account:
+          id === null || limit === null ? undefined : { id, calls: ofAccounts.get(id) ?? 0, limitPerMinute: limit },
+      },
+    ]),
+  )
+}
+
+/** Returns the calls that a key has left in the current 60 seconds, of its own limit and of its account's. */
+export function callsLeft(limitPerMinute: number, budget: CallBudget | undefined): number {
+  const ofKey = limitPerMinute - (budget?.calls ?? 0)
+  const account = budget?.account
+  return Math.max(0, account === undefined ? ofKey : Math.min(ofKey, account.limitPerMinute - account.calls))
+}
+
+/** Returns the calls per minute that completing can use, at the submit rate of the last minute. */
+export function completionsPerMinute(limitPerMinute: number, budget: CallBudget | undefined): number {
+  return Math.max(shareFor('completing', limitPerMinute), limitPerMinute - (budget?.submits ?? 0))
+}
+
+/** Returns the calls that each key has left in the current 60 seconds. */
+export async function remainingCalls(db: Executor, limitPerMinute: number, now: Date): Promise<Map<string, number>> {
+  const budgets = await callBudgets(db, now)
+  return new Map([...budgets].map(([keyName, budget]) => [keyName, callsLeft(limitPerMinute, budget)]))
+}
