@@ -54,6 +54,7 @@ it('from a model to its price, its run and its picture, each pressed once', asyn
 async function glance(page: Page, name: string): Promise<void> {
   if (long || process.env['SHOTS'] !== undefined) return expectGoodLooks(page, name)
   await expectAccessible(page)
+  await expectNoOverflow(page)
   await page.setViewportSize(phone)
   await expectNoOverflow(page)
   await page.setViewportSize(wideViewport)

@@ -84,7 +84,7 @@ describe('parked and quarantine, with nothing in them', () => {
 
   it('explains a refusal of which nothing is kept, and leads to the log', async () => {
     const page = await openPage(browser, at('/parked?reason=payload_too_large'))
-    await page.getByText('Its body is larger than MAX_BODY_BYTES.').waitFor()
+    await page.getByText('The body is larger than MAX_BODY_BYTES.').waitFor()
     await page.getByText('Such arrivals are not kept').waitFor()
     await page.getByRole('link', { name: 'log of arrivals' }).click()
     await page.waitForURL(/view=arrivals&outcome=refused&reason=payload_too_large/)

@@ -9,7 +9,7 @@ import type { Page } from '../queries/page.ts'
 import { asOfNote } from './parts/as-of.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
-import { badge, foreign, pager, table, time, type Row } from './parts/parts.ts'
+import { badge, foreign, moment, pager, table, type Row } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo, linkWith, queryOf, without, type Query } from './parts/url.ts'
 
@@ -51,14 +51,7 @@ function auditTable({ data }: Page<AuditEntry>, query: Query): Markup {
   const filtered = Object.keys(without(query, 'open')).length > 0
   return table({
     label: 'Audit',
-    columns: [
-      { head: 'When' },
-      { head: 'What' },
-      { head: 'On what' },
-      { head: 'Result' },
-      { head: 'Who' },
-      { head: 'From where' },
-    ],
+    columns: [{ head: 'When' }, { head: 'What' }, { head: 'On what' }, { head: 'Result' }, { head: 'Who' }],
     rows: data.map((entry) => auditRow(entry, query)),
     empty: filtered
       ? 'No action matches these filters.'
@@ -72,12 +65,12 @@ function auditRow({ id, at, via, actor, action, target, detail }: AuditEntry, qu
   return {
     id: String(id),
     cells: [
-      time(at),
-      html`<span title="${action}">${actionWords[action] ?? action}</span>`,
+      moment(at),
+      html`<div class="wrapped" title="${action}">${actionWords[action] ?? action}</div>`,
       href === undefined ? what : html`<a href="${href}" ${target === null ? '' : html`title="${target}"`}>${what}</a>`,
       html`<div class="detail">${resultOf(detail)}</div>`,
-      html`<a href="${linkWith(path, query, { actor })}" title="Only actions of this actor">${foreign(actor, 24)}</a>`,
-      channels[via],
+      html`<a href="${linkWith(path, query, { actor })}" title="Only actions of this actor">${foreign(actor, 24)}</a>
+        <div class="soft">${channels[via]}</div>`,
     ],
   }
 }

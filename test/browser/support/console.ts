@@ -106,6 +106,7 @@ export async function expectGoodLooks(page: Page, name: string): Promise<void> {
   for (const colorScheme of schemes) {
     await page.emulateMedia({ colorScheme })
     await page.setViewportSize(wideViewport)
+    await expectNoOverflow(page)
     await expectAccessible(page, long || colorScheme === 'light' ? 'all' : 'colours')
     await shoot(page, `${name}-${colorScheme}`)
     if (!long && colorScheme === 'light') continue

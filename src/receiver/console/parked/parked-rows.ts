@@ -15,7 +15,6 @@ import { filterBar } from '../parts/filter-bar.ts'
 import { card, code, facts, foreign, moment, number, pager, size, table, time } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, without, type Query } from '../parts/url.ts'
-import { meaningOf } from '../parts/words.ts'
 import { addedSecretHint } from './verify-pages.ts'
 
 const path = '/parked'
@@ -128,7 +127,7 @@ function about({ place, reason, causes, keys }: About): Markup {
   const cause = causes.find((one) => one.reason === reason)
   return card(
     'Meaning and what to do',
-    html`<p>${sentence(meaningOf(reason)) ?? words.means}</p>${errorList(cause?.errors ?? [])}<p><b>What to do:</b> ${todoOf(place, reason, keys)}</p>
+    html`<p>${words.means}</p>${errorList(cause?.errors ?? [])}<p><b>What to do:</b> ${todoOf(place, reason, keys)}</p>
       ${
         cause
           ? facts([
@@ -147,12 +146,6 @@ export function errorList(errors: NonNullable<Cause['errors']>): Markup | '' {
   if (errors.length === 0) return ''
   return html`<p><b>Postgres says:</b></p>
     <ul>${errors.map(({ message, model, count: many }) => html`<li>${foreign(message, 500)} <span class="soft">${number(many)}× ${model === null ? '' : foreign(model, 60)}</span></li>`)}</ul>`
-}
-
-function sentence(text: string | undefined): string | undefined {
-  return text === undefined
-    ? undefined
-    : `${text.slice(0, 1).toUpperCase()}${text.slice(1)}${text.endsWith('.') ? '' : '.'}`
 }
 
 function count(causes: readonly Cause[], reason: string | undefined): number {
