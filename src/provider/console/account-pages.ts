@@ -1,13 +1,14 @@
 import { randomUUID } from 'node:crypto'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { action, confirmation } from '../../platform/pages/parts.ts'
 import type { CreatedKey, KeyListing } from '../accounts/keys.ts'
 import { faultsSchema } from '../domain/faults.ts'
 import type { DeliveryListing } from '../webhooks/delivery-history.ts'
 import { entryTable } from './activity-pages.ts'
 import { deliveryTable } from './delivery-table.ts'
 import { listTable } from './list-table.ts'
-import { accountLink, action, badge, confirmation, time } from './parts.ts'
+import { accountLink, badge, time } from './parts.ts'
 import { type AccountRow, accountsShown, type EntryRow } from './reads.ts'
 import type { ListedRequest } from './request-search.ts'
 import { requestTable } from './requests-page.ts'
@@ -166,12 +167,17 @@ export function createdKeyPage(key: CreatedKey): Markup {
 
 /** Confirms a revocation: calls with the key end, webhooks are still signed with its secret. */
 export function revokePage({ id, account, name, environment, hint }: KeyListing): Markup {
-  return confirmation({
+  return html`<h1>Keys of ${account}</h1>${confirmation({
     title: `Revoke the ${environment} key ${name} (…${hint})?`,
     what: html`<p>Calls with it are answered 401 from now on. This cannot be undone. Running requests continue, and their webhooks are still signed with its secret.</p>`,
-    confirm: action(`/keys/${id}/revoke`, `Revoke the ${environment} key`, 'danger', { account }),
+    confirm: {
+      path: `/keys/${id}/revoke`,
+      label: `Revoke the ${environment} key`,
+      tone: 'danger',
+      fields: { account },
+    },
     back: pathOf(account),
-  })
+  })}`
 }
 
 /** The faults that a sandbox key injects: shares from 0 to 1, and seconds. */
@@ -192,6 +198,6 @@ export function faultsPage({ id, name, account, faults }: KeyListing): Markup {
         <button>Set</button>
       </form>
     </section>
-    <section class="card">${action(`/keys/${id}/faults/clear`, 'Clear all')}</section>
+    <section class="card">${action({ path: `/keys/${id}/faults/clear`, label: 'Clear all', tone: 'quiet' })}</section>
     <p>Back to ${accountLink(account)}</p>`
 }

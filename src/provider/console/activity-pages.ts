@@ -1,11 +1,12 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { action, confirmation } from '../../platform/pages/parts.ts'
 import type { LedgerCheck } from '../accounts/ledger.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
 import type { ModelListing } from '../operating/commands.ts'
 import { listTable } from './list-table.ts'
-import { action, badge, confirmation, requestLink, time } from './parts.ts'
+import { badge, requestLink, time } from './parts.ts'
 import type { EntryRow } from './reads.ts'
 
 export function entryTable(entries: readonly EntryRow[], empty = 'No credits have moved yet.'): Markup {
@@ -60,7 +61,7 @@ function switchTable(models: readonly ModelListing[]): Markup {
     const query = new URLSearchParams({ slug, environment }).toString()
     return html`<div class="inline">
       ${badge(enabled ? 'on' : 'off')}
-      ${enabled ? html`<a class="button quiet" href="/models/switch-off?${query}">Switch off…</a>` : action('/models', 'Switch on', 'quiet', { slug, environment, enabled: 'true' })}
+      ${enabled ? html`<a class="button quiet" href="/models/switch-off?${query}">Switch off…</a>` : action({ path: '/models', label: 'Switch on', tone: 'quiet', fields: { slug, environment, enabled: 'true' } })}
     </div>`
   }
   const rows = models.map(({ slug, live, sandbox }) => [
@@ -73,12 +74,17 @@ function switchTable(models: readonly ModelListing[]): Markup {
 }
 
 export function switchOffPage({ slug, name }: ModelListing, environment: string): Markup {
-  return confirmation({
+  return html`<h1>Models</h1>${confirmation({
     title: `Switch off ${name} (${slug}) in ${environment}?`,
     what: html`<p>Submits with ${environment} keys are answered 404 until it is switched on again. Queued and running requests continue.</p>`,
-    confirm: action('/models', `Switch off in ${environment}`, 'danger', { slug, environment, enabled: 'false' }),
+    confirm: {
+      path: '/models',
+      label: `Switch off in ${environment}`,
+      tone: 'danger',
+      fields: { slug, environment, enabled: 'false' },
+    },
     back: '/models',
-  })
+  })}`
 }
 
 export function ledgerPage({ ok, accounts, entries, problems }: LedgerCheck): Markup {

@@ -3,6 +3,7 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
+import { action } from '../../platform/pages/parts.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
 import { type AttemptListing, type DeliveryDetail, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
 import { auditedHere, type ConsoleDeps, idOf } from './actions.ts'
@@ -10,7 +11,7 @@ import { attemptTimeline } from './attempt-chart.ts'
 import { outcomeOf } from './attempt-words.ts'
 import { standingBadge } from './delivery-table.ts'
 import { listTable } from './list-table.ts'
-import { accountLink, action, requestLink, shownCharacters, type Show, time } from './parts.ts'
+import { accountLink, requestLink, shownCharacters, type Show, time } from './parts.ts'
 
 /**
  * An open page stops refreshing after half an hour of a fetch every two seconds. The first fetches are faster, for the
@@ -84,7 +85,7 @@ function currentState({ delivery, key, attempts }: DeliveryDetail, polls: number
       ${
         request_id === null
           ? html`<p><a class="button quiet" href="/deliveries/test?key=${key.id}">Send another test…</a></p>`
-          : action(`/deliveries/${id}/resend`, 'Send again')
+          : action({ path: `/deliveries/${id}/resend`, label: 'Send again', tone: 'quiet' })
       }
     </section>
     <section class="card">

@@ -1,5 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { isNone } from '../../platform/pages/parts.ts'
 
 export type ListTable = {
   label: string
@@ -23,9 +24,4 @@ export function listTable({ label, columns, rows, empty }: ListTable): Markup {
       </tbody>
     </table>
   </div>`
-}
-
-/** A card leaves out empty cells. */
-function isNone(cell: ListTable['rows'][number][number]): boolean {
-  return !(cell instanceof Promise) && String(cell).trim() === '—'
 }

@@ -1,12 +1,13 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { action } from '../../platform/pages/parts.ts'
 import type { RunnableKey } from '../accounts/runnable-keys.ts'
 import type { CatalogModel } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
 import type { ModelListing } from '../operating/commands.ts'
 import { type FieldProblems, type FieldTexts, inputFields } from './input-form.ts'
 import { listTable } from './list-table.ts'
-import { accountLink, action, badge } from './parts.ts'
+import { accountLink, badge } from './parts.ts'
 import type { Snippet } from './snippets.ts'
 
 /** The values of the form. */
@@ -86,7 +87,7 @@ function environmentSwitch(slug: string, environment: 'live' | 'sandbox', enable
   return html`<dt>In ${environment}</dt>
     <dd><div class="inline">
       ${badge(enabled ? 'on' : 'off')}
-      ${enabled ? html`<a href="/models/switch-off?${off}">Switch off in ${environment}…</a>` : action('/models', `Switch on in ${environment}`, 'quiet', { slug, environment, enabled: 'true' })}
+      ${enabled ? html`<a href="/models/switch-off?${off}">Switch off in ${environment}…</a>` : action({ path: '/models', label: `Switch on in ${environment}`, tone: 'quiet', fields: { slug, environment, enabled: 'true' } })}
     </div></dd>`
 }
 

@@ -47,39 +47,10 @@ export function chargeOf({ environment, status, cost }: { environment: string; s
 
 export const isUnfinished = (status: string) => status === 'IN_QUEUE' || status === 'IN_PROGRESS'
 
-/** A form of one button: every action is a POST. */
-export function action(
-  path: string,
-  label: string,
-  tone: 'quiet' | 'danger' = 'quiet',
-  fields: Record<string, string> = {},
-): Markup {
-  return html`<form method="post" action="${path}">
-    ${Object.entries(fields).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}" />`)}
-    <button class="${tone}">${label}</button>
-  </form>`
-}
-
 export function accountLink(account: string): Markup {
   return html`<a href="/accounts/${encodeURIComponent(account)}">${account}</a>`
 }
 
 export function requestLink(id: string): Markup {
   return html`<a class="mono" href="/requests/${id}" title="${id}">${id.slice(0, 8)}</a>`
-}
-
-/** The confirmation of an irreversible change: its effect, the button, and a link back. */
-export function confirmation({
-  title,
-  what,
-  confirm,
-  back,
-}: {
-  title: string
-  what: Markup
-  confirm: Markup
-  back: string
-}): Markup {
-  return html`<h1>${title}</h1>
-    <section class="card">${what}<div class="inline">${confirm}<a class="button" href="${back}">Cancel</a></div></section>`
 }

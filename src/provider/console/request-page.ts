@@ -4,13 +4,14 @@ import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import { formatOrCut } from '../../platform/json-text.ts'
 import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
+import { action } from '../../platform/pages/parts.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { StatusReader } from '../queue/status-reader.ts'
 import { type DeliveryListing, listDeliveriesOf } from '../webhooks/delivery-history.ts'
 import { idOf } from './actions.ts'
 import { entryTable } from './activity-pages.ts'
 import { deliveryTable } from './delivery-table.ts'
-import { accountLink, action, badge, isUnfinished, shownCharacters, type Show, time } from './parts.ts'
+import { accountLink, badge, isUnfinished, shownCharacters, type Show, time } from './parts.ts'
 import { type EntryRow, listEntriesOf, readRequest, type RequestDetail } from './reads.ts'
 
 /** An open page stops refreshing after half an hour of a fetch every two seconds. */
@@ -90,7 +91,7 @@ function currentState(view: RequestView, polls: number, isBrief: boolean): Marku
         <dt>Webhook</dt>
         <dd>${webhook_url ?? 'none'}</dd>
       </dl>
-      ${unfinished ? action(`/requests/${id}/cancel`, 'Cancel and refund', 'danger') : ''}
+      ${unfinished ? action({ path: `/requests/${id}/cancel`, label: 'Cancel and refund', tone: 'danger' }) : ''}
     </section>
     ${output === null ? '' : mediaCard(output)}
     ${

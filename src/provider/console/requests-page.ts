@@ -2,6 +2,7 @@ import type { Express } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { action } from '../../platform/pages/parts.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { requestStatuses, requestStatusSchema } from '../../wire/schemas.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
@@ -9,7 +10,7 @@ import { environments } from '../domain/schema.ts'
 import { choice, cursorSchema, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
 import { type Found, foundByFilter, foundById, idForm, olderLink, rowsShown } from './list-page.ts'
 import { listTable } from './list-table.ts'
-import { accountLink, action, age, badge, isUnfinished, requestLink, type Show, time, chargeOf } from './parts.ts'
+import { accountLink, age, badge, isUnfinished, requestLink, type Show, time, chargeOf } from './parts.ts'
 import { findRequests, type ListedRequest, searchRequests } from './request-search.ts'
 
 const filterSchema = z.object({
@@ -86,7 +87,7 @@ export function requestTable(
       chargeOf(request),
       age(request.created_at, now),
       time(request.completed_at),
-      isUnfinished(status) ? action(`/requests/${id}/cancel`, 'Cancel', 'danger') : '',
+      isUnfinished(status) ? action({ path: `/requests/${id}/cancel`, label: 'Cancel', tone: 'danger' }) : '',
     ]
   })
   const ordinary = (head: string) => ({ head })

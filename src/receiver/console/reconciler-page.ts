@@ -4,6 +4,7 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import { actorOf } from '../../platform/pages/access.ts'
 import { sendPage, type Markup } from '../../platform/pages/console-page.ts'
+import { action } from '../../platform/pages/parts.ts'
 import { readingOptions } from '../on-call/reading.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { parseFilters, times } from '../queries/filters.ts'
@@ -23,19 +24,7 @@ import { runTriggers } from '../reconciling/reconcile-runs.ts'
 import { audited } from '../upkeep/audit.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
-import {
-  action,
-  duration,
-  foreign,
-  moment,
-  notice,
-  number,
-  pager,
-  problem,
-  table,
-  time,
-  type Row,
-} from './parts/parts.ts'
+import { duration, foreign, moment, notice, number, pager, problem, table, time, type Row } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from './parts/url.ts'
 import { counts, failure, noAnswer, outcomeOf, path, requests, runWords, silence } from './reconciler-words.ts'

@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { action } from '../../platform/pages/parts.ts'
 import {
-  action,
   badge,
   card,
   duration,

@@ -4,6 +4,7 @@ import { z } from 'zod'
 import { actorOf } from '../../../platform/pages/access.ts'
 import { sendPage, type Markup } from '../../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../../platform/pages/form.ts'
+import { confirmation, type Action } from '../../../platform/pages/parts.ts'
 import { gone } from '../../api/operation.ts'
 import { parseBody } from '../../domain/delivery.ts'
 import { findReplay, listReplays, requeueMany, type ManyReplayed, type ReplayProgress } from '../../on-call/replays.ts'
@@ -11,20 +12,7 @@ import { countDeliveries } from '../../queries/deliveries.ts'
 import { findDelivery } from '../../queries/delivery-detail.ts'
 import { deliveryFiltersSchema, InvalidFilterError, parseFilters, type DeliveryFilters } from '../../queries/filters.ts'
 import { audited, filtersAsTarget } from '../../upkeep/audit.ts'
-import {
-  badge,
-  confirmation,
-  facts,
-  foreign,
-  moment,
-  notice,
-  number,
-  problem,
-  shortId,
-  table,
-  time,
-  type Action,
-} from '../parts/parts.ts'
+import { badge, facts, foreign, moment, notice, number, problem, shortId, table, time } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
 import {

@@ -1,5 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { isNone } from '../../../platform/pages/parts.ts'
 import { causeWords } from '../../on-call/cause-words.ts'
 import { linkTo, linkWith, type Query } from './url.ts'
 import { visible } from './visible.ts'
@@ -152,11 +153,6 @@ export function table({ label, columns, rows, empty, rowsId, staysRows = false }
   ${rows.length === 0 ? emptyState(empty) : ''}`
 }
 
-/** A card leaves out empty cells. */
-function isNone(cell: Row['cells'][number]): boolean {
-  return !(cell instanceof Promise) && String(cell).trim() === '—'
-}
-
 /** The label of a cell where its row is a card. */
 function headOf(column: TableColumn | undefined): Markup | '' {
   return typeof column?.head === 'string' && column.head !== '' ? html`data-head="${column.head}"` : ''
@@ -203,39 +199,4 @@ export function problem(text: string | Markup): Markup {
 
 export function notice(text: string | Markup): Markup {
   return html`<p class="notice" role="status">${text}</p>`
-}
-
-export type Action = {
-  path: string
-  label: string
-  fields?: Query
-  tone?: 'quiet' | 'danger' | ''
-  /** The name of the key that presses the button: `replay`, `tail`. */
-  key?: string
-}
-
-/** A form of one button. Every action is a POST and works without script. */
-export function action({ path, label, fields = {}, tone = '', key }: Action): Markup {
-  return html`<form method="post" action="${path}">
-    ${Object.entries(fields).map(([name, value]) => (value === undefined ? '' : html`<input type="hidden" name="${name}" value="${value}" />`))}
-    <button class="${tone}" ${key === undefined ? '' : html`data-key-action="${key}"`}>${label}</button>
-  </form>`
-}
-
-/** The last step before a change: its effect, one button that does it, and a way back. */
-export function confirmation({
-  title,
-  what,
-  confirm,
-  back,
-}: {
-  title: string
-  what: Markup
-  confirm: Action | undefined
-  back: string
-}): Markup {
-  return html`<section class="card confirm" aria-labelledby="confirm"><h2 id="confirm">${title}</h2>
-    ${what}
-    <div class="inline">${confirm === undefined ? '' : action(confirm)}<a class="button quiet" href="${back}">${confirm === undefined ? 'Back' : 'Cancel'}</a></div>
-  </section>`
 }
