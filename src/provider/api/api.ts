@@ -2,6 +2,7 @@ import express, { type Express, type Request, type Response, type RequestHandler
 import { proveConnection } from '../../platform/http/connections.ts'
 import { errorHandler, HttpError, methodNotAllowed, notFound } from '../../platform/http/http.ts'
 import { requestLogger } from '../../platform/http/request-log.ts'
+import { apiDocs } from '../../platform/pages/api-docs.ts'
 import { submitBodySchema } from '../../wire/schemas.ts'
 import { type Identify, invalidApiKey, readApiKey } from '../accounts/auth.ts'
 import type { Caller } from '../accounts/identify.ts'
@@ -19,9 +20,9 @@ import { submit, type SubmitDeps } from '../submit/submit.ts'
 import { readAccount } from './account.ts'
 import { createAvailability } from './availability.ts'
 import { readBody } from './body.ts'
-import { docsRouter } from './docs.ts'
 import { serveMedia } from './media-files.ts'
 import { catalogQuerySchema, estimateBodySchema } from './openapi-schemas.ts'
+import { openApiDocument } from './openapi.ts'
 import { readResult, readStatus, unknownRequest } from './results.ts'
 
 export type ApiDeps = SubmitDeps & {
@@ -45,6 +46,16 @@ export function createApi(deps: ApiDeps): Express {
   app.use(notFound)
   app.use(errorHandler(deps.logger, localized))
   return app
+}
+
+/** Serves `/openapi.json`, and `/docs`, which renders it. Both need no key. */
+export function docsRouter(baseUrl: string): Router {
+  // Created on first use, so that it does not slow down the start.
+  let document: object | undefined
+  const router = Router({ caseSensitive: true, strict: true })
+  router.get('/openapi.json', (_req, res) => void res.json((document ??= openApiDocument(baseUrl))))
+  router.all('/openapi.json', methodNotAllowed('GET', 'HEAD'))
+  return router.use(apiDocs({ title: 'Generation queue API', document: '/openapi.json' }))
 }
 
 function v1(deps: ApiDeps): Router {

@@ -2,11 +2,11 @@ import sharp, { type Sharp } from 'sharp'
 import type { Output } from '../../wire/schemas.ts'
 import { drawPicture, drawVeil } from './artwork/picture.ts'
 import { readBrief } from './brief.ts'
-import { composePictures } from './composition.ts'
-import { EngineError, type Engine, type EngineJob, type Report } from './engine.ts'
-import { imageSize } from './frame-size.ts'
+import { EngineError, type Engine, type EngineJob, type Report, type Reference } from './engine.ts'
+import { imageSize, type FrameSize } from './frame-size.ts'
 import { storeMedia } from './media-store.ts'
 import { encodePicture, rasterize } from './rasterize.ts'
+import { fillWithPicture, fitPicture } from './reference-picture.ts'
 
 /** Opacity of the drawn picture over the references at strength 1. They stay recognisable. */
 const mostOpacity = 0.6
@@ -59,4 +59,31 @@ async function runLocalImage(
 
 async function layOver(ground: Buffer, veil: Sharp): Promise<Sharp> {
   return sharp(ground).composite([{ input: await veil.png({ compressionLevel: 1 }).toBuffer() }])
+}
+
+/** Size of the inset pictures and of the space around them, as shares of the short side. */
+const insetShare = 0.22
+const marginShare = 0.03
+const frameShare = 0.006
+
+/**
+ * Composes pictures in one frame as a PNG. The first one fills the frame, the others are framed insets along the top.
+ */
+async function composePictures(pictures: readonly [Reference, ...Reference[]], size: FrameSize): Promise<Buffer> {
+  const [first, ...others] = pictures
+  const ground = await fitPicture(first, size)
+  if (others.length === 0) return ground
+  const shortSide = Math.min(size.width, size.height)
+  const margin = Math.round(shortSide * marginShare)
+  const frame = Math.max(2, Math.round(shortSide * frameShare))
+  const room = Math.floor((size.width - margin) / others.length) - margin
+  const side = Math.min(Math.round(shortSide * insetShare), room)
+  const insets = []
+  for (const [at, picture] of others.entries()) {
+    const inner = await fillWithPicture(picture, { width: side - 2 * frame, height: side - 2 * frame })
+    const border = { top: frame, bottom: frame, left: frame, right: frame, background: '#ffffff' }
+    const input = await sharp(inner).extend(border).png({ compressionLevel: 1 }).toBuffer()
+    insets.push({ input, left: margin + at * (side + margin), top: margin })
+  }
+  return sharp(ground).composite(insets).png({ compressionLevel: 1 }).toBuffer()
 }

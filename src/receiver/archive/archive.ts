@@ -1,8 +1,9 @@
 import type { SliceWithPages } from '../console/slice-pages.ts'
+import type { Problem } from '../domain/problem.ts'
+import { clockTime, count } from '../on-call/figures.ts'
 import { keptFrom } from '../upkeep/retention.ts'
-import { archiveProblems } from './archive-problems.ts'
-import { readArchiveState } from './archive-state.ts'
-import { expireMedia } from './expiry.ts'
+import { readArchiveState, type ArchiveState } from './archive-state.ts'
+import { expireMedia } from './removal.ts'
 
 /** The archive: copies of media that outlast the provider's links. Inactive without MEDIA_ARCHIVE. */
 export const archive: SliceWithPages = {
@@ -13,4 +14,41 @@ export const archive: SliceWithPages = {
   prune: async ({ db, settings: { mediaArchive, mediaArchiveRetentionDays: days }, now, signal }) =>
     mediaArchive === undefined || days === undefined ? 0 : expireMedia(db, keptFrom(now, days), signal),
   internal: async () => ({ routes: (await import('./archived-files-api.ts')).archivedFiles }),
+}
+
+/** The archive counts as behind if a copy has been due for this long. */
+const behindMs = 10 * 60_000
+
+/** Returns the problems of the archive; none without MEDIA_ARCHIVE. */
+export function archiveProblems(archive: ArchiveState | undefined, now: Date): Problem[] {
+  if (archive === undefined) return []
+  const { waiting, due_since, store_trouble, gone, last_gone, failed, last_failed, failed_trouble } = archive
+  const problems: Problem[] = []
+  const wait = count(waiting, 'media waits', 'media wait')
+  if (store_trouble !== null) {
+    const text =
+      `The archive cannot be written (${store_trouble}): ${wait}. Links of the provider may expire ` +
+      'meanwhile. Copying is retried automatically.'
+    problems.push({ severity: 'critical', text, cause: 'archive_store', count: waiting, href: '/requests' })
+  } else if (due_since !== null && now.getTime() - Date.parse(due_since) >= behindMs) {
+    const text = `The archive is behind: ${wait} to be copied, the oldest due since ${clockTime(due_since, now)}.`
+    problems.push({ severity: 'warning', text, cause: 'archive_behind', count: waiting, href: '/requests' })
+  }
+  if (gone > 0) {
+    const text =
+      `The provider stopped serving ${count(gone, 'media', 'media')} before the archive copied ` +
+      `${gone === 1 ? 'it' : 'them'}, in the last hour. No copy exists.`
+    problems.push({ severity: 'warning', text, cause: 'media_gone', count: gone, href: hrefOf(last_gone) })
+  }
+  if (failed > 0) {
+    const text =
+      `${count(failed, 'media was', 'media were')} not archived in the last hour. The last reason: ` +
+      `${failed_trouble ?? 'unknown'}.`
+    problems.push({ severity: 'warning', text, cause: 'media_not_archived', count: failed, href: hrefOf(last_failed) })
+  }
+  return problems
+}
+
+function hrefOf(requestId: string | null): string {
+  return requestId === null ? '/requests' : `/requests/${requestId}`
 }

@@ -2,8 +2,11 @@ import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Router, type Request, type Response } from 'express'
 import { HttpError, methodNotAllowed } from '../../platform/http/http.ts'
+import { and, eq, isNotNull, isNull } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import type { ReceiverDeps } from '../program.ts'
-import { findArchivedFile, type FoundFile } from './find-archived-file.ts'
+import { readWithin } from '../queries/deadline.ts'
+import * as archive from './archive-schema.ts'
 import { openStore } from './open-store.ts'
 import { StoreError, type ArchiveStore, type ByteRange } from './store.ts'
 
@@ -158,4 +161,18 @@ function tooMany(): HttpError {
   return new HttpError(503, 'too_many_waiting', `${maxReaders} files are being read already`, {
     headers: { 'retry-after': '5' },
   })
+}
+
+type FoundFile = Pick<typeof archive.archivedFiles.$inferSelect, 'sha256' | 'content_type' | 'has_thumbnail' | 'bytes'>
+
+/** Finds a file by its content; undefined if it is not stored or is being deleted. */
+async function findArchivedFile(db: Database, content: string): Promise<FoundFile | undefined> {
+  const { sha256, content_type, has_thumbnail, bytes, stored_at, removing_at } = archive.archivedFiles
+  const [file] = await readWithin(db, async (tx) =>
+    tx
+      .select({ sha256, content_type, has_thumbnail, bytes })
+      .from(archive.archivedFiles)
+      .where(and(eq(sha256, content), isNotNull(stored_at), isNull(removing_at))),
+  )
+  return file
 }

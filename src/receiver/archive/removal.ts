@@ -1,5 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { and, inArray, isNotNull, or, sql } from '../../platform/postgres/drizzle.ts'
+import { and, inArray, isNotNull, or, sql, eq, lt } from '../../platform/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
@@ -96,4 +96,35 @@ export async function stillThere(db: Database, sha256s: readonly string[]): Prom
     .from(archive.archivedFiles)
     .where(and(inArray(sha256, [...sha256s]), or(isNotNull(removing_at), sql`${look_at} <= ${now}`)))
   return rows.map((file) => file.sha256)
+}
+
+const maxMedia = 100
+
+/**
+ * Removes archived media older than the cutoff, a few requests at a time. All media of a request are removed together,
+ * since they were archived together. Returns the number of requests.
+ */
+export async function expireMedia(db: Database, cutoff: Date, signal: AbortSignal): Promise<number> {
+  let expired = 0
+  while (!signal.aborted) {
+    const { request_id, state, ended_at } = archive.mediaCopies
+    const rows = await db
+      .select({ request_id })
+      .from(archive.mediaCopies)
+      .where(and(eq(state, 'archived'), lt(ended_at, cutoff.toISOString())))
+      .orderBy(ended_at)
+      .limit(maxMedia)
+    const requestIds = new Set(rows.map(({ request_id: id }) => id))
+    if (requestIds.size === 0) break
+    let isAtWork = false
+    for (const requestId of requestIds) {
+      if (signal.aborted) break
+      const { known, files } = await removeMedia(db, requestId, 'expired')
+      if (known) expired += 1
+      isAtWork ||= known || files.length > 0
+    }
+    // Stops if no media could be removed, since the next round would find the same ones.
+    if (!isAtWork) break
+  }
+  return expired
 }

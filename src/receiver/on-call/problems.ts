@@ -15,7 +15,6 @@ import { clockTime, count, duration } from './figures.ts'
 import { keyProblems } from './key-problems.ts'
 import { refusalProblems, type RefusalNumbers } from './refusal-problems.ts'
 import { feedProblem, notifyQueueProblem, roleProblem } from './role-problems.ts'
-import { wrongTokensProblem } from './wrong-tokens-problem.ts'
 
 export type Numbers = RefusalNumbers & {
   recent: { ackP95Ms: number | null }
@@ -146,6 +145,24 @@ function contradictionProblems({ contradictions: { open, decided } }: Numbers): 
     problems.push({ severity: 'notice', text, cause: 'contradiction_decided', count: decided, href })
   }
   return problems
+}
+
+/** Bounded, because an issue keeps its addresses in one row. */
+const maxAddressesShown = 20
+
+/** Names the first address in the text; `affected` lists the others. */
+function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] {
+  const [first, ...others] = limited
+  if (first === undefined) return []
+  const from =
+    others.length === 0
+      ? first.address
+      : `${first.address} and ${count(others.length, 'other address', 'other addresses')}`
+  const until = first.until.toISOString().slice(11, 19)
+  const effect = `Wrong tokens are answered 429 until ${until}; right ones are accepted.`
+  const text = `Too many wrong tokens came from ${from}. ${effect} Look for a caller with an old token.`
+  const affected = limited.slice(0, maxAddressesShown).map(({ address }) => address)
+  return [{ severity: 'warning', text, cause: 'wrong_tokens', count: limited.length, affected, href: '/issues' }]
 }
 
 /** Arrivals of strangers: none is trusted, and nothing is lost. */

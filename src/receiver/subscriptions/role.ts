@@ -1,9 +1,13 @@
+import { Counter, Gauge, type Registry } from 'prom-client'
+import { withDeadline } from '../../platform/deadline.ts'
+import type { Logger } from '../../platform/logger.ts'
 import { startLoop } from '../../platform/loop.ts'
 import { createPoster } from '../../platform/outward/poster.ts'
 import { resolve } from '../../platform/outward/resolver.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import type { RunningSlice, SliceDeps } from '../slice.ts'
-import { createSubscriptionMetrics } from './metrics.ts'
+import { listSubscriptions, maxCountedBacklog } from './list-subscriptions.ts'
 import { judgeSubscriptionUrl } from './posting.ts'
 import { createSubscriptionSender, postDeadlineMs } from './sender.ts'
 
@@ -50,4 +54,31 @@ export function startSubscribing({
     await poster.close()
   }
   return { loop, settled, onSequenced: loop.wake }
+}
+
+const readDeadlineMs = 3000
+
+/** Registers the metrics of subscriptions and returns the counter of posts. Backlogs are read at each scrape. */
+function createSubscriptionMetrics({ registry, db, logger }: { registry: Registry; db: Database; logger: Logger }) {
+  void new Gauge({
+    name: 'mediadock_subscription_backlog',
+    help: `Changes still to be posted to a subscription, counted up to ${maxCountedBacklog}`,
+    labelNames: ['name'],
+    registers: [registry],
+    async collect() {
+      this.reset()
+      try {
+        const all = await withDeadline(listSubscriptions(db), readDeadlineMs, 'reading the backlogs of subscriptions')
+        for (const { name, backlog } of all) this.set({ name }, backlog)
+      } catch (error) {
+        logger.warn({ err: error }, 'the metrics leave out mediadock_subscription_backlog')
+      }
+    },
+  })
+  return new Counter({
+    name: 'mediadock_subscription_posts_total',
+    help: 'Posts of changes to subscriptions, by outcome',
+    labelNames: ['name', 'outcome'],
+    registers: [registry],
+  })
 }

@@ -1,6 +1,7 @@
 import type { SliceWithPages } from '../console/slice-pages.ts'
-import { troubledSubscriptions } from './list-subscriptions.ts'
-import { subscriptionProblems } from './subscription-problems.ts'
+import type { Problem } from '../domain/problem.ts'
+import { clockTime } from '../on-call/figures.ts'
+import { troubledSubscriptions, type TroubledSubscription } from './list-subscriptions.ts'
 
 /** The subscriptions slice: posts changes of the feed to services. */
 export const subscriptions: SliceWithPages = {
@@ -11,4 +12,30 @@ export const subscriptions: SliceWithPages = {
     operations: (await import('./subscriptions-api.ts')).subscriptionOperations,
     pages: (await import('./subscriptions-page.ts')).subscriptionsRoutes,
   }),
+}
+
+/** Returns the problems of subscriptions. Stopped ones need an operator; failing ones are retried. */
+export function subscriptionProblems(troubled: readonly TroubledSubscription[] = [], now: Date): Problem[] {
+  return troubled.map((one) => {
+    const about = { href: '/subscriptions', affected: [one.name] }
+    const why = one.last_error === null ? '' : ` (${one.last_error})`
+    if (one.stop_reason === 'position_expired') {
+      const text =
+        `The subscription ${one.name} stopped: ` +
+        `${one.last_error ?? 'the changes after its position are no longer kept'}. Let its service read the ` +
+        'results anew, then resume it with the oldest change that is kept.'
+      return { severity: 'critical', text, cause: `subscription_stopped:${one.name}`, ...about }
+    }
+    if (one.stop_reason === 'retries_spent') {
+      const text =
+        `The subscription ${one.name} stopped after ${one.retry_hours} h of failures${why}. No changes are ` +
+        'posted to it. Resume it when its service answers: it continues at its position.'
+      return { severity: 'critical', text, cause: `subscription_stopped:${one.name}`, ...about }
+    }
+    const since = one.failing_since === null ? '' : ` since ${clockTime(one.failing_since, now)}`
+    const text =
+      `Changes cannot be posted to the subscription ${one.name}${since}${why}. They are retried ` +
+      `automatically, for ${one.retry_hours} h in all.`
+    return { severity: 'warning', text, cause: `subscription_failing:${one.name}`, ...about }
+  })
 }

@@ -29,7 +29,7 @@ import { version } from '../../platform/release.ts'
 import type { TraceSettings } from '../domain/trace-settings.ts'
 import type { SpanRoot, SpanWriter, WrittenSpan } from './span.ts'
 
-// The only file that imports OpenTelemetry's packages. span-writer.ts loads it if traces are configured.
+// The only file that imports OpenTelemetry's packages. traces.ts loads it if traces are configured.
 
 /** About 8 MB. Spans beyond that are dropped, with a warning. */
 const maxQueued = 8192

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest'
-import { archiveProblems } from '../../../src/receiver/archive/archive-problems.ts'
+import { archiveProblems } from '../../../src/receiver/archive/archive.ts'
 import type { Problem } from '../../../src/receiver/domain/problem.ts'
 import { problemsOf, type Numbers } from '../../../src/receiver/on-call/problems.ts'
 import type { GiveUp } from '../../../src/receiver/queries/give-ups.ts'
 import type { KeyState } from '../../../src/receiver/queries/keys.ts'
-import { subscriptionProblems } from '../../../src/receiver/subscriptions/subscription-problems.ts'
+import { subscriptionProblems } from '../../../src/receiver/subscriptions/subscriptions.ts'
 
 const now = new Date('2026-03-04T03:00:00Z')
 const calm: Numbers = {

@@ -1,6 +1,6 @@
 import { expect, it, onTestFinished } from 'vitest'
-import { openSpanWriter } from '../../../src/receiver/traces/span-writer.ts'
 import type { WrittenSpan } from '../../../src/receiver/traces/span.ts'
+import { openSpanWriter } from '../../../src/receiver/traces/traces.ts'
 import { watchedLogger } from '../../platform/support/watched-logger.ts'
 import { startCollector } from '../../support/collector.ts'
 import { eventually } from '../../support/eventually.ts'
