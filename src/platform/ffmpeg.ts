@@ -41,7 +41,7 @@ const decoders =
 const memoryBytes = { program: 536_870_912, webassembly: 1_073_741_824 }
 const wasmMaxPages = 8192
 /** The limit of thumbnails too. More than 8K. */
-const maxPixels = 40_000_000
+export const maxPixels = 40_000_000
 /** The CPU time is the actual limit. The wall time leaves room for other work on a loaded machine. */
 const cpuSeconds = 30
 const wallSeconds = 120

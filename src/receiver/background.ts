@@ -24,7 +24,7 @@ import { createSetAside } from './reconciling/set-aside.ts'
 import { silentAfterSeconds } from './reconciling/silence.ts'
 import { startSchedules } from './schedules.ts'
 import type { ReceiverSettings } from './settings.ts'
-import type { RunningSlice, Slice } from './slice.ts'
+import { pollMs, type RunningSlice, type Slice } from './slice.ts'
 import type { Submitter } from './submitting/submit.ts'
 import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
 import { noteStart, writeMinutes } from './upkeep/minutes.ts'
@@ -97,11 +97,6 @@ export type BackgroundDeps = {
   signal: AbortSignal
 }
 
-/**
- * The inbox is read this often without a wake: for retries, and for deliveries of dead replicas. Claims are renewed as
- * often.
- */
-const pollMs = 1000
 const drainDeadlineMs = 3000
 /**
  * A landing in this process wakes the feed. This interval serves landings of other processes, and tracked rows that

@@ -24,7 +24,7 @@ export type MetricsDeps = {
 }
 
 /** Well below Prometheus's scrape timeout of 10 s. */
-const readDeadlineMs = 3000
+export const readDeadlineMs = 3000
 /** The reasons of a 503 to a delivery: see accept.ts and webhook.ts. */
 const unavailableReasons = [
   'postgres_failed',

@@ -6,6 +6,9 @@ import type { Pressure } from './intake/pressure.ts'
 import type { WorkerDeps } from './landing/land-batch.ts'
 import type { ReceiverSettings } from './settings.ts'
 
+/** Roles look for work this often without a wake: for retries, and for the work of dead replicas. */
+export const pollMs = 1000
+
 export type SliceDeps = {
   settings: ReceiverSettings
   worker: WorkerDeps

@@ -1,12 +1,10 @@
 import { Agent, type Dispatcher, request } from 'undici'
 import { guardedLookup } from './guarded-lookup.ts'
-import type { Dialling } from './poster.ts'
+import { type Dialling, idleConnectionMs } from './poster.ts'
 import type { Resolve } from './resolver.ts'
 
 /** Enough for the headers of a media server. */
 const maxHeaderBytes = 16_384
-/** The longest time that an idle connection stays open for the next link of the same host. */
-const idleConnectionMs = 4000
 /** Enough to fetch the files of one request in parallel. */
 const connectionsPerHost = 8
 

@@ -5,8 +5,8 @@ import type { Resolve } from './resolver.ts'
 /** The part of an answer that is read. The rest is not needed. */
 const maxAnswerBytes = 16_384
 const keptAnswerCharacters = 500
-/** The longest time that an idle connection stays open for the next post, even if the server allows more. */
-const idleConnectionMs = 4000
+/** The longest time that an idle connection stays open for the next call, even if the server allows more. */
+export const idleConnectionMs = 4000
 
 /** How to connect to a URL: only at public addresses, at any address, or not at all with a reason. */
 export type Dialling = { kind: 'public' } | { kind: 'named' } | { kind: 'refused'; why: string }

@@ -11,13 +11,8 @@ import { attemptTimeline } from './attempt-chart.ts'
 import { outcomeOf } from './attempt-words.ts'
 import { standingBadge } from './delivery-table.ts'
 import { listTable } from './list-table.ts'
-import { accountLink, requestLink, shownCharacters, type Show, time } from './parts.ts'
+import { maxPolls, accountLink, requestLink, shownCharacters, type Show, time } from './parts.ts'
 
-/**
- * An open page stops refreshing after half an hour of a fetch every two seconds. The first fetches are faster, for the
- * result of a test.
- */
-const maxPolls = 900
 const hurriedPolls = 10
 
 /** One delivery. Its page refreshes until the delivery has ended. */

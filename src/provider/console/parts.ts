@@ -7,6 +7,9 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 /** Longer texts are cut on a page. */
 export const shownCharacters = 64 * 1024
 
+/** An open page stops refreshing after half an hour of a fetch every two seconds. */
+export const maxPolls = 900
+
 /** Answers with a page in the frame of this console. */
 export type Show = (req: Request, res: Response, title: string, body: Markup) => void
 

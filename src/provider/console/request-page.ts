@@ -11,11 +11,8 @@ import { type DeliveryListing, listDeliveriesOf } from '../webhooks/delivery-his
 import { idOf } from './actions.ts'
 import { entryTable } from './activity-pages.ts'
 import { deliveryTable } from './delivery-table.ts'
-import { accountLink, badge, isUnfinished, shownCharacters, type Show, time } from './parts.ts'
+import { maxPolls, accountLink, badge, isUnfinished, shownCharacters, type Show, time } from './parts.ts'
 import { type EntryRow, listEntriesOf, readRequest, type RequestDetail } from './reads.ts'
-
-/** An open page stops refreshing after half an hour of a fetch every two seconds. */
-const maxPolls = 900
 
 type RequestView = {
   request: RequestDetail

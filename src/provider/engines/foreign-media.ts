@@ -4,6 +4,7 @@ import { EngineError, placeOf, type Reference } from './engine.ts'
 import type { FrameSize } from './frame-size.ts'
 import { undecodable } from './reference-picture.ts'
 import { framesPerSecond } from './video-graph.ts'
+import { sampleRate } from './wav.ts'
 
 /** Five minutes at 60 frames per second. Far more than a clip shows, and quick to count. */
 const maxFrames = 18_000
@@ -11,7 +12,6 @@ const maxFrames = 18_000
 const maxListingBytes = maxFrames * 100
 /** More than 8K. */
 const maxFramePixels = 40_000_000
-export const sampleRate = 44_100
 const bytesPerSample = 4
 const lineFeed = 0x0a
 /**

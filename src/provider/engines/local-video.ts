@@ -6,7 +6,7 @@ import { drawCaptionLayer, drawLayers, drawVeil } from './artwork/picture.ts'
 import { readBrief, type Brief } from './brief.ts'
 import { EngineError, type Engine, type EngineJob, type Reference, type Report } from './engine.ts'
 import { locateFfmpeg, runFfmpeg } from './ffmpeg.ts'
-import { createMediaReader, type MediaReader, sampleRate, soundTrack } from './foreign-media.ts'
+import { createMediaReader, type MediaReader, soundTrack } from './foreign-media.ts'
 import { videoSize, type FrameSize } from './frame-size.ts'
 import { storeMedia, withScratch } from './media-store.ts'
 import { composeMusic } from './music.ts'
@@ -14,7 +14,7 @@ import { rasterize } from './rasterize.ts'
 import { shootReferences } from './reference-clip.ts'
 import { pictureSize } from './reference-picture.ts'
 import { captionFilters, framesPerSecond, layerSize, planShots, videoGraph } from './video-graph.ts'
-import { encodeWav, wavOf } from './wav.ts'
+import { sampleRate, encodeWav, wavOf } from './wav.ts'
 
 const deadlineSeconds = 180
 

@@ -1,8 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { createRandom, type Random } from './random.ts'
-import type { Sound } from './wav.ts'
-
-const sampleRate = 44_100
+import { sampleRate, type Sound } from './wav.ts'
 
 type Note = {
   startSeconds: number

@@ -1,3 +1,6 @@
+/** Frames per second of the sounds that the engines make. */
+export const sampleRate = 44_100
+
 /** Stereo sound; samples from -1 to 1. */
 export type Sound = { sampleRate: number; left: Float32Array; right: Float32Array }
 

@@ -6,12 +6,11 @@ import type { TailedArrival } from '../queries/arrivals.ts'
 import { InvalidFilterError, type ArrivalFilters } from '../queries/filters.ts'
 import { followArrivals, fromNow } from '../queries/follow-arrivals.ts'
 import { decodeCursor, type Place } from '../queries/page.ts'
-import { writeTo } from './slow-reader.ts'
+import { heartbeatMs, writeTo } from './slow-reader.ts'
 
 export type ArrivalTailDeps = { db: Database; clock: () => Date; logger: Logger; signal: AbortSignal }
 
 const maxTails = 20
-const heartbeatMs = 15_000
 
 /** Streams arrivals as they are logged, as server-sent events, until the client disconnects or the process stops. */
 export function createArrivalTail(deps: ArrivalTailDeps) {

@@ -6,13 +6,12 @@ import type { FeedFilter } from '../feeding/feed-filter.ts'
 import type { FeedItem, FeedPage } from '../queries/feed.ts'
 import type { FeedWatch } from './feed-watch.ts'
 import { asHttpError, gone } from './operation.ts'
-import { writeTo } from './slow-reader.ts'
+import { heartbeatMs, writeTo } from './slow-reader.ts'
 
 export type FeedStreamDeps = { watch: FeedWatch; logger: Logger; signal: AbortSignal }
 
 const maxStreams = 100
 const pageRows = 200
-const heartbeatMs = 15_000
 const retryMs = 1000
 /** Changes that arrive during this pause share the next read. */
 const restMs = 20

@@ -6,14 +6,13 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { Media } from '../queries/request-detail.ts'
 import { findResultWithMedia, type ResultRow } from '../queries/results.ts'
 import { gone } from './operation.ts'
-import { writeTo } from './slow-reader.ts'
+import { heartbeatMs, writeTo } from './slow-reader.ts'
 
 export type ResultEventsDeps = { db: Database; logger: Logger; signal: AbortSignal }
 
 const maxStreams = 100
 /** Progress is not part of the feed, so each stream reads its own row. */
 const lookEveryMs = 1000
-const heartbeatMs = 15_000
 
 type Known = { result: ResultRow; media: Media[] }
 type Event = { name: 'queued' | 'progress' | 'first_media' | 'complete' | 'failed'; data: object }

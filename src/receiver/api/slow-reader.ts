@@ -1,6 +1,9 @@
 import { once } from 'node:events'
 import type { Writable } from 'node:stream'
 
+/** A stream without data sends a sign of life this often, so that proxies keep the connection. */
+export const heartbeatMs = 15_000
+
 /** A client that accepts no data for this long has gone, or takes the place of another. */
 const maxStallMs = 30_000
 

@@ -4,6 +4,7 @@ import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import { iso } from '../queries/page.ts'
 import * as archive from './archive-schema.ts'
+import { maxCounted } from './copies.ts'
 
 const copies = columnsOf(archive.mediaCopies)
 
@@ -25,7 +26,6 @@ export type ArchiveState = {
   failed_trouble: string | null
 }
 
-const maxCounted = 10_000
 const looked = 200
 
 /** Reads the state of the archive for the problems of the first page. */

@@ -114,7 +114,8 @@ export async function giveUpCopy(db: Database, copy: Copy, { fault, trouble }: C
   one(rows, `giving up the copy of a media of ${copy.requestId}`)
 }
 
-const maxCounted = 10_000
+/** The limit of what is counted for persons, since there may be millions of copies. */
+export const maxCounted = 10_000
 
 /** Counts the copies that wait, up to `maxCounted`. */
 export async function countWaitingCopies(db: Database): Promise<number> {

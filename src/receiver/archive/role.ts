@@ -4,12 +4,11 @@ import { findFfmpeg, type Ffmpeg } from '../../platform/ffmpeg.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { startLoop } from '../../platform/loop.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import type { RunningSlice, SliceDeps } from '../slice.ts'
+import { readDeadlineMs } from '../metrics.ts'
+import { pollMs, type RunningSlice, type SliceDeps } from '../slice.ts'
 import { createArchiver } from './archiver.ts'
 import { countWaitingCopies } from './copies.ts'
 import { openStore } from './open-store.ts'
-
-const pollMs = 1000
 
 /** Starts the role that copies media. Without MEDIA_ARCHIVE it does nothing. */
 export function startArchiving({
@@ -47,8 +46,6 @@ export function startArchiving({
   const loop = startLoop({ name: 'archive', runOnce, idleMs: pollMs, after, logger, signal })
   return { loop, settled: archiver.settled }
 }
-
-const readDeadlineMs = 3000
 
 /**
  * Registers the archive's metrics (docs/observe.md). The backlog is read at each scrape, and left out if that fails.

@@ -1,8 +1,6 @@
-import type { Ffmpeg } from '../../platform/ffmpeg.ts'
+import { type Ffmpeg, maxPixels } from '../../platform/ffmpeg.ts'
 import { posterOf } from './poster.ts'
 
-/** The largest image that is decoded. A larger one is an attack, or too large for a page. */
-const maxPixels = 40_000_000
 /**
  * Limits for formats that are not decoded row by row, and need more memory per pixel. No decoding takes above 160 MB.
  */

@@ -4,6 +4,7 @@ import type { GuessLimit } from '../../platform/pages/guess-limit.ts'
 import type { WorkerDeps } from '../landing/land-batch.ts'
 import { silentAfterSeconds } from '../reconciling/silence.ts'
 import type { ReceiverSettings } from '../settings.ts'
+import { pollMs } from '../slice.ts'
 import type { Slice } from '../slice.ts'
 import { tellOnce } from './alerts.ts'
 import { readingOptions } from './reading.ts'
@@ -24,7 +25,6 @@ export type OnCallRolesDeps = {
   signal: AbortSignal
 }
 
-const pollMs = 1000
 const issuesMs = 10_000
 /** A start creates the days of the log first, without waiting for the locks of readers. */
 const firstIssuesMs = 3000

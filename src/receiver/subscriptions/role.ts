@@ -5,13 +5,13 @@ import { startLoop } from '../../platform/loop.ts'
 import { createPoster } from '../../platform/outward/poster.ts'
 import { resolve } from '../../platform/outward/resolver.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { readDeadlineMs } from '../metrics.ts'
 import type { ReceiverSettings } from '../settings.ts'
-import type { RunningSlice, SliceDeps } from '../slice.ts'
+import { pollMs, type RunningSlice, type SliceDeps } from '../slice.ts'
 import { listSubscriptions, maxCountedBacklog } from './list-subscriptions.ts'
 import { judgeSubscriptionUrl } from './posting.ts'
 import { createSubscriptionSender, postDeadlineMs } from './sender.ts'
 
-const pollMs = 1000
 const connectionsPerHost = 16
 
 /** Creates the HTTP client for posts. It checks each address when it is dialled. */
@@ -55,8 +55,6 @@ export function startSubscribing({
   }
   return { loop, settled, onSequenced: loop.wake }
 }
-
-const readDeadlineMs = 3000
 
 /** Registers the metrics of subscriptions and returns the counter of posts. Backlogs are read at each scrape. */
 function createSubscriptionMetrics({ registry, db, logger }: { registry: Registry; db: Database; logger: Logger }) {

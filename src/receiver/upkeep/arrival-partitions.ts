@@ -5,7 +5,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 
 /** Longer than a dump holds its locks, so that the partition of a day exists before the day. */
 const daysAhead = 7
-const dayMs = 86_400_000
+export const dayMs = 86_400_000
 /** Tries against a lock. The next round follows soon. */
 const dropTries = 3
 const dropPauseMs = 500

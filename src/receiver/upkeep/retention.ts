@@ -8,7 +8,7 @@ import * as feeding from '../domain/feed-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { parkReasons } from '../domain/report.ts'
 import * as schema from '../domain/schema.ts'
-import { dropDaysBefore } from './arrival-partitions.ts'
+import { dayMs, dropDaysBefore } from './arrival-partitions.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const a = columnsOf(schema.attempts, 'a')
@@ -29,7 +29,6 @@ export type RetentionDeps = {
 
 type Pruned = Record<string, number>
 
-const dayMs = 86_400_000
 /** Small, so that no batch holds locks for long. */
 const batchRows = 1000
 
