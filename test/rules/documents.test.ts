@@ -5,9 +5,9 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { createLogger } from '../../src/platform/logger.ts'
 import { createPool } from '../../src/platform/postgres/postgres.ts'
 import { timeOf } from '../../src/platform/postgres/time.ts'
-import { createArchiveMetrics } from '../../src/receiver/archive/metrics.ts'
+import { createArchiveMetrics } from '../../src/receiver/archive/role.ts'
 import { createReceiverMetrics } from '../../src/receiver/metrics.ts'
-import { createSubscriptionMetrics } from '../../src/receiver/subscriptions/metrics.ts'
+import { createSubscriptionMetrics } from '../../src/receiver/subscriptions/role.ts'
 
 const root = path.resolve(import.meta.dirname, '../..')
 

@@ -50,7 +50,7 @@ export function startArchiving({
 /**
  * Registers the archive's metrics (docs/observe.md). The backlog is read at each scrape, and left out if that fails.
  */
-function createArchiveMetrics({ registry, db, logger }: { registry: Registry; db: Database; logger: Logger }) {
+export function createArchiveMetrics({ registry, db, logger }: { registry: Registry; db: Database; logger: Logger }) {
   const registers = [registry]
   void new Gauge({
     name: 'mediadock_archive_waiting',

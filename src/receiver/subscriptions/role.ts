@@ -57,7 +57,15 @@ export function startSubscribing({
 }
 
 /** Registers the metrics of subscriptions and returns the counter of posts. Backlogs are read at each scrape. */
-function createSubscriptionMetrics({ registry, db, logger }: { registry: Registry; db: Database; logger: Logger }) {
+export function createSubscriptionMetrics({
+  registry,
+  db,
+  logger,
+}: {
+  registry: Registry
+  db: Database
+  logger: Logger
+}) {
   void new Gauge({
     name: 'mediadock_subscription_backlog',
     help: `Changes still to be posted to a subscription, counted up to ${maxCountedBacklog}`,
