@@ -107,29 +107,44 @@ export function createReceiverMetrics(deps: MetricsDeps) {
       this.set((await read()) === undefined ? 0 : 1)
     },
   })
-  void new Gauge({
-    name: 'mediadock_quota_remaining',
-    help: 'Calls that a key has left in this minute, of its own limit and of its account',
-    labelNames: ['key_name'],
-    registers,
-    async collect() {
-      const readings = await read()
-      this.reset()
-      for (const [key_name, left] of readings?.quota ?? []) this.set({ key_name }, left)
-    },
-  })
-  void new Gauge({
-    name: 'mediadock_cost_difference_ratio',
-    help: "Share by which landed cost of 30 days differs from the provider's usage of the account",
-    labelNames: ['key_name'],
-    registers,
-    async collect() {
-      const readings = await read()
-      this.reset()
-      for (const { keyName, difference } of readings?.balances.accounts ?? [])
-        if (difference !== null) this.set({ key_name: keyName }, difference)
-    },
-  })
+  const gaugeByKey = (name: string, help: string, pick: (readings: Readings) => Iterable<readonly [string, number]>) =>
+    new Gauge({
+      name,
+      help,
+      labelNames: ['key_name'],
+      registers,
+      async collect() {
+        const readings = await read()
+        this.reset()
+        if (readings !== undefined) for (const [key_name, value] of pick(readings)) this.set({ key_name }, value)
+      },
+    })
+  gaugeByKey(
+    'mediadock_quota_remaining',
+    'Calls that a key has left in this minute, of its own limit and of its account',
+    ({ quota }) => quota,
+  )
+  gaugeByKey(
+    'mediadock_balance_credits',
+    'Credits of the account of a key, as the provider last said; asked for once an hour',
+    ({ balances }) => balances.accounts.map(({ keyName, credits }) => [keyName, credits]),
+  )
+  gaugeByKey(
+    'mediadock_spent_last_hour_credits',
+    'Credits that requests of the account of a key had cost in the hour before its balance was read',
+    ({ balances }) => balances.accounts.map(({ keyName, spentLastHour }) => [keyName, spentLastHour]),
+  )
+  gaugeByKey(
+    'mediadock_credits_refused',
+    '1 for each key whose submits the provider refused with 402 insufficient_credits in the last hour',
+    ({ balances }) => balances.refused.map(({ keyName }) => [keyName, 1]),
+  )
+  gaugeByKey(
+    'mediadock_cost_difference_ratio',
+    "Share by which landed cost of 30 days differs from the provider's usage of the account",
+    ({ balances }) =>
+      balances.accounts.flatMap(({ keyName, difference }) => (difference === null ? [] : [[keyName, difference]])),
+  )
 
   const metrics = {
     /** A role's series starts with its first failure. */

@@ -86,7 +86,8 @@ it('a page of the package links only to files of the package', async () => {
 })
 
 it('no page has more than 250 lines, and the README fewer than 200', async () => {
-  const exempt = ['docs/specification.md']
+  // An alert leads to its section of the runbook, so nobody reads that page from its start.
+  const exempt = ['docs/specification.md', 'docs/runbook.md']
   const long = await Promise.all(
     pages
       .filter((page) => page.startsWith('docs/') && !exempt.includes(page))

@@ -19,6 +19,8 @@ const acts: Record<string, string> = {
   reconciler_silent: 'See the reconciler',
   reconciler_failed: 'See the reconciler',
   provider_unreachable: 'See the calls',
+  balance_low: 'See the costs',
+  cost_differs: 'See the costs',
   contradiction: 'See the requests',
   contradiction_decided: 'See the requests',
   strangers: 'See these arrivals',
