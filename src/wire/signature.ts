@@ -37,12 +37,16 @@ export function verify(body: Uint8Array, header: string, secrets: readonly Secre
   }
 }
 
-/** Verifies like `verify`, but yields after every 64 KiB hashed, so that the caller can do other work in between. */
+/**
+ * Verifies like `verify`, but yields after every 64 KiB hashed, so that the caller can do other work in between.
+ * `separator` stands between the timestamp and the body in the signed bytes.
+ */
 export function* verifyInSteps(
   body: Uint8Array,
   header: string,
   secrets: readonly Secret[],
   nowSeconds: number,
+  separator: '.' | ',' = '.',
 ): Generator<undefined, Verification, undefined> {
   const parsed = parseHeader(header)
   if (!parsed) return { ok: false, cause: 'malformed_header', timestampSeconds: undefined }
@@ -50,7 +54,7 @@ export function* verifyInSteps(
   const timestampSeconds = Number(parsed.t)
   let keyName: string | undefined
   for (const { name, signingSecret } of secrets) {
-    const hmac = createHmac('sha256', signingSecret).update(`${parsed.t}.`)
+    const hmac = createHmac('sha256', signingSecret).update(`${parsed.t}${separator}`)
     for (let at = 0; at < body.length; at += stepBytes) {
       if (at > 0) yield
       hmac.update(body.subarray(at, at + stepBytes))

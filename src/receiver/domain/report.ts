@@ -44,3 +44,9 @@ export type ParkReason = (typeof parkReasons)[number]
 
 /** The report in a body, or the reason why there is none. */
 export type Parsed = { ok: true; report: Report } | { ok: false; reason: ParkReason; jobId: string | undefined }
+
+/**
+ * An accepted body that names a job without reporting its end. With `poll` the job may have ended, so its next poll is
+ * due now.
+ */
+export type Hint = { ok: true; report: undefined; jobId: string; poll: boolean }

@@ -1,4 +1,31 @@
-import { maxAnswerBytes, type ApiAnswer, type FetchOutcome } from '../domain/source.ts'
+import { z } from 'zod'
+import type { Parsed, Report } from '../domain/report.ts'
+import { maxAnswerBytes, type ApiAnswer, type FetchOutcome, type SubmitOutcome } from '../domain/source.ts'
+import { isStorable } from '../domain/storable.ts'
+import { jobIdOf } from './job-id.ts'
+
+/** A job to ask its source for. The path of some sources needs the model. */
+export type Job = { jobId: string; model: string | undefined }
+
+/** What a source says of a job: its end, the state that it runs in, or the reason why the text means neither. */
+export type Read =
+  | { ok: true; report: Report }
+  | { ok: true; report: undefined; jobId: string; status: 'IN_QUEUE' | 'IN_PROGRESS' }
+  | Extract<Parsed, { ok: false }>
+
+/** A submit to a source that states no cost in its answer. */
+export type SubmitOutcomeWithoutCost =
+  | Exclude<SubmitOutcome, { kind: 'submitted' | 'in_progress' }>
+  | { kind: 'submitted'; jobId: string; cost: undefined }
+
+/** Returns undefined for a text that is not JSON. */
+export function jsonOf(text: string | undefined): unknown {
+  try {
+    return JSON.parse(text ?? '')
+  } catch {
+    return undefined
+  }
+}
 
 /** The outcome of an answer that is no result, by its status alone; undefined for 200 and 202. */
 export function answeredOtherwise({ status, body, retryAfterSeconds }: ApiAnswer): FetchOutcome | undefined {
@@ -20,4 +47,63 @@ export function answeredOtherwise({ status, body, retryAfterSeconds }: ApiAnswer
         ? { kind: 'unreachable', detail: `answered ${status}` }
         : { kind: 'invalid', detail: `answered ${status}, which is not part of the API` }
   }
+}
+
+/** The outcome of what a source says of the job that it was asked for. */
+export function outcomeOf(read: Read, asked: string): FetchOutcome {
+  const jobId = read.ok && read.report !== undefined ? read.report.jobId : read.jobId
+  if (jobId !== asked) return { kind: 'invalid', detail: 'the answer is not of this job' }
+  if (!read.ok)
+    return {
+      kind: 'invalid',
+      detail: read.reason === 'unknown_shape' ? 'the result contains no media' : 'the answer has an unknown status',
+    }
+  if (read.report !== undefined) return fetched(read.report)
+  return { kind: 'running', status: { status: read.status, progress: 0, queue_position: null } }
+}
+
+/** The outcome of a result. A result that Postgres cannot store would fail at every landing. */
+export function fetched(report: Report | undefined): FetchOutcome {
+  if (report === undefined) return { kind: 'invalid', detail: 'the result contains no media' }
+  return isStorable(report)
+    ? { kind: 'result', report }
+    : { kind: 'invalid', detail: 'the result contains values that Postgres cannot store' }
+}
+
+/**
+ * The outcome of a submit to a source that does not recognize a repeated one, with the id of the job at `member` of its
+ * answer. Only an answer from 400 to 499 shows that the source took nothing.
+ */
+export function submitted(answer: ApiAnswer, member: string): SubmitOutcomeWithoutCost {
+  const { status, body, retryAfterSeconds } = answer
+  const json = jsonOf(body)
+  if (status >= 200 && status < 300) {
+    const jobId = jobIdOf(z.record(z.string(), z.unknown()).safeParse(json).data?.[member])
+    return jobId === undefined
+      ? { kind: 'unreachable', detail: `the answer contains no ${member}` }
+      : { kind: 'submitted', jobId, cost: undefined }
+  }
+  if (status === 429) return { kind: 'rate_limited', retryAfterSeconds }
+  if (status < 400 || status >= 500 || status === 408) return { kind: 'unreachable', detail: `answered ${status}` }
+  const message = textOfRefusal(json)
+  const envelope = { error: { type: 'source_error', code: `http_${status}`, message } }
+  return { kind: status === 401 || status === 403 ? 'unauthorized' : 'refused', status, envelope }
+}
+
+const refusalSchema = z.union([
+  z.object({ error: z.object({ message: z.string() }) }).transform(({ error }) => error.message),
+  z.object({ error: z.string() }).transform(({ error }) => error),
+  z.object({ detail: z.string() }).transform(({ detail }) => detail),
+  z.object({ detail: z.array(z.object({ msg: z.string() })).min(1) }).transform(({ detail }) => detail[0]?.msg ?? ''),
+])
+
+function textOfRefusal(json: unknown): string {
+  const text = refusalSchema.safeParse(json).data
+  return text !== undefined && text !== '' && isStorable(text) ? text : 'the source stated no cause that can be stored'
+}
+
+/** The outcome of a submit that the source could not take, so it is not called. */
+export function refusedHere(message: string): SubmitOutcomeWithoutCost {
+  const envelope = { error: { type: 'invalid_request_error', code: 'invalid_submit', message } }
+  return { kind: 'refused', status: 422, envelope }
 }

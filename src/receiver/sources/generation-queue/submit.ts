@@ -1,6 +1,7 @@
 import { errorEnvelopeSchema, submittedSchema, type ErrorEnvelope } from '../../../wire/schemas.ts'
 import type { Api, ApiAnswer, Submission, SubmitOutcome } from '../../domain/source.ts'
 import { isStorable } from '../../domain/storable.ts'
+import { jsonOf } from '../answers.ts'
 
 /** `POST /v1/models/{model}` (spec, Endpoints: submit). */
 export async function submit(
@@ -31,7 +32,7 @@ const unstorable: ErrorEnvelope = {
 }
 
 function classify({ status, body, retryAfterSeconds }: ApiAnswer): SubmitOutcome {
-  const json = parseJson(body)
+  const json = jsonOf(body)
   if (status === 200) {
     const submitted = submittedSchema.safeParse(json)
     // Repeating the key returns the same answer, so an unreadable answer is worth another try.
@@ -49,12 +50,4 @@ function classify({ status, body, retryAfterSeconds }: ApiAnswer): SubmitOutcome
       envelope: isStorable(envelope.data) ? envelope.data : unstorable,
     }
   return { kind: 'unreachable', detail: `answered ${status}` }
-}
-
-function parseJson(body: string | undefined): unknown {
-  try {
-    return JSON.parse(body ?? '')
-  } catch {
-    return undefined
-  }
 }

@@ -1,0 +1,78 @@
+import { z } from 'zod'
+import type { Api, FetchOutcome, Submission } from '../../domain/source.ts'
+import {
+  answeredOtherwise,
+  fetched,
+  jsonOf,
+  refusedHere,
+  submitted,
+  type Job,
+  type SubmitOutcomeWithoutCost,
+} from '../answers.ts'
+import { reportOfFailure, reportOfOutput } from './report.ts'
+
+const segmentPattern = /^(?!\.)[A-Za-z0-9._-]{1,100}$/
+/** Models of these owners have one segment more. */
+const namespaces: readonly string[] = ['workflows', 'comfy']
+
+/** The segments of a model; undefined for a text that is no model. */
+function segmentsOf(model: string | undefined): string[] | undefined {
+  const segments = model?.split('/') ?? []
+  const least = namespaces.includes(segments[0] ?? '') ? 3 : 2
+  return segments.length >= least && segments.every((segment) => segmentPattern.test(segment)) ? segments : undefined
+}
+
+const headersOf = (apiKey: string) => ({ authorization: `Key ${apiKey}`, accept: 'application/json' })
+
+const statusSchema = z.object({ status: z.string(), queue_position: z.int().nonnegative().nullish().catch(null) })
+const failedSchema = z.object({ error: z.string().nullish(), error_type: z.string().nullish() })
+
+/**
+ * Asks for the status, then for the output. The paths contain the first two segments of the model only. The status of a
+ * failed job is COMPLETED with an error.
+ */
+export async function fetchResult({ jobId, model }: Job, { url, apiKey, call }: Api): Promise<FetchOutcome> {
+  const segments = segmentsOf(model)
+  if (segments === undefined) return { kind: 'invalid', detail: 'fal is asked by model, and the model is not known' }
+  const app = segments.slice(0, namespaces.includes(segments[0] ?? '') ? 3 : 2).join('/')
+  const job = `${url}/${app}/requests/${encodeURIComponent(jobId)}`
+  const headers = headersOf(apiKey)
+
+  const answer = await call({ url: `${job}/status`, headers })
+  const json = jsonOf(answer.body)
+  const outcome = answeredOtherwise(answer) ?? runningOf(json)
+  if (outcome !== undefined) return outcome
+  const { error, error_type } = failedSchema.safeParse(json).data ?? {}
+  if (typeof error === 'string' || typeof error_type === 'string')
+    return fetched(reportOfFailure(jobId, model, { error, payload: { error_type: error_type ?? undefined } }))
+
+  const result = await call({ url: job, headers })
+  return answeredOtherwise(result) ?? fetched(reportOfOutput(jobId, model, jsonOf(result.body)))
+}
+
+/** The outcome of a status other than COMPLETED. */
+function runningOf(json: unknown): FetchOutcome | undefined {
+  const { status, queue_position = null } = statusSchema.safeParse(json).data ?? {}
+  if (status === 'COMPLETED') return undefined
+  if (status === 'IN_QUEUE' || status === 'IN_PROGRESS')
+    return { kind: 'running', status: { status, progress: 0, queue_position } }
+  return { kind: 'invalid', detail: 'the status is none of IN_QUEUE, IN_PROGRESS and COMPLETED' }
+}
+
+/** fal documents no header for idempotency: a submit in doubt must not be repeated. */
+export async function submit(
+  { model, input, webhookUrl }: Submission,
+  { url, apiKey, call }: Api,
+): Promise<SubmitOutcomeWithoutCost> {
+  const segments = segmentsOf(model)
+  if (segments === undefined) return refusedHere('the model must be owner/app, with or without a path')
+  return submitted(
+    await call({
+      url: `${url}/${segments.join('/')}?fal_webhook=${encodeURIComponent(webhookUrl)}`,
+      method: 'POST',
+      headers: { ...headersOf(apiKey), 'content-type': 'application/json' },
+      body: JSON.stringify(input),
+    }),
+    'request_id',
+  )
+}

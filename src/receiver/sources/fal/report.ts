@@ -1,0 +1,63 @@
+import { z } from 'zod'
+import type { Hint, Parsed, Report } from '../../domain/report.ts'
+import { jobIdOf } from '../job-id.ts'
+import { mediaIn, outputOf } from '../media.ts'
+
+const notificationSchema = z.object({
+  request_id: z.unknown().optional(),
+  status: z.unknown().optional(),
+  payload: z.unknown().optional(),
+  error: z.unknown().optional(),
+})
+
+/** The report of a webhook. An output that the webhook does not carry is fetched. */
+export function parse(json: unknown): Parsed | Hint {
+  const { success, data } = notificationSchema.safeParse(json)
+  if (!success) return { ok: false, reason: 'unknown_shape', jobId: undefined }
+  const jobId = jobIdOf(data.request_id)
+  if (jobId === undefined) return { ok: false, reason: 'no_request_id', jobId }
+  switch (data.status) {
+    case 'ERROR':
+      return { ok: true, report: reportOfFailure(jobId, undefined, data) }
+    case 'OK': {
+      // `payload_error`: fal could not write the output into the webhook.
+      if (data.payload === null || data.payload === undefined) return { ok: true, report: undefined, jobId, poll: true }
+      const report = reportOfOutput(jobId, undefined, data.payload)
+      return report === undefined ? { ok: false, reason: 'unknown_shape', jobId } : { ok: true, report }
+    }
+    default:
+      return { ok: false, reason: 'unknown_status', jobId }
+  }
+}
+
+/** fal states no cost and no times. */
+const unstated = { mediaComplete: true, cost: undefined, createdAt: undefined, completedAt: undefined } as const
+
+/** The report of the output of a model. Returns undefined for an output without media. */
+export function reportOfOutput(jobId: string, model: string | undefined, payload: unknown): Report | undefined {
+  const media = mediaIn(payload)
+  if (media === undefined || media.length === 0) return undefined
+  return { ...unstated, jobId, status: 'COMPLETED', model, output: outputOf(media), media, error: undefined }
+}
+
+const failureSchema = z.object({ error_type: z.string().optional().catch(undefined), detail: z.unknown().optional() })
+const detailSchema = z.object({
+  type: z.string().optional().catch(undefined),
+  msg: z.string().optional().catch(undefined),
+})
+type Failure = { error?: unknown; payload?: unknown }
+
+/**
+ * The report of a failure. Its cause is an `error_type`, with `detail` as a text, or the list of a validation in
+ * `detail`.
+ */
+export function reportOfFailure(jobId: string, model: string | undefined, { error, payload }: Failure): Report {
+  const { error_type, detail } = failureSchema.safeParse(payload).data ?? {}
+  const [first] = Array.isArray(detail) ? detail : []
+  const { type, msg } = detailSchema.safeParse(first).data ?? {}
+  const message = [detail, msg, error].find((text): text is string => typeof text === 'string' && text !== '')
+  const ended = { ...unstated, jobId, model, output: undefined, media: [] }
+  if (error_type === 'client_cancelled') return { ...ended, status: 'CANCELED', error: undefined }
+  const stated = { code: error_type ?? type ?? 'error', message: message ?? 'fal reported no cause' }
+  return { ...ended, status: 'FAILED', error: stated }
+}

@@ -1,0 +1,109 @@
+import { createHash, createPublicKey, verify as verifySignature, type KeyObject } from 'node:crypto'
+import { z } from 'zod'
+import { toleranceSeconds, type Secret } from '../../../wire/signature.ts'
+import { webhookIdPattern } from '../../domain/delivery.ts'
+import type { Arrived, Identity, SourceVerification, Steps } from '../../domain/source.ts'
+
+const requestIdHeader = 'x-fal-webhook-request-id'
+const signedHeaders = [
+  requestIdHeader,
+  'x-fal-webhook-user-id',
+  'x-fal-webhook-timestamp',
+  'x-fal-webhook-signature',
+] as const
+
+const stepBytes = 64 * 1024
+const timestampPattern = /^[0-9]{1,12}$/
+/** 64 bytes in hex. */
+const signaturePattern = /^[0-9a-fA-F]{128}$/
+/** 32 bytes in base64url. */
+const publicKeyPattern = /^[A-Za-z0-9_-]{43}$/
+
+/**
+ * A key of one account. `signingSecret` is a public key of fal: `x` of its JWK. fal signs the webhooks of all its
+ * customers with the same key, so a valid signature counts only with the user id of the account.
+ */
+export type FalSecret = Secret & { account: string }
+
+/** fal publishes few keys. A longer list is not read further, because every signature is tried with every key. */
+const maxPublicKeys = 8
+const jwksSchema = z.object({ keys: z.array(z.unknown()) })
+/** The documentation promises only `x`. */
+const jwkSchema = z.object({
+  x: z.string().regex(publicKeyPattern),
+  kty: z.literal('OKP').optional(),
+  crv: z.literal('Ed25519').optional(),
+})
+
+/** Returns up to 8 public keys of a key set, each as `x`; undefined where there is none. */
+export function publicKeysOf(jwks: unknown): string[] | undefined {
+  const parsed = jwksSchema.safeParse(jwks)
+  if (!parsed.success) return undefined
+  const keys = parsed.data.keys.slice(0, maxPublicKeys).flatMap((key) => jwkSchema.safeParse(key).data?.x ?? [])
+  return keys.length === 0 ? undefined : keys
+}
+
+/** The id of the job. fal sends one webhook for a job, and sends it again under the same id. */
+export function identify({ header }: Pick<Arrived, 'header'>): Identity {
+  const claimed = header(requestIdHeader)
+  const [webhookId] = claimed
+  if (webhookId !== undefined && claimed.length === 1 && webhookIdPattern.test(webhookId))
+    return { ok: true, webhookId }
+  const message = 'X-Fal-Webhook-Request-Id must be given once, as 1 to 255 visible ASCII characters'
+  return { ok: false, claimed: webhookId, message }
+}
+
+/**
+ * Verifies Ed25519 over the request id, the user id, the timestamp and the SHA-256 of the bytes in hex, joined by LF.
+ * The headers name no key, so every public key is tried.
+ */
+export function* verify(
+  { header, body }: Arrived,
+  secrets: readonly FalSecret[],
+  nowSeconds: number,
+): Steps<SourceVerification> {
+  const sent = signedHeaders.map(header)
+  if (sent.some((values) => values.length === 0))
+    return { ok: false, cause: 'missing_header', timestampSeconds: undefined }
+  const [requestId = '', userId = '', timestamp = '', signature = ''] = sent.map(([value]) => value)
+  if (
+    sent.some((values) => values.length > 1) ||
+    !webhookIdPattern.test(requestId) ||
+    !webhookIdPattern.test(userId) ||
+    !timestampPattern.test(timestamp) ||
+    !signaturePattern.test(signature)
+  )
+    return { ok: false, cause: 'malformed_header', timestampSeconds: undefined }
+
+  const timestampSeconds = Number(timestamp)
+  const sha256 = createHash('sha256')
+  for (let at = 0; at < body.length; at += stepBytes) {
+    if (at > 0) yield
+    sha256.update(body.subarray(at, at + stepBytes))
+  }
+  const message = Buffer.from([requestId, userId, timestamp, sha256.digest('hex')].join('\n'))
+  const signed = Buffer.from(signature, 'hex')
+  const signer = secrets.find(
+    ({ account, signingSecret }) => account === userId && isSignedBy(signingSecret, message, signed),
+  )
+  if (signer === undefined) return { ok: false, cause: 'no_matching_secret', timestampSeconds }
+
+  const ageSeconds = nowSeconds - timestampSeconds
+  if (ageSeconds > toleranceSeconds) return { ok: false, cause: 'timestamp_too_old', timestampSeconds }
+  if (ageSeconds < -toleranceSeconds) return { ok: false, cause: 'timestamp_in_future', timestampSeconds }
+  return { ok: true, keyName: signer.name, timestampSeconds }
+}
+
+function isSignedBy(x: string, message: Buffer, signature: Buffer): boolean {
+  const key = publicKeyPattern.test(x) ? publicKeyOf(x) : undefined
+  return key !== undefined && verifySignature(null, message, key, signature)
+}
+
+/** Returns undefined for bytes that are no key. */
+function publicKeyOf(x: string): KeyObject | undefined {
+  try {
+    return createPublicKey({ format: 'jwk', key: { kty: 'OKP', crv: 'Ed25519', x } })
+  } catch {
+    return undefined
+  }
+}

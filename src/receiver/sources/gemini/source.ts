@@ -1,0 +1,13 @@
+import { identify, verify } from '../standard-webhooks/signature.ts'
+import { fetchResult, submit } from './calls.ts'
+import { parse } from './report.ts'
+
+/** Videos of the Gemini API, with the webhooks of a project, which are signed with Standard Webhooks. */
+export const gemini = {
+  identify,
+  verify,
+  parse,
+  fetchResult,
+  submit,
+  promises: { signatureHeaders: ['webhook-signature'], environmentOf: () => undefined },
+}

@@ -1,0 +1,100 @@
+import { z } from 'zod'
+import { urlSchema, maxOutputItems } from '../../wire/schemas.ts'
+import type { MediaItem } from '../domain/report.ts'
+
+type Kind = MediaItem['kind']
+
+const maxInteger = 2_147_483_647
+const pixels = z.int().positive().max(maxInteger).optional().catch(undefined)
+/** The members of a file that describe it. A value of another type is omitted. */
+const fileSchema = z.object({
+  content_type: z.string().optional().catch(undefined),
+  width: pixels,
+  height: pixels,
+  duration: z.number().nonnegative().optional().catch(undefined),
+})
+type File = z.infer<typeof fileSchema>
+
+const extensions: readonly (readonly [Kind, RegExp])[] = [
+  ['image', /\.(?:avif|gif|jpe?g|png|svg|webp)$/i],
+  ['video', /\.(?:m4v|mkv|mov|mp4|webm)$/i],
+  ['audio', /\.(?:aac|flac|m4a|mp3|oga|ogg|opus|wav)$/i],
+]
+const kindPattern = /(?:^|_)(image|video|audio)s?(?:_|$)/
+/** Models nest links in a list of objects; deeper links are parameters rather than results. */
+const maxDepth = 4
+/** Bounds the reading of an output that consists of other values than links. */
+const maxValues = 10_000
+
+/**
+ * Returns the media in the output of a model, whose shape only the model knows: links, objects with `url`, and lists of
+ * both. The kind of a link comes from its `content_type`, then from its file name, then from the name of its member.
+ * Other links are omitted. Returns undefined for more than `maxOutputItems`.
+ */
+export function mediaIn(output: unknown): MediaItem[] | undefined {
+  const media: MediaItem[] = []
+  const counts = { image: 0, video: 0, audio: 0 }
+  let left = maxValues
+  const read = (value: unknown, named: Kind | undefined, depth: number): void => {
+    if (--left < 0 || depth > maxDepth) return
+    if (typeof value === 'string') return add(value, {}, named)
+    if (typeof value !== 'object' || value === null) return
+    if (Array.isArray(value)) {
+      for (const item of value.slice(0, maxValues)) read(item, named, depth + 1)
+    } else if ('url' in value && typeof value.url === 'string') {
+      add(value.url, fileSchema.parse(value), named)
+    } else {
+      for (const [name, inner] of Object.entries(value)) read(inner, kindNamed(name) ?? named, depth + 1)
+    }
+  }
+  const add = (
+    url: string,
+    { content_type, width, height, duration }: Partial<File>,
+    named: Kind | undefined,
+  ): void => {
+    const kind = isLink(url) ? (asKind(content_type?.split('/', 1)[0]) ?? kindOfName(url) ?? named) : undefined
+    if (kind === undefined) return
+    media.push({ kind, position: counts[kind]++, url, width, height, duration_seconds: duration })
+  }
+  read(output, undefined, 0)
+  return left < 0 || media.length > maxOutputItems ? undefined : media
+}
+
+/** Media of one kind from a list of links. Returns undefined where a value is no link, or where there are too many. */
+export function mediaOf(kind: Kind, links: readonly unknown[]): MediaItem[] | undefined {
+  if (links.length > maxOutputItems) return undefined
+  const media = links.flatMap((url, position) =>
+    typeof url === 'string' && isLink(url) ? [{ kind, position, url }] : [],
+  )
+  return media.length === links.length ? media : undefined
+}
+
+/** Returns the output in the shape of the first source (spec, Output shapes): `images`, `video` and `audio`. */
+export function outputOf(media: readonly MediaItem[]): Record<string, unknown> {
+  const items = (wanted: Kind) =>
+    media.filter(({ kind }) => kind === wanted).map(({ kind: _kind, position: _position, ...item }) => item)
+  const [images, videos, audios] = [items('image'), items('video'), items('audio')]
+  return {
+    ...(images.length > 0 && { images }),
+    ...(videos.length > 0 && { video: videos.length === 1 ? videos[0] : videos }),
+    ...(audios.length > 0 && { audio: audios.length === 1 ? audios[0] : audios }),
+  }
+}
+
+/** A link of HTTP that the columns can hold. A data URI is no link. */
+function isLink(text: string): boolean {
+  return /^https?:\/\//i.test(text) && urlSchema.safeParse(text).success && URL.canParse(text)
+}
+
+function kindNamed(name: string): Kind | undefined {
+  return asKind(kindPattern.exec(name)?.[1])
+}
+
+function kindOfName(url: string): Kind | undefined {
+  const { pathname } = new URL(url)
+  return extensions.find(([, pattern]) => pattern.test(pathname))?.[0]
+}
+
+function asKind(text: string | undefined): Kind | undefined {
+  return text === 'image' || text === 'video' || text === 'audio' ? text : undefined
+}

@@ -1,0 +1,57 @@
+import { z } from 'zod'
+import type { Hint, Parsed } from '../../domain/report.ts'
+import type { Read } from '../answers.ts'
+import { jobIdOf } from '../job-id.ts'
+import { mediaIn, outputOf } from '../media.ts'
+
+const text = z.string().optional().catch(undefined)
+const predictionSchema = z.object({
+  id: z.unknown().optional(),
+  status: z.unknown().optional(),
+  model: text,
+  output: z.unknown().optional(),
+  error: z.unknown().optional(),
+  created_at: text,
+  completed_at: text,
+})
+
+/** Reads a prediction, which webhooks and polls carry alike. It names no event and no cost. */
+export function read(json: unknown): Read {
+  const { success, data } = predictionSchema.safeParse(json)
+  if (!success) return { ok: false, reason: 'unknown_shape', jobId: undefined }
+  const jobId = jobIdOf(data.id)
+  if (jobId === undefined) return { ok: false, reason: 'no_request_id', jobId }
+  const { model, created_at: createdAt, completed_at: completedAt } = data
+  const stated = { jobId, model, mediaComplete: true, cost: undefined, createdAt, completedAt }
+  const nothing = { output: undefined, media: [] }
+  switch (data.status) {
+    case 'starting':
+      return { ok: true, report: undefined, jobId, status: 'IN_QUEUE' }
+    case 'processing':
+      return { ok: true, report: undefined, jobId, status: 'IN_PROGRESS' }
+    case 'succeeded': {
+      const media = mediaIn(data.output)
+      // Also an output that Replicate has removed: it does so after an hour.
+      if (media === undefined || media.length === 0) return { ok: false, reason: 'unknown_shape', jobId }
+      const output = outputOf(media)
+      return { ok: true, report: { ...stated, status: 'COMPLETED', output, media, error: undefined } }
+    }
+    case 'failed': {
+      const message = typeof data.error === 'string' && data.error !== '' ? data.error : 'Replicate reported no cause'
+      return { ok: true, report: { ...stated, ...nothing, status: 'FAILED', error: { code: 'failed', message } } }
+    }
+    case 'canceled':
+    // Its deadline passed before it started.
+    case 'aborted':
+      return { ok: true, report: { ...stated, ...nothing, status: 'CANCELED', error: undefined } }
+    default:
+      return { ok: false, reason: 'unknown_status', jobId }
+  }
+}
+
+/** The report of a webhook. A prediction that runs is no reason to poll: its end has a webhook of its own. */
+export function parse(json: unknown): Parsed | Hint {
+  const answer = read(json)
+  if (!answer.ok || answer.report !== undefined) return answer
+  return { ok: true, report: undefined, jobId: answer.jobId, poll: false }
+}
