@@ -1,13 +1,13 @@
 import { z } from 'zod'
 import type { Parsed, Report } from '../domain/report.ts'
-import { maxAnswerBytes, type ApiAnswer, type FetchOutcome, type SubmitOutcome } from '../domain/source.ts'
+import { maxAnswerBytes, type Api, type ApiAnswer, type FetchOutcome, type SubmitOutcome } from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
 import { jobIdOf } from './job-id.ts'
 
 /** A job to ask its source for. The path of some sources needs the model. */
 export type Job = { jobId: string; model: string | undefined }
 
-/** What a source says of a job: its end, the state that it runs in, or the reason why the text means neither. */
+/** A job as a webhook or an answer describes it: the result, the state of a running job, or why it cannot be read. */
 export type Read =
   | { ok: true; report: Report }
   | { ok: true; report: undefined; jobId: string; status: 'IN_QUEUE' | 'IN_PROGRESS' }
@@ -60,6 +60,26 @@ export function outcomeOf(read: Read, asked: string): FetchOutcome {
     }
   if (read.report !== undefined) return fetched(read.report)
   return { kind: 'running', status: { status: read.status, progress: 0, queue_position: null } }
+}
+
+const bearer = (apiKey: string) => ({ authorization: `Bearer ${apiKey}`, accept: 'application/json' })
+
+/** Asks for a job by `GET` of a path below the API's URL, with the key as a bearer token. */
+export async function fetchJob(
+  { path, jobId, read }: { path: string; jobId: string; read: (json: unknown) => Read },
+  { url, apiKey, call }: Api,
+): Promise<FetchOutcome> {
+  const answer = await call({ url: `${url}${path}`, headers: bearer(apiKey) })
+  return answeredOtherwise(answer) ?? outcomeOf(read(jsonOf(answer.body)), jobId)
+}
+
+/** Submits a job by `POST` of JSON to a path below the API's URL. Its answer has the job's id as `id`. */
+export async function submitJob(
+  { path, body }: { path: string; body: object },
+  { url, apiKey, call }: Api,
+): Promise<SubmitOutcomeWithoutCost> {
+  const headers = { ...bearer(apiKey), 'content-type': 'application/json' }
+  return submitted(await call({ url: `${url}${path}`, method: 'POST', headers, body: JSON.stringify(body) }), 'id')
 }
 
 /** The outcome of a result. A result that Postgres cannot store would fail at every landing. */

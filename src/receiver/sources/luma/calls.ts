@@ -1,22 +1,11 @@
 import { z } from 'zod'
 import type { Api, FetchOutcome, Submission } from '../../domain/source.ts'
-import {
-  answeredOtherwise,
-  outcomeOf,
-  jsonOf,
-  refusedHere,
-  submitted,
-  type Job,
-  type SubmitOutcomeWithoutCost,
-} from '../answers.ts'
+import { fetchJob, refusedHere, submitJob, type Job, type SubmitOutcomeWithoutCost } from '../answers.ts'
 import { read } from './report.ts'
 
-const headersOf = (apiKey: string) => ({ authorization: `Bearer ${apiKey}`, accept: 'application/json' })
-
 /** `GET /generations/{id}`. */
-export async function fetchResult({ jobId }: Job, { url, apiKey, call }: Api): Promise<FetchOutcome> {
-  const answer = await call({ url: `${url}/generations/${encodeURIComponent(jobId)}`, headers: headersOf(apiKey) })
-  return answeredOtherwise(answer) ?? outcomeOf(read(jsonOf(answer.body)), jobId)
+export async function fetchResult({ jobId }: Job, api: Api): Promise<FetchOutcome> {
+  return fetchJob({ path: `/generations/${encodeURIComponent(jobId)}`, jobId, read }, api)
 }
 
 const inputSchema = z.record(z.string(), z.unknown())
@@ -25,19 +14,9 @@ const inputSchema = z.record(z.string(), z.unknown())
 const isOfPictures = (model: string) => model.startsWith('photon')
 
 /** Submits a generation. No header for idempotency is known: a submit in doubt must not be repeated. */
-export async function submit(
-  { model, input, webhookUrl }: Submission,
-  { url, apiKey, call }: Api,
-): Promise<SubmitOutcomeWithoutCost> {
+export async function submit({ model, input, webhookUrl }: Submission, api: Api): Promise<SubmitOutcomeWithoutCost> {
   const members = inputSchema.safeParse(input)
   if (!members.success) return refusedHere('the input must be an object')
-  return submitted(
-    await call({
-      url: `${url}/generations/${isOfPictures(model) ? 'image' : 'video'}`,
-      method: 'POST',
-      headers: { ...headersOf(apiKey), 'content-type': 'application/json' },
-      body: JSON.stringify({ ...members.data, model, callback_url: webhookUrl }),
-    }),
-    'id',
-  )
+  const path = `/generations/${isOfPictures(model) ? 'image' : 'video'}`
+  return submitJob({ path, body: { ...members.data, model, callback_url: webhookUrl } }, api)
 }
