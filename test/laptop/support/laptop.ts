@@ -34,12 +34,10 @@ export type PortSetting = (typeof portSettings)[number]
 export async function openLaptop(): Promise<Laptop> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-start-'))
   const dataDir = path.join(folder, '.data')
-  const [PORT, INTERNAL_PORT, PROVIDER_PORT, PROVIDER_CONSOLE_PORT] = [
-    await freePort(),
-    await freePort(),
-    await freePort(),
-    await freePort(),
-  ]
+  // Asked for one after another, the same port may be free twice.
+  const free = new Set<number>()
+  while (free.size < portSettings.length) free.add(await freePort())
+  const [PORT = 0, INTERNAL_PORT = 0, PROVIDER_PORT = 0, PROVIDER_CONSOLE_PORT = 0] = free
   const ports = { PORT, INTERNAL_PORT, PROVIDER_PORT, PROVIDER_CONSOLE_PORT }
   const settings = Object.fromEntries(portSettings.map((name) => [name, String(ports[name])]))
   const start: Laptop['start'] = (env = {}, what) =>
