@@ -22,7 +22,7 @@ describe.each(testServers)('requests with 1 MiB of metadata each (%s)', (server)
       insert into mediadock.requests (request_id, status, landed_at, source, metadata)
       select gen_random_uuid(), 'FAILED', now(), 'webhook', metadata
       from (select jsonb_build_object('order', ${order}::text, 'n', jsonb_agg(n % 10)) as metadata from generate_series(1, 340000) n) m,
-        generate_series(1, 120)
+        generate_series(1, 40)
       returning request_id`
     ids.push(...rows.map(({ request_id }) => String(request_id)))
     before = Number((await database.sql`select max(position) as head from mediadock.feed`)[0]?.['head'] ?? 0)
