@@ -42,6 +42,13 @@ begin
     raise exception 'every role may still create objects in the schema public' using hint = 'Apply this file as a superuser, or as the owner of that schema.';
   end if;
 end $$;
+-- Postgres lets every role make temporary tables and large objects. They would fill the disk, and no program needs them.
+do $$
+begin
+  execute format('revoke temporary on database %I from public', current_database());
+end $$;
+revoke execute on function pg_catalog.lo_creat(integer), pg_catalog.lo_create(oid), pg_catalog.lo_from_bytea(oid, bytea) from public;
+
 alter role mediadock_migrate set search_path = pg_catalog, mediadock, pg_temp;
 alter role mediadock_run set search_path = pg_catalog, mediadock, pg_temp;
 alter role mediadock_read set search_path = pg_catalog, mediadock, pg_temp;

@@ -320,6 +320,21 @@ describeOnPackaged('ops/roles.sql', () => {
     },
   )
 
+  it('lets no role store anything but rows of the tables', { timeout: 60_000 }, async () => {
+    const { as } = await migratedByRoles()
+    for (const role of roles) {
+      const sql = postgres(as(role), { max: 1, onnotice: () => {} })
+      onTestFinished(() => sql.end({ timeout: 1 }))
+      for (const statement of [
+        'create temporary table mine (n int)',
+        'select lo_create(0)',
+        'select lo_creat(-1)',
+        "select lo_from_bytea(0, 'x')",
+      ])
+        await expect(sql.unsafe(statement), `${role}: ${statement}`).rejects.toMatchObject(denied)
+    }
+  })
+
   it('says what to do where a role may not migrate what is new', { timeout: 60_000 }, async () => {
     const { as, owner } = await migratedByRoles()
     await owner.unsafe('delete from mediadock.migrations where id = (select max(id) from mediadock.migrations)')
