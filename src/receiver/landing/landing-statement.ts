@@ -2,7 +2,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { maxParkedForKey } from '../domain/delivery.ts'
 import type { Environments } from '../domain/keys.ts'
 import type { Landing } from './landing.ts'
-import { changed, items, notified, settle, writeMedia, writeRequests } from './statement-parts.ts'
+import { changed, items, notified, removeMedia, settle, writeMedia, writeRequests } from './statement-parts.ts'
 
 /*
  * The statement that lands results, for every case. Most deliveries need only the short way (ordinary-statement.ts),
@@ -14,7 +14,8 @@ import { changed, items, notified, settle, writeMedia, writeRequests } from './s
  *   known     item, the locked row as old_…, and the environments of the stored result and of the request
  *   verdict   known, the values to write as new_… and poll_at, and planned_outcome: docs/orders.md is the table
  *   written   the rows of requests that were written, as they are now
- *   outcome   verdict, actual_outcome (LandingOutcome), the status that stands now, and whether it is final
+ *   outcome   verdict, actual_outcome (LandingOutcome), the status that stands now, whether it is final, and whether
+ *             it concerns all deliveries of the request, or only the one that landed
  *   settled   the deliveries whose claim still held and ended
  *   flag      the flags that deliveries get or lose
  *
@@ -64,7 +65,12 @@ const resultEnvironment = sql`case coalesce(signed_sandbox, sandbox)
 const trackedEnvironment = sql`case when landed_at is null or signed_sandbox is not null
                then case sandbox when true then 'sandbox' when false then 'live' end end`
 
-const requestsOf = ({ live, sandbox }: Environments) => sql`
+/** SQL: the environment of the key of a row, as it is configured now. */
+const todaysEnvironment = ({ live, sandbox }: Environments) => sql`case
+               when key_name = any(${sql.param([...live])}::text[]) then 'live'
+               when key_name = any(${sql.param([...sandbox])}::text[]) then 'sandbox' end`
+
+const requestsOf = (environments: Environments) => sql`
     seen as (
       select request_id, landed_at, confirmed_at, ${resultEnvironment} as result_environment
       from mediadock.requests where request_id = any(array(select request_id from item))
@@ -73,8 +79,7 @@ const requestsOf = ({ live, sandbox }: Environments) => sql`
       select request_id, status, landed_at, confirmed_at, next_poll_at, media_complete, cost, source,
              key_name, key_source, sandbox,
              ${resultEnvironment} as result_environment, ${trackedEnvironment} as tracked_environment,
-             case when key_name = any(${sql.param([...live])}::text[]) then 'live'
-                  when key_name = any(${sql.param([...sandbox])}::text[]) then 'sandbox' end as key_environment
+             ${todaysEnvironment(environments)} as key_environment
       from mediadock.requests where request_id = any(array(select request_id from item))
       order by request_id for update
     )`
@@ -179,16 +184,6 @@ const doubtOfParked = (now: SQL) => sql`coalesce(r.doubt_poll_at, (
 
 const isAsLocked = sql`r.request_id in (select request_id from locked) and r.confirmed_at is null`
 
-/** SQL: removes media that a written request no longer has. */
-const removeMedia = sql`
-    media_removed as (
-      delete from mediadock.media m using written join item using (request_id)
-      where m.request_id = any(array[written.request_id]) and not exists (
-        select from jsonb_to_recordset(item.media) as o (kind text, position integer)
-        where o.kind = m.kind and o.position = m.position)
-      returning m.kind, m.position, m.url
-    )`
-
 /**
  * SQL condition: the limit of deliveries parked for their key is reached for the request. A kept delivery that is
  * replayed stays.
@@ -208,7 +203,10 @@ const outcomes = sql`
                   when planned_outcome = 'key_mismatch' and claims is not null and ${isFullOfParked} then 'discarded'
                   else planned_outcome end as actual_outcome,
              coalesce(written.status, verdict.old_status) as final_status,
-             old_confirmed_at is not null or (confirmed and written.request_id is not null) as is_final
+             old_confirmed_at is not null or (confirmed and written.request_id is not null) as is_final,
+             -- Otherwise the flags of the other deliveries of the request stay as their own landings set them.
+             written.request_id is not null and (confirmed or changes_environment
+               or written.status is distinct from verdict.old_status) as concerns_all
       from verdict left join written using (request_id)
     )`
 
@@ -234,7 +232,7 @@ const isParked = sql`delivery_id is not null and actual_outcome = 'key_mismatch'
         and (claims is null or delivery_id in (select delivery_id from settled))`
 
 /** SQL: the flags to add to the delivery of a landing, and to the others of its request. Null adds none. */
-const flags = ({ live, sandbox }: Environments) => sql`
+const flags = (environments: Environments) => sql`
     flag as (
       select delivery_id, jsonb_array_elements_text(flags) as flag, false as agrees, false as unparks from outcome
       where delivery_id is not null and actual_outcome not in ('raced', 'discarded')
@@ -249,9 +247,7 @@ const flags = ({ live, sandbox }: Environments) => sql`
       select d.id, case when d.environment <> outcome.environment then 'key_mismatch' end, false,
         d.environment = outcome.environment from outcome,
         -- The current keys decide for rows of releases that stored no environment. offset 0 keeps this a look-up.
-        lateral (select id, parked_reason, coalesce(environment,
-                     case when key_name = any(${sql.param([...live])}::text[]) then 'live'
-                          when key_name = any(${sql.param([...sandbox])}::text[]) then 'sandbox' end) as environment
+        lateral (select id, parked_reason, coalesce(environment, ${todaysEnvironment(environments)}) as environment
                  from mediadock.deliveries
                  where request_id = outcome.request_id and status is not null offset 0) d
       where outcome.changes_environment and outcome.actual_outcome = 'landed' and d.environment in ('live', 'sandbox')
@@ -271,8 +267,10 @@ const flags = ({ live, sandbox }: Environments) => sql`
         d.delivered = outcome.final_status, false
       from outcome,
         lateral (select id, flags, case status when 'OK' then 'COMPLETED' else 'FAILED' end as delivered
-          from mediadock.deliveries
-          where request_id = outcome.request_id and status is not null
+          from (select * from mediadock.deliveries where request_id = outcome.request_id and outcome.concerns_all
+            union all
+            select * from mediadock.deliveries where id = outcome.delivery_id and not outcome.concerns_all) as compared
+          where status is not null
             and (parked_reason is null or (outcome.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
       where actual_outcome not in ('raced', 'key_mismatch', 'discarded')
         and (d.delivered <> outcome.final_status or (outcome.is_final and 'contradiction' = any(d.flags)))

@@ -95,6 +95,16 @@ export const writeMedia = sql`
       returning m.kind, m.position, m.url, m.original_url, m.width, m.height, m.duration_seconds
     )`
 
+/** SQL: removes media that a written request no longer has. */
+export const removeMedia = sql`
+    media_removed as (
+      delete from mediadock.media m using written join item using (request_id)
+      where m.request_id = any(array[written.request_id]) and not exists (
+        select from jsonb_to_recordset(item.media) as o (kind text, position integer)
+        where o.kind = m.kind and o.position = m.position)
+      returning m.kind, m.position, m.url
+    )`
+
 /**
  * SQL for a FROM: the rows of `written` that landed. `is true` makes the planner hash the list instead of joining it.
  */

@@ -55,6 +55,21 @@ describe.each(testServers)('the plans of a landing (%s)', (name) => {
     expectNoWholeTable(plans)
   })
 
+  it('of one more delivery of a request that has many: it reads its own flags only', { timeout: 60_000 }, async () => {
+    const { sql } = server
+    const one = okAudio()
+    await addDue(sql, [one])
+    await startAndLand(server)
+    await sql`
+      insert into mediadock.deliveries (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body)
+      select md5('m' || i)::uuid, md5('m' || i), ${one.requestId}, 'OK', 'live', now(), now(), '{}', '{}'
+      from generate_series(1, ${2 * mostRowsRead}::int) as i`
+    await addDue(sql, [failed(one.requestId)])
+    const plans = await startAndLand(server)
+    expect(plans.some(({ writes }) => writes.has('deliveries'))).toBe(true)
+    expectNoWholeTable(plans)
+  })
+
   describe.each(['stale', 'missing', 'of an empty inbox'] as const)('statistics %s', (statistics) => {
     beforeAll(async () => {
       if (statistics === 'missing') await forgetStatistics(server.sql)
@@ -98,7 +113,7 @@ describe.each(testServers)('the plans of a landing (%s)', (name) => {
         sql,
         known.map(({ id }) => failed(id)),
       )
-      const plans = await plansWhile(server, () => untilLanded(sql))
+      const plans = await startAndLand(server)
       const [row] = await sql`
         select count(*)::int as n from mediadock.deliveries where 'contradiction' = any(flags) and request_id = any(${known.map(({ id }) => id)}::uuid[])`
       expect(row?.['n']).toBe(crowd)
@@ -106,6 +121,11 @@ describe.each(testServers)('the plans of a landing (%s)', (name) => {
     })
   })
 })
+
+/** Returns the plans of a receiver that lands what is due. */
+function startAndLand(server: PlansServer): Promise<Plan[]> {
+  return plansWhile(server, () => untilLanded(server.sql))
+}
 
 /** Returns the plans of landings that a receiver runs during `work`. */
 async function plansWhile(server: PlansServer, work: (receiver: TestReceiver) => Promise<void>): Promise<Plan[]> {
