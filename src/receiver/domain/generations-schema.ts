@@ -12,7 +12,7 @@ import {
   uuid,
 } from '../../platform/postgres/drizzle.ts'
 import { mediadock } from './base-schema.ts'
-import { areNames, isMetadataShallow, isMetadataSmall } from './limits.ts'
+import { areNames } from './limits.ts'
 
 /**
  * Submits through the receiver. The row is written before the call. After a crash at any point the same call is made
@@ -52,8 +52,6 @@ export const generations = mediadock.table(
   (table) => [
     // The limits equal those of `requests`, which takes the values over: it must not refuse a paid generation.
     check('generations_lengths', areNames('model', 'key_name')),
-    check('generations_metadata_size', isMetadataSmall),
-    check('generations_metadata_depth', isMetadataShallow),
     index('generations_due')
       .on(table.next_attempt_at)
       .where(sql`state = 'pending'`),

@@ -1,14 +1,11 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 
-// Limits of values that callers and the provider supply. CHECK constraints enforce them for every writer.
+// Limits of values that callers and the provider supply. CHECK constraints enforce them for every writer. Those of
+// metadata are in the trigger `check_metadata`: a CHECK would look at all of it at every update of the row.
 
 /** For `model`, `key_name`, `error_code` and webhook ids. An index entry holds at most 2,704 bytes. */
 export const maxNameCharacters = 255
 export const maxErrorMessageCharacters = 4000
-/** As text: the body limit of the receiver's own API, and far below the body limits of usual subscribers. */
-const maxMetadataBytes = 1024 * 1024
-/** As stored: small numbers take up to six times the size of their text. */
-const maxStoredMetadataBytes = 8 * 1024 * 1024
 /** Postgres and V8 write JSON recursively; about 5,000 levels overflow their stacks. */
 export const maxNesting = 200
 
@@ -39,11 +36,3 @@ export function isTime(text: string): boolean {
 }
 
 export const isErrorMessage = sql.raw(`char_length(error_message) <= ${maxErrorMessageCharacters}`)
-
-/** Compares the stored size first: 1e100000 is a few bytes as stored, and 100,001 bytes as text. */
-export const isMetadataSmall = sql.raw(
-  `pg_column_size(metadata) <= ${maxStoredMetadataBytes} and octet_length(metadata::text) <= ${maxMetadataBytes}`,
-)
-
-/** jsonpath stops at this level, so the check is safe at any depth. */
-export const isMetadataShallow = sql.raw(`not jsonb_path_exists(metadata, '$.**{${maxNesting}}')`)

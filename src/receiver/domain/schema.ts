@@ -17,7 +17,7 @@ import {
 } from '../../platform/postgres/drizzle.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { mediadock } from './base-schema.ts'
-import { areNames, areTimes, isErrorMessage, isMetadataShallow, isMetadataSmall } from './limits.ts'
+import { areNames, areTimes, isErrorMessage } from './limits.ts'
 import { pollOutcomes } from './poll-outcomes.ts'
 
 /** One row per unique delivery, written before it is acknowledged. `inbox` lists the pending ones. */
@@ -174,8 +174,6 @@ export const requests = mediadock.table(
   },
   (table) => [
     check('requests_lengths', sql`${areNames('model', 'key_name', 'error_code')} and ${isErrorMessage}`),
-    check('requests_metadata_size', isMetadataSmall),
-    check('requests_metadata_depth', isMetadataShallow),
     check('requests_times', areTimes('tracked_at', 'created_at', 'completed_at', 'landed_at', 'confirmed_at')),
     // `infinity`: the request is never polled again.
     check(

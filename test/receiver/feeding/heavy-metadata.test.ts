@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { type TestDatabase, testServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import type { TestReceiver } from '../../support/receiver.ts'
+import { deliver, failed } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from '../api/calls.ts'
 import { startSubscriber } from '../subscriptions/support/subscriber.ts'
@@ -31,6 +32,23 @@ describe.each(testServers)('requests with 1 MiB of metadata each (%s)', (server)
       from unnest(${ids}::uuid[]) with ordinality as r (id, n)`
     return its.stop
   }, 120_000)
+
+  it('do not keep a neighbour of their deliveries waiting', async () => {
+    const { sql } = database
+    const samples = Array.from({ length: 151 }, () => failed())
+    const requestIds = samples.map(({ requestId }) => requestId)
+    await sql`insert into mediadock.requests (request_id, metadata)
+      select id, metadata from unnest(${requestIds.slice(0, 150)}::uuid[]) as t (id),
+        (select metadata from mediadock.requests where request_id = ${ids[0] ?? ''}) m`
+    await Promise.all(samples.map(({ body }) => deliver(receiver.webhookUrl, body)))
+    const acknowledged = performance.now()
+    await eventually(async () => {
+      const [row] = await sql`select landed_at from mediadock.results where request_id = ${requestIds.at(-1) ?? ''}`
+      return row?.['landed_at'] instanceof Date
+    }, 30_000)
+    // With a CHECK that every update evaluates: 5 s and more.
+    expect(performance.now() - acknowledged).toBeLessThan(2000)
+  }, 60_000)
 
   it('are listed, searched and read one by one', async () => {
     const listed = new Set<string>()
