@@ -67,7 +67,7 @@ async function minutes(...rows: { ago: number; arrivals?: Record<string, number>
   const { sql } = database
   for (const { ago, arrivals = { accepted: 10 }, overdue = 0 } of rows) {
     await sql`insert into mediadock.minutes (minute, written_at, arrivals, ack_p50_ms, ack_p95_ms, landed, landing_p50_seconds, landing_p95_seconds, inbox_pending, inbox_oldest_seconds, overdue)
-      values (date_trunc('minute', now()) - make_interval(mins => ${ago}), now(), ${JSON.stringify(arrivals)}::text::jsonb, 3, 9.26, 8, 0.5, 1.234, 4, 2, ${overdue}) on conflict do nothing`
+      values (date_trunc('minute', now()) - make_interval(mins => ${ago}), now(), ${JSON.stringify(arrivals)}::text::jsonb, 3, 9.26, 8, 0.5, 1.234, 4, 2, ${overdue}) on conflict (minute) do update set arrivals = excluded.arrivals`
   }
 }
 
@@ -83,6 +83,11 @@ describe('what is wrong', () => {
     expect(
       Math.abs(Date.parse((await wrong(page).locator('time').getAttribute('datetime')) ?? '') - Number(row?.['at'])),
     ).toBeLessThanOrEqual(60_000)
+    // Trouble earlier in the present minute.
+    await minutes({ ago: 0, arrivals: { 'refused/no_matching_secret': 1 } })
+    const now = await open()
+    const since = await wrong(now).locator('time').getAttribute('datetime')
+    expect(Date.parse(since ?? '')).toBeLessThanOrEqual(Date.now())
     await shoot(page, 'now-calm')
   })
 

@@ -58,7 +58,10 @@ export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
 
 const troubled = sql.raw("array['refused', 'unavailable', 'parked']")
 
-/** Since when every minute has been without trouble, within the last day and as far as minutes were written. */
+/**
+ * The end of the last minute with trouble, at most now. Without such a minute in the last day: the first minute that was
+ * written.
+ */
 export async function calmSince(tx: Executor, now: Date): Promise<string | undefined> {
   const [row] = await tx.execute<{ at: string | null }>(sql`
     select coalesce(
@@ -67,7 +70,10 @@ export async function calmSince(tx: Executor, now: Date): Promise<string | undef
           select from jsonb_object_keys(${minutes.arrivals}) as key where split_part(key, '/', 1) = any(${troubled}))),
       min(${minutes.minute})) as at
     from mediadock.minutes where ${minutes.minute} >= ${dayBefore(now)}::timestamptz`)
-  return row?.at ? isoAlways(row.at) : undefined
+  if (!row?.at) return undefined
+  const at = isoAlways(row.at)
+  // The present minute ends later.
+  return at < now.toISOString() ? at : now.toISOString()
 }
 
 function dayBefore(now: Date): string {
