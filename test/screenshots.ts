@@ -1,14 +1,15 @@
+import { execFile } from 'node:child_process'
 import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
-import { parseArgs } from 'node:util'
+import { parseArgs, promisify } from 'node:util'
 import type { Browser, Page } from 'playwright-core'
 import postgres from 'postgres'
 import { startEmbeddedPostgres } from '../src/laptop/embedded-postgres.ts'
 import { createLogger } from '../src/platform/logger.ts'
 import { migrate } from '../src/platform/postgres/migrate.ts'
 import { phone, schemes } from './browser/support/look.ts'
-import { startScene } from './browser/support/scene.ts'
+import { type Scene, startScene } from './browser/support/scene.ts'
 import { launchBrowser } from './support/browser.ts'
 import { startTestReceiver } from './support/receiver.ts'
 
@@ -20,7 +21,7 @@ const { values } = parseArgs({
     out: { type: 'string', default: 'screenshots' },
     /** A regular expression for the names of pages. */
     only: { type: 'string', default: '' },
-    /** The two pictures that README.md shows, into docs/images. */
+    /** The pictures that README.md shows, into docs/images. Needs psql on the PATH. */
     docs: { type: 'boolean', default: false },
   },
 })
@@ -35,30 +36,42 @@ const server = await startEmbeddedPostgres({ dataDir, logger: createLogger('sile
 const sql = postgres(server.url, { max: 2, onnotice: () => {} })
 const browser = await launchBrowser()
 try {
-  await migrate({ url: server.url, schema: 'mediadock', folder: path.join(root, 'drizzle/receiver') })
-  const scene = await startScene({ url: server.url, sql })
-  const guarded = await startTestReceiver({ databaseUrl: server.url, settings: { internalToken: token } })
-  const at = (where: string) => new URL(where, scene.receiver.internalUrl).href
-  const pages: [name: string, url: string, before?: (page: Page) => Promise<unknown>][] = [
-    ...scene.pages.map(([name, where]): [string, string] => [name, at(where)]),
-    ['sign-in', guarded.internalUrl],
-    ['not-found', at('/deliveries/nothing')],
-    ['wrong-filter', at('/deliveries?since=yesterday')],
-    ['help', at('/deliveries'), (page) => page.keyboard.press('?')],
-  ]
-  if (values.docs) await shootForDocs(at('/'), scene.ids.pictures)
-  else {
-    const only = new RegExp(values.only)
-    await fs.mkdir(values.out, { recursive: true })
-    for (const [name, url, before] of pages) if (only.test(name)) await shoot(browser, { name, url, before })
-  }
-  await guarded.stop()
-  await scene.stop()
+  await (values.docs ? shootForDocs() : shootAll())
 } finally {
   await browser.close()
   await sql.end()
   await server.stop()
   await fs.rm(dataDir, { recursive: true, force: true })
+}
+
+/** A migrated database with an hour of traffic. */
+async function withScene(name: string, isCalm: boolean, work: (scene: Scene, url: string) => Promise<void>) {
+  await sql`create database ${sql(name)}`
+  const url = server.url.replace(/\/[^/]*$/, `/${name}`)
+  const own = postgres(url, { max: 2, onnotice: () => {} })
+  await migrate({ url, schema: 'mediadock', folder: path.join(root, 'drizzle/receiver') })
+  const scene = await startScene({ url, sql: own, isCalm })
+  await work(scene, url)
+  await scene.stop()
+  await own.end()
+}
+
+async function shootAll(): Promise<void> {
+  await withScene('mediadock', false, async (scene, url) => {
+    const guarded = await startTestReceiver({ databaseUrl: url, settings: { internalToken: token } })
+    const at = (where: string) => new URL(where, scene.receiver.internalUrl).href
+    const pages: [name: string, url: string, before?: (page: Page) => Promise<unknown>][] = [
+      ...scene.pages.map(([name, where]): [string, string] => [name, at(where)]),
+      ['sign-in', guarded.internalUrl],
+      ['not-found', at('/deliveries/nothing')],
+      ['wrong-filter', at('/deliveries?since=yesterday')],
+      ['help', at('/deliveries'), (page) => page.keyboard.press('?')],
+    ]
+    const only = new RegExp(values.only)
+    await fs.mkdir(values.out, { recursive: true })
+    for (const [name, url, before] of pages) if (only.test(name)) await shoot(browser, { name, url, before })
+    await guarded.stop()
+  })
 }
 
 async function shoot(
@@ -82,38 +95,49 @@ async function shoot(
   }
 }
 
-/** The first page, and a result as `psql` prints it; reduced to a palette, so that a checkout stays small. */
-async function shootForDocs(firstPage: string, requestId: string): Promise<void> {
-  const folder = path.join(root, 'docs/images')
-  await fs.mkdir(folder, { recursive: true })
+/** The first page without and with problems, and a result in `psql`; reduced to a palette, so that a checkout stays small. */
+async function shootForDocs(): Promise<void> {
   const page = await browser.newPage({ viewport: { width: 1280, height: 800 } })
-  const keep = async (name: string, picture: Buffer) => {
-    const { default: sharp } = await import('sharp')
-    await sharp(picture).png({ palette: true, colours: 128 }).toFile(path.join(folder, name))
-    process.stdout.write(`docs/images/${name}\n`)
-  }
-  await page.goto(firstPage)
-  await keep('now.png', await page.screenshot())
-  const rows = await sql`
-    select r.status, r.media_complete, r.cost, r.metadata, m.kind, m.position, m.width, m.height
-    from mediadock.results r join mediadock.media m using (request_id) where r.request_id = ${requestId}`
-  const query = `mediadock=> select r.status, r.media_complete, r.cost, r.metadata, m.kind, m.position, m.width, m.height
-mediadock-> from mediadock.results r join mediadock.media m using (request_id);`
-  // Off the console's page, whose policy forbids inline styles.
-  await page.goto('about:blank')
-  await page.setContent(`<pre id="out" style="display: inline-block; margin: 0; padding: 20px; background: #16181d; color: #e6e6e6;
-    font: 15px/1.5 'DejaVu Sans Mono', monospace"></pre>`)
-  await page.locator('#out').evaluate((pre, text) => void (pre.textContent = text), `${query}\n${printed(rows)}`)
-  await keep('result.png', await page.locator('#out').screenshot())
+  await withScene('media', true, async (scene, url) => {
+    await page.goto(scene.receiver.internalUrl)
+    await keep('now.png', await page.screenshot())
+    const text = await inPsql(url, scene)
+    // Off the console's page, whose policy forbids inline styles.
+    await page.goto('about:blank')
+    await page.setContent(`<pre id="out" style="display: inline-block; margin: 0; padding: 20px; background: #16181d; color: #e6e6e6;
+      font: 15px/1.5 'DejaVu Sans Mono', monospace"></pre>`)
+    await page.locator('#out').evaluate((pre, text) => void (pre.textContent = text), text)
+    await keep('result.png', await page.locator('#out').screenshot())
+  })
+  await withScene('troubled', false, async (scene) => {
+    await page.goto(scene.receiver.internalUrl)
+    await keep('trouble.png', await page.screenshot())
+  })
   await page.close()
 }
 
-/** Rows as psql prints them. */
-function printed(rows: readonly Record<string, unknown>[]): string {
-  const names = Object.keys(rows[0] ?? {})
-  const text = (value: unknown) => (typeof value === 'object' ? JSON.stringify(value) : String(value))
-  const cells = [names, ...rows.map((row) => names.map((name) => text(row[name])))]
-  const widths = names.map((_, at) => Math.max(...cells.map((cell) => (cell[at] ?? '').length)))
-  const lines = cells.map((cell) => cell.map((one, at) => ` ${one.padEnd(widths[at] ?? 0)} `).join('|'))
-  return [lines[0], widths.map((width) => '-'.repeat(width + 2)).join('+'), ...lines.slice(1)].join('\n')
+async function keep(name: string, picture: Buffer): Promise<void> {
+  const { default: sharp } = await import('sharp')
+  const folder = path.join(root, 'docs/images')
+  await fs.mkdir(folder, { recursive: true })
+  await sharp(picture).png({ palette: true, colours: 128 }).toFile(path.join(folder, name))
+  process.stdout.write(`docs/images/${name}\n`)
+}
+
+/** A query and what psql prints for it, with the host of a provider in the links. */
+async function inPsql(url: string, { ids, stand }: Scene): Promise<string> {
+  const lines = [
+    'select status, media_complete, kind, position, width, height, url',
+    'from mediadock.results join mediadock.media using (request_id)',
+    `where request_id = '${ids.pictures}';`,
+  ]
+  const own = postgres(url, { max: 1 })
+  await own`update mediadock.media set url = replace(url, ${stand.url}, 'https://media.example.com')`
+  await own.end()
+  const { stdout } = await promisify(execFile)('psql', [
+    '--no-psqlrc',
+    `--dbname=${url}`,
+    `--command=${lines.join(' ')}`,
+  ])
+  return `${lines.map((line, at) => `media${at === 0 ? '=' : '-'}> ${line}`).join('\n')}\n${stdout.trimEnd()}`
 }

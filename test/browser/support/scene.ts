@@ -39,10 +39,13 @@ export async function startScene({
   url,
   sql,
   hostile = false,
+  isCalm = false,
 }: {
   url: string
   sql: postgres.Sql
   hostile?: boolean
+  /** Only what goes well, and failed generations. */
+  isCalm?: boolean
 }): Promise<Scene> {
   const stand = await startProviderStand()
   const answers = new Map<string, Answer>()
@@ -89,13 +92,12 @@ export async function startScene({
       await eventually(async () => (await sql`select from mediadock.inbox where due_at <= ${now}`).length === 0)
     },
   }
-  const ids = await play(stage)
+  const ids = await play(stage, isCalm)
   if (hostile) await playHostile(stage)
   receiver.setNow(undefined)
-  await eventually(
-    async () => Number((await sql`select count(*) as n from mediadock.quarantine`)[0]?.['n']) >= (hostile ? 8 : 7),
-  )
-  await history(sql)
+  const refused = isCalm ? 0 : hostile ? 8 : 7
+  await eventually(async () => Number((await sql`select count(*) as n from mediadock.quarantine`)[0]?.['n']) >= refused)
+  await history(sql, isCalm)
   // Paused, so that nobody is called.
   await sql`insert into mediadock.subscriptions (name, url, secret, state, position, paused_by, paused_at, failures, failing_since, last_error) values
     ('gallery', 'https://gallery.example.com/changes', 'whsec_x', 'paused', 1, 'ada', now(), 3, now() - interval '1 hour', 'it answered 503'),
@@ -177,7 +179,7 @@ function ok(requestId: string, model: string, output: object, cost: number) {
   return { request_id: requestId, status: 'OK', payload: { model, output, cost } }
 }
 
-async function play(stage: Stage): Promise<Omit<Scene['ids'], 'parked' | 'accepted' | 'quarantined'>> {
+async function play(stage: Stage, isCalm: boolean): Promise<Omit<Scene['ids'], 'parked' | 'accepted' | 'quarantined'>> {
   const { receiver, says, media, at, send } = stage
   const picture = (n: number) => ({
     url: media(`image-${n % 4}.webp`),
@@ -199,30 +201,7 @@ async function play(stage: Stage): Promise<Omit<Scene['ids'], 'parked' | 'accept
   }
   const ids: Record<string, string> = {}
 
-  at(3400)
-  for (const [n, model] of ['aurora-image', 'vela', 'aurora-image', 'lyra-audio', 'aurora-image', 'vela'].entries()) {
-    const id = await newId(model)
-    ids['overdue'] ??= id
-    says(id, n < 3 ? running(id) : n === 3 ? unknown : { status: 503, body: {} })
-  }
-  at(3300)
-  await send(ok(await newId('aurora-image'), 'aurora-image', { images: [picture(1)] }, 4), {
-    secret: retiredKey.signing_secret,
-  })
-  at(2280)
-  await send(Buffer.from('<html><body>502 Bad Gateway</body></html>'))
-  at(1800)
-  await fetch(receiver.webhookUrl, { method: 'POST', headers: { 'x-service-webhook-id': 'scan-1' }, body: '{}' })
-  at(1500)
-  await send(ok(randomUUID(), 'aurora-image', { images: [picture(2)] }, 4), {
-    t: Math.floor((Date.now() - 6000_000) / 1000),
-  })
-  at(1260)
-  await send({ request_id: randomUUID(), status: 'PAUSED', payload: { model: 'vela', output: {}, cost: 0 } })
-  at(900)
-  await send(ok(await newId('vela'), 'vela', { video: { url: media('video.mp4') } }, 12), {
-    secret: sandboxKey.signing_secret,
-  })
+  if (!isCalm) ids['overdue'] = await playTroubles(stage, newId, picture)
 
   const minutes = 46
   for (let n = 0; n < minutes; n += 1) {
@@ -263,22 +242,58 @@ async function play(stage: Stage): Promise<Omit<Scene['ids'], 'parked' | 'accept
       await post(body)
       if (n % 7 === 1) await post(body)
     }
-    if (n >= 36 && n % 2 === 0)
+    if (!isCalm && n >= 36 && n % 2 === 0)
       await send(ok(randomUUID(), 'aurora-image', { images: [picture(n)] }, 4), { secret: missingSecret })
     if (n % 15 === 14) await call(receiver, 'POST /api/reconciler/run')
   }
   at(70)
-  await send(ok(ids['failed'] ?? '', 'aurora-image', { images: [picture(0)] }, 4))
+  if (!isCalm) await send(ok(ids['failed'] ?? '', 'aurora-image', { images: [picture(0)] }, 4))
   at(50)
   for (const prompt of ['a lighthouse at dusk', 'a paper boat'])
     await call(receiver, 'POST /api/generations', {
       body: { model: 'aurora-image', input: { prompt }, metadata: { order: 4242 } },
     })
-  const [parked] = await stage.sql`select id from mediadock.deliveries where parked_reason = 'not_json'`
-  await call(receiver, `POST /api/deliveries/${parked?.['id']}/replay`, { body: {} })
-  await call(receiver, 'POST /api/quarantine/verify', { body: {} })
+  if (!isCalm) {
+    const [parked] = await stage.sql`select id from mediadock.deliveries where parked_reason = 'not_json'`
+    await call(receiver, `POST /api/deliveries/${parked?.['id']}/replay`, { body: {} })
+    await call(receiver, 'POST /api/quarantine/verify', { body: {} })
+  }
   const { pictures = '', video = '', audio = '', failed = '', overdue = '' } = ids
   return { pictures, video, audio, failed, overdue }
+}
+
+/** An hour's troubles: overdue requests, a retired key, bodies that are parked or refused. Returns an overdue request. */
+async function playTroubles(
+  { receiver, says, media, at, send }: Stage,
+  newId: (model: string) => Promise<string>,
+  picture: (n: number) => object,
+): Promise<string> {
+  let overdue: string | undefined
+  at(3400)
+  for (const [n, model] of ['aurora-image', 'vela', 'aurora-image', 'lyra-audio', 'aurora-image', 'vela'].entries()) {
+    const id = await newId(model)
+    overdue ??= id
+    says(id, n < 3 ? running(id) : n === 3 ? unknown : { status: 503, body: {} })
+  }
+  at(3300)
+  await send(ok(await newId('aurora-image'), 'aurora-image', { images: [picture(1)] }, 4), {
+    secret: retiredKey.signing_secret,
+  })
+  at(2280)
+  await send(Buffer.from('<html><body>502 Bad Gateway</body></html>'))
+  at(1800)
+  await fetch(receiver.webhookUrl, { method: 'POST', headers: { 'x-service-webhook-id': 'scan-1' }, body: '{}' })
+  at(1500)
+  await send(ok(randomUUID(), 'aurora-image', { images: [picture(2)] }, 4), {
+    t: Math.floor((Date.now() - 6000_000) / 1000),
+  })
+  at(1260)
+  await send({ request_id: randomUUID(), status: 'PAUSED', payload: { model: 'vela', output: {}, cost: 0 } })
+  at(900)
+  await send(ok(await newId('vela'), 'vela', { video: { url: media('video.mp4') } }, 12), {
+    secret: sandboxKey.signing_secret,
+  })
+  return overdue ?? ''
 }
 
 export const nasty = '<img src=x onerror="document.title=\'owned\'">'
@@ -318,20 +333,22 @@ async function playHostile({ receiver, media, at, send, sql }: Stage): Promise<v
 }
 
 /** The minutes before, which only the loop of a receiver that had run then could have written. */
-async function history(sql: postgres.Sql): Promise<void> {
+async function history(sql: postgres.Sql, isCalm: boolean): Promise<void> {
+  const isRough = !isCalm
   await sql`
     insert into mediadock.minutes (minute, written_at, arrivals, ack_p50_ms, ack_p95_ms, landed, landing_p50_seconds, landing_p95_seconds, inbox_pending, inbox_oldest_seconds, overdue)
     select at, now(),
       jsonb_build_object('accepted', (60 + 25 * sin(n / 14.0) + random() * 12)::int, 'duplicate', (random() * 4)::int)
-        || case when n < 13 then jsonb_build_object('refused/no_matching_secret', (18 + random() * 6)::int) else '{}' end
-        || case when n = 97 then jsonb_build_object('unavailable/postgres_failed', 31) else '{}' end
-        || case when n % 41 = 7 then jsonb_build_object('parked/unknown_shape', 2) else '{}' end,
-      2.1 + random(), 5 + random() * 4 + case when n between 95 and 98 then 900 else 0 end, 60,
-      0.12 + random() * 0.1, 0.6 + random() * 0.5 + case when n between 60 and 75 then 14 - abs(n - 67) else 0 end,
-      (random() * 6 + case when n between 60 and 75 then 260 - abs(n - 67) * 30 else 0 end)::int, random() * 2, case when n < 40 then 6 else 0 end
+        || case when ${isRough} and n < 13 then jsonb_build_object('refused/no_matching_secret', (18 + random() * 6)::int) else '{}' end
+        || case when ${isRough} and n = 97 then jsonb_build_object('unavailable/postgres_failed', 31) else '{}' end
+        || case when ${isRough} and n % 41 = 7 then jsonb_build_object('parked/unknown_shape', 2) else '{}' end,
+      2.1 + random(), 5 + random() * 4 + case when ${isRough} and n between 95 and 98 then 900 else 0 end, 60,
+      0.12 + random() * 0.1, 0.6 + random() * 0.5 + case when ${isRough} and n between 60 and 75 then 14 - abs(n - 67) else 0 end,
+      (random() * 6 + case when ${isRough} and n between 60 and 75 then 260 - abs(n - 67) * 30 else 0 end)::int, random() * 2, case when ${isRough} and n < 40 then 6 else 0 end
     from generate_series(0, 200) as n, lateral (select date_trunc('minute', now()) - make_interval(mins => n) as at) as minute
-    where n not between 94 and 96
+    where ${isCalm} or n not between 94 and 96
     on conflict (minute) do update set arrivals = excluded.arrivals, ack_p50_ms = excluded.ack_p50_ms, ack_p95_ms = excluded.ack_p95_ms,
-      landing_p50_seconds = excluded.landing_p50_seconds, landing_p95_seconds = excluded.landing_p95_seconds, inbox_pending = excluded.inbox_pending`
+      landing_p50_seconds = excluded.landing_p50_seconds, landing_p95_seconds = excluded.landing_p95_seconds, inbox_pending = excluded.inbox_pending,
+      overdue = excluded.overdue, inbox_oldest_seconds = excluded.inbox_oldest_seconds`
   await sql`insert into mediadock.process_starts (started_at, host, pid, version) values (now() - interval '93 minutes', 'receiver-1', 7, '0.1.0') on conflict do nothing`
 }
