@@ -4,6 +4,7 @@ import net from 'node:net'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
+import { plainWords } from './plain-words.ts'
 import { parsePostgresUrl, PostgresUrlError } from './postgres/url.ts'
 
 /** The building blocks of a program's settings: each turns one environment variable into a typed value. */
@@ -174,7 +175,7 @@ export function settingsReader(env: ProcessEnvironment) {
   const optional = <T>(name: string, schema: z.ZodType<T>): T | undefined => {
     const given = read(name)
     if (given === undefined) return undefined
-    const parsed = schema.safeParse(given.raw)
+    const parsed = schema.safeParse(given.raw, plainWords)
     if (parsed.success) return parsed.data
     problems.push({ name: given.from, message: parsed.error.issues.map((issue) => issue.message).join('; ') })
     return undefined

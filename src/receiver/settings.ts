@@ -135,7 +135,9 @@ export function readKeys(reader: SettingsReader, file: string | undefined, fallb
   try {
     return parseKeys(text)
   } catch (error) {
-    reader.problems.push({ name, message: error instanceof Error ? error.message : String(error) })
+    const message = error instanceof Error ? error.message : String(error)
+    // The path is no secret by mistake: a file was read from it.
+    reader.problems.push({ name: file === undefined ? name : `${name} (${file})`, message })
     return noKeys
   }
 }

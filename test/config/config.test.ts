@@ -589,49 +589,61 @@ describe('keys', () => {
 
   it.each([
     ['no JSON', '[{"name":"hush"', 'is not valid JSON'],
-    ['no list', JSON.stringify(key), 'expected array'],
-    ['no key', '[]', 'at least one key is needed'],
-    ['no name', JSON.stringify([{ ...key, name: undefined }]), '0.name'],
-    ['an empty name', JSON.stringify([{ ...key, name: '' }]), '0.name'],
-    ['no signing_secret', JSON.stringify([key, { ...key, name: 'b', signing_secret: undefined }]), '1.signing_secret'],
+    [
+      'an object in place of the array',
+      JSON.stringify(key),
+      'contains an object. It must contain an array of keys, [{"name"',
+    ],
+    ['no key', '[]', 'contains no key. Add at least one'],
+    ['no name', JSON.stringify([{ ...key, name: undefined }]), '[0].name '],
+    ['an empty name', JSON.stringify([{ ...key, name: '' }]), '[0].name '],
+    [
+      'no signing_secret',
+      JSON.stringify([key, { ...key, name: 'b', signing_secret: undefined }]),
+      '[1].signing_secret is missing',
+    ],
     [
       '15 bytes of signing_secret',
       JSON.stringify([{ ...key, signing_secret: 'whsec_hush_15ch' }]),
-      '0.signing_secret: must have at least 16 bytes',
+      '[0].signing_secret must have at least 16 bytes',
     ],
     [
       'fewer bytes that zero bytes fill up',
       JSON.stringify([{ ...key, signing_secret: 'whsec_hush'.padEnd(32, '\0') }]),
-      '0.signing_secret: must have at least 16 bytes',
+      '[0].signing_secret must have at least 16 bytes',
     ],
-    ['an empty signing_secret', JSON.stringify([{ ...key, signing_secret: '' }]), '0.signing_secret'],
+    [
+      'an empty signing_secret',
+      JSON.stringify([{ ...key, signing_secret: '' }]),
+      '[0].signing_secret must have at least 16 bytes',
+    ],
     [
       'no api_key in a key that is not retired',
       JSON.stringify([{ ...retired, retired: false }]),
-      'api_key may be left out only for a retired key',
+      '[0] has no api_key. Only a retired key may omit it',
     ],
-    ['retired in words', JSON.stringify([{ ...key, retired: 'hush' }]), '0.retired'],
+    ['retired in words', JSON.stringify([{ ...key, retired: 'hush' }]), '[0].retired must be a boolean, not a string'],
     [
       'two of one signing_secret',
       JSON.stringify([key, retired, { ...key, name: 'again' }]),
-      '2.signing_secret: is the same as that of entry 0: a delivery would not show which key signed it',
+      '[2].signing_secret is the same as that of [0]: a delivery would not show which key signed it',
     ],
     [
       'two that sign alike, since HMAC adds zero bytes itself',
       JSON.stringify([key, { ...key, name: 'b', signing_secret: `${key.signing_secret}\0` }]),
-      '1.signing_secret: is the same as that of entry 0',
+      '[1].signing_secret is the same as that of [0]',
     ],
     [
       'two that sign alike, since no UTF-8 tells them apart',
       JSON.stringify(
         ['\ud800', '\ud801'].map((half) => ({ ...key, name: half, signing_secret: `whsec_hush_hush${half}` })),
       ),
-      '1.signing_secret: is the same as that of entry 0',
+      '[1].signing_secret is the same as that of [0]',
     ],
     [
       'two of one name',
       JSON.stringify([key, { ...key, signing_secret: 'whsec_hush_second' }]),
-      'two keys have the same name',
+      'contains two keys of the same name',
     ],
   ])('%s: refused by the place, without a value', (_what, text, place) => {
     const [problem = '', ...more] = problemsOf({ GENERATION_KEYS: text }, ['receiver'])
@@ -659,8 +671,9 @@ describe('keys', () => {
     expect(problemsOf({ GENERATION_KEYS_FILE: '/nowhere/keys.json' }, ['receiver'])).toEqual([
       'GENERATION_KEYS_FILE cannot be read: ENOENT',
     ])
-    expect(problemsOf({ GENERATION_KEYS_FILE: await keysFile('hush') }, ['receiver'])).toEqual([
-      'GENERATION_KEYS_FILE is not valid JSON',
+    const file = await keysFile('hush')
+    expect(problemsOf({ GENERATION_KEYS_FILE: file }, ['receiver'])).toEqual([
+      `GENERATION_KEYS_FILE (${file}) is not valid JSON`,
     ])
   })
 

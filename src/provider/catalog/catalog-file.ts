@@ -3,6 +3,7 @@ import { createRequire } from 'node:module'
 import path from 'node:path'
 import type { Document, LineCounter } from 'yaml'
 import type { z } from 'zod'
+import { jsonType, named, placeOf, plainWords } from '../../platform/plain-words.ts'
 import type { Catalog } from './catalog-model.ts'
 import { catalogFileSchema } from './catalog-schema.ts'
 
@@ -33,7 +34,7 @@ export function parseCatalog(text: string): ParsedCatalog {
     // The error of an alias without anchor, or of multiplying aliases, has no position.
     return broken([{ line: 1, message: error instanceof Error ? error.message : String(error) }])
   }
-  const parsed = catalogFileSchema.safeParse(value)
+  const parsed = catalogFileSchema.safeParse(value, plainWords)
   const find = createLineFinder(yaml, document, lines)
   if (!parsed.success) {
     return broken(parsed.error.issues.map((issue) => ({ line: find(whereOf(issue)), message: wordsOf(issue, value) })))
@@ -74,10 +75,11 @@ function whereOf(issue: Issue): readonly PropertyKey[] {
 
 /** `models[3].pricing.multipliers.resolution: has no factor for 1080p` */
 function wordsOf(issue: Issue, value: unknown): string {
-  const place = issue.path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('')
-  if (place === '' && issue.code === 'invalid_type') return 'the file: must have a list `models`'
+  const place = placeOf(issue.path)
+  if (place === '' && issue.code === 'invalid_type')
+    return `the file ${value === null ? 'is empty' : `contains ${named(jsonType(value))}`}. It must contain an object with the member models, an array`
   const isMissing = issue.path.length > 0 && valueAt(value, issue.path) === undefined
-  return `${place.replace(/^\./, '') || 'the file'}: ${isMissing ? 'is missing' : issue.message}`
+  return `${place || 'the file'}: ${isMissing ? 'is missing' : issue.message}`
 }
 
 function valueAt(value: unknown, steps: readonly PropertyKey[]): unknown {

@@ -5,6 +5,7 @@ import type { Logger } from '../../platform/logger.ts'
 import { actorOf } from '../../platform/pages/access.ts'
 import type { AuditedAction, Detail } from '../../platform/pages/audit.ts'
 import { readForm } from '../../platform/pages/form.ts'
+import { plainWords } from '../../platform/plain-words.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import type { CreatedKey } from '../accounts/keys.ts'
 import { type Faults, faultsSchema } from '../domain/faults.ts'
@@ -114,7 +115,7 @@ export function refuseNulIn(req: Request): void {
 function form<T extends z.ZodType>(req: Request, schema: T): z.infer<T> {
   const body: unknown = req.body
   refuseNulIn(req)
-  const parsed = schema.safeParse(body)
+  const parsed = schema.safeParse(body, plainWords)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
   throw new HttpError(400, 'invalid_form', `${issue?.path.join('.') || 'the form'}: ${issue?.message ?? 'is invalid'}`)

@@ -3,6 +3,7 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { plainWords } from '../../platform/plain-words.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 
 const longest = 100
@@ -45,7 +46,7 @@ export const cursorSchema = z
 
 /** Reads the filters of a page's address. Throws HttpError 400 for a wrong filter instead of ignoring it. */
 export function filtersIn<T extends z.ZodType>(req: Request, schema: T): z.infer<T> {
-  const parsed = schema.safeParse(req.query)
+  const parsed = schema.safeParse(req.query, plainWords)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
   throw new HttpError(

@@ -5,6 +5,7 @@
  */
 import { z } from 'zod'
 import type { Actor, AuditDeps } from '../../platform/pages/audit.ts'
+import { plainWords } from '../../platform/plain-words.ts'
 import { eq, sql } from '../../platform/postgres/drizzle.ts'
 import { createPool, type Database } from '../../platform/postgres/postgres.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
@@ -260,7 +261,7 @@ function unknownKey(id: string): CommandError {
 }
 
 function parse<T>(schema: z.ZodType<T>, value: unknown, name?: string): T {
-  const parsed = schema.safeParse(value)
+  const parsed = schema.safeParse(value, plainWords)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
   const where = [...(name === undefined ? [] : [name]), ...(issue?.path ?? [])].join('.')

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { plainWords } from '../../platform/plain-words.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { arrivalOutcomes } from '../domain/arrivals-schema.ts'
 import { isStorable } from '../domain/storable.ts'
@@ -200,7 +201,7 @@ function isComparableObject(text: string): boolean {
 
 /** Validates the parameters of a call. Throws InvalidFilterError for the first invalid or unknown one. */
 export function parseFilters<T extends z.ZodType>(schema: T, query: unknown): z.infer<T> {
-  const parsed = schema.safeParse(query)
+  const parsed = schema.safeParse(query, plainWords)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
   if (issue?.code === 'unrecognized_keys')

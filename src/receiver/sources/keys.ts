@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { jsonType, named, placeOf, plainWords } from '../../platform/plain-words.ts'
 import { sign } from '../../wire/signature.ts'
 import type { Keys } from '../domain/keys.ts'
 import { maxNameCharacters } from '../domain/limits.ts'
@@ -22,23 +23,25 @@ const keySchema = z
       ),
     retired: z.boolean().default(false),
   })
-  .refine((key) => key.retired || key.api_key !== undefined, 'api_key may be left out only for a retired key')
+  .refine((key) => key.retired || key.api_key !== undefined, 'has no api_key. Only a retired key may omit it')
 
 const keysSchema = z
   .array(keySchema)
-  .min(1, 'at least one key is needed')
-  .refine((keys) => new Set(keys.map((key) => key.name)).size === keys.length, 'two keys have the same name')
+  .min(1, 'contains no key. Add at least one')
+  .refine((keys) => new Set(keys.map((key) => key.name)).size === keys.length, 'contains two keys of the same name')
   .superRefine((keys, context) => {
     // Secrets that differ as text can be the same HMAC key.
     const signatures = keys.map(({ signing_secret }) => sign(new Uint8Array(), signing_secret, 0))
     for (const [at, signature] of signatures.entries()) {
       const first = signatures.indexOf(signature)
-      const message = `is the same as that of entry ${first}: a delivery would not show which key signed it`
+      const message = `is the same as that of [${first}]: a delivery would not show which key signed it`
       if (first < at) context.addIssue({ code: 'custom', path: [at, 'signing_secret'], message })
     }
   })
 
-/** Parses GENERATION_KEYS. Throws an Error whose message names the position and never a value. */
+const shape = 'an array of keys, [{"name", "api_key", "signing_secret", "retired"?}]'
+
+/** Parses GENERATION_KEYS. Throws an Error whose message names the place in the text and never a value. */
 export function parseKeys(text: string): Keys {
   let json: unknown
   try {
@@ -46,12 +49,10 @@ export function parseKeys(text: string): Keys {
   } catch {
     throw new Error('is not valid JSON')
   }
-  const parsed = keysSchema.safeParse(json)
-  if (!parsed.success) {
-    throw new Error(
-      parsed.error.issues.map((issue) => [issue.path.join('.'), issue.message].filter(Boolean).join(': ')).join('; '),
-    )
-  }
+  if (!Array.isArray(json)) throw new Error(`contains ${named(jsonType(json))}. It must contain ${shape}`)
+  const parsed = keysSchema.safeParse(json, plainWords)
+  if (!parsed.success)
+    throw new Error(parsed.error.issues.map(({ path, message }) => `${placeOf(path)} ${message}`.trim()).join('; '))
   return keysOf(parsed.data)
 }
 

@@ -6,6 +6,7 @@ import type { Detail } from '../../platform/pages/audit.ts'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../platform/pages/form.ts'
 import { confirmation } from '../../platform/pages/parts.ts'
+import { plainWords } from '../../platform/plain-words.ts'
 import { gone, unknown } from '../api/operation.ts'
 import { card, notice, problem } from '../console/parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../console/parts/shell.ts'
@@ -160,7 +161,7 @@ function tested(name: string, { ok, trouble }: SubscriptionTest): Markup {
 
 /** Validates the fields of a form. Errors name the field. */
 function checked<T extends z.ZodType>(schema: T, fields: object): z.infer<T> {
-  const parsed = schema.safeParse(fields)
+  const parsed = schema.safeParse(fields, plainWords)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
   throw new InvalidFilterError(issue?.path.join('.') ?? 'form', issue?.message ?? 'is not valid')

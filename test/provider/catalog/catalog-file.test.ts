@@ -63,14 +63,14 @@ describe('parseCatalog', () => {
 
   it.each<[string, string, string | RegExp]>([
     ['no YAML', 'models: [', /^1 .*Flow sequence/],
-    ['no text', '', '1 the file: must have a list `models`'],
+    ['no text', '', '1 the file is empty. It must contain an object with the member models, an array'],
     ['no model', 'models: []', /^1 models: /],
     ['a key twice', `${valid}models: []\n`, '13 Map keys must be unique'],
     ['an alias without its anchor', changed('[text-to-image]', '*modes'), /^1 Unresolved alias .*modes/],
     [
       'an unknown key',
       changed('    engine: http\n', '    engine: http\n    notes: x\n'),
-      '8 models[0]: Unrecognized key: "notes"',
+      '8 models[0]: has an unknown member notes',
     ],
     ['a missing key', changed('    name: Dunes\n', ''), '2 models[0].name: is missing'],
     ['a slug that is not one path segment', changed('slug: dunes', 'slug: du/nes'), /^2 models\[0\]\.slug: must be/],
@@ -97,7 +97,7 @@ describe('parseCatalog', () => {
     [
       'a token in the file',
       changed('9000 }', '9000, api_key: secret }'),
-      '8 models[0].engine_settings: Unrecognized key: "api_key"',
+      '8 models[0].engine_settings: has an unknown member api_key',
     ],
     [
       'two places of one token',

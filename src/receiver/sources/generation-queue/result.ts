@@ -1,4 +1,5 @@
 import type { z } from 'zod'
+import { plainWords } from '../../../platform/plain-words.ts'
 import type { Api, FetchOutcome } from '../../domain/source.ts'
 import { isStorable } from '../../domain/storable.ts'
 import { answeredOtherwise } from '../answers.ts'
@@ -27,7 +28,7 @@ function parseAnswer(status: number, body: string | undefined, requestId: string
       ? { kind: 'running', status: running.data }
       : { kind: 'invalid', detail: 'the status body does not match the schema' }
   }
-  const parsed = receivedResultSchema.safeParse(json)
+  const parsed = receivedResultSchema.safeParse(json, plainWords)
   if (!parsed.success)
     return {
       kind: 'invalid',
