@@ -101,6 +101,7 @@ it('a busy port leaves no PostgreSQL behind', async () => {
   expect(program.output()).toContain(
     `mediadock: port ${laptop.ports.PORT} on 0.0.0.0 is in use by another program: set PORT to a free port\n`,
   )
+  expect(program.output()).not.toMatch(/"level":"(?:warn|error)"|"query"|"stack"/)
   expect(await laptop.processes()).toEqual([])
 })
 
