@@ -42,6 +42,8 @@ export const requestSchema = z
     id: z.guid(),
     request_id: z.guid(),
     status: requestStatusSchema,
+    progress: z.int().nullable().meta({ description: '0 to 100, from the last poll; null before the first.' }),
+    queue_position: z.int().nullable().meta({ description: "The place in the provider's queue, if known." }),
     overdue: z.boolean().meta({ description: 'Without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
     model: z.string().nullable(),
     key_name: z.string().nullable(),
@@ -128,7 +130,8 @@ function selectRequests(which: SQL, overdue: StuckAfter): SQL {
       select r.*, r.rows_wanted > count(*) over () as cut from weighed r where r.bytes_before < ${maxPageBytes}::int
     )
     select ${r.request_id} as id, ${r.request_id}, ${microsOf(order.at)} as micros, ${r.status},
-      ${isOverdue(overdue)} as overdue,
+      case when ${r.status} = 'COMPLETED' then 100 else ${r.progress} end as progress,
+      case when ${r.status} = 'IN_QUEUE' then ${r.queue_position} end as queue_position, ${isOverdue(overdue)} as overdue,
       ${list(r, 'model', 'key_name', 'sandbox')}, r.readable as metadata,
       (select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}) as media_items,
       ${list(r, 'media_complete', 'cost', 'error_code', 'error_message', 'source')}, first.media as first_media,

@@ -28,6 +28,7 @@ const generation = {
 const tracked = {
   ...request,
   status: 'IN_QUEUE',
+  progress: null,
   media_items: 0,
   media_complete: false,
   first_media: null,

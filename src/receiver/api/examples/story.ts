@@ -97,6 +97,8 @@ export const request = {
   media_items: 1,
   media_complete: true,
   first_media: { kind: 'image', url, sha256: null },
+  progress: 100,
+  queue_position: null,
   cost,
   error_code: null,
   error_message: null,
