@@ -19,6 +19,8 @@ const open: Request = {
   id,
   request_id: id,
   status: 'IN_QUEUE',
+  progress: null,
+  queue_position: null,
   overdue: false,
   model: 'vela',
   key_name: 'live',

@@ -132,7 +132,7 @@ describe('the list of requests', () => {
   it('says how long a request is overdue, and what the last poll gave', async () => {
     const page = await open('requests?overdue=true')
     expect(await shownIds(page)).toEqual([ids.overdue, ids.lost])
-    expect((await cellsOf(page, ids.overdue)).slice(1, 3)).toEqual(['IN_PROGRESS overdue 58 min', 'IN_PROGRESS'])
+    expect((await cellsOf(page, ids.overdue)).slice(1, 3)).toEqual(['IN_PROGRESS overdue 58 min', 'IN_PROGRESS 40 %'])
   })
 
   it('shows the first picture, really loaded', async () => {

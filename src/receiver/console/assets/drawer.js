@@ -1,6 +1,7 @@
 // On a wide screen the details of a row open beside its list. They are read from the page of the row. A link opened in a
 // new tab, or a copied link, leads to that page.
 import { say } from './console.js'
+import { follow } from './live.js'
 
 const wide = matchMedia('(min-width: 1400px)')
 const within = '[data-rows] > [data-row]'
@@ -34,9 +35,8 @@ const references = ['aria-labelledby', 'aria-describedby', 'for']
 /** Renames the ids in the details, so that they differ from those of the page, and excludes their rows from the keyboard. */
 function apart(body) {
   for (const row of body.querySelectorAll('[data-row]')) row.removeAttribute('data-row')
-  for (const element of body.querySelectorAll('[id]')) element.id = `drawer-${element.id}`
-  for (const name of references)
-    for (const element of body.querySelectorAll(`[${name}]`))
+  for (const name of ['id', ...references])
+    for (const element of body.querySelectorAll(`[${name}]:not([${name}^=drawer-])`))
       element.setAttribute(name, `drawer-${element.getAttribute(name)}`)
 }
 
@@ -58,6 +58,7 @@ async function open(url, { focus = false } = {}) {
     apart(main)
     body.replaceChildren(...document.adoptNode(main).childNodes)
     globalThis.htmx?.process(body)
+    follow()
     const anchor = new URL(url).hash.slice(1)
     if (anchor === '') drawer.scrollTop = 0
     else body.querySelector(`#drawer-${CSS.escape(anchor)}`)?.scrollIntoView()
@@ -76,6 +77,7 @@ function close() {
   const hadFocus = drawer.contains(document.activeElement)
   drawer.remove()
   drawer = undefined
+  follow()
   if (hadFocus) document.querySelector(`${within}.marked a[href]`)?.focus()
 }
 
@@ -115,6 +117,9 @@ document.addEventListener('keydown', (event) => {
     event.defaultPrevented || event.target.matches('input, textarea, select') || document.querySelector('dialog[open]')
   if (event.key === 'Escape' && drawer && !isElsewhere) close()
 })
+
+// Details that were fetched again.
+document.addEventListener('htmx:after:swap', () => drawer && apart(drawer))
 
 // The window became too narrow for both. The page of the row is one press away.
 wide.addEventListener('change', () => drawer && close())

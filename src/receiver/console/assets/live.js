@@ -17,6 +17,7 @@ function refresh() {
 
 document.addEventListener('visibilitychange', () => {
   if (!document.hidden) refresh()
+  follow()
 })
 
 toggle?.addEventListener('click', () => {
@@ -73,3 +74,27 @@ globalThis.htmx.registerExtension('keep-open', {
     )
   },
 })
+
+// The states of an incomplete request ([data-follows]), as a page or beside its list. The receiver polls the request
+// while they are read, so a hidden page does not read them.
+let stream
+
+/** Reads the events of the request that is shown now, and of no other. */
+export function follow() {
+  const shown = document.hidden ? undefined : document.querySelector('[data-follows]')?.dataset.follows
+  if (stream?.path === shown) return
+  stream?.source.close()
+  stream = shown === undefined ? undefined : { path: shown, source: new EventSource(shown) }
+  if (!stream) return
+  const { source } = stream
+  const show = () => document.querySelector('[data-follows]')?.dispatchEvent(new CustomEvent('refresh'))
+  for (const name of ['queued', 'progress', 'first_media', 'complete', 'failed']) source.addEventListener(name, show)
+  source.addEventListener('error', () => {
+    if (source.readyState !== EventSource.CLOSED) return
+    say('The progress of this request is not followed: too many are. Reload the page in a while.')
+    // Shows the sign-in if the session has ended.
+    show()
+  })
+}
+document.addEventListener('htmx:after:swap', follow)
+follow()

@@ -60,7 +60,6 @@ export function nowRoutes(console: ConsoleDeps): Router {
         body,
         status: Math.max(now.status, minutes.status),
         charts: true,
-        live: true,
       })
     })
     .get('/now', async (_req, res) => {

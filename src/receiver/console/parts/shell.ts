@@ -18,8 +18,6 @@ export type ConsolePage = {
   status?: number
   /** Loads the chart library for pages that draw. */
   charts?: boolean
-  /** True for pages with parts that fetch themselves again. */
-  live?: boolean
 }
 
 const pages = [
@@ -59,7 +57,7 @@ function navOf(path: string, counters: Counters | undefined): NavItem[] {
 export function sendConsolePage(
   { settings, counters, clock }: ConsoleDeps,
   res: Response,
-  { title, body, status = 200, charts = false, live = false }: ConsolePage,
+  { title, body, status = 200, charts = false }: ConsolePage,
 ): void {
   const { path } = res.req
   const framed = async () =>
@@ -75,9 +73,9 @@ export function sendConsolePage(
         '/assets/console.js',
         '/assets/times.js',
         '/assets/copy.js',
+        '/assets/live.js',
         '/assets/drawer.js',
         ...(charts ? ['/assets/chart.js'] : []),
-        ...(live ? ['/assets/live.js'] : []),
       ],
       styles: charts ? ['/assets/uplot.css', '/assets/receiver.css'] : ['/assets/receiver.css'],
     })

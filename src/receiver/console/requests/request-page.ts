@@ -21,10 +21,11 @@ import { badge, card, facts, foreign, notice, number, problem, size, table, time
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, type Query } from '../parts/url.ts'
 import { visible } from '../parts/visible.ts'
+import { bothSidesCard } from './both-sides-card.ts'
 import { contradictionCard } from './contradiction-card.ts'
 import { endOf, manualPollWords, parseEnd } from './manual-poll.ts'
 import { timeline } from './request-timeline.ts'
-import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, summaryOf, type When } from './request-words.ts'
+import { mediaCount, overdueBy, progressOf, summaryOf, type When } from './request-words.ts'
 import { claimedPage, refusedCard, unknownPage } from './untracked-request.ts'
 
 export function requestRoutes(console: ConsoleDeps): Router {
@@ -90,9 +91,10 @@ type Shown = { request: RequestDetail; claims: Claims; query: Query; when: When;
 function requestPage({ request, claims, query, when, links }: Shown, retentionDays: number): Markup {
   const { id, status, contradiction } = request
   const late = overdueBy(request, when)
-  return html`<div class="head">
+  const progress = progressOf(request)
+  return html`<div ${followed(request, query)}><div class="head">
       <h1>Request <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1>
-      ${badge(status)} ${late === undefined ? '' : badge(`overdue ${late}`, 'warn')} ${contradiction ? badge('contradiction') : ''}
+      ${badge(status)} ${progress === undefined ? '' : html`<span class="soft">${progress.short}</span>`} ${late === undefined ? '' : badge(`overdue ${late}`, 'warn')} ${contradiction ? badge('contradiction') : ''}
       <span class="spacer"></span>
       ${action({ path: `/requests/${id}/ask`, label: 'Ask the provider now' })}
     </div>
@@ -101,12 +103,23 @@ function requestPage({ request, claims, query, when, links }: Shown, retentionDa
     <div class="columns">
       <div>${mediaCard(request, links)} ${card('Timeline', timeline(request))}</div>
       <div>
-        ${card('Here and at the provider', bothSides(request, when))} ${card('About', factsOf(request))}
+        ${bothSidesCard(request, when)} ${card('About', factsOf(request))}
         ${submitCard(request)}
       </div>
     </div>
     ${deliveriesCard(request, keptFrom(when.now, retentionDays))} ${refusedCard(claims)}
-    ${jsonCard('Output', request.output, id)} ${jsonCard('Metadata', request.metadata, id)}`
+    ${jsonCard('Output', request.output, id)} ${jsonCard('Metadata', request.metadata, id)}</div>`
+}
+
+/**
+ * The attributes with which assets/live.js follows an incomplete request. The receiver polls it while its events are
+ * read, as for any caller who waits.
+ */
+function followed({ id, landed_at, media_complete, status }: RequestDetail, query: Query): Markup {
+  const isOver = landed_at !== null && (media_complete || status !== 'COMPLETED')
+  if (isOver) return html`data-request`
+  return html`data-request data-live data-follows="/api/results/${id}/events" hx-get="${linkTo(`/requests/${id}`, query)}"
+    hx-select="[data-request]" hx-trigger="refresh" hx-swap="outerMorph" hx-sync="this:drop"`
 }
 
 function mediaCard(request: RequestDetail, links: LinkPolicy): Markup | '' {
@@ -131,67 +144,6 @@ function manualPoll(request: RequestDetail, query: Query): Markup | '' {
     : manualPollWords(end, request)
   const words = html`${at === undefined ? '' : html`At ${time(at, 'seconds')}: `}${text}`
   return good ? notice(words) : problem(words)
-}
-
-function bothSides(request: RequestDetail, when: When): Markup {
-  const {
-    status,
-    tracked_at,
-    created_at,
-    landed_at,
-    completed_at,
-    source,
-    confirmed_at,
-    polls,
-    polled_at,
-    webhook_at,
-  } = request
-  const summary = pollSummaryOf(request)
-  const next = nextPoll(request, when)
-  // Landing polls too; the reconciler's count outlives the pruning of the polls.
-  const count = Math.max(
-    polls,
-    request.timeline.filter((entry) => entry.kind === 'poll' && entry.poll.key_name !== null).length,
-  )
-  return html`${table({
-    label: 'State and times on both sides',
-    columns: [{ head: '' }, { head: 'Here' }, { head: 'Provider' }],
-    rows: [
-      { cells: ['State', badge(status), badge(summary.word, summary.tone)] },
-      { cells: ['Began', time(tracked_at), time(created_at)] },
-      { cells: ['Ended', time(landed_at), time(completed_at)] },
-    ],
-    empty: '',
-  })}
-    <p class="soft">Last poll: ${foreign(summary.text, 500)}.</p>
-    ${facts([
-      ['Delay', driftOf(request)?.text ?? 'unknown until both sides finish'],
-      [
-        'Landed by',
-        source === null
-          ? html`<span class="soft">not landed</span>`
-          : source === 'webhook'
-            ? 'its webhook'
-            : "the provider's result",
-      ],
-      [
-        'Confirmed',
-        confirmed_at === null ? html`<span class="soft">not yet by the provider's result</span>` : time(confirmed_at),
-      ],
-      ['First webhook', webhook_at === null ? html`<span class="soft">none</span>` : time(webhook_at)],
-      [
-        'Polled',
-        polled_at === null
-          ? html`<span class="soft">never</span>`
-          : html`${number(count)} ${count === 1 ? 'time' : 'times'}, last ${time(polled_at)}`,
-      ],
-      [
-        'Next poll',
-        'never' in next
-          ? html`<span class="soft">${next.never}</span>`
-          : html`${time(next.at)}${Date.parse(next.at) <= when.now.getTime() ? html` <span class="soft">due now</span>` : ''}`,
-      ],
-    ])}`
 }
 
 function factsOf({ id, model, key_name, sandbox, cost, error_code, error_message }: RequestDetail): Markup {

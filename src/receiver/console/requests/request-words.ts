@@ -75,6 +75,18 @@ export function pollSummaryOf({
   return { word: 'not polled', tone: '', text: 'never' }
 }
 
+export type Progress = { short: string; text: string; percent?: number }
+
+/** How far the provider is with an open request, as the last poll saw it; undefined if unknown. */
+export function progressOf({ landed_at, status, progress, queue_position }: Request): Progress | undefined {
+  if (landed_at !== null) return undefined
+  if (status === 'IN_QUEUE' && queue_position !== null)
+    return { short: `position ${queue_position}`, text: `position ${queue_position} in the provider's queue` }
+  if (status === 'IN_PROGRESS' && progress !== null)
+    return { short: `${progress}\u00a0%`, text: `${progress}\u00a0% done at the provider`, percent: progress }
+  return undefined
+}
+
 /** How long a request has been overdue; undefined while it is not. */
 export function overdueBy({ overdue, tracked_at }: Request, { now, stuckAfterSeconds }: When): string | undefined {
   return overdue ? duration(Math.max(0, now.getTime() - Date.parse(tracked_at) - stuckAfterSeconds * 1000)) : undefined
@@ -139,7 +151,8 @@ export function summaryOf(request: Request, when: When): string {
       late === undefined
         ? 'Still running, not overdue.'
         : `Overdue by ${late}: neither a webhook nor a poll has brought its result.`
-    return `${open} Last poll: ${pollSummaryOf(request).text}.`
+    const progress = progressOf(request)
+    return `${open}${progress === undefined ? '' : ` Progress: ${progress.text}.`} Last poll: ${pollSummaryOf(request).text}.`
   }
   const drift = driftOf(request)
   const end =

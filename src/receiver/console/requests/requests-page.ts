@@ -20,7 +20,7 @@ import { thumbnail } from '../parts/media.ts'
 import { badge, foreign, moment, number, pager, shortId, table, tabs } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, linkWith, queryOf, without, type Query } from '../parts/url.ts'
-import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, type When } from './request-words.ts'
+import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, progressOf, type When } from './request-words.ts'
 
 const path = '/requests'
 
@@ -103,11 +103,12 @@ function cellsOf(request: Request, { when, links }: { when: When; links: LinkPol
   const { id, status, model, key_name, tracked_at, created_at, webhook_at, polled_at, polls, landed_at, cost } = request
   const late = overdueBy(request, when)
   const summary = pollSummaryOf(request)
+  const progress = progressOf(request)
   const submitted = created_at ?? tracked_at
   return [
     shortId('request', id),
     html`${badge(status)}${late === undefined ? '' : html`<div>${badge(`overdue ${late}`, 'warn')}</div>`}${request.contradiction ? html`<div>${badge('contradiction')}</div>` : ''}`,
-    html`<span title="${summary.text}">${badge(summary.word, summary.tone)}</span>`,
+    html`<span title="${summary.text}">${badge(summary.word, summary.tone)}</span>${progress === undefined ? '' : html`<div class="soft" title="${progress.text}">${progress.short}</div>`}`,
     html`${foreign(model, 18)}<div class="soft">${foreign(key_name, 18)}</div>`,
     moment(submitted),
     later(webhook_at, submitted),

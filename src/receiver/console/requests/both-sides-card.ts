@@ -1,0 +1,77 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import type { RequestDetail } from '../../queries/request-detail.ts'
+import { badge, card, facts, foreign, number, table, time } from '../parts/parts.ts'
+import { driftOf, nextPoll, pollSummaryOf, progressOf, type Progress, type When } from './request-words.ts'
+
+/** The state and times here beside those at the provider. */
+export function bothSidesCard(request: RequestDetail, when: When): Markup {
+  const { status, tracked_at, created_at, landed_at, completed_at } = request
+  const summary = pollSummaryOf(request)
+  const progress = progressOf(request)
+  return card(
+    'Here and at the provider',
+    html`${table({
+      label: 'State and times on both sides',
+      columns: [{ head: '' }, { head: 'Here' }, { head: 'Provider' }],
+      rows: [
+        { cells: ['State', badge(status), badge(summary.word, summary.tone)] },
+        ...(progress === undefined ? [] : [{ cells: ['Progress', '', progressCell(progress)] }]),
+        { cells: ['Began', time(tracked_at), time(created_at)] },
+        { cells: ['Ended', time(landed_at), time(completed_at)] },
+      ],
+      empty: '',
+    })}
+    <p class="soft">Last poll: ${foreign(summary.text, 500)}.</p>
+    ${facts([['Delay', driftOf(request)?.text ?? 'unknown until both sides finish'], ...landingFacts(request), ...pollFacts(request, when)])}`,
+  )
+}
+
+type Facts = Parameters<typeof facts>[0]
+
+function landingFacts({ source, confirmed_at, webhook_at }: RequestDetail): Facts {
+  return [
+    [
+      'Landed by',
+      source === null
+        ? html`<span class="soft">not landed</span>`
+        : source === 'webhook'
+          ? 'its webhook'
+          : "the provider's result",
+    ],
+    [
+      'Confirmed',
+      confirmed_at === null ? html`<span class="soft">not yet by the provider's result</span>` : time(confirmed_at),
+    ],
+    ['First webhook', webhook_at === null ? html`<span class="soft">none</span>` : time(webhook_at)],
+  ]
+}
+
+function pollFacts(request: RequestDetail, when: When): Facts {
+  const { polls, polled_at } = request
+  const next = nextPoll(request, when)
+  // Landing polls too; the reconciler's count outlives the pruning of the polls.
+  const count = Math.max(
+    polls,
+    request.timeline.filter((entry) => entry.kind === 'poll' && entry.poll.key_name !== null).length,
+  )
+  return [
+    [
+      'Polled',
+      polled_at === null
+        ? html`<span class="soft">never</span>`
+        : html`${number(count)} ${count === 1 ? 'time' : 'times'}, last ${time(polled_at)}`,
+    ],
+    [
+      'Next poll',
+      'never' in next
+        ? html`<span class="soft">${next.never}</span>`
+        : html`${time(next.at)}${Date.parse(next.at) <= when.now.getTime() ? html` <span class="soft">due now</span>` : ''}`,
+    ],
+  ]
+}
+
+function progressCell({ short, text, percent }: Progress): Markup {
+  if (percent === undefined) return html`<span title="${text}">${short}</span>`
+  return html`<progress max="100" value="${percent}" title="${text}" aria-label="Progress at the provider"></progress>`
+}
