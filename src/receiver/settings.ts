@@ -5,7 +5,7 @@ import * as setting from '../platform/settings.ts'
 import type { SettingsReader } from '../platform/settings.ts'
 import type { Keys } from './domain/keys.ts'
 import { readTraceSettings } from './domain/trace-settings.ts'
-import { noKeys, parseKeys } from './sources/keys.ts'
+import { noKeys, parseKeys, withSources } from './sources/keys.ts'
 
 const cronPattern = z.string().refine((pattern) => cron.validate(pattern), 'is not a cron pattern')
 /** The largest object that S3 accepts in one upload. */
@@ -44,7 +44,6 @@ export function readReceiverSettings(
     reader.problems.push({ name: 'INTERNAL_TOKEN', message: 'is required when INTERNAL_HOST is not loopback' })
   }
   const httpsUrl = setting.httpUrl.refine((url) => url.startsWith('https:'), 'must be an https URL')
-  const keysFile = optional('GENERATION_KEYS_FILE', setting.nonEmpty)
 
   return {
     production,
@@ -61,8 +60,7 @@ export function readReceiverSettings(
     generationApiUrl: production
       ? required('GENERATION_API_URL', safeApiUrl, '')
       : withDefault('GENERATION_API_URL', setting.apiUrl, origin.local),
-    keys: readKeys(reader, keysFile, production ? undefined : local.keys),
-    keysFile,
+    ...readSources(reader, production ? undefined : local.keys),
     webhookPublicUrl: production
       ? required('WEBHOOK_PUBLIC_URL', httpsUrl, '')
       : withDefault('WEBHOOK_PUBLIC_URL', setting.httpUrl, `http://127.0.0.1:${port}/webhooks`),
@@ -132,12 +130,30 @@ export function readKeys(reader: SettingsReader, file: string | undefined, fallb
       reader.problems.push({ name: 'GENERATION_KEYS or GENERATION_KEYS_FILE', message: 'is required' })
     return noKeys
   }
+  return parsed(reader, { name, file }, () => parseKeys(text)) ?? noKeys
+}
+
+/** Reads the keys of all sources, and the files that name them. */
+function readSources(reader: SettingsReader, fallback: string | undefined) {
+  const name = 'SOURCES_FILE'
+  const keysFile = reader.optional('GENERATION_KEYS_FILE', setting.nonEmpty)
+  const sourcesFile = reader.optional(name, setting.nonEmpty)
+  const keys = readKeys(reader, keysFile, fallback)
+  const text = sourcesFile === undefined ? undefined : setting.readFileSetting(reader, name, sourcesFile)
+  const all =
+    text === undefined ? undefined : parsed(reader, { name, file: sourcesFile }, () => withSources(keys, text))
+  return { keys: all ?? keys, keysFile, sourcesFile }
+}
+
+type Place = { name: string; file: string | undefined }
+
+function parsed<T>({ problems }: SettingsReader, { name, file }: Place, parse: () => T): T | undefined {
   try {
-    return parseKeys(text)
+    return parse()
   } catch (error) {
     const message = error instanceof Error ? error.message : String(error)
     // The path is no secret by mistake: a file was read from it.
-    reader.problems.push({ name: file === undefined ? name : `${name} (${file})`, message })
-    return noKeys
+    problems.push({ name: file === undefined ? name : `${name} (${file})`, message })
+    return undefined
   }
 }

@@ -16,7 +16,7 @@ import type { ProcessEnvironment } from '../platform/settings.ts'
 import type { Keys } from '../receiver/domain/keys.ts'
 import type { ReceiverDeps } from '../receiver/program.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
-import { parseKeys } from '../receiver/sources/keys.ts'
+import { parseKeys, withSources } from '../receiver/sources/keys.ts'
 
 /** Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage, 78 invalid settings (EX_CONFIG). */
 export type ExitCode = 0 | 1 | 2 | 78
@@ -34,7 +34,7 @@ export async function start(what: string, environment: ProcessEnvironment): Prom
   const bootLogger = createLogger(env['LOG_LEVEL'] === 'silent' ? 'silent' : 'warn')
   const inTerminal = !isProduction(env) && [process.stdin, process.stdout, process.stderr].some(({ isTTY }) => isTTY)
   const stop = listenForStop({
-    hangupStops: inTerminal && !env['GENERATION_KEYS_FILE'] && !env['PROVIDER_CATALOG'],
+    hangupStops: inTerminal && !env['GENERATION_KEYS_FILE'] && !env['SOURCES_FILE'] && !env['PROVIDER_CATALOG'],
     logger: bootLogger,
   })
 
@@ -169,7 +169,7 @@ function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: 
     for (const reread of rereads) reread()
     if (rereads.length > 0) return
     logger.warn(
-      'SIGHUP changes nothing: neither GENERATION_KEYS_FILE nor PROVIDER_CATALOG is set. ' +
+      'SIGHUP changes nothing: GENERATION_KEYS_FILE, SOURCES_FILE and PROVIDER_CATALOG are not set. ' +
         'Restart to apply other settings.',
     )
   }
@@ -182,23 +182,31 @@ function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: 
     .on('SIGTERM', onSignal)
     .on('SIGHUP', () => (hangupStops ? onTerminalClosed() : rereadAll()))
   const onHangup = (reread: () => void) => void rereads.push(reread)
-  const onKeysReload: Stopping['onKeysReload'] =
-    ({ keysFile }, programLogger) =>
-    (replace) => {
-      if (keysFile !== undefined) onHangup(() => readKeysAgain(keysFile, replace, programLogger))
-    }
+  const onKeysReload: Stopping['onKeysReload'] = (settings, programLogger) => (replace) => {
+    if (settings.keysFile !== undefined || settings.sourcesFile !== undefined)
+      onHangup(() => void readKeysAgain(settings, replace, programLogger))
+  }
   return { requested, request, isRequested: () => stopRequestedAt !== undefined, onHangup, onKeysReload }
 }
 
-/** Reloads the keys. An invalid file changes nothing. */
-function readKeysAgain(file: string, replace: (keys: Keys) => void, logger: Logger): void {
-  fs.readFile(file, 'utf8')
-    .then((text) => {
-      const keys = parseKeys(text)
-      replace(keys)
-      logger.info({ keys: keys.all.map(({ name }) => name) }, 'keys read again')
-    })
-    .catch((error: unknown) => logger.error({ err: error, file }, 'the keys file is invalid: keeping the old keys'))
+/** Reloads the keys of all sources. An invalid file changes nothing. */
+async function readKeysAgain(
+  { keys: initial, keysFile, sourcesFile }: ReceiverSettings,
+  replace: (keys: Keys) => void,
+  logger: Logger,
+): Promise<void> {
+  let file = keysFile
+  try {
+    let keys = keysFile === undefined ? initial : parseKeys(await fs.readFile(keysFile, 'utf8'))
+    if (sourcesFile !== undefined) {
+      file = sourcesFile
+      keys = withSources(keys, await fs.readFile(sourcesFile, 'utf8'))
+    }
+    replace(keys)
+    logger.info({ keys: keys.all.map(({ name }) => name) }, 'keys read again')
+  } catch (error) {
+    logger.error({ err: error, file }, 'the keys file is invalid: keeping the old keys')
+  }
 }
 
 function explain(error: unknown): ExitCode {

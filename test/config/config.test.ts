@@ -67,6 +67,7 @@ describe('defaults', () => {
       internalToken: undefined,
       generationApiUrl: 'http://127.0.0.1:4000',
       keysFile: undefined,
+      sourcesFile: undefined,
       webhookPublicUrl: 'http://127.0.0.1:3000/webhooks',
       mediaHosts: undefined,
       mediaArchive: undefined,
@@ -170,7 +171,7 @@ describe('defaults', () => {
   })
 
   it('hold for a variable that is empty, as a compose file leaves it', () => {
-    const names = Object.keys(malformed).concat('GENERATION_KEYS_FILE')
+    const names = Object.keys(malformed).concat('GENERATION_KEYS_FILE', 'SOURCES_FILE')
     const empty = Object.fromEntries(names.map((name) => [name, '']))
     expect(readConfig(empty, both, local)).toEqual(readConfig({}, both, local))
   })
@@ -679,6 +680,19 @@ describe('keys', () => {
 
   it('put by mistake where the name of the file belongs are not in the message', () => {
     expect(problemsOf({ GENERATION_KEYS_FILE: JSON.stringify([key]) }, ['receiver']).join()).not.toContain('hush')
+  })
+
+  it('of further sources come from SOURCES_FILE; a problem there is named', async () => {
+    const source = { name: 'mine', kind: 'luma', keys: [{ name: 'luma', api_key: 'luma-hush' }] }
+    const file = await keysFile(JSON.stringify([source]))
+    const { keys, sourcesFile } = receiver({ SOURCES_FILE: file })
+    expect(sourcesFile).toBe(file)
+    expect(keys.all.map(({ name }) => name)).toEqual(['live', 'luma'])
+    expect(problemsOf({ SOURCES_FILE: '/nowhere.json' }, ['receiver'])).toEqual(['SOURCES_FILE cannot be read: ENOENT'])
+    const broken = await keysFile('{}')
+    expect(problemsOf({ SOURCES_FILE: broken }, ['receiver'])).toEqual([
+      `SOURCES_FILE (${broken}) contains an object. It must contain an array of sources, [{"name", "kind", "keys": […]}]`,
+    ])
   })
 
   async function keysFile(text: string): Promise<string> {

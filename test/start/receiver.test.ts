@@ -1,6 +1,8 @@
 import { once } from 'node:events'
 import fs from 'node:fs/promises'
 import net from 'node:net'
+import os from 'node:os'
+import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { openLaptop, type PortSetting } from '../laptop/support/laptop.ts'
 import { withTestDatabase } from '../support/database.ts'
@@ -67,6 +69,28 @@ it('SIGHUP reads the keys file again; a broken one keeps the old keys, and is lo
   await eventually(async () => (await deliver(first)) === 401)
   expect(await deliver(second)).toBe(200)
   expect(program.output()).not.toMatch(/whsec_|service_live_|v1=[0-9a-f]/)
+})
+
+it('SIGHUP reads SOURCES_FILE again; a broken one keeps the old keys', async () => {
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-sources-'))
+  onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
+  const file = path.join(folder, 'sources.json')
+  const luma = (name: string) => JSON.stringify([{ name, kind: 'luma', keys: [{ name, api_key: 'luma-hush' }] }])
+  await fs.writeFile(file, luma('dreams'))
+  const { program } = await startProductionReceiver({
+    GENERATION_KEYS_FILE: '',
+    GENERATION_KEYS: JSON.stringify([keyNamed('first', first)]),
+    SOURCES_FILE: file,
+  })
+  for (const name of ['later', 'last']) {
+    await fs.writeFile(file, luma(name))
+    program.kill('SIGHUP')
+    await program.says(new RegExp(`"keys":\\["first","${name}"\\],"msg":"keys read again"`))
+  }
+  await fs.writeFile(file, luma('Hush'))
+  program.kill('SIGHUP')
+  await program.says(/sources\.json[^\n]*"msg":"the keys file is invalid: keeping the old keys"/)
+  expect(program.output()).not.toContain('hush')
 })
 
 it.each<[PortSetting, string, string]>([

@@ -94,6 +94,8 @@ export function parseBody({ kind }: Source, body: Uint8Array): Parsed {
     return { ok: false, reason: 'not_json', jobId: undefined }
   }
   const parsed = kind.parse(json)
+  // No request is looked for by a hint yet.
+  if (parsed.ok && parsed.report === undefined) return { ok: false, reason: 'unknown_shape', jobId: parsed.jobId }
   const storable = !parsed.ok || !suspectEscape.test(text) || isStorable(parsed.report)
   return storable ? parsed : { ok: false, reason: 'not_storable', jobId: parsed.report.jobId }
 }

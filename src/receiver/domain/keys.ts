@@ -30,6 +30,8 @@ export type Keys = {
   byName: ReadonlyMap<string, GenerationKey>
   /** The source of `POST /webhooks`. */
   first: Source
+  /** The sources of SOURCES_FILE, by name. */
+  sources: ReadonlyMap<string, Source>
 }
 
 /** Returns the present environment of a key, in the form stored with a delivery. */

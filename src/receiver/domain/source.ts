@@ -1,12 +1,21 @@
 import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import type { RefusalCause, Secret, Verification } from '../../wire/signature.ts'
-import type { Parsed, RunningStatus, Report } from './report.ts'
+import type { Hint, Parsed, RunningStatus, Report } from './report.ts'
 
 /** Returns every value that was sent of a header; `name` is in lower case. */
 export type HeaderValues = (name: string) => readonly string[]
 
 /** A webhook as it arrived. */
 export type Arrived = { header: HeaderValues; body: Buffer }
+
+/** The head of a webhook, and its body once it was read. */
+export type Arriving = { header: HeaderValues; body?: Buffer | undefined }
+
+/**
+ * A secret of a source, with the account that its webhooks must name. `signingSecret` is a public key where the source
+ * signs with a private one, and empty where it does not sign.
+ */
+export type SourceSecret = Secret & { account?: string | undefined }
 
 /** The id under which a source sends a delivery, and sends it again; `claimed` goes to the log. */
 export type Identity = { ok: true; webhookId: string } | { ok: false; claimed: string | undefined; message: string }
@@ -43,6 +52,9 @@ export type ApiAnswer = { status: number; body: string | undefined; retryAfterSe
 /** The API of a source, with the credential of one key. */
 export type Api = { url: string; apiKey: string; call: Call }
 
+/** A job to ask its source for. Some sources are asked by model. */
+export type Job = { jobId: string; model: string | undefined }
+
 /** Every outcome of fetching a result. */
 export type FetchOutcome =
   | { kind: 'result'; report: Report }
@@ -61,7 +73,7 @@ export type Submission = { model: string; input: unknown; webhookUrl: string; id
  * have taken it.
  */
 export type SubmitOutcome =
-  | { kind: 'submitted'; jobId: string; cost: number }
+  | { kind: 'submitted'; jobId: string; cost: number | undefined }
   | { kind: 'refused' | 'unauthorized'; status: number; envelope: ErrorEnvelope }
   | { kind: 'in_progress' }
   | { kind: 'rate_limited'; retryAfterSeconds: number | undefined }
@@ -72,13 +84,13 @@ export type SubmitOutcome =
  * `verify` and `parse` are pure. `fetchResult` and `submit` make calls only by `api.call`.
  */
 export type SourceKind = {
-  /** The id of a delivery. */
-  identify: (arrived: Pick<Arrived, 'header'>) => Identity
+  /** The id of a delivery. Without a body, it may have no id yet. */
+  identify: (arriving: Arriving) => Identity
   /** Verifies the bytes as they were sent, before anything of them is read. The clock is in whole Unix seconds. */
-  verify: (arrived: Arrived, secrets: readonly Secret[], nowSeconds: number) => Steps<SourceVerification>
-  /** The report in the JSON of an authentic body. */
-  parse: (json: unknown) => Parsed
-  fetchResult: (jobId: string, api: Api) => Promise<FetchOutcome>
+  verify: (arrived: Arrived, secrets: readonly SourceSecret[], nowSeconds: number) => Steps<SourceVerification>
+  /** The report in the JSON of an authentic body, or the job that it is a reason to poll. */
+  parse: (json: unknown) => Parsed | Hint
+  fetchResult: (job: Job, api: Api) => Promise<FetchOutcome>
   submit: (submission: Submission, api: Api) => Promise<SubmitOutcome>
   promises: SourcePromises
 }
@@ -86,9 +98,29 @@ export type SourceKind = {
 export type SourcePromises = {
   /** Headers that carry the signature: they are stored only where a delivery is to be verified again. */
   signatureHeaders: readonly string[]
-  /** Returns the environment of a key, where the key shows it. */
-  environmentOf: (apiKey: string) => 'live' | 'sandbox' | undefined
+  /** Returns the environment of a key, where the key shows it; `live` for all keys of an API without environments. */
+  environmentOf: (apiKey: string | undefined) => 'live' | 'sandbox' | undefined
+  /** False where anyone can send a webhook: `parse` then returns hints only. */
+  signed: boolean
+  /** True where a submit that is repeated with its Idempotency-Key is charged once. */
+  idempotentSubmit: boolean
+  /** The signing secrets of its settings; undefined where they have none. */
+  secrets: SecretForm | undefined
+  /** The base URL of the API; undefined where each source has its own. */
+  apiUrl: string | undefined
 }
 
-/** A source of the settings: a kind with its name and its secrets. */
-export type Source = { name: string; kind: SourceKind; secrets: readonly Secret[] }
+/** `bytesOf`: the HMAC key in a secret; undefined for a secret that is not of the form. */
+export type SecretForm = { mustBe: string; bytesOf: (secret: string) => Buffer | undefined }
+
+/**
+ * A source of the settings: a kind with its name and its secrets. `apiUrl` is undefined for the first source, whose API
+ * is at GENERATION_API_URL, and for a source that cannot be called, whose keys then have no `apiKey`.
+ */
+export type Source = {
+  name: string
+  kind: SourceKind
+  secrets: readonly SourceSecret[]
+  apiUrl?: string | undefined
+  account?: string | undefined
+}

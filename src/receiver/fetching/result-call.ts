@@ -68,7 +68,7 @@ export async function callForResult(
     }
     onDecided()
     const started = performance.now()
-    const { outcome, rate } = await deps.client.fetchResult(requestId, key, signal)
+    const { outcome, rate } = await deps.client.fetchResult({ jobId: requestId, model: undefined }, key, signal)
     const ms = Math.round(performance.now() - started)
     // The receiver cut the call itself in order to stop, which says nothing about the provider or the key.
     if (outcome.kind === 'unreachable' && signal.aborted) {

@@ -5,6 +5,7 @@ import {
   type ApiAnswer,
   type Call,
   type FetchOutcome,
+  type Job,
   type Submission,
   type SubmitOutcome,
 } from '../domain/source.ts'
@@ -19,7 +20,7 @@ export const callDeadlineMs = 10_000
 
 /** The calls to the sources of keys, each within 10 s in all. None of them throws. */
 export type SourceClient = {
-  fetchResult: (jobId: string, key: GenerationKey, signal: AbortSignal) => Promise<Answered<FetchOutcome>>
+  fetchResult: (job: Job, key: GenerationKey, signal: AbortSignal) => Promise<Answered<FetchOutcome>>
   submit: (submission: Submission, key: GenerationKey, signal: AbortSignal) => Promise<Answered<SubmitOutcome>>
 }
 
@@ -32,8 +33,8 @@ export type SourceClientDeps = {
 
 export function createSourceClient(deps: SourceClientDeps): SourceClient {
   return {
-    fetchResult: (jobId, key, signal) =>
-      answerOf(deps, { key, signal, ask: (api) => key.source.kind.fetchResult(jobId, api) }),
+    fetchResult: (job, key, signal) =>
+      answerOf(deps, { key, signal, ask: (api) => key.source.kind.fetchResult(job, api) }),
     submit: (submission, key, signal) =>
       answerOf(deps, { key, signal, ask: (api) => key.source.kind.submit(submission, api) }),
   }
@@ -55,7 +56,7 @@ async function answerOf<Outcome>(
     return { status: response.status, body, retryAfterSeconds: retryAfterOf(response, clock()) }
   }
   try {
-    return { outcome: await ask({ url: baseUrl, apiKey: key.apiKey ?? '', call }), rate }
+    return { outcome: await ask({ url: key.source.apiUrl ?? baseUrl, apiKey: key.apiKey ?? '', call }), rate }
   } catch (error) {
     const detail = deadline.aborted ? `no complete answer within ${callDeadlineMs / 1000} s` : describeFailure(error)
     return { outcome: { kind: 'unreachable', detail }, rate: undefined }

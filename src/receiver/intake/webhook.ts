@@ -5,7 +5,14 @@ import { methodNotAllowed } from '../../platform/http/http.ts'
 import { noteForLog, type LogNote } from '../../platform/http/request-log.ts'
 import { deliveryId, toDelivery, type Delivery } from '../domain/delivery.ts'
 import { signedEnvironment, type Keys } from '../domain/keys.ts'
-import { atOnce, type Arrived, type Source, type SourceVerification, type Steps } from '../domain/source.ts'
+import {
+  atOnce,
+  type Arrived,
+  type Arriving,
+  type Source,
+  type SourceVerification,
+  type Steps,
+} from '../domain/source.ts'
 import { loggedTraceId } from '../domain/trace.ts'
 import type { Acceptance, Acceptor } from './accept.ts'
 import { BodyError, createBodyReader, type BodyReader } from './body-reader.ts'
@@ -131,9 +138,14 @@ async function authenticate(
 ): Promise<Delivery> {
   const { identify, promises } = deps.keys().first.kind
   const header = (name: string) => valuesOf(req, name)
-  const identity = identify({ header })
-  const claimed = identity.ok ? identity.webhookId : identity.claimed
-  arrival.webhookId = claimed === undefined ? undefined : startOf(claimed, 255)
+  const identityOf = (arriving: Arriving) => {
+    const identity = identify(arriving)
+    const claimed = identity.ok ? identity.webhookId : identity.claimed
+    arrival.webhookId = claimed === undefined ? undefined : startOf(claimed, 255)
+    return identity
+  }
+  // Before the body, so that the log names also a delivery whose body does not arrive.
+  let identity = identityOf({ header })
   expectIdentity(req)
   const { body, release } = await intake.reader.read(req, res)
   try {
@@ -151,6 +163,7 @@ async function authenticate(
       })
       throw refusal
     }
+    if (!identity.ok) identity = identityOf({ header, body })
     if (!identity.ok) return refuse(new Refusal(400, 'invalid_webhook_id', identity.message))
     const { webhookId } = identity
     // Read once, since SIGHUP may replace the keys during a long verification.

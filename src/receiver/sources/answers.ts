@@ -2,21 +2,13 @@ import { z } from 'zod'
 import type { Parsed, Report } from '../domain/report.ts'
 import { maxAnswerBytes, type Api, type ApiAnswer, type FetchOutcome, type SubmitOutcome } from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
-import { jobIdOf } from './job-id.ts'
-
-/** A job to ask its source for. The path of some sources needs the model. */
-export type Job = { jobId: string; model: string | undefined }
+import { jobIdOf } from './ids.ts'
 
 /** A job as a webhook or an answer describes it: the result, the state of a running job, or why it cannot be read. */
 export type Read =
   | { ok: true; report: Report }
   | { ok: true; report: undefined; jobId: string; status: 'IN_QUEUE' | 'IN_PROGRESS' }
   | Extract<Parsed, { ok: false }>
-
-/** A submit to a source that states no cost in its answer. */
-export type SubmitOutcomeWithoutCost =
-  | Exclude<SubmitOutcome, { kind: 'submitted' | 'in_progress' }>
-  | { kind: 'submitted'; jobId: string; cost: undefined }
 
 /** Returns undefined for a text that is not JSON. */
 export function jsonOf(text: string | undefined): unknown {
@@ -77,7 +69,7 @@ export async function fetchJob(
 export async function submitJob(
   { path, body }: { path: string; body: object },
   { url, apiKey, call }: Api,
-): Promise<SubmitOutcomeWithoutCost> {
+): Promise<SubmitOutcome> {
   const headers = { ...bearer(apiKey), 'content-type': 'application/json' }
   return submitted(await call({ url: `${url}${path}`, method: 'POST', headers, body: JSON.stringify(body) }), 'id')
 }
@@ -94,7 +86,7 @@ export function fetched(report: Report | undefined): FetchOutcome {
  * The outcome of a submit to a source that does not recognize a repeated one, with the id of the job at `member` of its
  * answer. Only an answer from 400 to 499 shows that the source took nothing.
  */
-export function submitted(answer: ApiAnswer, member: string): SubmitOutcomeWithoutCost {
+export function submitted(answer: ApiAnswer, member: string): SubmitOutcome {
   const { status, body, retryAfterSeconds } = answer
   const json = jsonOf(body)
   if (status >= 200 && status < 300) {
@@ -123,7 +115,7 @@ function textOfRefusal(json: unknown): string {
 }
 
 /** The outcome of a submit that the source could not take, so it is not called. */
-export function refusedHere(message: string): SubmitOutcomeWithoutCost {
+export function refusedHere(message: string): SubmitOutcome {
   const envelope = { error: { type: 'invalid_request_error', code: 'invalid_submit', message } }
   return { kind: 'refused', status: 422, envelope }
 }

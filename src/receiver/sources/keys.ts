@@ -1,48 +1,118 @@
+import { createHmac } from 'node:crypto'
 import { z } from 'zod'
 import { jsonType, named, placeOf, plainWords } from '../../platform/plain-words.ts'
-import { sign } from '../../wire/signature.ts'
-import type { Keys } from '../domain/keys.ts'
+import { httpUrl, isLoopback } from '../../platform/settings.ts'
+import type { GenerationKey, Keys } from '../domain/keys.ts'
 import { maxNameCharacters } from '../domain/limits.ts'
+import type { Source, SourceKind } from '../domain/source.ts'
 import { generationQueue } from './generation-queue/source.ts'
+import { kinds } from './kinds.ts'
 
-/** 128 bits: the shortest secret that cannot be guessed. */
-const minSecretBytes = 16
+const firstName = 'generation-queue'
 
-/** HMAC pads a key with zero bytes, so trailing zero bytes of a secret do not change a signature. */
-const withoutPadding = (secret: string) => secret.replace(/\0+$/, '')
+const keySchema = z.object({
+  name: z.string().min(1).max(maxNameCharacters),
+  api_key: z.string().min(1).optional(),
+  signing_secret: z.string().optional(),
+  retired: z.boolean().default(false),
+})
+const keysSchema = z.array(keySchema).min(1, 'contains no key. Add at least one')
+type Entry = z.infer<typeof keySchema>
 
-const keySchema = z
-  .object({
-    name: z.string().min(1).max(maxNameCharacters),
-    api_key: z.string().min(1).optional(),
-    signing_secret: z
-      .string()
-      .refine(
-        (secret) => Buffer.byteLength(withoutPadding(secret)) >= minSecretBytes,
-        `must have at least ${minSecretBytes} bytes`,
-      ),
-    retired: z.boolean().default(false),
-  })
-  .refine((key) => key.retired || key.api_key !== undefined, 'has no api_key. Only a retired key may omit it')
+type Problem = { path: (string | number)[]; message: string }
 
-const keysSchema = z
-  .array(keySchema)
-  .min(1, 'contains no key. Add at least one')
-  .refine((keys) => new Set(keys.map((key) => key.name)).size === keys.length, 'contains two keys of the same name')
-  .superRefine((keys, context) => {
-    // Secrets that differ as text can be the same HMAC key.
-    const signatures = keys.map(({ signing_secret }) => sign(new Uint8Array(), signing_secret, 0))
-    for (const [at, signature] of signatures.entries()) {
-      const first = signatures.indexOf(signature)
-      const message = `is the same as that of [${first}]: a delivery would not show which key signed it`
-      if (first < at) context.addIssue({ code: 'custom', path: [at, 'signing_secret'], message })
+/** Each problem of the keys of a source. A source without a URL is not called, so its keys need no `api_key`. */
+function problemsOf(keys: readonly Entry[], { promises: { secrets } }: SourceKind, isCalled: boolean): Problem[] {
+  const problems: Problem[] = []
+  // Secrets that differ as text can be the same HMAC key.
+  const signatures: string[] = []
+  for (const [at, { api_key, signing_secret, retired }] of keys.entries()) {
+    if (isCalled && !retired && api_key === undefined)
+      problems.push({ path: [at], message: 'has no api_key. Only a retired key may omit it' })
+    if (!isCalled && api_key !== undefined) problems.push({ path: [at, 'api_key'], message: 'needs api_url' })
+    const refuse = (message: string) => problems.push({ path: [at, 'signing_secret'], message })
+    if (secrets === undefined) {
+      if (signing_secret !== undefined) refuse('must be left out: webhooks of this kind are not signed with secrets')
+      continue
     }
+    const bytes = signing_secret === undefined ? undefined : secrets.bytesOf(signing_secret)
+    if (bytes === undefined) refuse(signing_secret === undefined ? 'is missing' : `must ${secrets.mustBe}`)
+    const signature = bytes === undefined ? `${at}` : createHmac('sha256', bytes).digest('hex')
+    const first = signatures.indexOf(signature)
+    if (first >= 0) refuse(`is the same as that of [${first}]: a delivery would not show which key signed it`)
+    signatures.push(signature)
+  }
+  if (hasRepeated(keys)) problems.push({ path: [], message: 'contains two keys of the same name' })
+  return problems
+}
+
+const hasRepeated = (named: readonly { name: string }[]) => new Set(named.map(({ name }) => name)).size < named.length
+
+const firstKeysSchema = keysSchema.superRefine((keys, context) => {
+  for (const problem of problemsOf(keys, generationQueue, true)) context.addIssue({ code: 'custom', ...problem })
+})
+
+const apiUrlSchema = httpUrl.refine((text) => {
+  const { protocol, hostname, username, search, hash } = new URL(text)
+  return (protocol === 'https:' || isLoopback(hostname)) && username + search + hash === ''
+}, 'must be an https URL without credentials, query and fragment')
+
+const sourceSchema = z
+  .strictObject({
+    name: z
+      .string()
+      .regex(/^[a-z0-9][a-z0-9-]{0,62}$/, 'must be at most 63 lower-case letters, digits and hyphens')
+      .refine((name) => name !== firstName, `must not be ${firstName}`),
+    kind: z.enum(Object.keys(kinds)),
+    keys: keysSchema,
+    api_url: apiUrlSchema.optional(),
+  })
+  .transform(({ api_url, kind, ...source }) => ({ ...source, kind: kindNamed(kind), apiUrl: api_url }))
+  .transform((source) => ({ ...source, apiUrl: source.apiUrl ?? source.kind.promises.apiUrl }))
+  .superRefine(({ keys, kind, apiUrl }, context) => {
+    for (const { path, message } of problemsOf(keys, kind, apiUrl !== undefined))
+      context.addIssue({ code: 'custom', path: ['keys', ...path], message })
   })
 
-const shape = 'an array of keys, [{"name", "api_key", "signing_secret", "retired"?}]'
+const sourcesSchema = z
+  .array(sourceSchema)
+  .refine((sources) => !hasRepeated(sources), 'contains two sources of the same name')
+
+function kindNamed(name: string): SourceKind {
+  const kind = kinds[name]
+  if (kind === undefined) throw new Error(`${name} is no kind of source`)
+  return kind
+}
+
+const shapeOfKeys = 'an array of keys, [{"name", "api_key", "signing_secret", "retired"?}]'
+const shapeOfSources = 'an array of sources, [{"name", "kind", "keys": […]}]'
 
 /** Parses GENERATION_KEYS. Throws an Error whose message names the place in the text and never a value. */
 export function parseKeys(text: string): Keys {
+  return keysOf(parse({ schema: firstKeysSchema, shape: shapeOfKeys }, text))
+}
+
+/**
+ * The keys of the first source with the sources in the text of SOURCES_FILE. Throws an Error whose message names the
+ * place in the text and never a value.
+ */
+export function withSources(keys: Keys, text: string): Keys {
+  const added = parse({ schema: sourcesSchema, shape: shapeOfSources }, text).map(({ keys: entries, ...source }) =>
+    sourceOf(source, entries),
+  )
+  const own = keys.all.filter(({ source }) => source === keys.first)
+  const all = [...own, ...added.flatMap((one) => one.keys)]
+  if (hasRepeated(all))
+    throw new Error("contains a key with the name of another source's key. Key names are unique over all sources")
+  return {
+    all,
+    byName: new Map(all.map((key) => [key.name, key])),
+    first: keys.first,
+    sources: new Map(added.map(({ source }) => [source.name, source])),
+  }
+}
+
+function parse<T>({ schema, shape }: { schema: z.ZodType<T>; shape: string }, text: string): T {
   let json: unknown
   try {
     json = JSON.parse(text)
@@ -50,25 +120,32 @@ export function parseKeys(text: string): Keys {
     throw new Error('is not valid JSON')
   }
   if (!Array.isArray(json)) throw new Error(`contains ${named(jsonType(json))}. It must contain ${shape}`)
-  const parsed = keysSchema.safeParse(json, plainWords)
-  if (!parsed.success)
-    throw new Error(parsed.error.issues.map(({ path, message }) => `${placeOf(path)} ${message}`.trim()).join('; '))
-  return keysOf(parsed.data)
+  const parsed = schema.safeParse(json, plainWords)
+  if (parsed.success) return parsed.data
+  throw new Error(parsed.error.issues.map(({ path, message }) => `${placeOf(path)} ${message}`.trim()).join('; '))
 }
 
 /** The keys of settings that have problems. */
 export const noKeys = keysOf([])
 
-function keysOf(entries: readonly z.infer<typeof keySchema>[]): Keys {
-  const secrets = entries.map(({ name, signing_secret }) => ({ name, signingSecret: signing_secret }))
-  const first = { name: 'generation-queue', kind: generationQueue, secrets }
-  const all = entries.map(({ name, api_key, signing_secret, retired }) => ({
+function keysOf(entries: readonly Entry[]): Keys {
+  const { source: first, keys: all } = sourceOf({ name: firstName, kind: generationQueue }, entries)
+  return { all, byName: new Map(all.map((key) => [key.name, key])), first, sources: new Map() }
+}
+
+function sourceOf(
+  stated: Omit<Source, 'secrets'>,
+  entries: readonly Entry[],
+): { source: Source; keys: GenerationKey[] } {
+  const secrets = entries.map(({ name, signing_secret = '' }) => ({ name, signingSecret: signing_secret }))
+  const source = { ...stated, secrets }
+  const keys = entries.map(({ name, api_key, signing_secret = '', retired }) => ({
     name,
-    source: first,
+    source,
     apiKey: api_key,
     signingSecret: signing_secret,
     retired,
-    environment: api_key === undefined ? undefined : generationQueue.promises.environmentOf(api_key),
+    environment: source.kind.promises.environmentOf(api_key),
   }))
-  return { all, byName: new Map(all.map((key) => [key.name, key])), first }
+  return { source, keys }
 }

@@ -183,7 +183,7 @@ export async function claimDue(db: Database, { limit, now }: { limit: number; no
   return rows.map(toGeneration)
 }
 
-export type SubmittedAs = TrackedBy & { requestId: string; cost: number }
+export type SubmittedAs = TrackedBy & { requestId: string; cost: number | undefined }
 
 /** Ends a submit that the provider accepted, and tracks the request. A row of a faster webhook is joined. */
 export async function submitted(
@@ -195,7 +195,7 @@ export async function submitted(
   await db.execute(sql`
     with ended as (
       update mediadock.generations set ${generations.state} = 'submitted', ${generations.request_id} = ${requestId},
-        ${generations.cost} = ${String(cost)}::numeric,
+        ${generations.cost} = ${cost === undefined ? null : String(cost)}::numeric,
         ${generations.next_attempt_at} = null, ${generations.last_error} = null, ${generations.answer} = null
       where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.state} in ('pending', 'expired')
       returning ${list(generations, 'idempotency_key', 'model', 'key_name', 'metadata')}

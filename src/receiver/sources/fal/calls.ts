@@ -1,14 +1,6 @@
 import { z } from 'zod'
-import type { Api, FetchOutcome, Submission } from '../../domain/source.ts'
-import {
-  answeredOtherwise,
-  fetched,
-  jsonOf,
-  refusedHere,
-  submitted,
-  type Job,
-  type SubmitOutcomeWithoutCost,
-} from '../answers.ts'
+import type { Api, FetchOutcome, Job, Submission, SubmitOutcome } from '../../domain/source.ts'
+import { answeredOtherwise, fetched, jsonOf, refusedHere, submitted } from '../answers.ts'
 import { reportOfFailure, reportOfOutput } from './report.ts'
 
 const segmentPattern = /^(?!\.)[A-Za-z0-9._-]{1,100}$/
@@ -63,7 +55,7 @@ function runningOf(json: unknown): FetchOutcome | undefined {
 export async function submit(
   { model, input, webhookUrl }: Submission,
   { url, apiKey, call }: Api,
-): Promise<SubmitOutcomeWithoutCost> {
+): Promise<SubmitOutcome> {
   const segments = segmentsOf(model)
   if (segments === undefined) return refusedHere('the model must be owner/app, with or without a path')
   return submitted(

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import type { Hint, Parsed, Report } from '../../domain/report.ts'
-import { jobIdOf } from '../job-id.ts'
+import { jobIdOf } from '../ids.ts'
 import { mediaIn, outputOf } from '../media.ts'
 
 const notificationSchema = z.object({

@@ -1,12 +1,12 @@
 import { createHash, createPublicKey, verify as verifySignature, type KeyObject } from 'node:crypto'
 import { z } from 'zod'
-import { toleranceSeconds, type Secret } from '../../../wire/signature.ts'
+import { toleranceSeconds } from '../../../wire/signature.ts'
 import { webhookIdPattern } from '../../domain/delivery.ts'
-import type { Arrived, Identity, SourceVerification, Steps } from '../../domain/source.ts'
+import type { Arrived, SourceSecret, SourceVerification, Steps } from '../../domain/source.ts'
+import { idIn } from '../ids.ts'
 
-const requestIdHeader = 'x-fal-webhook-request-id'
 const signedHeaders = [
-  requestIdHeader,
+  'x-fal-webhook-request-id',
   'x-fal-webhook-user-id',
   'x-fal-webhook-timestamp',
   'x-fal-webhook-signature',
@@ -18,12 +18,6 @@ const timestampPattern = /^[0-9]{1,12}$/
 const signaturePattern = /^[0-9a-fA-F]{128}$/
 /** 32 bytes in base64url. */
 const publicKeyPattern = /^[A-Za-z0-9_-]{43}$/
-
-/**
- * A key of one account. `signingSecret` is a public key of fal: `x` of its JWK. fal signs the webhooks of all its
- * customers with the same key, so a valid signature counts only with the user id of the account.
- */
-export type FalSecret = Secret & { account: string }
 
 /** fal publishes few keys. A longer list is not read further, because every signature is tried with every key. */
 const maxPublicKeys = 8
@@ -44,22 +38,16 @@ export function publicKeysOf(jwks: unknown): string[] | undefined {
 }
 
 /** The id of the job. fal sends one webhook for a job, and sends it again under the same id. */
-export function identify({ header }: Pick<Arrived, 'header'>): Identity {
-  const claimed = header(requestIdHeader)
-  const [webhookId] = claimed
-  if (webhookId !== undefined && claimed.length === 1 && webhookIdPattern.test(webhookId))
-    return { ok: true, webhookId }
-  const message = 'X-Fal-Webhook-Request-Id must be given once, as 1 to 255 visible ASCII characters'
-  return { ok: false, claimed: webhookId, message }
-}
+export const identify = idIn('X-Fal-Webhook-Request-Id')
 
 /**
  * Verifies Ed25519 over the request id, the user id, the timestamp and the SHA-256 of the bytes in hex, joined by LF.
- * The headers name no key, so every public key is tried.
+ * The headers name no key, so every public key is tried. fal signs the webhooks of all its customers with the same keys,
+ * so a valid signature counts only with the user id of the account.
  */
 export function* verify(
   { header, body }: Arrived,
-  secrets: readonly FalSecret[],
+  secrets: readonly SourceSecret[],
   nowSeconds: number,
 ): Steps<SourceVerification> {
   const sent = signedHeaders.map(header)

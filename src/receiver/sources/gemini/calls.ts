@@ -1,13 +1,5 @@
-import type { Api, FetchOutcome, Submission } from '../../domain/source.ts'
-import {
-  answeredOtherwise,
-  fetched,
-  jsonOf,
-  refusedHere,
-  submitted,
-  type Job,
-  type SubmitOutcomeWithoutCost,
-} from '../answers.ts'
+import type { Api, FetchOutcome, Job, Submission, SubmitOutcome } from '../../domain/source.ts'
+import { answeredOtherwise, fetched, jsonOf, refusedHere, submitted } from '../answers.ts'
 import { read } from './report.ts'
 
 const headersOf = (apiKey: string) => ({ 'x-goog-api-key': apiKey, accept: 'application/json' })
@@ -33,10 +25,7 @@ export async function fetchResult({ jobId, model }: Job, { url, apiKey, call }: 
  * `POST /v1beta/models/{model}:predictLongRunning`. The webhook is a setting of the project, so the submit names none.
  * No header for idempotency is known: a submit in doubt must not be repeated.
  */
-export async function submit(
-  { model, input }: Submission,
-  { url, apiKey, call }: Api,
-): Promise<SubmitOutcomeWithoutCost> {
+export async function submit({ model, input }: Submission, { url, apiKey, call }: Api): Promise<SubmitOutcome> {
   if (!modelPattern.test(model)) return refusedHere('the model must be a name without a path')
   return submitted(
     await call({

@@ -1,13 +1,21 @@
-import { identify, verify } from '../standard-webhooks/signature.ts'
+import type { SourceKind } from '../../domain/source.ts'
+import { identify, secrets, verify } from '../standard-webhooks/signature.ts'
 import { fetchResult, submit } from './calls.ts'
 import { parse } from './report.ts'
 
 /** Videos of the Gemini API, with the webhooks of a project, which are signed with Standard Webhooks. */
-export const gemini = {
+export const gemini: SourceKind = {
   identify,
   verify,
   parse,
   fetchResult,
   submit,
-  promises: { signatureHeaders: ['webhook-signature'], environmentOf: () => undefined },
+  promises: {
+    signatureHeaders: ['webhook-signature'],
+    environmentOf: () => 'live',
+    signed: true,
+    idempotentSubmit: false,
+    secrets,
+    apiUrl: 'https://generativelanguage.googleapis.com',
+  },
 }

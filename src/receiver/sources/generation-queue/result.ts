@@ -1,13 +1,13 @@
 import type { z } from 'zod'
 import { plainWords } from '../../../platform/plain-words.ts'
-import type { Api, FetchOutcome } from '../../domain/source.ts'
+import type { Api, FetchOutcome, Job } from '../../domain/source.ts'
 import { isStorable } from '../../domain/storable.ts'
 import { answeredOtherwise } from '../answers.ts'
 import { receivedResultSchema, receivedStatusSchema, type ReceivedResult } from './received.ts'
 import { reportOfResult } from './report.ts'
 
 /** `GET /v1/requests/{id}` (spec, Endpoints: result). */
-export async function fetchResult(requestId: string, { url, apiKey, call }: Api): Promise<FetchOutcome> {
+export async function fetchResult({ jobId: requestId }: Job, { url, apiKey, call }: Api): Promise<FetchOutcome> {
   const answer = await call({
     url: `${url}/v1/requests/${requestId}`,
     headers: { authorization: `Bearer ${apiKey}`, accept: 'application/json' },

@@ -1,28 +1,27 @@
 import { verifyInSteps, type Secret } from '../../../wire/signature.ts'
-import { webhookIdPattern } from '../../domain/delivery.ts'
 import type { Environment } from '../../domain/keys.ts'
-import type { Arrived, Identity, SourceKind, SourceVerification, Steps } from '../../domain/source.ts'
+import type { Arrived, SourceKind, SourceVerification, Steps } from '../../domain/source.ts'
+import { idIn } from '../ids.ts'
+import { textSecrets } from '../secrets.ts'
 import { parse } from './report.ts'
 import { fetchResult } from './result.ts'
 import { submit } from './submit.ts'
 
 /** The API of spec/generation-queue-api.md, whose webhooks come to `POST /webhooks`. */
 export const generationQueue: SourceKind = {
-  identify,
+  identify: idIn('X-Service-Webhook-Id'),
   verify,
   parse,
   fetchResult,
   submit,
-  promises: { signatureHeaders: ['x-service-signature'], environmentOf },
-}
-
-function identify({ header }: Pick<Arrived, 'header'>): Identity {
-  const claimed = header('x-service-webhook-id')
-  const [webhookId] = claimed
-  if (webhookId !== undefined && claimed.length === 1 && webhookIdPattern.test(webhookId))
-    return { ok: true, webhookId }
-  const message = 'X-Service-Webhook-Id must be given once, as 1 to 255 visible ASCII characters'
-  return { ok: false, claimed: webhookId, message }
+  promises: {
+    signatureHeaders: ['x-service-signature'],
+    environmentOf,
+    signed: true,
+    idempotentSubmit: true,
+    secrets: textSecrets,
+    apiUrl: undefined,
+  },
 }
 
 function* verify({ header, body }: Arrived, secrets: readonly Secret[], nowSeconds: number): Steps<SourceVerification> {
@@ -38,8 +37,8 @@ function* verify({ header, body }: Arrived, secrets: readonly Secret[], nowSecon
 }
 
 /** From the prefix of the key (spec, Authentication 2). */
-function environmentOf(apiKey: string): Environment | undefined {
-  if (apiKey.startsWith('service_live_')) return 'live'
-  if (apiKey.startsWith('service_test_')) return 'sandbox'
+function environmentOf(apiKey: string | undefined): Environment | undefined {
+  if (apiKey?.startsWith('service_live_')) return 'live'
+  if (apiKey?.startsWith('service_test_')) return 'sandbox'
   return undefined
 }

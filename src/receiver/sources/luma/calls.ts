@@ -1,6 +1,6 @@
 import { z } from 'zod'
-import type { Api, FetchOutcome, Submission } from '../../domain/source.ts'
-import { fetchJob, refusedHere, submitJob, type Job, type SubmitOutcomeWithoutCost } from '../answers.ts'
+import type { Api, FetchOutcome, Job, Submission, SubmitOutcome } from '../../domain/source.ts'
+import { fetchJob, refusedHere, submitJob } from '../answers.ts'
 import { read } from './report.ts'
 
 /** `GET /generations/{id}`. */
@@ -14,7 +14,7 @@ const inputSchema = z.record(z.string(), z.unknown())
 const isOfPictures = (model: string) => model.startsWith('photon')
 
 /** Submits a generation. No header for idempotency is known: a submit in doubt must not be repeated. */
-export async function submit({ model, input, webhookUrl }: Submission, api: Api): Promise<SubmitOutcomeWithoutCost> {
+export async function submit({ model, input, webhookUrl }: Submission, api: Api): Promise<SubmitOutcome> {
   const members = inputSchema.safeParse(input)
   if (!members.success) return refusedHere('the input must be an object')
   const path = `/generations/${isOfPictures(model) ? 'image' : 'video'}`

@@ -1,6 +1,6 @@
 import { z } from 'zod'
-import type { Api, FetchOutcome, Submission } from '../../domain/source.ts'
-import { fetchJob, refusedHere, submitJob, type Job, type SubmitOutcomeWithoutCost } from '../answers.ts'
+import type { Api, FetchOutcome, Job, Submission, SubmitOutcome } from '../../domain/source.ts'
+import { fetchJob, refusedHere, submitJob } from '../answers.ts'
 import { read } from './report.ts'
 
 /** `GET /videos/{id}`. */
@@ -11,7 +11,7 @@ export async function fetchResult({ jobId }: Job, api: Api): Promise<FetchOutcom
 const inputSchema = z.record(z.string(), z.unknown())
 
 /** `POST /videos`. No header for idempotency is known: a submit in doubt must not be repeated. */
-export async function submit({ model, input, webhookUrl }: Submission, api: Api): Promise<SubmitOutcomeWithoutCost> {
+export async function submit({ model, input, webhookUrl }: Submission, api: Api): Promise<SubmitOutcome> {
   const members = inputSchema.safeParse(input)
   if (!members.success) return refusedHere('the input must be an object')
   return submitJob({ path: '/videos', body: { ...members.data, model, callback_url: webhookUrl } }, api)

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import type { Hint, Parsed } from '../../domain/report.ts'
 import type { Read } from '../answers.ts'
-import { jobIdOf } from '../job-id.ts'
+import { jobIdOf } from '../ids.ts'
 import { mediaOf, outputOf } from '../media.ts'
 
 const text = z.string().optional().catch(undefined)

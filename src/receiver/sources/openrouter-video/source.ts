@@ -1,26 +1,25 @@
 import { verifyInSteps, type Secret } from '../../../wire/signature.ts'
-import { webhookIdPattern } from '../../domain/delivery.ts'
-import type { Arrived, Identity, SourceVerification, Steps } from '../../domain/source.ts'
+import type { Arrived, SourceKind, SourceVerification, Steps } from '../../domain/source.ts'
+import { idIn } from '../ids.ts'
+import { textSecrets } from '../secrets.ts'
 import { fetchResult, submit } from './calls.ts'
 import { parse } from './report.ts'
 
 /** The videos of OpenRouter. */
-export const openrouterVideo = {
-  identify,
+export const openrouterVideo: SourceKind = {
+  identify: idIn('X-OpenRouter-Idempotency-Key'),
   verify,
   parse,
   fetchResult,
   submit,
-  promises: { signatureHeaders: ['x-openrouter-signature'], environmentOf: () => undefined },
-}
-
-function identify({ header }: Pick<Arrived, 'header'>): Identity {
-  const claimed = header('x-openrouter-idempotency-key')
-  const [webhookId] = claimed
-  if (webhookId !== undefined && claimed.length === 1 && webhookIdPattern.test(webhookId))
-    return { ok: true, webhookId }
-  const message = 'X-OpenRouter-Idempotency-Key must be given once, as 1 to 255 visible ASCII characters'
-  return { ok: false, claimed: webhookId, message }
+  promises: {
+    signatureHeaders: ['x-openrouter-signature'],
+    environmentOf: () => 'live',
+    signed: true,
+    idempotentSubmit: false,
+    secrets: textSecrets,
+    apiUrl: 'https://openrouter.ai/api/v1',
+  },
 }
 
 /** The header has the form of the first source. The signed bytes are the timestamp, a comma and the body. */

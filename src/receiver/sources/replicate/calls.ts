@@ -1,5 +1,5 @@
-import type { Api, FetchOutcome, Submission } from '../../domain/source.ts'
-import { fetchJob, refusedHere, submitJob, type Job, type SubmitOutcomeWithoutCost } from '../answers.ts'
+import type { Api, FetchOutcome, Job, Submission, SubmitOutcome } from '../../domain/source.ts'
+import { fetchJob, refusedHere, submitJob } from '../answers.ts'
 import { read } from './report.ts'
 
 /** `GET /predictions/{id}`: the status and the result are the same object. */
@@ -14,7 +14,7 @@ const versionPattern = /^[0-9a-f]{64}$/
  * Submits to `owner/name`, to `owner/name:version` or to a version. Asks only for the webhook of the end. Replicate
  * documents no header for idempotency: a submit in doubt must not be repeated.
  */
-export async function submit({ model, input, webhookUrl }: Submission, api: Api): Promise<SubmitOutcomeWithoutCost> {
+export async function submit({ model, input, webhookUrl }: Submission, api: Api): Promise<SubmitOutcome> {
   const [name = '', version, ...more] = versionPattern.test(model) ? ['', model] : model.split(':')
   const isNamed = modelPattern.test(name) && version === undefined
   const isVersion = version !== undefined && versionPattern.test(version) && (name === '' || modelPattern.test(name))

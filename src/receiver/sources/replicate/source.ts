@@ -1,13 +1,21 @@
-import { identify, verify } from '../standard-webhooks/signature.ts'
+import type { SourceKind } from '../../domain/source.ts'
+import { identify, secrets, verify } from '../standard-webhooks/signature.ts'
 import { fetchResult, submit } from './calls.ts'
 import { parse } from './report.ts'
 
 /** The predictions of Replicate, whose webhooks are signed with Standard Webhooks. */
-export const replicate = {
+export const replicate: SourceKind = {
   identify,
   verify,
   parse,
   fetchResult,
   submit,
-  promises: { signatureHeaders: ['webhook-signature'], environmentOf: () => undefined },
+  promises: {
+    signatureHeaders: ['webhook-signature'],
+    environmentOf: () => 'live',
+    signed: true,
+    idempotentSubmit: false,
+    secrets,
+    apiUrl: 'https://api.replicate.com/v1',
+  },
 }

@@ -1,7 +1,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { toleranceSeconds, type Secret } from '../../../wire/signature.ts'
-import { webhookIdPattern } from '../../domain/delivery.ts'
-import type { Arrived, Identity, SourceVerification, Steps } from '../../domain/source.ts'
+import type { Arrived, SecretForm, SourceVerification, Steps } from '../../domain/source.ts'
+import { idIn } from '../ids.ts'
 
 const stepBytes = 64 * 1024
 const maxHeaderBytes = 1024
@@ -11,17 +11,11 @@ const timestampPattern = /^[0-9]{1,12}$/
 const digestPattern = /^[A-Za-z0-9+/]{43}=$/
 const base64Pattern = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
 
-/** Returns the id of a delivery, which stays the same when the sender repeats it. */
-export function identify({ header }: Pick<Arrived, 'header'>): Identity {
-  const claimed = header('webhook-id')
-  const [webhookId] = claimed
-  if (webhookId !== undefined && claimed.length === 1 && isId(webhookId)) return { ok: true, webhookId }
-  const message = 'webhook-id must be given once, as 1 to 255 visible ASCII characters without a dot'
-  return { ok: false, claimed: webhookId, message }
-}
-
 /** With a dot in the id, the signed bytes could be split into another id, timestamp and body. */
-const isId = (text: string) => webhookIdPattern.test(text) && !text.includes('.')
+const idPattern = /^[\x21-\x2d\x2f-\x7e]{1,255}$/
+
+/** The id of a delivery stays the same when the sender repeats it. */
+export const identify = idIn('webhook-id', { pattern: idPattern, form: 'visible ASCII characters without a dot' })
 
 /**
  * Returns the HMAC key of a symmetric secret: `whsec_` and the base64 of 24 to 64 bytes. Returns undefined for other
@@ -33,6 +27,8 @@ export function hmacKeyOf(secret: string): Buffer | undefined {
   const key = Buffer.from(encoded, 'base64')
   return key.length >= 24 && key.length <= 64 ? key : undefined
 }
+
+export const secrets: SecretForm = { mustBe: 'be whsec_ and the base64 of 24 to 64 bytes', bytesOf: hmacKeyOf }
 
 /**
  * Verifies `v1` of Standard Webhooks: HMAC-SHA256 over `<webhook-id>.<webhook-timestamp>.` and the bytes as they were
@@ -51,7 +47,7 @@ export function* verify(
   const candidates = candidatesOf(signature)
   if (
     signed.some((values) => values.length > 1) ||
-    !isId(id) ||
+    !idPattern.test(id) ||
     !timestampPattern.test(timestamp) ||
     candidates === undefined
   )

@@ -1,0 +1,16 @@
+import type { SourceKind } from '../../domain/source.ts'
+import { generationQueue } from '../generation-queue/source.ts'
+import { identify, secrets, verify } from './signature.ts'
+
+/** The API of the first source, with webhooks signed as in Standard Webhooks: for engines and gateways of one's own. */
+export const standardWebhooks: SourceKind = {
+  ...generationQueue,
+  identify,
+  verify,
+  promises: {
+    ...generationQueue.promises,
+    signatureHeaders: ['webhook-signature'],
+    environmentOf: () => 'live',
+    secrets,
+  },
+}
