@@ -3,10 +3,10 @@ import { createHmac, timingSafeEqual } from 'node:crypto'
 /** The greatest age of a timestamp, in both directions (spec, Events and Limits). */
 export const toleranceSeconds = 300
 
-const maxHeaderBytes = 1024
-const stepBytes = 64 * 1024
-const maxCandidates = 8
-const timestampPattern = /^[0-9]{1,12}$/
+export const maxHeaderBytes = 1024
+export const stepBytes = 64 * 1024
+export const maxCandidates = 8
+export const timestampPattern = /^[0-9]{1,12}$/
 const digestPattern = /^[0-9a-fA-F]{64}$/
 
 export type Secret = { name: string; signingSecret: string }
@@ -18,9 +18,10 @@ export type Verification =
   | { ok: false; cause: RefusalCause; timestampSeconds: number | undefined }
 
 /** Signs a body (spec, Events): `t=<unix seconds>,v1=<hex HMAC-SHA256 of "<t>." and the body>`. */
-export function sign(body: Uint8Array, signingSecret: string, timestampSeconds: number): string {
+export function sign(body: Uint8Array, signingSecret: string, timestampSeconds: number, separator = '.'): string {
   const t = String(timestampSeconds)
-  return `t=${t},v1=${digest(body, signingSecret, t).toString('hex')}`
+  const digest = createHmac('sha256', signingSecret).update(`${t}${separator}`).update(body).digest('hex')
+  return `t=${t},v1=${digest}`
 }
 
 /**
@@ -50,29 +51,56 @@ export function* verifyInSteps(
 ): Generator<undefined, Verification, undefined> {
   const parsed = parseHeader(header)
   if (!parsed) return { ok: false, cause: 'malformed_header', timestampSeconds: undefined }
+  const { t, candidates } = parsed
+  const signed = { head: `${t}${separator}`, timestampSeconds: Number(t), candidates }
+  return yield* verifyHmac(body, signed, { secrets, keyOf: ({ signingSecret }) => signingSecret, nowSeconds })
+}
 
-  const timestampSeconds = Number(parsed.t)
+/** The digests in a header, and what is signed before the body. */
+type Signed = { head: string; timestampSeconds: number; candidates: readonly Buffer[] }
+
+/** `keyOf` returns undefined for a secret of another form, with which nothing can be signed. */
+type Verifier = {
+  secrets: readonly Secret[]
+  keyOf: (secret: Secret) => string | Buffer | undefined
+  nowSeconds: number
+}
+
+/** Verifies HMAC-SHA256 over `head` and the body, and the time, as described at `verify`. */
+export function* verifyHmac(
+  body: Uint8Array,
+  { head, timestampSeconds, candidates }: Signed,
+  { secrets, keyOf, nowSeconds }: Verifier,
+): Generator<undefined, Verification, undefined> {
   let keyName: string | undefined
-  for (const { name, signingSecret } of secrets) {
-    const hmac = createHmac('sha256', signingSecret).update(`${parsed.t}${separator}`)
+  for (const secret of secrets) {
+    const key = keyOf(secret)
+    if (key === undefined) continue
+    const hmac = createHmac('sha256', key).update(head)
     for (let at = 0; at < body.length; at += stepBytes) {
       if (at > 0) yield
       hmac.update(body.subarray(at, at + stepBytes))
     }
     const expected = hmac.digest()
-    for (const candidate of parsed.candidates) {
+    for (const candidate of candidates) {
       const equal = timingSafeEqual(expected, candidate)
-      if (equal && keyName === undefined) keyName = name
+      if (equal && keyName === undefined) keyName = secret.name
     }
     if (body.length > stepBytes) yield
   }
-  if (keyName === undefined) return { ok: false, cause: 'no_matching_secret', timestampSeconds }
+  return judge({ keyName, timestampSeconds, nowSeconds })
+}
 
+/** The verdict on a signature: the secret that matched, if any, and its time. */
+export function judge({ keyName, timestampSeconds, nowSeconds }: Signature): Verification {
+  if (keyName === undefined) return { ok: false, cause: 'no_matching_secret', timestampSeconds }
   const ageSeconds = nowSeconds - timestampSeconds
   if (ageSeconds > toleranceSeconds) return { ok: false, cause: 'timestamp_too_old', timestampSeconds }
   if (ageSeconds < -toleranceSeconds) return { ok: false, cause: 'timestamp_in_future', timestampSeconds }
   return { ok: true, keyName, timestampSeconds }
 }
+
+type Signature = { keyName: string | undefined; timestampSeconds: number; nowSeconds: number }
 
 /**
  * Parses exactly one `t` of 1 to 12 ASCII digits and 1 to 8 `v1` of 64 hex digits. Ignores other schemes. Keeps `t` as
@@ -97,8 +125,4 @@ function parseHeader(header: string): { t: string; candidates: Buffer[] } | unde
     }
   }
   return t === undefined || candidates.length === 0 ? undefined : { t, candidates }
-}
-
-function digest(body: Uint8Array, signingSecret: string, t: string): Buffer {
-  return createHmac('sha256', signingSecret).update(`${t}.`).update(body).digest()
 }

@@ -117,7 +117,7 @@ describe('refused by the place, without a value:', () => {
     [
       'a short secret',
       [{ ...replicate, keys: [{ ...key, signing_secret: whsec(1, 23) }] }],
-      '[0].keys[0].signing_secret must be whsec_ and the base64 of 24 to 64 bytes',
+      '[0].keys[0].signing_secret must be whsec_ and the base64 of 24 to 64 bytes, or whpk_',
     ],
     [
       'a missing secret',

@@ -1,7 +1,8 @@
 import { createHmac } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
 import { atOnce } from '../../../src/receiver/domain/source.ts'
-import { hmacKeyOf, identify, verify } from '../../../src/receiver/sources/standard-webhooks/signature.ts'
+import { identify, secrets, verify } from '../../../src/receiver/sources/standard-webhooks/signature.ts'
+import { hmacKeyOf, signStandardWebhook } from '../../../src/wire/standard-webhooks.ts'
 
 // Vectors that the projects publish in their own tests: libraries/javascript and libraries/rust of
 // standard-webhooks/standard-webhooks, and openai/openai-node.
@@ -115,4 +116,37 @@ describe('Standard Webhooks v1', () => {
     const signature = `v1,${digest.update(`${id}.${timestamp}.`).update(body).digest('base64')}`
     expect(verified({ ...javascript, secret, signature })).toMatchObject({ cause: 'no_matching_secret' })
   })
+})
+
+describe('Standard Webhooks v1a', () => {
+  // The projects publish no vector. This one has the key of RFC 8032, 7.1, test 1.
+  const secret = 'whpk_11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo='
+  const signature = 'v1a,fldxM4gAKugP6nnt1hdz3sgGfZ6d99nzrMFnZOELIxbzEHoVmAb2ADpkJK7zgPePmPsle0zV9jSeGlHFG2NVAw=='
+  const sent = { ...javascript, secret, signature }
+
+  test('accepts the vector with its public key, beside other signatures and late by 300 s', () => {
+    const both = { ...sent, signature: `${javascript.signature} ${signature}` }
+    for (const one of [sent, both]) expect(verified(one, { late: 300 })).toMatchObject({ ok: true, keyName: 'mine' })
+    expect(verified(sent, { late: 301 })).toMatchObject({ cause: 'timestamp_too_old' })
+  })
+
+  test.each([
+    ['a changed body', { body: Buffer.from('{"test": 2432232315}') }],
+    ['another id', { id: 'msg_other' }],
+    ['another key', { secret: secret.replace('11', '12') }],
+    ['the key of v1', { secret: javascript.secret }],
+  ])('refuses %s', (_, change) => {
+    expect(verified({ ...sent, ...change })).toMatchObject({ cause: 'no_matching_secret' })
+  })
+
+  test('takes public keys of 32 bytes only', () => {
+    expect(secrets.bytesOf(secret)).toHaveLength(32)
+    expect(secrets.bytesOf(`whpk_${Buffer.alloc(31).toString('base64')}`)).toBeUndefined()
+  })
+})
+
+test('what we sign has the signature of the vector', () => {
+  const { body, id, secret, timestamp, signature } = rust
+  const headers = signStandardWebhook(body, { id, secret, timestampSeconds: Number(timestamp) })
+  expect(headers).toEqual({ 'webhook-id': id, 'webhook-timestamp': timestamp, 'webhook-signature': signature })
 })

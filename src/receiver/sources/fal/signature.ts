@@ -1,8 +1,9 @@
-import { createHash, createPublicKey, verify as verifySignature, type KeyObject } from 'node:crypto'
+import { createHash } from 'node:crypto'
 import { z } from 'zod'
-import { toleranceSeconds } from '../../../wire/signature.ts'
+import { judge, stepBytes, timestampPattern } from '../../../wire/signature.ts'
 import { webhookIdPattern } from '../../domain/delivery.ts'
 import type { Arrived, SourceSecret, SourceVerification, Steps } from '../../domain/source.ts'
+import { isSignedBy, publicKeyPattern } from '../ed25519.ts'
 import { idIn } from '../ids.ts'
 
 const signedHeaders = [
@@ -12,12 +13,8 @@ const signedHeaders = [
   'x-fal-webhook-signature',
 ] as const
 
-const stepBytes = 64 * 1024
-const timestampPattern = /^[0-9]{1,12}$/
 /** 64 bytes in hex. */
 const signaturePattern = /^[0-9a-fA-F]{128}$/
-/** 32 bytes in base64url. */
-const publicKeyPattern = /^[A-Za-z0-9_-]{43}$/
 
 /** fal publishes few keys. A longer list is not read further, because every signature is tried with every key. */
 const maxPublicKeys = 8
@@ -74,24 +71,5 @@ export function* verify(
   const signer = secrets.find(
     ({ account, signingSecret }) => account === userId && isSignedBy(signingSecret, message, signed),
   )
-  if (signer === undefined) return { ok: false, cause: 'no_matching_secret', timestampSeconds }
-
-  const ageSeconds = nowSeconds - timestampSeconds
-  if (ageSeconds > toleranceSeconds) return { ok: false, cause: 'timestamp_too_old', timestampSeconds }
-  if (ageSeconds < -toleranceSeconds) return { ok: false, cause: 'timestamp_in_future', timestampSeconds }
-  return { ok: true, keyName: signer.name, timestampSeconds }
-}
-
-function isSignedBy(x: string, message: Buffer, signature: Buffer): boolean {
-  const key = publicKeyPattern.test(x) ? publicKeyOf(x) : undefined
-  return key !== undefined && verifySignature(null, message, key, signature)
-}
-
-/** Returns undefined for bytes that are no key. */
-function publicKeyOf(x: string): KeyObject | undefined {
-  try {
-    return createPublicKey({ format: 'jwk', key: { kty: 'OKP', crv: 'Ed25519', x } })
-  } catch {
-    return undefined
-  }
+  return judge({ keyName: signer?.name, timestampSeconds, nowSeconds })
 }

@@ -1,15 +1,8 @@
-import { createHmac, timingSafeEqual } from 'node:crypto'
-import { toleranceSeconds, type Secret } from '../../../wire/signature.ts'
-import type { Arrived, SecretForm, SourceVerification, Steps } from '../../domain/source.ts'
+import { judge, maxCandidates, maxHeaderBytes, timestampPattern, verifyHmac } from '../../../wire/signature.ts'
+import { bytesAfter, hmacKeyOf } from '../../../wire/standard-webhooks.ts'
+import type { Arrived, SecretForm, SourceSecret, SourceVerification, Steps } from '../../domain/source.ts'
+import { isSignedBy } from '../ed25519.ts'
 import { idIn } from '../ids.ts'
-
-const stepBytes = 64 * 1024
-const maxHeaderBytes = 1024
-const maxCandidates = 8
-const timestampPattern = /^[0-9]{1,12}$/
-/** 32 bytes in standard base64 with padding. */
-const digestPattern = /^[A-Za-z0-9+/]{43}=$/
-const base64Pattern = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
 
 /** With a dot in the id, the signed bytes could be split into another id, timestamp and body. */
 const idPattern = /^[\x21-\x2d\x2f-\x7e]{1,255}$/
@@ -17,75 +10,77 @@ const idPattern = /^[\x21-\x2d\x2f-\x7e]{1,255}$/
 /** The id of a delivery stays the same when the sender repeats it. */
 export const identify = idIn('webhook-id', { pattern: idPattern, form: 'visible ASCII characters without a dot' })
 
-/**
- * Returns the HMAC key of a symmetric secret: `whsec_` and the base64 of 24 to 64 bytes. Returns undefined for other
- * texts.
- */
-export function hmacKeyOf(secret: string): Buffer | undefined {
-  const encoded = secret.startsWith('whsec_') ? secret.slice('whsec_'.length) : undefined
-  if (encoded === undefined || !base64Pattern.test(encoded)) return undefined
-  const key = Buffer.from(encoded, 'base64')
-  return key.length >= 24 && key.length <= 64 ? key : undefined
+export const secrets: SecretForm = {
+  mustBe: 'be whsec_ and the base64 of 24 to 64 bytes, or whpk_ and the base64 of an Ed25519 public key',
+  bytesOf: (secret) => hmacKeyOf(secret) ?? publicKeyOf(secret),
 }
 
-export const secrets: SecretForm = { mustBe: 'be whsec_ and the base64 of 24 to 64 bytes', bytesOf: hmacKeyOf }
+function publicKeyOf(secret: string): Buffer | undefined {
+  const bytes = bytesAfter('whpk_', secret)
+  return bytes?.length === 32 ? bytes : undefined
+}
 
 /**
- * Verifies `v1` of Standard Webhooks: HMAC-SHA256 over `<webhook-id>.<webhook-timestamp>.` and the bytes as they were
- * sent. Any one of up to 8 `v1` signatures may match; other schemes are ignored. Compares every secret with every
- * candidate in constant time. A secret of another form matches nothing.
+ * Verifies Standard Webhooks over `<webhook-id>.<webhook-timestamp>.` and the bytes as they were sent: `v1`
+ * (HMAC-SHA256) against secrets, and `v1a` (Ed25519) against public keys. Any one of up to 8 signatures may match; other
+ * schemes are ignored. A secret of another form matches nothing.
  */
 export function* verify(
   { header, body }: Arrived,
-  secrets: readonly Secret[],
+  known: readonly SourceSecret[],
   nowSeconds: number,
 ): Steps<SourceVerification> {
-  const signed = ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map(header)
-  if (signed.some((values) => values.length === 0))
+  const sent = ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map(header)
+  if (sent.some((values) => values.length === 0))
     return { ok: false, cause: 'missing_header', timestampSeconds: undefined }
-  const [id = '', timestamp = '', signature = ''] = signed.map(([value]) => value)
+  const [id = '', timestamp = '', signature = ''] = sent.map(([value]) => value)
   const candidates = candidatesOf(signature)
   if (
-    signed.some((values) => values.length > 1) ||
+    sent.some((values) => values.length > 1) ||
     !idPattern.test(id) ||
     !timestampPattern.test(timestamp) ||
     candidates === undefined
   )
     return { ok: false, cause: 'malformed_header', timestampSeconds: undefined }
 
+  const head = `${id}.${timestamp}.`
   const timestampSeconds = Number(timestamp)
-  let keyName: string | undefined
-  for (const { name, signingSecret } of secrets) {
-    const key = hmacKeyOf(signingSecret)
-    if (key === undefined) continue
-    const hmac = createHmac('sha256', key).update(`${id}.${timestamp}.`)
-    for (let at = 0; at < body.length; at += stepBytes) {
-      if (at > 0) yield
-      hmac.update(body.subarray(at, at + stepBytes))
+  const { v1, v1a } = candidates
+  const keyOf = ({ signingSecret }: SourceSecret) => hmacKeyOf(signingSecret)
+  const bySecret = yield* verifyHmac(
+    body,
+    { head, timestampSeconds, candidates: v1 },
+    { secrets: known, keyOf, nowSeconds },
+  )
+  if (v1a.length === 0 || bySecret.ok || bySecret.cause !== 'no_matching_secret') return bySecret
+  const message = Buffer.concat([Buffer.from(head), body])
+  for (const { name: keyName, signingSecret } of known) {
+    const x = publicKeyOf(signingSecret)?.toString('base64url')
+    if (x === undefined) continue
+    for (const candidate of v1a) {
+      if (isSignedBy(x, message, candidate)) return judge({ keyName, timestampSeconds, nowSeconds })
+      yield
     }
-    const expected = hmac.digest()
-    for (const candidate of candidates) {
-      const equal = timingSafeEqual(expected, candidate)
-      if (equal && keyName === undefined) keyName = name
-    }
-    if (body.length > stepBytes) yield
   }
-  if (keyName === undefined) return { ok: false, cause: 'no_matching_secret', timestampSeconds }
-  const ageSeconds = nowSeconds - timestampSeconds
-  if (ageSeconds > toleranceSeconds) return { ok: false, cause: 'timestamp_too_old', timestampSeconds }
-  if (ageSeconds < -toleranceSeconds) return { ok: false, cause: 'timestamp_in_future', timestampSeconds }
-  return { ok: true, keyName, timestampSeconds }
+  return bySecret
 }
 
-/** The digests of the `v1` signatures; undefined where there is none, too many, or one of another form. */
-function candidatesOf(signature: string): Buffer[] | undefined {
+/** 32 bytes in standard base64 with padding. */
+const v1Pattern = /^v1,([A-Za-z0-9+/]{43}=)$/
+/** 64 bytes in standard base64 with padding. */
+const v1aPattern = /^v1a,([A-Za-z0-9+/]{86}==)$/
+
+/** The signatures of the two schemes; undefined where there is none, too many, or a `v1` of another form. */
+function candidatesOf(signature: string): { v1: Buffer[]; v1a: Buffer[] } | undefined {
   if (signature.length > maxHeaderBytes) return undefined
-  const digests = signature
-    .split(' ')
-    .filter((element) => element.startsWith('v1,'))
-    .map((element) => element.slice('v1,'.length))
-  if (digests.length === 0 || digests.length > maxCandidates) return undefined
-  return digests.every((digest) => digestPattern.test(digest))
-    ? digests.map((digest) => Buffer.from(digest, 'base64'))
-    : undefined
+  const elements = signature.split(' ')
+  const matching = (pattern: RegExp) =>
+    elements.flatMap((element) => {
+      const encoded = pattern.exec(element)?.[1]
+      return encoded === undefined ? [] : [Buffer.from(encoded, 'base64')]
+    })
+  const [v1, v1a] = [matching(v1Pattern), matching(v1aPattern)]
+  const stated = elements.filter((element) => element.startsWith('v1,')).length
+  const count = v1.length + v1a.length
+  return stated > v1.length || count === 0 || count > maxCandidates ? undefined : { v1, v1a }
 }
