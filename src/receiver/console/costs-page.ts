@@ -1,4 +1,4 @@
-import { Router } from 'express'
+import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { costFiltersSchema, readCosts, type Costs } from '../queries/costs.ts'
@@ -37,20 +37,33 @@ export function costsRoutes(console: ConsoleDeps): Router {
     const within = bounded ? 'in UTC' : `in the last ${usualDays} days`
     const body = html`<div class="head"><h1>Costs</h1>
       <span class="soft">Credits of live requests by the time of tracking, ${within}.</span></div>
-      ${tabs('Costs by', choices)} ${filterBar({ path, query, fields: [], now, problem })}
-      ${read.ok ? costs(read.value.groups, read.value.days, query) : ''}`
+      ${tabs('Costs by', choices)} ${filterBar({ path, query, fields: [], keep: ['by'], now, problem })}
+      ${read.ok ? (read.value.groups.total.requests === 0 ? none(submitCommand(console, req)) : costs(read.value.groups, read.value.days, query)) : ''}`
     sendConsolePage(console, res, { title: 'Costs', status: read.status, body, charts: true })
   })
 }
 
+function none(command: string): Markup {
+  return emptyState(html`No live request was tracked in this time. The next one appears here. Submit one:
+    <pre class="body" data-copy="${command}" tabindex="0" role="region" aria-label="Command">${command}</pre>
+    It costs credits. The <a href="/docs">documentation of the API</a> has all models.`)
+}
+
+/** A command that submits a generation with the first live key. */
+function submitCommand({ settings, keys }: ConsoleDeps, req: Request): string {
+  const host = req.get('host') ?? ''
+  const origin = `${req.protocol}://${/^[\w.:[\]-]+$/.test(host) ? host : `127.0.0.1:${settings.internalPort}`}`
+  const key = keys().all.find(({ environment, retired }) => environment === 'live' && !retired)
+  const body = { model: 'aurora-image', input: { prompt: 'a lighthouse at dusk' }, key_name: key?.name }
+  const token = settings.internalToken === undefined ? '' : ` -H "Authorization: Bearer $INTERNAL_TOKEN"`
+  // A quote in the name of a key must not end the shell's word.
+  const json = JSON.stringify(body).replaceAll("'", String.raw`\u0027`)
+  return `curl ${origin}/api/generations${token} -H 'Content-Type: application/json' -d '${json}'`
+}
+
 function costs(by: Costs, days: Costs, query: Query): Markup {
-  if (by.total.requests === 0)
-    return emptyState(
-      html`No live request was tracked in this time. The next one appears here: submit it by
-        <code>curl -X POST http://127.0.0.1:3001/api/generations</code> (<a href="/docs">API</a>).`,
-    )
   return html`${byDay(days, linkTo('/api/costs', { ...without(query, 'by'), by: 'day' }))}
-    <div class="card table-card">${costTable(by)}</div>`
+    <div class="card table-card">${costTable(by, query)}</div>`
 }
 
 /** One bar for each day, the first day first. */
@@ -74,7 +87,7 @@ function byDay({ data }: Costs, figures: string): Markup {
   })
 }
 
-function costTable({ by, data, others, total }: Costs): Markup {
+function costTable({ by, data, others, total }: Costs, query: Query): Markup {
   const row = (name: Markup | string, sums: Costs['total'], id?: string) => ({
     ...(id !== undefined && { id }),
     cells: [name, number(sums.requests), credits(sums.credits_settled), credits(sums.credits_reserved)],
@@ -88,7 +101,7 @@ function costTable({ by, data, others, total }: Costs): Markup {
       { head: 'Reserved', kind: 'number' },
     ],
     rows: [
-      ...data.map((one) => row(groupLink(by, one.group), one)),
+      ...data.map((one) => row(groupLink(by, one.group, query), one)),
       ...(others.requests > 0 ? [row('others', others)] : []),
       row(html`<b>Total</b>`, total),
     ],
@@ -96,9 +109,10 @@ function costTable({ by, data, others, total }: Costs): Markup {
   })
 }
 
-function groupLink(by: string, group: string | null): Markup {
-  if (group === null || (by !== 'model' && by !== 'key_name')) return foreign(group)
-  return html`<a href="${linkTo('/requests', { [by]: group })}">${foreign(group)}</a>`
+/** The requests of a group, within the chosen times. */
+function groupLink(by: string, group: string | null, { since, until }: Query): Markup {
+  if (group === null || (by !== 'model' && by !== 'key_name')) return foreign(group, 40)
+  return html`<a href="${linkTo('/requests', { [by]: group, since, until })}">${foreign(group, 40)}</a>`
 }
 
 function credits(value: number): string {
