@@ -5,7 +5,8 @@ import type { MediaItem } from '../domain/report.ts'
 type Kind = MediaItem['kind']
 
 const maxInteger = 2_147_483_647
-const pixels = z.int().positive().max(maxInteger).optional().catch(undefined)
+/** A width or height. A value that the columns refuse is omitted. */
+export const pixels = z.int().positive().max(maxInteger).optional().catch(undefined)
 /** The members of a file that describe it. A value of another type is omitted. */
 const fileSchema = z.object({
   content_type: z.string().optional().catch(undefined),

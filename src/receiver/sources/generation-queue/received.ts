@@ -1,18 +1,20 @@
 import { z } from 'zod'
 import * as wire from '../../../wire/schemas.ts'
 import { isStorable } from '../../domain/storable.ts'
+import { pixels } from '../media.ts'
 
 // The answers that the receiver accepts from a provider. Members that the spec shows are checked. Where the spec shows no shape
 // (audio in a result, the content of logs, further members), every plausible one lands, and the output is kept whole.
 
-/** An item of an output. Only a video's duration has a type in the spec. */
+/** An item of an output, with members that the columns hold. Only a video's duration has a type in the spec. */
 export type ReceivedItem = {
   url: string
-  original_url?: string | undefined
-  width?: number | undefined
-  height?: number | undefined
-  duration?: unknown
+  original_url: string | undefined
+  width: number | undefined
+  height: number | undefined
+  duration: unknown
 }
+type FoundItem = { url: string; original_url?: unknown; width?: unknown; height?: unknown; duration?: unknown }
 /** An output stands within a result or a notification. */
 const outputDepth = 4
 
@@ -43,14 +45,20 @@ export type ReceivedResult = z.infer<typeof receivedResultSchema>
 export const receivedStatusSchema = wire.statusBodySchema.omit({ logs: true })
 
 /** An output with its items. `whole` is what `results` keeps, without further members that Postgres does not store. */
-function kept(kind: Kind, items: ReceivedItem[], whole: object): { kind: Kind; items: ReceivedItem[]; whole: object } {
+function kept(kind: Kind, found: FoundItem[], whole: object): { kind: Kind; items: ReceivedItem[]; whole: object } {
+  const items = found.map(readItem)
   if (isStorable(whole, outputDepth)) return { kind, items, whole }
-  const known = items.map(({ url, original_url, width, height, duration }) => ({
+  return { kind, items, whole: kind === 'image' ? { images: items } : { [kind]: items[0] } }
+}
+
+/** Reads an item, whose further members may have any type. A value that its column would refuse is omitted. */
+function readItem({ url, original_url, width, height, duration }: FoundItem): ReceivedItem {
+  const original = wire.urlSchema.safeParse(original_url).data
+  return {
     url,
-    original_url,
-    width,
-    height,
+    original_url: isStorable(original) ? original : undefined,
+    width: pixels.parse(width),
+    height: pixels.parse(height),
     duration: isStorable(duration) ? duration : undefined,
-  }))
-  return { kind, items: known, whole: kind === 'image' ? { images: known } : { [kind]: known[0] } }
+  }
 }

@@ -57,17 +57,11 @@ function innerOf(issue: Issue): Issue[] {
   return issue.errors.flat().map((inner) => ({ ...inner, path: [...issue.path, ...inner.path] }))
 }
 
-const maxInteger = 2_147_483_647
 /** The year 0, and offsets that only ISO 8601 knows. */
 const foreignTime = /^0000|[+-](?:1[6-9]|2[0-3]):\d\d$/
 
 /** Returns false for values that the columns would refuse. Such a result would fail at every landing. */
 function fitsPostgres(result: ReceivedResult): boolean {
-  const items = result.status === 'COMPLETED' ? result.output.items : []
   const times = [result.created_at ?? '', result.completed_at ?? '']
-  return (
-    isStorable(result) &&
-    items.every(({ width = 0, height = 0 }) => width <= maxInteger && height <= maxInteger) &&
-    !times.some((time) => foreignTime.test(time))
-  )
+  return isStorable(result) && !times.some((time) => foreignTime.test(time))
 }
