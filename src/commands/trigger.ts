@@ -5,6 +5,7 @@ import { ConfigError } from '../config/config-error.ts'
 import { isProduction } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
 import { type ProcessEnvironment, settingsReader } from '../platform/settings.ts'
+import { describeFailure } from '../receiver/fetching/source-client.ts'
 import { readKeys } from '../receiver/settings.ts'
 import { sign } from '../wire/signature.ts'
 import { printable, UsageError, type Command } from './usage.ts'
@@ -89,7 +90,7 @@ async function send(
       body: bytes,
     }).catch((cause: unknown) => {
       const action = 'Start a receiver there, or set --url or PORT to another one'
-      throw new Error(`no answer from ${to.url}. ${action}`, { cause })
+      throw new Error(`no answer from ${to.url} (${describeFailure(cause)}). ${action}`, { cause })
     })
     process.stdout.write(`${response.status} ${oneLine(await response.text())}\n`)
     asExpected &&= response.status === expected

@@ -5,5 +5,8 @@ import path from 'node:path'
 export async function printedCommands(page: string, heading: string): Promise<string[]> {
   const text = await fs.readFile(path.resolve(import.meta.dirname, '../../docs', page), 'utf8')
   const [, section = ''] = new RegExp(`^## ${heading}\\n([^]*?)(?:^## |(?![^]))`, 'm').exec(text) ?? []
-  return [...section.matchAll(/^```sh\n([^]*?)^```/gm)].map(([, commands = '']) => commands)
+  // Within a step of a list they are indented.
+  return [...section.matchAll(/^( *)```sh\n([^]*?)^ *```/gm)].map(([, indent = '', commands = '']) =>
+    commands.replaceAll(new RegExp(`^${indent}`, 'gm'), ''),
+  )
 }

@@ -17,7 +17,7 @@ import { pruneOnce } from '../../src/receiver/upkeep/retention.ts'
 import { mediadock } from '../commands/mediadock.ts'
 import { testSettings } from '../provider/support/running-provider.ts'
 import { eventually } from '../support/eventually.ts'
-import { describeOnPackaged } from '../support/own-packaged-postgres.ts'
+import { describeOnPackaged, withPackagedPostgres } from '../support/own-packaged-postgres.ts'
 import { startPackagedPostgres, type PackagedPostgres } from '../support/packaged-postgres.ts'
 import { imageResult, json, startProviderStand } from '../support/provider-stand.ts'
 import { quickFolder } from '../support/quick-folder.ts'
@@ -88,17 +88,20 @@ async function migratedByRoles() {
   return { as, owner, url, apply }
 }
 
-/** As printed, into a database beside it; answers its URL. */
-async function backUpAndRestore(url: string): Promise<string> {
+/** Runs the printed commands of a section of docs/postgres.md, from a folder that has ops/ as a checkout does. */
+async function runPrinted(section: string, urls: Record<string, string>): Promise<void> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-roles-'))
   onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
-  const restoredUrl = url.replace(/media$/, 'media_restored')
-  const commands = (await printedCommands('postgres.md', 'Backup and restore')).join('\n')
+  await fs.symlink(path.dirname(file), path.join(folder, 'ops'))
+  const commands = (await printedCommands('postgres.md', section)).join('\n')
   const PATH = `${inject('packagedBinaries')}:${process.env['PATH']}`
-  await promisify(execFile)('bash', ['-ec', commands], {
-    cwd: folder,
-    env: { PATH, DATABASE_URL: url, ADMIN_URL: url, RESTORED_URL: restoredUrl },
-  })
+  await promisify(execFile)('bash', ['-ec', commands], { cwd: folder, env: { PATH, ...urls } })
+}
+
+/** As printed, into a database beside it; answers its URL. */
+async function backUpAndRestore(url: string): Promise<string> {
+  const restoredUrl = url.replace(/media$/, 'media_restored')
+  await runPrinted('Backup and restore', { DATABASE_URL: url, ADMIN_URL: url, RESTORED_URL: restoredUrl })
   return restoredUrl
 }
 
@@ -259,6 +262,16 @@ describeOnPackaged('ops/roles.sql', () => {
       expect(await owned(restored)).toEqual(await owned(owner))
     },
   )
+
+  it('moves to a new server by the printed commands, with every owner and right', { timeout: 60_000 }, async () => {
+    const { owner, url } = await migratedByRoles()
+    const next = await withPackagedPostgres({ settings: { fsync: 'off' } })
+    await runPrinted('Move to a new server', { ADMIN_URL: url.replace(/media$/, 'postgres'), NEW_ADMIN_URL: next.url })
+    const moved = postgres(next.url.replace(/postgres$/, 'media'), { max: 1, onnotice: () => {} })
+    onTestFinished(() => moved.end({ timeout: 1 }))
+    expect(await owned(moved)).toEqual(await owned(owner))
+    expect(await moved`select datname from pg_database where datname = 'roles_only'`).toEqual([])
+  })
 
   it(
     'lets no role but those that write stop the feed, the days of the log or a migration',
