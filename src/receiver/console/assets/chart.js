@@ -55,6 +55,15 @@ function stacked(series) {
   return series.map(({ values }) => values.map((value, at) => (sums[at] += value ?? 0)))
 }
 
+/** A bar stands over its time, so the first and the last need half a step beside them. */
+function scalesOf({ kind, at }) {
+  const beside = kind === 'bars' && at.length > 1 ? (at[1] - at[0]) / 2 : 0
+  return {
+    x: { range: (_plot, first, last) => [first - beside, last + beside] },
+    y: { range: (_plot, _min, max) => [0, Math.max(1, max * 1.1)] },
+  }
+}
+
 function draw(element) {
   const spec = JSON.parse(element.dataset.chart)
   const bars = spec.kind === 'bars'
@@ -80,18 +89,13 @@ function draw(element) {
       ...(bars && { fill: stroke, paths: uPlot.paths.bars({ size: [0.9, 24] }) }),
     }
   })
-  // A bar stands over its time, so the first and the last need half a step beside them.
-  const beside = bars && spec.at.length > 1 ? (spec.at[1] - spec.at[0]) / 2 : 0
   const options = {
     width: Math.max(200, element.clientWidth),
     height: heightPixels,
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC'),
     cursor: { y: false, drag: { x: false, y: false } },
     legend: { live: true },
-    scales: {
-      x: { range: (_plot, first, last) => [first - beside, last + beside] },
-      y: { range: (_plot, _min, max) => [0, Math.max(1, max * 1.1)] },
-    },
+    scales: scalesOf(spec),
     axes: [
       { ...axis, space: 70, values: timesOfDay },
       { ...axis, size: 44 },
