@@ -159,12 +159,22 @@ it('every alert and every panel asks for what a receiver tells', async () => {
 
 describe('the alerts', () => {
   it('have a section each in the runbook that says what it means, what to look at, what to do and what not', async () => {
-    const [, ...sections] = (await read('docs/runbook.md')).split(/^### (?=Mediadock)/m)
-    expect(sections.map((section) => section.split('\n', 1)[0])).toEqual(rules.map(({ alert }) => alert))
-    for (const section of sections)
-      expect(section).toMatch(/\*\*Means\.\*\* [^]+\*\*Look\.\*\* [^]+\*\*Do\.\*\*\s[^]+\*\*Don't\.\*\* /)
+    const pages = ['docs/runbook/webhooks-and-results.md', 'docs/runbook/provider-calls.md']
+    const texts = await Promise.all(pages.map(read))
+    const sections = pages.flatMap((page, at) =>
+      (texts[at] ?? '')
+        .split(/^## (?=Mediadock)/m)
+        .slice(1)
+        .map((text) => ({ page, alert: text.split('\n', 1)[0] ?? '', text })),
+    )
+    expect(sections.map(({ page, alert }) => `${page}#${alert.toLowerCase()}`).toSorted()).toEqual(
+      rules.map(({ annotations }) => annotations.runbook).toSorted(),
+    )
+    expect(sections.map(({ alert }) => alert).toSorted()).toEqual(rules.map(({ alert }) => alert).toSorted())
     for (const { alert, annotations } of rules)
-      expect(annotations.runbook).toBe(`docs/runbook.md#${alert.toLowerCase()}`)
+      expect(annotations.runbook).toMatch(new RegExp(`#${alert.toLowerCase()}$`))
+    for (const { alert, text } of sections)
+      expect(text, alert).toMatch(/\*\*Means\.\*\* [^]+\*\*Look\.\*\* [^]+\*\*Do\.\*\*\s[^]+\*\*Don't\.\*\* /)
   })
 
   it('are each made to fire by promtool, and each kept from it', async () => {
