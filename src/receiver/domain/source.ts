@@ -70,14 +70,14 @@ export type Submission = { model: string; input: unknown; webhookUrl: string; id
 /**
  * Every outcome of one submit. `refused` and `unauthorized` were not taken. `in_progress` means that the same
  * Idempotency-Key is being processed, so it may be the answer of an earlier attempt. After `unreachable` the source may
- * have taken it.
+ * have taken it, unless it is `isUnsent`.
  */
 export type SubmitOutcome =
   | { kind: 'submitted'; jobId: string; cost: number | undefined }
   | { kind: 'refused' | 'unauthorized'; status: number; envelope: ErrorEnvelope }
   | { kind: 'in_progress' }
   | { kind: 'rate_limited'; retryAfterSeconds: number | undefined }
-  | { kind: 'unreachable'; detail: string }
+  | { kind: 'unreachable'; detail: string; isUnsent?: boolean }
 
 /**
  * A generation API, as functions without state (docs/sources.md). The core knows a source by these alone. `identify`,

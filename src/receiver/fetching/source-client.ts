@@ -45,7 +45,7 @@ type Asked<Outcome> = { key: GenerationKey; signal: AbortSignal; ask: (api: Api)
 async function answerOf<Outcome>(
   { baseUrl, fetch, clock }: SourceClientDeps,
   { key, signal, ask }: Asked<Outcome>,
-): Promise<Answered<Outcome | { kind: 'unreachable'; detail: string }>> {
+): Promise<Answered<Outcome | { kind: 'unreachable'; detail: string; isUnsent: boolean }>> {
   const deadline = AbortSignal.timeout(callDeadlineMs)
   let rate: RateAnswer | undefined
   const call: Call = async ({ url, ...request }): Promise<ApiAnswer> => {
@@ -59,7 +59,7 @@ async function answerOf<Outcome>(
     return { outcome: await ask({ url: key.source.apiUrl ?? baseUrl, apiKey: key.apiKey ?? '', call }), rate }
   } catch (error) {
     const detail = deadline.aborted ? `no complete answer within ${callDeadlineMs / 1000} s` : describeFailure(error)
-    return { outcome: { kind: 'unreachable', detail }, rate: undefined }
+    return { outcome: { kind: 'unreachable', detail, isUnsent: isUnsent(error) }, rate: undefined }
   }
 }
 
@@ -89,6 +89,19 @@ export function rateOf(response: Response): RateAnswer | undefined {
   const remaining = Number(response.headers.get('ratelimit-remaining') ?? Number.NaN)
   const resetSeconds = Number(response.headers.get('ratelimit-reset') ?? Number.NaN)
   return Number.isFinite(remaining) && Number.isFinite(resetSeconds) ? { remaining, resetSeconds } : undefined
+}
+
+/** Failures to connect. Nothing of the request was sent. */
+const connectFailures: ReadonlySet<unknown> = new Set([
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'UND_ERR_CONNECT_TIMEOUT',
+])
+
+function isUnsent(error: unknown): boolean {
+  const cause = error instanceof Error ? error.cause : undefined
+  return cause instanceof Error && 'code' in cause && connectFailures.has(cause.code)
 }
 
 export function describeFailure(error: unknown): string {

@@ -216,14 +216,23 @@ export async function submitted(
 /** SQL on `g`: the doubt without this attempt, which the provider surely did not accept. */
 export const unlessThisOne = sql`nullif(${g.in_doubt_from}, ${g.attempts})`
 
-/** Schedules the next attempt. `isCertain`: the provider was not called, or did not accept the submit. */
+/**
+ * Schedules the next attempt; none without a pause. `isCertain`: the provider was not called, or did not accept the
+ * submit.
+ */
 export async function postpone(
   db: Database,
   generation: Generation,
-  { now, error, pauseSeconds, isCertain }: { now: SQL; error: string; pauseSeconds: number; isCertain: boolean },
+  {
+    now,
+    error,
+    pauseSeconds,
+    isCertain,
+  }: { now: SQL; error: string; pauseSeconds: number | undefined; isCertain: boolean },
 ): Promise<void> {
   await db.execute(sql`
-    update mediadock.generations g set ${generations.next_attempt_at} = ${later(now, pauseSeconds)},
+    update mediadock.generations g set
+      ${generations.next_attempt_at} = ${pauseSeconds === undefined ? null : later(now, pauseSeconds)},
       ${generations.last_error} = ${error.slice(0, maxErrorLength)},
       ${generations.in_doubt_from} = ${isCertain ? unlessThisOne : sql`${g.in_doubt_from}`}
     where ${isHeld(generation)}`)

@@ -46,7 +46,7 @@ export async function expire(db: Database, now: SQL): Promise<void> {
     with ended as (
       update mediadock.generations g set ${generations.state} = 'expired', ${generations.next_attempt_at} = null,
         ${generations.answer} = ${JSON.stringify(expiredEnvelope)}::jsonb
-      where ${g.state} = 'pending' and ${isForgotten(now)} and ${g.next_attempt_at} is not null
+      where ${g.state} = 'pending' and ${isForgotten(now)}
       returning ${g.idempotency_key}
     )
     ${addChange(now, ofRefused(sql`true`))}`)

@@ -51,8 +51,9 @@ const retryPause = { baseMs: 2000, capMs: 300_000 }
 const batchRows = 8
 
 /**
- * Creates the submitter, with which no crash and no timeout can charge twice: the submit is durable before the call,
- * and every call for it has the same Idempotency-Key.
+ * Creates the submitter, with which no crash and no timeout can charge twice. The submit is durable before the call, and
+ * every call for it has the same Idempotency-Key. A source that ignores that key is not called again after an answer was
+ * lost: the submit waits for its webhook.
  */
 export function createSubmitter(deps: SubmitterDeps): Submitter {
   const submit = async (body: GenerationBody): Promise<Answer> => {
@@ -70,7 +71,7 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
       input: body.input,
       keyName: key.name,
       sandbox: key.environment === undefined ? undefined : key.environment === 'sandbox',
-      webhookUrl: deps.webhookPublicUrl,
+      webhookUrl: webhookUrlOf(deps, key, idempotencyKey),
       metadata: body.metadata,
       now: deps.time(),
     })
@@ -99,6 +100,18 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
   }
 }
 
+/** The webhook URL of the key's source. The webhook of another source names the submit, so that it can end it. */
+function webhookUrlOf({ keys, webhookPublicUrl }: SubmitterDeps, { source }: GenerationKey, key: string): string {
+  if (source.name === keys().first.name) return webhookPublicUrl
+  const url = new URL(webhookPublicUrl)
+  url.pathname = `${url.pathname.replace(/\/+$/, '')}/${source.name}`
+  url.searchParams.set('generation', key)
+  return url.href
+}
+
+/** A submit that waits for its webhook until it expires. */
+const maybe = (cause: string) => `maybe submitted: ${cause}`
+
 /** Makes one call for a submit, and stores the outcome. */
 async function attempt(deps: SubmitterDeps, generation: Generation, key: GenerationKey | undefined): Promise<void> {
   if (!key || key.retired || key.apiKey === undefined) {
@@ -109,6 +122,13 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
       isCertain: true,
     })
   }
+  if (generation.inDoubt && !key.source.kind.promises.idempotentSubmit)
+    return intents.postpone(deps.db, generation, {
+      now: deps.time(),
+      error: maybe('the receiver stopped before it had the answer'),
+      pauseSeconds: undefined,
+      isCertain: true,
+    })
   const grant = await takeCall(deps.db, {
     keyName: key.name,
     limitPerMinute: deps.fetchRatePerMinute,
@@ -187,7 +207,18 @@ async function settle({ db, keys, time }: SubmitterDeps, { generation, key, outc
       return intents.postpone(db, generation, { now, pauseSeconds, error: 'rate_limited', isCertain: true })
     }
     case 'unreachable':
-      return intents.postpone(db, generation, { ...again, error: outcome.detail, isCertain: false })
+      if (outcome.isUnsent !== true && !key.source.kind.promises.idempotentSubmit)
+        return intents.postpone(db, generation, {
+          now,
+          error: maybe(outcome.detail),
+          pauseSeconds: undefined,
+          isCertain: false,
+        })
+      return intents.postpone(db, generation, {
+        ...again,
+        error: outcome.detail,
+        isCertain: outcome.isUnsent === true,
+      })
     default:
       return outcome satisfies never
   }

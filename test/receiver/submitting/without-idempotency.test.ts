@@ -1,0 +1,136 @@
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import http from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { withSources } from '../../../src/receiver/sources/keys.ts'
+import type { TestDatabase } from '../../support/database.ts'
+import { json } from '../../support/provider-stand.ts'
+import { keysOf, liveKey, type TestReceiver } from '../../support/receiver.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
+
+let database: TestDatabase
+let receiver: TestReceiver
+let server: http.Server
+let posted: { path: string; body: Record<string, unknown> }[] = []
+let respond: (res: http.ServerResponse) => void
+
+beforeAll(async () => {
+  server = http.createServer((req, res) => {
+    let text = ''
+    req.on('data', (chunk) => (text += chunk))
+    req.on('end', () => {
+      posted.push({ path: req.url ?? '', body: JSON.parse(text) })
+      respond(res)
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const its = await withReceiver({ settings: { webhookPublicUrl: 'https://hooks.test/webhooks' } })
+  ;({ database, receiver } = its)
+  receiver.setKeys(sourceAt(`http://127.0.0.1:${port}`))
+  return its.stop
+})
+beforeEach(async () => {
+  posted = []
+  await database.sql`delete from mediadock.call_budgets`
+  await database.sql`delete from mediadock.generations`
+})
+afterAll(() => {
+  server.closeAllConnections()
+  server.close()
+})
+
+const signing_secret = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
+function sourceAt(api_url: string) {
+  const keys = [{ name: 'pictures-key', api_key: 'r8_key', signing_secret }]
+  return withSources(keysOf(liveKey), JSON.stringify([{ name: 'pictures', kind: 'replicate', keys, api_url }]))
+}
+
+async function closedPort(): Promise<number> {
+  const closed = http.createServer().listen(0, '127.0.0.1')
+  await once(closed, 'listening')
+  const { port } = closed.address() as AddressInfo
+  closed.close()
+  await once(closed, 'close')
+  return port
+}
+
+const body = { model: 'owner/name', input: { prompt: 'dog' }, key_name: 'pictures-key' }
+const submit = () => receiver.deps.submitter.submit(body)
+const found = async (key: string) => (await receiver.deps.submitter.find(key)) ?? expect.fail()
+async function pass(minutes: number) {
+  await database.sql`update mediadock.generations set created_at = created_at - make_interval(mins => ${minutes}),
+    next_attempt_at = next_attempt_at - make_interval(mins => ${minutes})`
+  await receiver.deps.submitter.runOnce()
+}
+
+describe('a submit to a source without idempotency', () => {
+  it('names itself in the webhook URL of its source', async () => {
+    const id = randomUUID()
+    respond = (res) => json(res, 201, { id, status: 'starting' })
+    const answer = await submit()
+    expect(answer).toMatchObject({ status: 202, body: { state: 'submitted', request_id: id, cost: null } })
+    const { idempotency_key: key } = Object(answer.body)
+    expect(posted).toEqual([
+      {
+        path: '/models/owner/name/predictions',
+        body: {
+          input: { prompt: 'dog' },
+          webhook: `https://hooks.test/webhooks/pictures?generation=${key}`,
+          webhook_events_filter: ['completed'],
+        },
+      },
+    ])
+  })
+
+  it.each<[string, (res: http.ServerResponse) => void]>([
+    ['a 500', (res) => json(res, 500, {})],
+    ['a cut connection', (res) => void res.socket?.destroy()],
+    ['an answer without an id', (res) => json(res, 201, {})],
+  ])('is never sent again after %s, and expires', async (_, answer) => {
+    respond = answer
+    const { idempotency_key: key } = Object((await submit()).body)
+    await pass(60)
+    expect(await found(key)).toMatchObject({
+      state: 'pending',
+      attempts: 1,
+      next_attempt_at: null,
+      last_error: expect.stringMatching(/^maybe submitted: ./),
+    })
+    await pass(23 * 60)
+    expect(await found(key)).toMatchObject({ state: 'expired', answer: { error: { code: 'submit_expired' } } })
+    expect(posted).toHaveLength(1)
+  })
+
+  it('is not sent again after a crash during the call', async () => {
+    respond = (res) => json(res, 201, { id: randomUUID() })
+    const key = randomUUID()
+    await database.sql`
+      insert into mediadock.generations
+        (idempotency_key, model, input, key_name, created_at, next_attempt_at, attempts, in_doubt_from)
+      values (${key}, 'owner/name', '{}', 'pictures-key', now(), now(), 1, 1)`
+    await pass(1)
+    await pass(60)
+    expect(await found(key)).toMatchObject({ state: 'pending', last_error: expect.stringContaining('maybe submitted') })
+    expect(posted).toEqual([])
+  })
+
+  it.each<[string, (res: http.ServerResponse) => void]>([
+    ['a 429', (res) => json(res, 429, {})],
+    ['a refused connection', () => expect.fail()],
+  ])('is sent again after %s, which shows that it was not taken', async (what, answer) => {
+    const keys = receiver.deps.keys()
+    respond = answer
+    if (what !== 'a 429') receiver.setKeys(sourceAt(`http://127.0.0.1:${await closedPort()}`))
+    const { idempotency_key: key } = Object((await submit()).body)
+    receiver.setKeys(keys)
+    await database.sql`delete from mediadock.call_budgets`
+    posted = []
+    respond = (res) => json(res, 201, { id: randomUUID() })
+    await pass(60)
+    expect(await found(key)).toMatchObject({ state: 'submitted' })
+    expect(posted).toHaveLength(1)
+  })
+})
