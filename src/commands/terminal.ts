@@ -23,6 +23,7 @@ const tones = {
   parked: 'yellow',
   contradiction: 'yellow',
   key_mismatch: 'yellow',
+  source_mismatch: 'yellow',
   retry: 'yellow',
   CANCELED: 'yellow',
   accepted: 'green',

@@ -13,7 +13,7 @@ const renamed = [
   {
     schema: 'receiver/domain/schema.ts',
     column: 'next_poll_at',
-    files: ['receiver/reconciling/poll-claims.ts', 'receiver/queries/requests.ts', 'receiver/submitting/tracking.ts'],
+    files: ['receiver/reconciling/claimed-polls.ts', 'receiver/queries/requests.ts', 'receiver/submitting/tracking.ts'],
   },
   { schema: 'receiver/domain/budgets-schema.ts', column: 'blocked_until', files: ['receiver/fetching/call-budget.ts'] },
   { schema: 'platform/pages/tables.ts', column: 'expires_at', files: ['platform/pages/sessions.ts'] },

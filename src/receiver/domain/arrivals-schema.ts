@@ -34,6 +34,8 @@ export const arrivals = mediadock.table(
     delivery_id: uuid(),
     request_id: uuid(),
     key_name: text(),
+    /** The source of the path; null for the first source. */
+    source_name: text(),
     remote: text(),
     bytes: integer(),
     /** Receiver's clock minus the signed time. */

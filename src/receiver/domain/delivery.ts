@@ -1,14 +1,17 @@
-import { hash } from 'node:crypto'
+import { createHash, hash } from 'node:crypto'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { SignedEnvironment } from './keys.ts'
 import type { Parsed, ParkReason, Report } from './report.ts'
-import type { Source } from './source.ts'
+import { requestIdOf } from './request-id.ts'
+import { storedName, type Source } from './source.ts'
 import { isStorable } from './storable.ts'
 
 /** An authentic delivery, ready to be made durable. */
 export type Delivery = {
   id: string
   webhookId: string
+  /** See storedName(). */
+  sourceName: string | null
   requestId: string | undefined
   status: 'OK' | 'ERROR' | undefined
   keyName: string
@@ -54,10 +57,12 @@ export function toDelivery({
 }: Authentic): Delivery {
   const parsed = parseBody(source, body)
   const jobId = parsed.ok ? parsed.report.jobId : parsed.jobId
+  const sourceName = storedName(source)
   return {
     id,
     webhookId,
-    requestId: jobId,
+    sourceName,
+    requestId: jobId === undefined ? undefined : requestIdOf(sourceName, jobId).requestId,
     status: parsed.ok ? (parsed.report.status === 'COMPLETED' ? 'OK' : 'ERROR') : undefined,
     keyName,
     environment,
@@ -79,8 +84,12 @@ export const maxParkedForKey = 16
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** Parses the bytes of a delivery into a report, or returns the reason for parking them. Never throws. */
-export function parseBody({ kind }: Source, body: Uint8Array): Parsed {
+/**
+ * Parses the bytes of a delivery into a report, or returns the reason for parking them. Never throws. `source` is
+ * undefined where the source of a stored delivery is not configured any more.
+ */
+export function parseBody(source: Source | undefined, body: Uint8Array): Parsed {
+  if (source === undefined) return { ok: false, reason: 'unknown_source', jobId: undefined }
   let text: string
   try {
     text = decoder.decode(body)
@@ -93,7 +102,7 @@ export function parseBody({ kind }: Source, body: Uint8Array): Parsed {
   } catch {
     return { ok: false, reason: 'not_json', jobId: undefined }
   }
-  const parsed = kind.parse(json)
+  const parsed = source.kind.parse(json)
   // No request is looked for by a hint yet.
   if (parsed.ok && parsed.report === undefined) return { ok: false, reason: 'unknown_shape', jobId: parsed.jobId }
   const storable = !parsed.ok || !suspectEscape.test(text) || isStorable(parsed.report)
@@ -121,10 +130,14 @@ const bodyBytes = 10
  *
  * The body is signed and the id is not. Two bodies under one id collide with probability 2^-80. Two ids over one body
  * collide with 2^-48, and the second id has no further effect in any case.
+ *
+ * The digest of the body also covers the name of its source, but for the first one, so two sources never share a
+ * delivery.
  */
-export function deliveryId(webhookId: string, body: Uint8Array): string {
-  const hex = sha256Hex(webhookId).slice(0, idBytes * 2) + sha256Hex(body).slice(0, bodyBytes * 2)
-  return toUuid(hex)
+export function deliveryId(webhookId: string, body: Uint8Array, sourceName: string | null = null): string {
+  const ofBody =
+    sourceName === null ? sha256Hex(body) : createHash('sha256').update(`${sourceName}\n`).update(body).digest('hex')
+  return toUuid(sha256Hex(webhookId).slice(0, idBytes * 2) + ofBody.slice(0, bodyBytes * 2))
 }
 
 /** Returns the range of delivery ids for a webhook id. The text of the webhook id must still be compared. */

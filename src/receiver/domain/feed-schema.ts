@@ -100,6 +100,7 @@ export const feed = mediadock.view('feed', {
   model: text(),
   key_name: text(),
   sandbox: boolean(),
+  source_name: text(),
 }).as(sql`
   select position, case when status <> 4 then request_id end as request_id,
     case status when 1 then 'COMPLETED' when 2 then 'FAILED' when 3 then 'CANCELED' when 4 then 'REFUSED' end as status, media_complete, changed_at,
@@ -113,5 +114,8 @@ export const feed = mediadock.view('feed', {
     case when status = 4 then (
       select g.key_name from mediadock.generations g where g.idempotency_key = e.request_id) end as key_name,
     case when status = 4 then (
-      select g.sandbox from mediadock.generations g where g.idempotency_key = e.request_id) end as sandbox
+      select g.sandbox from mediadock.generations g where g.idempotency_key = e.request_id) end as sandbox,
+    case when status = 4 then (
+      select coalesce(g.source_name, 'generation-queue') from mediadock.generations g
+      where g.idempotency_key = e.request_id) end as source_name
   from mediadock.feed_entries e`)

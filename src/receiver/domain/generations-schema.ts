@@ -30,6 +30,8 @@ export const generations = mediadock.table(
     key_name: text().notNull(),
     /** Of that key when the intent was written; null on rows of releases that did not store it. */
     sandbox: boolean(),
+    /** The source of that key; null for the first source. */
+    source_name: text(),
     /** Never changed after the first write. The provider would treat another URL as reuse of the key (409). */
     webhook_url: text(),
     metadata: jsonb(),

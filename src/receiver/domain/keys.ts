@@ -34,9 +34,19 @@ export type Keys = {
   sources: ReadonlyMap<string, Source>
 }
 
+/** Returns the source of a stored name; undefined if it is not configured any more. */
+export function sourceOf({ first, sources }: Keys, stored: string | null): Source | undefined {
+  return stored === null ? first : sources.get(stored)
+}
+
 /** Returns the present environment of a key, in the form stored with a delivery. */
 export function signedEnvironment({ byName }: Keys, keyName: string): SignedEnvironment {
   return byName.get(keyName)?.environment ?? 'unknown'
+}
+
+/** Returns the names of the keys of a source. */
+export function namesOfSource({ all }: Keys, { name }: Source): string[] {
+  return all.filter((key) => key.source.name === name).map((key) => key.name)
 }
 
 /** The key names of each environment. A key without a known environment is in neither. */

@@ -1,10 +1,13 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { firstSourceName } from './source.ts'
 
 // Limits of values that callers and the provider supply. CHECK constraints enforce them for every writer. Those of
 // metadata are in the trigger `check_metadata`: a CHECK would look at all of it at every update of the row.
 
 /** For `model`, `key_name`, `error_code` and webhook ids. An index entry holds at most 2,704 bytes. */
 export const maxNameCharacters = 255
+/** For names of sources, which are steps of paths: as long as a label of a host name. */
+export const maxSourceNameCharacters = 63
 export const maxErrorMessageCharacters = 4000
 /** Postgres and V8 write JSON recursively; about 5,000 levels overflow their stacks. */
 export const maxNesting = 200
@@ -34,5 +37,14 @@ export function isTime(text: string): boolean {
   const ms = Date.parse(text)
   return ms >= earliestMs && ms < endMs
 }
+
+/** SQL condition: the columns of a source are null, as for the first source, or name another source and its job. */
+export const isOtherSource = sql.raw(
+  [
+    `source_name <> '${firstSourceName}'`,
+    `char_length(source_name) <= ${maxSourceNameCharacters}`,
+    `char_length(external_id) <= ${maxNameCharacters}`,
+  ].join(' and '),
+)
 
 export const isErrorMessage = sql.raw(`char_length(error_message) <= ${maxErrorMessageCharacters}`)

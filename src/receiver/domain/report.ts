@@ -39,6 +39,7 @@ export const parkReasons = [
   'unknown_shape',
   'no_request_id',
   'unknown_status',
+  'unknown_source',
 ] as const
 export type ParkReason = (typeof parkReasons)[number]
 

@@ -17,7 +17,7 @@ import {
 } from '../../platform/postgres/drizzle.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { mediadock } from './base-schema.ts'
-import { areNames, areTimes, isErrorMessage } from './limits.ts'
+import { areNames, areTimes, isErrorMessage, isOtherSource } from './limits.ts'
 import { pollOutcomes } from './poll-outcomes.ts'
 
 /** One row per unique delivery, written before it is acknowledged. `inbox` lists the pending ones. */
@@ -31,6 +31,8 @@ export const deliveries = mediadock.table(
     /** The status in the notification; null for a body that cannot be parsed. */
     status: text({ enum: ['OK', 'ERROR'] }),
     key_name: text().notNull(),
+    /** The source that signed; null for the first source. Webhook ids of two sources never meet (deliveryId). */
+    source_name: text(),
     /** The environment of the key at acceptance; null on rows of releases that did not store it. */
     environment: text({ enum: ['live', 'sandbox', 'unknown'] }),
     signed_at: instant().notNull(),
@@ -117,11 +119,18 @@ export const attempts = mediadock.table(
   ],
 )
 
+/** What landed has an end, and only that has an origin. */
+const isLandedWhole = sql`(landed_at is not null) = (status in ('COMPLETED', 'FAILED', 'CANCELED')) and (landed_at is not null or (source is null and confirmed_at is null))`
+
 /** Known requests with their state and result. Services read them through the view `results`. */
 export const requests = mediadock.table(
   'requests',
   {
     request_id: uuid().primaryKey(),
+    /** The source to which the request belongs; null for the first source. It never changes. */
+    source_name: text(),
+    /** The source's own id of the job, where that is no uuid (requestIdOf); null where it is request_id. */
+    external_id: text(),
     status: text({ enum: requestStatuses }).notNull().default('IN_QUEUE'),
     model: text(),
     key_name: text(),
@@ -180,15 +189,13 @@ export const requests = mediadock.table(
       'requests_poll_times',
       sql`${areTimes('polled_at', 'doubt_poll_at')} and (next_poll_at = 'infinity' or ${areTimes('next_poll_at')})`,
     ),
+    check('requests_source', isOtherSource),
     // The pause between polls grows with this number; a negative one would remove the pause.
     check('requests_polls', sql`polls >= 0`),
     check('requests_status', sql`status in ('IN_QUEUE', 'IN_PROGRESS', 'COMPLETED', 'FAILED', 'CANCELED')`),
     check('requests_key_source', sql`key_source in ('tracked', 'landed')`),
     // In addition, a trigger makes sure that a COMPLETED request has media: see the migration.
-    check(
-      'requests_landed',
-      sql`(landed_at is not null) = (status in ('COMPLETED', 'FAILED', 'CANCELED')) and (landed_at is not null or (source is null and confirmed_at is null))`,
-    ),
+    check('requests_landed', isLandedWhole),
     // Read by the previous release, which may run at the same time. The next release drops it.
     index('requests_open')
       .on(sql`coalesce(next_poll_at, tracked_at)`)
@@ -217,6 +224,10 @@ export const requests = mediadock.table(
     index('requests_doubted')
       .on(table.doubt_poll_at)
       .where(sql`doubt_poll_at is not null`),
+    // Requests by the id that their source gave them.
+    index('requests_external_id')
+      .on(table.external_id)
+      .where(sql`external_id is not null`),
     // Lists (newest first) and retention.
     index('requests_tracked').on(table.tracked_at.desc(), table.request_id.desc()),
     // The latest results, and readers that catch up by landed_at.
@@ -253,30 +264,3 @@ export const media = mediadock.table(
   },
   (table) => [primaryKey({ columns: [table.request_id, table.kind, table.position] })],
 )
-
-/** The view that internal services read. Columns are only ever added. */
-export const results = mediadock.view('results', {
-  request_id: uuid().notNull(),
-  status: text({ enum: requestStatuses }).notNull(),
-  model: text(),
-  output: jsonb(),
-  media_complete: boolean().notNull(),
-  cost: numeric(),
-  error_code: text(),
-  error_message: text(),
-  created_at: instant().notNull(),
-  completed_at: instant(),
-  landed_at: instant(),
-  source: text({ enum: ['webhook', 'reconciler'] }),
-  key_name: text(),
-  sandbox: boolean(),
-  metadata: jsonb(),
-  idempotency_key: uuid(),
-  progress: integer(),
-  queue_position: integer(),
-}).as(sql`
-  select request_id, status, model, output, media_complete, cost, error_code, error_message,
-         coalesce(created_at, tracked_at) as created_at, completed_at, landed_at, source, key_name, sandbox, metadata, idempotency_key,
-         case when status = 'COMPLETED' then 100 else progress end as progress,
-         case when status = 'IN_QUEUE' then queue_position end as queue_position
-  from mediadock.requests`)

@@ -124,3 +124,11 @@ export type Source = {
   apiUrl?: string | undefined
   account?: string | undefined
 }
+
+/** The name of the source of `POST /webhooks`. No other source may have it. */
+export const firstSourceName = 'generation-queue'
+
+/** Returns the name of a source as columns store it: null for the first source, so that it costs nothing. */
+export function storedName({ name }: Pick<Source, 'name'>): string | null {
+  return name === firstSourceName ? null : name
+}

@@ -1,9 +1,8 @@
-import type { Environment, GenerationKey, Keys } from '../domain/keys.ts'
+import { sourceOf, type Environment, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { storedName } from '../domain/source.ts'
 import type { Purpose } from './call-budget.ts'
-import { createProviderBreaker } from './provider-breaker.ts'
+import { createProviderBreaker, type ProviderBreaker } from './provider-breaker.ts'
 import { callForResult, type CallDeps, type ResultAnswer } from './result-call.ts'
-
-export type FetcherDeps = CallDeps & { keys: () => Keys }
 
 /** The answer, and the key that received it. */
 export type Fetched = { answer: ResultAnswer; keyName: string | undefined }
@@ -11,6 +10,11 @@ export type Fetched = { answer: ResultAnswer; keyName: string | undefined }
 /** A request, with the facts that decide which keys are tried. */
 export type ResultLookup = {
   requestId: string
+  /** The source's own id of the job. */
+  jobId: string
+  /** The source of the request: see storedName(). Only its keys are tried. */
+  sourceName: string | null
+  model: string | undefined
   /** The key with which the request was tracked, or its webhook signed. */
   keyName: string | undefined
   /** The environment of the request, if it is known although the key is not. */
@@ -36,13 +40,17 @@ const maxStandIns = 1000
  * refused, other keys are tried from the small share for such tries: first those of the same environment. If all of
  * these answer 404, those of the other environment follow, since the named key may be wrong or forged. The answer is a
  * 404 only if every key to be tried gives one. If the named key has no call left, a key of the same account is used.
+ * Keys of other sources are never tried. Each source counts as down by its own calls alone.
  */
-export function createFetcher(deps: FetcherDeps): Fetcher {
-  const breaker = createProviderBreaker()
+export function createFetcher(deps: CallDeps): Fetcher {
+  const breakers = new Map<string | null, ProviderBreaker>()
   // For a named key that is retired, refused or unknown: the key that last read a request of the named key.
   const standIns = new Map<string, string>()
   return async (lookup) => {
-    const { requestId, keyName, signal, onDecided = () => {} } = lookup
+    const { requestId, jobId, sourceName, model, keyName, signal, onDecided = () => {} } = lookup
+    const breaker = breakers.get(sourceName) ?? createProviderBreaker()
+    // Only names of the settings are added, so the map stays small.
+    if (sourceOf(deps.keys(), sourceName)) breakers.set(sourceName, breaker)
     const tried: Fetched[] = []
     let onlyStandIn = false
     for (const { key, by, isOwn, isStandIn } of candidates(deps.keys(), lookup, standIns)) {
@@ -51,6 +59,7 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
       if (!isOwn && !lookup.onlySandboxSigned && !isUnknownSoFar) break
       const answer = await callForResult(deps, {
         requestId,
+        job: { jobId, model },
         key,
         purpose: by,
         signal,
@@ -101,10 +110,12 @@ type Candidate = { key: GenerationKey; by: Purpose; isOwn: boolean; isStandIn: b
 
 function candidates(
   keys: Keys,
-  { keyName, environment, purpose, turn = 0 }: ResultLookup,
+  { sourceName, keyName, environment, purpose, turn = 0 }: ResultLookup,
   standIns: ReadonlyMap<string, string>,
 ): Candidate[] {
-  const usable = keys.all.filter((key) => !key.retired && key.apiKey !== undefined)
+  const usable = keys.all.filter(
+    (key) => !key.retired && key.apiKey !== undefined && storedName(key.source) === sourceName,
+  )
   const named = keyName === undefined ? undefined : keys.byName.get(keyName)
   const own = named?.environment ?? environment
   const isOwn = (key: GenerationKey) => own === undefined || key.environment === own

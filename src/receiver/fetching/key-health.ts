@@ -26,23 +26,31 @@ export async function restRefusedKey(
       and (blocked_reason = 'unauthorized' or coalesce(blocked_until < ${until}, true))`)
 }
 
-/** Records for every key that this process gets no answers from the provider. Any process may record the end. */
-export async function noteFailing(db: Database, now: SQL): Promise<void> {
-  await db.execute(sql`update mediadock.call_budgets set failing_since = ${now} where failing_since is null`)
+/**
+ * Records for every key of a source that this process gets no answers from the source. Any process may record the end.
+ */
+export async function noteFailing(db: Database, { keyNames, now }: { keyNames: string[]; now: SQL }): Promise<void> {
+  await db.execute(sql`
+    update mediadock.call_budgets set failing_since = ${now}
+    where failing_since is null and key_name = any(${sql.param(keyNames)}::text[])`)
 }
 
 /**
- * Records that a call with this key was answered after failures. The key is unblocked. If the provider itself was away,
- * this applies to all keys. Polls that were held up are due from now on (isHeldUp() in due.ts).
+ * Records that a call with this key was answered after failures. The key is unblocked. If the source itself was away,
+ * this applies to all its keys, `keyNames`. Polls that were held up are due from now on (isHeldUp() in due.ts).
  */
-export async function noteRecovered(db: Database, { keyName, now }: { keyName: string; now: SQL }): Promise<void> {
+export async function noteRecovered(
+  db: Database,
+  { keyName, keyNames, now }: { keyName: string; keyNames: string[]; now: SQL },
+): Promise<void> {
   await db.execute(sql`
     update mediadock.call_budgets set
       recovered_at = case when failing_since <= ${later(now, -worthRecoveringFromSeconds)}
         then ${now} else recovered_at end,
       failing_since = null, refusals = 0,
       blocked_until = case when blocked_reason = 'unauthorized' then null else blocked_until end
-    where (failing_since is not null or refusals > 0) and (key_name = ${keyName} or refusals = 0)`)
+    where (failing_since is not null or refusals > 0)
+      and (key_name = ${keyName} or (refusals = 0 and key_name = any(${sql.param(keyNames)}::text[])))`)
 }
 
 /** An answer to a submit or to a poll. */
@@ -65,6 +73,8 @@ export function pauseAfter(
 /** `says`: the answer shows that the provider refuses the key, accepts it, or neither. */
 export type AnswerToCall = {
   keyName: string
+  /** The names of all keys of its source. */
+  keyNames: string[]
   /** The health when the call was granted. */
   health: KeyHealth
   now: SQL
@@ -75,9 +85,10 @@ export type AnswerToCall = {
 
 /** Records an answer's effect on its key: a limited or refused key is blocked, an accepted one is unblocked. */
 export async function noteAnswer(db: Database, answer: AnswerToCall): Promise<void> {
-  const { keyName, health, now, outcome, rate, says } = answer
+  const { keyName, keyNames, health, now, outcome, rate, says } = answer
   const block = pauseAfter(outcome, rate)
   if (block) await blockCalls(db, { keyName, now, ...block })
   if (says === 'refused') await restRefusedKey(db, { keyName, health, now })
-  else if (says === 'accepted' && (health.failing || health.refusals > 0)) await noteRecovered(db, { keyName, now })
+  else if (says === 'accepted' && (health.failing || health.refusals > 0))
+    await noteRecovered(db, { keyName, keyNames, now })
 }

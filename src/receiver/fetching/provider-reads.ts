@@ -3,7 +3,7 @@ import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import { usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { namesOfSource, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { takeCall } from './call-budget.ts'
 import { noteAnswer } from './key-health.ts'
 import { callDeadlineMs, describeFailure, rateOf, readBounded, retryAfterOf } from './source-client.ts'
@@ -88,6 +88,7 @@ async function callProvider(deps: ProviderReadsDeps, read: ProviderRead, key: Ge
   const { status, retryAfterSeconds } = answer
   await noteAnswer(db, {
     keyName: key.name,
+    keyNames: namesOfSource(deps.keys(), key.source),
     health: grant.health,
     now: time(),
     outcome: { kind: status === 429 ? 'rate_limited' : 'read', retryAfterSeconds },

@@ -2,8 +2,8 @@ import type { Counter } from 'prom-client'
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import type { GenerationKey } from '../domain/keys.ts'
-import type { FetchOutcome } from '../domain/source.ts'
+import { namesOfSource, type GenerationKey, type Keys } from '../domain/keys.ts'
+import type { FetchOutcome, Job } from '../domain/source.ts'
 import { blockCalls, takeCall, type KeyHealth, type Purpose } from './call-budget.ts'
 import { noteFailing, noteRecovered, pauseAfter, restRefusedKey } from './key-health.ts'
 import type { PollRecord } from './poll-log.ts'
@@ -13,6 +13,7 @@ import type { SourceClient } from './source-client.ts'
 export type CallDeps = {
   db: Database
   client: SourceClient
+  keys: () => Keys
   fetchRatePerMinute: number
   clock: () => Date
   /** The time that replicas share. */
@@ -37,6 +38,7 @@ const failuresToNote = 3
 
 type Call = {
   requestId: string
+  job: Job
   signal: AbortSignal
   key: GenerationKey
   purpose: Purpose
@@ -48,7 +50,7 @@ type Call = {
 /** Makes one call for the result of a request, if the provider and the key may be called now. */
 export async function callForResult(
   deps: CallDeps,
-  { requestId, key, purpose, signal, onDecided, breaker }: Call,
+  { requestId, job, key, purpose, signal, onDecided, breaker }: Call,
 ): Promise<ResultAnswer> {
   const pass = breaker.enter(deps.clock())
   if (!pass) {
@@ -68,7 +70,7 @@ export async function callForResult(
     }
     onDecided()
     const started = performance.now()
-    const { outcome, rate } = await deps.client.fetchResult({ jobId: requestId, model: undefined }, key, signal)
+    const { outcome, rate } = await deps.client.fetchResult(job, key, signal)
     const ms = Math.round(performance.now() - started)
     // The receiver cut the call itself in order to stop, which says nothing about the provider or the key.
     if (outcome.kind === 'unreachable' && signal.aborted) {
@@ -122,10 +124,13 @@ type Health = { key: GenerationKey; outcome: FetchOutcome; health: KeyHealth; fa
 /** Records the effect of an answer, or of a missing one, on the key and the provider. */
 async function noteHealth(deps: CallDeps, { key, outcome, health, failures }: Health): Promise<void> {
   const now = deps.time()
+  const keyNames = namesOfSource(deps.keys(), key.source)
   const accepted = outcome.kind === 'result' || outcome.kind === 'running' || outcome.kind === 'not_found'
   if (outcome.kind === 'unauthorized') await restRefusedKey(deps.db, { keyName: key.name, health, now })
-  else if (outcome.kind === 'unreachable' && failures % failuresToNote === 0) await noteFailing(deps.db, now)
-  else if (accepted && (health.failing || health.refusals > 0)) await noteRecovered(deps.db, { keyName: key.name, now })
+  else if (outcome.kind === 'unreachable' && failures % failuresToNote === 0)
+    await noteFailing(deps.db, { keyNames, now })
+  else if (accepted && (health.failing || health.refusals > 0))
+    await noteRecovered(deps.db, { keyName: key.name, keyNames, now })
 }
 
 /** Returns the detail of an answer for the log and the list of polls. */

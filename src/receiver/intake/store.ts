@@ -49,6 +49,8 @@ export async function storeDeliveries(
       : sql`, released as (
           delete from mediadock.quarantine where id = any(${sql.param([...quarantineIds])}::bigint[])
             and not exists (select from contended))`
+  // The column of a source is written only where there is one, so that the first source is stored before a migration.
+  const source = rows.some(({ sourceName }) => sourceName !== null) ? sql`, source_name` : sql``
   const bodies = Buffer.concat(rows.map(({ body }) => body))
   const answers = await executePrepared<
     RowOf<typeof schema.deliveries, 'id'> & { is_new: boolean; is_requeued: boolean; is_contended: boolean }
@@ -59,17 +61,17 @@ export async function storeDeliveries(
     bodies as materialized (select ${bytesOf(bodies)} as bytes),
     arrived as (
       select * from jsonb_to_recordset(${JSON.stringify(itemsOf(rows, claimed?.ids))}::jsonb) as a (
-        id uuid, webhook_id text, request_id uuid, status text, key_name text, environment text,
+        id uuid, webhook_id text, source_name text, request_id uuid, status text, key_name text, environment text,
         signed_at float8, received_at float8, headers jsonb, parked_reason text,
         is_claimed boolean, start int, length int)
       limit ${atMost(rows.length)}
     ),
     stored as (
       insert into mediadock.deliveries (id, webhook_id, request_id, status, key_name, environment,
-        signed_at, received_at, headers, body, parked_reason)
+        signed_at, received_at, headers, body, parked_reason${source})
       select id, webhook_id, request_id, status, key_name, environment,
         to_timestamp(signed_at), to_timestamp(received_at), headers,
-        substring(bodies.bytes from start for length), parked_reason
+        substring(bodies.bytes from start for length), parked_reason${source}
       from arrived, bodies, durable
       on conflict (id) do nothing
       returning id
@@ -156,6 +158,7 @@ function itemsOf(rows: readonly Delivery[], claimed: ReadonlySet<string> | undef
   return rows.map((row) => ({
     id: row.id,
     webhook_id: row.webhookId,
+    source_name: row.sourceName ?? undefined,
     request_id: row.requestId,
     status: row.status,
     key_name: row.keyName,

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { createShares, type Amount, type Shares } from '../../platform/fair-share.ts'
 import { parseBody, type Delivery } from '../domain/delivery.ts'
+import { sourceOf } from '../domain/keys.ts'
 import type { Report } from '../domain/report.ts'
 import { createBatches, type BatchesDeps, type Pending } from './batches.ts'
 import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type HeldDelivery } from './inbox.ts'
@@ -121,7 +122,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
 
   /** Holds a claimed delivery. Returns true if it was parked instead. */
   const holdClaimed = async ({ body, ...one }: Claimed, claimedAtMs: number): Promise<boolean> => {
-    const parsed = parseBody(deps.keys().first, body)
+    const parsed = parseBody(sourceOf(deps.keys(), one.sourceName), body)
     if (!parsed.ok) {
       await parkMisunderstood(deps, one, parsed.reason)
       return true

@@ -26,6 +26,8 @@ export type Claimed = {
   /** How many times landing failed because of the delivery's content. */
   failures: number
   webhookId: string
+  /** See storedName(). */
+  sourceName: string | null
   keyName: string
   /** The environment of the key at acceptance; undefined on rows of releases that did not store it. */
   environment: SignedEnvironment | undefined
@@ -42,9 +44,10 @@ export type InboxClaim = Pick<Claimed, 'deliveryId' | 'claims'>
 export type HeldDelivery = Omit<Claimed, 'body'>
 
 /** Returns the first claim of a delivery that was stored with it. */
-export function claimedOnce({ id, webhookId, keyName, environment, receivedAt, headers }: Delivery): HeldDelivery {
-  const traceparent = headers['traceparent']
-  return { deliveryId: id, claims: 1, failures: 0, webhookId, keyName, environment, receivedAt, traceparent }
+export function claimedOnce(delivery: Delivery): HeldDelivery {
+  const { id, webhookId, sourceName, keyName, environment, receivedAt, headers } = delivery
+  const claim = { deliveryId: id, claims: 1, failures: 0 }
+  return { ...claim, webhookId, sourceName, keyName, environment, receivedAt, traceparent: headers['traceparent'] }
 }
 
 /** Short, so that another process lands the deliveries of a dead one within 10 s (CONTRACT). Holders renew it. */
@@ -64,7 +67,7 @@ const lease = leaseOf('i', {
 })
 
 type ClaimedRow = RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failures'> &
-  RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'environment' | 'body'> & {
+  RowOf<typeof schema.deliveries, 'webhook_id' | 'source_name' | 'key_name' | 'environment' | 'body'> & {
     received_at: string | null
     traceparent: string | null
   }
@@ -86,7 +89,7 @@ export async function claim(
     ),
     -- Postgres stores the length of a large body in its row, so unclaimed bodies are not read.
     weighed as (
-      select delivery_id, webhook_id, key_name, environment, received_at, body,
+      select delivery_id, webhook_id, source_name, key_name, environment, received_at, body,
              headers ->> 'traceparent' as traceparent,
              coalesce(sum(octet_length(body)) over (
                order by due_at, delivery_id rows between unbounded preceding and 1 preceding), 0) as before
@@ -97,7 +100,7 @@ export async function claim(
       where i.delivery_id = any(array(select delivery_id from weighed where before < ${maxBytes}))
       returning i.delivery_id, i.claims, i.failures, i.replay_id
     )
-    select delivery_id, claims, failures, webhook_id, key_name, environment,
+    select delivery_id, claims, failures, webhook_id, source_name, key_name, environment,
       case when replay_id is null then received_at end as received_at, traceparent, body
     from claimed join weighed using (delivery_id)
     -- A lost claim is made again after its lease, so the commit need not wait for the disk.
@@ -108,6 +111,7 @@ export async function claim(
     claims: row.claims,
     failures: row.failures,
     webhookId: row.webhook_id,
+    sourceName: row.source_name,
     keyName: row.key_name,
     environment: row.environment ?? undefined,
     receivedAt: row.received_at === null ? undefined : new Date(row.received_at),

@@ -17,6 +17,7 @@ const outcomeNames = [
   'no_effect',
   'contradiction',
   'key_mismatch',
+  'source_mismatch',
   'discarded',
   'raced',
 ] as const
@@ -27,7 +28,8 @@ const outcomeNames = [
  * - `no_effect`: the row contains this already
  * - `contradiction`: another terminal state stands. The delivery is flagged and the row not changed
  * - `key_mismatch`: signed with a key of the other environment, and parked
- * - `discarded`: a key mismatch, but `maxParkedForKey` deliveries of the request are parked already. It is deleted
+ * - `source_mismatch`: the request belongs to another source than the delivery, which is parked
+ * - `discarded`: a mismatch, but `maxParkedForKey` deliveries of the request are parked for it already. It is deleted
  * - `raced`: the row appeared or landed at the same moment. Nothing was written; try again
  */
 export type LandingOutcome = (typeof outcomeNames)[number]

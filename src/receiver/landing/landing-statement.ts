@@ -1,6 +1,7 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { maxParkedForKey } from '../domain/delivery.ts'
 import type { Environments } from '../domain/keys.ts'
+import { known, requestsOf, todaysEnvironment } from './known-requests.ts'
 import type { Landing } from './landing.ts'
 import { changed, items, notified, removeMedia, settle, writeMedia, writeRequests } from './statement-parts.ts'
 
@@ -55,55 +56,8 @@ export function landingStatement(landings: readonly Landing[], { now, environmen
     ${notified}`
 }
 
-const resultEnvironment = sql`case coalesce(signed_sandbox, sandbox)
-               when true then 'sandbox' when false then 'live' end`
-
-/**
- * The environment that tracking stored, which later changes of the keys do not change. In a row that has landed,
- * `signed_sandbox` shows that `sandbox` came from tracking.
- */
-const trackedEnvironment = sql`case when landed_at is null or signed_sandbox is not null
-               then case sandbox when true then 'sandbox' when false then 'live' end end`
-
-/** SQL: the environment of the key of a row, as it is configured now. */
-const todaysEnvironment = ({ live, sandbox }: Environments) => sql`case
-               when key_name = any(${sql.param([...live])}::text[]) then 'live'
-               when key_name = any(${sql.param([...sandbox])}::text[]) then 'sandbox' end`
-
-const requestsOf = (environments: Environments) => sql`
-    seen as (
-      select request_id, landed_at, confirmed_at, ${resultEnvironment} as result_environment
-      from mediadock.requests where request_id = any(array(select request_id from item))
-    ),
-    locked as (
-      select request_id, status, landed_at, confirmed_at, next_poll_at, media_complete, cost, source,
-             key_name, key_source, sandbox,
-             ${resultEnvironment} as result_environment, ${trackedEnvironment} as tracked_environment,
-             ${todaysEnvironment(environments)} as key_environment
-      from mediadock.requests where request_id = any(array(select request_id from item))
-      order by request_id for update
-    )`
-
-const known = sql`
-    known as (
-      select item.*, locked.request_id is not null as is_known, locked.status as old_status,
-             locked.landed_at as old_landed_at, locked.confirmed_at as old_confirmed_at,
-             locked.next_poll_at as old_next_poll_at, locked.media_complete as old_media_complete,
-             locked.cost as old_cost, locked.source as old_source, locked.key_name as old_key_name,
-             locked.key_source as old_key_source, locked.key_environment as old_key_environment,
-             locked.sandbox as old_sandbox,
-             locked.landed_at is not null
-               and (seen.landed_at, seen.confirmed_at, seen.result_environment)
-                 is distinct from (locked.landed_at, locked.confirmed_at, locked.result_environment) as is_newer,
-             case when locked.landed_at is not null then locked.result_environment end as result_environment,
-             -- Confirmed by the provider, else stored by tracking, else that of the key with which it was tracked.
-             case when locked.confirmed_at is not null
-                    then case locked.sandbox when true then 'sandbox' when false then 'live' end
-                  when locked.tracked_environment is not null then locked.tracked_environment
-                  when locked.key_source is distinct from 'landed' then locked.key_environment
-                  end as request_environment
-      from item left join locked using (request_id) left join seen using (request_id)
-    )`
+/** SQL: the outcomes that park a delivery, with themselves as the reason. */
+const parking = sql`('key_mismatch', 'source_mismatch')`
 
 /**
  * SQL condition: the key that signed is of another environment than the request. A key of unknown environment cannot
@@ -128,6 +82,7 @@ const isOfOtherEnvironment = sql`(environment <> request_environment
  *
  *   the request has no row                                              landed
  *   another landing changed the row since the snapshot                  raced
+ *   the row belongs to another source                                   source_mismatch
  *   a delivery whose key is of another environment than the request     key_mismatch
  *   the row has not landed                                              landed
  *   signed sandbox, over an unconfirmed live result, environment open   key_mismatch
@@ -155,6 +110,7 @@ const verdicts = (now: SQL) => sql`
         case
           when not is_known then 'landed'
           when is_newer then 'raced'
+          when is_of_other_source then 'source_mismatch'
           -- A result of the provider has no delivery, and takes precedence over all keys.
           when delivery_id is not null and ${isOfOtherEnvironment} then 'key_mismatch'
           when old_landed_at is null then 'landed'
@@ -185,14 +141,14 @@ const doubtOfParked = (now: SQL) => sql`coalesce(r.doubt_poll_at, (
 const isAsLocked = sql`r.request_id in (select request_id from locked) and r.confirmed_at is null`
 
 /**
- * SQL condition: the limit of deliveries parked for their key is reached for the request. A kept delivery that is
- * replayed stays.
+ * SQL condition: the limit of deliveries parked for their key, or for their source, is reached for the request. A kept
+ * delivery that is replayed stays.
  */
 const isFullOfParked = sql`(select i.replay_id from mediadock.inbox i
                       where i.delivery_id = verdict.delivery_id limit 1) is null and (
                     select count(*) >= ${maxParkedForKey} from (
                       select from mediadock.deliveries d
-                      where d.request_id = verdict.request_id and d.parked_reason = 'key_mismatch'
+                      where d.request_id = verdict.request_id and d.parked_reason = planned_outcome
                         and d.id <> verdict.delivery_id
                       limit ${maxParkedForKey}) as parked)`
 
@@ -200,7 +156,7 @@ const outcomes = sql`
     outcome as (
       select verdict.*,
              case when planned_outcome in ('landed', 'confirmed') and written.request_id is null then 'raced'
-                  when planned_outcome = 'key_mismatch' and claims is not null and ${isFullOfParked} then 'discarded'
+                  when planned_outcome in ${parking} and claims is not null and ${isFullOfParked} then 'discarded'
                   else planned_outcome end as actual_outcome,
              coalesce(written.status, verdict.old_status) as final_status,
              old_confirmed_at is not null or (confirmed and written.request_id is not null) as is_final,
@@ -228,7 +184,7 @@ const discard = sql`
     )`
 
 /** SQL condition: the delivery is parked. A landing parks only while its claim holds. A replay has no claim. */
-const isParked = sql`delivery_id is not null and actual_outcome = 'key_mismatch'
+const isParked = sql`delivery_id is not null and actual_outcome in ${parking}
         and (claims is null or delivery_id in (select delivery_id from settled))`
 
 /** SQL: the flags to add to the delivery of a landing, and to the others of its request. Null adds none. */
@@ -239,9 +195,10 @@ const flags = (environments: Environments) => sql`
       union all
       -- A successful replay unparks its delivery.
       select delivery_id, null, false, true from outcome
-      where delivery_id is not null and claims is null and actual_outcome not in ('raced', 'key_mismatch')
+      where delivery_id is not null and claims is null and actual_outcome <> 'raced'
+        and actual_outcome not in ${parking}
       union all
-      select delivery_id, 'key_mismatch', false, false from outcome where ${isParked}
+      select delivery_id, actual_outcome, false, false from outcome where ${isParked}
       union all
       -- The environment changed: flag the deliveries signed in the old one, and unpark those of the new one.
       select d.id, case when d.environment <> outcome.environment then 'key_mismatch' end, false,
@@ -249,17 +206,19 @@ const flags = (environments: Environments) => sql`
         -- The current keys decide for rows of releases that stored no environment. offset 0 keeps this a look-up.
         lateral (select id, parked_reason, coalesce(environment, ${todaysEnvironment(environments)}) as environment
                  from mediadock.deliveries
-                 where request_id = outcome.request_id and status is not null offset 0) d
+                 where request_id = outcome.request_id and status is not null
+                   and source_name is not distinct from outcome.source_name offset 0) d
       where outcome.changes_environment and outcome.actual_outcome = 'landed' and d.environment in ('live', 'sandbox')
         and (d.environment <> outcome.environment or d.parked_reason = 'key_mismatch')
       union all
       -- Subtracting the times makes the planner search by the range of ids.
       select later.id, 'id_reused', false, false from outcome,
-        lateral (select id, webhook_id, received_at from mediadock.deliveries
+        lateral (select id, webhook_id, source_name, received_at from mediadock.deliveries
                  where id = outcome.delivery_id offset 0) later
       where actual_outcome <> 'discarded' and exists (
         select from mediadock.deliveries earlier where earlier.id between outcome.first_id and outcome.last_id
-          and earlier.webhook_id = later.webhook_id and earlier.id <> later.id
+          and earlier.webhook_id = later.webhook_id and earlier.source_name is not distinct from later.source_name
+          and earlier.id <> later.id
           and earlier.received_at - later.received_at <= interval '0' offset 0)
       union all
       -- A contradiction is open until the provider has confirmed the end that the delivery carried.
@@ -270,9 +229,9 @@ const flags = (environments: Environments) => sql`
           from (select * from mediadock.deliveries where request_id = outcome.request_id and outcome.concerns_all
             union all
             select * from mediadock.deliveries where id = outcome.delivery_id and not outcome.concerns_all) as compared
-          where status is not null
+          where status is not null and source_name is not distinct from outcome.source_name
             and (parked_reason is null or (outcome.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
-      where actual_outcome not in ('raced', 'key_mismatch', 'discarded')
+      where actual_outcome not in ('raced', 'key_mismatch', 'source_mismatch', 'discarded')
         and (d.delivered <> outcome.final_status or (outcome.is_final and 'contradiction' = any(d.flags)))
     )`
 
@@ -283,7 +242,8 @@ const flagged = sql`
             from unnest(case when n.agrees then array_remove(d.flags, 'contradiction') else d.flags end || n.flags) f
             order by f),
           parked_reason = case
-            when d.id = any(array(select delivery_id from outcome where ${isParked})) then 'key_mismatch'
+            when d.id = any(array(select delivery_id from outcome where ${isParked}))
+              then (select actual_outcome from outcome where delivery_id = d.id limit 1)
             when n.unpark then null else d.parked_reason end
       from (
         select delivery_id, array_agg(flag) filter (where flag is not null) as flags, bool_or(agrees) as agrees,
@@ -293,6 +253,6 @@ const flagged = sql`
       where d.id = any(array[n.delivery_id])
         and (not d.flags @> n.flags or (n.unpark and d.parked_reason is not null)
           or (n.agrees and 'contradiction' = any(d.flags))
-          -- The delivery was parked for its key before, and put back since.
-          or (d.parked_reason is null and 'key_mismatch' = any(n.flags)))
+          -- The delivery was parked before, and put back since.
+          or (d.parked_reason is null and n.flags && array['key_mismatch', 'source_mismatch']))
     )`

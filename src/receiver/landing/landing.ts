@@ -2,10 +2,14 @@ import { deliveryIdRange } from '../domain/delivery.ts'
 import { signedEnvironment, type Environment, type Keys, type SignedEnvironment } from '../domain/keys.ts'
 import { cutTo, isTime, maxErrorMessageCharacters, maxNameCharacters } from '../domain/limits.ts'
 import type { MediaItem, Report } from '../domain/report.ts'
+import { requestIdOf } from '../domain/request-id.ts'
 
 /** A terminal state of one request: the row to write. */
 export type Landing = Omit<Report, 'jobId'> & {
   requestId: string
+  externalId: string | null
+  /** The source whose report it is: see storedName(). */
+  sourceName: string | null
   source: 'webhook' | 'reconciler'
   /** True for the provider's own result, which overrules a webhook. */
   confirmed: boolean
@@ -22,6 +26,7 @@ export type Landing = Omit<Report, 'jobId'> & {
 /** The origin of a webhook or result. */
 export type Origin = {
   source: 'webhook' | 'reconciler'
+  sourceName: string | null
   keyName: string
   environment: Environment | undefined
   delivery: Landing['delivery']
@@ -36,6 +41,7 @@ export type Identified = {
   deliveryId: string
   claims: number | undefined
   webhookId: string
+  sourceName: string | null
   keyName: string
   environment: SignedEnvironment | undefined
 }
@@ -43,13 +49,14 @@ export type Identified = {
 /** Returns the landing of a delivery: the report that it carries, and who signed it. */
 export function landingOfDelivery(
   { keys, mediaHosts }: LandingDeps,
-  { deliveryId, claims, webhookId, keyName, environment }: Identified,
+  { deliveryId, claims, webhookId, sourceName, keyName, environment }: Identified,
   report: Report,
 ): Landing {
   // The stored environment. The current keys decide for rows of releases that did not store it.
   const signed = environment ?? signedEnvironment(keys(), keyName)
   return landingOfReport(report, {
     source: 'webhook',
+    sourceName,
     keyName,
     environment: signed === 'unknown' ? undefined : signed,
     delivery: { id: deliveryId, claims, ...deliveryIdRange(webhookId) },
@@ -59,9 +66,10 @@ export function landingOfDelivery(
 
 /** Returns the landing of a report. The source's own result, which the reconciler fetches, overrules a webhook. */
 export function landingOfReport({ jobId, ...report }: Report, origin: Origin): Landing {
-  const { source, keyName, environment, delivery } = origin
+  const { source, sourceName, keyName, environment, delivery } = origin
   return {
-    requestId: jobId,
+    ...requestIdOf(sourceName, jobId),
+    sourceName,
     ...report,
     model: report.model === undefined ? undefined : cutTo(report.model, maxNameCharacters),
     error: report.error && bounded(report.error),

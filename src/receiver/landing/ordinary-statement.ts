@@ -54,6 +54,7 @@ const ordinaryItems = (now: SQL) => sql`
       left join lateral (
         select *, xmin::text as version from mediadock.requests where request_id = item.request_id limit 1) r on true
       where (r.request_id is null or (r.landed_at is null and r.confirmed_at is null and r.key_name = item.key_name
+          and r.source_name is not distinct from item.source_name
           and coalesce(r.sandbox = (item.environment = 'sandbox'), true) and coalesce(r.next_poll_at > ${now}, true)))
         and (select 1 from mediadock.deliveries d
              where d.request_id = item.request_id and d.id <> item.delivery_id limit 1) is null

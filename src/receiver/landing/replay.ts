@@ -2,7 +2,7 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { parseBody } from '../domain/delivery.ts'
-import { environmentsOf } from '../domain/keys.ts'
+import { environmentsOf, sourceOf } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import type { WorkerDeps } from './land-batch.ts'
 import { landExplained, type Change } from './land.ts'
@@ -36,7 +36,7 @@ export async function replayDelivery(
 ): Promise<Replay | undefined> {
   const delivery = await load(deps, id)
   if (!delivery) return undefined
-  const parsed = parseBody(deps.keys().first, delivery.body)
+  const parsed = parseBody(sourceOf(deps.keys(), delivery.sourceName), delivery.body)
   // It stays parked, since this version cannot parse it either.
   if (!parsed.ok) return { replayed: 1, changes: [] }
 
@@ -53,8 +53,8 @@ export async function replayDelivery(
       deps.logger.info({ delivery_id: id, request_id: landing.requestId, outcome: change.outcome }, 'delivery replayed')
       deps.onProcessed({ landing, outcome: change.outcome, receivedAt: undefined })
     }
-    // A delivery parked for its key, which would be parked again, is left as it is.
-    const staysParked = change.outcome === 'key_mismatch' && delivery.parkedReason === 'key_mismatch'
+    // A delivery parked for its key or source, which would be parked again, is left as it is.
+    const staysParked = change.outcome === delivery.parkedReason
     return { replayed: 1, changes: change.outcome === 'no_effect' || staysParked ? [] : [change] }
   }
 }
@@ -64,9 +64,12 @@ async function load(
   id: string,
 ): Promise<(Identified & { body: Buffer; parkedReason: string | null }) | undefined> {
   const rows = await db.execute<
-    RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'environment' | 'body' | 'parked_reason'>
+    RowOf<
+      typeof schema.deliveries,
+      'webhook_id' | 'source_name' | 'key_name' | 'environment' | 'body' | 'parked_reason'
+    >
   >(sql`
-    select ${list(deliveries, 'webhook_id', 'key_name', 'environment', 'body', 'parked_reason')}
+    select ${list(deliveries, 'webhook_id', 'source_name', 'key_name', 'environment', 'body', 'parked_reason')}
     from mediadock.deliveries where ${deliveries.id} = ${id}`)
   const [row] = rows
   return (
@@ -74,6 +77,7 @@ async function load(
       deliveryId: id,
       claims: undefined,
       webhookId: row.webhook_id,
+      sourceName: row.source_name,
       keyName: row.key_name,
       environment: row.environment ?? undefined,
       body: row.body,

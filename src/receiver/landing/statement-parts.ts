@@ -14,7 +14,8 @@ export function items(landings: readonly Landing[], waitMs: number): SQL {
     patience as materialized (select set_config('lock_timeout', ${`${waitMs}ms`}, true)),
     item as (
       select i.* from patience, jsonb_to_recordset(${JSON.stringify(landings.map(toItem))}::jsonb) as i (
-        request_id uuid, status text, model text, output jsonb, media jsonb, media_complete boolean, cost numeric,
+        request_id uuid, source_name text, external_id text,
+        status text, model text, output jsonb, media jsonb, media_complete boolean, cost numeric,
         error_code text, error_message text, created_at timestamptz, completed_at timestamptz, source text,
         confirmed boolean, key_name text, environment text, flags jsonb,
         delivery_id uuid, claims integer, first_id uuid, last_id uuid)
@@ -25,6 +26,8 @@ export function items(landings: readonly Landing[], waitMs: number): SQL {
 function toItem({ delivery, error, ...landing }: Landing) {
   return {
     request_id: landing.requestId,
+    source_name: landing.sourceName ?? undefined,
+    external_id: landing.externalId ?? undefined,
     status: landing.status,
     model: landing.model,
     output: landing.output,
@@ -53,14 +56,17 @@ function toItem({ delivery, error, ...landing }: Landing) {
  */
 export const writeRequests = (now: SQL, { unlessChanged, doubt }: { unlessChanged: SQL; doubt: SQL }) => sql`
     written as (
-      insert into mediadock.requests as r (request_id, status, model, output, media_complete, cost,
+      insert into mediadock.requests as r (request_id, source_name, external_id,
+        status, model, output, media_complete, cost,
         error_code, error_message, created_at, completed_at, source, confirmed_at,
         key_name, key_source, sandbox, next_poll_at, tracked_at, landed_at)
-      select request_id, status, model, output, media_complete, new_cost,
+      select request_id, source_name, external_id,
+        status, model, output, media_complete, new_cost,
         error_code, error_message, created_at, completed_at, new_source, case when confirmed then ${now} end,
         new_key_name, new_key_source, new_sandbox, poll_at, ${now}, ${now}
       from verdict where planned_outcome in ('landed', 'confirmed') order by request_id
       on conflict (request_id) do update set
+        external_id = coalesce(r.external_id, excluded.external_id),
         status = excluded.status, model = coalesce(excluded.model, r.model), output = excluded.output,
         media_complete = excluded.media_complete, cost = excluded.cost,
         error_code = excluded.error_code, error_message = excluded.error_message,

@@ -89,7 +89,7 @@ function notKeptFor(clause: string, title: string, means: string): CauseWords & 
   return { clause, title, means, todo }
 }
 
-const parked: Record<ParkReason | 'key_mismatch' | 'landing_failed', CauseWords> = {
+const parked: Record<ParkReason | 'key_mismatch' | 'source_mismatch' | 'landing_failed', CauseWords> = {
   not_utf8: {
     title: 'Not UTF-8',
     means: 'Authentic, but its bytes are not UTF-8 text without a byte-order mark.',
@@ -115,6 +115,16 @@ const parked: Record<ParkReason | 'key_mismatch' | 'landing_failed', CauseWords>
     title: 'Unknown status',
     means: 'Authentic, but its status is neither OK nor ERROR. The provider may have a newer API.',
     todo: notDescribed(),
+  },
+  unknown_source: {
+    title: 'Unknown source',
+    means: 'Authentic when it arrived, but its source is no longer in SOURCES_FILE, so it cannot be read.',
+    todo: 'Add the source again and reload the keys, then replay.',
+  },
+  source_mismatch: {
+    title: 'Request of another source',
+    means: 'Signed by one source for a request that belongs to another. Its result is not applied.',
+    todo: 'Find out who submitted this request. If the service that tracks it named the wrong key, correct that there.',
   },
   key_mismatch: {
     title: 'Key of the other environment',

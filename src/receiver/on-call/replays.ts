@@ -80,7 +80,7 @@ export async function requeueMany(
 type Row = RowOf<typeof onCall.replays, 'id' | 'started_at' | 'actor' | 'filters' | 'count' | 'requeued'> &
   Pick<ManyReplayed, 'waiting' | 'parked'>
 
-const wasParked = sql`${attempts.outcome} in ('parked', 'key_mismatch')`
+const wasParked = sql`${attempts.outcome} in ('parked', 'key_mismatch', 'source_mismatch')`
 
 /** Returns the latest replays, newest first. */
 export async function listReplays(db: Database, which = sql`true`): Promise<ManyReplayed[]> {

@@ -4,7 +4,8 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 import { later } from '../../platform/postgres/time.ts'
 import * as schema from '../domain/schema.ts'
-import { claimExtra, claimScheduled, type ClaimDeps } from './poll-claims.ts'
+import type { ClaimDeps } from './claimed-polls.ts'
+import { claimExtra, claimScheduled } from './poll-claims.ts'
 import { beginPolls, newRun, type Begun, type ReconcilerDeps } from './reconciler.ts'
 
 export type FollowUps = {

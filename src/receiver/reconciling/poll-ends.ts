@@ -5,7 +5,7 @@ import type { PollOutcome } from '../domain/poll-outcomes.ts'
 import type { RunningStatus } from '../domain/report.ts'
 import * as schema from '../domain/schema.ts'
 import type { ResultAnswer } from '../fetching/result-call.ts'
-import type { ClaimDeps, Due } from './poll-claims.ts'
+import type { ClaimDeps, Due } from './claimed-polls.ts'
 import { pollLease } from './poll-lease.ts'
 import { nextPollAfter, rhythmOf, type Rhythm } from './rhythm.ts'
 

@@ -8,7 +8,8 @@ import type { Fetcher } from '../fetching/fetcher.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
 import { landingOfReport, type Landing } from '../landing/landing.ts'
 import { lockedRequests } from '../landing/locked-requests.ts'
-import { claimExtra, claimOne, claimOverdue, claimScheduled, lineOf, type ClaimDeps, type Due } from './poll-claims.ts'
+import type { ClaimDeps, Due } from './claimed-polls.ts'
+import { claimExtra, claimOne, claimOverdue, claimScheduled, lineOf } from './poll-claims.ts'
 import { endPolling, giveBack, reschedule } from './poll-ends.ts'
 
 export type ReconcilerDeps = ClaimDeps & {
@@ -135,6 +136,9 @@ async function poll(deps: ReconcilerDeps, given: DuePoll): Promise<PollEnd> {
 async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll): Promise<PollEnd> {
   const { answer, keyName } = await deps.fetchResult({
     requestId: one.requestId,
+    jobId: one.externalId ?? one.requestId,
+    sourceName: one.sourceName,
+    model: one.model,
     keyName: one.keyName,
     environment: one.environment,
     onlySandboxSigned: one.onlySandboxSigned,
@@ -226,6 +230,7 @@ async function landAnswer(
 ): Promise<void> {
   const landing = landingOfReport(report, {
     source: 'reconciler',
+    sourceName: one.sourceName,
     keyName,
     environment: deps.keys().byName.get(keyName)?.environment,
     delivery: undefined,

@@ -4,11 +4,9 @@ import { jsonType, named, placeOf, plainWords } from '../../platform/plain-words
 import { httpUrl, isLoopback } from '../../platform/settings.ts'
 import type { GenerationKey, Keys } from '../domain/keys.ts'
 import { maxNameCharacters } from '../domain/limits.ts'
-import type { Source, SourceKind } from '../domain/source.ts'
+import { firstSourceName, type Source, type SourceKind } from '../domain/source.ts'
 import { generationQueue } from './generation-queue/source.ts'
 import { kinds } from './kinds.ts'
-
-const firstName = 'generation-queue'
 
 const keySchema = z.object({
   name: z.string().min(1).max(maxNameCharacters),
@@ -62,7 +60,7 @@ const sourceSchema = z
     name: z
       .string()
       .regex(/^[a-z0-9][a-z0-9-]{0,62}$/, 'must be at most 63 lower-case letters, digits and hyphens')
-      .refine((name) => name !== firstName, `must not be ${firstName}`),
+      .refine((name) => name !== firstSourceName, `must not be ${firstSourceName}`),
     kind: z.enum(Object.keys(kinds)),
     keys: keysSchema,
     api_url: apiUrlSchema.optional(),
@@ -129,7 +127,7 @@ function parse<T>({ schema, shape }: { schema: z.ZodType<T>; shape: string }, te
 export const noKeys = keysOf([])
 
 function keysOf(entries: readonly Entry[]): Keys {
-  const { source: first, keys: all } = sourceOf({ name: firstName, kind: generationQueue }, entries)
+  const { source: first, keys: all } = sourceOf({ name: firstSourceName, kind: generationQueue }, entries)
   return { all, byName: new Map(all.map((key) => [key.name, key])), first, sources: new Map() }
 }
 

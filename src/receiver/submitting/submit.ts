@@ -6,7 +6,7 @@ import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import { environmentsOf, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { environmentsOf, namesOfSource, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
 import type { SubmitOutcome } from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
 import { noteCreditsRefused } from '../fetching/balances.ts'
@@ -157,7 +157,9 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   }
   deps.logger.info({ ...call, ...factsOf(outcome), ms }, 'provider called')
   const now = deps.time()
-  await noteAnswer(deps.db, { keyName: key.name, health: grant.health, now, outcome, rate, says: saysOfKey(outcome) })
+  const keyNames = namesOfSource(deps.keys(), key.source)
+  const answered = { keyName: key.name, keyNames, health: grant.health, now, outcome, rate, says: saysOfKey(outcome) }
+  await noteAnswer(deps.db, answered)
   return settle(deps, { generation, key, outcome })
 }
 

@@ -109,8 +109,8 @@ async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Pro
 }
 
 /**
- * Deletes processed deliveries, unusable ones, and those parked for their key after the provider's result is known. If
- * parked ones were kept forever, the holder of one signing secret could fill the disk.
+ * Deletes processed deliveries, unusable ones, those of another source, and those parked for their key after the
+ * provider's result is known. If parked ones were kept forever, the holder of one signing secret could fill the disk.
  */
 async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute<{ n: number }>(sql`
@@ -118,6 +118,7 @@ async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
       select ${d.id} from mediadock.deliveries d
       where ${d.received_at} < ${cutoff.toISOString()}::timestamptz
         and (${d.parked_reason} is null or ${d.parked_reason} = any(${sql.param([...parkReasons])}::text[])
+          or ${d.parked_reason} = 'source_mismatch'
           or (${d.parked_reason} = 'key_mismatch' and exists (
             select from mediadock.requests r
             where ${r.request_id} = ${d.request_id} and ${r.confirmed_at} is not null)))

@@ -48,6 +48,7 @@ const running: requests.ClaimedRequest = {
 }
 const origin = {
   source: 'reconciler' as const,
+  sourceName: null,
   keyName: 'live',
   environment: 'live' as const,
   delivery: undefined,

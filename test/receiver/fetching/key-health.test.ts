@@ -28,7 +28,7 @@ describe.each(usualServers)('a key that is refused (%s)', (server) => {
       take,
       granted,
       refuse: (health: KeyHealth, seconds: number) => restRefusedKey(db, { keyName, health, now: now(seconds) }),
-      recover: (seconds: number) => noteRecovered(db, { keyName, now: now(seconds) }),
+      recover: (seconds: number) => noteRecovered(db, { keyName, keyNames: [keyName], now: now(seconds) }),
     }
   }
 

@@ -18,7 +18,9 @@ it('an answer is kept where Postgres is lost between the call and what it says o
   const submit = () => Promise.reject(new Error('submits nothing'))
   const client = { submit, fetchResult: async () => ({ outcome: { kind: 'not_found' as const }, rate: spends }) }
   const fetch = createFetcher({ ...deps, db, client, calls })
-  const fetched = await fetch({ requestId: randomUUID(), keyName: 'live', purpose: 'completing', signal: deps.cut })
+  const requestId = randomUUID()
+  const asked = { requestId, jobId: requestId, sourceName: null, model: undefined }
+  const fetched = await fetch({ ...asked, keyName: 'live', purpose: 'completing', signal: deps.cut })
   expect(fetched).toEqual({ answer: { kind: 'not_found' }, keyName: 'live' })
   expect(statements).toBe(2)
 })

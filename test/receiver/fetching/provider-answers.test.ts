@@ -101,7 +101,16 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
   return {
     submitter,
     ask: (requestId: string = randomUUID(), keyName: string | undefined = 'live', turn = 1) =>
-      fetch({ requestId, keyName, purpose: 'completing', turn, signal: cut.signal }),
+      fetch({
+        requestId,
+        jobId: requestId,
+        sourceName: null,
+        model: undefined,
+        keyName,
+        purpose: 'completing',
+        turn,
+        signal: cut.signal,
+      }),
     reconcile: () => reconciler.runOnce(deps),
     /** The metric, as it is scraped: outcome to count, of those that there were. */
     counted: async () => {

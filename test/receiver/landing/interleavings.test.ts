@@ -118,6 +118,7 @@ async function webhook({
   if (!parsed.ok) throw new Error('the sample is no notification')
   const origin = {
     source: 'webhook' as const,
+    sourceName: null,
     keyName,
     environment,
     delivery: { id, claims: 0, ...deliveryIdRange(webhookId) },
@@ -671,6 +672,7 @@ it("a claim that has ended has its effect and settles nothing: the delivery is s
 function resultLanding(requestId: string): Landing {
   const origin = {
     source: 'reconciler' as const,
+    sourceName: null,
     keyName: 'live',
     environment: 'live' as const,
     delivery: undefined,

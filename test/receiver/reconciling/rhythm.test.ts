@@ -64,6 +64,7 @@ describe.each(usualServers)('a poll comes in the rhythm of what is waited for (%
       if (!parsed.ok) throw new Error('the sample is no notification')
       const landing = landingOfReport(parsed.report, {
         source: 'webhook',
+        sourceName: null,
         keyName: 'live',
         environment: 'live',
         delivery: undefined,

@@ -43,6 +43,7 @@ const afterwards: Record<string, string> = {
   contradiction:
     "A confirmed result stays. For another, the reconciler polls for the provider's own result, which decides.",
   key_mismatch: 'Compare on Keys the environment of its key with that of its request.',
+  source_mismatch: 'The request belongs to the source that made or tracked it first.',
 }
 
 /** The checks of wire/signature.ts, with their results for this delivery. The signature itself is not stored. */

@@ -60,6 +60,7 @@ const tones: Record<string, Tone> = {
   refused: 'bad',
   unavailable: 'bad',
   key_mismatch: 'bad',
+  source_mismatch: 'bad',
   landing_failed: 'bad',
   unauthorized: 'bad',
   unreachable: 'bad',

@@ -63,7 +63,13 @@ function someLandings(incomplete: string[]): Landing[] {
   })
 }
 
-const origin = { source: 'webhook', keyName: 'live', environment: 'live', mediaHosts: undefined } as const
+const origin = {
+  source: 'webhook',
+  sourceName: null,
+  keyName: 'live',
+  environment: 'live',
+  mediaHosts: undefined,
+} as const
 
 function byWebhook(): Landing {
   const id = randomUUID()

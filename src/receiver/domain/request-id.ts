@@ -1,0 +1,23 @@
+import { createHash } from 'node:crypto'
+
+/** The id of a request, and the source's own id of the job where that is another one. */
+export type RequestIds = { requestId: string; externalId: string | null }
+
+const canonicalUuid = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+/** Drawn at random once. Another value would give every job another request. */
+const namespace = Buffer.from('d95faf516a044b76b64771573ac1a769', 'hex')
+
+/**
+ * Returns the id under which a job is known here. That is the job's own where it is a uuid in the canonical form, as
+ * every id of the first source is. Otherwise it is UUID v5 (RFC 9562) of `<name of the source> LF <id of the job>`.
+ * `sourceName` is null for the first source: see storedName().
+ */
+export function requestIdOf(sourceName: string | null, jobId: string): RequestIds {
+  if (sourceName === null || canonicalUuid.test(jobId)) return { requestId: jobId, externalId: null }
+  const digest = createHash('sha1').update(namespace).update(`${sourceName}\n${jobId}`).digest().subarray(0, 16)
+  digest[6] = ((digest[6] ?? 0) & 0x0f) | 0x50
+  digest[8] = ((digest[8] ?? 0) & 0x3f) | 0x80
+  const hex = digest.toString('hex')
+  const requestId = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-')
+  return { requestId, externalId: jobId }
+}

@@ -1,0 +1,213 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
+import { postgresTime } from '../../../src/platform/postgres/time.ts'
+import { deliveryId, toDelivery, type Delivery } from '../../../src/receiver/domain/delivery.ts'
+import type { Keys } from '../../../src/receiver/domain/keys.ts'
+import { requestIdOf } from '../../../src/receiver/domain/request-id.ts'
+import { storedName, type Source } from '../../../src/receiver/domain/source.ts'
+import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
+import { createHandOver } from '../../../src/receiver/landing/hand-over.ts'
+import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
+import { requeue } from '../../../src/receiver/landing/requeue.ts'
+import { runOnce } from '../../../src/receiver/reconciling/reconciler.ts'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { firstSource, keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
+import { failed, okAudio } from '../../support/webhooks.ts'
+import { createTestWorker } from '../../support/worker.ts'
+
+/* Two sources, and requests and deliveries that both could mean. The other source has the first one's bodies. */
+
+const engine: Source = { ...firstSource, name: 'engine' }
+const base = keysOf(liveKey, sandboxKey)
+const engineKey = { ...base.all[0], name: 'engine-key', source: engine, environment: 'live' }
+const all = [...base.all, engineKey] as Keys['all']
+const keys: Keys = {
+  ...base,
+  all,
+  byName: new Map(all.map((key) => [key.name, key])),
+  sources: new Map([[engine.name, engine]]),
+}
+
+let database: TestDatabase
+let pool: Pool
+beforeAll(async () => {
+  database = await createTestDatabase()
+  pool = createPool({ url: database.url, max: 4 })
+})
+afterAll(async () => {
+  await pool.close()
+  await database.drop()
+})
+
+function signedBy(source: Source, body: Buffer, webhookId: string = randomUUID()): Delivery {
+  return toDelivery({
+    source,
+    id: deliveryId(webhookId, body, storedName(source)),
+    webhookId,
+    keyName: source === engine ? 'engine-key' : 'live',
+    environment: 'live',
+    timestampSeconds: Math.floor(Date.now() / 1000),
+    receivedAt: new Date(),
+    headers: {},
+    body,
+  })
+}
+
+/** Stores deliveries and lands everything that is due, as a process would that claims them. */
+async function landed(deliveries: readonly Delivery[], given: Keys = keys) {
+  await storeDeliveries(pool.db, deliveries)
+  await work(given)
+}
+
+async function work(given: Keys = keys) {
+  const { signal } = new AbortController()
+  const worker = createTestWorker({ databaseUrl: database.url, keys: () => given, time: postgresTime })
+  const handOver = createHandOver({ ...worker, signal, rest: async () => {}, wake: () => {} })
+  for (let more = true; more;) ({ more } = await handOver.claimSome())
+  await handOver.idle()
+  return worker
+}
+
+const stateOf = async ({ id }: Delivery) => {
+  const [row] = await database.sql`
+    select parked_reason, flags, exists (select from mediadock.inbox where delivery_id = d.id) as pending
+    from mediadock.deliveries d where id = ${id}`
+  return row
+}
+const resultOf = async (requestId: string) => {
+  const [row] = await database.sql`
+    select status, source_name, external_id, key_name from mediadock.results where request_id = ${requestId}`
+  return row
+}
+
+describe('whose word counts', () => {
+  it.each([
+    ['the first source', firstSource, engine, 'generation-queue'],
+    ['another source', engine, firstSource, 'engine'],
+  ])(
+    'a request of %s keeps what that says, and the delivery of the other one is parked',
+    async (_, own, other, name) => {
+      const requestId = randomUUID()
+      const said = signedBy(own, okAudio(requestId).body)
+      const foreign = signedBy(other, failed(requestId).body)
+      await landed([said])
+      await landed([foreign])
+      expect(await resultOf(requestId)).toMatchObject({
+        status: 'COMPLETED',
+        source_name: name,
+        external_id: requestId,
+      })
+      expect(await stateOf(said)).toEqual({ parked_reason: null, flags: [], pending: false })
+      const parked = { parked_reason: 'source_mismatch', flags: ['source_mismatch'], pending: false }
+      expect(await stateOf(foreign)).toEqual(parked)
+
+      // A dry run, a replay and a replay of many say the same.
+      const worker = await work()
+      for (const dryRun of [true, false]) {
+        expect(await replayDelivery(worker, foreign.id, { dryRun })).toEqual({ replayed: 1, changes: [] })
+        expect(await stateOf(foreign)).toEqual(parked)
+      }
+      const replayId = randomUUID()
+      await database.sql`insert into mediadock.replays (id, started_at, actor, filters, count) values (${replayId}, now(), 'test', '{}', 1)`
+      await requeue(pool.db, { replayId, ids: [foreign.id], before: 0, now: postgresTime() })
+      await work()
+      expect(await stateOf(foreign)).toEqual(parked)
+      expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', source_name: name })
+    },
+  )
+
+  it('at the same instant, one of two lands', async () => {
+    for (let round = 0; round < 20; round += 1) {
+      const requestId = randomUUID()
+      const both = [signedBy(firstSource, okAudio(requestId).body), signedBy(engine, failed(requestId).body)]
+      await storeDeliveries(pool.db, both)
+      await Promise.all([work(), work()])
+      const reasons = await Promise.all(both.map(async (one) => (await stateOf(one))?.['parked_reason']))
+      const first = reasons[0] === null
+      expect(reasons).toEqual(first ? [null, 'source_mismatch'] : ['source_mismatch', null])
+      expect(await resultOf(requestId)).toMatchObject({
+        status: first ? 'COMPLETED' : 'FAILED',
+        source_name: first ? 'generation-queue' : 'engine',
+      })
+    }
+  })
+
+  it('tracking comes before the first delivery', async () => {
+    const requestId = randomUUID()
+    await database.sql`insert into mediadock.requests (request_id, source_name) values (${requestId}, 'engine')`
+    const foreign = signedBy(firstSource, okAudio(requestId).body)
+    await landed([foreign])
+    expect(await stateOf(foreign)).toMatchObject({ parked_reason: 'source_mismatch' })
+    expect(await resultOf(requestId)).toMatchObject({ status: 'IN_QUEUE', source_name: 'engine' })
+    const own = signedBy(engine, okAudio(requestId).body)
+    await landed([own])
+    expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', source_name: 'engine' })
+  })
+
+  it('keeps 16 deliveries of another source for a request, and deletes the others', async () => {
+    const requestId = randomUUID()
+    await landed([signedBy(firstSource, okAudio(requestId).body)])
+    const forged = Array.from({ length: 20 }, () => signedBy(engine, failed(requestId).body))
+    for (const one of forged) await landed([one])
+    const [{ count } = { count: undefined }] = await database.sql`
+      select count(*)::int from mediadock.deliveries where request_id = ${requestId} and source_name = 'engine'`
+    expect(count).toBe(16)
+  })
+})
+
+it('one webhook id and one body of two sources are two deliveries, and neither reuses the id', async () => {
+  const body = okAudio(randomUUID()).body
+  const webhookId = randomUUID()
+  const both = [signedBy(firstSource, body, webhookId), signedBy(engine, body, webhookId)]
+  expect(new Set(both.map(({ id }) => id)).size).toBe(2)
+  await landed(both)
+  const other = signedBy(engine, okAudio(randomUUID()).body, webhookId)
+  await landed([other])
+  expect((await stateOf(both[0] as Delivery))?.['flags']).not.toContain('id_reused')
+  expect((await stateOf(both[1] as Delivery))?.['flags']).not.toContain('id_reused')
+  expect((await stateOf(other))?.['flags']).toContain('id_reused')
+})
+
+it('parks a delivery whose source was removed from the settings, and lands it once it is there again', async () => {
+  const requestId = randomUUID()
+  const delivery = signedBy(engine, okAudio(requestId).body)
+  await landed([delivery], { ...keys, sources: new Map() })
+  expect(await stateOf(delivery)).toMatchObject({ parked_reason: 'unknown_source', pending: false })
+  await replayDelivery(await work(), delivery.id, { dryRun: false })
+  expect(await stateOf(delivery)).toMatchObject({ parked_reason: null })
+  expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', source_name: 'engine' })
+})
+
+it('a request is polled by the id and with the keys of its own source alone', async () => {
+  const asked: unknown[] = []
+  const ofEngine = requestIdOf('engine', 'job-1')
+  const ofFirst = randomUUID()
+  await database.sql`insert into mediadock.requests (request_id, source_name, external_id, model, next_poll_at)
+    values (${ofEngine.requestId}, 'engine', ${ofEngine.externalId}, 'a/b', now()), (${ofFirst}, null, null, null, now())`
+  const worker = createTestWorker({
+    databaseUrl: database.url,
+    keys: () => keys,
+    time: postgresTime,
+    fetchResult: async ({ jobId, sourceName, model, keyName }) => {
+      asked.push({ jobId, sourceName, model })
+      return { answer: { kind: 'not_found' }, keyName }
+    },
+  })
+  await runOnce(worker)
+  expect(asked).toContainEqual({ jobId: 'job-1', sourceName: 'engine', model: 'a/b' })
+  expect(asked).toContainEqual({ jobId: ofFirst, sourceName: null, model: undefined })
+})
+
+describe('the id of a request', () => {
+  it('is the job’s own where that is a uuid, and otherwise UUID v5 of source and job', () => {
+    const uuid = randomUUID()
+    expect(requestIdOf(null, uuid)).toEqual({ requestId: uuid, externalId: null })
+    expect(requestIdOf('engine', uuid)).toEqual({ requestId: uuid, externalId: null })
+    const { requestId, externalId } = requestIdOf('engine', uuid.toUpperCase())
+    expect(requestId).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/)
+    expect(externalId).toBe(uuid.toUpperCase())
+    expect(requestIdOf('engine', 'job')).toEqual(requestIdOf('engine', 'job'))
+    expect(requestIdOf('engine', 'job').requestId).not.toBe(requestIdOf('engines', 'job').requestId)
+  })
+})
