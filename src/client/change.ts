@@ -68,6 +68,10 @@ export type ResultRow = {
   progress: number | null
   /** The place in the provider's queue, if it is known. */
   queue_position: number | null
+  /** The source that the request belongs to: a name in SOURCES_FILE, or `generation-queue`. */
+  source_name: string
+  /** The source's own id of the request. */
+  external_id: string
 }
 
 export type ResultMedia = {

@@ -18,6 +18,8 @@ const id = randomUUID()
 const open: Request = {
   id,
   request_id: id,
+  source_name: 'generation-queue',
+  external_id: id,
   status: 'IN_QUEUE',
   progress: null,
   queue_position: null,

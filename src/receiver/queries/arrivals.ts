@@ -29,6 +29,7 @@ import {
   instantOf,
   limitOf,
   microsOf,
+  nameOfSource,
   toPage,
   within,
   type Order,
@@ -57,6 +58,7 @@ export const arrivalSchema = z
       .meta({ description: 'The id of the delivery, or the id that it would have if it was not stored.' }),
     request_id: z.guid().nullable(),
     key_name: z.string().nullable(),
+    source_name: z.string().meta({ description: 'The source of the path.' }),
     remote: z.string().nullable(),
     bytes: z.int().nullable(),
     skew_seconds: z.int().nullable().meta({ description: "The receiver's clock minus the signed time." }),
@@ -65,6 +67,8 @@ export const arrivalSchema = z
   })
   .meta({ id: 'Arrival' })
 export type ArrivalEntry = z.infer<typeof arrivalSchema>
+
+const shown = { ...getTableColumns(a), source_name: nameOfSource(a.source_name) }
 
 const order: Order = { at: a.arrived_at, id: a.id }
 const newestFirst = [desc(a.arrived_at), desc(a.id)]
@@ -78,7 +82,7 @@ export async function listArrivals(
   const rows = await readWithin(db, async (tx) => {
     const seldom = key_name === undefined ? undefined : await isOfSeldomKey(tx, { key_name, until })
     return tx
-      .select({ ...getTableColumns(a), micros: microsOf(order.at) })
+      .select({ ...shown, micros: microsOf(order.at) })
       .from(a)
       .where(and(...matching(filters), afterCursor(cursor, order), seldom))
       .orderBy(...newestFirst)
@@ -90,7 +94,7 @@ export async function listArrivals(
 /** Reads the newest arrivals, inside another read. */
 export async function newestArrivals(tx: Executor, limit: number): Promise<ArrivalEntry[]> {
   return tx
-    .select()
+    .select(shown)
     .from(a)
     .orderBy(...newestFirst)
     .limit(limit)
@@ -120,7 +124,7 @@ export async function arrivalsSince(
   const isAfter = sql`(${a.arrived_at}, ${a.id}) > ${place}`
   const rows = await readWithin(db, (tx) =>
     tx
-      .select({ ...getTableColumns(a), micros: microsOf(order.at) })
+      .select({ ...shown, micros: microsOf(order.at) })
       .from(a)
       .where(and(...matching({ ...filters, since }), gt(a.id, idFloor), isAfter))
       .orderBy(...newestFirst)
@@ -138,7 +142,7 @@ export async function arrivalsOfDeliveries(
   limit: number,
 ): Promise<ArrivalEntry[]> {
   return tx
-    .select()
+    .select(shown)
     .from(a)
     .where(inArray(a.delivery_id, [...deliveryIds]))
     .orderBy(a.arrived_at, a.id)

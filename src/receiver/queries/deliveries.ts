@@ -1,12 +1,13 @@
 import { z } from 'zod'
-import { alias, and, between, count, eq, isNotNull, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { alias, and, between, count, eq, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
-import { attempts, deliveries, inbox, requests } from '../domain/schema.ts'
+import { deliveries, inbox, requests } from '../domain/schema.ts'
 import { whenKeyMatched } from '../intake/key-uses.ts'
 import { readWithin } from './deadline.ts'
+import { isPending, outcomeIs, outcomeShown } from './delivery-outcomes.ts'
 import { deliveryStates, type DeliveryFilters, type Paging } from './filters.ts'
 import {
   afterCursor,
@@ -14,13 +15,14 @@ import {
   equals,
   limitOf,
   microsOf,
+  nameOfSource,
   newestFirst,
   toPage,
   within,
   type Order,
   type Page,
 } from './page.ts'
-import { cameOften, deliveryFound, deliveryMeasured, searchedRows } from './search.ts'
+import { cameOften, deliveryFound, deliveryMeasured } from './search.ts'
 
 /** The aliases of the listed deliveries and arrivals. Conditions in other files rely on them. */
 const d = alias(deliveries, 'd')
@@ -38,6 +40,7 @@ export const deliverySchema = z
     flags: z.array(z.string()),
     model: z.string().nullable(),
     key_name: z.string(),
+    source_name: z.string().meta({ description: 'The source that signed it.' }),
     signed_at: z.iso.datetime(),
     received_at: z.iso.datetime(),
     skew_seconds: z.int().meta({ description: "The receiver's clock minus the signed time." }),
@@ -129,10 +132,22 @@ type DeliveryRow = Awaited<ReturnType<typeof selectDeliveries>>[number]
 
 /** Selects deliveries `d`, newest first. Arrivals and requests are looked up only for the rows on the page. */
 async function selectDeliveries(tx: Executor, { where, limit }: Which) {
-  const { id, webhook_id, request_id, status, parked_reason, flags, key_name, signed_at, received_at } = d
+  const { id, webhook_id, request_id, status, parked_reason, flags, key_name, source_name, signed_at, received_at } = d
   const bytes = sql<number>`octet_length(${d.body})`.as('bytes')
   const chosen = tx
-    .select({ id, webhook_id, request_id, status, parked_reason, flags, key_name, signed_at, received_at, bytes })
+    .select({
+      id,
+      webhook_id,
+      request_id,
+      status,
+      parked_reason,
+      flags,
+      key_name,
+      source_name,
+      signed_at,
+      received_at,
+      bytes,
+    })
     .from(d)
     .where(where)
     .orderBy(newestFirst(order))
@@ -160,6 +175,7 @@ async function selectDeliveries(tx: Executor, { where, limit }: Which) {
       flags: chosen.flags,
       model: sql<string | null>`left(${requests.model}, ${maxModelLength}::int)`,
       key_name: chosen.key_name,
+      source_name: nameOfSource(chosen.source_name),
       signed_at: chosen.signed_at,
       received_at: chosen.received_at,
       bytes: chosen.bytes,
@@ -171,17 +187,6 @@ async function selectDeliveries(tx: Executor, { where, limit }: Which) {
     .leftJoin(requests, eq(requests.request_id, chosen.request_id))
     .orderBy(newestFirst({ at: chosen.received_at, id: chosen.id }))
 }
-
-const isPending = sql`exists (select from ${inbox} where ${inbox.delivery_id} = ${d.id})`
-
-/** The outcome of the last attempt. A replay without effect does not change the outcome. */
-const lastOutcome = sql`(select ${attempts.outcome} from ${attempts} where ${attempts.delivery_id} = ${d.id}
-  and (${attempts.outcome}, ${attempts.detail}) is distinct from ('no_effect', 'replay')
-  order by ${attempts.attempted_at} desc limit 1)`
-
-/** A delivery without an attempt is either not processed yet or landed at the first try. */
-const outcomeShown = sql`coalesce(${lastOutcome}, case when ${d.parked_reason} is not null then 'parked'
-  when ${isPending} then 'accepted' else 'landed' end)`
 
 function matching({
   state,
@@ -240,43 +245,6 @@ function stateIs(state: DeliveryEntry['state']): SQL {
 /** SQL: the ids of deliveries in a state. For the arrivals of those deliveries. */
 export function idsInState(state: DeliveryEntry['state']): SQL {
   return sql`(select ${d.id} from ${deliveries} d where ${stateIs(state)})`
-}
-
-/**
- * The newest failed arrivals before `until`. A failed delivery is nearly always sent again within a quarter of an hour.
- */
-function newestFailures(outcome: 'refused' | 'unavailable', until: string | undefined): SQL {
-  const chosen = and(
-    eq(arrivals.outcome, outcome),
-    isNotNull(arrivals.delivery_id),
-    within(arrivals.arrived_at, { until }),
-  )
-  return sql`select ${arrivals.delivery_id} from ${arrivals} where ${chosen}
-    order by ${arrivals.arrived_at} desc limit ${searchedRows}`
-}
-
-function outcomeIs(outcome: NonNullable<DeliveryFilters['outcome']>, until: string | undefined): SQL {
-  switch (outcome) {
-    case 'parked':
-      return sql`${d.parked_reason} is not null`
-    case 'accepted':
-    case 'duplicate':
-      return sql`${d.id} in (select ${a.delivery_id} from ${arrivals} a where ${a.outcome} = ${outcome})`
-    case 'refused':
-    case 'unavailable':
-      return sql`${d.id} = any(array(select distinct delivery_id from (${newestFailures(outcome, until)}) as failures))`
-    case 'landed':
-      return sql`${outcomeShown} = 'landed'`
-    case 'confirmed':
-    case 'no_effect':
-    case 'contradiction':
-    case 'key_mismatch':
-    case 'retry':
-      return sql`${lastOutcome} = ${outcome} and ${d.id} in (
-        select ${attempts.delivery_id} from ${attempts} where ${attempts.outcome} = ${outcome})`
-    default:
-      return outcome satisfies never
-  }
 }
 
 /** SQL condition by the id range of a webhook id. The text is compared too, since ids are truncated hashes. */

@@ -7,6 +7,7 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { feed } from '../domain/feed-schema.ts'
+import { results } from '../domain/results-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { isEmpty, matchingPage, maxScanned, wantedColumns, type FeedFilter } from '../feeding/feed-filter.ts'
 import { readWithin } from './deadline.ts'
@@ -16,7 +17,7 @@ import { resultColumns, resultRowSchema, toResultRow, type StoredResult } from '
 
 const f = columnsOf(feed, 'f')
 const m = columnsOf(schema.media, 'm')
-const r = columnsOf(schema.results, 'r')
+const r = columnsOf(results, 'r')
 
 export const feedStatusSchema = z.enum(['COMPLETED', 'FAILED', 'CANCELED'])
 

@@ -21,7 +21,15 @@ export const maxLimit = 200
 
 export const deliveryStates = ['pending', 'processed', 'parked'] as const
 /** The outcomes of processing: see LandingOutcome and inbox.ts. */
-const processingOutcomes = ['landed', 'confirmed', 'no_effect', 'contradiction', 'key_mismatch', 'retry'] as const
+const processingOutcomes = [
+  'landed',
+  'confirmed',
+  'no_effect',
+  'contradiction',
+  'key_mismatch',
+  'source_mismatch',
+  'retry',
+] as const
 
 // Postgres stores neither NUL nor lone surrogates, so no row can match such a text.
 export const textFilter = z
@@ -106,7 +114,7 @@ const common = {
   ...times,
 }
 
-export const deliveryFlags = ['contradiction', 'key_mismatch', 'foreign_host', 'id_reused'] as const
+export const deliveryFlags = ['contradiction', 'key_mismatch', 'source_mismatch', 'foreign_host', 'id_reused'] as const
 
 export const deliveryOutcomes = [...arrivalOutcomes, ...processingOutcomes] as const
 

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { and, type Column, eq, gte, lt, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { firstSourceName } from '../domain/source.ts'
 import { defaultLimit, InvalidFilterError, type Paging } from './filters.ts'
 
 /** One page of a list, newest first. */
@@ -57,6 +58,11 @@ export function instantOf(micros: string): SQL {
 /** SQL: the time of a row for a cursor. A JavaScript date would lose the microseconds. */
 export function microsOf(at: Column | SQL): SQL<string> {
   return sql<string>`(extract(epoch from ${at}) * 1000000)::bigint::text`
+}
+
+/** SQL: the name of the source of a row. Columns hold null for the first source. */
+export function nameOfSource(stored: Column | SQL): SQL.Aliased<string> {
+  return sql<string>`coalesce(${stored}, ${firstSourceName})`.as('source_name')
 }
 
 /** SQL condition: rows after the cursor. New rows on top do not change it. */

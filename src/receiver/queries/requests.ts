@@ -7,6 +7,7 @@ import { requestStatusSchema } from '../../wire/schemas.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { pollOutcomes } from '../domain/poll-outcomes.ts'
 import { deliveries, media, requests } from '../domain/schema.ts'
+import { firstSourceName } from '../domain/source.ts'
 import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, RequestFilters } from './filters.ts'
@@ -41,6 +42,8 @@ export const requestSchema = z
   .object({
     id: z.guid(),
     request_id: z.guid(),
+    source_name: z.string().meta({ description: 'The source that the request belongs to.' }),
+    external_id: z.string().meta({ description: "The source's own id of the request." }),
     status: requestStatusSchema,
     progress: z.int().nullable().meta({ description: '0 to 100, from the last poll; null before the first.' }),
     queue_position: z.int().nullable().meta({ description: "The place in the provider's queue, if known." }),
@@ -79,7 +82,15 @@ type RequestRow = RowOf<typeof requests, Exclude<keyof Request, Computed>> &
   Pick<Request, Computed> & { micros: string; cut: boolean }
 
 /** Members that are not columns of the request. */
-type Computed = 'id' | 'overdue' | 'media_items' | 'first_media' | 'webhook_at' | 'contradiction'
+type Computed =
+  | 'id'
+  | 'source_name'
+  | 'external_id'
+  | 'overdue'
+  | 'media_items'
+  | 'first_media'
+  | 'webhook_at'
+  | 'contradiction'
 
 const order: Order = { at: listed.tracked_at, id: listed.request_id }
 
@@ -129,7 +140,8 @@ function selectRequests(which: SQL, overdue: StuckAfter): SQL {
     chosen as (
       select r.*, r.rows_wanted > count(*) over () as cut from weighed r where r.bytes_before < ${maxPageBytes}::int
     )
-    select ${r.request_id} as id, ${r.request_id}, ${microsOf(order.at)} as micros, ${r.status},
+    select ${r.request_id} as id, ${r.request_id}, coalesce(${r.source_name}, ${firstSourceName}) as source_name,
+      coalesce(${r.external_id}, ${r.request_id}::text) as external_id, ${microsOf(order.at)} as micros, ${r.status},
       case when ${r.status} = 'COMPLETED' then 100 else ${r.progress} end as progress,
       case when ${r.status} = 'IN_QUEUE' then ${r.queue_position} end as queue_position, ${isOverdue(overdue)} as overdue,
       ${list(r, 'model', 'key_name', 'sandbox')}, r.readable as metadata,

@@ -12,7 +12,7 @@ import {
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
-import { results } from '../domain/schema.ts'
+import { results } from '../domain/results-schema.ts'
 import { readWithin } from './deadline.ts'
 import { iso, isoAlways } from './page.ts'
 import { mediaOf, type Media } from './request-detail.ts'
@@ -41,6 +41,8 @@ export const resultRowSchema = z
       .meta({ description: 'The Idempotency-Key, if the request was submitted through the receiver.' }),
     progress: z.int().nullable().meta({ description: '0 to 100, from the last poll; null before the first.' }),
     queue_position: z.int().nullable().meta({ description: "The place in the provider's queue, if known." }),
+    source_name: z.string().meta({ description: 'The source that the request belongs to.' }),
+    external_id: z.string().meta({ description: "The source's own id of the request." }),
   })
   .meta({ id: 'ResultRow' })
 export type ResultRow = z.infer<typeof resultRowSchema>
@@ -65,6 +67,8 @@ const readable = [
   'idempotency_key',
   'progress',
   'queue_position',
+  'source_name',
+  'external_id',
 ] as const
 
 /** SQL: all columns of the view under the given alias. */

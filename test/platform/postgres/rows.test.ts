@@ -9,6 +9,7 @@ import * as arriving from '../../../src/receiver/domain/arrivals-schema.ts'
 import * as fetching from '../../../src/receiver/domain/budgets-schema.ts'
 import * as submitting from '../../../src/receiver/domain/generations-schema.ts'
 import * as onCall from '../../../src/receiver/domain/on-call-schema.ts'
+import * as readers from '../../../src/receiver/domain/results-schema.ts'
 import * as receiver from '../../../src/receiver/domain/schema.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
 
@@ -80,7 +81,7 @@ it('rows are typed by the names of Postgres, null where a column may be', () => 
     body: Buffer
     flags: string[]
   }>()
-  expectTypeOf<RowOf<typeof receiver.results, 'cost' | 'created_at' | 'media_complete'>>().toEqualTypeOf<{
+  expectTypeOf<RowOf<typeof readers.results, 'cost' | 'created_at' | 'media_complete'>>().toEqualTypeOf<{
     cost: string | null
     created_at: string
     media_complete: boolean
@@ -100,7 +101,7 @@ it('columns stand in a statement by their names, with the alias where there is o
   onTestFinished(() => pool.close())
   const deliveries = columnsOf(receiver.deliveries)
   const d = columnsOf(receiver.deliveries, 'd')
-  const results = columnsOf(receiver.results)
+  const results = columnsOf(readers.results)
   const statement = sql`select ${d.id}, ${list(d, 'webhook_id', 'body')}, ${list(deliveries, 'id')}, ${results.cost} where ${1}`
   expect(
     pool.db

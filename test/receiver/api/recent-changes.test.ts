@@ -31,6 +31,8 @@ const itemAt = (position: number, output: unknown = null): FeedItem => ({
     idempotency_key: null,
     progress: 100,
     queue_position: null,
+    source_name: 'generation-queue',
+    external_id: randomUUID(),
   },
   media: [],
 })

@@ -236,6 +236,8 @@ describe('GET /api/results/{request_id}', () => {
       idempotency_key: null,
       progress: null,
       queue_position: null,
+      source_name: 'generation-queue',
+      external_id: request_id,
     })
     await land(request_id)
     const landed = await eventually(async () => {

@@ -63,6 +63,8 @@ export const media = {
   archived_at: null,
 } satisfies Media
 
+const sourceName = 'generation-queue'
+
 export const result = {
   request_id: requestId,
   status: 'COMPLETED',
@@ -82,12 +84,16 @@ export const result = {
   idempotency_key: idempotencyKey,
   progress: 100,
   queue_position: null,
+  source_name: sourceName,
+  external_id: requestId,
 } satisfies ResultRow
 
 /** The request once it has landed. */
 export const request = {
   id: requestId,
   request_id: requestId,
+  source_name: sourceName,
+  external_id: requestId,
   status: 'COMPLETED',
   overdue: false,
   model,
@@ -128,6 +134,7 @@ export const delivery = {
   flags: [],
   model,
   key_name: keyName,
+  source_name: sourceName,
   signed_at: completedAt,
   received_at: receivedAt,
   skew_seconds: 0,
@@ -146,6 +153,7 @@ export const arrival = {
   delivery_id: id,
   request_id: requestId,
   key_name: keyName,
+  source_name: sourceName,
   remote: '203.0.113.7',
   bytes,
   skew_seconds: 0,
