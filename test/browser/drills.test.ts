@@ -53,7 +53,7 @@ it('a secret is missing: the banner names it, the key is added, the quarantine i
   await refused
     .getByText(/^\d+ of \d+ arrivals? in the last 5 minutes (was|were) refused: no secret matches\.$/)
     .waitFor()
-  await eventually(async () => (await tile(page, 'Refused in 5 min')) === 'Refused in 5 min 5 5 no secret matches')
+  await eventually(async () => (await tile(page, 'Refused in 5 min')) === 'Refused in 5 min 5 no secret matches: 5')
   await page.getByRole('region', { name: 'Give-up clock' }).getByText('2 of 6').waitFor()
   await shoot(page, 'drill-secret-1-now')
   await refused.getByRole('link').click()

@@ -103,7 +103,7 @@ describe('what is wrong', () => {
       /^critical[\s\S]*3 of 4 arrivals[\s\S]*were refused: no secret matches/,
     )
     expect(await items.nth(1).innerText()).toMatch(/^warning[\s\S]*1 delivery parked in the last hour/)
-    expect(await tile(page, 'Refused')).toBe('Refused in 5 min 3 3 no secret matches')
+    expect(await tile(page, 'Refused')).toBe('Refused in 5 min 3 no secret matches: 3')
     expect(await tile(page, 'Parked')).toBe('Parked 1 to replay by hand')
     await page.getByRole('region', { name: 'Give-up clock' }).getByText('1 of 6').first().waitFor()
     await expectGoodLooks(page, 'now')

@@ -138,7 +138,8 @@ function requireToken(options: Secured): RequestHandler {
 }
 
 /** Counts a wrong token. Throws HttpError 429 if its address has sent too many. */
-function noteWrongToken({ ip }: Request, { clock, guesses, noteWrong, noteLimited, onRefused }: Secured): void {
+function noteWrongToken(req: Request, { clock, guesses, noteWrong, noteLimited, onRefused }: Secured): void {
+  const { ip } = req
   const limited = guesses.limitedUntil(ip)
   if (limited !== undefined) {
     onRefused?.('too_many_attempts')
@@ -147,10 +148,18 @@ function noteWrongToken({ ip }: Request, { clock, guesses, noteWrong, noteLimite
     const message = `too many wrong tokens came from this address: ${effect}`
     throw new HttpError(429, 'too_many_attempts', message, { headers: { 'retry-after': String(seconds) } })
   }
-  const until = guesses.failed(ip)
+  const until = guesses.failed(ip, askedBy(req))
   noteWrong({ remote: ip })
   if (until !== undefined) noteLimited({ remote: ip, until })
   onRefused?.('wrong_token')
+}
+
+const maxAskedLength = 120
+
+/** The call and the program that made it, in printable characters: `GET /api/stats by curl/8.5.0`. */
+function askedBy(req: Request): string {
+  const agent = req.get('user-agent') ?? 'an unnamed program'
+  return `${req.method} ${req.path} by ${agent}`.replaceAll(/[^ -~]/g, '?').slice(0, maxAskedLength)
 }
 
 async function sessionOf(req: Request, { cookie, sessions }: Secured): Promise<Session | undefined> {

@@ -9,18 +9,18 @@ const maxOfAll = 100
 /** Bounds memory. The address whose last wrong token is oldest is forgotten first. */
 const maxAddresses = 10_000
 
-/** An address (for IPv6, its /64) whose wrong tokens are answered 429 until then. */
-export type Limited = { address: string; until: Date }
+/** An address (for IPv6, its /64) whose wrong tokens are answered 429 until then, and what it asked for last. */
+export type Limited = { address: string; until: Date; asked?: string | undefined }
 
 export type GuessLimit = {
   /** Returns the end of the limit of this address; undefined if it is not limited. */
   limitedUntil: (address: string | undefined) => Date | undefined
-  /** Counts a wrong token. Returns the end of the limit, if this token causes one. */
-  failed: (address: string | undefined) => Date | undefined
+  /** Counts a wrong token; `asked` tells callers behind one address apart. Returns the end of a limit that begins. */
+  failed: (address: string | undefined, asked?: string) => Date | undefined
   limited: () => Limited[]
 }
 
-type Failures = { times: number[]; until: number }
+type Failures = { times: number[]; until: number; asked: string | undefined }
 
 /**
  * Counts wrong tokens by address and over all addresses. Right tokens are never limited, so that a caller with an old
@@ -37,12 +37,12 @@ export function createGuessLimit(clock: () => Date): GuessLimit {
       const known = failures.get(nameOf(address))
       return known && dateOf(known)
     },
-    failed: (address) => {
+    failed: (address, asked) => {
       const [name, now] = [nameOf(address), clock().getTime()]
       const times = [...recent(failures.get(name)?.times ?? []), now].slice(-maxOfAddress)
       all = [...recent(all), now].slice(-maxOfAll)
       const isLimited = times.length >= (all.length >= maxOfAll ? 1 : maxOfAddress)
-      const noted = { times, until: isLimited ? now + windowMs : 0 }
+      const noted = { times, until: isLimited ? now + windowMs : 0, asked }
       failures.delete(name)
       failures.set(name, noted)
       for (const oldest of failures.keys()) {
@@ -54,7 +54,7 @@ export function createGuessLimit(clock: () => Date): GuessLimit {
     limited: () =>
       [...failures].flatMap(([address, known]) => {
         const until = dateOf(known)
-        return until ? [{ address, until }] : []
+        return until ? [{ address, until, asked: known.asked }] : []
       }),
   }
 }

@@ -1,5 +1,5 @@
 import type { SliceWithPages } from '../console/slice-pages.ts'
-import type { Problem } from '../domain/problem.ts'
+import { issueOf, type Problem } from '../domain/problem.ts'
 import { clockTime, count } from '../on-call/figures.ts'
 import { keptFrom } from '../upkeep/retention.ts'
 import { readArchiveState, type ArchiveState } from './archive-state.ts'
@@ -27,17 +27,30 @@ export function archiveProblems(archive: ArchiveState | undefined, now: Date): P
   const wait = count(waiting, 'media waits', 'media wait')
   if (store_trouble !== null) {
     const text =
-      `The archive cannot be written (${store_trouble}): ${wait}. Links of the provider may expire ` +
-      'meanwhile. Copying is retried automatically.'
-    problems.push({ severity: 'critical', text, cause: 'archive_store', count: waiting, href: '/requests' })
+      `The archive cannot be written: ${store_trouble}. ${wait} for a copy, and links of the provider may expire ` +
+      'meanwhile. Make room, or correct MEDIA_ARCHIVE; copying then continues by itself.'
+    problems.push({
+      severity: 'critical',
+      text,
+      cause: 'archive_store',
+      count: waiting,
+      href: issueOf('archive_store'),
+    })
   } else if (due_since !== null && now.getTime() - Date.parse(due_since) >= behindMs) {
     const text = `The archive is behind: ${wait} to be copied, the oldest due since ${clockTime(due_since, now)}.`
-    problems.push({ severity: 'warning', text, cause: 'archive_behind', count: waiting, href: '/requests' })
+    problems.push({
+      severity: 'warning',
+      text,
+      cause: 'archive_behind',
+      count: waiting,
+      href: issueOf('archive_behind'),
+    })
   }
   if (gone > 0) {
     const text =
       `The provider stopped serving ${count(gone, 'media', 'media')} before the archive copied ` +
-      `${gone === 1 ? 'it' : 'them'}, in the last hour. No copy exists.`
+      `${gone === 1 ? 'it' : 'them'}, in the last hour. No copy exists. ` +
+      'Submit the requests again if their media are still needed.'
     problems.push({ severity: 'warning', text, cause: 'media_gone', count: gone, href: hrefOf(last_gone) })
   }
   if (failed > 0) {

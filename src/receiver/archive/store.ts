@@ -39,6 +39,13 @@ export async function inStore<T>(what: string, work: () => Promise<T>): Promise<
     return await work()
   } catch (error) {
     if (error instanceof StoreError) throw error
-    throw new StoreError(`${what}: ${error instanceof Error ? error.message : String(error)}`, { cause: error })
+    throw new StoreError(`${what}: ${error instanceof Error ? inWords(error.message) : String(error)}`, {
+      cause: error,
+    })
   }
+}
+
+/** `ENOSPC: no space left on device, write '/x'` as `no space left on device (ENOSPC)`. Other messages stay. */
+function inWords(message: string): string {
+  return message.replace(/^(E[A-Z0-9]+): (.+?), \w+(?: '.*')?$/s, '$2 ($1)')
 }

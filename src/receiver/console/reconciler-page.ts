@@ -61,7 +61,8 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
       listReconcileRuns(db, parseFilters(runListSchema, without(query, ...looks))),
     )
     const opened = open === undefined ? undefined : await readWithin(db, (tx) => findReconcileRun(tx, open))
-    const body = html`${head(state, overdue)} ${awaited === undefined ? '' : await awaitedRun(console, awaited)} ${opened ? runWords(opened) : ''} ${stateView(console, state, provider)}
+    const body = html`${head(state, overdue, provider)} ${awaited === undefined ? '' : await awaitedRun(console, awaited)}
+      ${opened ? runWords(opened) : ''} ${stateView(console, state, provider)}
       <div class="below-card">${bar(console, query, read.ok ? undefined : read.problem)}</div>
       ${read.ok ? html`<div class="card table-card">${runsTable(read.value, query)}</div> ${pager(path, query, read.value.next_cursor)}` : ''}`
     sendConsolePage(console, res, { title: 'Reconciler', status: read.status, body })
@@ -88,11 +89,14 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
   return router
 }
 
-function head({ backlog }: ReconcilerState, overdue: number): Markup {
+function head({ backlog }: ReconcilerState, overdue: number, { failing_since }: ProviderState): Markup {
   const late = overdue === 0 ? '' : html` <a href="/requests?overdue=true">${requests(overdue)} overdue</a>.`
+  const isWaiting = failing_since !== null && overdue > 0
   const would =
     backlog.due === 0
-      ? 'Nothing is due now.'
+      ? isWaiting
+        ? 'A run now polls nothing: every request waits until the provider answers.'
+        : 'Nothing is due now.'
       : `A run now polls ${backlog.due_capped ? 'at least ' : ''}${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
   return html`<div class="head"><h1>Reconciler</h1><span class="soft">Polls the provider for results that no webhook brought, and completes incomplete results.</span></div>
     <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now' })}<span class="soft">${would}${late} A run is safe at any time: known results stay.</span></div>`
@@ -107,11 +111,12 @@ function stateView(
   const now = clock().getTime()
   const next = background.nextRunAt()
   const [due, calls] = [backlog.due, settings.fetchRatePerMinute]
+  const others = provider.failing_since === null ? '' : '; others wait until the provider answers'
   return html`${silent ? silence(last_run, silent_after_seconds) : last_run?.outcome === 'error' ? failure(last_run) : ''} ${noAnswer(provider)}
     <div class="tiles">
       ${tile(last_run === null ? 'never' : `${duration(Math.max(1000, now - Date.parse(last_run.ended_at)))} ago`, last_run === null ? 'no run has ended yet' : html`the last run ended: ${outcomeOf(last_run)}`)}
       ${tile(next === undefined ? '—' : `in ${duration(Math.max(0, next.getTime() - now))}`, html`the next run of this replica: ${time(next)}`)}
-      ${tile(`${number(due)}${backlog.due_capped ? '+' : ''}`, due === 1 ? 'request is due' : 'requests are due')}
+      ${tile(`${number(due)}${backlog.due_capped ? '+' : ''}`, `${due === 1 ? 'request is' : 'requests are'} due${others}`)}
       ${due === 0 ? '' : tile(`${backlog.due_capped ? 'at least' : 'about'} ${Math.max(1, backlog.minutes)} min`, html`to poll them all, at ${number(calls)} calls a minute for each key`)}
       ${tile(`${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`, html`${backlog.incomplete === 1 ? 'result is' : 'results are'} incomplete; ${number(backlog.per_minute)} a minute can be completed${completeBy(backlog)}`)}
     </div>

@@ -66,9 +66,18 @@ export function counts({
 }
 
 /** A run without an answer of the provider is not ok. */
-export function outcomeOf({ outcome, failed, postponed, landed, running, not_found }: ReconcileRunRow): Markup {
+export function outcomeOf({
+  outcome,
+  scanned,
+  failed,
+  postponed,
+  landed,
+  running,
+  not_found,
+}: ReconcileRunRow): Markup {
   if (outcome === 'error') return badge('error', 'bad')
   if (outcome === 'idle') return badge('idle', '')
+  if (scanned === 0) return badge('nothing due', '')
   const answered = landed + running + not_found
   if (failed > 0) return badge(answered > 0 ? `${number(failed)} failed` : 'no answer', 'bad')
   if (postponed > 0) return badge(answered > 0 ? `${number(postponed)} postponed` : 'postponed', 'warn')

@@ -13,3 +13,8 @@ export type Problem = {
   /** The keys or senders concerned. */
   affected?: readonly string[]
 }
+
+/** The page of the issue with this cause, for problems that no other page shows. */
+export function issueOf(cause: string): string {
+  return `/issues?${new URLSearchParams({ cause }).toString()}`
+}

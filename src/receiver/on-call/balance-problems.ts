@@ -10,8 +10,8 @@ const hoursOfADay = 24
 export function balanceProblems({ refused, accounts }: Balances, now: Date): Problem[] {
   const spent = refused.map(({ keyName, at }): Problem => {
     const text = [
-      `The provider refuses submits of the key ${keyName} with 402 insufficient_credits,`,
-      `last at ${clockTime(at, now)}. Add credits to its account.`,
+      `The account of the key ${keyName} has no credits left: submits are refused (402 insufficient_credits),`,
+      `last at ${clockTime(at, now)}. Add credits at the provider. Callers must submit refused requests again.`,
     ].join(' ')
     return {
       severity: 'critical',

@@ -1,18 +1,20 @@
 import type { FailingRole } from '../../platform/loop.ts'
 import type { Limited } from '../../platform/pages/guess-limit.ts'
-import { severities, type Problem } from '../domain/problem.ts'
+import { issueOf, severities, type Problem } from '../domain/problem.ts'
 import type { NotifyQueue } from '../feeding/notify-queue.ts'
 import type { Balances } from '../fetching/balances.ts'
 import type { Cause } from '../queries/causes.ts'
 import type { KeyState } from '../queries/keys.ts'
 import type { ReconcilerState } from '../queries/reconciler.ts'
 import type { Refusals } from '../queries/refusals.ts'
-import type { Contradictions, ProviderState } from '../queries/trouble.ts'
+import type { Contradictions, ProviderState, WebhooksSeen } from '../queries/trouble.ts'
+import type { OverduePolls } from '../reconciling/due.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { balanceProblems } from './balance-problems.ts'
 import { causeClause } from './cause-words.ts'
 import { clockTime, count, duration } from './figures.ts'
 import { keyProblems } from './key-problems.ts'
+import { pollText } from './poll-words.ts'
 import { refusalProblems, type RefusalNumbers } from './refusal-problems.ts'
 import { feedProblem, notifyQueueProblem, roleProblem } from './role-problems.ts'
 
@@ -26,12 +28,14 @@ export type Numbers = RefusalNumbers & {
   notifyQueue: NotifyQueue
   failingRoles: readonly FailingRole[]
   overdue: number
+  overduePolls?: OverduePolls | undefined
   reconciler: Pick<ReconcilerState, 'silent' | 'silent_after_seconds' | 'last_run' | 'backlog'>
   keys: readonly KeyState[]
   balances: Balances
   strangers: Refusals['strangers'] & { arrivals: number }
   provider: ProviderState
   contradictions: Contradictions
+  webhooks: WebhooksSeen
   /** The problems of the optional capabilities. */
   ofSlices?: readonly Problem[]
   /** The addresses whose wrong tokens this process answers 429. */
@@ -52,7 +56,7 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...pollingProblem(numbers),
     ...numbers.keys.flatMap((key) => keyProblems(key, numbers.now)),
     ...balanceProblems(numbers.balances, numbers.now),
-    ...numbers.failingRoles.flatMap(roleProblem),
+    ...rolesAtFault(numbers).flatMap(roleProblem),
     ...contradictionProblems(numbers),
     ...(numbers.ofSlices ?? []),
     ...numbers.parked.map(parkedProblem),
@@ -61,6 +65,13 @@ export function problemsOf(numbers: Numbers): Problem[] {
   ]
   // The sort is stable: problems of the same severity keep the order above.
   return all.toSorted((a, b) => severities.indexOf(a.severity) - severities.indexOf(b.severity))
+}
+
+/** The failing roles whose failure is not already a problem of a slice. */
+function rolesAtFault({ failingRoles, ofSlices = [] }: Numbers): FailingRole[] {
+  const known = new Set(ofSlices.map(({ cause }) => cause))
+  const codeOf = (error: unknown) => (error instanceof Error && 'code' in error ? String(error.code) : '')
+  return failingRoles.filter(({ error }) => !known.has(codeOf(error)))
 }
 
 function slowness({ recent: { ackP95Ms } }: Numbers): Problem[] {
@@ -81,9 +92,25 @@ function inboxProblem({ inbox: { pending, oldestSeconds, trouble } }: Numbers): 
 function pollingProblem(numbers: Numbers): Problem[] {
   const { failing_since } = numbers.provider
   if (failing_since !== null) return [providerProblem(numbers, failing_since), ...reconcilerProblem(numbers)]
-  return numbers.reconciler.silent
-    ? reconcilerProblem(numbers)
-    : [...reconcilerProblem(numbers), ...overdueProblem(numbers)]
+  if (numbers.reconciler.silent) return reconcilerProblem(numbers)
+  const missing = missingWebhooks(numbers)
+  return [...reconcilerProblem(numbers), ...(missing.length > 0 ? missing : overdueProblem(numbers))]
+}
+
+/** So many results without a webhook are no accident. */
+const manyWithoutWebhook = 5
+
+/** Results that only polls brought. Refused or unanswered webhooks are a problem of their own. */
+function missingWebhooks({ webhooks: { landed, reported }, recent, giveUps, overdue }: Numbers): Problem[] {
+  const cameToNothing = recent.failing.length > 0 || giveUps.length > 0
+  if (landed < manyWithoutWebhook || reported > 0 || cameToNothing) return []
+  const late = overdue === 0 ? '' : ` ${overdueText(overdue)}.`
+  const text = [
+    `No webhook arrives: polls brought the last ${landed} results of requests that were submitted here.${late}`,
+    'Results are late, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver.',
+  ].join(' ')
+  const href = '/deliveries?view=arrivals'
+  return [{ severity: 'warning', text, cause: 'webhooks_missing', count: landed, href }]
 }
 
 function overdueText(overdue: number): string {
@@ -133,16 +160,23 @@ function providerProblem({ provider: { detail }, reconciler, overdue, now }: Num
   }
 }
 
-function contradictionProblems({ contradictions: { open, decided } }: Numbers): Problem[] {
+function contradictionProblems({ contradictions: { open, decided, last_open, last_decided } }: Numbers): Problem[] {
   const problems: Problem[] = []
-  const href = '/requests?contradiction=true'
+  const hrefOf = (number: number, id: string | null) =>
+    number === 1 && id !== null ? `/requests/${id}` : '/requests?contradiction=true'
   if (open > 0) {
     const text = `${count(open, 'webhook contradicts', 'webhooks contradict')} the stored result, which stands until the provider's own result decides.`
-    problems.push({ severity: 'warning', text, cause: 'contradiction', count: open, href })
+    problems.push({ severity: 'warning', text, cause: 'contradiction', count: open, href: hrefOf(open, last_open) })
   }
   if (decided > 0) {
     const text = `${count(decided, 'webhook', 'webhooks')} of the last hour contradicted the provider's own result, which stands.`
-    problems.push({ severity: 'notice', text, cause: 'contradiction_decided', count: decided, href })
+    problems.push({
+      severity: 'notice',
+      text,
+      cause: 'contradiction_decided',
+      count: decided,
+      href: hrefOf(decided, last_decided),
+    })
   }
   return problems
 }
@@ -160,9 +194,19 @@ function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] {
       : `${first.address} and ${count(others.length, 'other address', 'other addresses')}`
   const until = first.until.toISOString().slice(11, 19)
   const effect = `Wrong tokens are answered 429 until ${until}; right ones are accepted.`
-  const text = `Too many wrong tokens came from ${from}. ${effect} Look for a caller with an old token.`
+  const last = first.asked === undefined ? '' : ` The last one asked for ${first.asked}.`
+  const text = `Too many wrong tokens came from ${from}.${last} ${effect} Give that caller the present token.`
   const affected = limited.slice(0, maxAddressesShown).map(({ address }) => address)
-  return [{ severity: 'warning', text, cause: 'wrong_tokens', count: limited.length, affected, href: '/issues' }]
+  return [
+    {
+      severity: 'warning',
+      text,
+      cause: 'wrong_tokens',
+      count: limited.length,
+      affected,
+      href: issueOf('wrong_tokens'),
+    },
+  ]
 }
 
 /** Arrivals of strangers: none is trusted, and nothing is lost. */
@@ -180,12 +224,21 @@ function strangersProblem({
   return [{ severity: 'notice', text, cause: 'strangers', count: arrivals, affected, href }]
 }
 
-function overdueProblem({ overdue, reconciler: { backlog } }: Numbers): Problem[] {
+function overdueProblem({ overdue, overduePolls, reconciler: { backlog } }: Numbers): Problem[] {
   if (overdue === 0) return []
   const minutes = count(Math.max(1, backlog.minutes), 'minute', 'minutes')
   const polling = backlog.due === 0 ? '' : ` Polling takes ${backlog.due_capped ? 'at least' : 'about'} ${minutes}.`
-  const text = `${overdueText(overdue)}: neither a webhook nor a poll has brought ${overdue === 1 ? 'its result' : 'their results'}.${polling}`
+  const results = overdue === 1 ? 'its result' : 'their results'
+  const known = `${overdueText(overdue)}: neither a webhook nor a poll has brought ${results}.`
+  const text = `${known}${lastPolls(overdue, overduePolls)}${polling}`
   return [{ severity: 'warning', text, cause: 'overdue', count: overdue, href: '/requests?overdue=true' }]
+}
+
+function lastPolls(overdue: number, polls: OverduePolls | undefined): string {
+  if (polls === undefined) return ''
+  const { outcome, detail, requests } = polls
+  const which = overdue === 1 ? 'Last poll' : requests >= overdue ? 'Last poll of each' : `Last poll of ${requests}`
+  return ` ${which}: ${outcome === null ? 'none yet' : pollText(outcome, detail)}.`
 }
 
 function parkedProblem({ reason, count: parked, errors = [] }: Cause): Problem {

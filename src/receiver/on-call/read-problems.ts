@@ -14,8 +14,8 @@ import { keyStates, type KeysOptions } from '../queries/keys.ts'
 import { readRecent, type Recent } from '../queries/recent.ts'
 import { reconcilerState, type ReconcilerOptions } from '../queries/reconciler.ts'
 import { readRefusals, type Refusals } from '../queries/refusals.ts'
-import { readContradictions, readProviderState } from '../queries/trouble.ts'
-import { countOverdue } from '../reconciling/due.ts'
+import { readContradictions, readProviderState, readWebhooksSeen } from '../queries/trouble.ts'
+import { countOverdue, readOverduePolls } from '../reconciling/due.ts'
 import { problemsOf, type Numbers } from './problems.ts'
 import type { Failing } from './refusal-problems.ts'
 
@@ -68,6 +68,7 @@ export async function readNumbers(
     notifyQueue: await readNotifyQueue(tx),
     failingRoles: options.failingRoles ?? [],
     overdue: await countOverdue(tx, { now, stuckAfterSeconds }),
+    overduePolls: await readOverduePolls(tx, { now, stuckAfterSeconds }),
     reconciler: await reconcilerState(tx, options),
     keys: await keyStates(tx, options),
     balances: await readBalances(tx, now),
@@ -75,6 +76,7 @@ export async function readNumbers(
     strangers: strangersOf(recent, refusals),
     provider: await readProviderState(tx, now),
     contradictions: await readContradictions(tx, now),
+    webhooks: await readWebhooksSeen(tx, now),
     limited: options.limited,
     ofSlices: (await options.readSlices?.(tx)) ?? [],
   }

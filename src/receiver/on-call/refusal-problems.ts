@@ -39,8 +39,10 @@ export function refusalProblems(numbers: RefusalNumbers): Problem[] {
       const doubt = 'Nothing authentic arrived in this time: the secret is missing here, or a stranger is probing.'
       return { severity: 'warning', text: `${effectOf(group, numbers)} ${doubt}`, ...about }
     }
-    const text = [effectOf(group, numbers), deadlineOf(group, numbers.now)].filter((part) => part !== '').join(' ')
-    return { severity: severityOf(group, numbers), text, ...about }
+    const keys = keysOf(group)
+    const parts = [effectOf(group, numbers), keysText(keys), deadlineOf(group, numbers.now)]
+    const text = parts.filter((part) => part !== '').join(' ')
+    return { severity: severityOf(group, numbers), text, ...about, ...(keys.length > 0 && { affected: keys }) }
   })
 }
 
@@ -87,6 +89,16 @@ function effectOf({ failing, outcome, reason, giveUps }: Group, numbers: Refusal
   return `${failing.arrivals} of ${count(total, 'arrival', 'arrivals')} in the last ${numbers.recent.minutes} minutes ${were} ${what}: ${why}.`
 }
 
+/** The keys of the requests that the webhooks name. The secret of such a key is the one to look at. */
+function keysOf({ giveUps }: Group): string[] {
+  return [...new Set(giveUps.flatMap(({ request_key_name: name }) => (name === null ? [] : [name])))]
+}
+
+function keysText(keys: readonly string[]): string {
+  if (keys.length === 0) return ''
+  return `They name requests of the ${keys.length === 1 ? 'key' : 'keys'} ${keys.join(', ')}.`
+}
+
 /** The time at which webhooks will be lost, by the provider's schedule. */
 function deadlineOf({ giveUps }: Group, now: Date): string {
   const [first, ...others] = giveUps.filter(({ given_up }) => !given_up)
@@ -96,9 +108,9 @@ function deadlineOf({ giveUps }: Group, now: Date): string {
   const seconds = Math.max(0, (Date.parse(first.last_attempt_at) - now.getTime()) / 1000)
   const which =
     others.length === 0
-      ? 'If the provider sent it, its last attempt'
-      : `If the provider sent them, the last attempt of the first of ${others.length + 1}`
-  return `${which} is in ${duration(seconds)}.${lost === '' ? '' : ` ${lost}`}`
+      ? 'If the provider sent it, it makes the last attempt'
+      : `If the provider sent them, it gives up on the first of ${others.length + 1}`
+  return `${which} in ${duration(seconds)}.${lost === '' ? '' : ` ${lost}`}`
 }
 
 function hrefOf({ outcome, reason }: Group): string {

@@ -1,7 +1,7 @@
 import type { FailingRole } from '../../platform/loop.ts'
 import { isConnectionLost } from '../../platform/postgres/errors.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
-import type { Problem } from '../domain/problem.ts'
+import { issueOf, type Problem } from '../domain/problem.ts'
 import type { NotifyQueue } from '../feeding/notify-queue.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { duration, percent } from './figures.ts'
@@ -20,7 +20,7 @@ export function notifyQueueProblem({ usage, notifies, holder }: NotifyQueue): Pr
   const state = `Postgres's NOTIFY queue is ${percent(usage)} full, so readers are not notified`
   const why = 'and find changes by polling. A session keeps a transaction open after LISTEN.'
   const text = `${state} ${why} ${howToEnd(holder)}`
-  return [{ severity: 'warning', text, cause: 'notify_queue_full', href: '/' }]
+  return [{ severity: 'warning', text, cause: 'notify_queue_full', href: issueOf('notify_queue_full') }]
 }
 
 function howToEnd(holder: NotifyQueue['holder']): string {
@@ -39,5 +39,6 @@ export function roleProblem({ role, failures, seconds, error }: FailingRole): Pr
   if (failures < failuresInARow || isConnectionLost(error)) return []
   const failed = `has failed ${failures} times in a row, for ${duration(seconds)}: ${failureWords(error)}`
   const text = `The background role ${role} of a receiver ${failed}. It is retried. That receiver logs each failure.`
-  return [{ severity: 'warning', text, cause: `role_failing:${role}`, affected: [role], href: '/' }]
+  const cause = `role_failing:${role}`
+  return [{ severity: 'warning', text, cause, affected: [role], href: issueOf(cause) }]
 }

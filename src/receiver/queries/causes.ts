@@ -62,12 +62,16 @@ export async function parkedCauses(tx: Executor, since?: Date): Promise<Cause[]>
 const maxFailed = 1000
 const maxErrors = 5
 
+const anyUuid = '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'
+
 async function errorsOfLanding(tx: Executor, since: Date = new Date(0)): Promise<NonNullable<Cause['errors']>> {
   return tx.execute<z.infer<typeof causeErrorSchema>>(sql`
+    -- Without ids, so that one error of many requests is one group.
     select message, model, count(*)::int from (
       select ${d.received_at}, left(${r.model}, 100) as model,
         coalesce((
-          select left(${a.detail}, 500) from mediadock.attempts a
+          select regexp_replace(regexp_replace(left(${a.detail}, 500), '^landing_failed: ', ''), ${anyUuid}, '…', 'gi')
+          from mediadock.attempts a
           where ${a.delivery_id} = ${d.id} and ${a.detail} is not null order by ${a.attempted_at} desc limit 1
         ), 'unknown error') as message
       from mediadock.deliveries d left join mediadock.requests r on ${r.request_id} = ${d.request_id}

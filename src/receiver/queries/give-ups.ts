@@ -26,6 +26,10 @@ export const giveUpSchema = z
       .string()
       .nullable()
       .meta({ description: 'The present status of this request. It may have landed in another way.' }),
+    request_key_name: z
+      .string()
+      .nullable()
+      .meta({ description: 'The key of this request. Where no secret matches, look at the secret of this key.' }),
     reason: z.string().nullable().meta({ description: 'Why the last attempt failed here.' }),
     outcome: z.enum(['refused', 'unavailable']),
     attempts_seen: z.int(),
@@ -101,8 +105,8 @@ export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
     -- The newest of each cause comes first, so a cause that is missing in the answer has no open webhook.
     select * from open order by nth = 1 desc, last_seen desc limit ${maxGiveUps}`)
   const found = rows.map((row) => toGiveUp(row, now))
-  const statuses = await statusesOf(tx, found)
-  return found.map((one) => ({ ...one, request_status: statuses.get(one.request_id ?? '') ?? null })).toSorted(inOrder)
+  const known = await requestsOf(tx, found)
+  return found.map((one) => ({ ...one, ...known.get(one.request_id ?? '') })).toSorted(inOrder)
 }
 
 function toGiveUp({ webhook_id, outcome, reason, attempts, request_id, ...row }: Row, now: Date): GiveUp {
@@ -113,6 +117,7 @@ function toGiveUp({ webhook_id, outcome, reason, attempts, request_id, ...row }:
     webhook_id,
     request_id,
     request_status: null,
+    request_key_name: null,
     reason,
     outcome,
     attempts_seen: attempts,
@@ -125,11 +130,16 @@ function toGiveUp({ webhook_id, outcome, reason, attempts, request_id, ...row }:
   }
 }
 
-async function statusesOf(tx: Executor, found: readonly GiveUp[]): Promise<Map<string, string>> {
+type KnownRequest = Pick<GiveUp, 'request_status' | 'request_key_name'>
+
+async function requestsOf(tx: Executor, found: readonly GiveUp[]): Promise<Map<string, KnownRequest>> {
   const ids = found.flatMap(({ request_id }) => (request_id === null ? [] : [request_id]))
-  const { request_id, status } = requests
-  const rows = await tx.select({ request_id, status }).from(requests).where(inArray(request_id, ids))
-  return new Map(rows.map(({ request_id, status }) => [request_id, status]))
+  const { request_id, status: request_status, key_name: request_key_name } = requests
+  const rows = await tx
+    .select({ request_id, request_status, request_key_name })
+    .from(requests)
+    .where(inArray(request_id, ids))
+  return new Map(rows.map(({ request_id, ...known }) => [request_id, known]))
 }
 
 function inOrder(a: GiveUp, b: GiveUp): number {

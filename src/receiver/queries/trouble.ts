@@ -1,4 +1,4 @@
-import { columnsOf } from '../../platform/postgres/columns.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
@@ -11,6 +11,7 @@ const budget = columnsOf(fetching.callBudgets)
 const d = columnsOf(schema.deliveries, 'd')
 const polls = columnsOf(onCall.polls)
 const r = columnsOf(schema.requests, 'r')
+const requests = columnsOf(schema.requests)
 
 const lookBackMinutes = 15
 const maxPolls = 2000
@@ -55,12 +56,36 @@ export async function readProviderState(tx: Executor, now: Date): Promise<Provid
   return { failing_since: before !== null && seen !== null && before < seen ? before : seen, failed, detail }
 }
 
+/** Webhooks come within seconds of the end; polls that are faster than they prove nothing. */
+const [lateMinutes, lostLookBackMinutes] = [2, 15]
+const maxLanded = 50
+
+/** Of the newest results of requests that were submitted here: how many a webhook reported. */
+export type WebhooksSeen = { landed: number; reported: number }
+
+/** Reads whether webhooks arrive for requests that were submitted with this receiver's webhook URL. */
+export async function readWebhooksSeen(tx: Executor, now: Date): Promise<WebhooksSeen> {
+  const ago = (minutes: number) => sql`${new Date(now.getTime() - minutes * 60_000).toISOString()}::timestamptz`
+  const rows = await tx.execute<WebhooksSeen>(sql`
+    select count(*)::int as landed, (count(*) filter (where source = 'webhook' or exists (
+        select from mediadock.deliveries d where ${d.request_id} = newest.request_id)))::int as reported
+    from (
+      select ${list(requests, 'request_id', 'source', 'idempotency_key')} from mediadock.requests
+      where landed_at between ${ago(lostLookBackMinutes)} and ${ago(lateMinutes)}
+      order by landed_at desc limit ${maxLanded}
+    ) as newest where idempotency_key is not null`)
+  return one(rows, 'looking for the webhooks of the newest results')
+}
+
 /** The number of recent deliveries that contradict the stored result. */
 export type Contradictions = {
   /** Undecided: the provider's own result has not been read yet. */
   open: number
   /** Decided: the provider's own result is stored and differs from the delivery. */
   decided: number
+  /** The request of the newest one, counted apart. */
+  last_open: string | null
+  last_decided: string | null
 }
 
 const maxContradictions = 1000
@@ -70,7 +95,10 @@ export async function readContradictions(tx: Executor, now: Date): Promise<Contr
   const lately = sql`${new Date(now.getTime() - 3_600_000).toISOString()}::timestamptz`
   const rows = await tx.execute<Contradictions>(sql`
     select (count(*) filter (where known.confirmed_at is null))::int as open,
-      (count(*) filter (where known.confirmed_at is not null and received_at >= ${lately}))::int as decided
+      (count(*) filter (where known.confirmed_at is not null and received_at >= ${lately}))::int as decided,
+      (array_agg(request_id::text order by received_at desc) filter (where known.confirmed_at is null))[1] as last_open,
+      (array_agg(request_id::text order by received_at desc)
+        filter (where known.confirmed_at is not null))[1] as last_decided
     from (
       select ${d.request_id}, ${d.received_at} from mediadock.deliveries d
       where ${d.flags} <> '{}' and 'contradiction' = any(${d.flags}) and ${d.received_at} >= ${since}

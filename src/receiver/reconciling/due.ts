@@ -4,6 +4,7 @@ import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { callBudgets } from '../domain/budgets-schema.ts'
+import type { PollOutcome } from '../domain/poll-outcomes.ts'
 import * as schema from '../domain/schema.ts'
 
 const budget = columnsOf(callBudgets)
@@ -91,6 +92,21 @@ export function isHeldUp(recoveredAt: SQL): SQL {
 /** SQL condition on the row `r`: the request has had no terminal state for too long. */
 export function isOverdue({ now, stuckAfterSeconds }: StuckAfter): SQL {
   return sql`(${r.landed_at} is null and ${r.tracked_at} <= ${later(timeAt(now), -stuckAfterSeconds)})`
+}
+
+const maxOverdueRead = 1000
+
+/** The most frequent outcome of the last polls of overdue requests. The outcome is null if they were never polled. */
+export type OverduePolls = { outcome: PollOutcome | null; detail: string | null; requests: number }
+
+export async function readOverduePolls(db: Executor, when: StuckAfter): Promise<OverduePolls | undefined> {
+  const [most] = await db.execute<OverduePolls>(sql`
+    select outcome, mode() within group (order by detail) as detail, count(*)::int as requests
+    from (
+      select ${r.poll_outcome} as outcome, ${r.poll_detail} as detail from mediadock.requests r
+      where ${isOverdue(when)} limit ${maxOverdueRead}
+    ) as overdue group by outcome order by requests desc, outcome limit 1`)
+  return most
 }
 
 /** Counts tracked requests without a terminal state for longer than `stuckAfterSeconds`. */

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { archiveProblems } from '../../../src/receiver/archive/archive.ts'
+import { StoreError } from '../../../src/receiver/archive/store.ts'
 import type { Problem } from '../../../src/receiver/domain/problem.ts'
 import { problemsOf, type Numbers } from '../../../src/receiver/on-call/problems.ts'
 import type { GiveUp } from '../../../src/receiver/queries/give-ups.ts'
@@ -35,7 +36,8 @@ const calm: Numbers = {
   giveUps: [],
   strangers: { arrivals: 0, senders: 0, networks: 0, top: [] },
   provider: { failing_since: null, failed: 0, detail: null },
-  contradictions: { open: 0, decided: 0 },
+  contradictions: { open: 0, decided: 0, last_open: null, last_decided: null },
+  webhooks: { landed: 0, reported: 0 },
 }
 const key: KeyState = {
   id: 'live',
@@ -61,6 +63,7 @@ const giveUp: GiveUp = {
   webhook_id: 'w',
   request_id: null,
   request_status: null,
+  request_key_name: null,
   reason: 'no_matching_secret',
   outcome: 'refused',
   attempts_seen: 5,
@@ -114,7 +117,7 @@ const cases: Case[] = [
       cause: 'credits_spent:live',
       href: '/keys',
       affected: ['live'],
-      text: 'The provider refuses submits of the key live with 402 insufficient_credits, last at 02:50. Add credits to its account.',
+      text: 'The account of the key live has no credits left: submits are refused (402 insufficient_credits), last at 02:50. Add credits at the provider. Callers must submit refused requests again.',
     },
   ],
   [
@@ -143,17 +146,17 @@ const cases: Case[] = [
     'limited wrong tokens',
     {
       limited: [
-        { address: '203.0.113.9', until: new Date('2026-03-04T03:00:40Z') },
+        { address: '203.0.113.9', until: new Date('2026-03-04T03:00:40Z'), asked: 'GET /api/feed by curl/8.5.0' },
         { address: '203.0.113.10', until: new Date('2026-03-04T03:00:50Z') },
       ],
     },
     {
       severity: 'warning',
       cause: 'wrong_tokens',
-      href: '/issues',
+      href: '/issues?cause=wrong_tokens',
       count: 2,
       affected: ['203.0.113.9', '203.0.113.10'],
-      text: 'Too many wrong tokens came from 203.0.113.9 and 1 other address. Wrong tokens are answered 429 until 03:00:40; right ones are accepted. Look for a caller with an old token.',
+      text: 'Too many wrong tokens came from 203.0.113.9 and 1 other address. The last one asked for GET /api/feed by curl/8.5.0. Wrong tokens are answered 429 until 03:00:40; right ones are accepted. Give that caller the present token.',
     },
   ],
   [
@@ -172,7 +175,7 @@ const cases: Case[] = [
     {
       severity: 'warning',
       cause: 'notify_queue_full',
-      href: '/',
+      href: '/issues?cause=notify_queue_full',
       text: "Postgres's NOTIFY queue is 50 % full, so readers are not notified and find changes by polling. A session keeps a transaction open after LISTEN. Find the oldest open transaction in pg_stat_activity, as a role with pg_monitor, and end that session.",
     },
   ],
@@ -182,7 +185,7 @@ const cases: Case[] = [
     {
       severity: 'warning',
       cause: 'role_failing:archive',
-      href: '/',
+      href: '/issues?cause=role_failing%3Aarchive',
       affected: ['archive'],
       text: 'The background role archive of a receiver has failed 3 times in a row, for 4 s: the disk is full. It is retried. That receiver logs each failure.',
     },
@@ -219,13 +222,19 @@ const cases: Case[] = [
   ],
   [
     'refused, with the time at which the provider stops sending them',
-    { ...refusedFor('no_matching_secret', 1), giveUps: [giveUp, { ...giveUp, given_up: true }] },
+    {
+      ...refusedFor('no_matching_secret', 1),
+      giveUps: [
+        { ...giveUp, request_key_name: 'live' },
+        { ...giveUp, given_up: true },
+      ],
+    },
     {
       severity: 'critical',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
       count: 1,
-      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. If the provider sent it, its last attempt is in 5 min. By the provider's schedule, 1 will not be sent again.",
+      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. They name requests of the key live. If the provider sent it, it makes the last attempt in 5 min. By the provider's schedule, 1 will not be sent again.",
     },
   ],
   [
@@ -291,7 +300,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: '1 webhook was refused and not accepted since: no secret matches. If the provider sent it, its last attempt is in 5 min.',
+      text: '1 webhook was refused and not accepted since: no secret matches. If the provider sent it, it makes the last attempt in 5 min.',
     },
   ],
   [
@@ -375,17 +384,17 @@ const cases: Case[] = [
   ],
   [
     'a webhook that contradicts the stored result',
-    { contradictions: { open: 1, decided: 0 } },
+    { contradictions: { open: 1, decided: 0, last_open: 'a', last_decided: null } },
     {
       severity: 'warning',
       cause: 'contradiction',
-      href: '/requests?contradiction=true',
+      href: '/requests/a',
       text: "1 webhook contradicts the stored result, which stands until the provider's own result decides.",
     },
   ],
   [
     "webhooks that contradict the provider's own result",
-    { contradictions: { open: 0, decided: 3 } },
+    { contradictions: { open: 0, decided: 3, last_open: null, last_decided: 'a' } },
     {
       severity: 'notice',
       cause: 'contradiction_decided',
@@ -483,12 +492,26 @@ const cases: Case[] = [
   ],
   [
     'overdue requests',
-    { overdue: 2, reconciler: { ...calm.reconciler, backlog: { ...calm.reconciler.backlog, due: 900, minutes: 12 } } },
+    {
+      overdue: 2,
+      overduePolls: { outcome: 'postponed', detail: 'quota', requests: 2 },
+      reconciler: { ...calm.reconciler, backlog: { ...calm.reconciler.backlog, due: 900, minutes: 12 } },
+    },
     {
       severity: 'warning',
       cause: 'overdue',
       href: '/requests?overdue=true',
-      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polling takes about 12 minutes.',
+      text: "2 requests are overdue: neither a webhook nor a poll has brought their results. Last poll of each: postponed: the key's calls for this minute are used up. Polling takes about 12 minutes.",
+    },
+  ],
+  [
+    'results that no webhook brought',
+    { webhooks: { landed: 5, reported: 0 }, overdue: 2 },
+    {
+      severity: 'warning',
+      cause: 'webhooks_missing',
+      href: '/deliveries?view=arrivals',
+      text: 'No webhook arrives: polls brought the last 5 results of requests that were submitted here. 2 requests are overdue. Results are late, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver.',
     },
   ],
   [
@@ -560,6 +583,20 @@ const subscriptionCases: Case[] = [
 
 const archiveCases: Case[] = [
   [
+    'an archive whose role fails for the same cause',
+    {
+      ofSlices: archiveProblems({ ...archive, waiting: 3, store_trouble: 'x' }, now),
+      failingRoles: [{ role: 'archive', failures: 3, seconds: 4, error: new StoreError('x') }],
+    },
+    {
+      severity: 'critical',
+      cause: 'archive_store',
+      count: 3,
+      href: '/issues?cause=archive_store',
+      text: expect.stringContaining('The archive cannot be written: x.'),
+    },
+  ],
+  [
     'media that were gone',
     { ofSlices: archiveProblems({ ...archive, gone: 2, last_gone: 'b' }, now) },
     {
@@ -567,7 +604,7 @@ const archiveCases: Case[] = [
       cause: 'media_gone',
       count: 2,
       href: '/requests/b',
-      text: 'The provider stopped serving 2 media before the archive copied them, in the last hour. No copy exists.',
+      text: 'The provider stopped serving 2 media before the archive copied them, in the last hour. No copy exists. Submit the requests again if their media are still needed.',
     },
   ],
   [
@@ -595,7 +632,12 @@ const archiveCases: Case[] = [
     'an archive that cannot be written to',
     {
       ofSlices: archiveProblems(
-        { ...archive, waiting: 3, due_since: '2026-03-04T02:00:00.000Z', store_trouble: 'ENOSPC' },
+        {
+          ...archive,
+          waiting: 3,
+          due_since: '2026-03-04T02:00:00.000Z',
+          store_trouble: 'no space left on device (ENOSPC)',
+        },
         now,
       ),
     },
@@ -603,8 +645,8 @@ const archiveCases: Case[] = [
       severity: 'critical',
       cause: 'archive_store',
       count: 3,
-      href: '/requests',
-      text: 'The archive cannot be written (ENOSPC): 3 media wait. Links of the provider may expire meanwhile. Copying is retried automatically.',
+      href: '/issues?cause=archive_store',
+      text: 'The archive cannot be written: no space left on device (ENOSPC). 3 media wait for a copy, and links of the provider may expire meanwhile. Make room, or correct MEDIA_ARCHIVE; copying then continues by itself.',
     },
   ],
   [
@@ -614,7 +656,7 @@ const archiveCases: Case[] = [
       severity: 'warning',
       cause: 'archive_behind',
       count: 1,
-      href: '/requests',
+      href: '/issues?cause=archive_behind',
       text: 'The archive is behind: 1 media waits to be copied, the oldest due since 02:50.',
     },
   ],
@@ -646,6 +688,8 @@ describe('the sentences of problems', () => {
       { ofSlices: archiveProblems({ ...archive, waiting: 500, due_since: '2026-03-04T02:59:00.000Z' }, now) },
     ],
     ['a change that has just come', { unsequencedSeconds: 60 }],
+    ['a few results that polls brought', { webhooks: { landed: 4, reported: 0 } }],
+    ['results of which one webhook came', { webhooks: { landed: 50, reported: 1 } }],
     [
       'a role that failed twice',
       { failingRoles: [{ role: 'archive', failures: 2, seconds: 1, error: new Error('x') }] },

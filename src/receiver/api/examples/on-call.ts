@@ -114,6 +114,7 @@ const giveUp = {
   webhook_id: refused.webhookId,
   request_id: refused.requestId,
   request_status: 'IN_QUEUE',
+  request_key_name: 'live',
   reason: refused.reason,
   outcome: 'refused',
   attempts_seen: 1,

@@ -27,14 +27,16 @@ const acts: Record<string, string> = {
   overdue: 'See the requests',
   parked: 'See and replay',
   wrong_tokens: 'See the addresses',
-  role_failing: 'See the issues',
+  webhooks_missing: 'See the arrivals',
+  role_failing: 'See the issue',
+  notify_queue_full: 'See the issue',
   feed_stalled: 'See the subscriptions',
   subscription_failing: 'See the subscription',
   subscription_stopped: 'Resume it',
-  archive_store: 'See the requests',
-  archive_behind: 'See the requests',
-  media_gone: 'See the request',
-  media_not_archived: 'See the request',
+  archive_store: 'See the issue',
+  archive_behind: 'See the issue',
+  media_gone: 'See the requests',
+  media_not_archived: 'See the requests',
 }
 
 /** More would push the figures out of reach on a phone. Critical ones are always shown. */
@@ -64,10 +66,23 @@ export function problemList({
   const shown = Math.max(shownProblems, critical)
   const more = (count: number) => `${count === 1 ? 'One more' : `${count} more`}, none of them critical`
   return html`<section class="wrong" aria-label="What is wrong">
-    <p class="state" role="status"><b>${wrong.length === 1 ? 'One thing is wrong' : `${wrong.length} things are wrong`}</b>${critical === 0 ? ', none of them critical.' : wrong.length === critical ? ', and critical.' : `, ${critical} of them critical.`}</p>
+    <p class="state" role="status">${stateLine(wrong, critical)}</p>
     <ol class="problems">${wrong.slice(0, shown).map(item)}</ol>
     ${behindLine(wrong.slice(shown), item, more)} ${known}
   </section>`
+}
+
+/** A notice needs nobody, so it is not counted as wrong. */
+function stateLine(problems: readonly Problem[], critical: number): Markup {
+  const notices = problems.filter(({ severity }) => severity === 'notice').length
+  const wrong = problems.length - notices
+  const known = notices === 1 ? 'One notice needs no action.' : `${notices} notices need no action.`
+  if (wrong === 0) return html`<b>Nothing is wrong.</b> ${known}`
+  const one = critical === 0 ? ', and it is not critical.' : ', and it is critical.'
+  const many =
+    critical === 0 ? ', none of them critical.' : `, ${critical === wrong ? 'all' : critical} of them critical.`
+  const what = wrong === 1 ? 'One thing is wrong' : `${wrong} things are wrong`
+  return html`<b>${what}</b>${wrong === 1 ? one : many} ${notices === 0 ? '' : known}`
 }
 
 function behindLine(
@@ -80,13 +95,18 @@ function behindLine(
 }
 
 function problemItem({ severity, text, cause, href }: Problem, issue: Issue | undefined, now: Date): Markup {
-  const act = acts[cause] ?? acts[cause.split(':')[0] ?? ''] ?? 'See the keys'
+  const act = actOf(cause, href)
   const [effect = text, ...more] = text.split(/(?<=\.) /)
   const age =
     issue === undefined
       ? ''
       : html` <span class="age" title="Since ${issue.opened_at}">for ${duration(Math.max(1000, now.getTime() - Date.parse(issue.opened_at)))}</span>`
   return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${effect}</bdi>${age}${issue === undefined ? '' : html` ${sparkline(issue)}`}${more.length === 0 ? '' : html`<span class="more"><bdi>${more.join(' ')}</bdi></span>`}</span> <a class="button" href="${href}">${act}</a></li>`
+}
+
+function actOf(cause: string, href: string): string {
+  if (/^\/requests\/./.test(href)) return 'See the request'
+  return acts[cause] ?? acts[cause.split(':')[0] ?? ''] ?? 'See the keys'
 }
 
 const columnsHere = ['received', 'outcome', 'cause', 'request', 'key', 'answered_in']

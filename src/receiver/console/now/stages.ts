@@ -150,7 +150,7 @@ function tilesOf({
         href: '/requests?overdue=true',
         note:
           backlog.due === 0
-            ? 'nothing to poll'
+            ? waitsFor(overdue, problems)
             : `${number(backlog.due)}${backlog.due_capped ? '+' : ''} to poll, ${backlog.due_capped ? 'at least' : 'about'} ${number(backlog.minutes)} min`,
         tone: overdue > 0 ? 'warn' : '',
       },
@@ -168,6 +168,14 @@ function tilesOf({
   }
 }
 
+/** Why overdue requests are not due for a poll. */
+function waitsFor(overdue: number, problems: Now['problems']): string {
+  if (overdue === 0) return 'nothing to poll'
+  return problems.some(({ cause }) => cause === 'provider_unreachable')
+    ? 'polled as soon as the provider answers'
+    : 'polled; the next poll is not due yet'
+}
+
 const shownKeys = 3
 
 /** The keys with the least left first. */
@@ -179,17 +187,21 @@ function quotaTile(keys: Now['keys']): Tile {
   if (least === undefined) return { label: 'API calls left', value: '—', href: '/keys', note: 'no key makes calls' }
   const name = (key: string) => foreign(key, 18)
   return {
-    label: 'API calls left this minute',
+    label: 'API calls left',
     value: number(least.quota_left),
     href: '/keys',
-    note: html`<span class="line">${name(least.name)}</span>${others.slice(0, shownKeys - 1).map((key) => html`<span class="line">${number(key.quota_left)} ${name(key.name)}</span>`)}${calling.length > shownKeys ? html`<span class="line">and ${calling.length - shownKeys} more keys</span>` : ''}`,
+    note: html`<span class="line">this minute, with the key ${name(least.name)}</span>
+      ${others.slice(0, shownKeys - 1).map((key) => html`<span class="line">${name(key.name)}: ${number(key.quota_left)}</span>`)}
+      ${calling.length > shownKeys ? html`<span class="line">and ${calling.length - shownKeys} more keys</span>` : ''}`,
     tone: least.quota_left === 0 ? 'warn' : '',
   }
 }
 
 function causesOf(some: Now['recent']['by_outcome']): Markup | string {
   if (some.length === 0) return 'none'
-  return html`${some.slice(0, 3).map(({ outcome, reason, arrivals }) => html`<span class="line">${number(arrivals)} ${causeText(reason ?? outcome)}</span>`)}`
+  const line = ({ outcome, reason, arrivals }: (typeof some)[number]) =>
+    html`<span class="line">${causeText(reason ?? outcome)}: ${number(arrivals)}</span>`
+  return html`${some.slice(0, 3).map(line)}`
 }
 
 function causeText(reason: string): string {

@@ -1,4 +1,5 @@
 import type { PollOutcome } from '../../domain/poll-outcomes.ts'
+import { pollText } from '../../on-call/poll-words.ts'
 import type { Request } from '../../queries/requests.ts'
 import { duration, type Tone } from '../parts/parts.ts'
 
@@ -9,46 +10,13 @@ export type When = { now: Date; stuckAfterSeconds: number }
 /** A word for a badge, with its meaning. */
 export type PollSummary = { word: string; tone?: Tone; text: string }
 
-const pollWords: Partial<Record<PollOutcome, PollSummary>> = {
-  not_found_yet: {
-    word: 'not found',
-    tone: 'warn',
-    text: 'no key that was tried knows it, and other keys were not tried yet',
-  },
-  not_found: {
-    word: 'not found',
-    tone: 'warn',
-    text: 'the provider does not know it under any of our keys; it may be too new or belong to another account',
-  },
-  lost: {
-    word: 'lost',
-    tone: 'bad',
-    text: 'the provider did not know it for a day, so polling stopped; a late webhook still lands',
-  },
-  unreachable: { word: 'unreachable', tone: 'bad', text: 'the provider gave no usable answer' },
-  invalid: {
-    word: 'unreadable',
-    tone: 'bad',
-    text: 'the answer does not follow the specification of the API',
-  },
-  landing_failed: {
-    word: 'not landed',
-    tone: 'bad',
-    text: 'the provider gave its result, and Postgres refused to store it',
-  },
-}
-
-const postponedWords: Record<string, string> = {
-  quota: "the key's calls for this minute are used up",
-  rate_limited: 'the provider answered 429, so the key pauses',
-  rate_limit_spent: "the provider's rate limit for the key is used up",
-  unauthorized: 'the provider does not accept the API key (401)',
-  provider_down: 'the provider just failed other calls, so calls pause for a moment',
-  no_key: 'no configured key may make calls for it',
-}
-
-export function postponedBecause(reason: string): string {
-  return Object.hasOwn(postponedWords, reason) ? (postponedWords[reason] ?? reason) : reason
+const pollWords: Partial<Record<PollOutcome, { word: string; tone: Tone }>> = {
+  not_found_yet: { word: 'not found', tone: 'warn' },
+  not_found: { word: 'not found', tone: 'warn' },
+  lost: { word: 'lost', tone: 'bad' },
+  unreachable: { word: 'unreachable', tone: 'bad' },
+  invalid: { word: 'unreadable', tone: 'bad' },
+  landing_failed: { word: 'not landed', tone: 'bad' },
 }
 
 /** The state at the provider, as far as polls and webhooks show it. */
@@ -62,14 +30,14 @@ export function pollSummaryOf({
 }: Request): PollSummary {
   if (confirmed_at !== null) return { word: status, text: "the provider's own result is known" }
   if (poll_outcome === 'postponed')
-    return { word: 'postponed', tone: 'warn', text: `postponed: ${postponedBecause(poll_detail ?? '')}` }
+    return { word: 'postponed', tone: 'warn', text: pollText(poll_outcome, poll_detail) }
   if (poll_outcome === 'unauthorized' || poll_outcome === 'rate_limited')
-    return { word: 'no answer', tone: 'warn', text: postponedBecause(poll_outcome) }
+    return { word: 'no answer', tone: 'warn', text: pollText(poll_outcome, poll_detail) }
   if (poll_outcome === 'running') return { word: landed_at === null ? status : 'running', text: 'still running' }
   if (poll_outcome === 'result')
     return { word: 'answered', tone: 'warn', text: 'it gave a result that was not applied' }
   const known = poll_outcome === null ? undefined : pollWords[poll_outcome]
-  if (known) return poll_detail === null ? known : { ...known, text: `${known.text}: ${poll_detail}` }
+  if (known && poll_outcome !== null) return { ...known, text: pollText(poll_outcome, poll_detail) }
   if (landed_at !== null && source === 'webhook')
     return { word: status, text: "known from its webhook; the provider's own result is not known yet" }
   return { word: 'not polled', tone: '', text: 'never' }

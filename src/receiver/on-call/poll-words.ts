@@ -1,0 +1,32 @@
+import type { PollOutcome } from '../domain/poll-outcomes.ts'
+
+const texts: Partial<Record<PollOutcome, string>> = {
+  running: 'still running',
+  not_found_yet: 'no key that was tried knows it, and other keys were not tried yet',
+  not_found: 'the provider does not know it under any of our keys; it may be too new or belong to another account',
+  lost: 'the provider did not know it for a day, so polling stopped; a late webhook still lands',
+  unreachable: 'the provider gave no usable answer',
+  invalid: 'the answer does not follow the specification of the API',
+  landing_failed: 'the provider gave its result, and Postgres refused to store it',
+}
+
+const postponedWords: Record<string, string> = {
+  quota: "the key's calls for this minute are used up",
+  rate_limited: 'the provider answered 429, so the key pauses',
+  rate_limit_spent: "the provider's rate limit for the key is used up",
+  unauthorized: 'the provider does not accept the API key (401)',
+  provider_down: 'the provider just failed other calls, so calls pause for a moment',
+  no_key: 'no configured key may make calls for it',
+}
+
+export function postponedBecause(reason: string): string {
+  return Object.hasOwn(postponedWords, reason) ? (postponedWords[reason] ?? reason) : reason
+}
+
+/** The outcome of a poll of a request without a result, as a part of a sentence. */
+export function pollText(outcome: PollOutcome, detail: string | null): string {
+  if (outcome === 'postponed') return `postponed: ${postponedBecause(detail ?? '')}`
+  const text = texts[outcome]
+  if (text === undefined) return postponedBecause(outcome)
+  return detail === null || outcome === 'running' ? text : `${text}: ${detail}`
+}
