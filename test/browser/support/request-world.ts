@@ -1,6 +1,10 @@
 import { randomUUID } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+import path from 'node:path'
 import type { TestDatabase } from '../../support/database.ts'
 import { json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
+
+const samples = path.resolve(import.meta.dirname, '../../../src/provider/engines/samples')
 
 export type Answer = { status: number; body: object; headers?: Record<string, string> }
 
@@ -20,6 +24,10 @@ export async function startWorld(): Promise<World> {
   const answers = new Map<string, Answer>()
   stand.answer((id, req, res) => {
     if (id.endsWith('.svg')) return void res.writeHead(200, { 'content-type': 'image/svg+xml' }).end(picture(id))
+    if (id.endsWith('.webp'))
+      return void readFile(path.join(samples, id)).then((bytes) =>
+        res.writeHead(200, { 'content-type': 'image/webp' }).end(bytes),
+      )
     if (id.endsWith('.wav')) return void res.writeHead(200, { 'content-type': 'audio/wav' }).end(silence())
     if (id.endsWith('.mp4')) return void res.writeHead(200, { 'content-type': 'video/mp4' }).end()
     if (req.method === 'POST') return json(res, 200, submitted(stand.url))

@@ -1,0 +1,344 @@
+import { execFile } from 'node:child_process'
+import fs from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import type { Browser, Page } from 'playwright-core'
+import { afterEach, beforeAll, expect, it, onTestFinished } from 'vitest'
+import { call } from '../receiver/api/calls.ts'
+import { startSubscriber } from '../receiver/subscriptions/support/subscriber.ts'
+import { sharedBrowser } from '../support/browser.ts'
+import { withTestDatabase, type TestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { json } from '../support/provider-stand.ts'
+import { startTestReceiver, type TestReceiver, type TestReceiverOptions } from '../support/receiver.ts'
+import { deliver, okImage, type Delivery } from '../support/webhooks.ts'
+import { openPage, shoot } from './support/console.ts'
+import { takeAllBack, wideViewport } from './support/lent-pages.ts'
+import { expectNoDeadLinks } from './support/links.ts'
+import { completed, startWorld, track, type World } from './support/request-world.ts'
+
+// Twelve things that go wrong at a receiver in ordinary traffic, each looked at
+// as the on-call would: the first page names the cause once, and the page behind
+// its one action says what to do.
+
+type Place = {
+  database: TestDatabase
+  world: World
+  receiver: TestReceiver
+  /** Posts the webhook of a tracked request that the provider would confirm. */
+  land: (output?: object, delivery?: Delivery) => Promise<string>
+  settled: () => Promise<unknown>
+}
+
+type Drill = {
+  name: string
+  settings?: () => Promise<NonNullable<TestReceiverOptions['settings']>>
+  goesWrong: (place: Place) => Promise<unknown>
+  /** The alarms of the first page, worst first. */
+  alarms: readonly string[]
+  /** What the alarm says. */
+  says: RegExp
+  /** What the page behind the alarm says. */
+  behind: RegExp
+}
+
+const internalToken = 'a token of the drills, 32 characters long'
+const rows = ({ database }: Place, table: string, count: number) =>
+  eventually(async () => (await database.sql`select from ${database.sql(`mediadock.${table}`)}`).length >= count)
+
+/** Postgres refuses results, as a trigger of a reader may. */
+const refusing = ({ database }: Place, condition: string) =>
+  database.sql.unsafe(`create schema shop;
+    create function shop.take_order() returns trigger language plpgsql as $$ begin
+      if ${condition} then raise exception 'shop.orders has no order for request %', new.request_id; end if; return null; end $$;
+    create trigger take_order after insert or update on mediadock.requests for each row when (new.landed_at is not null) execute function shop.take_order()`)
+
+/** Five tries take some minutes; here each is due at once. */
+const untilParked = ({ database, receiver }: Place, count: number) =>
+  eventually(async () => {
+    await database.sql`update mediadock.inbox set due_at = now()`
+    receiver.deps.background.wake('inbox')
+    const parked = await database.sql`select from mediadock.deliveries where parked_reason = 'landing_failed'`
+    return parked.length >= count
+  }, 40_000)
+
+const drills: Drill[] = [
+  {
+    name: 'stale-client',
+    settings: async () => ({ internalToken }),
+    goesWrong: async ({ receiver }) => {
+      for (let n = 0; n < 15; n += 1)
+        await call(receiver, 'GET /api/stats', { headers: { authorization: 'Bearer an-old-token-of-a-client' } })
+    },
+    alarms: ['wrong_tokens'],
+    says: /Too many wrong tokens came from 127\.0\.0\.1\./,
+    behind: /127\.0\.0\.1/,
+  },
+  {
+    name: 'contradiction',
+    goesWrong: async (place) => {
+      const { world, receiver, settled } = place
+      const requestId = await track(place.database, { ago: 20 })
+      await deliver(receiver.webhookUrl, okImage(requestId).body)
+      await settled()
+      world.says(requestId, completed(requestId, { images: [{ url: world.media('a.svg'), width: 4, height: 3 }] }))
+      const body = { request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: 'no' } }
+      await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify(body)))
+      await settled()
+    },
+    alarms: ['contradiction_decided'],
+    says: /1 webhook of the last hour contradicted the provider's own result, which stands\./,
+    behind: /COMPLETED stands\. .*[\s\S]*FAILED ERROR[\s\S]*not applied/,
+  },
+  {
+    name: 'trigger-raises',
+    goesWrong: async (place) => {
+      await refusing(place, `new.model = 'aurora-image'`)
+      for (let n = 0; n < 3; n += 1) await place.land()
+      await untilParked(place, 3)
+    },
+    alarms: ['parked:landing_failed'],
+    says: /3 deliveries parked .*aurora-image: shop\.orders has no order for request … \(P0001\)\. Fix the cause, then replay\./,
+    behind: /3× aurora-image/,
+  },
+  {
+    name: 'secret-rotated',
+    goesWrong: async (place) => {
+      for (let n = 0; n < 5; n += 1) await place.land(undefined, { secret: 'whsec_of_the_new_key' })
+      await rows(place, 'quarantine', 5)
+    },
+    alarms: ['refused:no_matching_secret'],
+    says: /5 of \d+ arrivals in the last 5 minutes were refused: no secret matches\. They name requests of the key live\./,
+    behind: /Add the secret of the key to the configured keys/,
+  },
+  {
+    name: 'provider-unreachable',
+    goesWrong: async ({ world, database, receiver }) => {
+      for (let n = 0; n < 5; n += 1) await track(database, { ago: 400 })
+      await world.close()
+      await receiver.deps.background.reconcileNow()
+      await receiver.deps.background.reconcileNow()
+    },
+    alarms: ['provider_unreachable'],
+    says: /The provider has given no usable answer since/,
+    behind: /every request waits until the provider answers/,
+  },
+  {
+    name: 'media-404',
+    settings: async () => ({ mediaArchive: { kind: 'file', root: await folder() } }),
+    goesWrong: async (place) => {
+      const { world, land } = place
+      await land({ images: [{ url: `${world.url}/gone-1.png`, width: 4, height: 3 }] })
+      await land({ video: { url: `${world.url}/gone-2.webm`, width: 4, height: 3, duration: 1 } })
+      await eventually(async () => {
+        await place.database.sql`update mediadock.media_copies set due_at = now() where state = 'waiting'`
+        return (await place.database.sql`select from mediadock.media_copies where state = 'failed'`).length >= 2
+      }, 40_000)
+    },
+    alarms: ['media_gone'],
+    says: /stopped serving 2 media/,
+    behind: /404/,
+  },
+  {
+    name: 'poisoned-row',
+    goesWrong: async (place) => {
+      const guilty = await track(place.database, { ago: 20 })
+      await refusing(place, `new.request_id = '${guilty}'`)
+      await deliver(place.receiver.webhookUrl, okImage(guilty).body)
+      for (let n = 0; n < 5; n += 1) await place.land()
+      await untilParked(place, 1)
+    },
+    alarms: ['parked:landing_failed'],
+    says: /1 delivery parked in the last hour/,
+    behind: /What to do/,
+  },
+  {
+    name: 'lost-webhooks',
+    goesWrong: async ({ world, receiver }) => {
+      const minutesAgo = (minutes: number) => receiver.setNow(new Date(Date.now() - minutes * 60_000))
+      minutesAgo(12)
+      for (let n = 0; n < 6; n += 1) {
+        const { json } = await call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: {} } })
+        world.says(json.request_id, completed(json.request_id, picture(world, n)))
+      }
+      minutesAgo(8)
+      await receiver.deps.background.reconcileNow()
+      receiver.setNow(undefined)
+    },
+    alarms: ['webhooks_missing'],
+    says: /No webhook arrives: polls brought the last 6 results .* Check that WEBHOOK_PUBLIC_URL/,
+    behind: /accepted/,
+  },
+  {
+    name: 'strangers',
+    goesWrong: async (place) => {
+      for (let n = 0; n < 30; n += 1)
+        await fetch(place.receiver.webhookUrl, {
+          method: 'POST',
+          headers: { 'x-service-webhook-id': `scan-${n}`, 'x-forwarded-for': `203.0.113.${n % 3}` },
+          body: '{}',
+        })
+      await rows(place, 'quarantine', 30)
+    },
+    alarms: ['strangers'],
+    says: /30 requests without a valid signature/,
+    behind: /203\.0\.113/,
+  },
+  {
+    name: 'credits-spent',
+    goesWrong: async ({ world, receiver }) => {
+      world.answer((_id, _req, res) =>
+        json(res, 402, { error: { type: 'billing_error', code: 'insufficient_credits', message: 'no credits left' } }),
+      )
+      for (let n = 0; n < 3; n += 1)
+        await call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: { prompt: 'a boat' } } })
+    },
+    alarms: ['credits_spent:live'],
+    says: /The account of the key live has no credits left/,
+    behind: /Add credits at the provider/,
+  },
+  {
+    name: 'quota-spent',
+    settings: async () => ({ fetchRatePerMinute: 12 }),
+    goesWrong: async ({ world, database, receiver }) => {
+      for (let n = 0; n < 9; n += 1) {
+        const id = await track(database, { ago: 400 })
+        world.says(id, completed(id, picture(world, n)))
+      }
+      await receiver.deps.background.reconcileNow()
+    },
+    alarms: ['overdue'],
+    says: /overdue: .* Last poll of each: postponed: the key's calls for this minute are used up\./,
+    behind: /postponed/,
+  },
+  {
+    name: 'archive-full',
+    settings: async () => ({ mediaArchive: { kind: 'file', root: await fullFolder() } }),
+    goesWrong: async (place) => {
+      const { world, land } = place
+      for (let n = 0; n < 3; n += 1) await land(picture(world, n))
+      await eventually(
+        async () => (await place.database.sql`select from mediadock.media_copies where fault = 'store'`).length >= 1,
+        30_000,
+      )
+    },
+    alarms: ['archive_store'],
+    says: /The archive cannot be written: .* Make room, or correct MEDIA_ARCHIVE/,
+    behind: /archive_store/,
+  },
+  {
+    name: 'subscriber-500',
+    goesWrong: async (place) => {
+      const subscriber = await startSubscriber()
+      subscriber.answer(() => 500)
+      await call(place.receiver, 'POST /api/subscriptions', { body: { name: 'shop', url: subscriber.url } })
+      for (let n = 0; n < 3; n += 1) await place.land()
+      await eventually(async () => subscriber.posted.length >= 2, 20_000)
+      await place.database.sql`update mediadock.subscriptions set failing_since = now() - interval '10 minutes'`
+    },
+    alarms: ['subscription_failing:shop'],
+    says: /500/,
+    behind: /500/,
+  },
+]
+
+async function folder(): Promise<string> {
+  const root = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-drill-'))
+  onTestFinished(() => fs.rm(root, { recursive: true, force: true }))
+  return root
+}
+
+const run = promisify(execFile)
+
+/** A full disk. Mounting one takes a privileged user; without one, a file stands where the folder should be. */
+async function fullFolder(): Promise<string> {
+  const root = await folder()
+  try {
+    await run('mount', ['-t', 'tmpfs', '-o', 'size=4k', 'tmpfs', root])
+  } catch {
+    const file = path.join(root, 'archive')
+    await fs.writeFile(file, '')
+    return file
+  }
+  onTestFinished(async () => void (await run('umount', [root])))
+  return root
+}
+
+const picture = (world: World, n: number) => ({
+  images: [{ url: world.media(`image-${n % 4}.webp`), width: 1024, height: 768 }],
+})
+
+let browser: Browser
+beforeAll(async () => {
+  browser = await sharedBrowser()
+})
+afterEach(() => takeAllBack(browser))
+
+const wrong = (page: Page) => page.getByRole('region', { name: 'What is wrong' })
+const causes = (page: Page) =>
+  wrong(page)
+    .locator('li')
+    .evaluateAll((items) => items.map((item) => item.getAttribute('data-cause')))
+
+async function startPlace({ settings }: Pick<Drill, 'settings'>): Promise<Place> {
+  const database = await withTestDatabase()
+  const world = await startWorld()
+  const receiver = await startTestReceiver({
+    databaseUrl: database.url,
+    providerUrl: world.url,
+    settings: { webhookPublicUrl: 'https://hooks.example.com/webhooks', ...(await settings?.()) },
+    followsUp: true,
+  })
+  onTestFinished(async () => {
+    await receiver.stop()
+    await world.close()
+  })
+  const settled = () =>
+    eventually(async () => (await database.sql`select from mediadock.inbox where due_at <= now()`).length === 0)
+  let landed = 0
+  const land: Place['land'] = async (output, delivery) => {
+    const id = await track(database, { ago: 12 })
+    const whole = output ?? picture(world, (landed += 1))
+    world.says(id, completed(id, whole))
+    const body = { request_id: id, status: 'OK', payload: { model: 'aurora-image', output: whole, cost: 4 } }
+    await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify(body)), delivery)
+    return id
+  }
+  const place = { database, world, receiver, land, settled }
+  for (let n = 0; n < 8; n += 1) await land()
+  await rows(place, 'known_senders', 1)
+  await settled()
+  return place
+}
+
+it('takes two screens at most while all is well', async () => {
+  const { receiver } = await startPlace({})
+  const page = await openPage(browser, receiver.internalUrl, { expectProblems: true })
+  await wrong(page).getByText('Nothing is wrong').waitFor()
+  await page.locator('.result').nth(5).waitFor()
+  expect(await page.locator('tr').count()).toBeGreaterThan(5)
+  await shoot(page, 'now-all-is-well')
+  expect(await page.evaluate('document.documentElement.scrollHeight')).toBeLessThanOrEqual(2 * wideViewport.height)
+}, 60_000)
+
+it.for(drills)('$name', { timeout: 90_000 }, async (drill) => {
+  const place = await startPlace(drill)
+  const { receiver } = place
+  await drill.goesWrong(place)
+  const page = await openPage(browser, receiver.internalUrl, { expectProblems: true })
+  if (await page.getByLabel('Token').isVisible()) {
+    await page.getByLabel('Token').fill(internalToken)
+    await page.getByRole('button', { name: 'Sign in' }).click()
+  }
+  receiver.deps.background.wake('issues')
+  await expect.poll(() => causes(page), { timeout: 15_000 }).toEqual(drill.alarms)
+  await shoot(page, `drill-${drill.name}-1`)
+  expect((await wrong(page).innerText()).replaceAll(/\s+/g, ' ')).toMatch(drill.says)
+  await wrong(page).locator('li').first().getByRole('link').last().click()
+  await expect.poll(() => page.locator('main').innerText()).toMatch(drill.behind)
+  await shoot(page, `drill-${drill.name}-2`)
+  const { pathname, search } = new URL(page.url())
+  const headers = { authorization: `Bearer ${internalToken}` }
+  await expectNoDeadLinks(receiver.internalUrl, ['/', '/issues', `${pathname}${search}`], headers)
+})
