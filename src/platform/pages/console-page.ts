@@ -55,6 +55,7 @@ export function page({
         ${styles.map((href) => html`<link rel="stylesheet" href="${href}" />`)}
         <script src="/assets/htmx.min.js" defer></script>
         <script src="/assets/media.js" type="module"></script>
+        <script src="/assets/rows.js" type="module"></script>
         ${scripts.map((src) => html`<script src="${src}" type="module"></script>`)}
       </head>
       <body class="${nav.length > 0 ? 'sided' : ''}">

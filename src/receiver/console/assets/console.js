@@ -1,6 +1,8 @@
 // The keyboard, selection, tail and messages of every page. Elements take part
 // by data attributes, so that no page needs a script of its own.
 
+import { linkOf } from './rows.js'
+
 const one = (selector) => document.querySelector(selector)
 const all = (selector) => [...document.querySelectorAll(selector)]
 const rows = () => all('[data-rows] > [data-row]')
@@ -25,7 +27,7 @@ function mark(row) {
   marked()?.classList.remove('marked')
   row.classList.add('marked')
   row.scrollIntoView({ block: 'nearest' })
-  row.querySelector('a[href]')?.focus({ preventScroll: true })
+  linkOf(row)?.focus({ preventScroll: true })
   keep('open', row.dataset.row)
   document.dispatchEvent(new CustomEvent('row:marked', { detail: row }))
 }
@@ -89,7 +91,7 @@ const keys = {
   t: () => one('[data-key-action=tail]')?.click(),
   c: copyLink,
   '?': help,
-  Enter: () => (marked() ?? one('[data-row]:focus'))?.querySelector('a[href]')?.click(),
+  Enter: () => linkOf(marked() ?? one('[data-row]:focus'))?.click(),
 }
 
 document.addEventListener('keydown', (event) => {
