@@ -7,6 +7,8 @@ import { isOutage } from '../../platform/postgres/errors.ts'
 const maxInFlight = 2000
 const deadlineMs = 10_000
 const retryAfterSeconds = 5
+/** The media folder, to which a sandbox submit may copy its sample, takes no file at this moment. */
+const fullDiskCodes: ReadonlySet<unknown> = new Set(['ENOSPC', 'EDQUOT', 'EROFS'])
 
 /**
  * Limits the work behind answers in number and time. A failure that the caller did not cause becomes 503 with
@@ -23,8 +25,9 @@ export function createAvailability(logger: Logger) {
       await withDeadline(running, deadlineMs, 'the answer')
     } catch (error) {
       late.abort(error)
-      if (!(error instanceof DeadlineError || isOutage(error))) throw error
-      logger.warn({ err: error }, 'answered 503: the database did not answer')
+      const isFull = error instanceof Error && 'code' in error && fullDiskCodes.has(error.code)
+      if (!(isFull || error instanceof DeadlineError || isOutage(error))) throw error
+      logger.warn({ err: error }, `answered 503: the ${isFull ? 'media folder is full' : 'database did not answer'}`)
       throw unavailable('the service cannot be reached at this moment')
     }
   }

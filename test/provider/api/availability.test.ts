@@ -55,7 +55,7 @@ it('aborts the signal of work whose answer is no longer awaited', async () => {
   expect(written).toBe(1)
 })
 
-it('takes what is the fault of Postgres for 503, and nothing else', async () => {
+it('takes what is the fault of Postgres or of a full disk for 503, and nothing else', async () => {
   const available = createAvailability(watchedLogger().logger)
   const failing = (error: unknown) =>
     failureOf(
@@ -63,9 +63,9 @@ it('takes what is the fault of Postgres for 503, and nothing else', async () => 
         throw error
       }),
     )
-  for (const code of ['08006', '53300', '57P01', '57014', '25006', 'ECONNREFUSED'])
+  for (const code of ['08006', '53300', '57P01', '57014', '25006', 'ECONNREFUSED', 'ENOSPC', 'EDQUOT', 'EROFS'])
     expect(await failing(Object.assign(new Error(code), { code }))).toMatchObject(unavailable)
   expect(await failing(new NoAnswerError('x'))).toMatchObject(unavailable)
-  for (const code of ['23505', '22003', 'ERR_X'])
+  for (const code of ['23505', '22003', 'ERR_X', 'ENOENT'])
     expect(await failing(Object.assign(new Error(code), { code }))).toMatchObject({ message: code, code })
 })
