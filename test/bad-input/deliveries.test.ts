@@ -170,7 +170,7 @@ describe(`X-Service-Signature: ${signatures.length} cases`, () => {
     expect(await database.sql`select from mediadock.deliveries where webhook_id = ${webhookId}`).toHaveLength(0)
   })
 
-  it('again and again: a good delivery is accepted, and nothing piles up', () =>
+  it('sent repeatedly: a good delivery is still accepted, and memory stays bounded', () =>
     endure(() => Promise.all(signatures.map((given) => sendSigned(given, randomUUID(), weighed(signatures.length))))))
 })
 
@@ -188,7 +188,7 @@ describe(`X-Service-Webhook-Id: ${webhookIds.length} cases`, () => {
     if (given.answer === 'invalid_webhook_id') expect(await quarantinedOf(requestId)).toBe('invalid_webhook_id')
   })
 
-  it('again and again: a good delivery is accepted, and nothing piles up', () =>
+  it('sent repeatedly: a good delivery is still accepted, and memory stays bounded', () =>
     endure(() => Promise.all(webhookIds.map((given) => sendUnder(given, weighed(webhookIds.length))))))
 })
 
@@ -213,7 +213,7 @@ describe(`bodies: ${bodies.length} cases`, () => {
     expect(await arrivalOf(webhookId)).toEqual({ outcome, reason: parkedReason })
   })
 
-  it('land as they should, or not at all', async () => {
+  it('land as expected, or not at all', async () => {
     await eventually(async () => (await database.sql`select from mediadock.inbox limit 1`).length === 0, 20_000)
     const rows = await database.sql`select request_id, status from mediadock.results`
     const landed = new Map(rows.map((row) => [row['request_id'], row['status']]))
@@ -221,7 +221,7 @@ describe(`bodies: ${bodies.length} cases`, () => {
     expect(found).toEqual(bodies.map((given) => [given.name, 'lands' in given ? given.lands : undefined]))
   })
 
-  it('again and again: a good delivery is accepted, and nothing piles up', () => {
+  it('sent repeatedly: a good delivery is still accepted, and memory stays bounded', () => {
     const webhookId = randomUUID()
     return endure(() => Promise.all(bodies.map((given) => sendBody(webhookId, bytesOf(given, randomUUID())))))
   })

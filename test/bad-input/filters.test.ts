@@ -112,7 +112,7 @@ async function amissOf(
 describe.each(usualServers)(`${odd.length} filters that reach the database, on the %s server`, (server) => {
   beforeAll(() => start(server))
 
-  it.each(lists)('GET %s answers them, or says that it has no such filter', async (path) => {
+  it.each(lists)('GET %s answers them, or reports an unknown filter', async (path) => {
     expect(await amissOf(odd, (given) => amissInList(path, given))).toEqual([])
   })
 })
@@ -128,9 +128,12 @@ describe(`${filters.length} filters, ${refused.length} of them refused`, () => {
     expect(await amissOf(shareOf(refused, 3, at), (given) => amissInList(list, given))).toEqual([])
   })
 
-  it.each(pages.map((page, at) => ({ page, at })))('the page $page answers them in words', async ({ page, at }) => {
-    expect(await amissOf(shareOf(filters, 5, at), (given) => amissOnPage(page, given))).toEqual([])
-  })
+  it.each(pages.map((page, at) => ({ page, at })))(
+    'the page $page answers them with an explanation',
+    async ({ page, at }) => {
+      expect(await amissOf(shareOf(filters, 5, at), (given) => amissOnPage(page, given))).toEqual([])
+    },
+  )
 
   it.each(lastEventIds)('a tail that continues after $id: $status', async ({ id, status }) => {
     const stopped = new AbortController()
@@ -206,7 +209,7 @@ describe(`${filters.length} filters, ${refused.length} of them refused`, () => {
     )
   })
 
-  it('again and again: a good delivery is accepted, and nothing piles up', async () => {
+  it('sent repeatedly: a good delivery is still accepted, and memory stays bounded', async () => {
     const round = () => Promise.all(filters.map(({ query }) => ask('/api/deliveries', query, 'application/json')))
     await round()
     const before = heldBytes()

@@ -54,7 +54,7 @@ describe(`HTTP framing: ${framing.length} cases`, () => {
     expect(await play(given)).toEqual({ answers: given.answers, stays: given.stays === true })
   })
 
-  it('again and again: a good delivery is accepted, and nothing piles up', async () => {
+  it('sent repeatedly: a good delivery is still accepted, and memory stays bounded', async () => {
     const round = () =>
       Promise.all(
         framing.map(async ({ bytes }) => {

@@ -72,7 +72,7 @@ it('a random signature is refused', async () => {
   )
 })
 
-it('an id is taken if it is one, and kept as it was sent', async () => {
+it('a valid id is accepted and stored unchanged', async () => {
   const piece = fc.oneof(
     fc.constantFrom(...webhookIds.flatMap(({ ids }) => ids).filter((id) => id.length < 300)),
     fc.string({ unit: byte, maxLength: 40 }),
@@ -97,7 +97,7 @@ it('an id is taken if it is one, and kept as it was sent', async () => {
   )
 })
 
-it('any body is kept byte for byte, and lands unless it is parked', async () => {
+it('any body is stored byte for byte, and lands or is parked', async () => {
   const small = bodies.map(({ body }) => Buffer.from(body)).filter(({ length }) => length < 4096)
   const spoiled = fc
     .tuple(
@@ -137,7 +137,7 @@ it('any body is kept byte for byte, and lands unless it is parked', async () => 
   ).toEqual([])
 })
 
-it('bytes on a connection are answered as HTTP, never with a fault of ours, and accept nothing that is not signed', async () => {
+it('random bytes on a connection get an HTTP answer, never a 5xx, and nothing unsigned is accepted', async () => {
   const piece = fc.oneof(
     {
       weight: 3,

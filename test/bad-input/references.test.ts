@@ -29,7 +29,7 @@ describe('at submit', () => {
   const submit = (input: Record<string, unknown>, { model = 'aurora-image', key = keys.live } = {}) =>
     provider.call('POST', `/v1/models/${model}`, { key, body: { input: { prompt: 'x', ...input } } })
 
-  it('each of these links is refused by its text alone, with a live and with a sandbox key', async () => {
+  it('each of these links is refused by its text, with a live and with a sandbox key', async () => {
     const amiss: unknown[] = []
     for (const [name, link] of Object.entries({ ...refusedLinks, ...refusedOwnLinks })) {
       for (const key of Object.values(keys)) {
@@ -42,7 +42,7 @@ describe('at submit', () => {
     expect(amiss).toEqual([])
   })
 
-  it('what is refused as a webhook_url is refused as a reference', () => {
+  it('a URL refused as a webhook_url is refused as a reference', () => {
     const rules = {
       referenceAllow: [],
       mediaDir: '/nowhere',
@@ -68,7 +68,7 @@ describe('at submit', () => {
     ['image_urls', 'meridian-text-to-video'],
     ['video_urls', 'meridian-text-to-video'],
     ['audio_urls', 'meridian-text-to-video'],
-  ])('the place of a link in %s of %s is named', async (field, model) => {
+  ])('the message names the place of a link in %s of %s', async (field, model) => {
     const answer = await submit({ [field]: ['https://files.example.com/1', 'http://10.0.0.1/'] }, { model })
     expect(answer).toMatchObject({
       status: 422,
@@ -76,7 +76,7 @@ describe('at submit', () => {
     })
   })
 
-  it('an https link and a link to the media host are taken', async () => {
+  it('an https link and a link to the media host are accepted', async () => {
     for (const link of ['https://files.example.com/1.png?a=b', 'https://8.8.8.8/1.png', own('{media}/sandbox/1.png')]) {
       expect((await submit({ image_url: link })).status).toBe(402)
       expect((await submit({ image_url: link }, { key: keys.sandbox })).status).toBe(200)
@@ -139,7 +139,7 @@ describe('after the submit', () => {
   })
 
   it.each(hostileReferences)(
-    'what $name ends as FAILED, at once, with a refund and nothing left',
+    'a reference that $name makes the request FAILED at once, with a refund and no leftovers',
     async ({ message, ...one }) => {
       const { message: said, ...end } = await runCase(one)
       const place = one.field === 'image_url' ? 'input.image_url' : `input.${one.field}[0]`
@@ -150,7 +150,7 @@ describe('after the submit', () => {
     },
   )
 
-  it('nothing of the inside was reached, and memory stayed flat', async () => {
+  it('no internal address was reached, and memory stayed flat', async () => {
     expect(secret.connections()).toBe(0)
     expect(mostGrowth).toBeLessThan(maxGrowthBytes)
     const status = await fs.readFile(`/proc/${jobs.engines.pid()}/status`, 'utf8').catch(() => '')

@@ -33,7 +33,7 @@ describe('at submit', () => {
   const submit = (url: unknown) =>
     provider.call('POST', '/v1/models/aurora-image', { key, body: { input: { prompt: 'x' }, webhook_url: url } })
 
-  it.each(Object.entries(refusedUrls))('what %s is refused', async (_what, urls) => {
+  it.each(Object.entries(refusedUrls))('a URL that %s is refused', async (_what, urls) => {
     const amiss: unknown[] = []
     for (const [name, url] of Object.entries(urls)) {
       const { status, body } = await submit(url)
@@ -47,17 +47,17 @@ describe('at submit', () => {
   })
 
   it.each([null, 1, true, [], ['https://hooks.example.com/'], { href: 'https://hooks.example.com/' }])(
-    '%j is refused: no text',
+    '%j is refused: not a text',
     async (url) => {
       expect(await submit(url)).toMatchObject({ status: 400, body: { error: { code: 'webhook_url_invalid' } } })
     },
   )
 
-  it.each(takenUrls)('$name is taken', async ({ url, as = url }) => {
+  it.each(takenUrls)('$name is accepted', async ({ url, as = url }) => {
     expect(await check(url)).toBe(as)
   })
 
-  it('a public address is taken', async () => {
+  it('a public address is accepted', async () => {
     const answers = takenUrls
       .filter(({ url }) => /^https:\/\/[\d[]/.test(url) && !url.includes('example'))
       .map(({ url }) => submit(url))
@@ -95,7 +95,7 @@ describe('a name', () => {
     },
   )
 
-  it('that changes its mind between two attempts is asked anew each time, and dialled at what it was checked for', async () => {
+  it('that resolves differently at each attempt is resolved again each time, and the checked address is dialled', async () => {
     const { url, connections } = await listenHere()
     const asked: string[] = []
     const turns = [['10.0.0.1'], [], ['127.0.0.1', '8.8.8.8']]
@@ -199,7 +199,7 @@ describe('any text', () => {
     )
   })
 
-  it('an address inside another one is refused', async () => {
+  it('an IPv4 address embedded in an IPv6 one is refused', async () => {
     const prefix = fc.constantFrom(
       '::ffff:',
       '::',
@@ -223,7 +223,7 @@ describe('any text', () => {
     )
   })
 
-  it('any text is refused, or taken as an https URL of another machine', async () => {
+  it('any text is refused, or accepted as an https URL of another machine', async () => {
     const piece = fc.constantFrom(
       'https://',
       'http://',

@@ -91,7 +91,7 @@ async function aNight(): Promise<void> {
 }
 
 describe('the audit', () => {
-  it('says so when nobody has changed anything', async () => {
+  it('reports an empty audit', async () => {
     const page = await openPage(browser, at('/audit'))
     await page.getByText('No action in the last RETENTION_DAYS').waitFor()
   })
@@ -103,10 +103,10 @@ describe('the audit', () => {
   })
 })
 
-describe('the audit of a night', () => {
+describe('an audit with entries', () => {
   beforeAll(aNight)
 
-  it('shows who did what from where, with the result and the way to the target', async () => {
+  it('shows actor, action, address, result and a link to the target', async () => {
     const page = await openPage(browser, at('/audit'))
     expect(await links(page)).toEqual([
       null,
@@ -135,7 +135,7 @@ describe('the audit of a night', () => {
     await shoot(page, 'audit')
   })
 
-  it('filters by from where, what, whom, target and time, all in the address', async () => {
+  it('filters by address, action, actor, target and time, all kept in the URL', async () => {
     const page = await openPage(browser, at('/audit'))
     await page.selectOption('select[name=via]', 'console')
     await page.waitForURL(/via=console/)
@@ -166,7 +166,7 @@ describe('the audit of a night', () => {
     await expectGoodLooks(page, 'audit')
   })
 
-  it('pages by cursor, and stays where it is while new entries come', async () => {
+  it('pages by cursor, and keeps its place while new entries arrive', async () => {
     const page = await openPage(browser, at('/audit?limit=4'))
     expect(await rows(page).count()).toBe(4)
     await did(9, { via: 'api', actor: '10.0.0.8', action: 'reconcile' })
@@ -175,7 +175,7 @@ describe('the audit of a night', () => {
     await expect.poll(() => rows(page).first().innerText()).toContain('03:04:00')
   })
 
-  it('has what is done through the console, with the name that was given at the sign-in', async () => {
+  it('records actions of the console with the name from the sign-in', async () => {
     const internalToken = 'a-token-of-at-least-32-characters'
     const guarded = await startTestReceiver({ databaseUrl: database.url, settings: { internalToken } })
     onTestFinished(() => guarded.stop())

@@ -71,7 +71,7 @@ const paint = (page: Awaited<ReturnType<typeof openPage>>, nth: number) =>
     .nth(nth)
     .evaluate((canvas) => (canvas as unknown as { toDataURL: () => string }).toDataURL())
 
-it.each(schemes)('draws in the %s scheme, with a table of the same, and fits a phone', async (colorScheme) => {
+it.each(schemes)('draws in the %s scheme, with a table of the same data, and fits a phone', async (colorScheme) => {
   const page = await openPage(browser, url, { colorScheme })
   await page.locator('.plot canvas').nth(1).waitFor()
   await page.getByText('As a table').first().click()
@@ -87,7 +87,7 @@ it.each(schemes)('draws in the %s scheme, with a table of the same, and fits a p
   await expectNoOverflow(narrow)
 })
 
-it('draws again when the scheme changes, when there is other room, and when a part is fetched again', async () => {
+it('redraws when the scheme or the size changes, and after a partial refresh', async () => {
   const page = await openPage(browser, url, { colorScheme: 'light' })
   await page.locator('.plot canvas').nth(1).waitFor()
   const light = await paint(page, 1)

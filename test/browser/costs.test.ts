@@ -6,7 +6,7 @@ import { withReceiver } from '../support/with-receiver.ts'
 import { expectNoOverflow, openPage, shoot } from './support/console.ts'
 import { startWorld } from './support/request-world.ts'
 
-it('shows costs by model, key and day, in a chart and a table, and what to do without any', async () => {
+it('shows costs by model, key and day, in a chart and a table, and what to do if there are none', async () => {
   const browser = await sharedBrowser()
   const world = await startWorld()
   const { receiver, database, stop } = await withReceiver({ providerUrl: world.url })

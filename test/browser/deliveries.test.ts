@@ -54,7 +54,7 @@ const shownIds = (page: Awaited<ReturnType<typeof open>>) =>
   page.locator('[data-row]').evaluateAll((rows) => rows.map((row) => row.getAttribute('data-row')))
 
 describe('the list of deliveries', () => {
-  it('shows each delivery with what became of it', async () => {
+  it('shows each delivery with its outcome', async () => {
     const page = await open(
       'deliveries?columns=received,outcome,cause,webhook_id,request,model,key,skew,arrivals,state,answered_in',
     )
@@ -76,7 +76,7 @@ describe('the list of deliveries', () => {
     await shoot(page, 'deliveries')
   })
 
-  it('has six columns, and others where they are chosen: in the address, and for this browser', async () => {
+  it('has six columns by default; others can be chosen in the address and for this browser', async () => {
     const page = await open('deliveries?state=parked', { javaScriptEnabled: false })
     const heads = async () => (await page.locator('thead th').allInnerTexts()).slice(1)
     const usual = ['Received', 'Outcome', 'Cause', 'Webhook id', 'Request', 'Key']
@@ -137,7 +137,7 @@ describe('the list of deliveries', () => {
     expect(await shownIds(byDelivery)).toEqual([known.parked])
   })
 
-  it('keeps what is chosen in the address, without the fields that were left empty', async () => {
+  it('keeps the chosen filters in the address, without empty fields', async () => {
     const page = await open('deliveries')
     await page.getByRole('combobox', { name: 'State' }).selectOption('parked')
     await page.waitForURL('**/deliveries?state=parked')
@@ -153,7 +153,7 @@ describe('the list of deliveries', () => {
     await pasted.waitForURL((url) => !url.searchParams.has('state') && url.searchParams.has('since'))
   })
 
-  it('names a filter that is wrong, in words, with the form kept', async () => {
+  it('explains a wrong filter and keeps the form', async () => {
     const page = await open('deliveries?since=yesterday&key_name=live', { expectProblems: true })
     expect(await page.getByRole('alert').innerText()).toMatch(
       /The filter since: must be a duration like 15m, or a time/,
@@ -170,14 +170,14 @@ describe('the list of deliveries', () => {
     )
   })
 
-  it('says what it means that there is nothing', async () => {
+  it('explains an empty list', async () => {
     const page = await open('deliveries?q=wh_forged')
     await page.getByText('No delivery matches these filters.').waitFor()
     await page.getByRole('link', { name: 'arrivals', exact: true }).click()
     await page.getByText('No secret matches').waitFor()
   })
 
-  it('walks with j, k, Enter, selects with x and goes to the search with /', async () => {
+  it('navigates with j, k and Enter, selects with x, and focuses the search with /', async () => {
     const page = await open('deliveries')
     const rows = await shownIds(page)
     const marked = () => page.locator('[data-row].marked').getAttribute('data-row')
@@ -201,7 +201,7 @@ describe('the list of deliveries', () => {
     await page.waitForURL(`**/deliveries/${rows[1]}`)
   })
 
-  it('opens the details beside the list on a wide screen, where they follow the mark', async () => {
+  it('shows the details of the marked row beside the list on a wide screen', async () => {
     const page = await open('deliveries', { viewport: { width: 1500, height: 900 } })
     const drawer = page.getByRole('region', { name: 'Details' })
     const link = (id: string) => page.locator(`[data-row="${id}"] a`).first()
@@ -241,7 +241,7 @@ describe('the list of deliveries', () => {
     await page.waitForURL(`**/deliveries/${known.landed}`)
   })
 
-  it('shows the keys on ? and copies the link on c', async () => {
+  it('shows the keyboard shortcuts on ? and copies the link on c', async () => {
     const page = await open('deliveries?state=parked', { permissions: ['clipboard-read', 'clipboard-write'] })
     await page.keyboard.press('?')
     await page.getByRole('dialog').getByText('Mark the next or the previous row').waitFor()
@@ -251,7 +251,7 @@ describe('the list of deliveries', () => {
     expect(await page.evaluate('navigator.clipboard.readText()')).toBe(page.url())
   })
 
-  it('pages through without a row lost or twice, while new ones come', async () => {
+  it('pages through every row once while new rows arrive', async () => {
     const page = await open('deliveries?limit=2')
     const seen = await shownIds(page)
     await deliverAndSettle({ receiver, database }, failed(), { webhookId: `wh_new_${randomUUID()}` })
@@ -266,7 +266,7 @@ describe('the list of deliveries', () => {
 })
 
 describe('replaying many', () => {
-  it('shows what the selection would change, changes it on confirmation, and tells how it ended', async () => {
+  it('previews the changes of a selection, applies them on confirmation, and reports the result', async () => {
     const sample = failed()
     await database.sql`insert into mediadock.requests (request_id, key_name) values (${sample.requestId}, 'live')`
     const id = await deliverAndSettle({ receiver, database }, sample, {
@@ -307,7 +307,7 @@ describe('replaying many', () => {
     })
   })
 
-  it('counts first what the filters match, and replays all of it', async () => {
+  it('counts the matching deliveries first, and replays all of them', async () => {
     const page = await open('deliveries?key_name=live')
     const [row] = await database.sql`select count(*)::int as n from mediadock.deliveries where key_name = 'live'`
     await page.getByRole('link', { name: 'Replay all that match…' }).click()
@@ -336,7 +336,7 @@ describe('replaying many', () => {
     await database.sql`delete from mediadock.attempts where replay_id = ${id}`
   })
 
-  it('refuses to replay everything, and a replay that it does not know', async () => {
+  it('refuses to replay everything, and an unknown replay', async () => {
     const all = await open('deliveries/replay', { expectProblems: true })
     expect(await all.getByRole('alert').innerText()).toMatch(/needs a selection or a filter/)
     const lost = await open(`deliveries/replays/${randomUUID()}`, { expectProblems: true })
@@ -362,7 +362,7 @@ describe('arrivals', () => {
     await page.waitForURL(`**/deliveries/${known.landed}`)
   })
 
-  it('finds an arrival by the webhook id that it claimed, its delivery and its request', async () => {
+  it('finds an arrival by its claimed webhook id, its delivery and its request', async () => {
     for (const [q, rows] of [
       ['wh_forg', 1],
       ['wh_landed', 2],
@@ -375,7 +375,7 @@ describe('arrivals', () => {
     }
   })
 
-  it('tails on t, only what the filters match, and stops', async () => {
+  it('tails on t, only matching arrivals, and stops', async () => {
     const page = await open('deliveries?view=arrivals&outcome=refused')
     const before = (await shownIds(page)).length
     await page.keyboard.press('t')
@@ -391,7 +391,7 @@ describe('arrivals', () => {
     expect(new URL(page.url()).searchParams.has('tail')).toBe(false)
   })
 
-  it('tails at once where the link says so, into an empty table too', async () => {
+  it('tails at once if the link says so, even with an empty table', async () => {
     const page = await open('deliveries?view=arrivals&tail=on&q=wh_first')
     await page.getByText('Tail is on').waitFor()
     await page.getByText('No arrival matches').waitFor()
@@ -402,7 +402,7 @@ describe('arrivals', () => {
 })
 
 describe('trouble', () => {
-  it('says in words that a query took too long, with the form kept to narrow it', async () => {
+  it('explains that a query took too long, and keeps the form to narrow it', async () => {
     const [locked, seen] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
     const holding = database.sql.begin(async (sql) => {
       await sql`lock table mediadock.attempts in access exclusive mode`
@@ -418,7 +418,7 @@ describe('trouble', () => {
     expect(await page.evaluate('performance.getEntriesByType("navigation")[0].responseStatus')).toBe(503)
   })
 
-  it('keeps mark, selection and the order of rows while the tail brings new ones', async () => {
+  it('keeps mark, selection and order of rows while new rows arrive', async () => {
     const page = await open('deliveries?view=arrivals&since=2020-01-01&limit=3')
     await page.keyboard.press('t')
     await page.getByText('Tail is on').waitFor()
@@ -435,7 +435,7 @@ describe('trouble', () => {
 })
 
 describe('how it looks', () => {
-  it('has no serious fault that axe finds in either scheme, and fits a phone', async () => {
+  it('has no serious axe finding in either colour scheme, and fits a phone', async () => {
     for (const [name, path] of [
       ['deliveries', 'deliveries?since=2020-01-01'],
       ['arrivals', 'deliveries?view=arrivals'],
@@ -448,7 +448,7 @@ describe('how it looks', () => {
 })
 
 describe('an export', () => {
-  it('has what the filters of the page match', async () => {
+  it("contains the rows that match the page's filters", async () => {
     const page = await open('deliveries?state=parked&limit=7')
     const [download] = await Promise.all([
       page.waitForEvent('download'),

@@ -33,7 +33,7 @@ const settle = (sample: Sample, webhookId: string = randomUUID()) =>
 const raw = (text: string | Buffer): Sample => ({ requestId: '', body: Buffer.from(text) })
 
 describe('the page of a delivery', () => {
-  it('shows what it is, how it was verified, its attempts, arrivals and what its request is now', async () => {
+  it('shows the delivery, its verification, attempts and arrivals, and the present state of its request', async () => {
     const sample = okImage()
     const t = nowSeconds() - 42
     const id = await deliverAndSettle({ receiver, database }, sample, {
@@ -64,7 +64,7 @@ describe('the page of a delivery', () => {
     await shoot(page, 'delivery')
   })
 
-  it('shows the bytes as text, formatted and in hex, and gives them whole', async () => {
+  it('shows the bytes as text, formatted and in hex, and offers them as a download', async () => {
     const sample = okImage()
     const page = await open(`deliveries/${await settle(sample)}`)
     const body = page.locator('pre.body')
@@ -86,7 +86,7 @@ describe('the page of a delivery', () => {
     expect(await readFile(await download.path())).toEqual(sample.body)
   })
 
-  it('says what is to be done with one that is parked, and that a replay cannot help', async () => {
+  it('explains what to do with a parked delivery that a replay cannot help', async () => {
     const page = await open(`deliveries/${await settle(raw('not json'))}`)
     expect(await page.locator('.lead').innerText()).toMatch(/^Parked: /)
     await page.getByText('It was parked on arrival and never processed.').waitFor()
@@ -99,7 +99,7 @@ describe('the page of a delivery', () => {
     await page.waitForURL(/\/deliveries\/[0-9a-f-]{36}$/)
   })
 
-  it('shows each failed attempt with its error, and until when it waits', async () => {
+  it('shows each failed attempt with its error and the time of the next one', async () => {
     const id = await settle(failed())
     await database.sql`insert into mediadock.inbox (delivery_id, due_at, failures) values (${id}, now() + interval '5 minutes', 3)`
     await database.sql`insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail) values (${id}, now(), 'retry', 'landing_failed: value out of range')`
@@ -109,7 +109,7 @@ describe('the page of a delivery', () => {
     await database.sql`delete from mediadock.inbox where delivery_id = ${id}`
   })
 
-  it('previews a replay on r, and shows what it changed', async () => {
+  it('previews a replay with the key r, and shows the changes', async () => {
     const sample = failed()
     const id = await settle(sample)
     await database.sql`delete from mediadock.requests where request_id = ${sample.requestId}`
@@ -125,7 +125,7 @@ describe('the page of a delivery', () => {
     expect(await page.getByRole('region', { name: 'Attempts' }).innerText()).toMatch(/replay/)
   })
 
-  it('answers 404 in words for one that is not there', async () => {
+  it('answers 404 with an explanation for an unknown delivery', async () => {
     for (const id of [randomUUID(), 'nonsense']) {
       const page = await open(`deliveries/${id}`, { expectProblems: true })
       expect(await page.getByRole('heading', { level: 1 }).innerText()).toBe('Not found')
@@ -163,7 +163,7 @@ describe('hostile payloads', () => {
     await page.getByText(markup.slice(0, 80)).first().waitFor()
   })
 
-  it('cannot turn a line around, nor hide in it', async () => {
+  it('cannot reverse or hide text in a line', async () => {
     const requestId = randomUUID()
     const message = 'see \u202Egnp.exe\u202C \u0007\u200B end'
     const id = await settle({
@@ -186,7 +186,7 @@ describe('hostile payloads', () => {
     await shoot(page, 'delivery-hidden')
   })
 
-  it('are cut at 64 KiB where they are long, and stay whole in the download', async () => {
+  it('are cut at 64 KiB on the page, and complete in the download', async () => {
     const requestId = randomUUID()
     const start = JSON.stringify({
       request_id: requestId,
@@ -210,7 +210,7 @@ describe('hostile payloads', () => {
     expect(Buffer.from(await answer.arrayBuffer()).equals(body)).toBe(true)
   })
 
-  it('that are no text are shown as far as they are', async () => {
+  it('that are not text are shown as far as they are readable', async () => {
     const id = await settle(raw(Buffer.from([0xff, 0xfe, 0x00, 0x41])))
     const page = await open(`deliveries/${id}`)
     expect(await page.locator('pre.body').innerText()).toBe('U+FFFDU+FFFDU+0000A')
@@ -222,7 +222,7 @@ describe('hostile payloads', () => {
 })
 
 describe('how it looks', () => {
-  it('has no serious fault that axe finds in either scheme, and fits a phone', async () => {
+  it('has no serious axe finding in either colour scheme, and fits a phone', async () => {
     const sample = okImage()
     const id = await settle(sample, 'wh_looks')
     await settle(okAudio(sample.requestId))

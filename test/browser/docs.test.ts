@@ -23,7 +23,7 @@ afterAll(async () => {
   server.close()
 })
 
-it('the documentation of the API is there for everybody, in the colours of the system', async () => {
+it("the API documentation is available, in the system's colour scheme", async () => {
   const page = await openPage(browser, url, { colorScheme: 'dark' })
   await page.getByText('Submit a generation', { exact: true }).click()
   await page.getByText('a sunrise over snow').first().waitFor()

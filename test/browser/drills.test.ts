@@ -31,7 +31,7 @@ const tile = async (page: Page, label: string) =>
 const goTo = (page: Page, name: string) =>
   page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name, exact: true }).click()
 
-it('a secret is missing: the banner names it, the key is added, the quarantine is verified again, all land', async () => {
+it('a missing secret: the banner names it; after the key is added, the verified quarantine lands completely', async () => {
   const world = await startWorld()
   onTestFinished(world.close)
   const { program, keysFile, base, internalBase, database } = await startProductionReceiver({
@@ -89,7 +89,7 @@ it('a secret is missing: the banner names it, the key is added, the quarantine i
   expect(await send(missing)).toBe(200)
 }, 90_000)
 
-it('the provider is down for an hour: the backlog is shown with how long it takes, it comes back, all drains', async () => {
+it('the provider is down for an hour: the backlog is shown with its duration, and drains when the provider is back', async () => {
   const database = await withTestDatabase()
   const world = await startWorld()
   const callsPerMinute = 25

@@ -60,7 +60,7 @@ const settled = () => eventually(async () => (await database.sql`select from med
 const rows = (table: string, count: number) =>
   eventually(async () => (await database.sql`select from ${database.sql(`mediadock.${table}`)}`).length >= count)
 
-it('a scanner is a notice with its senders, and what the provider sent stands out', async () => {
+it('a scanner is a notice with its senders; refusals of the provider stand out', async () => {
   for (let n = 0; n < 4; n += 1) await deliver(receiver.webhookUrl, okAudio().body)
   await rows('known_senders', 1)
   await Promise.all(
@@ -97,7 +97,7 @@ it('a scanner is a notice with its senders, and what the provider sent stands ou
   expect(await clock.innerText()).toContain('1 of 6')
 })
 
-it('a provider that does not answer is on the first page, and no run beside it is green', async () => {
+it('an unreachable provider is shown on the first page, and no run is green meanwhile', async () => {
   for (const id of [randomUUID(), randomUUID(), randomUUID()])
     await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify(shown(id))))
   await settled()
@@ -122,7 +122,7 @@ it('a provider that does not answer is on the first page, and no run beside it i
   await shoot(page, 'look-provider-runs')
 })
 
-it('webhooks that contradict are on the first page until the provider has decided', async () => {
+it("contradicting webhooks are on the first page until the provider's result decides", async () => {
   const { requestId, body } = okAudio()
   await deliver(receiver.webhookUrl, body)
   await settled()
@@ -152,7 +152,7 @@ it('counts arrivals that were answered 503 apart from refused ones', async () =>
   expect(await tile(page, 'Refused')).toBe('Refused in 5 min 0 none')
 })
 
-it('a bad deploy parks what a trigger refuses: the dry run says so, and after the fix another replica replays it', async () => {
+it('a bad deploy parks deliveries that a trigger refuses: the dry run reports it, and after the fix another replica replays them', async () => {
   const { sql } = database
   for (let n = 0; n < 30; n += 1) await deliver(receiver.webhookUrl, okAudio().body)
   await settled()
@@ -201,7 +201,7 @@ it('a bad deploy parks what a trigger refuses: the dry run says so, and after th
   expect(audit[0]?.['detail']).toMatchObject({ count: 30, requeued: 30 })
 })
 
-it('a silent reconciler is critical, and one press runs it', async () => {
+it('a silent reconciler is critical, and one click runs it', async () => {
   const hourly = await startTestReceiver({
     databaseUrl: database.url,
     providerUrl: stand.url,
@@ -221,7 +221,7 @@ it('a silent reconciler is critical, and one press runs it', async () => {
   await wrong(page).getByText('Nothing is wrong').waitFor()
 })
 
-it('a quota that is spent names the key, and leads to what is left of each', async () => {
+it("a spent quota names the key, and links to each key's remaining calls", async () => {
   await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted)
     values ('live', array_prepend(100000, array_fill(0, array[60])), extract(epoch from now())::bigint, false)`
   const page = await open()
@@ -232,7 +232,7 @@ it('a quota that is spent names the key, and leads to what is left of each', asy
   await page.waitForURL('**/keys')
 })
 
-it('one that fails for ever says why it waits', async () => {
+it('a delivery that keeps failing shows why it waits', async () => {
   const id = await track(database)
   const held = Promise.withResolvers<void>()
   const locked = Promise.withResolvers<void>()
@@ -259,7 +259,7 @@ it('one that fails for ever says why it waits', async () => {
   await settled()
 })
 
-it('tells how keys change in this process, and only that', async () => {
+it('explains how keys are changed for the present configuration only', async () => {
   await deliver(receiver.webhookUrl, okAudio().body, { secret: 'whsec_of_nobody' })
   await rows('quarantine', 1)
   const file = await startTestReceiver({ databaseUrl: database.url, settings: { keysFile: '/run/secrets/keys.json' } })
@@ -280,7 +280,7 @@ it('tells how keys change in this process, and only that', async () => {
   }
 })
 
-it('a run that Postgres refuses says so in words, never as a statement', async () => {
+it('a run that Postgres refuses shows an explanation, never the SQL', async () => {
   await track(database, { ago: 600 })
   await database.sql
     .unsafe(`create function full_disk() returns trigger language plpgsql as $$ begin raise exception 'no space left' using errcode = '53100'; end $$;
@@ -310,7 +310,7 @@ it('replaces a picture that cannot be loaded by a sentence, which stays while th
   expect(await picture.count()).toBe(0)
 })
 
-it('what is wrong is an issue: since when, muted by a person, still to be seen when it is over', async () => {
+it('a problem is an issue with its start; it can be muted, and remains listed when closed', async () => {
   await deliver(receiver.webhookUrl, Buffer.from('no JSON'))
   await settled()
   receiver.deps.background.wake('issues')

@@ -46,7 +46,7 @@ describe('the keys', () => {
     expect(await page.getByRole('alert').count()).toBe(0)
   })
 
-  it('shows the last match, and leads to what the key signed', async () => {
+  it('shows the last match, and links to the deliveries that the key signed', async () => {
     await deliver(receiver.webhookUrl, okAudio().body)
     await matched('live')
     const page = await openPage(browser, at('/keys'))
@@ -57,7 +57,7 @@ describe('the keys', () => {
     await page.waitForURL(/\/deliveries\?key_name=live/)
   })
 
-  it('tells loudly of a retired key that still matches, and of one that was taken away', async () => {
+  it('warns of a retired or removed key that still matches', async () => {
     const nasty = '<b onclick=x>old</b>'
     await deliver(receiver.webhookUrl, okAudio().body)
     await deliver(receiver.webhookUrl, okAudio().body, { secret: sandboxKey.signing_secret })
@@ -77,7 +77,7 @@ describe('the keys', () => {
     await shoot(page, 'keys')
   })
 
-  it('says why a key makes no calls, and until when', async () => {
+  it('shows why a key makes no calls, and until when', async () => {
     stand.answer((_id, _req, res) =>
       json(res, 401, { error: { type: 'authentication_error', code: 'invalid_api_key', message: 'no' } }),
     )
@@ -114,7 +114,7 @@ describe('the keys', () => {
     await shoot(page, 'keys-of-account-phone')
   })
 
-  it('points at the quarantine once a missing secret was added', async () => {
+  it('links to the quarantine after a missing secret was added', async () => {
     await deliver(receiver.webhookUrl, okAudio().body, { secret: 'whsec_of_the_new_key' })
     await eventually(async () => (await database.sql`select from mediadock.quarantine`).length > 0)
     const page = await openPage(browser, at('/keys'))

@@ -20,7 +20,7 @@ afterAll(async () => {
   await catcher.close()
 })
 
-it('from a model to its price, its run and its picture, each pressed once', async () => {
+it("a model's page estimates, runs and shows the picture, with one click each", async () => {
   await provider.createKey({ account: 'studio', name: 'web', environment: 'live' })
   await provider.grant('studio', 100)
   const page = await openPage(browser, `${provider.consoleUrl}/models`)
@@ -60,7 +60,7 @@ async function glance(page: Page, name: string): Promise<void> {
   await page.setViewportSize(wideViewport)
 }
 
-it('a test is sent with one press, and its page says what came back', async () => {
+it('a test webhook is sent with one click, and its page shows the answer', async () => {
   await provider.createKey({ account: 'studio', name: 'hooks' })
   const page = await openPage(browser, `${provider.consoleUrl}/deliveries`)
   await page.getByRole('link', { name: 'Send a test…' }).click()

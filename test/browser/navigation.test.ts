@@ -42,7 +42,7 @@ async function leaveSomethingToDo(): Promise<void> {
   await rows('deliveries', 1)
 }
 
-it('counts what waits for somebody beside its page, and nothing where nothing does', async () => {
+it('shows the number of items that need attention beside each page, and no number for none', async () => {
   const calm = await openPage(browser, `${receiver.internalUrl}audit`)
   expect(await counters(calm)).toEqual([])
   await leaveSomethingToDo()
@@ -71,7 +71,7 @@ it('keeps the counters fresh beside the first page', async () => {
   await expect.poll(() => navigation(page).locator('[data-count=parked]:visible').count(), { timeout: 10_000 }).toBe(0)
 })
 
-it('shows no counter rather than a wrong one while Postgres does not answer, and no page waits for it', async () => {
+it('shows no counter, rather than a wrong one, while Postgres does not answer, and delays no page', async () => {
   await track(database, { ago: 86_400 })
   const proxy = await startPostgresProxy(database.url)
   const behind = await startTestReceiver({ databaseUrl: proxy.url })
@@ -101,7 +101,7 @@ it('shows no counter rather than a wrong one while Postgres does not answer, and
   proxy.cut()
 })
 
-it('stands beside the page where there is room, and above it on a phone', async () => {
+it('is beside the page if there is room, and above it on a phone', async () => {
   const page = await openPage(browser, `${receiver.internalUrl}audit`)
   const box = async (selector: string) =>
     (await page.locator(selector).boundingBox()) ?? { x: 0, y: 0, width: 0, height: 0 }

@@ -72,7 +72,7 @@ async function minutes(...rows: { ago: number; arrivals?: Record<string, number>
 }
 
 describe('what is wrong', () => {
-  it('says that nothing is, and since when', async () => {
+  it('states that nothing is wrong, and since when', async () => {
     await minutes({ ago: 30, arrivals: { 'refused/no_matching_secret': 1 } }, { ago: 29 }, { ago: 10 })
     const page = await open()
     expect(await wrong(page).innerText()).toMatch(
@@ -91,7 +91,7 @@ describe('what is wrong', () => {
     await shoot(page, 'now-calm')
   })
 
-  it('names the worst first, each with the link that acts on it, and is calm again when they are gone', async () => {
+  it('lists problems, the worst first, each with a link to act on it, and is calm again when they are solved', async () => {
     for (let n = 0; n < 3; n += 1) await deliver(receiver.webhookUrl, okImage().body, forged)
     await deliver(receiver.webhookUrl, Buffer.from('{"not": "ours"}'))
     await logged(4)
@@ -117,7 +117,7 @@ describe('what is wrong', () => {
     await wrong(page).getByText('Nothing is wrong').waitFor()
   })
 
-  it('leads from every problem to a page that there is', async () => {
+  it('links every problem to an existing page', async () => {
     await database.sql`insert into mediadock.requests (request_id, tracked_at) values (${randomUUID()}, now() - interval '1 day')`
     await database.sql`insert into mediadock.key_uses (key_name, first_match_at, last_match_at, matches) values ('<b>gone</b>', now(), now(), 3)`
     await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, blocked_until, blocked_reason) values ('live', array_fill(0, array[61]), 0, true, now() + interval '1 hour', 'unauthorized')`
@@ -136,7 +136,7 @@ describe('what is wrong', () => {
     expect(await tile(page, 'Incomplete results')).toBe('Incomplete results 0 every result is complete')
   })
 
-  it('keeps what is less urgent behind a line where there is much, and what was opened open', async () => {
+  it('folds less urgent problems if there are many, and keeps unfolded ones open', async () => {
     const request_id = randomUUID()
     const bodies = [
       'no JSON',
@@ -182,7 +182,7 @@ describe('what is wrong', () => {
 })
 
 describe('the live part', () => {
-  it('shows an arrival and its picture without being loaded again', async () => {
+  it('shows an arrival and its picture without a reload', async () => {
     const page = await open()
     await page.getByText('No webhook has arrived yet').waitFor()
     const requestId = randomUUID()
@@ -204,7 +204,7 @@ describe('the live part', () => {
     await page.waitForURL('**/deliveries/*')
   })
 
-  it('takes neither focus nor scroll nor what was opened and marked', async () => {
+  it('keeps focus, scroll position, open details and marks', async () => {
     await minutes({ ago: 1 })
     for (let n = 0; n < 4; n += 1) await deliver(receiver.webhookUrl, okAudio().body)
     await logged(4)
@@ -231,7 +231,7 @@ describe('the live part', () => {
     expect(await page.locator('.plot canvas').count()).toBe(4)
   })
 
-  it('stops while nobody looks, and when it is stopped', async () => {
+  it('stops while the page is hidden, and when it is switched off', async () => {
     const page = await open('', { isForItself: true })
     // From here on the page's own time only passes when the test lets it.
     await page.clock.install()
@@ -295,8 +295,8 @@ describe('the live part', () => {
   })
 })
 
-describe('the way of a webhook', () => {
-  it('stands there in four stages with their last hour, above the chart of what came: all in one look', async () => {
+describe('the stages of a webhook', () => {
+  it('are shown with their last hour above the chart of arrivals, without scrolling', async () => {
     const gone = { 'refused/no_matching_secret': 2, unavailable: 1 }
     await minutes({ ago: 30, arrivals: { accepted: 7, 'parked/not_json': 1, ...gone }, overdue: 4 }, { ago: 29 })
     const page = await open()
@@ -321,7 +321,7 @@ describe('the way of a webhook', () => {
 const allCharts = (page: Page) => page.getByText('Landing, inbox and response time').click()
 
 describe('the charts', () => {
-  it('are drawn in a browser whose language is none, as Chromium has it in the C locale', async () => {
+  it('are drawn in a browser without a language, such as Chromium in the C locale', async () => {
     // Where no minute is known yet, the charts are only fetched for again after a while.
     await minutes({ ago: 1 })
     const page = await open('', { language: 'en-US@posix' })
@@ -362,7 +362,7 @@ describe('the charts', () => {
     expect(spec.at.length).toBeGreaterThanOrEqual(180)
   })
 
-  it('lead to what came in a time, by the outcome that is clicked, and their legends say so in words', async () => {
+  it('link to the arrivals of a time with the clicked outcome, as their legends explain', async () => {
     await minutes({ ago: 60, arrivals: { accepted: 50, 'refused/no_matching_secret': 50 } })
     const page = await open()
     const first = page.locator('figure', { hasText: 'Arrivals by outcome' })
@@ -403,7 +403,7 @@ describe('the charts', () => {
     expect(await page.locator('#charts [hx-get]').count()).toBe(0)
   })
 
-  it('say what is wrong with a range, and the page keeps the rest', async () => {
+  it('explain an invalid range, and the rest of the page stays', async () => {
     const page = await open('', { expectProblems: true })
     for (const [query, words] of [
       ['range=2h', 'range: must be one of 1h, 3h, 24h'],
@@ -420,7 +420,7 @@ describe('the charts', () => {
   })
 })
 
-describe('what others sent', () => {
+describe('foreign content', () => {
   it('stays text', async () => {
     const nasty = '<img src=x onerror="document.title=\'owned\'">'
     const hostile = Buffer.from(

@@ -72,7 +72,7 @@ async function someOfEach(): Promise<{ requestId: string }> {
   return { requestId }
 }
 
-describe('parked and quarantine, with nothing in them', () => {
+describe('parked and quarantine, empty', () => {
   beforeAll(begin)
 
   it('says so when there is nothing', async () => {
@@ -82,7 +82,7 @@ describe('parked and quarantine, with nothing in them', () => {
     await page.getByText('No webhook is failing').waitFor()
   })
 
-  it('explains a refusal of which nothing is kept, and leads to the log', async () => {
+  it('explains a refusal without a quarantined delivery, and links to the log', async () => {
     const page = await openPage(browser, at('/parked?reason=payload_too_large'))
     await page.getByText('The body is larger than MAX_BODY_BYTES.').waitFor()
     await page.getByText('Such arrivals are not kept').waitFor()
@@ -101,7 +101,7 @@ describe('parked and quarantine, with nothing in them', () => {
   })
 })
 
-describe('parked and quarantine, with some of each', () => {
+describe('parked and quarantine, with rows', () => {
   beforeAll(async () => {
     const stop = await begin()
     await someOfEach()
@@ -124,7 +124,7 @@ describe('parked and quarantine, with some of each', () => {
     await shoot(page, 'parked')
   })
 
-  it('leads from a parked cause to the replay of all of it', async () => {
+  it('links from a parked cause to the replay of all its deliveries', async () => {
     const page = await openPage(browser, at('/parked'))
     await page.getByRole('link', { name: 'Not JSON' }).click()
     await expect.poll(() => rows(page, 'Parked deliveries').count()).toBe(1)
@@ -133,7 +133,7 @@ describe('parked and quarantine, with some of each', () => {
     expect(await page.locator('main').innerText()).toContain('not_json')
   })
 
-  it('says of all that nothing was accepted', async () => {
+  it('states that no quarantined delivery was accepted', async () => {
     const page = await openPage(browser, at('/parked/verify'))
     await page.getByRole('button', { name: 'Verify 6' }).click()
     await page.getByText('6 refused arrivals checked, none accepted').waitFor()
@@ -162,7 +162,7 @@ describe('parked and quarantine, with some of each', () => {
 describe('parked and quarantine', () => {
   beforeEach(begin)
 
-  it('verifies a cause again once its secret is there, and shows what landed', async () => {
+  it('verifies a cause again after its secret was added, and shows the landed results', async () => {
     const { requestId } = await someOfEach()
     const page = await openPage(browser, at('/parked'))
     await cause(page, 'No secret matches').getByRole('link', { name: 'Verify again' }).click()
@@ -228,7 +228,7 @@ describe('parked and quarantine', () => {
     await expect.poll(ids).toEqual(['wh-5'])
   })
 
-  it('shows a refused arrival without its signature, hostile content inert', async () => {
+  it('shows a refused arrival without its signature, and escapes hostile content', async () => {
     const body = Buffer.concat([
       Buffer.from(
         JSON.stringify({

@@ -67,7 +67,7 @@ describe('the reconciler', () => {
     expect(text).toContain('or the reconciler has not run yet')
   })
 
-  it('runs now, and shows what the run did and where it stands', async () => {
+  it("runs on demand, and shows the run's progress and results", async () => {
     await track(3)
     let calls = 0
     stand.answer((id, _req, res) => {
@@ -115,7 +115,7 @@ describe('the reconciler', () => {
     await page.locator('tr.marked').waitFor()
   })
 
-  it('says that it is silent, and what to do', async () => {
+  it('reports that it is silent, and what to do', async () => {
     await receiver.stop()
     receiver = await startTestReceiver({
       databaseUrl: database.url,

@@ -138,7 +138,7 @@ describe('times in words', () => {
     expect(nextPoll({ ...open, ...known }, when)).toEqual(expected)
   })
 
-  it('counts media only of what is completed, and knows when there may be more', () => {
+  it('counts media only of completed requests, and shows when there may be more', () => {
     expect(mediaCount(open)).toBeUndefined()
     expect(mediaCount(landed)?.short).toBe('1 of ?')
     expect(mediaCount({ ...landed, media_items: 4, media_complete: true })?.short).toBe('4 of 4')
@@ -155,7 +155,7 @@ describe('times in words', () => {
   })
 })
 
-describe('what came of a poll by hand', () => {
+describe('the result of a manual poll', () => {
   const run = { scanned: 1, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }
   const got = { ...run, landed: 1 }
   const whole = { ...landed, confirmed_at: at, media_complete: true }
@@ -176,13 +176,13 @@ describe('what came of a poll by hand', () => {
     expect(manualPollWords(end, after).text).toMatch(/\.$/)
   })
 
-  it('takes no words from an address', () => {
+  it('takes no text from an address', () => {
     expect(parseEnd('owned')).toBeUndefined()
     expect(parseEnd(undefined)).toBeUndefined()
   })
 })
 
-describe('which links of a payload may be links', () => {
+describe('which URLs of a payload become links', () => {
   const why = (link: string, settings: { mediaHosts?: readonly string[]; production?: boolean } = {}) =>
     linkPolicy({ mediaHosts: settings.mediaHosts?.slice(), production: settings.production ?? true }).whyNot(link)
   it.each([
@@ -195,7 +195,7 @@ describe('which links of a payload may be links', () => {
     ['', 'it is not a valid URL'],
   ])('%s', (link, reason) => expect(why(link)).toBe(reason))
 
-  it('keeps to MEDIA_HOSTS, and lets loopback in outside production', () => {
+  it('follows MEDIA_HOSTS, and allows loopback outside production', () => {
     expect(why('https://evil.test/a', { mediaHosts: ['media.test'] })).toBe('its host is not in MEDIA_HOSTS')
     expect(why('https://media.test@evil.test/a', { mediaHosts: ['media.test'] })).toBe('its host is not in MEDIA_HOSTS')
     expect(why('http://127.0.0.1:4000/a.png', { production: false })).toBeUndefined()

@@ -74,7 +74,7 @@ async function generated(): Promise<string> {
 }
 
 describe('the page of a request', () => {
-  it('tells everything that is known, in the order in which it happened', async () => {
+  it('shows all known events in chronological order', async () => {
     const id = await generated()
     world.says(id, running(id))
     await call(receiver, `POST /api/requests/${id}/reconcile`)
@@ -123,7 +123,7 @@ describe('the page of a request', () => {
     await expectGoodLooks(page, 'request')
   })
 
-  it('puts ours beside the state of the provider while it is open, with what comes next', async () => {
+  it("shows our state beside the provider's while the request is open, and the next step", async () => {
     const id = await track(database, { ago: 3600 })
     world.says(id, { status: 503, body: {} })
     await call(receiver, `POST /api/requests/${id}/reconcile`)
@@ -138,7 +138,7 @@ describe('the page of a request', () => {
     await shoot(page, 'request-open')
   })
 
-  it('shows why it failed, and a webhook that says otherwise', async () => {
+  it('shows why it failed, and a contradicting webhook', async () => {
     const id = randomUUID()
     await deliverAndSettle(deliverTo(), failed(id), { webhookId: 'wh_failed' })
     const otherwise = await deliverAndSettle(deliverTo(), okAudio(id), { webhookId: 'wh_otherwise' })
@@ -203,7 +203,7 @@ describe('Ask the provider now', () => {
       ...row,
     }))
 
-  it('lands what the provider has, says so, and writes it down', async () => {
+  it("lands the provider's result, reports it, and records it", async () => {
     const id = await track(database, { ago: 200 })
     world.says(id, completed(id, pictures(2)))
     const page = await pressed(id)
@@ -222,7 +222,7 @@ describe('Ask the provider now', () => {
     await page.getByText("Nothing changed: the provider's result was known already").waitFor()
   })
 
-  it('fills in what a webhook could not carry', async () => {
+  it('completes a result with data that the webhook lacked', async () => {
     const id = randomUUID()
     await deliverAndSettle(deliverTo(), notified(id, { images: [{ url: world.media('0.svg') }] }), {
       webhookId: 'wh_first_only',
@@ -233,7 +233,7 @@ describe('Ask the provider now', () => {
     expect(await page.getByRole('status').first().innerText()).toContain('all 3 media items are known')
   })
 
-  it('confirms what the webhook had carried whole', async () => {
+  it('confirms a complete webhook', async () => {
     const { requestId: id, body } = failed()
     await deliverAndSettle(deliverTo(), { requestId: id, body }, { webhookId: 'wh_whole' })
     world.says(id, {
@@ -278,7 +278,7 @@ describe('Ask the provider now', () => {
     await database.sql`delete from mediadock.call_budgets`
   })
 
-  it('says so when it is polled elsewhere at the moment', async () => {
+  it('reports a poll by another process', async () => {
     const id = await track(database, { ago: 200 })
     await database.sql.begin(async (sql) => {
       await sql`select from mediadock.requests where request_id = ${id} for update`
@@ -287,7 +287,7 @@ describe('Ask the provider now', () => {
     })
   })
 
-  it('does not speak of an answer that a newer one has overtaken', async () => {
+  it('does not report an answer that a newer one has replaced', async () => {
     const id = await track(database, { ago: 200 })
     world.says(id, running(id))
     const page = await pressed(id)
@@ -298,7 +298,7 @@ describe('Ask the provider now', () => {
   })
 
   it.each(['poll=owned', `poll=${encodeURIComponent(nasty)}`, 'poll=landed&at=never'])(
-    'keeps to its own words: %s',
+    'takes no text from the address: %s',
     async (query) => {
       const page = await open(`requests/${failedId}?${query}`)
       expect(await page.title()).toBe(`Request ${failedId.slice(0, 8)} · mediadock`)
@@ -307,7 +307,7 @@ describe('Ask the provider now', () => {
   )
 })
 
-describe('what others sent', () => {
+describe('foreign content', () => {
   it('stays text: names, errors, metadata, links', async () => {
     const id = await track(database, { ago: 10, model: `\u202e${nasty}`, keyName: nasty })
     await database.sql`update mediadock.requests set metadata = ${JSON.stringify({ note: `${nasty}\u202e`, url: 'javascript:alert(1)' })}::text::jsonb where request_id = ${id}`
@@ -331,7 +331,7 @@ describe('what others sent', () => {
     await shoot(page, 'request-hostile-phone')
   })
 
-  it('is cut where it is large, and can be had whole', async () => {
+  it('is shortened if large, and can be downloaded complete', async () => {
     const id = await track(database, { ago: 10 })
     await database.sql`update mediadock.requests set metadata = jsonb_build_object('big', repeat('x', 1000000)) where request_id = ${id}`
     const page = await open(`requests/${id}`)
@@ -348,12 +348,12 @@ describe('what others sent', () => {
   })
 })
 
-describe('an id that nobody tracks', () => {
+describe('an untracked id', () => {
   it.each([
     ['the beginning of one', failedId.slice(0, 8), 'A request id is a uuid'],
     ['a webhook id', 'wh_failed', 'A request id is a uuid'],
     ['hostile text', encodeURIComponent(nasty), '<img src=x'],
-  ])('%s: 404, and what to try', async (_what, id, words) => {
+  ])('%s: 404 with advice', async (_what, id, words) => {
     const page = await open(`requests/${id}`, { expectProblems: true })
     expect(await page.getByRole('alert').innerText()).toContain(words)
     expect(await page.title()).toBe('Not found · mediadock')
@@ -363,13 +363,13 @@ describe('an id that nobody tracks', () => {
     await page.waitForURL(/\/(search\?q=|deliveries\/)/)
   })
 
-  it('a whole id that nothing names: 404, and how to track it', async () => {
+  it('an unknown complete id: 404, and how to track it', async () => {
     const page = await open(`requests/${randomUUID()}`, { expectProblems: true })
     expect(await page.getByRole('alert').innerText()).toContain('No request has the id')
     await page.getByText('/api/requests').waitFor()
   })
 
-  it('has a page where a refused webhook names it', async () => {
+  it('has a page if a refused webhook names it', async () => {
     const { requestId, body } = okAudio()
     await deliver(receiver.webhookUrl, body, { secret: 'whsec_of_no_key' })
     await eventually(async () => (await database.sql`select from mediadock.quarantine`).length > 0)

@@ -86,7 +86,7 @@ const cellsOf = async (page: Opened, id: string) =>
   (await rowOf(page, id).locator('td').allInnerTexts()).map((text) => text.replaceAll(/\s+/g, ' ').trim())
 
 describe('the list of requests', () => {
-  it('shows our state beside that at the provider, with its times', async () => {
+  it("shows our state beside the provider's, with times", async () => {
     const page = await open('requests?columns=here,provider,model,submitted,webhook,polled,landed,drift,media,cost')
     const clock = expect.stringMatching(/^(just now|\d+ (s|min) ago)( ×\d)?$/)
     expect(await cellsOf(page, ids.pictures)).toEqual([
@@ -129,7 +129,7 @@ describe('the list of requests', () => {
     expect((await page.locator('thead th').allInnerTexts()).slice(-2)).toEqual(['Delay', 'Media'])
   })
 
-  it('says how long a request is overdue, and what the last poll gave', async () => {
+  it('shows for how long a request is overdue, and the result of the last poll', async () => {
     const page = await open('requests?overdue=true')
     expect(await shownIds(page)).toEqual([ids.overdue, ids.lost])
     expect((await cellsOf(page, ids.overdue)).slice(1, 3)).toEqual(['IN_PROGRESS overdue 58 min', 'IN_PROGRESS 40 %'])
@@ -163,21 +163,21 @@ describe('the list of requests', () => {
     ['overdue=maybe', 'overdue: must be true or false'],
     ['cursor=abc', 'cursor: is not a next_cursor of this list'],
     ['colour=red', 'colour: is not a parameter'],
-  ])('keeps the form and says what is wrong with %s', async (query, message) => {
+  ])('keeps the form and explains the wrong %s', async (query, message) => {
     const page = await open(`requests?${query}`, { expectProblems: true })
     expect(await page.getByRole('alert').innerText()).toContain(message)
     await page.locator('[data-search]').fill(ids.failed.slice(0, 6))
     expect(await page.locator('form.filters').isVisible()).toBe(true)
   })
 
-  it('says what it means that there is nothing', async () => {
+  it('explains an empty list', async () => {
     expect(await (await open('requests?overdue=true&model=none')).locator('.empty').innerText()).toContain(
       'No request is overdue',
     )
     expect(await (await open('requests?model=none')).locator('.empty').innerText()).toContain('No request matches')
   })
 
-  it('pages through rows that stay in their places while new ones come', async () => {
+  it('pages through rows that keep their places while new ones arrive', async () => {
     const model = 'paged'
     const rows = await Promise.all([500, 400, 300].map((ago) => track(database, { ago, model })))
     const first = await open(`requests?model=${model}&limit=2`)
@@ -190,7 +190,7 @@ describe('the list of requests', () => {
     await database.sql`delete from mediadock.requests where model = ${model}`
   })
 
-  it('is walked by keyboard: search, filter, mark, open', async () => {
+  it('is used by keyboard: search, filter, mark, open', async () => {
     const page = await open('requests')
     await page.keyboard.press('/')
     await page.keyboard.type(ids.failed.slice(0, 8))
@@ -210,7 +210,7 @@ describe('the list of requests', () => {
     expect(await page.locator('select[name=status]').inputValue()).toBe('FAILED')
   })
 
-  it('keeps what others sent as text', async () => {
+  it('escapes foreign content', async () => {
     const page = await open('requests')
     await rowOf(page, ids.hostile).waitFor()
     expect(await rowOf(page, ids.hostile).innerText()).toContain('<img src=x')

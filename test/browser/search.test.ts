@@ -28,7 +28,7 @@ afterAll(async () => {
   await world.close()
 })
 
-it('"X never arrived": one search tells that it landed, or why it was refused, and what to do', async () => {
+it('"X never arrived": one search shows that it landed, or why it was refused and what to do', async () => {
   const [landed, refused] = [okAudio(), okAudio()]
   await deliver(receiver.webhookUrl, landed.body)
   await deliver(receiver.webhookUrl, refused.body, { secret: 'whsec_of_nobody', webhookId: 'wh_that_never_arrived' })

@@ -69,7 +69,7 @@ it('a service is subscribed, tested, paused, resumed and removed from the consol
   )
 }, 60_000)
 
-it('one whose next change was forgotten is resumed with the oldest that is kept, and nothing else', async () => {
+it('a subscription whose next change was deleted can only be resumed at the oldest kept change', async () => {
   await database.sql`insert into mediadock.subscriptions (name, url, secret, state, position, stopped_at, stop_reason, last_error)
     values ('late', 'https://late.example.com/', 'whsec_x', 'stopped', 5, now(), 'position_expired', '<script>alert(1)</script>')`
   await database.sql`update mediadock.feed_bounds set pruned_to = 90`

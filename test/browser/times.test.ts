@@ -29,7 +29,7 @@ const open = (path: string, look: Look = {}) => openPage(browser, `${receiver.in
 const received = (page: Page) => page.locator(`[data-row="${delivery}"] time`)
 const exact = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/
 
-it('says in lists how long ago something was, the exact time in the title', async () => {
+it('shows relative times in lists, with the exact time as the title', async () => {
   const page = await open('deliveries')
   expect(await received(page).innerText()).toBe('3\u00a0min ago')
   expect(await received(page).getAttribute('title')).toBe(await received(page).getAttribute('datetime'))
@@ -38,7 +38,7 @@ it('says in lists how long ago something was, the exact time in the title', asyn
   for (const text of await page.locator('main time').allInnerTexts()) expect(text).toMatch(/\d\d:\d\d:\d\d/)
 })
 
-it('leaves the date of what is older than a week', async () => {
+it('shows the date of times older than a week', async () => {
   const page = await open('deliveries')
   await page.evaluate(
     `document.querySelector('tbody').insertAdjacentHTML('beforeend', '<tr><td><time id="old" datetime="2020-01-31T03:00:00Z" data-ago>2020-01-31 03:00:00</time></td></tr>')`,
@@ -46,7 +46,7 @@ it('leaves the date of what is older than a week', async () => {
   expect(await page.locator('#old').innerText()).toBe('2020-01-31 03:00:00')
 })
 
-it('goes by the clock of the receiver, and on with the time', async () => {
+it("uses the receiver's clock, and keeps the times current", async () => {
   const page = await open('deliveries', { isForItself: true })
   await page.clock.install({ time: new Date('2020-01-01T00:00:00Z') })
   await page.reload()
@@ -55,7 +55,7 @@ it('goes by the clock of the receiver, and on with the time', async () => {
   expect(await received(page).innerText()).toBe('4\u00a0min ago')
 })
 
-it('shows exact times without script, and to who wants them, from then on', async () => {
+it('shows exact times without scripts, and permanently for a reader who chose them', async () => {
   const without = await open('deliveries', { javaScriptEnabled: false })
   expect(await received(without).innerText()).toMatch(exact)
   expect(await without.getByRole('button', { name: 'Exact times' }).count()).toBe(0)
@@ -68,7 +68,7 @@ it('shows exact times without script, and to who wants them, from then on', asyn
   expect(await received(page).innerText()).toBe('3\u00a0min ago')
 })
 
-it('says it of rows that come later', async () => {
+it('also applies to rows that are added later', async () => {
   const page = await open('deliveries?view=arrivals&tail=on')
   await page.getByText('Tail is on').waitFor()
   await deliver(receiver.webhookUrl, okAudio().body, { webhookId: 'wh_later' })
@@ -76,7 +76,7 @@ it('says it of rows that come later', async () => {
   expect(await row.locator('time').innerText()).toMatch(/^(just now|\d+\u00a0s ago)$/)
 })
 
-it('copies the whole of an id that is shown in short, by pointer and by keyboard', async () => {
+it('copies the complete id of a shortened one, by pointer and by keyboard', async () => {
   const id = await track(database, { id: randomUUID() })
   const page = await open('requests', { permissions: ['clipboard-read', 'clipboard-write'] })
   const copied = () => page.evaluate('navigator.clipboard.readText()')

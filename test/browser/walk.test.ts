@@ -45,7 +45,7 @@ const withLooks = new Set(
 )
 
 describe('a walk through the console', () => {
-  it('reaches every page from the navigation, and its help by ?', async () => {
+  it('reaches every page from the navigation, and its help with ?', async () => {
     const page = await openPage(browser, at('/'))
     const links = page.getByRole('navigation', { name: 'Pages' }).getByRole('link')
     const labels = await links.allInnerTexts()
@@ -73,7 +73,7 @@ describe('a walk through the console', () => {
     }
   })
 
-  it('reaches the documentation of the API, from our own files, which follows the system', async () => {
+  it("reaches the API documentation, from our own files, in the system's colour scheme", async () => {
     const page = await openPage(browser, at('/keys'), { colorScheme: 'dark' })
     await page.getByRole('link', { name: 'API documentation' }).click()
     await page.getByText('/api/search').first().waitFor()
@@ -88,7 +88,7 @@ describe('a walk through the console', () => {
     await expectAccessible(page)
   })
 
-  it('finds each of them whole, wide and light, then on a phone and dark, with hostile payloads that stay inert', async () => {
+  it('shows each page completely, wide and light, then on a phone and dark, with hostile payloads escaped', async () => {
     const page = await openPage(browser, at('/'))
     const dialogs: string[] = []
     page.on('dialog', (dialog) => {
@@ -114,7 +114,7 @@ describe('a walk through the console', () => {
     }
   }, 180_000)
 
-  it('has no link that leads nowhere', async () => {
+  it('has no dead link', async () => {
     await expectNoDeadLinks(
       scene.receiver.internalUrl,
       scene.pages.map(([, path]) => path),
@@ -127,7 +127,7 @@ describe('a walk through the console', () => {
     expect(await page.evaluate('document.documentElement.scrollHeight')).toBeLessThan(3100)
   })
 
-  it('finds every row of the lists whole: each delivery, request and refused arrival', async () => {
+  it('shows the page of every delivery, request and refused arrival completely', async () => {
     const { sql } = database
     const paths = [
       ...(await sql`select '/deliveries/' || id as path from mediadock.deliveries where received_at > now() - interval '2 minutes' or parked_reason is not null`),

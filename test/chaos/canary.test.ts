@@ -21,7 +21,7 @@ const forcedOff = `
 
 describeOnPackaged('the canary', () => {
   it.skipIf(!long)(
-    'acknowledging without waiting for the disk, and then a crash, is reported as a loss each time',
+    'a crash after acknowledging without fsync is reported as a loss each time',
     { timeout: 300_000 },
     async () => {
       await inTable(

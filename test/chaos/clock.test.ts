@@ -25,9 +25,9 @@ const faults: Fault[] = [
 ]
 
 // The tests of signatures, claims and the budget of calls show the effect of a wrong clock on each part.
-describe.skipIf(!long)('of two receivers one', () => {
+describe.skipIf(!long)('one of two receivers', () => {
   it.each(faults)(
-    'has its $name: nothing is run twice, nothing stranded',
+    'with its $name runs nothing twice and leaves nothing behind',
     { timeout: 300_000 },
     async ({ name, message, lastsMs }) => {
       await inTable(name, 'nothing run twice, nothing stranded', async () => {

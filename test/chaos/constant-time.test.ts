@@ -9,7 +9,7 @@ const samples = 300_000
 
 // Which comparison stands in the way of every secret is shown by test/wire/signature.test.ts; no machine that has other work can show times.
 it.skipIf(!long)(
-  'the time of a verification tells nothing of how near a signature is',
+  'the duration of a verification reveals nothing about the signature',
   { timeout: 300_000 },
   async () => {
     await inTable(

@@ -54,7 +54,7 @@ async function fill(folder: string): Promise<string> {
 
 describeOnPackaged('the disk of Postgres', () => {
   it(
-    `full and freed again, ${rounds} times, costs nothing that was acknowledged`,
+    `full and freed again, ${rounds} times, loses nothing that was acknowledged`,
     { timeout: 180_000 },
     async (test) => {
       const disk = await withSmallDisk()

@@ -9,7 +9,7 @@ import { countBy, makeDeliveries, shuffled, withSender } from './sender.ts'
 const count = long ? 100_000 : 1000
 
 it(
-  `${count} deliveries, each sent three times in random order over 64 connections, are kept, logged, land and notify once`,
+  `${count} deliveries, each sent three times in random order over 64 connections, are stored, landed and notified once`,
   { timeout: long ? 600_000 : 120_000 },
   async () => {
     const { url, sql } = await withTestDatabase()

@@ -17,7 +17,7 @@ const loadMs = 1500
 const againWithinMs = 10_000
 
 // That the pool follows a promotion is shown in seconds by test/platform/postgres/hosts.test.ts.
-describeOnPackaged('a primary that is lost', () => {
+describeOnPackaged('a lost primary', () => {
   it.skipIf(!long)(
     `${rounds} times, with a synchronous standby that is promoted, loses nothing`,
     { timeout: 900_000 },

@@ -84,7 +84,7 @@ async function rowsOf(sql: Sql): Promise<Map<string, Row>> {
 }
 
 it(
-  `${count} requests, a third of whose webhooks never come, a third twice and a third late, all end right`,
+  `${count} requests all end correctly: a third of the webhooks never arrives, a third arrives twice, a third late`,
   { timeout: 2 * waitMs },
   async () => {
     const { url, sql } = await withTestDatabase()

@@ -53,7 +53,7 @@ async function withControlGroup(): Promise<ControlGroup | undefined> {
 }
 
 it.skipIf(!long)(
-  `a container of ${limitMebibytes} MiB is enough under load and under a stranger`,
+  `a container of ${limitMebibytes} MiB suffices under load and under attack by a stranger`,
   { timeout: 300_000 },
   async (test) => {
     const fault = `a container of ${limitMebibytes} MiB, under load and a stranger`

@@ -18,7 +18,7 @@ const polledPerMinute = callsPerMinute
 
 // late-webhooks.test.ts shows how the reconciler handles missing webhooks, without a quota.
 it.skipIf(!long)(
-  'nobody there for 20 minutes of the provider: all is reconciled within the quota',
+  "no receiver for 20 minutes of the provider's time: everything is reconciled within the quota",
   { timeout: 400_000 },
   async () => {
     await inTable('nobody there for 20 min of provider time', 'everything reconciled within the quota', async () => {

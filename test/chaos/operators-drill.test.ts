@@ -34,7 +34,7 @@ const older = process.env['CHAOS_OLDER']
 const fault = `an operator’s week by the documents under ${perSecond}/s: new key, restart, ${older === undefined ? '' : 'upgrade, '}restore, failover; HAProxy, PgBouncer`
 const goal = '0 lost; each delivery accepted in one of its six tries; receiving again ≤ 10 s after the promotion'
 
-describeOnPackaged('what an operator does by the documents', () => {
+describeOnPackaged("an operator's week by the documents", () => {
   it.skipIf(!long)('loses no delivery', { timeout: 1_800_000 }, async (test) => {
     const haproxy = (await findBalancers()).find(({ kind }) => kind === 'haproxy')
     const needs = {

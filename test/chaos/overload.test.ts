@@ -10,51 +10,55 @@ import { makeDeliveries, withSender, type Answer, type Outgoing } from './sender
 // Its queue holds 64 MiB of bodies before the next one is turned away.
 const crowd = 76
 
-it('too much waiting is answered 503 at once, and what was let in before is kept', { timeout: 120_000 }, async () => {
-  const { url, sql } = await withTestDatabase()
-  await watchEffects(sql)
-  const receiver = await withReceiverProcess(url)
-  const sender = withSender(receiver.url, crowd)
-  const large = Array.from({ length: crowd }, oneOfOneMegabyte)
-  const answers = new Map<Outgoing, Answer>()
+it(
+  'deliveries beyond the waiting bound are answered 503 at once, and those admitted before are kept',
+  { timeout: 120_000 },
+  async () => {
+    const { url, sql } = await withTestDatabase()
+    await watchEffects(sql)
+    const receiver = await withReceiverProcess(url)
+    const sender = withSender(receiver.url, crowd)
+    const large = Array.from({ length: crowd }, oneOfOneMegabyte)
+    const answers = new Map<Outgoing, Answer>()
 
-  // A lock in place of a slow Postgres: every insert waits, and only inserts do.
-  const { promise: mayGo, resolve: release } = Promise.withResolvers<void>()
-  const { promise: isLocked, resolve: locked } = Promise.withResolvers<void>()
-  const holding = sql.begin(async (transaction) => {
-    await transaction`lock table mediadock.deliveries in access exclusive mode`
-    locked()
-    await mayGo
-  })
-  await isLocked
-  const sending = Promise.all(large.map(async (delivery) => answers.set(delivery, await sender.send(delivery))))
-  await eventually(() => answers.size > 0)
-  const [first] = answers.values()
-  release()
-  await holding
-  await sending
+    // A lock in place of a slow Postgres: every insert waits, and only inserts do.
+    const { promise: mayGo, resolve: release } = Promise.withResolvers<void>()
+    const { promise: isLocked, resolve: locked } = Promise.withResolvers<void>()
+    const holding = sql.begin(async (transaction) => {
+      await transaction`lock table mediadock.deliveries in access exclusive mode`
+      locked()
+      await mayGo
+    })
+    await isLocked
+    const sending = Promise.all(large.map(async (delivery) => answers.set(delivery, await sender.send(delivery))))
+    await eventually(() => answers.size > 0)
+    const [first] = answers.values()
+    release()
+    await holding
+    await sending
 
-  expect(first).toMatchObject({ status: 503, outcome: 'unavailable', retryAfter: '5' })
-  const reasons = await eventually(async () => {
-    const rows = await sql`select outcome, reason from mediadock.arrivals`
-    return rows.length >= crowd && rows
-  })
-  const turnedAway = ['too_much_waiting', 'too_much_being_received']
-  expect(reasons.filter(({ reason }) => turnedAway.includes(reason)).length).toBeGreaterThan(0)
-  for (const { outcome, reason } of reasons)
-    expect(outcome === 'accepted' ? [null] : [...turnedAway, 'postgres_too_slow']).toContain(reason)
+    expect(first).toMatchObject({ status: 503, outcome: 'unavailable', retryAfter: '5' })
+    const reasons = await eventually(async () => {
+      const rows = await sql`select outcome, reason from mediadock.arrivals`
+      return rows.length >= crowd && rows
+    })
+    const turnedAway = ['too_much_waiting', 'too_much_being_received']
+    expect(reasons.filter(({ reason }) => turnedAway.includes(reason)).length).toBeGreaterThan(0)
+    for (const { outcome, reason } of reasons)
+      expect(outcome === 'accepted' ? [null] : [...turnedAway, 'postgres_too_slow']).toContain(reason)
 
-  await expectKept(
-    sql,
-    large.filter((delivery) => answers.get(delivery)?.status === 200),
-  )
-  const after = makeDeliveries(100)
-  const turnedDown = large.filter((delivery) => answers.get(delivery)?.status !== 200)
-  for (const answer of await withSender(receiver.url, 4).sendAll([...turnedDown, ...after]))
-    expect(answer.status).toBe(200)
-  await untilInboxIsEmpty(sql)
-  await expectLandedOnce(sql, [...large, ...after])
-})
+    await expectKept(
+      sql,
+      large.filter((delivery) => answers.get(delivery)?.status === 200),
+    )
+    const after = makeDeliveries(100)
+    const turnedDown = large.filter((delivery) => answers.get(delivery)?.status !== 200)
+    for (const answer of await withSender(receiver.url, 4).sendAll([...turnedDown, ...after]))
+      expect(answer.status).toBe(200)
+    await untilInboxIsEmpty(sql)
+    await expectLandedOnce(sql, [...large, ...after])
+  },
+)
 
 function oneOfOneMegabyte(): Outgoing {
   const { requestId, body } = failed()

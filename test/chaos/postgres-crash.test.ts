@@ -27,7 +27,7 @@ async function withMigratedReceiver() {
 }
 
 describeOnPackaged('Postgres under load', () => {
-  it(`crashed ${crashes} times has everything that was acknowledged`, { timeout: 900_000 }, async () => {
+  it(`crashed ${crashes} times keeps everything that was acknowledged`, { timeout: 900_000 }, async () => {
     await inTable('Postgres crashed (`-m immediate`) under load', '0 lost; ready again ≤ 5 s after it', async () => {
       const { server, receiver, client } = await withMigratedReceiver()
       const load = startLoad({ urls: [receiver.url], perSecond })
@@ -66,7 +66,7 @@ describeOnPackaged('Postgres under load', () => {
 
   // A short freeze is shown by postgres-away.test.ts.
   it.skipIf(!long)(
-    `frozen ${freezes} times for 30 s is answered 503, and all continues`,
+    `frozen ${freezes} times for 30 s causes 503, and everything continues afterwards`,
     { timeout: 900_000 },
     async () => {
       await inTable(

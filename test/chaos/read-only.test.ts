@@ -13,7 +13,7 @@ const rounds = long ? roundsOf(3) : 1
 const perSecond = 200
 const wellWithinMs = 10_000
 
-it('a Postgres that became read-only (a failover to a standby) is answered 503, and taken again as soon as it can be written to', async () => {
+it('deliveries are answered 503 while Postgres is read-only (a failover to a standby), and accepted as soon as it is writable', async () => {
   await inTable('read-only, then not', '503; nothing lost; well again ≤ 10 s', async () => {
     const { url, sql } = await withTestDatabase(preferredServer)
     await watchEffects(sql)

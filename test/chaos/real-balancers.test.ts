@@ -32,7 +32,7 @@ for (const kind of balancerKinds)
 const names = installed.map(({ kind }) => kind).join(' and ') || balancerKinds.join(' and ')
 
 it.skipIf(installed.length === 0)(
-  `restarting two receivers one after the other behind ${names} as ops/ has them, ${rounds} times, fails no delivery`,
+  `restarting two receivers one after the other behind ${names} with the configuration of ops/, ${rounds} times, fails no delivery`,
   { timeout: 1_200_000 },
   async () => {
     await inTable(

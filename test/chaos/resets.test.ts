@@ -15,7 +15,7 @@ const resetEveryMs = long ? 1500 : 600
 
 describeOnPackaged(`resets of every connection to Postgres, every ${resetEveryMs} ms`, () => {
   it.each(['require', 'disable'])(
-    `lose nothing that was answered 200, and make nothing known that is not (sslmode=%s, ${rounds} x ${seconds} s)`,
+    `lose nothing that was answered 200, and report no false duplicate (sslmode=%s, ${rounds} x ${seconds} s)`,
     async (sslmode) => {
       const server = await withTlsPostgres({ encryptedOnly: sslmode !== 'disable' })
       const sql = postgres(server.url, { max: 1, ssl: 'prefer', onnotice: () => {} })

@@ -44,7 +44,7 @@ function quantile(values: readonly number[], q: number): number {
 }
 
 it.skipIf(process.platform !== 'linux')(
-  'a stranger without a secret costs a receiver of 512 MB neither its life nor its memory, and senders no second',
+  'a stranger without a secret neither kills a receiver of 512 MB nor delays other senders by a second',
   { timeout: (strangerSeconds + 600) * 1000 },
   async () => {
     const { url, sql } = await withTestDatabase(preferredServer)

@@ -73,7 +73,7 @@ it("rejects with the provider's code, and names the key of the input that is wro
   await expect(client().generate('vela', {})).rejects.toMatchObject({ code: 'model_input_invalid', field: 'prompt' })
 })
 
-it('rejects with generation_failed where the generation failed', async () => {
+it('rejects with generation_failed if the generation failed', async () => {
   const generating = client().generate('vela', { prompt: 'x' })
   generating.catch(() => {})
   await isSubmitted()
@@ -120,7 +120,7 @@ it('survives a restart of the receiver', async () => {
   expect(submits).toHaveLength(1)
 })
 
-it('reads models, prices and the account with the key that is named', async () => {
+it('reads models, prices and the account with the named key', async () => {
   its.stand.answer((_id, req, res) => json(res, 200, req.method === 'POST' ? { credits: 7 } : { path: req.url }))
   const named = createClient({ url: receiver.internalUrl, keyName: 'sandbox' })
   expect(await named.estimate('vela', { prompt: 'x' })).toEqual({ credits: 7 })
@@ -130,7 +130,7 @@ it('reads models, prices and the account with the key that is named', async () =
   await expect(named.result(randomUUID())).rejects.toMatchObject({ code: 'not_found' })
 })
 
-it('rejects where something else than mediadock answers at the address', async () => {
+it('rejects if another program answers at the address', async () => {
   for (const status of [200, 404]) {
     const page: typeof fetch = async () => new Response('<html>not here</html>', { status })
     const elsewhere = createClient({ url: 'http://elsewhere.test', fetch: page })
@@ -138,7 +138,7 @@ it('rejects where something else than mediadock answers at the address', async (
   }
 })
 
-it('has the types of what the API answers', () => {
+it("has the types of the API's answers", () => {
   expectTypeOf<Omit<ResultRow, 'output' | 'metadata'>>().toExtend<Omit<Result, 'output' | 'metadata'>>()
   expectTypeOf<Omit<ShownGeneration, 'metadata'>>().toExtend<
     Pick<Generation, 'idempotency_key' | 'state' | 'request_id' | 'cost' | 'last_error'>

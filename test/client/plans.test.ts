@@ -7,7 +7,7 @@ const rows = 30_000
 // The callers' connections are not ours: JIT is on there, as it comes.
 describe.each(testServers)('a page of the feed by SQL (%s)', (server) => {
   it.each(['missing', 'fresh'])(
-    'reads no table whole and is not worth compiling, with statistics that are %s',
+    'scans no table and stays below the JIT threshold, with %s statistics',
     async (statistics) => {
       const { sql } = await withTestDatabase(server)
       await sql.unsafe(`

@@ -58,7 +58,7 @@ describe.each(usualServers)('readResults (%s)', (server) => {
   }
 
   it.each(Object.keys(sources) as (keyof typeof sources)[])(
-    'returns each change once with its row, and continues where it was, %s',
+    'returns each change once with its row, and continues at its position, %s',
     async (name) => {
       const from = sources[name]()
       const after = await head()
@@ -87,7 +87,7 @@ describe.each(usualServers)('readResults (%s)', (server) => {
     },
   )
 
-  it('waits for a receiver that is away, and loses nothing by it', async () => {
+  it('waits for an unreachable receiver without losing a change', async () => {
     const after = await head()
     const target = new URL(receiver.internalUrl)
     const proxy = await startProxy(Number(target.port))
@@ -105,7 +105,7 @@ describe.each(usualServers)('readResults (%s)', (server) => {
   })
 
   it.each(Object.keys(sources) as (keyof typeof sources)[])(
-    'says so where what comes next is no longer kept, %s',
+    'reports that the next change is no longer kept, %s',
     async (name) => {
       await land()
       const later = { ...receiver.deps, retentionDays: 30, clock: () => new Date(Date.now() + 31 * 86_400_000) }
@@ -118,7 +118,7 @@ describe.each(usualServers)('readResults (%s)', (server) => {
     },
   )
 
-  it('does not try again what is refused', async () => {
+  it('does not retry a refused call', async () => {
     await expect(reading({ from: { url: receiver.webhookUrl } }).done).rejects.toMatchObject({
       name: 'ReadError',
       code: 'not_found',
@@ -126,7 +126,7 @@ describe.each(usualServers)('readResults (%s)', (server) => {
   })
 })
 
-it('has the types of what the API gives, held by the compiler', () => {
+it("has the types of the API's answers, checked by the compiler", () => {
   expectTypeOf<ResultChange>().toEqualTypeOf<FeedItem>()
 })
 

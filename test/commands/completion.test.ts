@@ -117,12 +117,12 @@ ask`
   })
 })
 
-it('mediadock completion takes the name of a shell it knows', async () => {
+it('mediadock completion accepts only known shells', async () => {
   for (const args of [[], ['fish'], ['bash', 'zsh']])
     expect(await mediadockHere({}, 'completion', ...args)).toMatchObject({ code: 2, stdout: '' })
 })
 
-it('what --help shows of a command are the options that it takes', async () => {
+it('--help of a command shows the options that it accepts', async () => {
   const shown = async (name: string) => {
     const { help, options } = await commands[name]!.load()
     const form = /^[^]*?\n\n/.exec(help.trimStart())?.[0] ?? ''

@@ -10,7 +10,7 @@ const migrationsOf = async (program: string) =>
   ).length
 
 it(
-  'mediadock migrate brings one program up to date, then the other, and says how much it did',
+  'mediadock migrate migrates one program, then the other, and reports the number of migrations',
   { timeout: 120_000 },
   async () => {
     const env = { DATABASE_URL: await withEmptyDatabase() }

@@ -35,7 +35,7 @@ it('mediadock --version prints the version', async () => {
   expect(await asProcess('--version')).toEqual({ code: 0, stdout: `${packageJson.version}\n`, stderr: '' })
 })
 
-it('mediadock keys lists what is configured, and shows no secret', async () => {
+it('mediadock keys lists the configured keys without secrets', async () => {
   await database.sql`insert into mediadock.key_uses (key_name, first_match_at, last_match_at, matches) values ('removed', now(), now(), 3)`
   const { code, stdout } = await asProcess('keys')
   expect(code).toBe(0)
@@ -106,7 +106,7 @@ describe('mediadock status', () => {
   })
 })
 
-it('mediadock verify accepts what was refused for want of a secret that is there now', async () => {
+it('mediadock verify accepts deliveries that were refused for a missing secret', async () => {
   const { requestId, body } = failed()
   const headers = headersFor(body, { webhookId: 'wh_late', secret: sandboxKey.signing_secret })
   await database.sql`insert into mediadock.quarantine (arrived_at, reason, webhook_id, headers, body)

@@ -94,7 +94,7 @@ describe('mediadock replay', () => {
     ['ids and filters', [randomUUID(), '--state', 'parked']],
     ['a word that is no id', ['parked']],
     ['a wrong filter', ['--state', 'done']],
-  ])('is not used with %s', async (_what, args) => {
+  ])('is refused with %s', async (_what, args) => {
     const { code, stderr } = await run('replay', ...args)
     expect(code).toBe(2)
     expect(stderr).toMatch(/^mediadock: [^\n]+\n$/)

@@ -34,6 +34,6 @@ describe('a table', () => {
   })
 })
 
-it('a word that has no colour stays as it is', () => {
+it('a word without a colour stays unchanged', () => {
   expect(tinted('constructor', { columns: 80, colours: true })).toBe('constructor')
 })

@@ -34,7 +34,7 @@ it.each([
   ['duplicate', [/^200 .*accepted/, /^200 .*duplicate/], 'audio'],
   ['bad-signature', [/^401 .*invalid_signature/], 'no_matching_secret'],
   ['stale', [/^401 .*invalid_signature/], 'timestamp_too_old'],
-])('mediadock trigger %s sends what it says, prints the answers, and is exit 0', async (kind, answers, becomes) => {
+])('mediadock trigger %s sends that kind, prints the answers, and exits with 0', async (kind, answers, becomes) => {
   const { code, stdout, stderr } = await trigger({}, kind)
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
   const lines = stdout.split('\n')
@@ -50,7 +50,7 @@ it.each([
   expect(became).toBe(becomes)
 })
 
-it('an answer that such a delivery should not get is exit 1, and what is written wrong is 2', async () => {
+it('exits with 1 for an unexpected answer, and with 2 for wrong usage', async () => {
   expect((await mediadock({}, 'trigger', 'ok', '--secret', 'whsec_nobody', '--url', receiver.webhookUrl)).code).toBe(1)
   expect(await trigger({}, 'bananas')).toMatchObject({
     code: 2,

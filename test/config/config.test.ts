@@ -152,7 +152,7 @@ describe('defaults', () => {
     })
   })
 
-  it('that follow another setting follow it', () => {
+  it('derived from another setting change with it', () => {
     expect(receiver({ SHUTDOWN_GRACE_SECONDS: '10' }).drainSeconds).toBe(2)
     expect(receiver({ SHUTDOWN_GRACE_SECONDS: '300' }).drainSeconds).toBe(5)
     expect(receiver({ PORT: '8080' }).webhookPublicUrl).toBe('http://127.0.0.1:8080/webhooks')
@@ -170,7 +170,7 @@ describe('defaults', () => {
     )
   })
 
-  it('hold for a variable that is empty, as a compose file leaves it', () => {
+  it('apply to empty variables, as in a compose file', () => {
     const names = Object.keys(malformed).concat('GENERATION_KEYS_FILE', 'SOURCES_FILE')
     const empty = Object.fromEntries(names.map((name) => [name, '']))
     expect(readConfig(empty, both, local)).toEqual(readConfig({}, both, local))
@@ -275,7 +275,7 @@ const malformed: Record<string, { good: string; bad: string[] }> = {
 }
 
 describe.each(Object.entries(malformed))('%s', (name, { good, bad }) => {
-  it(`is taken: ${good.slice(0, 40)}`, () => {
+  it(`is accepted: ${good.slice(0, 40)}`, () => {
     expect(() => readConfig({ [name]: good }, both, local)).not.toThrow()
   })
 
@@ -303,7 +303,7 @@ describe('production', () => {
     expect(problemsOf({ NODE_ENV: 'production' }, both, nothing)).toHaveLength(6)
   })
 
-  it('takes nothing of what stands in on a laptop', () => {
+  it("uses none of the laptop's defaults", () => {
     expect(problemsOf({ NODE_ENV: 'production' }, both, local)).toHaveLength(6)
   })
 
@@ -327,7 +327,7 @@ describe('production', () => {
     ])
   })
 
-  it('starts with what must be given, and embeds nothing', () => {
+  it('starts with the required settings, and embeds nothing', () => {
     expect(readConfig(production, both, nothing)).toMatchObject({
       production: true,
       receiver: { production: true },
@@ -338,13 +338,13 @@ describe('production', () => {
     expect(isProduction({ NODE_ENV: 'Production' })).toBe(false)
   })
 
-  it('wants https for the URL that is sent with every submit', () => {
+  it('requires https for the URL that is sent with every submit', () => {
     expect(
       problemsOf({ ...production, WEBHOOK_PUBLIC_URL: 'http://hooks.test/webhooks' }, ['receiver'], nothing),
     ).toEqual(['WEBHOOK_PUBLIC_URL must be an https URL'])
   })
 
-  it('wants https for the API that keys are sent to, but within the machine', () => {
+  it('requires https for the API that receives keys, except on loopback', () => {
     expect(problemsOf({ ...production, GENERATION_API_URL: 'http://api.test' }, ['receiver'], nothing)).toEqual([
       'GENERATION_API_URL must be an https URL',
     ])
@@ -353,7 +353,7 @@ describe('production', () => {
     )
   })
 
-  it('lists every wrong one of these at once, each by its name', () => {
+  it('lists all of these problems at once, each by name', () => {
     const env = {
       ...production,
       MEDIA_HOSTS: ',,',
@@ -390,7 +390,7 @@ describe('the catalog', () => {
     return file
   }
 
-  it('comes from the file that is named, or else is the built-in one', async () => {
+  it('comes from the named file, or is the built-in one', async () => {
     const file = await catalogFile((text) => text.replace('slug: lyra-audio', 'slug: my-audio'))
     expect(provider({ PROVIDER_CATALOG: file }).catalogFile).toBe(file)
     expect([...provider({ PROVIDER_CATALOG: file }).catalog.keys()]).toContain('my-audio')
@@ -410,7 +410,7 @@ describe('the catalog', () => {
     ])
   })
 
-  it('that names a token which is not there stops the start', async () => {
+  it('that names a missing token stops the start', async () => {
     const settings = 'engine: http\n    engine_settings: { url: http://127.0.0.1:9000, token_env: STUDIO_TOKEN }\n'
     const PROVIDER_CATALOG = await catalogFile((text) => text.replace('engine: local-image\n', settings))
     const problem =
@@ -438,7 +438,7 @@ describe('a console that others can reach', () => {
     expect(receiver({ INTERNAL_HOST: host, INTERNAL_TOKEN: 'x'.repeat(32) }).internalHost).toBe(host)
   })
 
-  it.each(['127.0.0.1', '127.0.0.2', '::1', 'localhost'])('on %s needs none', (host) => {
+  it.each(['127.0.0.1', '127.0.0.2', '::1', 'localhost'])('on %s needs no token', (host) => {
     expect(receiver({ INTERNAL_HOST: host }).internalToken).toBeUndefined()
     expect(provider({ PROVIDER_CONSOLE_HOST: host }).consoleToken).toBeUndefined()
   })
@@ -470,12 +470,12 @@ describe('settings in files', () => {
     }[name]
   }
 
-  it.each(Object.entries(values))('%s_FILE is read, its newline cut', async (name, [good]) => {
+  it.each(Object.entries(values))('%s_FILE is read without its final newline', async (name, [good]) => {
     for (const end of ['', '\n', '\r\n']) expect(find({ [`${name}_FILE`]: await fileOf(good + end) }, name)).toBe(good)
   })
 
   it.each(Object.entries(values))(
-    '%s_FILE beside its own variable, unreadable, empty or with a wrong value is refused by its name',
+    '%s_FILE set beside its variable, unreadable, empty or with a wrong value is refused by name',
     async (name, [good, bad]) => {
       const file = `${name}_FILE`
       expect(problemsOf({ [name]: good, [file]: await fileOf(good) })).toEqual([
@@ -489,7 +489,7 @@ describe('settings in files', () => {
     },
   )
 
-  it('count as given: in production nothing is missing, and no server is embedded', async () => {
+  it('count as set: in production nothing is missing, and no server is embedded', async () => {
     const { DATABASE_URL, PROVIDER_SECRET_KEY, ...rest } = production
     const env = {
       ...rest,
@@ -526,7 +526,7 @@ describe('a variable that is not a setting', () => {
       ])
   })
 
-  it('is left alone where it is empty, where it resembles no setting, and where Kubernetes sets it for a service', () => {
+  it('is ignored if it is empty, resembles no setting, or is set by Kubernetes for a service', () => {
     const services = [
       'PROVIDER',
       'PROVIDER_CONSOLE',
@@ -557,7 +557,7 @@ describe('a variable that is not a setting', () => {
 })
 
 describe('lists', () => {
-  it('are split at commas, blanks and empty items left out', () => {
+  it('are split at commas, without blanks and empty items', () => {
     expect(receiver({ MEDIA_HOSTS: 'a.test, b.test,,c.test ' }).mediaHosts).toEqual(['a.test', 'b.test', 'c.test'])
     expect(provider({ PROVIDER_WEBHOOK_ALLOW: 'http://127.0.0.1:3000, http://localhost:3000' }).webhookAllow).toEqual([
       'http://127.0.0.1:3000',
@@ -646,7 +646,7 @@ describe('keys', () => {
       JSON.stringify([key, { ...key, signing_secret: 'whsec_hush_second' }]),
       'contains two keys of the same name',
     ],
-  ])('%s: refused by the place, without a value', (_what, text, place) => {
+  ])('%s: the message names the place and shows no value', (_what, text, place) => {
     const [problem = '', ...more] = problemsOf({ GENERATION_KEYS: text }, ['receiver'])
     expect(more).toEqual([])
     expect(problem).toMatch(/^GENERATION_KEYS /)
@@ -678,7 +678,7 @@ describe('keys', () => {
     ])
   })
 
-  it('put by mistake where the name of the file belongs are not in the message', () => {
+  it('set by mistake in place of the file name do not appear in the message', () => {
     expect(problemsOf({ GENERATION_KEYS_FILE: JSON.stringify([key]) }, ['receiver']).join()).not.toContain('hush')
   })
 
@@ -718,7 +718,7 @@ describe('the embedded PostgreSQL', () => {
 })
 
 describe('the command line’s database', () => {
-  it('is the program’s own, else the shared one, else what was found; without any it is a ConfigError', () => {
+  it("is the program’s own, else the shared one, else the running laptop's; without any: ConfigError", () => {
     const env = { DATABASE_URL: 'postgres://a/b', PROVIDER_DATABASE_URL: 'postgres://c/d' }
     expect(readDatabaseUrl(env, 'provider', undefined)).toBe('postgres://c/d')
     expect(readDatabaseUrl(env, 'receiver', undefined)).toBe('postgres://a/b')
@@ -755,7 +755,7 @@ describe('a start whose settings are wrong', () => {
     },
   )
 
-  it('malformed values, in production and on a laptop: exit 78, no secret in the message, nothing begun', async () => {
+  it('malformed values, in production and on a laptop: exit 78, no secret in the message, nothing started', async () => {
     const wrong = {
       INTERNAL_TOKEN: 'hush',
       DATABASE_URL: 'hush://hush',

@@ -41,12 +41,12 @@ function settingsSchema(): object {
   }
 }
 
-it('every setting that is read has its words, and no other', () => {
+it('every setting that is read is described, and no other', () => {
   const read = [...settingNames()].filter((name) => name !== 'NODE_ENV')
   expect(Object.keys(words).toSorted()).toEqual(read.toSorted())
 })
 
-it('docs/settings.md, .env.example and docs/settings.schema.json say what is read', async () => {
+it('docs/settings.md, .env.example and docs/settings.schema.json match the settings', async () => {
   await expect(pageOf(sections, recorded)).toMatchFileSnapshot(at('docs/settings.md'))
   await expect(exampleOf(sections, recorded)).toMatchFileSnapshot(at('.env.example'))
   await expect(`${JSON.stringify(settingsSchema(), undefined, 2)}\n`).toMatchFileSnapshot(
@@ -54,7 +54,7 @@ it('docs/settings.md, .env.example and docs/settings.schema.json say what is rea
   )
 })
 
-it('the schema takes the example, and refuses what a start would refuse', async () => {
+it('the schema accepts the example, and refuses what a start refuses', async () => {
   const schema = z.fromJSONSchema(JSON.parse(await read('docs/settings.schema.json')))
   const example = parseEnv(await read('.env.example'))
   const given = Object.fromEntries(Object.entries(example).filter(([, value]) => value !== ''))
@@ -68,7 +68,7 @@ it('the schema takes the example, and refuses what a start would refuse', async 
     expect(schema.safeParse({ ...given, ...wrong }).success, JSON.stringify(wrong)).toBe(false)
 })
 
-it('.env.example has the defaults: it changes nothing but its examples', async () => {
+it('.env.example contains the defaults, except where it shows examples', async () => {
   const laptop = {
     databaseUrl: 'postgres://local/x',
     keys: '[{"name":"x","signing_secret":"whsec_of_this_test","retired":true}]',

@@ -38,7 +38,7 @@ it('is free again once it is released', async () => {
   await expect((await lockDataDir(dir))()).resolves.toBeUndefined()
 })
 
-it('is given to one of many who ask at once', async () => {
+it('is given to one of many concurrent callers', async () => {
   const dir = await folder()
   const attempts = await Promise.allSettled(Array.from({ length: 20 }, () => lockDataDir(dir)))
   const given = attempts.filter((one) => one.status === 'fulfilled')

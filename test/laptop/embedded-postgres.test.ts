@@ -66,7 +66,7 @@ describe('the embedded PostgreSQL', () => {
 })
 
 describe('after a process that was killed', () => {
-  it('the server that it left behind is stopped, and the start recovers what was committed', async () => {
+  it('the next start stops its server and recovers all commits', async () => {
     const dataDir = await madeFolder()
     const holder = startProcess(process.execPath, [holderScript, dataDir])
     const [, url = ''] = await holder.says(/up as \d+ at (\S+)/)
@@ -82,7 +82,7 @@ describe('after a process that was killed', () => {
     expect(await query(server.url, (sql) => sql`select what from kept`)).toEqual([{ what: 'committed' }])
   })
 
-  it('a server killed with it is recovered too', async () => {
+  it('the next start also recovers a server killed with it', async () => {
     const dataDir = await madeFolder()
     const first = await start(dataDir)
     await query(first.url, (sql) => sql.unsafe(`create table kept (what text); insert into kept values ('committed')`))
@@ -93,7 +93,7 @@ describe('after a process that was killed', () => {
   })
 })
 
-it('a process that exits without stopping its server leaves none behind', async () => {
+it('a process that exits without stopping its server leaves no server behind', async () => {
   const dataDir = await madeFolder()
   const holder = startProcess(process.execPath, [holderScript, dataDir])
   await holder.says(/up as/)

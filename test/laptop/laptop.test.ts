@@ -35,7 +35,7 @@ async function interrupt(program: TestProcess, send: () => void): Promise<void> 
   expect(await laptop.processes()).toEqual([])
 }
 
-it('a command without any setting and without a running start says what to do, and starts no database', async () => {
+it('a command without settings and without a running start explains what to do, and starts no database', async () => {
   for (const command of [['status'], ['requests', '--json'], ['migrate']]) {
     const ran = laptop.command(...command)
     expect(await ran.exit).toMatchObject({ code: 78 })
@@ -48,7 +48,7 @@ it('a command without any setting and without a running start says what to do, a
 
 describe('npm start without any setting', () => {
   it(
-    'prints the URLs, both demo keys and a curl whose picture lands and is seen, beside a second start that is refused',
+    'prints the URLs, both demo keys and a curl whose picture lands and is shown; a second start is refused',
     { timeout: 90_000 },
     async () => {
       const program = await laptop.up()
@@ -124,7 +124,7 @@ describe('npm start without any setting', () => {
   )
 
   it(
-    'started again the data and the keys are still there; kill -9 then leaves a server behind, from which the next start recovers',
+    'keeps data and keys over a restart; the next start recovers from a server left behind by kill -9',
     { timeout: 90_000 },
     async () => {
       const second = await laptop.up()

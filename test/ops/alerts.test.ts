@@ -126,7 +126,7 @@ beforeAll(async () => {
   dashboard = dashboardSchema.parse(JSON.parse(await read('ops/grafana-dashboard.json')))
 })
 
-it('every alert and every panel asks for what a receiver tells', async () => {
+it('every alert and panel queries a metric that a receiver exports', async () => {
   const { database, receiver, stop } = await withReceiver()
   try {
     expect((await deliver(receiver.webhookUrl, okAudio().body)).status).toBe(200)
@@ -158,7 +158,7 @@ it('every alert and every panel asks for what a receiver tells', async () => {
 })
 
 describe('the alerts', () => {
-  it('have a section each in the runbook that says what it means, what to look at, what to do and what not', async () => {
+  it("each have a runbook section with Means, Look, Do and Don't", async () => {
     const pages = ['docs/runbook/webhooks-and-results.md', 'docs/runbook/provider-calls.md']
     const texts = await Promise.all(pages.map(read))
     const sections = pages.flatMap((page, at) =>
@@ -177,7 +177,7 @@ describe('the alerts', () => {
       expect(text, alert).toMatch(/\*\*Means\.\*\* [^]+\*\*Look\.\*\* [^]+\*\*Do\.\*\*\s[^]+\*\*Don't\.\*\* /)
   })
 
-  it('are each made to fire by promtool, and each kept from it', async () => {
+  it('promtool makes each fire, and each stay silent', async () => {
     const tests = testsSchema
       .parse(parse(await read('ops/prometheus-alerts.test.yml')))
       .tests.flatMap((test) => test.alert_rule_test)
@@ -196,7 +196,7 @@ describe('the alerts', () => {
 })
 
 describe('the dashboard', () => {
-  it('can be imported anywhere: it asks for its data source, and names no other', () => {
+  it('can be imported anywhere: its data source is a variable', () => {
     expect(dashboard.templating.list.map(({ name, type }) => `${name}: ${type}`)).toEqual([
       'datasource: datasource',
       'job: query',
@@ -211,7 +211,7 @@ describe('the dashboard', () => {
     ])
   })
 
-  it('has panels that say what they show, and that do not lie upon each other', () => {
+  it('has panels with titles that do not overlap', () => {
     const { panels } = dashboard
     expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length)
     for (const { type, title, description, targets } of panels) {
@@ -227,7 +227,7 @@ describe('the dashboard', () => {
   })
 })
 
-it('a scrape while Postgres is frozen tells all that does not need it, and says so', async () => {
+it('a scrape while Postgres is frozen returns all metrics that need no Postgres, and postgres_up 0', async () => {
   const database = await withTestDatabase()
   const proxy = await startPostgresProxy(database.url)
   const receiver = await startTestReceiver({ databaseUrl: proxy.url })

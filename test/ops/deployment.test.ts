@@ -50,7 +50,7 @@ describe('compose.yaml', () => {
     ['mediadock-1', 'receiver'],
     ['mediadock-2', 'receiver'],
     ['provider', 'provider'],
-  ])('%s starts with what it is given, and with the optional settings of .env', async (name, program) => {
+  ])('%s starts with its settings from compose.yaml and the optional ones from .env', async (name, program) => {
     const { services } = await readCompose()
     const secrets = await temporaryFolder()
     const contents = {
@@ -90,7 +90,7 @@ describe('compose.yaml', () => {
     expect(Number.parseInt(services[name]?.stop_grace_period ?? '', 10)).toBeGreaterThan(grace)
   })
 
-  it('names files that are there, and services that its balancer and Prometheus know', async () => {
+  it('refers to existing files, and to services that nginx and Prometheus are configured for', async () => {
     const { services } = await readCompose()
     const mounted = Object.values(services).flatMap(({ volumes = [] }) =>
       volumes.flatMap((volume) => /^(\.\/ops\/[^:]+):/.exec(volume)?.[1] ?? []),
@@ -108,7 +108,7 @@ describe('compose.yaml', () => {
   })
 })
 
-describe('what compose.yaml gives to whom', () => {
+describe('the rights in compose.yaml', () => {
   it('no service has more rights than its user, and each token has one purpose', async () => {
     const { services, secrets } = await readCompose()
     const loose = Object.entries(services).filter(
@@ -124,7 +124,7 @@ describe('what compose.yaml gives to whom', () => {
     for (const secret of Object.keys(secrets)) expect([secret, users(secret).length > 0]).toEqual([secret, true])
   })
 
-  it('a receiver spools on a disk, and its console is reached from this machine alone', async () => {
+  it('a receiver spools to a disk, and its console is published on loopback only', async () => {
     const { services } = await readCompose()
     for (const name of ['mediadock-1', 'mediadock-2']) {
       const { environment, volumes = [], tmpfs = [], ports = [] } = services[name] ?? {}
@@ -161,7 +161,7 @@ describe('what compose.yaml gives to whom', () => {
 
 describeOnPackaged('the roles that compose.yaml makes', () => {
   it(
-    'sign in with the passwords of their URLs, and none but the owner of the server is a superuser',
+    "sign in with the passwords of their URLs, and only the server's owner is a superuser",
     { timeout: 60_000 },
     async () => {
       const { services } = await readCompose()
@@ -199,7 +199,7 @@ const hasSystemd = await promisify(execFile)('systemd-analyze', ['--version']).t
 )
 
 describe('ops/mediadock.service', () => {
-  it('gives a stop the time that it may take, and starts the program as docs/deploy.md does', async () => {
+  it('allows enough time for a stop, and starts the program as docs/deploy.md does', async () => {
     const unit = await read('ops/mediadock.service')
     const page = await read('docs/deploy.md')
     const command = /^exec node_modules\/\.bin\/(node .*)$/m.exec(page)?.[1]
@@ -208,7 +208,7 @@ describe('ops/mediadock.service', () => {
     expect(Number(/TimeoutStopSec=(\d+)/.exec(unit)?.[1])).toBeGreaterThan(Number(SHUTDOWN_GRACE_SECONDS))
   })
 
-  it('points to documentation that is there, which says how it is installed', async () => {
+  it('points to existing documentation that explains its installation', async () => {
     const unit = await read('ops/mediadock.service')
     const [, page = ''] = /^Documentation=file:\/\/\/opt\/mediadock\/(\S+)$/m.exec(unit) ?? []
     const installs =
@@ -220,7 +220,7 @@ describe('ops/mediadock.service', () => {
     for (const [, heading] of unit.matchAll(/operations\.md, "([^"]+)"/g)) expect(headings).toContain(`## ${heading}`)
   })
 
-  it.skipIf(!hasSystemd)('is a unit that systemd takes, where systemd-analyze is installed', async () => {
+  it.skipIf(!hasSystemd)('is valid for systemd-analyze, where it is installed', async () => {
     const file = path.join(await temporaryFolder(), 'mediadock.service')
     await fs.writeFile(
       file,

@@ -68,7 +68,7 @@ async function modelOf({
 }
 
 it.each(objects.map((object) => [`${object.kind} ${object.metadata.name}`, object] as const))(
-  '%s is as its API wants it',
+  '%s matches its API schema',
   async (_, object) => {
     const Model = await modelOf(object)
     expect(() => new Model(object).validate()).not.toThrow()
@@ -83,7 +83,7 @@ it.each(objects.map((object) => [`${object.kind} ${object.metadata.name}`, objec
   },
 )
 
-it('a receiver starts with what the ConfigMap gives it, and has the time that it takes to stop', async () => {
+it("a receiver starts with the ConfigMap, and the pod's grace period is longer than a stop", async () => {
   const secrets = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-kubernetes-'))
   onTestFinished(() => fs.rm(secrets, { recursive: true, force: true }))
   const contents: Record<string, string> = {
@@ -104,7 +104,7 @@ it('a receiver starts with what the ConfigMap gives it, and has the time that it
   ])
 })
 
-it('services, policies and probes mean pods and ports that there are', () => {
+it('services, policies and probes refer to existing pods and ports', () => {
   const selected = objects.flatMap(({ kind, spec }) => {
     const { selector, podSelector } = z
       .looseObject({ selector: z.unknown().optional(), podSelector: z.unknown().optional() })
@@ -123,7 +123,7 @@ it('services, policies and probes mean pods and ports that there are', () => {
   expect(ports.map(({ name }) => name)).toEqual(expect.arrayContaining([...new Set(named)]))
 })
 
-it('receivers reach Postgres and https beyond the cluster, and neither other pods nor the metadata service of a cloud', () => {
+it('the network policy lets receivers reach Postgres and outside https, but no other pods and no cloud metadata service', () => {
   const rules = find(
     'NetworkPolicy',
     z.looseObject({ spec: z.looseObject({ policyTypes: z.array(z.string()), egress: z.array(ruleSchema) }) }),
@@ -159,7 +159,7 @@ it('receivers reach Postgres and https beyond the cluster, and neither other pod
   expect(template.spec.enableServiceLinks).toBe(false)
 })
 
-it('Prometheus finds the internal service, under the job that the alerts ask for', () => {
+it('Prometheus scrapes the internal service under the job name that the alerts use', () => {
   const monitor = find(
     'ServiceMonitor',
     z.looseObject({

@@ -11,7 +11,7 @@ const { api_key: apiKey } = keyNamed('first', secret)
 const token = 'internal-token-0123456789-0123456789'
 const prompt = 'a prompt that nobody but the provider should read'
 
-it('one JSON line for each arrival, landing, call to the provider and reconcile run, with ids to search for and no secret', async () => {
+it('logs one JSON line per arrival, landing, call to the provider and reconcile run, with searchable ids and no secret', async () => {
   const stand = await startProviderStand()
   onTestFinished(stand.close)
   const submittedId = randomUUID()

@@ -273,42 +273,38 @@ describeOnPackaged('ops/roles.sql', () => {
     expect(await moved`select datname from pg_database where datname = 'roles_only'`).toEqual([])
   })
 
-  it(
-    'lets no role but those that write stop the feed, the days of the log or a migration',
-    { timeout: 60_000 },
-    async () => {
-      const { as } = await migratedByRoles()
-      const [read, run] = (['mediadock_read', 'mediadock_run'] as const).map((role) =>
-        postgres(as(role), { max: 1, onnotice: () => {} }),
-      )
-      if (!read || !run) throw new Error('no roles')
-      onTestFinished(async () => void (await Promise.all([read.end({ timeout: 1 }), run.end({ timeout: 1 })])))
-      // Any role may take these: earlier versions went by them.
-      await read`select pg_advisory_lock(n) from generate_series(7120241121, 7120241123) as n`
-      for (const statement of [
-        'select from mediadock.feed_bounds for update',
-        'do $$ begin lock table mediadock.migrations in share row exclusive mode; end $$',
-        'do $$ begin lock table mediadock.arrivals_other in share update exclusive mode; end $$',
-      ])
-        await expect(read.unsafe(statement), statement).rejects.toMatchObject(denied)
-      await run`insert into mediadock.changes (changed_at, request_ids, statuses, media_complete) values (now(), array[gen_random_uuid()], array[2::smallint], array[true])`
-      expect((await run`select sequenced from mediadock.sequence_changes(null, 10)`)[0]).toEqual({ sequenced: 1 })
-      expect((await run`select mediadock.make_arrival_day('2031-02-03') as day`)[0]).toEqual({ day: 'made' })
-      expect((await run`select mediadock.drop_arrival_day('2031-02-03') as day`)[0]).toEqual({ day: 'dropped' })
-      const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-roles-'))
-      onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
-      await fs.cp(migrationsOf.receiver.folder, folder, { recursive: true })
-      const journal = path.join(folder, 'meta/_journal.json')
-      const { entries, ...more }: { entries: object[] } = JSON.parse(await fs.readFile(journal, 'utf8'))
-      const next = { ...entries[0], idx: entries.length, tag: 'next' }
-      await fs.writeFile(path.join(folder, 'next.sql'), 'select 1')
-      await fs.writeFile(journal, JSON.stringify({ ...more, entries: [...entries, next] }))
-      expect(await migrate({ url: as('mediadock_migrate'), schema: 'mediadock', folder }, { lockWaitMs: 0 })).toBe(1)
-    },
-  )
+  it('lets only writing roles hold up the feed, the days of the log or a migration', { timeout: 60_000 }, async () => {
+    const { as } = await migratedByRoles()
+    const [read, run] = (['mediadock_read', 'mediadock_run'] as const).map((role) =>
+      postgres(as(role), { max: 1, onnotice: () => {} }),
+    )
+    if (!read || !run) throw new Error('no roles')
+    onTestFinished(async () => void (await Promise.all([read.end({ timeout: 1 }), run.end({ timeout: 1 })])))
+    // Any role may take these: earlier versions went by them.
+    await read`select pg_advisory_lock(n) from generate_series(7120241121, 7120241123) as n`
+    for (const statement of [
+      'select from mediadock.feed_bounds for update',
+      'do $$ begin lock table mediadock.migrations in share row exclusive mode; end $$',
+      'do $$ begin lock table mediadock.arrivals_other in share update exclusive mode; end $$',
+    ])
+      await expect(read.unsafe(statement), statement).rejects.toMatchObject(denied)
+    await run`insert into mediadock.changes (changed_at, request_ids, statuses, media_complete) values (now(), array[gen_random_uuid()], array[2::smallint], array[true])`
+    expect((await run`select sequenced from mediadock.sequence_changes(null, 10)`)[0]).toEqual({ sequenced: 1 })
+    expect((await run`select mediadock.make_arrival_day('2031-02-03') as day`)[0]).toEqual({ day: 'made' })
+    expect((await run`select mediadock.drop_arrival_day('2031-02-03') as day`)[0]).toEqual({ day: 'dropped' })
+    const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-roles-'))
+    onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
+    await fs.cp(migrationsOf.receiver.folder, folder, { recursive: true })
+    const journal = path.join(folder, 'meta/_journal.json')
+    const { entries, ...more }: { entries: object[] } = JSON.parse(await fs.readFile(journal, 'utf8'))
+    const next = { ...entries[0], idx: entries.length, tag: 'next' }
+    await fs.writeFile(path.join(folder, 'next.sql'), 'select 1')
+    await fs.writeFile(journal, JSON.stringify({ ...more, entries: [...entries, next] }))
+    expect(await migrate({ url: as('mediadock_migrate'), schema: 'mediadock', folder }, { lockWaitMs: 0 })).toBe(1)
+  })
 
   it(
-    'lets no role create in public, as databases of PostgreSQL 14 did, and looks for nothing there',
+    'lets no role create in public, which PostgreSQL 14 allowed, and resolves no name there',
     { timeout: 60_000 },
     async () => {
       const { as, owner, apply } = await migratedByRoles()
@@ -333,7 +329,7 @@ describeOnPackaged('ops/roles.sql', () => {
     },
   )
 
-  it('lets no role store anything but rows of the tables', { timeout: 60_000 }, async () => {
+  it('lets no role create objects, functions or large objects', { timeout: 60_000 }, async () => {
     const { as } = await migratedByRoles()
     for (const role of roles) {
       const sql = postgres(as(role), { max: 1, onnotice: () => {} })
@@ -348,7 +344,7 @@ describeOnPackaged('ops/roles.sql', () => {
     }
   })
 
-  it('says what to do where a role may not migrate what is new', { timeout: 60_000 }, async () => {
+  it('says what to do if the role may not apply a new migration', { timeout: 60_000 }, async () => {
     const { as, owner } = await migratedByRoles()
     await owner.unsafe('delete from mediadock.migrations where id = (select max(id) from mediadock.migrations)')
     const { code, stderr } = await mediadock({ DATABASE_URL: as('mediadock_run') }, 'migrate', 'receiver')

@@ -69,7 +69,7 @@ describe.skipIf(process.platform === 'win32')('runContained', () => {
     expect(end).toMatchObject({ kind: 'ended', code: expect.not.toSatisfy((code) => code === 0) })
   })
 
-  it('passes open descriptors, whose files the child could not open by their path', async () => {
+  it('passes open descriptors of files that the child cannot open by path', async () => {
     const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'contained-'))
     onTestFinished(() => fs.rm(folder, { recursive: true }))
     await fs.writeFile(path.join(folder, 'input'), 'the content')
@@ -98,7 +98,7 @@ describe.skipIf(process.platform === 'win32')('runContained', () => {
     expect((await shell(script, { bounds })).end).toEqual({ kind: 'stopped', why })
   })
 
-  it('kills what the child started, too, when it is aborted', async () => {
+  it("kills the child's own children too when aborted", async () => {
     const controller = new AbortController()
     let pid = 0
     const write = (chunk: Buffer) => {

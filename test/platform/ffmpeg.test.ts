@@ -99,7 +99,7 @@ describe.each(found)('decode with %s (skipped where there is none)', { timeout: 
     await expect(aborted).rejects.toThrow('taken away')
   })
 
-  it.skipIf(!ffmpeg)('leaves no copy of what it read behind', async () => {
+  it.skipIf(!ffmpeg)('leaves no copy of its input', async () => {
     const copies = async () => (await fs.readdir(os.tmpdir())).filter((name) => /^mediadock-[0-9a-f-]{36}$/.test(name))
     await decoded(videoOfPng(pngOf(20)))
     expect(await copies()).toEqual([])
@@ -130,7 +130,7 @@ describe.skipIf(process.platform === 'win32')('findFfmpeg', () => {
     expect(answer).toEqual(expected && { kind: 'program', path: given, ...expected })
   })
 
-  it('passes over unsuitable programs on the PATH', async () => {
+  it('skips unsuitable programs on the PATH', async () => {
     const old = await saying('ffmpeg version 4.1 Copyright\nlibavcodec     58. 35.100 / 58. 35.100')
     const current = await saying('ffmpeg version 7.1 Copyright\nlibavcodec     61. 1.1 / 61. 1.1')
     vi.stubEnv('PATH', `relative:${path.dirname(old)}:${path.dirname(current)}`)
@@ -138,7 +138,7 @@ describe.skipIf(process.platform === 'win32')('findFfmpeg', () => {
     expect(await findFfmpeg(undefined, never)).toMatchObject({ path: current })
   })
 
-  it('is undefined where the given one cannot be run', async () => {
+  it('is undefined if the configured one cannot be run', async () => {
     expect(await findFfmpeg('/nowhere/ffmpeg', never)).toBeUndefined()
   })
 })

@@ -30,17 +30,17 @@ describe('rows that gather for a batch', () => {
     return batches
   }
 
-  it('never wait where each comes alone', () => {
+  it('never wait if each comes alone', () => {
     expect(batchesOf({ everyMs: 10, arrivals: 50 })).toEqual(Array.from({ length: 50 }, () => 1))
   })
 
-  it('wait for those that follow closely, once it has shown that they come', () => {
+  it('wait for closely following rows, once such rows have come', () => {
     const batches = batchesOf({ everyMs: 1, arrivals: 500 })
     expect(batches.at(-2)).toBe(10)
     expect(batches.length).toBeLessThan(100)
   })
 
-  it('wait for one try in 16 where a sender waits for its answer', () => {
+  it('wait in one of 16 tries if a sender waits for its answer', () => {
     vi.setSystemTime(0)
     const started = performance.now()
     batchesOf({ everyMs: 1, arrivals: 160, closed: true })
@@ -48,7 +48,7 @@ describe('rows that gather for a batch', () => {
     expect(performance.now() - started).toBeLessThan(300)
   })
 
-  it('begin at once when they are enough', () => {
+  it('start at once when there are enough', () => {
     const mayBegin = createGather({ ms: 10, enoughRows: 64, wake: () => {} })
     expect([mayBegin(64), mayBegin(64), mayBegin(64)]).toEqual([true, true, true])
   })

@@ -6,7 +6,7 @@ import { startProcess } from './support/processes.ts'
 const script = path.join(import.meta.dirname, 'support/uncaught.ts')
 
 it.each(['rejection', 'exception'])(
-  'what nothing catches (%s) is one line of the log without values, and a stop in good order',
+  'an uncaught %s is logged in one line without values and causes an orderly stop',
   async (fault) => {
     const program = startProcess(process.execPath, [script, fault], { env: childEnv })
     expect(await program.exit).toEqual({ code: 1, signal: null })

@@ -27,7 +27,7 @@ const lineOf = (message: string, at = 0) =>
   lines.filter(({ msg }) => msg === message)[at] ?? expect.fail(`no line "${message}"`)
 
 describe('the log', () => {
-  it('has one JSON object a line, with level, time and message', () => {
+  it('writes one JSON object per line, with level, time and message', () => {
     expect(lines.length).toBeGreaterThan(20)
     for (const line of lines)
       expect(line).toMatchObject({
@@ -36,24 +36,24 @@ describe('the log', () => {
       })
   })
 
-  it('has no secret and no value of a query in any line', () => {
+  it('contains no secret and no query parameter in any line', () => {
     expect(output.split('\n').filter((line) => line.includes('HUSH'))).toEqual([])
     expect(output).not.toContain(Buffer.from('HUSH').toJSON().data.join(','))
   })
 
-  it('moves no cursor of the terminal in which it is read, and says the same', () => {
+  it('escapes control characters without losing them', () => {
     expect(output).not.toMatch(/[\u007f-\u009f]/)
     expect(lineOf('what moves a cursor')).toMatchObject({ webhook_id: 'a\u009b1Ab\u007fc' })
   })
 
-  it('keeps what a person would search for', () => {
+  it('keeps searchable ids', () => {
     expect(lineOf('top')).toMatchObject({ request_id: 'seen-top', authorization: '[redacted]', token: '[redacted]' })
     expect(lineOf('deep')).toMatchObject({ keys: [{}, { name: 'seen-list' }] })
     expect(lineOf('child')).toMatchObject({ bound: 'seen-child', of: 'seen-parent', apiKey: '[redacted]' })
     expect(lineOf('circle')).toMatchObject({ seen: 'seen-circle' })
   })
 
-  it('says of a failed query why it failed, which it was and where it came from', () => {
+  it('records the error, text and stack of a failed query', () => {
     expect(lineOf('drizzle')).toMatchObject({
       err: {
         code: '22P02',
@@ -71,7 +71,7 @@ describe('the log', () => {
     expect(lineOf('bare')).toMatchObject({ err: { code: '22P02' } })
   })
 
-  it('says the same of one that is the cause of another error, or one of several', () => {
+  it('records the same for a failed query that is the cause of another error, or one of several', () => {
     expect(lineOf('wrapped')).toMatchObject({
       err: { message: 'around drizzle', cause: { code: '22P02', query: 'select $1::int as drizzle' } },
     })
@@ -103,7 +103,7 @@ describe('the last lines', () => {
     })
 
   it.each(['', 'process.exit(3)', `throw new Error('unforeseen')`])(
-    'are written however the process ends: %s',
+    'are written regardless of how the process ends: %s',
     async (end) => {
       expect(
         (await run(end))

@@ -39,7 +39,7 @@ describe('a loop', () => {
     await eventually(() => rounds === 100, 1000)
   })
 
-  it('counts how often in a row it has failed, until a round goes well', async () => {
+  it('counts consecutive failures until a round succeeds', async () => {
     let fails = true
     let rounds = 0
     const { failing } = start(async () => {
@@ -60,7 +60,7 @@ describe('a loop', () => {
     await eventually(() => rounds > 3, 2000)
   })
 
-  it('begins so many rounds at once, lets what wakes it gather after them, and ends meanwhile', async () => {
+  it('starts a few rounds at once, then gathers wake-ups, and can be stopped meanwhile', async () => {
     let rounds = 0
     const loop = start(async () => ({ more: ++rounds < 0 }), idleMs, { gather: { ms: 60_000, burst: 3 } })
     for (const round of [1, 2, 3, 4]) {
@@ -72,7 +72,7 @@ describe('a loop', () => {
     await loop.stop()
   })
 
-  it('has one round for all that woke it while it gathered', async () => {
+  it('runs one round for all wake-ups that gathered', async () => {
     let rounds = 0
     const loop = start(async () => ({ more: ++rounds < 0 }), idleMs, { gather: { ms: 100, burst: 0 } })
     await eventually(() => rounds === 1, 1000)
@@ -89,7 +89,7 @@ describe('a loop', () => {
     await eventually(() => rounds === 100, 1000)
   })
 
-  it('continues after a round that never ends', async () => {
+  it('continues after a round that exceeds its deadline', async () => {
     let rounds = 0
     const never = new Promise<{ more: boolean }>(() => {})
     start(async () => (++rounds === 1 ? never : { more: false }), idleMs, { roundDeadlineMs: 20 })
@@ -143,7 +143,7 @@ describe('a loop', () => {
     await eventually(() => rounds === 2, 1000)
   })
 
-  it('loses no wake-up: what was put down before it is seen by a round that starts after it', async () => {
+  it('loses no wake-up: a round that starts after it sees all work that was queued before it', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.integer({ min: 0, max: 3 }), { minLength: 1, maxLength: 40 }), async (pauses) => {
         let waiting = 0
@@ -226,7 +226,7 @@ describe('a loop that is stopped', () => {
     expect(performance.now() - began).toBeLessThan(2500)
   })
 
-  it('before it began runs no round', async () => {
+  it('runs no round if stopped before its start', async () => {
     let rounds = 0
     const loop = startLoop({
       name: 'test',
@@ -240,7 +240,7 @@ describe('a loop that is stopped', () => {
   })
 })
 
-it('a round that fails is tried again after a pause that grows, and success makes it short again', async () => {
+it('a failed round is retried after growing pauses, and success resets the pause', async () => {
   const starts: number[] = []
   const failing = new Set([0, 1, 2, 4])
   start(async () => {
@@ -263,7 +263,7 @@ it('a round that fails is tried again after a pause that grows, and success make
   }
 })
 
-it('a round that throws before it waits for anything is a round that fails', async () => {
+it('a round that throws synchronously counts as failed', async () => {
   let rounds = 0
   start(() => {
     rounds += 1

@@ -22,11 +22,11 @@ describe('the type of a file', () => {
     [''],
     ['RIFF\x00\x00\x00\x00AVI '],
     ['\xff\xff\xff\xff'],
-  ])('%j is nothing that is kept', (head) => {
+  ])('%j has no archived type', (head) => {
     expect(contentTypeOf(Buffer.from(head, 'latin1'))).toBeUndefined()
   })
 
-  it('may be a sound in a container of videos, and no picture', () => {
+  it('may be sound in a video container, but no picture', () => {
     expect([isOfKind('video/mp4', 'audio'), isOfKind('video/mp4', 'video'), isOfKind('video/mp4', 'image')]).toEqual([
       true,
       true,

@@ -27,7 +27,7 @@ function heldWrites() {
   return { rows, add, writes, droppedRows }
 }
 
-it('keeps what could not be written, in order, and counts what there is no room for', async () => {
+it('keeps unwritten rows in order, and counts rows beyond the bound', async () => {
   const { rows, add, writes, droppedRows } = heldWrites()
   add(1, 2, 3, 4, 5)
   expect([rows.waiting(), await droppedRows()]).toEqual([4, 1])
@@ -42,7 +42,7 @@ it('keeps what could not be written, in order, and counts what there is no room 
   expect([rows.waiting(), await droppedRows()]).toEqual([4, 1])
 })
 
-it('continues at once with rows that did not fit; rows that arrived meanwhile wake it', async () => {
+it('continues at once with rows beyond the batch; new rows wake it', async () => {
   const { rows, add, writes } = heldWrites()
   add(1, 2, 3)
   const first = rows.writeSome()
@@ -64,7 +64,7 @@ it('loses nothing if a write finishes after its deadline', async () => {
   expect(rows.waiting()).toBe(1)
 })
 
-it('writes no more bytes at once than it may, and a larger row alone', async () => {
+it('bounds the bytes of a write, and writes a larger row alone', async () => {
   const dropped = new Counter({ name: 'unread', help: 'unread', registers: [] })
   const writes: number[][] = []
   const rows = createWriteBehind<number>({

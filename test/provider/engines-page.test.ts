@@ -46,7 +46,7 @@ async function startExample(): Promise<number> {
 }
 
 describe.skipIf(!hasPython)('docs/engines.md', () => {
-  it('has an engine of at most 60 lines that takes the bytes of references as they are, and answers one request_id with one job', async () => {
+  it('has an engine of at most 60 lines that keeps reference bytes unchanged and creates one job per request_id', async () => {
     const lines = (await blockOf('python')).trimEnd().split('\n')
     expect(lines.length).toBeLessThanOrEqual(60)
     const url = `http://127.0.0.1:${await startExample()}/jobs`

@@ -25,7 +25,7 @@ afterAll(async () => {
 const caughtFor = (requestId: string) => catcher.caught.find(({ body }) => body.toString().includes(requestId))
 
 describe('a live generation', () => {
-  it('goes from IN_QUEUE to COMPLETED, is settled, and tells its webhook_url', async () => {
+  it('goes from IN_QUEUE to COMPLETED, is settled, and notifies its webhook_url', async () => {
     const key = await provider.createKey({ account: 'studio', environment: 'live' })
     await provider.grant('studio', 100)
     const body = { input: { prompt: 'a lighthouse' }, webhook_url: `${catcher.origin}/hooks` }
@@ -103,7 +103,7 @@ describe('an output as the next input', () => {
 })
 
 describe('a sandbox generation', () => {
-  it('is COMPLETED at once, charges nothing, and tells its webhook_url', async () => {
+  it('is COMPLETED at once, charges nothing, and notifies its webhook_url', async () => {
     const key = await provider.createKey({ account: 'sandbox-only' })
     const body = { input: { prompt: 'a lighthouse' }, webhook_url: `${catcher.origin}/hooks` }
     const submitted = await provider.call('POST', '/v1/models/aurora-image', { key: key.api_key, body })

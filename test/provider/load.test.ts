@@ -24,7 +24,7 @@ async function drive(count: number, parallel: number, one: (index: number) => Pr
 }
 
 describe(`${submits} mixed submits over ${connections} connections with balances that run dry`, () => {
-  it('leave a ledger that sums to zero, no balance below zero, and each request settled or refunded once', async () => {
+  it('leave a ledger that sums to zero, no negative balance, and each request settled or refunded once', async () => {
     const accounts = ['north', 'east', 'south', 'west']
     const live = await Promise.all(accounts.map((account) => provider.createKey({ account, environment: 'live' })))
     for (const [index, account] of accounts.entries())

@@ -27,7 +27,7 @@ async function settingsOf(changes = {}) {
 }
 
 describe('a provider', () => {
-  it('that stops ends what runs or gives it back, and starts again with it', async () => {
+  it('that stops finishes or releases running requests, and continues them after a restart', async () => {
     const { settings, deps, database } = await settingsOf()
     const key = await createKey(deps, { account: 'a', name: 'k', environment: 'sandbox' })
     await setFaults(deps, key.id, { slow_seconds: 600 })
@@ -49,7 +49,7 @@ describe('a provider', () => {
     await eventually(async () => (await state())?.['attempts'] === 1)
   })
 
-  it('answers how requests stand while more submits than it has connections wait for one account', async () => {
+  it('answers status calls while more submits wait for one account than it has connections', async () => {
     const { settings, deps, database } = await settingsOf()
     const busy = await createKey(deps, { account: 'busy', name: 'k', environment: 'live' })
     await grantCredits(deps, { account: 'busy', credits: 1000 })
@@ -79,7 +79,7 @@ describe('a provider', () => {
     for (const { status } of await Promise.all(waiting.submits)) expect(status).toBe(200)
   })
 
-  it('that has answered 503 to a submit does not write it later', async () => {
+  it('that answered 503 to a submit does not store it later', async () => {
     const { settings, deps, database } = await settingsOf()
     const { api_key: key } = await createKey(deps, { account: 'a', name: 'k', environment: 'live' })
     await grantCredits(deps, { account: 'a', credits: 10 })
@@ -102,7 +102,7 @@ describe('a provider', () => {
   it.each([
     ['PROVIDER_PORT', 'port'],
     ['PROVIDER_CONSOLE_PORT', 'consolePort'],
-  ])('says which setting moves a port that is taken: %s', async (name, setting) => {
+  ])('names the setting for a port in use: %s', async (name, setting) => {
     const taken = net.createServer()
     const port = await freePort()
     await new Promise<void>((resolve) => taken.listen(port, '127.0.0.1', resolve))
@@ -164,7 +164,7 @@ describe('the engine process', () => {
     mediaUrl: 'http://m',
   })
 
-  it('that is killed fails its generations, and the next one gets a new process', async () => {
+  it('fails its generations when killed, and the next one gets a new process', async () => {
     const { settings, deps } = await settingsOf()
     const host = createEngineHost({ settings: undefined, logger })
     onTestFinished(host.close)
@@ -181,7 +181,7 @@ describe('the engine process', () => {
     expect(await createKey(deps, { account: 'a', name: 'k', environment: 'live' })).toBeDefined()
   })
 
-  it('that cannot be started fails its generations, and the next one tries again', async () => {
+  it('fails its generations if it cannot be started, and the next one tries again', async () => {
     const { execPath } = process
     const host = createEngineHost({ settings: undefined, logger })
     onTestFinished(() => {
@@ -197,7 +197,7 @@ describe('the engine process', () => {
     await expect(run()).rejects.toThrow('no engine is installed')
   })
 
-  it('gets of the cores what the API and Postgres leave over', async () => {
+  it('uses the cores that the API and Postgres leave', async () => {
     const { settings } = await settingsOf()
     const host = createEngineHost({ settings: undefined, logger })
     onTestFinished(host.close)
@@ -208,7 +208,7 @@ describe('the engine process', () => {
     if (weighsSessions.trim() === '1') expect(await fs.readFile(`/proc/${pid}/autogroup`, 'utf8')).toMatch(/nice 19$/m)
   })
 
-  it('gets no secret of ours in its environment, a bounded heap, and is ended first where memory is short', async () => {
+  it('has no secret in its environment, a bounded heap, and is killed first when memory is short', async () => {
     const { settings } = await settingsOf()
     vi.stubEnv('PROVIDER_SECRET_KEY', 'a secret of ours')
     onTestFinished(() => void vi.unstubAllEnvs())
@@ -223,7 +223,7 @@ describe('the engine process', () => {
     expect((await read('oom_score_adj')).trim()).toBe('1000')
   })
 
-  it('tells a failure that the client may know, and stops waiting when it is aborted', async () => {
+  it('reports a client-safe failure, and stops waiting when aborted', async () => {
     const { settings } = await settingsOf()
     const host = createEngineHost({ settings: undefined, logger })
     onTestFinished(host.close)

@@ -22,7 +22,7 @@ async function setUp() {
 }
 
 describe("the provider's GET /readyz", () => {
-  it('is answered from memory, also a hundred times while Postgres keeps its question waiting', async () => {
+  it('is answered from memory, even 100 times while a query to Postgres hangs', async () => {
     const { database, ready } = await setUp()
     expect(await ready()).toBe(200)
     await database.sql.begin(async (sql) => {
@@ -34,7 +34,7 @@ describe("the provider's GET /readyz", () => {
     await eventually(async () => (await ready()) === 200, 5000)
   })
 
-  it('is 503 while Postgres takes no writes, and while a migration is missing', async () => {
+  it('is 503 while Postgres is read-only or a migration is missing', async () => {
     const { database, ready } = await setUp()
     const { sql } = database
     const name = new URL(database.url).pathname.slice(1)
@@ -49,7 +49,7 @@ describe("the provider's GET /readyz", () => {
     await eventually(async () => (await ready()) === 200, 5000)
   })
 
-  it('is 503 at once when it is about to stop, while calls are still answered', async () => {
+  it('is 503 as soon as a stop begins, while calls are still answered', async () => {
     const { program, url, key, ready } = await setUp()
     expect(await ready()).toBe(200)
     program.retire?.()
@@ -58,7 +58,7 @@ describe("the provider's GET /readyz", () => {
     expect((await call(url, 'GET', '/v1/account', { key })).status).toBe(200)
   })
 
-  it('is 503 at once after SIGTERM, while the listener still takes calls, then exit 0', async () => {
+  it('is 503 at once after SIGTERM while the listener still accepts calls, then the process exits with 0', async () => {
     const database = await withTestDatabase(preferredServer)
     const laptop = await openLaptop()
     onTestFinished(laptop.remove)

@@ -9,7 +9,7 @@ it.each([
   ['results', 'docs/results.md'],
   ['media', 'docs/results.md'],
   ['feed', 'docs/feed.md'],
-])('mediadock.%s is described in Postgres, and %s prints the same table', async (name, page) => {
+])('the comments of mediadock.%s in Postgres match the table in %s', async (name, page) => {
   const { sql } = await withTestDatabase()
   const columns = await sql<{ name: string; type: string; meaning: string | null }[]>`
     select attname as name, format_type(atttypid, null) as type, col_description(attrelid, attnum) as meaning

@@ -5,7 +5,7 @@ import { withReceiver } from '../support/with-receiver.ts'
 
 const internalToken = 'a-token-of-at-least-32-characters-aaaa'
 
-it('each listener believes its own proxies: a guesser cannot get a new start by naming another address', async () => {
+it('each listener trusts its own proxies only: a guesser cannot evade the limit by claiming another address', async () => {
   const { database, receiver, stop } = await withReceiver({
     settings: { internalToken, trustProxy: 'loopback', internalTrustProxy: 0 },
   })

@@ -17,7 +17,7 @@ async function askReadiness(databaseUrl: string) {
 }
 
 describe('GET /readyz', () => {
-  it('is answered from memory: as before while a question to Postgres is open, 503 once the last answer is 2 s old', async () => {
+  it('is answered from memory: unchanged during a query to Postgres, 503 once the last answer is 2 s old', async () => {
     const { url } = await withTestDatabase()
     const proxy = await startPostgresProxy(url)
     const { ready } = await askReadiness(proxy.url)
@@ -30,7 +30,7 @@ describe('GET /readyz', () => {
     await eventually(async () => (await ready()).every((status) => status === 200), 5000)
   })
 
-  it('is 503 while Postgres takes no writes, and 200 again when it does', async () => {
+  it('is 503 while Postgres is read-only, and 200 again afterwards', async () => {
     const { url, sql } = await withTestDatabase()
     const { ready } = await askReadiness(url)
     const name = new URL(url).pathname.slice(1)
@@ -74,7 +74,7 @@ it('logs each change of readiness once, with its cause', async () => {
   expect(lines[1]).toContain('no answer in time (deadline)')
 })
 
-it('is over at once when we stop', async () => {
+it('is 503 at once when a stop begins', async () => {
   const { url } = await withTestDatabase()
   const stopping = new AbortController()
   const readiness = await watchReadiness({

@@ -81,7 +81,7 @@ describe('docs/recipes', () => {
   }
   const linksOf = (id: string) => [0, 1].map((at) => `https://media.test/${id}-${at}.png`)
 
-  it('compiles, every file of it', async () => {
+  it('compile completely', async () => {
     const tsc = path.join(root, 'node_modules/typescript/bin/tsc')
     const { stdout } = await promisify(execFile)(process.execPath, [tsc, '-p', folder]).catch(
       (error: { stdout: string }) => error,
@@ -89,7 +89,7 @@ describe('docs/recipes', () => {
     expect(stdout).toBe('')
   })
 
-  it.each(['ts', 'python'])('has every column of what is read, in %s, with its type', async (language) => {
+  it.each(['ts', 'python'])('have every column of the views, in %s, with its type', async (language) => {
     for (const name of ['results', 'media']) {
       const columns = await its.database.sql`
         select attname as name, format_type(atttypid, null) as type from pg_attribute
@@ -115,7 +115,7 @@ describe('docs/recipes', () => {
     }
   })
 
-  it('reads a result and its media by the model', async () => {
+  it('read a result and its media with the models', async () => {
     const id = await land()
     const { stdout } = await promisify(execFile)(process.execPath, ['show-result.ts', id], { cwd: folder, env })
     expect(JSON.parse(stdout)).toEqual(
@@ -123,7 +123,7 @@ describe('docs/recipes', () => {
     )
   })
 
-  it('has each change once, though one of two workers is killed', async () => {
+  it('handle each change once, although one of two workers is killed', async () => {
     const { sql } = its.database
     const [killed, other] = [start('mailer.ts'), start('mailer.ts')]
     const ids = [await land(), await land()]
@@ -145,7 +145,7 @@ describe('docs/recipes', () => {
     )
   })
 
-  it('a page gets its pictures by a long poll, and no picture where the generation failed', async () => {
+  it("show a page's pictures by a long poll, and none if the generation failed", async () => {
     const port = await freePort()
     const service = start('pictures.ts', { PORT: `${port}` })
     const { waitForPictures }: { waitForPictures: (url: string) => Promise<string[]> } = await import(
@@ -174,7 +174,7 @@ describe('docs/recipes', () => {
     expect(await service.exit).toEqual({ code: 0, signal: null })
   })
 
-  it('a page gets its pictures by an event stream, landed before or after it was opened', async () => {
+  it("show a page's pictures by an event stream, landed before or after it was opened", async () => {
     const port = await freePort()
     start('picture-events.ts', { PORT: `${port}` })
     await eventually(() => fetch(`http://127.0.0.1:${port}/`).then(() => true))
@@ -186,7 +186,7 @@ describe('docs/recipes', () => {
     expect(await events(requestId)).toBe(`data: ${JSON.stringify(linksOf(requestId))}\n\n`)
   })
 
-  it('gives a picture after the provider has deleted it, and none that was removed', async () => {
+  it('serve a picture after the provider deleted it, and none that was removed', async () => {
     const archive = await temporaryFolder()
     const internalToken = 'a token of more than thirty-two characters'
     const own = await withReceiver({
@@ -239,7 +239,7 @@ describe('docs/recipes', () => {
     expect(await service.exit).toEqual({ code: 0, signal: null })
   })
 
-  it('generates each order once, though the service is killed after its submits', async () => {
+  it('generate each order once, although the service is killed after its submits', async () => {
     const onlyFetches = (id: string, _req: unknown, res: ServerResponse) => json(res, 200, imageResult(id, 2))
     onTestFinished(() => its.stand.answer(onlyFetches))
     const charged = new Map<string, string>()
@@ -269,7 +269,7 @@ describe('docs/recipes', () => {
       })
   })
 
-  it('counts by model', async () => {
+  it('count by model', async () => {
     await land()
     const [statement = ''] = statementsOf('percentile_cont')
     const [landed] = await its.database

@@ -61,7 +61,7 @@ describe.each(testServers)('the statements of docs/results.md, feed.md and submi
 
   const as = (role: string, statement: string) => database.sql.unsafe(`set role ${role}; ${statement}; reset role`)
 
-  it('every statement does what the page says', async () => {
+  it('every statement works as the page says', async () => {
     expect(statements).toHaveLength(15)
     await run('create role media_reader')
     await run('create role media_tracker')
@@ -178,14 +178,14 @@ describe.each(testServers)('the statements of docs/results.md, feed.md and submi
     await expect(as('shop', statement)).rejects.toThrow(message)
   })
 
-  it('the landing role may do no more than the function does', async () => {
+  it('the landing role has no more rights than the function needs', async () => {
     await expect(as('mediadock_run', 'delete from shop.artworks')).rejects.toThrow(
       /permission denied for table artworks/,
     )
     await expect(as('mediadock_run', 'create table shop.x ()')).rejects.toThrow(/permission denied for schema shop/)
   })
 
-  it('the tracking role cannot say how a request ended', async () => {
+  it('the tracking role cannot set a terminal state', async () => {
     const insert = (columns: string, values: string) =>
       as(
         'media_tracker',
@@ -198,7 +198,7 @@ describe.each(testServers)('the statements of docs/results.md, feed.md and submi
   })
 })
 
-describe.each(testServers)('on %s, a role that may write all of the table', (server) => {
+describe.each(testServers)('on %s, a role with all rights to the table', (server) => {
   it.each([
     [
       'COMPLETED without media',
@@ -209,7 +209,7 @@ describe.each(testServers)('on %s, a role that may write all of the table', (ser
     ['terminal without having landed', 'status', "'FAILED'", /requests_landed/],
     ['landed and not terminal', 'landed_at', 'now()', /requests_landed/],
     ['confirmed and not terminal', 'confirmed_at', 'now()', /requests_landed/],
-  ])('cannot write what is %s', async (_what, columns, values, message) => {
+  ])('cannot write a row that is %s', async (_what, columns, values, message) => {
     const { sql } = await withTestDatabase(server)
     const write = sql.unsafe(
       `insert into mediadock.requests (request_id, ${columns}) values (gen_random_uuid(), ${values})`,
@@ -217,7 +217,7 @@ describe.each(testServers)('on %s, a role that may write all of the table', (ser
     await expect(write).rejects.toThrow(message)
   })
 
-  it('cannot make one COMPLETED afterwards', async () => {
+  it('cannot change a row to COMPLETED', async () => {
     const { sql } = await withTestDatabase(server)
     await sql`insert into mediadock.requests (request_id) values (${requestId})`
     await expect(sql`update mediadock.requests set status = 'COMPLETED', landed_at = now()`).rejects.toThrow(

@@ -139,21 +139,18 @@ it.each([
     ['--max-old-space-size=512', '--max-semi-space-size=16', '--max-old-space-size=300'],
     '65536',
   ],
-])(
-  'a start that was given %s bounds its memory, in the same process',
-  async (_given, options, env, flags, threshold) => {
-    const preload = ['--import', `data:text/javascript,${encodeURIComponent(showBounds)}`]
-    const started = startProcess(
-      process.execPath,
-      [...options, ...preload, path.join(root, 'bin/mediadock.js'), 'start', 'receiver'],
-      { env: { PATH: process.env['PATH'], SHOW_BOUNDS: '1', ...env } },
-    )
-    expect(await started.exit).toMatchObject({ code: 3 })
-    expect(JSON.parse(started.output())).toEqual([[...flags, ...preload], threshold, started.pid])
-  },
-)
+])('a start with %s bounds its memory in the same process', async (_given, options, env, flags, threshold) => {
+  const preload = ['--import', `data:text/javascript,${encodeURIComponent(showBounds)}`]
+  const started = startProcess(
+    process.execPath,
+    [...options, ...preload, path.join(root, 'bin/mediadock.js'), 'start', 'receiver'],
+    { env: { PATH: process.env['PATH'], SHOW_BOUNDS: '1', ...env } },
+  )
+  expect(await started.exit).toMatchObject({ code: 3 })
+  expect(JSON.parse(started.output())).toEqual([[...flags, ...preload], threshold, started.pid])
+})
 
-it('is started through the file that any Node can read', async () => {
+it('is started through a file that any Node can run', async () => {
   const read = (file: string) => fs.readFile(path.join(root, file), 'utf8')
   for (const file of ['docs/deploy.md', 'package.json', '.env.example', 'ops/mediadock.service']) {
     expect(await read(file), file).toContain('bin/mediadock.js start')

@@ -18,7 +18,7 @@ import { eventually } from '../support/eventually.ts'
 
 afterAll(removeTemplate)
 
-it('a half-created cluster is created again, and requires the password', async () => {
+it('a partly created cluster is created again, and requires the password', async () => {
   const dataDir = await privateFolder()
   for (const moment of ['postgres.new/PG_VERSION', 'postgres.new/postgresql.conf', 'postgres.new/base/5']) {
     const holder = startProcess(process.execPath, [holderScript, dataDir])
@@ -40,7 +40,7 @@ it('a half-created cluster is created again, and requires the password', async (
   expect(await fs.readdir(dataDir)).not.toContain('postgres.new')
 })
 
-it('a server killed in the middle of its start is no obstacle', async () => {
+it('a server killed during its start does not prevent the next start', async () => {
   const dataDir = await madeFolder()
   for (let turn = 0; turn < 3; turn += 1) {
     const holder = startProcess(process.execPath, [holderScript, dataDir])
@@ -76,7 +76,7 @@ it('a process that exits while the cluster is being made leaves no initdb behind
   await eventually(async () => (await processesIn(dataDir)).length === 0)
 })
 
-it('runs for an ordinary user, in a folder and from an installation of that user', async () => {
+it("runs for an ordinary user, in that user's folder and installation", async () => {
   const home = await temporaryFolder()
   const user = await ordinaryUser()
   const { node, script } = await copyInstallation({ home, user, script: holderScript })
@@ -93,7 +93,7 @@ it('runs for an ordinary user, in a folder and from an installation of that user
   expect(await processesIn(dataDir)).toEqual([])
 })
 
-it('root copies the binaries to where any user can run them, with any umask', async () => {
+it('root copies the binaries to a place where any user can run them, with any umask', async () => {
   const cache = path.join(await temporaryFolder(), 'cache/mediadock')
   const before = process.umask(0o077)
   onTestFinished(() => void process.umask(before))

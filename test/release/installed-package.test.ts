@@ -40,14 +40,14 @@ for await (const change of readResults({ from: { url }, signal: AbortSignal.time
 }
 `
 
-describe('a project that has what npm pack makes, beside the packages of this checkout', () => {
+describe('a project with the packed package and its dependencies', () => {
   let installed: Installed
   beforeAll(async () => {
     installed = await installPackage({ types: ['@types/node', 'undici-types'] })
   }, 300_000)
   afterAll(() => installed.remove())
 
-  it('is given nothing but what runs: no tests, no maps, no lock file, no place of this machine', async () => {
+  it('gets only what it needs to run: no tests, source maps, lock file or local paths', async () => {
     expect(installed.files.filter((file) => !allowed.some((one) => one.test(file)))).toEqual([])
     for (const file of [
       'dist/main.js',
@@ -79,7 +79,7 @@ describe('a project that has what npm pack makes, beside the packages of this ch
     await expect(fs.stat(path.join(installed.folder, 'node_modules/postgres'))).rejects.toThrow('ENOENT')
   })
 
-  it('says in one line what is not installed with it', async () => {
+  it('names a missing optional package in one line', async () => {
     expect(await installed.run('mediadock', ['start', 'receiver'])).toEqual({
       code: 1,
       stdout: '',

@@ -45,7 +45,7 @@ it.each([
 )
 
 it(
-  'Ctrl-C while PostgreSQL is still being made leaves nothing behind; the next start works, and ends with exit 1 and says why when its PostgreSQL ends',
+  'Ctrl-C while PostgreSQL is created leaves nothing behind; the next start works, and exits with 1 and the reason when its PostgreSQL ends',
   {
     timeout: 60_000,
   },

@@ -126,7 +126,7 @@ describe('npm run release, in a copy of this checkout', () => {
   }, 60_000)
   afterAll(() => fs.rm(copy, { recursive: true, force: true, maxRetries: 10 }))
 
-  it('wants a version, its section in the changelog, main, and a clean tree', async () => {
+  it('requires a version, its section in the changelog, main, and a clean tree', async () => {
     expect(await release()).toMatchObject({ code: 2, stderr: expect.stringContaining('usage:') })
     expect(await release('next')).toMatchObject({ code: 2, stderr: 'release: "next" is no version like 1.2.3\n' })
     expect(await release(version, '--skip-tests')).toMatchObject({
@@ -166,7 +166,7 @@ describe('npm run release, in a copy of this checkout', () => {
     await git('switch', '--quiet', 'main')
   })
 
-  it('says what it would do, and changes nothing', async () => {
+  it('prints its steps without changing anything', async () => {
     const before = await git('rev-parse', 'HEAD')
     const dry = await release(version, '--dry-run')
     expect(dry).toMatchObject({ code: 0, stderr: '' })
@@ -186,7 +186,7 @@ describe('npm run release, in a copy of this checkout', () => {
     )
   })
 
-  it('leaves the tree as it was where a step fails', async () => {
+  it('leaves the tree unchanged if a step fails', async () => {
     const manifest = await read('package.json')
     await write('package.json', manifest.replace('"pino": "10.4.0"', '"pino": "10.4.1"'))
     await git('commit', '--all', '--quiet', '--message', 'Forget the lock file')
@@ -195,7 +195,7 @@ describe('npm run release, in a copy of this checkout', () => {
     await git('reset', '--quiet', '--hard', 'HEAD~1')
   })
 
-  it('releases nothing but what was tested, takes back what is its own alone, and tags what it commits', async () => {
+  it('releases only what was tested, reverts only its own changes, and tags its commit', async () => {
     // The installation and the tests are replaced: only the steps around them are tested.
     const bin = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-release-npm-'))
     onTestFinished(() => fs.rm(bin, { recursive: true, force: true }))

@@ -48,7 +48,7 @@ describe('docs/errors.md', () => {
     expect(thrown.filter((code) => !documented.has(code))).toEqual([])
   })
 
-  it('has no row for a code that nothing answers', async () => {
+  it('has no row for an unused code', async () => {
     const sections = ['Answers of POST /webhooks', ...receiver, ...provider]
     const documented = (await Promise.all(sections.map(codesOfSection))).flat()
     const thrown = new Set(await codesOfSource('.', []))

@@ -41,7 +41,7 @@ const pages = execFileSync('git', ['ls-files', '--cached', '--others', '--exclud
   .split('\n')
 
 describe('a link', () => {
-  it.each(pages)('of %s leads to a file and a heading that are there', async (page) => {
+  it.each(pages)('of %s leads to an existing file and heading', async (page) => {
     const lost = await Promise.all(
       linksOf(await read(page)).map(async (link) => {
         const [file = '', anchor] = link.split('#')
@@ -62,7 +62,7 @@ describe('a link', () => {
   })
 })
 
-it('docs/README.md leads to every page', async () => {
+it('docs/README.md links to every page', async () => {
   const links = linksOf(await read('docs/README.md')).map((link) => link.split('#')[0])
   const expected = pages.filter((page) => page.startsWith('docs/') && page !== 'docs/README.md')
   expect(expected.filter((page) => !links.includes(path.relative('docs', page)))).toEqual([])

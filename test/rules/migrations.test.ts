@@ -9,7 +9,7 @@ const root = path.resolve(import.meta.dirname, '../..')
 
 // A table that stands in a file which is not read would be dropped by the next migration.
 it.each(['receiver', 'provider'])(
-  'the migrations of the %s make all that its schemas say, and nothing else',
+  'the migrations of the %s create exactly what its schemas describe',
   async (program) => {
     const out = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-migrations-'))
     onTestFinished(() => fs.rm(out, { recursive: true }))
@@ -82,7 +82,7 @@ const problemsOf = (sql: string) => {
   return refused.filter(({ pattern }) => pattern.test(statements)).map(({ why }) => why)
 }
 
-it('no migration takes away what the version before writes, or keeps it waiting', async () => {
+it('no migration removes or blocks what the previous version writes', async () => {
   for (const { why, example } of refused) expect(problemsOf(example)).toEqual([why])
   expect(isLater('receiver/0001_add_something.sql')).toBe(true)
   const files = await fs.readdir(path.join(root, 'drizzle'), { recursive: true })

@@ -32,7 +32,7 @@ describe('exported names', () => {
     expect(exported).toContainEqual({ file: 'receiver/domain/schema.ts', kind: 'const', name: 'deliveries' })
   })
 
-  it.each(Object.entries(programs))('of types are each the only one of theirs in the %s', (_program, meets) => {
+  it.each(Object.entries(programs))('of types are unique in the %s', (_program, meets) => {
     const types = exported.filter(
       ({ file, kind }) => ['type', 'interface', 'class', 'enum'].includes(kind) && meets.test(file),
     )
@@ -40,11 +40,11 @@ describe('exported names', () => {
     expect(shared.map(([name, all]) => `${name}: ${all.map(({ file }) => file).join(', ')}`)).toEqual([])
   })
 
-  it('have none of the words that the glossary replaces', () => {
+  it('contain no word that the glossary replaces', () => {
     expect(exported.filter(({ name }) => unwanted.test(wordsOf(name)))).toEqual([])
   })
 
-  it('of files neither', () => {
+  it('of files contain none either', () => {
     expect(files.filter((file) => unwanted.test(wordsOf(file)))).toEqual([])
   })
 

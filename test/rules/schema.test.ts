@@ -54,7 +54,7 @@ const schemas = [
   .flatMap(described)
 
 it.each(schemas.map(({ at, columns }) => [at, columns] as const))(
-  'the schema of %s says what the migrations have made',
+  'the schema of %s matches the migrated table',
   async (at, columns) => {
     const { sql } = await withTestDatabase()
     const made = await sql`

@@ -24,7 +24,7 @@ const anHourAhead = {
 
 const hostNow = () => Math.floor(Date.now() / 1000) + anHour
 
-it('a receiver whose host is an hour ahead writes due times by Postgres, judges signatures by its host, and says so', async () => {
+it("a receiver on a host an hour ahead uses Postgres's clock for due times and the host's for signatures, and logs the difference", async () => {
   const { program, base, database } = await startProductionReceiver({
     ...anHourAhead,
     GENERATION_API_URL: 'https://127.0.0.1:9',
@@ -56,7 +56,7 @@ it('a receiver whose host is an hour ahead writes due times by Postgres, judges 
   expect(budget?.['off']).toBeLessThan(60)
 })
 
-it('a provider whose host is an hour ahead writes what processes share by Postgres, and signs by its host', async () => {
+it("a provider on a host an hour ahead uses Postgres's clock for shared times and the host's for signatures", async () => {
   const database = await withTestDatabase()
   const laptop = await openLaptop()
   onTestFinished(laptop.remove)

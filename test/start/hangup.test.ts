@@ -16,7 +16,7 @@ const hasScript = await fs.access('/usr/bin/script').then(
 )
 
 describe('SIGHUP', () => {
-  it('in production with the keys in GENERATION_KEYS changes nothing, and says so in one line', async () => {
+  it('in production with GENERATION_KEYS changes nothing, and logs that in one line', async () => {
     const keys = JSON.stringify([keyNamed('first', 'whsec_first_secret')])
     const { program, base, deliver } = await startProductionReceiver({
       GENERATION_KEYS_FILE: '',
@@ -68,7 +68,7 @@ describe('SIGHUP', () => {
     expect((await fetch(`http://127.0.0.1:${laptop.ports.PROVIDER_PORT}/readyz`)).status).toBe(200)
   })
 
-  it('on a laptop changes nothing where no terminal started it', async () => {
+  it('on a laptop without a terminal changes nothing', async () => {
     const database = await withTestDatabase()
     const laptop = await openLaptop()
     onTestFinished(laptop.remove)
@@ -79,26 +79,22 @@ describe('SIGHUP', () => {
   })
 
   // `script` gives it a terminal, which closes with its own end.
-  it.skipIf(!hasScript)(
-    'on a laptop stops what its terminal has started, when that closes',
-    { timeout: 60_000 },
-    async () => {
-      const laptop = await openLaptop()
-      onTestFinished(laptop.remove)
-      const env = {
-        PATH: process.env['PATH'] ?? '',
-        ...Object.fromEntries(Object.entries(laptop.ports).map(([name, port]) => [name, String(port)])),
-      }
-      const terminal = startProcess('/usr/bin/script', ['-qec', `exec ${process.execPath} ${main}`, '/dev/null'], {
-        cwd: laptop.folder,
-        env,
-      })
-      await terminal.says(/Ctrl-C stops all of it/)
-      const server = await laptop.serverPid()
-      terminal.kill('SIGKILL')
-      await eventually(async () => (await laptop.processes()).length === 0)
-      expect(isAlive(server)).toBe(false)
-      expect(await fs.readdir(path.join(laptop.dataDir, 'postgres'))).not.toContain('postmaster.pid')
-    },
-  )
+  it.skipIf(!hasScript)('on a laptop stops the program when its terminal closes', { timeout: 60_000 }, async () => {
+    const laptop = await openLaptop()
+    onTestFinished(laptop.remove)
+    const env = {
+      PATH: process.env['PATH'] ?? '',
+      ...Object.fromEntries(Object.entries(laptop.ports).map(([name, port]) => [name, String(port)])),
+    }
+    const terminal = startProcess('/usr/bin/script', ['-qec', `exec ${process.execPath} ${main}`, '/dev/null'], {
+      cwd: laptop.folder,
+      env,
+    })
+    await terminal.says(/Ctrl-C stops all of it/)
+    const server = await laptop.serverPid()
+    terminal.kill('SIGKILL')
+    await eventually(async () => (await laptop.processes()).length === 0)
+    expect(isAlive(server)).toBe(false)
+    expect(await fs.readdir(path.join(laptop.dataDir, 'postgres'))).not.toContain('postmaster.pid')
+  })
 })

@@ -81,7 +81,7 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
   })
 
   it.runIf(long || MIGRATE_ON_START === 'true')(
-    'a Postgres that is away is waited for, alive and not ready, and logged; SIGTERM ends the wait with exit 0',
+    'an unreachable Postgres is waited for, alive but not ready, and logged; SIGTERM ends the wait with exit 0',
     async () => {
       const laptop = await folder()
       const program = laptop.start(
@@ -114,7 +114,7 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
     },
   )
 
-  it('a schema that is missing', async () => {
+  it('a missing schema is created, or waited for', async () => {
     const database = await withTestDatabase(preferredServer)
     await database.sql.unsafe('drop schema mediadock cascade')
     const laptop = await folder()
@@ -133,27 +133,23 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
 })
 
 describeOnPackaged('a packaged server', () => {
-  it(
-    'that comes up later: the receiver that waited for it is ready then, without a restart',
-    { timeout: 60_000 },
-    async () => {
-      const server = await withPackagedPostgres()
-      await server.stop()
-      const laptop = await folder()
-      const program = laptop.start({ ...production, DATABASE_URL: server.url }, 'receiver')
-      await program.says(new RegExp(waits.source))
-      await server.start()
-      await program.says(/"msg":"started"/)
-      await eventually(async () => (await fetch(`http://127.0.0.1:${laptop.ports.PORT}/readyz`)).status === 200)
-      expect(
-        (
-          await deliver(`http://127.0.0.1:${laptop.ports.PORT}/webhooks`, failed().body, {
-            secret: 'whsec_first_secret',
-          })
-        ).status,
-      ).toBe(200)
-    },
-  )
+  it('that starts later makes the waiting receiver ready without a restart', { timeout: 60_000 }, async () => {
+    const server = await withPackagedPostgres()
+    await server.stop()
+    const laptop = await folder()
+    const program = laptop.start({ ...production, DATABASE_URL: server.url }, 'receiver')
+    await program.says(new RegExp(waits.source))
+    await server.start()
+    await program.says(/"msg":"started"/)
+    await eventually(async () => (await fetch(`http://127.0.0.1:${laptop.ports.PORT}/readyz`)).status === 200)
+    expect(
+      (
+        await deliver(`http://127.0.0.1:${laptop.ports.PORT}/webhooks`, failed().body, {
+          secret: 'whsec_first_secret',
+        })
+      ).status,
+    ).toBe(200)
+  })
 
   it('with an untrusted certificate ends the start at once, in one line', { timeout: 60_000 }, async () => {
     const server = await withPackagedPostgres({
@@ -189,7 +185,7 @@ describeOnPackaged('a packaged server', () => {
     ])
   })
 
-  it('that is full is waited for', { timeout: 60_000 }, async () => {
+  it('without free connections is waited for', { timeout: 60_000 }, async () => {
     const server = await withPackagedPostgres({
       settings: { max_connections: '5', superuser_reserved_connections: '0' },
     })
@@ -209,7 +205,7 @@ describeOnPackaged('a packaged server', () => {
   })
 })
 
-it('on a laptop a Postgres that is away ends the start at once, in one line', async () => {
+it('on a laptop an unreachable Postgres ends the start at once, in one line', async () => {
   const program = (await folder()).start({ DATABASE_URL: 'postgres://u:hush@127.0.0.1:9/d' }, 'receiver')
   expect(await program.exit).toEqual({ code: 1, signal: null })
   expect(linesOf(program.output())).toEqual([
@@ -224,7 +220,7 @@ describe('mediadock migrate', () => {
     expect({ code, stderr: stderr.trimEnd() }).toEqual({ code: 1, stderr: expect.stringMatching(line) })
   })
 
-  it('waits for a Postgres that is away, and says so', async () => {
+  it('waits for an unreachable Postgres, and reports it', async () => {
     const database = await withTestDatabase('packaged')
     const proxy = await startPostgresProxy(database.url)
     proxy.swallowAfter(0)

@@ -12,7 +12,7 @@ import { keyNamed, startProductionReceiver } from './support/receiver-process.ts
 const first = 'whsec_first_secret'
 const second = 'whsec_second_secret'
 
-it('in production embeds nothing, makes no folder and writes nothing but JSON lines; after SIGTERM /readyz answers 503 at once while the listener still takes deliveries, then exit 0', async () => {
+it('in production embeds nothing, creates no folder and writes only JSON lines; after SIGTERM /readyz is 503 at once while deliveries are still accepted, then exit 0', async () => {
   const { program, folder, base, internalBase, deliver, database } = await startProductionReceiver({
     SHUTDOWN_GRACE_SECONDS: '10',
   })
@@ -129,7 +129,7 @@ it('a busy port leaves no PostgreSQL behind', async () => {
   expect(await laptop.processes()).toEqual([])
 })
 
-it('a program that is not known: exit 2', async () => {
+it('an unknown program: exit 2', async () => {
   const laptop = await openLaptop()
   onTestFinished(laptop.remove)
   const program = laptop.start({}, 'everything')

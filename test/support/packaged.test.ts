@@ -3,7 +3,7 @@ import { testServers, withTestDatabase } from './database.ts'
 import { describeOnPackaged } from './own-packaged-postgres.ts'
 
 describeOnPackaged('the packaged server', () => {
-  it('has JIT on, as people have it', async () => {
+  it('has JIT on, as usual in production', async () => {
     const { sql } = await withTestDatabase('packaged')
     expect(await sql`select current_setting('jit') as jit, pg_jit_available() as available`).toEqual([
       { jit: 'on', available: true },

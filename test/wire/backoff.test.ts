@@ -10,7 +10,7 @@ describe('doublingPauseMs', () => {
     expect(seconds).toEqual([30, 60, 120, 240, 480, 960, 1920, 3600, 3600, 3600])
   })
 
-  it('stays at the cap however often something failed', () => {
+  it('stays at the cap for any number of failures', () => {
     for (const failures of [100, 1000, 1e6]) expect(doublingPauseMs(failures, spec)).toBe(3_600_000)
   })
 })

@@ -217,7 +217,7 @@ const examples: Record<string, Examples> = {
 }
 
 describe.each(Object.entries(examples))('%s', (_name, { schema: tested, taken, refused }) => {
-  it.each(Object.entries(taken))('takes %s', (_what, value) => {
+  it.each(Object.entries(taken))('accepts %s', (_what, value) => {
     expect(tested.safeParse(value).error?.issues).toBeUndefined()
   })
 
@@ -227,7 +227,7 @@ describe.each(Object.entries(examples))('%s', (_name, { schema: tested, taken, r
 })
 
 describe('request_id', () => {
-  it('is any uuid, in lower case as Postgres gives it back', () => {
+  it('is any UUID, in lower case as Postgres returns it', () => {
     expect(schema.requestIdSchema.parse(id.toUpperCase())).toBe(id)
     for (const uuid of [
       '00000000-0000-0000-0000-000000000000',
@@ -243,7 +243,7 @@ describe('request_id', () => {
     ['urn', `urn:uuid:${id}`],
     ['a blank', ` ${id}`],
     ['a line break', `${id}\n`],
-  ])('with %s is none', (_what, text) => {
+  ])('with %s is invalid', (_what, text) => {
     expect(schema.requestIdSchema.safeParse(text).success).toBe(false)
   })
 })

@@ -92,7 +92,7 @@ describe('Web Crypto', () => {
     ),
   )
 
-  it('makes the same digest of any bytes, those included that are no UTF-8', async () => {
+  it('computes the same digest of any bytes, including non-UTF-8', async () => {
     await fc.assert(
       fc.asyncProperty(bytes, secretText, time, async (body, secret, t) => {
         const key = await crypto.subtle.importKey(

@@ -54,7 +54,7 @@ describe('golden vectors', () => {
     ['0', 0, 'e4ed60bd2f216d875d011d3502b2b432d1711d684c1c4481cf75b0a1a0c9b6dc'],
     ['007', 7, 'de24004c9d7e8ca59c12fb20a32ad94b93a7bc4b708c2477589224ea3ffeecdf'],
     ['999999999999', 999_999_999_999, 'bfb009ccffa2011704127c7c5842b7e592540d719e5a05f70ebf1a5d36ffa9dc'],
-  ])('t=%s is signed as it is written', (written, seconds, hex) => {
+  ])('t=%s is signed as written', (written, seconds, hex) => {
     expect(verify(Buffer.from('{}'), `t=${written},v1=${hex}`, secrets, seconds)).toEqual({
       ...valid,
       timestampSeconds: seconds,
@@ -93,13 +93,13 @@ describe('the header', () => {
 })
 
 describe('the window', () => {
-  it.each([0, 1, 299, 300])('takes a timestamp %i s old and as many ahead', (seconds) => {
+  it.each([0, 1, 299, 300])('accepts a timestamp %i s old or ahead', (seconds) => {
     const header = sign(body, signingSecret, t)
     expect(verify(body, header, secrets, t + seconds)).toEqual(valid)
     expect(verify(body, header, secrets, t - seconds)).toEqual(valid)
   })
 
-  it.each([301, 302, 86_400, 1_700_000_000])('refuses a timestamp %i s old and as many ahead', (seconds) => {
+  it.each([301, 302, 86_400, 1_700_000_000])('refuses a timestamp %i s old or ahead', (seconds) => {
     const header = sign(body, signingSecret, t)
     expect(verify(body, header, secrets, t + seconds)).toEqual({
       ok: false,
@@ -115,7 +115,7 @@ describe('the window', () => {
 
   it('is the five minutes of the spec', () => expect(toleranceSeconds).toBe(300))
 
-  it('is only judged for a sender who holds a secret', () => {
+  it('is checked only for a sender with a valid secret', () => {
     expect(verify(body, sign(body, 'whsec_other', t - 9000), secrets, t)).toMatchObject({
       ok: false,
       cause: 'no_matching_secret',
@@ -131,7 +131,7 @@ describe('several secrets', () => {
   ]
 
   it.each(many)(
-    'are all valid at once, and the name of the one that matched is known: $name',
+    'are all valid, and the name of the matching one is returned: $name',
     ({ name, signingSecret: used }) => {
       expect(verify(body, sign(body, used, t), many, t)).toEqual({ ok: true, keyName: name, timestampSeconds: t })
     },
@@ -142,7 +142,7 @@ describe('several secrets', () => {
     expect(verify(body, sign(body, signingSecret, t), twice, t)).toMatchObject({ keyName: 'golden' })
   })
 
-  it('of which none matches, or of which there are none: refused', () => {
+  it('of which none matches, or an empty list: refused', () => {
     const header = sign(body, 'whsec_stranger', t)
     for (const known of [many, []])
       expect(verify(body, header, known, t)).toEqual({ ok: false, cause: 'no_matching_secret', timestampSeconds: t })
@@ -173,7 +173,7 @@ describe('comparing', () => {
     ['the first secret matches', 'whsec_a', 'v1=<right>,v1=<foreign>'],
     ['the last secret matches, in the last of the candidates', 'whsec_c', 'v1=<foreign>,v1=<right>'],
     ['nothing matches', 'whsec_stranger', 'v1=<right>,v1=<foreign>'],
-  ])('is done in constant time with each secret and each candidate, none left out: %s', (_what, used, candidates) => {
+  ])('is done in constant time with every secret and every candidate: %s', (_what, used, candidates) => {
     const seen = watchComparisons()
     const right = sign(body, used, t).slice(-64)
     verify(body, `t=${t},${candidates.replace('<right>', right).replace('<foreign>', foreign)}`, many, t)

@@ -61,7 +61,7 @@ describe('too many unanswered requests', () => {
     'answered at once': get('/healthz'),
   }
   it.each(Object.entries(writes))(
-    'of one write (%s) no request is handled once the connection is closed',
+    'no request of one write (%s) is handled after the connection is closed',
     async (_name, request) => {
       const { port, urls, closed } = await startListener()
       const { socket, came } = await connect(port)
@@ -89,7 +89,7 @@ describe('too many unanswered requests', () => {
 })
 
 describe('complete requests are answered first', () => {
-  it('when its sender has ended its side', async () => {
+  it('when the sender has closed its side', async () => {
     const { port, held } = await startListener({ halfOpen: true })
     const { socket, came } = await connect(port)
     socket.end(get('/held'))

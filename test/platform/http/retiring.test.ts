@@ -41,7 +41,7 @@ function connect(port: number, text: string) {
   return one
 }
 
-it('retired, it accepts connections, closes each after its answer, and keeps idle ones open', async () => {
+it('after retire(), it accepts connections, closes each after its answer, and keeps idle ones open', async () => {
   const { listener, retired, waiting } = await startListener()
   const [idle, used] = [connect(listener.port, request), connect(listener.port, request)]
   const underWay = connect(listener.port, request.replace('/webhooks', '/slow'))
@@ -59,7 +59,7 @@ it('retired, it accepts connections, closes each after its answer, and keeps idl
   expect(idle.isOver).toBe(false)
 })
 
-it('closing, it answers those first whom the system has let in already', async () => {
+it('on close, it first answers connections that the system has already accepted', async () => {
   const { listener } = await startListener()
   const all = Array.from({ length: 40 }, () => connect(listener.port, request))
   // The handshakes are over, and none has been accepted yet.

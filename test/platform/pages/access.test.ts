@@ -49,7 +49,7 @@ function cookieOf({ headers }: Answer): { whole: string; pair: string } {
 }
 
 describe('with a token', () => {
-  it('a program gets in with the bearer, and a 401 envelope without', async () => {
+  it('a program is admitted with the bearer token, and gets a 401 envelope without', async () => {
     const { url } = await startGuarded({ databaseUrl: database.url, token })
     expect(await call(url, { headers: { authorization: `Bearer ${token}` } })).toMatchObject({
       status: 200,
@@ -75,7 +75,7 @@ describe('with a token', () => {
     expect(await call(url, { method: 'POST', path: '/action' })).toMatchObject({ status: 401 })
   })
 
-  it('a browser gets the sign-in form with a 401, and nothing of what is inside', async () => {
+  it('a browser gets the sign-in form with a 401 and no content of the page', async () => {
     const { url } = await startGuarded({ databaseUrl: database.url, token })
     const refused = await call(url, { headers: browser, path: '/page?filter=%22%3E%3Cb%3E' })
     expect(refused.status).toBe(401)
@@ -102,7 +102,7 @@ describe('with a token', () => {
     })
   })
 
-  it('a client with many open connections displaces none that has shown the token', async () => {
+  it('a client with many open connections displaces no authenticated connection', async () => {
     const { url, port, server } = await startGuarded({ databaseUrl: database.url, token })
     boundConnections(server, { max: 3 })
     const connect = async () => {
@@ -119,7 +119,7 @@ describe('with a token', () => {
     expect([ours, idle[2], idle[3]].map((one) => one?.destroyed)).toEqual([false, false, false])
   })
 
-  it('a name that is given at the sign-in is who acts; without one, and with the bearer, it is the address', async () => {
+  it('the name from the sign-in is the actor; without one, or with the bearer token, the address is', async () => {
     const { url } = await startGuarded({ databaseUrl: database.url, token })
     const who = async (headers: http.OutgoingHttpHeaders) => (await call(url, { path: '/who', headers })).text
     for (const name of ['Zoë O’Brien; <b>', '夜勤', 'x'.repeat(64)]) {
@@ -189,7 +189,7 @@ describe('with a token', () => {
     'javascript:alert(1)',
     'page',
     '',
-  ])('after the sign-in no one is sent to another host: %j', async (next) => {
+  ])('the sign-in never redirects to another host: %j', async (next) => {
     const { url } = await startGuarded({ databaseUrl: database.url, token })
     const signedIn = await signIn(url, { token, next })
     expect(signedIn.status).toBe(303)
@@ -231,7 +231,7 @@ describe('with a token', () => {
     expect((await call(url, { headers: { cookie: pair } })).status).toBe(200)
   })
 
-  it('signing out takes the cookie away', async () => {
+  it('signing out removes the cookie', async () => {
     const { url } = await startGuarded({ databaseUrl: database.url, token })
     const { pair } = cookieOf(await signIn(url, { token }))
     const out = await call(url, { method: 'POST', path: '/sign-out', headers: { cookie: pair } })
@@ -240,7 +240,7 @@ describe('with a token', () => {
     expect((await call(url, { headers: { cookie: pair } })).status).toBe(401)
   })
 
-  it('any Host is answered: the token is what guards', async () => {
+  it('any Host is accepted, because the token protects', async () => {
     const { url } = await startGuarded({ databaseUrl: database.url, token })
     expect(
       (await call(url, { headers: { host: 'mediadock.internal', authorization: `Bearer ${token}` } })).status,
@@ -274,7 +274,7 @@ describe('without a token', () => {
     '[::2]',
     'user@127.0.0.1:x',
     'a b',
-  ])('a page that rebinds %s to loopback reads nothing', async (host) => {
+  ])('a page that rebinds %s to loopback gets no data', async (host) => {
     const { url } = await startGuarded({ databaseUrl: database.url })
     const refused = await call(url, { headers: { host } })
     expect(refused.status).toBe(403)
@@ -306,7 +306,7 @@ describe.each([
     expect((await call(url, { headers: { authorization, ...headers } })).status).toBe(200)
   })
 
-  it('from the console itself, from the address bar and from programs are taken', async () => {
+  it('from the console itself, the address bar and programs are accepted', async () => {
     const { url, port } = await guarded()
     const host = `127.0.0.1:${port}`
     for (const headers of [

@@ -48,7 +48,7 @@ describe.each(usualServers)('a session, on the %s server', (server) => {
     await eventually(async () => (await status(there.url, { cookie })) === 401)
   })
 
-  it('ends with its token, and leaves nothing in the table that opens one', async () => {
+  it('ends with its token, and the table contains nothing that opens a session', async () => {
     const { url: databaseUrl, sql } = await withTestDatabase(server)
     const before = await startGuarded({ databaseUrl, token })
     const { cookie } = await signIn(before.url)
@@ -59,7 +59,7 @@ describe.each(usualServers)('a session, on the %s server', (server) => {
     expect(await status(before.url, { cookie: `mediadock_session=${row?.['id']}` })).toBe(401)
   })
 
-  it('are bounded: the oldest end where more are opened', async () => {
+  it('are bounded: the oldest ends when another is opened', async () => {
     const { url: databaseUrl, sql } = await withTestDatabase(server)
     const { url } = await startGuarded({ databaseUrl, token })
     const { cookie } = await signIn(url)
@@ -179,7 +179,7 @@ describe('guessing the token', () => {
     },
   )
 
-  it('from very many addresses is slowed too, and one that never failed may try', async () => {
+  it('from very many addresses is slowed too, and an address without failures may still sign in', async () => {
     const database = await withTestDatabase()
     const { url } = await startGuarded({ databaseUrl: database.url, token })
     const tries = async (address: string) => [
@@ -192,7 +192,7 @@ describe('guessing the token', () => {
     expect(await status(url, { authorization: `Bearer ${token}`, ...from('203.0.113.2') })).toBe(200)
   })
 
-  it('from one IPv6 network is of one address', async () => {
+  it('from one IPv6 network counts as one address', async () => {
     const database = await withTestDatabase()
     const { url } = await startGuarded({ databaseUrl: database.url, token })
     const statuses: number[] = []
@@ -201,7 +201,7 @@ describe('guessing the token', () => {
     expect(await status(url, { ...guess(1), ...from('2001:db8:0:2::1') })).toBe(401)
   })
 
-  it('in the form, a browser gets words', async () => {
+  it('in the form shows a browser an explanation', async () => {
     const database = await withTestDatabase()
     const { url } = await startGuarded({ databaseUrl: database.url, token })
     for (let n = 0; n < 10; n += 1) await signIn(url, {}, 'wrong')

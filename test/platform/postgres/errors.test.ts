@@ -32,7 +32,7 @@ async function failureOf(text: string, url?: string) {
 const raising = (state: string) => `do $$ begin raise exception 'as raised here' using errcode = '${state}'; end $$`
 
 describe('databaseErrorOf', () => {
-  it('is what Postgres said, wrapped by drizzle or not, and anything else as it is', async () => {
+  it("returns Postgres's error, wrapped by drizzle or not, and other errors unchanged", async () => {
     const [plain, wrapped] = await failureOf(raising('23505'))
     expect(wrapped).toMatchObject({ name: 'Error', message: expect.stringMatching(/^Failed query/) })
     expect(
@@ -51,7 +51,7 @@ describe('databaseErrorOf', () => {
   })
 })
 
-it('explainPostgres says the same of what drizzle has wrapped', async () => {
+it('explainPostgres gives the same text for an error that drizzle wrapped', async () => {
   const words = { words: 'Postgres says: as raised here (23505)', passing: false }
   expect((await failureOf(raising('23505'))).map(explainPostgres)).toEqual([words, words])
 })
@@ -65,7 +65,7 @@ describe('isAboutTheRow', () => {
     ...['P0001', '42501', '0A000', '21000', '09000', '27000', '2F002', '38000', '39000', '55000', '44000', 'ZZ001'].map(
       (state): [string, string] => [state, raising(state)],
     ),
-  ])('%s is', async (_what, text) => {
+  ])('%s blames the row', async (_what, text) => {
     expect((await failureOf(text)).map(isAboutTheRow)).toEqual([true, true])
   })
 
@@ -75,11 +75,11 @@ describe('isAboutTheRow', () => {
     ...['08006', '25006', '40001', '40P01', '53100', '53300', '57014', '57P01', '58030', 'XX000', 'F0000'].map(
       (state): [string, string] => [state, raising(state)],
     ),
-  ])('%s is not', async (_what, text) => {
+  ])('%s does not blame the row', async (_what, text) => {
     expect((await failureOf(text)).map(isAboutTheRow)).toEqual([false, false])
   })
 
-  it('a server that is not there is not, nor one that lets us in no more, nor is anything else', async () => {
+  it('no server, no access, and other errors do not blame the row', async () => {
     const [away] = await failureOf('select 1', 'postgres://x:y@127.0.0.1:9/z')
     expect(away).toMatchObject({ code: 'ECONNREFUSED' })
     const { url } = await withTestDatabase()
@@ -105,7 +105,7 @@ describe('isAboutTheRow', () => {
   })
 })
 
-it('a row that a lock holds is to blame, but not refused', async () => {
+it('a lock blames the row, which is not refused', async () => {
   const failures = await failureOf(raising('55P03'))
   expect([...failures.map(isAboutTheRow), ...failures.map(isRefusal)]).toEqual([true, true, false, false])
   expect((await failureOf(raising('P0001'))).map(isRefusal)).toEqual([true, true])
@@ -121,13 +121,13 @@ it('only a value, a constraint or a limit is about the data', async () => {
   }
 })
 
-it("tells Postgres's own words", async () => {
+it("returns Postgres's own message", async () => {
   for (const error of await failureOf(raising('P0001'))) expect(postgresMessage(error)).toBe('as raised here (P0001)')
   expect(postgresMessage(new Error('plain'))).toBe('plain')
 })
 
-describe('a statement that has to give way', () => {
-  it.each(['40001', '40P01'])('is tried again at once (%s), and a few times only', async (state) => {
+describe('a statement that lost a deadlock or a serialization conflict', () => {
+  it.each(['40001', '40P01'])('is retried at once (%s), a few times only', async (state) => {
     const [refused] = await failureOf(raising(state))
     expect(hadToGiveWay(refused)).toBe(true)
     let tries = 0
@@ -138,7 +138,7 @@ describe('a statement that has to give way', () => {
     expect(tries).toBe(5)
   })
 
-  it('is no other', async () => {
+  it('is not one with another error', async () => {
     const [refused] = await failureOf(raising('P0001'))
     let tries = 0
     await expect(untilNotGivingWay(() => Promise.reject(((tries += 1), refused)))).rejects.toBe(refused)

@@ -51,7 +51,7 @@ describeOnPackaged('several hosts', () => {
     }
   }, 60_000)
 
-  it('of which none is what is wanted, or none is there, fail the statement and say so', async () => {
+  it('fail the statement with the reason if none matches or none answers', async () => {
     const server = await withPackagedPostgres()
     const failure: unknown = await withDeadline(
       isStandby(poolOver([server.url, server.url], 'standby')),
@@ -73,14 +73,14 @@ describeOnPackaged('several hosts', () => {
     })
   }, 60_000)
 
-  it('of which the first accepts and never answers gives way to the next', async () => {
+  it('use the next one if the first accepts connections but never answers', async () => {
     const server = pair.primary
     const mute = await startCuttingProxy(server.url)
     mute.cutAfter({ after: 0, how: 'end' })
     expect(await withDeadline(isStandby(poolOver([mute.url, server.url], 'read-write', 1)), 10_000, 'it')).toBe(false)
   }, 60_000)
 
-  it('behind poolers are asked what they are now, and all their settings are left out where one is refused', async () => {
+  it('behind poolers are asked for their present state; all settings are omitted if one is refused', async () => {
     const server = pair.primary
     const pooler = await startPostgresProxy(server.url)
     pooler.rememberStandby()
@@ -91,7 +91,7 @@ describeOnPackaged('several hosts', () => {
     )
   }, 60_000)
 
-  it('leave a server that has become read-only after the first statement that it refuses', async () => {
+  it('are changed after the first statement that a now read-only server refuses', async () => {
     const [first, second] = [await withPackagedPostgres(), await withPackagedPostgres()]
     const pool = poolOver([first.url, second.url], 'read-write', 1)
     const portOf = async () => (await pool.client.unsafe('show port'))[0]?.['port']
@@ -109,7 +109,7 @@ describeOnPackaged('several hosts', () => {
     expect(await eventually(portOf)).toBe(String(second.port))
   }, 60_000)
 
-  it('of which the primary is lost and the standby promoted are followed without a new pool', async () => {
+  it('follow a failover to a promoted standby without a new pool', async () => {
     const { primary, standby } = pair
     const pool = poolOver([primary.url, standby.url], 'read-write', 4)
     await pool.client.unsafe('create table written (n int)')

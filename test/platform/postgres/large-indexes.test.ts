@@ -45,7 +45,7 @@ const made = {
 const sampleMs = 50
 
 describe.each(usualServers)('an index of a large table, on the %s server', (server) => {
-  it.each(['rows', 'days'] as const)('is made while its %s are written to: no insert waits for it', async (table) => {
+  it.each(['rows', 'days'] as const)('is built while its %s are written: no insert waits for it', async (table) => {
     const database = await withLargeTable(table, server)
     const { sql, at } = database
     let isOver = false
@@ -117,7 +117,7 @@ it('a start does not wait for it', async () => {
   await eventually(async () => (await indexes(database))[0]?.['valid'] === true, 30_000)
 })
 
-it('migrated by four at once, it is made once', async () => {
+it('is built once by four concurrent migrations', async () => {
   const database = await withLargeTable('rows')
   const pids = new Set<number>()
   let isOver = false
@@ -131,7 +131,7 @@ it('migrated by four at once, it is made once', async () => {
   expect(await indexes(database)).toEqual(made.rows)
 })
 
-it('of a small table it is made with the migration itself, and what a later one drops is not made again', async () => {
+it('of a small table is built by the migration itself, and not again after a later migration dropped it', async () => {
   const { url, sql } = await withTestDatabase()
   const folder = await folderOf(first, index('rows'), 'DROP INDEX "probe"."rows_slow";')
   const at = { url, schema: 'probe', folder }

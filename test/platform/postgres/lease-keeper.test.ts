@@ -32,7 +32,7 @@ describe('a keeper of leases', () => {
     onTestFinished(() => void vi.useRealTimers())
   })
 
-  it('renews all that is held together, each second, and nothing once it was let go', async () => {
+  it('renews all held rows together each second, and none after their release', async () => {
     const { keep, asked } = setUp()
     const [first, second] = [keep('a', performance.now()), keep('b', performance.now())]
     await vi.advanceTimersByTimeAsync(1000)
@@ -45,7 +45,7 @@ describe('a keeper of leases', () => {
     expect(vi.getTimerCount()).toBe(0)
   })
 
-  it('tells the work that its claim was lost, and does so for no other', async () => {
+  it('aborts the work whose claim was lost, and no other', async () => {
     const { keep, asked, setRenew } = setUp()
     const [lost, held] = [keep('a', performance.now()), keep('b', performance.now())]
     setRenew(async () => ['b'])
@@ -67,7 +67,7 @@ describe('a keeper of leases', () => {
     expect(failures).toHaveLength(9)
   })
 
-  it('counts a lease from before its claim or renewal was asked for', async () => {
+  it('counts a lease from before its claim or renewal was sent', async () => {
     const { keep, setRenew } = setUp()
     const kept = keep('a', performance.now() - 4000)
     expect(kept.leftMs()).toBe(leaseMs - 4000)
@@ -80,7 +80,7 @@ describe('a keeper of leases', () => {
     await kept.letGo()
   })
 
-  it('lets go only when no renewal is under way that would move the time of a row which is given back', async () => {
+  it('releases only after a running renewal, which would postpone a released row', async () => {
     const { keep, setRenew } = setUp()
     const kept = keep('a', performance.now())
     const answer = Promise.withResolvers<readonly string[]>()

@@ -54,7 +54,7 @@ describe('a lease', () => {
       await database.sql`insert into work (place, number, due_at) values ('here', ${number}, ${start})`
   }
 
-  it('keeps a row from every other claimant until it ends, and no longer', async () => {
+  it('keeps other claimants off a row until it ends, and no longer', async () => {
     await begin()
     await claimOne(db, at(0))
     expect(await claim(db, at(seconds - 1))).toEqual([])
@@ -73,7 +73,7 @@ describe('a lease', () => {
     expect(await lease.write(db, second, sql`trouble = 'ours'`)).toBe(true)
   })
 
-  it('ends once: who has given a row back writes nothing of it any more', async () => {
+  it('ends once: after a release, the former claimant writes nothing', async () => {
     await begin()
     const first = await claimOne(db, at(0))
     expect(await lease.write(db, first, lease.giveBack(at(1)))).toBe(true)
@@ -81,7 +81,7 @@ describe('a lease', () => {
     expect(await claim(db, at(1))).toHaveLength(1)
   })
 
-  it('is renewed for those that are still held, and names them', async () => {
+  it('is renewed only for rows still held, and returns them', async () => {
     await begin([1, 2, 3])
     const held = (await claim(db, at(0))).toSorted((a, b) => a.number - b.number)
     await database.sql`update work set claims = claims + 1 where number = 2`
@@ -91,7 +91,7 @@ describe('a lease', () => {
     expect((await claim(db, at(9 + seconds))).map(({ number }) => number).toSorted((a, b) => a - b)).toEqual([1, 3])
   })
 
-  it('comes back after the pause of a failure, and not at all once its work has ended', async () => {
+  it("becomes due after a failure's pause, and never after its work has ended", async () => {
     await begin()
     await lease.write(db, await claimOne(db, at(0)), lease.putOff(at(1), { pauseSeconds: 60, trouble: 'no answer' }))
     expect(await row()).toMatchObject({ failures: 1, trouble: 'no answer' })
@@ -100,7 +100,7 @@ describe('a lease', () => {
     expect(await claim(db, at(1e9))).toEqual([])
   })
 
-  it.each([1, -1])("goes by Postgres's time on a host whose clock is %i h ahead", async (hours) => {
+  it.each([1, -1])("uses Postgres's time on a host whose clock is %i h ahead", async (hours) => {
     await begin()
     const isDueIn = (minutes: number) =>
       database.sql`update work set due_at = now() + make_interval(mins => ${minutes}::int)`

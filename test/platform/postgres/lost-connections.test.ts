@@ -76,7 +76,7 @@ async function cutEverywhere(url: string): Promise<void> {
 }
 
 it.each(usualServers)(
-  'a statement whose connection is cut, wherever that is, ends with its rows or an error (%s)',
+  'a statement whose connection is cut at any point ends with its rows or an error (%s)',
   async (server) => {
     await cutEverywhere((await withTestDatabase(server)).url)
   },
@@ -84,13 +84,13 @@ it.each(usualServers)(
 )
 
 describeOnPackaged('behind TLS', () => {
-  it('a statement whose connection is cut, wherever that is, ends with its rows or an error', async () => {
+  it('a statement whose connection is cut at any point ends with its rows or an error', async () => {
     const server = await withTlsPostgres()
     await cutEverywhere(server.urlWith({ sslmode: 'require' }))
   }, 120_000)
 
   it.each(['plain', 'tls'])(
-    'of statements under resets none ends without its own answer (%s)',
+    "no statement under resets ends with another statement's answer (%s)",
     async (kind) => {
       const server = await withTlsPostgres()
       const proxy = await startCuttingProxy(

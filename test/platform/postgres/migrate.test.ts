@@ -33,7 +33,7 @@ it('applies each migration once, in order, and the new ones later', async () => 
   expect(await isMigrated(database.sql, at)).toBe(true)
 })
 
-it('a schema that other migrations made is refused, and stays as it was', async () => {
+it('a schema made by other migrations is refused and unchanged', async () => {
   const database = await withTestDatabase()
   const folder = await folderOf(`-- another text${breakpoint}${first}`, second)
   const at = { url: database.url, schema, folder }
@@ -82,7 +82,7 @@ it.each([
   ['receiver', 'mediadock'],
   ['provider', 'provider'],
 ])(
-  'the %s’s own migrations change nothing when they are applied again, nor when eight apply them to a new database',
+  'the %s’s own migrations change nothing when applied again, nor when eight processes apply them to a new database',
   async (program, name) => {
     const database = await withTestDatabase()
     const at = {
@@ -101,7 +101,7 @@ it.each([
   },
 )
 
-it('a dump’s lock in the way is waited for without a queue behind us: reported, tried again, and done when the dump ends', async () => {
+it('a dump’s lock is reported and tried again until the dump ends; other statements do not queue behind the wait', async () => {
   const database = await withTestDatabase()
   const folder = await folderOf(first)
   const at = { url: database.url, schema, folder }
@@ -129,7 +129,7 @@ it('a dump’s lock in the way is waited for without a queue behind us: reported
 })
 
 describeOnPackaged('a packaged server', () => {
-  it('an autovacuum that takes hours gives way', { timeout: 60_000 }, async () => {
+  it('a long autovacuum gives way', { timeout: 60_000 }, async () => {
     const slowly = {
       autovacuum_naptime: '1s',
       autovacuum_vacuum_cost_delay: '100ms',
@@ -157,7 +157,7 @@ describeOnPackaged('a packaged server', () => {
   })
 })
 
-it('a lock that stays ends it with the reason, and leaves the rest as it was', async () => {
+it('a lock that stays ends the migration with the reason, and changes nothing else', async () => {
   const database = await withTestDatabase()
   const folder = await folderOf(first)
   const at = { url: database.url, schema, folder }
@@ -176,7 +176,7 @@ it('a lock that stays ends it with the reason, and leaves the rest as it was', a
   expect(await database.sql`select to_regclass('probe.more') as known`).toEqual([{ known: null }])
 })
 
-it('where nothing is new, a role that may only read the history needs no more', async () => {
+it('a role that may only read the history suffices if nothing is pending', async () => {
   const database = await withTestDatabase()
   const folder = await folderOf(first)
   await migrate({ url: database.url, schema, folder })

@@ -162,7 +162,7 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
     (db) => createStatusReader(db)({ requestId: id, accountId: 'a', environment: 'live', withLogs: false }),
   ],
 ])(
-  'no answer: %s',
+  'an incomplete answer: %s',
   async (_what, ask) => {
     const url = await startMutePostgres()
     const pool = createPool({ url, max: 1 })

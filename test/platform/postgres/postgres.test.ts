@@ -21,7 +21,7 @@ async function poolBehindProxy({ max = 1 } = {}) {
 
 const cut = /postgres sent nothing for 1 s, connection cut|CONNECTION_CLOSED/
 
-it.each(testServers)('no statement is compiled on the %s server', async (server) => {
+it.each(testServers)('JIT is off for all statements on the %s server', async (server) => {
   const database = await withTestDatabase(server)
   const pool = createPool({ url: database.url, max: 1 })
   onTestFinished(() => pool.close())
@@ -29,7 +29,7 @@ it.each(testServers)('no statement is compiled on the %s server', async (server)
 })
 
 describe('a server that stops answering', () => {
-  it('is cut, and the pool is whole again as soon as the server is', async () => {
+  it('is disconnected, and the pool recovers with the server', async () => {
     const { proxy, sql } = await poolBehindProxy()
     await sql`select 1`
     proxy.swallowAfter(0)
@@ -39,7 +39,7 @@ describe('a server that stops answering', () => {
     expect(proxy.accepted()).toBeGreaterThan(1)
   })
 
-  it('is cut too when it froze on a statement that was sent right after an answer', async () => {
+  it('is disconnected too if it froze on a statement sent right after an answer', async () => {
     const { proxy, sql } = await poolBehindProxy()
     await sql`select 1`
     // Both within one look of the watch: the answer to the first is none to the second.
@@ -50,7 +50,7 @@ describe('a server that stops answering', () => {
     expect(await sql`select 4 as n`).toEqual([{ n: 4 }])
   })
 
-  it('is cut in the middle of an answer', async () => {
+  it('is disconnected in the middle of an answer', async () => {
     const { proxy, sql } = await poolBehindProxy()
     await sql`select 1`
     proxy.swallowAfter(100_000)
@@ -59,7 +59,7 @@ describe('a server that stops answering', () => {
     expect(await sql`select 4 as n`).toEqual([{ n: 4 }])
   })
 
-  it('is cut on all connections, and holds none of those who wait', async () => {
+  it('is disconnected on all connections, and no waiting caller hangs', async () => {
     const { proxy, sql } = await poolBehindProxy({ max: 4 })
     await Promise.all(Array.from({ length: 8 }, () => sql`select pg_sleep(0.05)`))
     proxy.swallowAfter(0)
@@ -105,7 +105,7 @@ it('a server that goes away while a connection is being opened does not end the 
 })
 
 describe('withDeadline', () => {
-  it('answers what the work answers, and fails as the work fails', async () => {
+  it("returns the work's result, and rejects with its error", async () => {
     await expect(withDeadline(Promise.resolve(7), 1000, 'it')).resolves.toBe(7)
     await expect(withDeadline(Promise.reject(new Error('mine')), 1000, 'it')).rejects.toThrow('mine')
   })

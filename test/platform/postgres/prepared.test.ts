@@ -18,13 +18,13 @@ const kept = ({ client }: Pool) =>
   client.unsafe(`select statement from pg_prepared_statements where statement like '%* 2%'`)
 
 describe('a prepared statement', () => {
-  it('is kept by Postgres once, however often it is run', async () => {
+  it('is kept once by Postgres, regardless of the number of runs', async () => {
     const pool = poolAt((await withTestDatabase()).url)
     expect([await double(pool, 1), await double(pool, 2), await double(pool, 3)]).toEqual([2, 4, 6])
     expect(await kept(pool)).toEqual([{ statement: 'select $1::int * 2 as n' }])
   })
 
-  it('is run like any other behind a pooler, where the next run may reach another server', async () => {
+  it('is run unprepared behind a pooler, where the next run may reach another session', async () => {
     const proxy = await startPostgresProxy((await withTestDatabase()).url)
     proxy.actAsPooler()
     const pool = poolAt(proxy.url)
@@ -32,7 +32,7 @@ describe('a prepared statement', () => {
     expect(await kept(pool)).toEqual([])
   })
 
-  it('that a server has forgotten is run all the same', async () => {
+  it('still runs if the server no longer has it', async () => {
     const pool = poolAt((await withTestDatabase()).url)
     await double(pool, 1)
     await pool.client.unsafe('deallocate all')

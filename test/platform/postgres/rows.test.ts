@@ -47,7 +47,7 @@ const typesInUse = new Set(
     ),
 )
 
-it.each(testServers)('what the driver makes of each type of column is what rows are typed as (%s)', async (server) => {
+it.each(testServers)('the driver returns each column type as rows are typed (%s)', async (server) => {
   expect([...typesInUse].toSorted()).toEqual(Object.keys(samples).toSorted())
   const pool = createPool({ url: (await withTestDatabase(server)).url, max: 1 })
   onTestFinished(() => pool.close())
@@ -59,7 +59,7 @@ it.each(testServers)('what the driver makes of each type of column is what rows 
   }
 })
 
-it.each(testServers)('the builder reads times as ISO 8601 and JSON as it is (%s)', async (server) => {
+it.each(testServers)('the builder reads times as ISO 8601 and JSON unchanged (%s)', async (server) => {
   const pool = createPool({ url: (await withTestDatabase(server)).url, max: 1 })
   onTestFinished(() => pool.close())
   const id = '00000000-0000-4000-8000-000000000001'
@@ -70,7 +70,7 @@ it.each(testServers)('the builder reads times as ISO 8601 and JSON as it is (%s)
   expect(rows).toEqual([{ ...tracked, metadata: '"5"', cost: '1.50' }])
 })
 
-it('rows are typed by the names of Postgres, null where a column may be', () => {
+it("rows are typed by Postgres's names, with null for nullable columns", () => {
   expectTypeOf<
     RowOf<typeof receiver.deliveries, 'id' | 'status' | 'received_at' | 'headers' | 'body' | 'flags'>
   >().toEqualTypeOf<{
@@ -96,7 +96,7 @@ it('rows are typed by the names of Postgres, null where a column may be', () => 
   expectTypeOf<RowOf<typeof receiver.deliveries, 'webhookId'>>().not.toBeAny()
 })
 
-it('columns stand in a statement by their names, with the alias where there is one', async () => {
+it('columns appear in a statement by name, with their alias if there is one', async () => {
   const pool = createPool({ url: (await withTestDatabase()).url, max: 1 })
   onTestFinished(() => pool.close())
   const deliveries = columnsOf(receiver.deliveries)

@@ -20,7 +20,7 @@ async function ask(url: string, text = encrypted): Promise<unknown> {
 }
 
 describeOnPackaged('TLS to Postgres', () => {
-  it('holds the certificate against the name or the address that was given, and against the root that was given', async () => {
+  it('checks the certificate against the given host name or address, and against the given root', async () => {
     const [server, other] = [await withTlsPostgres(), await makeAuthority()]
     const sslrootcert = server.authority.root
     for (const sslmode of ['prefer', 'require', 'verify-ca', 'verify-full']) {
@@ -38,7 +38,7 @@ describeOnPackaged('TLS to Postgres', () => {
     await expect(ask(server.urlWith({}))).rejects.toMatchObject({ code: '28000' })
   }, 60_000)
 
-  it('refuses under verify-full a certificate of another name, for a host given by its address too', async () => {
+  it('refuses a certificate of another name under verify-full, also for an address', async () => {
     const server = await withTlsPostgres({ names: ['DNS:localhost'] })
     const at = (sslmode: string, host: string) =>
       ask(server.urlWith({ sslmode, sslrootcert: server.authority.root }, host))
@@ -51,14 +51,14 @@ describeOnPackaged('TLS to Postgres', () => {
     ).rejects.toThrow(/localhost/)
   }, 60_000)
 
-  it('says that a server speaks no TLS', async () => {
+  it('reports a server without TLS', async () => {
     const { url } = await withTestDatabase('packaged')
     await expect(ask(`${url}?sslmode=require`)).rejects.toThrow('the server does not speak TLS')
     expect(await ask(`${url}?sslmode=prefer`)).toEqual([{ ssl: false }])
   })
 })
 
-it('sends the name of the host in the TLS greeting, and none for an address', async () => {
+it('sends the host name in SNI, and none for an address', async () => {
   const names: (string | false | undefined)[] = []
   // The beginning of the protocol only: the request for TLS, "S", and the greeting.
   const server = net.createServer((socket) => {

@@ -103,7 +103,7 @@ it.each([
   ['receiver', 'mediadock'],
   ['provider', 'provider'],
 ])(
-  'the %s’s baseline with rows in every table becomes the newest schema, and its rows stay, while the baseline’s version still writes',
+  'the %s’s baseline with rows in every table is upgraded to the newest schema without losing rows, while the baseline’s version still writes',
   async (program, schema) => {
     const { url, sql } = await withTestDatabase(preferredServer)
     const fresh = await indexes(sql, schema)

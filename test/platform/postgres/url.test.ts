@@ -23,7 +23,7 @@ it.each([
   ['?sslmode=verify-full', { rejectUnauthorized: true }],
   ['?sslrootcert=system', { rejectUnauthorized: true }],
   ['?sslmode=verify-ca', { rejectUnauthorized: true, checkServerIdentity: expect.any(Function) }],
-])('%j sets TLS as libpq means it', (query, ssl) => {
+])('%j sets TLS as libpq does', (query, ssl) => {
   expect(parsePostgresUrl(base + query)).toEqual({ url: base, ssl })
 })
 
@@ -32,7 +32,7 @@ it.each([
   ['postgresql://u:hush@db.internal/media?sslmode=require&password=hush', 'db.internal:5432/media'],
   ['postgres://[::1]:5433/media', '[::1]:5433/media'],
   ['postgres://db.internal', 'db.internal:5432'],
-])('%s leads to %s, which names no user and no password', (url, place) => {
+])('%s becomes %s, without user and password', (url, place) => {
   expect(placeOfUrl(url)).toBe(place)
 })
 
@@ -43,7 +43,7 @@ it('a root certificate is read, and turns require into verify-ca', async () => {
   expect(at('require')).toEqual({ ca: 'ROOT', rejectUnauthorized: true, checkServerIdentity: expect.any(Function) })
 })
 
-it('everything else stays for the server', () => {
+it('other parameters are passed to the server', () => {
   expect(parsePostgresUrl(`${base}?target_session_attrs=any`).url).toBe(base)
   expect(parsePostgresUrl(`${base}?application_name=x&sslmode=require&target_session_attrs=read-write`).url).toBe(
     `${base}?application_name=x&target_session_attrs=read-write`,
@@ -54,7 +54,7 @@ it.each([
   ['?sslmode=banana', /unknown sslmode: it is one of disable, allow, prefer, require, verify-ca, verify-full/],
   ['?sslmode=verify-full&sslrootcert=/nowhere/root.crt', /an sslrootcert that cannot be read: ENOENT/],
   ['?target_session_attrs=readwrite', /unknown target_session_attrs: it is one of any, read-write/],
-])('%s is refused without a word of the connection string', (query, message) => {
+])('%s is refused without quoting the connection string', (query, message) => {
   const read = () => parsePostgresUrl(base + query)
   expect(read).toThrow(PostgresUrlError)
   expect(read).toThrow(message)

@@ -48,7 +48,7 @@ describe('credentials', () => {
     expect([...answer.headers.keys()].filter((name) => name.startsWith('ratelimit'))).toEqual([])
   })
 
-  it('refuses two Authorization headers that disagree, and takes two that are the same', async () => {
+  it('refuses two different Authorization headers, and accepts two equal ones', async () => {
     const both = async (first: string, second: string) => {
       const { hostname, port } = new URL(provider.url)
       const headers = [
@@ -71,7 +71,7 @@ describe('credentials', () => {
     expect(await both('Bearer service_test_other', good)).toBe(401)
   })
 
-  it('refuses a revoked key from the next request on', async () => {
+  it('refuses a revoked key at the next request', async () => {
     const revoked = await provider.createKey()
     expect((await provider.call('GET', '/v1/account', { key: revoked.api_key })).status).toBe(200)
     await revokeKey(provider.deps, revoked.id)
@@ -157,7 +157,7 @@ describe('the envelope', () => {
     },
   )
 
-  it('asks for a key before it tells which paths there are', async () => {
+  it('requires a key before it reveals which paths exist', async () => {
     for (const path of ['/v1/nothing', '/v1/models/%ff']) expect((await provider.call('GET', path)).status).toBe(401)
     expect((await provider.call('DELETE', '/v1/models')).status).toBe(401)
   })
@@ -171,7 +171,7 @@ describe('health', () => {
 })
 
 describe('guesses of API keys', () => {
-  it('by thousands on a busy Postgres refuse no caller with a valid key', async () => {
+  it('in thousands on a busy Postgres do not affect callers with valid keys', async () => {
     const { api_key: key } = await provider.createKey()
     expect((await provider.call('GET', '/v1/account', { key })).status).toBe(200)
     const refused: number[] = []
@@ -197,7 +197,7 @@ describe('guesses of API keys', () => {
     expect(new Set(refused)).toEqual(new Set([401, 503]))
   }, 60_000)
 
-  it('that no key of ours can be cost Postgres nothing', async () => {
+  it('in an impossible format cause no query', async () => {
     await provider.database.sql.begin(async (sql) => {
       await sql`lock table provider.api_keys in access exclusive mode`
       for (const key of ['sk-123', 'service_', 'x'.repeat(150)]) {

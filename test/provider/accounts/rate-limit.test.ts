@@ -23,7 +23,7 @@ const rateHeaders = (headers: Headers) => [
 ]
 
 describe('rate limits', () => {
-  it('count down in the headers of every answer under /v1, errors too, then answer 429 with Retry-After', async () => {
+  it('count down in the headers of every /v1 answer, errors included, then answer 429 with Retry-After', async () => {
     const { api_key: key } = await provider.createKey()
     const paths = ['/v1/account', '/v1/nothing', '/v1/models/no-such-model', '/v1/models', '/v1/account']
     for (const [index, path] of paths.entries()) {
@@ -41,7 +41,7 @@ describe('rate limits', () => {
     expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(55)
   })
 
-  it('of an account hold over all its keys, and tell the window with the least left', async () => {
+  it('of an account apply across its keys, and the headers show the window with the least left', async () => {
     const one = await provider.createKey({ account: 'shared' })
     const two = await provider.createKey({ account: 'shared', environment: 'live' })
     for (let i = 0; i < 4; i += 1) await provider.call('GET', '/v1/account', { key: one.api_key })
@@ -54,7 +54,7 @@ describe('rate limits', () => {
     expect((await provider.call('GET', '/v1/account', { key: one.api_key })).status).toBe(429)
   })
 
-  it('that one key exceeds do not use up its account', async () => {
+  it("exceeded by one key do not use up its account's", async () => {
     const greedy = await provider.createKey({ account: 'family' })
     const modest = await provider.createKey({ account: 'family' })
     for (let i = 0; i < 30; i += 1) await provider.call('GET', '/v1/account', { key: greedy.api_key })
@@ -75,7 +75,7 @@ describe('rate limits', () => {
     }
   })
 
-  it('number concurrent requests one by one', async () => {
+  it('count each concurrent request once', async () => {
     const one = (await provider.createKey({ account: 'batched' })).api_key
     const two = (await provider.createKey({ account: 'batched' })).api_key
     const now = new Date('2026-01-01T00:00:00Z')
@@ -126,7 +126,7 @@ describe.each(testServers)('the windows, on the %s server', (server) => {
   }
   const granted = (rates: readonly { exceeded: boolean }[]) => rates.filter(({ exceeded }) => !exceeded).length
 
-  it('let 120 of a key through in any minute, not 239 where two minutes meet', async () => {
+  it("allow 120 calls of a key in any 60 s, not 239 around a minute's end", async () => {
     const limits = { perKey: 120, perAccount: 600 }
     expect(granted(await ask(0, 1, limits))).toBe(1)
     expect(granted(await ask(59, 119, limits))).toBe(119)
@@ -135,7 +135,7 @@ describe.each(testServers)('the windows, on the %s server', (server) => {
     expect(granted(await ask(119, 120, limits))).toBe(119)
   })
 
-  it('let 600 of an account through in any minute', async () => {
+  it('allow 600 calls of an account in any 60 s', async () => {
     const limits = { perKey: 400, perAccount: 600 }
     const other = (await createKey(open.deps, { account: 'a', name: 'other', environment: 'live' })).api_key
     expect(granted(await ask(0, 1, limits))).toBe(1)
@@ -145,7 +145,7 @@ describe.each(testServers)('the windows, on the %s server', (server) => {
     expect((await ask(60.8, 1, limits, other))[0]).toMatchObject({ limit: 600, remaining: 0, exceeded: true })
   })
 
-  it('tell after how many seconds one more call is possible, and then it is', async () => {
+  it('state after how many seconds one more call is possible, and then allow it', async () => {
     const limits = { perKey: 2, perAccount: 10 }
     const at = async (seconds: number) => (await ask(seconds, 1, limits))[0]
     expect(await at(0)).toEqual({ limit: 2, remaining: 1, resetSeconds: 60, exceeded: false })
@@ -190,7 +190,7 @@ describe.each(testServers)('the windows, on the %s server', (server) => {
     await fc.assert(property, { numRuns: 25 })
   }, 30_000)
 
-  it('keep no more than the calls of the last minute, and open again where a clock was put back', async () => {
+  it('keep only the calls of the last minute, and recover after a clock was set back', async () => {
     const limits = { perKey: 100_000, perAccount: 100_000 }
     for (let seconds = 0; seconds < 70; seconds += 0.5) await ask(seconds, 1, limits)
     const [row] =
@@ -200,7 +200,7 @@ describe.each(testServers)('the windows, on the %s server', (server) => {
   })
 })
 
-it('a key over its limit is refused from memory for a second, and then by what Postgres says', async () => {
+it('a key over its limit is refused from memory for a second, then by Postgres', async () => {
   const database = await withTestDatabase()
   const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: Buffer.alloc(32, 7) })
   onTestFinished(close)

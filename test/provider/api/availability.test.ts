@@ -55,7 +55,7 @@ it('aborts the signal of work whose answer is no longer awaited', async () => {
   expect(written).toBe(1)
 })
 
-it('takes what is the fault of Postgres or of a full disk for 503, and nothing else', async () => {
+it('answers 503 for faults of Postgres and for a full disk only', async () => {
   const available = createAvailability(watchedLogger().logger)
   const failing = (error: unknown) =>
     failureOf(

@@ -55,7 +55,7 @@ const status = (id: string, query = '') =>
 const result = (id: string) => through('GET /v1/requests/{request_id}', `/v1/requests/${id}`)
 
 describe('through a validating proxy', () => {
-  it('Prism itself objects to what the document does not allow', async () => {
+  it('Prism reports a violation of the document', async () => {
     const answer = await call(proxyUrl, 'POST', '/v1/models/aurora-image', {
       key: key.api_key,
       body: { input: 'text' },
@@ -63,7 +63,7 @@ describe('through a validating proxy', () => {
     expect(answer.headers.get('content-type')).toContain('problem+json')
   })
 
-  it('the catalog, a model, an estimate and the account hold to the document', async () => {
+  it('the catalog, a model, an estimate and the account conform to the document', async () => {
     const { body } = await through('GET /v1/models', '/v1/models')
     for (const { slug } of body.data) await through('GET /v1/models/{model}', `/v1/models/${slug}`)
     await through('GET /v1/models', '/v1/models?type=audio')
@@ -76,7 +76,7 @@ describe('through a validating proxy', () => {
     await through('GET /v1/account', '/v1/account')
   })
 
-  it('generations of all types hold to the document in every state', async () => {
+  it('generations of all types conform to the document in every state', async () => {
     const inputs = {
       'aurora-image-pro': { prompt: 'x', num_images: 4 },
       'meridian-text-to-video': { prompt: 'x' },
@@ -104,7 +104,7 @@ describe('through a validating proxy', () => {
     await result(randomUUID())
   })
 
-  it('refusals of a submit hold to the document', async () => {
+  it('refusals of a submit conform to the document', async () => {
     const input = { prompt: 'x' }
     const keyed = { headers: { 'Idempotency-Key': randomUUID() } }
     expect((await submit('aurora-image', { input }, keyed)).status).toBe(200)

@@ -35,7 +35,7 @@ async function submitWith(faults: Faults) {
 }
 
 describe('a sandbox key with faults', () => {
-  it('failed: goes through the queue, ends FAILED and tells it', async () => {
+  it('failed: goes through the queue, ends FAILED and sends the webhook', async () => {
     const { submitted, ended, webhooks } = await submitWith({ failed: 1 })
     expect(submitted.body.status).toBe('IN_QUEUE')
     expect((await ended()).body).toMatchObject({ status: 'FAILED', cost: 0, error: { code: 'GENERATION_FAILED' } })
@@ -43,7 +43,7 @@ describe('a sandbox key with faults', () => {
     expect(JSON.parse(String(webhook?.body))).toMatchObject({ status: 'ERROR', error: { code: 'GENERATION_FAILED' } })
   })
 
-  it('canceled: ends CANCELED, of which no webhook tells', async () => {
+  it('canceled: ends CANCELED without a webhook', async () => {
     const { ended } = await submitWith({ canceled: 1 })
     const { body } = await ended()
     expect(body).toMatchObject({ status: 'CANCELED', cost: 0 })

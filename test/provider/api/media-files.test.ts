@@ -45,7 +45,7 @@ beforeAll(async () => {
 afterAll(() => fs.rm(root, { recursive: true, force: true }))
 
 describe('GET of a media file', () => {
-  it('answers the bytes with type, length, and leave to keep them for ever', async () => {
+  it('answers the bytes with type, length and immutable caching', async () => {
     const answer = await request(app()).get(clip).expect(200)
     expect(answer.body).toEqual(bytes)
     expect(answer.headers).toMatchObject({
@@ -71,13 +71,13 @@ describe('GET of a media file', () => {
     expect(answer.headers['content-type']).toBe(type)
   })
 
-  it('answers HEAD with the same headers and nothing else', async () => {
+  it('answers HEAD with the same headers and no body', async () => {
     const answer = await request(app()).head(clip).expect(200)
     expect(answer.headers).toMatchObject({ 'content-type': 'video/mp4', 'content-length': '1000' })
     expect(answer.text).toBeUndefined()
   })
 
-  it('answers 304 to someone who has it', async () => {
+  it('answers 304 for a matching ETag', async () => {
     await request(app()).get(clip).set('If-None-Match', '"video-0011223344556677.mp4"').expect(304)
     await request(app()).get(clip).set('If-None-Match', '"another"').expect(200)
   })
@@ -103,7 +103,7 @@ describe('a range', () => {
     expect(errorEnvelopeSchema.parse(answer.body).error.code).toBe('range_not_satisfiable')
   })
 
-  it('of another state of the file is answered with the whole file', async () => {
+  it('with If-Range of another version is answered with the whole file', async () => {
     await request(app()).get(clip).set('Range', 'bytes=0-9').set('If-Range', '"another"').expect(200)
     await request(app()).get(clip).set('Range', 'bytes=0-9').set('If-Range', '"video-0011223344556677.mp4"').expect(206)
   })

@@ -6,7 +6,7 @@ const catalog = [...builtInCatalog().values()]
 const bySlug = (slug: string) => builtInCatalog().get(slug)
 
 describe('the built-in catalog', () => {
-  it('holds models of all three types, of the shape of the wire', () => {
+  it('has models of all three types, in the wire format', () => {
     expect(new Set(catalog.map(({ type }) => type))).toEqual(new Set(['image', 'video', 'audio']))
     for (const model of catalog)
       expect(modelSchema.parse(model)).toEqual(modelSchema.parse(JSON.parse(JSON.stringify(model))))

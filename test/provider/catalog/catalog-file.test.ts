@@ -148,7 +148,7 @@ describe('parseCatalog', () => {
     else expect(first).toMatch(problem)
   })
 
-  it('finds the line of a shared part where it is written', () => {
+  it('reports a problem in a YAML alias at the line of its anchor', () => {
     const shared = changed('prompt: { type: string, max_length: 100 }', 'prompt: &text { type: string }').replace(
       'enum: [s, l]',
       'enum: [s, l]',
@@ -167,14 +167,14 @@ describe('parseCatalog', () => {
 describe('docs/catalog.schema.json', () => {
   const file = path.join(root, 'docs/catalog.schema.json')
 
-  it('is made of what the provider checks', async () => {
+  it("is generated from the provider's schema", async () => {
     const schema = z.toJSONSchema(catalogFileSchema, { io: 'input', reused: 'ref' })
     await expect(`${JSON.stringify({ title: 'Catalog of mediadock', ...schema }, undefined, 2)}\n`).toMatchFileSnapshot(
       file,
     )
   })
 
-  it('takes the built-in file, and refuses a model without a price', async () => {
+  it('accepts the built-in file, and refuses a model without a price', async () => {
     const schema = z.fromJSONSchema(JSON.parse(await fs.readFile(file, 'utf8')))
     const { models } = parse(await fs.readFile(path.join(root, 'src/provider/catalog/catalog.yaml'), 'utf8'))
     expect(schema.safeParse({ models }).error?.issues ?? []).toEqual([])

@@ -89,7 +89,7 @@ describe('validateInput', () => {
   })
 
   it.each(catalog.map((entry) => [entry.slug, entry] as const))(
-    'keeps no text of %s without a bound',
+    'bounds every text of %s',
     (_slug, { input_schema: schema }) => {
       for (const [key, { type, enum: values, items, max_items: maxItems, max_length: maxLength }] of Object.entries(
         schema,
@@ -101,7 +101,7 @@ describe('validateInput', () => {
     },
   )
 
-  it('never lets anything through that the schema does not name, and never breaks', () => {
+  it('rejects every member that the schema does not name, and never throws', () => {
     const value = fc.oneof(
       fc.string(),
       fc.double(),

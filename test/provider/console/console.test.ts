@@ -169,7 +169,7 @@ describe('the developer console', () => {
     `/deliveries/${randomUUID()}`,
     `/keys/${randomUUID()}/faults`,
     '/nowhere',
-  ])('answers %s with a page that says there is none', async (path) => {
+  ])('answers %s with a 404 page', async (path) => {
     const answer = await get(path)
     expect(answer.status).toBe(404)
     expect(answer.body).toContain('role="alert"')

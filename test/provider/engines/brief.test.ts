@@ -15,7 +15,7 @@ const pictureOf = (sha256: string): Reference => ({
 })
 
 describe('readBrief', () => {
-  it('takes the same seed for the same subject, however it is to be delivered', () => {
+  it('derives the same seed for the same subject, regardless of output format', () => {
     const delivered = {
       aspect_ratio: '9:16',
       resolution: '2k',
@@ -27,7 +27,7 @@ describe('readBrief', () => {
     expect(seedOf({ prompt: 'a', ...delivered })).toBe(seedOf({ prompt: 'a' }))
   })
 
-  it('takes another seed for another model, prompt, seed or reference', () => {
+  it('derives another seed for another model, prompt, seed or reference', () => {
     const seeds = [
       seedOf({ prompt: 'a' }),
       seedOf({ prompt: 'a' }, 'another-model'),
@@ -40,7 +40,7 @@ describe('readBrief', () => {
     expect(new Set(seeds).size).toBe(seeds.length)
   })
 
-  it('takes the same seed for the same reference under another link', () => {
+  it('derives the same seed for the same reference under another link', () => {
     const seeds = ['1.png', '2.png'].map((name) =>
       seedOf({ prompt: 'a', image_urls: [`https://a.example/${name}`] }, 'a-model', [pictureOf('1')]),
     )

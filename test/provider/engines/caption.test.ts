@@ -26,7 +26,7 @@ describe('drawableText', () => {
 })
 
 describe('breakLines', () => {
-  it('keeps every line within the width, and every letter', () => {
+  it('keeps every line within the width, and loses no letter', () => {
     const text = `${'a wide shot of a lighthouse '.repeat(8)}${'W'.repeat(90)}`
     const lines = breakLines(text, 12)
     for (const line of lines) expect(captionMetrics().widthOf(line)).toBeLessThanOrEqual(12)
@@ -46,7 +46,7 @@ describe('captionMetrics', () => {
 describe('drawCaption', () => {
   const size = { width: 1280, height: 720 }
 
-  it('writes nothing of the prompt as markup', () => {
+  it('escapes markup in the prompt', () => {
     const svg = drawCaption(size, `<b a="1" c='2'>&amp;</b>`, 'credit')
     expect(svg).not.toContain('<b')
     expect(svg).not.toContain('&amp;')
@@ -59,14 +59,14 @@ describe('drawCaption', () => {
     expect(drawCaption(size, 'שלום', '')).toContain('text-anchor="end"')
   })
 
-  it('ends a prompt that does not fit in an ellipsis, in six lines at most', () => {
+  it('shortens a long prompt to six lines with an ellipsis', () => {
     const svg = drawCaption(size, 'word '.repeat(6000), '')
     const lines = [...svg.matchAll(/<text [^>]*text-anchor[^>]*>([^<]*)</g)].map(([, text]) => text)
     expect(lines).toHaveLength(6)
     expect(lines.at(-1)).toMatch(/word…$/)
   })
 
-  it('draws letters that can be seen', async () => {
+  it('draws visible letters', async () => {
     const inked = async (prompt: string) => {
       const layer = await rasterize(drawCaptionLayer(size, { prompt, credit: '' }), new AbortController().signal)
       const pixels = await layer.flatten({ background: '#000000' }).greyscale().raw().toBuffer()

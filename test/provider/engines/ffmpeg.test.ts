@@ -11,12 +11,12 @@ const never = new AbortController().signal
 const endless = '-re -f lavfi -i testsrc=size=64x64:rate=5 -f null -'.split(' ')
 
 describe('runFfmpeg', () => {
-  it('kills what does not end within the deadline', async () => {
+  it('kills a run that exceeds the deadline', async () => {
     const run = runFfmpeg({ binary: await locateFfmpeg(undefined), args: endless, signal: never, deadlineSeconds: 0.4 })
     await expect(run).rejects.toThrow('the encoder did not finish within 0.4 s')
   })
 
-  it('keeps the words of ffmpeg for the log, and out of the message', async () => {
+  it("logs ffmpeg's output, and keeps it out of the message", async () => {
     const args = ['-i', path.join(await temporaryFolder(), 'missing.png'), 'out.mp4']
     const error = await runFfmpeg({
       binary: await locateFfmpeg(undefined),
@@ -39,12 +39,12 @@ describe('runFfmpeg', () => {
     await expect(run).rejects.toThrow('taken away')
   })
 
-  it('says that it cannot be started, and not where it was looked for', async () => {
+  it('reports that ffmpeg cannot be started, without its path', async () => {
     const run = runFfmpeg({ binary: '/nowhere/ffmpeg', args: [], signal: never, deadlineSeconds: 10 })
     await expect(run).rejects.toThrow(new EngineError('ffmpeg cannot be started on the server; video and mp3 need it'))
   })
 
-  it('bounds what it keeps of a flood of errors', async () => {
+  it('bounds the kept error output', async () => {
     const binary = path.join(await temporaryFolder(), 'flood')
     await fs.writeFile(
       binary,
@@ -72,7 +72,7 @@ describe('without an ffmpeg', () => {
     expect(error.message).toBe('there is no ffmpeg that can be run on the server; video and mp3 need it')
   })
 
-  it('wav is made all the same', async () => {
+  it('WAV works without it', async () => {
     const { output } = await runEngine(createLocalAudioEngine(missing), { input: { prompt: 'a', duration: 1 } })
     expect(output).toHaveProperty('audio.duration', 1)
   })

@@ -114,7 +114,7 @@ describe('the start of a job', () => {
     expect(kept).toEqual([{ url: expect.stringMatching(/\/jobs\/1$/), isRepeat: false }])
   })
 
-  it('that is refused with 400 fails for good, without the words of the engine', async () => {
+  it("that is answered 400 fails permanently, without the engine's own message", async () => {
     const { result, instead } = await runOn({ onLook: running })
     instead.push((response) => sendJson(response, { secret: 'inside' }, 400))
     const error = await failureOf(result)
@@ -122,7 +122,7 @@ describe('the start of a job', () => {
     expect(String(error.cause)).toContain('inside')
   })
 
-  it('names no job on another host, which would be sent the token', async () => {
+  it('rejects a job URL on another host, which would receive the token', async () => {
     const { result, instead } = await runOn({ onLook: running })
     instead.push((response) => sendJson(response, { url: 'http://127.0.0.2/jobs/1' }, 202))
     expect(causeOf(await failureOf(result))).toBe('it named a job that is not on its own host')
@@ -130,7 +130,7 @@ describe('the start of a job', () => {
 })
 
 describe('the outputs of a job', () => {
-  it('are pictures by links to its host and in base64, with their true sizes', async () => {
+  it("are pictures, as links to the engine's host or in base64, with their actual sizes", async () => {
     const bytes = await picture('webp', { width: 32, height: 16 })
     const { result, files, mediaDir, of } = await runOn({
       onLook: ({ response }) => sendJson(response, done({ url: '/made/1.png', width: 7, height: 7 }, inBase64(bytes))),
@@ -188,7 +188,7 @@ describe('the outputs of a job', () => {
       'it gave a link that is neither https nor on its own host',
     ],
     ['another shape', 'image', { status: 'ready' }, /queued/],
-  ])('with %s fail the request for good, and end the job', async (_what, type, look, reason) => {
+  ])('with %s fail the request permanently, and delete the job', async (_what, type, look, reason) => {
     const { result, of, mediaDir } = await runOn({ type, onLook: ({ response }) => sendJson(response, look) })
     const error = await failureOf(result)
     expect(error).toMatchObject({
@@ -201,7 +201,7 @@ describe('the outputs of a job', () => {
     expect(await filesBelow(mediaDir)).toEqual([])
   })
 
-  it('of more bytes together than max_output_bytes fail the request, by link and in base64', async () => {
+  it('of more than max_output_bytes in total fail the request, as links and in base64', async () => {
     const settings = { max_output_bytes: 1024 }
     const linked = await runOn({
       settings,
@@ -232,7 +232,7 @@ describe('a running job', () => {
     expect(reported).toEqual([[30, 'begins'], [30], [60, 'paints'], [60], [100, 'varnishes'], [100]])
   })
 
-  it('that fails fails the request, and its reason goes to the log alone', async () => {
+  it('that fails makes the request FAILED, and its reason is only logged', async () => {
     const { result } = await runOn({
       onLook: ({ response }) => sendJson(response, { status: 'failed', error: 'GPU 3 on host 10.0.0.7' }),
     })
@@ -241,7 +241,7 @@ describe('a running job', () => {
     expect(String(error.cause)).toContain('GPU 3')
   })
 
-  it('survives calls that fail, as far as tries are allowed', async () => {
+  it('survives failed calls up to the allowed number of retries', async () => {
     const bytes = await picture('png')
     const busy = await runOn({ onLook: ({ response }) => sendJson(response, done(inBase64(bytes))) })
     for (const status of [503, 429, 500]) busy.instead.push((response) => sendJson(response, {}, status))
@@ -256,7 +256,7 @@ describe('a running job', () => {
     expect(down.of('DELETE')).toEqual([])
   })
 
-  it('that another worker started is followed, not started again, and its lines are not repeated', async () => {
+  it('that another worker started is continued, not started again, and its log lines are not repeated', async () => {
     const bytes = await picture('png')
     stand = await startEngineStand(({ look, response }) => {
       if (look === 1) return sendJson(response, { status: 'running', progress: 50, logs: ['known'] })
@@ -270,7 +270,7 @@ describe('a running job', () => {
     expect(second.reported.flatMap(([, line]) => line ?? [])).toEqual(['new'])
   })
 
-  it('that the engine has lost is started once more, which is kept before; a second loss fails the request', async () => {
+  it('that the engine lost is started once more, recorded first; a second loss fails the request', async () => {
     const { result, kept, started, of } = await runOn({
       onLook: ({ response }) => {
         stand.forget()
@@ -289,7 +289,7 @@ describe('a running job', () => {
       { url: expect.stringMatching(/\/jobs\/2$/), isRepeat: true },
     ])
   })
-  it('that has been repeated before another worker took over is not repeated again', async () => {
+  it('that was restarted before another worker took over is not restarted again', async () => {
     const remoteJob = { url: null, isRepeat: true }
     const { result, of } = await runOn({
       onLook: ({ response }) => sendJson(response, {}, 404),
@@ -317,7 +317,7 @@ describe('the end of a run', () => {
     expect(of('DELETE').map(({ path: where }) => where)).toEqual(deleted)
   })
 
-  it('by its deadline fails the request for good, and ends the job', async () => {
+  it('by its deadline fails the request permanently, and deletes the job', async () => {
     const { result, of } = await runOn({ onLook: running, settings: { timeout_seconds: 0.2 } })
     expect(await failureOf(result)).toMatchObject({
       message: 'the engine did not finish within 0.2 s',

@@ -35,7 +35,7 @@ describe.each(models.map(({ slug }) => slug))('image-to-image with %s', (slug) =
     expect(await likeness(fromGreen, red)).toBeLessThan(0.3)
   })
 
-  it('leaves the picture the further the greater the strength is, and never altogether', async () => {
+  it('differs more from the picture with more strength, but never completely', async () => {
     const red = await disc()
     const alike = []
     for (const strength of [0, 0.5, 1]) alike.push(await likeness(await draw(slug, [red], { strength }), red))
@@ -54,7 +54,7 @@ describe('a picture', () => {
     expect(await likeness(middle, tall)).toBeGreaterThan(0.7)
   })
 
-  it('is turned as its camera was', async () => {
+  it('is rotated by its EXIF orientation', async () => {
     const lying = await sharp({ create: { width: 400, height: 200, channels: 3, background: '#0000ff' } })
       .composite([
         { input: { create: { width: 200, height: 200, channels: 3, background: '#ff0000' } }, left: 0, top: 0 },

@@ -24,7 +24,7 @@ describe('local-audio', () => {
     expect(reported.at(-1)).toMatchObject({ progress: 100 })
   })
 
-  it('gives the same bytes for the same input and others for another', async () => {
+  it('returns the same bytes for the same input, and different bytes for another', async () => {
     const bytesOf = async (prompt: string) => {
       const { output, mediaDir } = await runEngine(engine, { input: { prompt, duration: 5 } })
       return fs.readFile(fileOf(mediaDir, audioOf(output).url))
@@ -54,7 +54,7 @@ describe('composeMusic', () => {
     ).rejects.toThrow('taken away')
   })
 
-  it('lets the event loop in while it works', async () => {
+  it('yields to the event loop while it works', async () => {
     let turns = 0
     const timer = setInterval(() => turns++, 1)
     await composeMusic({ seed: 'a', seconds: 20, signal: never })
@@ -64,7 +64,7 @@ describe('composeMusic', () => {
 })
 
 describe('encodeWav', () => {
-  it('is a canonical header and little-endian samples', () => {
+  it('writes a canonical header and little-endian samples', () => {
     const wav = encodeWav({ sampleRate: 8000, left: Float32Array.of(0, 1, -2), right: Float32Array.of(0.5, -1, 2) })
     expect(wav.toString('hex')).toBe(
       [

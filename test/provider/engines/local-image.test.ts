@@ -27,13 +27,13 @@ describe('local-image', () => {
     expect(stated).toMatchObject({ width, height })
   })
 
-  it('makes a WebP where that is ordered', async () => {
+  it('makes a WebP if requested', async () => {
     const { bytes, url } = await draw({ prompt: 'a quiet bay', output_format: 'webp' })
     expect(await sharp(bytes).metadata()).toMatchObject({ format: 'webp', width: 1024, height: 1024 })
     expect(url).toMatch(/\.webp$/)
   })
 
-  it('makes as many different pictures as were ordered, each with a lossless original', async () => {
+  it('makes as many different pictures as requested, each with a lossless original', async () => {
     const { output, mediaDir, requestId } = await runEngine(withOriginal, {
       input: { prompt: 'a quiet bay', num_images: 3, output_format: 'webp' },
     })
@@ -47,7 +47,7 @@ describe('local-image', () => {
     expect(await filesBelow(mediaDir)).toHaveLength(6)
   })
 
-  it('gives the same bytes for the same model and input in any order of keys', async () => {
+  it('returns the same bytes for the same model and input, regardless of key order', async () => {
     const first = await draw({ prompt: 'a quiet bay', seed: 4, strength: 0.5 })
     const second = await draw({ strength: 0.5, seed: 4, prompt: 'a quiet bay' })
     expect(second.bytes.equals(first.bytes)).toBe(true)
@@ -59,7 +59,7 @@ describe('local-image', () => {
     ['prompt', { prompt: 'a loud bay' }, 'a-model'],
     ['seed', { prompt: 'a quiet bay', seed: 5 }, 'a-model'],
     ['model', { prompt: 'a quiet bay' }, 'another-model'],
-  ])('gives another picture for another %s', async (_what, input, model) => {
+  ])('returns a different picture for another %s', async (_what, input, model) => {
     plain ??= (await draw({ prompt: 'a quiet bay' })).bytes
     const other = await draw(input, model)
     expect(other.bytes.equals(plain)).toBe(false)
@@ -80,12 +80,12 @@ describe('local-image', () => {
     await expect(run).rejects.toThrow('taken away')
   })
 
-  it('says what it cannot do with an input that no schema of ours allows', async () => {
+  it('names the problem of an input that no schema of ours allows', async () => {
     await expect(runEngine(engine, { input: { prompt: 'a', aspect_ratio: '7:1' } })).rejects.toThrow(EngineError)
     await expect(runEngine(engine, { input: { prompt: 7 } })).rejects.toThrow('cannot work with the input: prompt')
   })
 
-  it('never makes a folder from an id that is a path', async () => {
+  it('never creates a folder from an id that is a path', async () => {
     const job = {
       requestId: '../outside',
       model: 'm',

@@ -37,7 +37,7 @@ describe('local-video', () => {
     else expect(probed.audio).toBeUndefined()
   })
 
-  it('gives the same bytes for the same input, puts the index first and leaves nothing else behind', async () => {
+  it('returns the same bytes for the same input, with the index first, and leaves no other file', async () => {
     const input = { prompt: 'a quiet bay', duration: long ? 4 : 1, resolution: '480p', generate_audio: true }
     const [first, second] = [await film(input), await film(input)]
     const bytes = await fs.readFile(first.file)
@@ -56,7 +56,7 @@ describe('local-video', () => {
     expect(reported[0]?.line).toBe('making 12 s of 854x480 without sound')
   })
 
-  it('kills the encoder when the job is aborted, and leaves nothing', async () => {
+  it('kills the encoder when the job is aborted, and leaves no file', async () => {
     const controller = new AbortController()
     const reason = new Error('taken away')
     const mediaDir = await temporaryFolder()
@@ -83,7 +83,7 @@ describe('local-video', () => {
     expect(await filesBelow(mediaDir)).toEqual([])
   })
 
-  it('removes what a worker that died has left of the same request', async () => {
+  it('removes leftovers of a dead worker for the same request', async () => {
     const mediaDir = await temporaryFolder()
     await fs.mkdir(path.join(mediaDir, 'again', '.scratch-dead'), { recursive: true })
     await fs.writeFile(path.join(mediaDir, 'again', '.scratch-dead', 'layer-0.png'), '')
@@ -99,7 +99,7 @@ describe('local-video', () => {
     expect(await filesBelow(mediaDir)).toEqual([expect.stringMatching(/^again\/video-[0-9a-f]{16}\.mp4$/)])
   })
 
-  it('ends with the error of the report, and without the encoder, when the report fails', async () => {
+  it("fails with the report's error, and kills the encoder, when reporting progress fails", async () => {
     const failing = engine.run(
       {
         requestId: 'lost',
@@ -119,7 +119,7 @@ describe('local-video', () => {
 })
 
 describe('videoSize', () => {
-  it('is known, and even, for every ratio and resolution in the catalog', () => {
+  it('exists and is even for every ratio and resolution in the catalog', () => {
     for (const { input_schema: schema } of [...builtInCatalog().values()].filter(({ type }) => type === 'video')) {
       for (const ratio of schema['aspect_ratio']?.enum ?? ['16:9']) {
         for (const resolution of schema['resolution']?.enum ?? ['720p']) {

@@ -42,7 +42,7 @@ describe('openai-images', () => {
     })
   })
 
-  it('stores what came as it came, with its true size', async () => {
+  it('stores the returned bytes unchanged, with their actual size', async () => {
     const sent = await picture('jpeg', { width: 96, height: 64 })
     const { engine } = await engineFor(withPictures([sent]))
     const { output, mediaDir, reported } = await runEngine(engine, { input: { prompt: 'a quiet bay' } })
@@ -53,7 +53,7 @@ describe('openai-images', () => {
     expect(reported.at(-1)).toEqual({ progress: 100, line: 'picture 1 of 1 is here' })
   })
 
-  it('converts to the format that was ordered, and keeps what came as the original', async () => {
+  it('converts to the requested format, and keeps the returned picture as the original', async () => {
     const sent = await picture('png')
     const { engine } = await engineFor(withPictures([sent]))
     const { output, mediaDir } = await runEngine(engine, { input: { prompt: 'a', output_format: 'webp' } })
@@ -66,7 +66,7 @@ describe('openai-images', () => {
     expect((await fs.readFile(fileOf(mediaDir, image?.original_url ?? ''))).equals(sent)).toBe(true)
   })
 
-  it('asks again until it has as many as were ordered, within the most that a call may ask', async () => {
+  it('repeats calls until it has enough pictures, each within the limit per call', async () => {
     let shade = 0
     const one: Answer = async ({ response }) =>
       sendJson(response, { data: [{ b64_json: (await picture('png', { shade: (shade += 20) })).toString('base64') }] })
@@ -77,7 +77,7 @@ describe('openai-images', () => {
     expect(received.map(({ body }) => body)).toMatchObject([{ n: 2 }, { n: 2 }, { n: 1 }])
   })
 
-  it('takes no more pictures than it ordered', async () => {
+  it('ignores pictures beyond the requested number', async () => {
     const { engine } = await engineFor(
       withPictures(await Promise.all([10, 20, 30].map((shade) => picture('png', { shade })))),
     )
@@ -89,7 +89,7 @@ describe('openai-images', () => {
     ['1:1', '1024x1024'],
     ['16:9', '1536x1024'],
     ['9:16', '1024x1536'],
-  ])('asks for the accepted size that is nearest to %s', async (ratio, size) => {
+  ])('requests the supported size nearest to %s', async (ratio, size) => {
     const sizes = ['1024x1024', '1536x1024', '1024x1536', '256x256']
     const { engine, received } = await engineFor(withPictures([await picture('png')]), {
       sizes,
@@ -99,7 +99,7 @@ describe('openai-images', () => {
     expect(received[0]?.body).toEqual({ model: 'gpt-image-1', prompt: 'a', n: 1, size })
   })
 
-  it('fetches a picture that is given as a link, without showing the key', async () => {
+  it('fetches a picture from a link without sending the key', async () => {
     const sent = await picture('webp')
     const { engine, received } = await engineFor(({ request, response, url }) => {
       if (request.method === 'GET') response.end(sent)
@@ -114,38 +114,35 @@ describe('openai-images', () => {
   it.each([
     [1, ['image']],
     [2, ['image[]', 'image[]']],
-  ])(
-    'has %i reference pictures edited: posts them as files of a form, and no link of the client',
-    async (count, names) => {
-      const { engine, received } = await engineFor(withPictures([await picture('png')]))
-      const files = [await picture('jpeg'), await picture('webp')].slice(0, count)
-      const references = await Promise.all(files.map((bytes, at) => referenceOf(bytes, 'image_urls', at)))
-      const input = {
-        prompt: 'a quiet bay',
-        image_urls: ['https://a.example/1.jpg', 'https://a.example/2.webp'].slice(0, count),
-      }
-      const { output } = await runEngine(engine, { input, references })
-      expect(imagesOf(output)).toHaveLength(1)
-      expect(received).toHaveLength(1)
-      expect(received[0]).toMatchObject({
-        method: 'POST',
-        path: '/v1/images/edits',
-        headers: { authorization: `Bearer ${apiKey}` },
-      })
-      const asFiles = [
-        { name: '0.jpg', type: 'image/jpeg', bytes: files[0] },
-        { name: '1.webp', type: 'image/webp', bytes: files[1] },
-      ]
-      expect(received[0]?.body).toEqual([
-        ['model', 'gpt-image-1'],
-        ['prompt', 'a quiet bay'],
-        ['n', '1'],
-        ['size', '1024x1024'],
-        ['response_format', 'b64_json'],
-        ...names.map((name, at) => [name, asFiles[at]]),
-      ])
-    },
-  )
+  ])('posts %i reference pictures as form files to be edited, and no link of the client', async (count, names) => {
+    const { engine, received } = await engineFor(withPictures([await picture('png')]))
+    const files = [await picture('jpeg'), await picture('webp')].slice(0, count)
+    const references = await Promise.all(files.map((bytes, at) => referenceOf(bytes, 'image_urls', at)))
+    const input = {
+      prompt: 'a quiet bay',
+      image_urls: ['https://a.example/1.jpg', 'https://a.example/2.webp'].slice(0, count),
+    }
+    const { output } = await runEngine(engine, { input, references })
+    expect(imagesOf(output)).toHaveLength(1)
+    expect(received).toHaveLength(1)
+    expect(received[0]).toMatchObject({
+      method: 'POST',
+      path: '/v1/images/edits',
+      headers: { authorization: `Bearer ${apiKey}` },
+    })
+    const asFiles = [
+      { name: '0.jpg', type: 'image/jpeg', bytes: files[0] },
+      { name: '1.webp', type: 'image/webp', bytes: files[1] },
+    ]
+    expect(received[0]?.body).toEqual([
+      ['model', 'gpt-image-1'],
+      ['prompt', 'a quiet bay'],
+      ['n', '1'],
+      ['size', '1024x1024'],
+      ['response_format', 'b64_json'],
+      ...names.map((name, at) => [name, asFiles[at]]),
+    ])
+  })
 })
 
 describe('openai-images fails with a clean message', () => {
@@ -189,12 +186,12 @@ describe('openai-images fails with a clean message', () => {
     expect(error.message).toBe(message)
   })
 
-  it('when the answer is no JSON', async () => {
+  it('when the answer is not JSON', async () => {
     const error = await failure(({ response }) => void response.end('<html>'))
     expect(error.message).toBe('the image service gave an answer of another shape')
   })
 
-  it('when the picture is a drawing that could run scripts', async () => {
+  it('when the picture is an SVG, which could run scripts', async () => {
     const error = await failure(withPictures([await picture('svg')]))
     expect(error.message).toBe('the image service answered with something that is no PNG, WebP or JPEG')
   })
@@ -230,7 +227,7 @@ describe('openai-images fails with a clean message', () => {
     await expect.poll(() => cut).toBe(true)
   })
 
-  it('when the answer drips past the deadline', async () => {
+  it('when the answer arrives slowly past the deadline', async () => {
     const error = await failure(
       ({ response }) => {
         response.writeHead(200)
@@ -259,14 +256,14 @@ describe('openai-images fails with a clean message', () => {
     expect(error).toMatchObject({ message: 'the image service could not be reached', transient: true })
   })
 
-  it('and with the reason of the abort, when the job is taken away', async () => {
+  it('with the abort reason, when another worker takes the job over', async () => {
     const controller = new AbortController()
     const reason = new Error('taken away')
     const { engine } = await engineFor(() => controller.abort(reason))
     await expect(runEngine(engine, { input: { prompt: 'a' }, signal: controller.signal })).rejects.toBe(reason)
   })
 
-  it('and leaves no file behind', async () => {
+  it('without leaving a file', async () => {
     const { engine } = await engineFor(withPictures([Buffer.from('no picture')]))
     const mediaDir = await temporaryFolder()
     const job = { requestId: 'r', model: 'm', input: { prompt: 'a' }, references: [], mediaDir, mediaUrl: '' }

@@ -4,7 +4,7 @@ import { createEngines, createRemoteEngine } from '../../../src/provider/engines
 
 const url = 'https://engines.example/v1'
 
-it('makes every engine that the catalog may name, under its name', () => {
+it('creates every engine that a catalog can name', () => {
   const settings: Record<string, object> = { 'openai-images': { url, model: 'm' }, http: { url, token_env: 'T' } }
   for (const name of Object.keys(engineKinds)) {
     const remote = createRemoteEngine({ name, type: 'image', settings: { ...settings[name] } }, 'a-token')
@@ -14,7 +14,7 @@ it('makes every engine that the catalog may name, under its name', () => {
 })
 
 describe('PROVIDER_ENGINES', () => {
-  it('takes the path of ffmpeg, and refers what it took before to PROVIDER_CATALOG', () => {
+  it('accepts ffmpeg_path, and refers former members to PROVIDER_CATALOG', () => {
     expect(engineSettingsSchema.parse({ ffmpeg_path: '/usr/bin/ffmpeg' })).toEqual({ ffmpeg_path: '/usr/bin/ffmpeg' })
     const refused = engineSettingsSchema.safeParse({ models: { 'aurora-image': 'openai-images' } })
     expect(refused.error?.issues[0]?.message).toContain('PROVIDER_CATALOG')

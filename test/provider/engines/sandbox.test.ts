@@ -17,7 +17,7 @@ async function place(input: Record<string, unknown> = {}) {
 }
 
 describe('sandboxOutput', () => {
-  it('reads a sample once, and again where it could not be read', async () => {
+  it('reads a sample once, and retries only after a failed read', async () => {
     const read = vi
       .fn<(file: string) => Promise<Buffer>>()
       .mockRejectedValueOnce(new Error('too many open files'))
@@ -28,14 +28,14 @@ describe('sandboxOutput', () => {
     expect(read).toHaveBeenCalledTimes(2)
   })
 
-  it('is the same sample for every order', async () => {
+  it('returns the same sample for every request', async () => {
     const first = await sandboxOutput(image, await place({ prompt: 'a' }))
     const second = await sandboxOutput(image, await place({ prompt: 'b', aspect_ratio: '16:9' }))
     expect(second).toEqual(first)
     expect(imagesOf(outputSchema.parse(first))).toHaveLength(1)
   })
 
-  it('has as many different images as were ordered, of the size that it says', async () => {
+  it('returns as many different images as requested, of the stated size', async () => {
     const where = await place({ num_images: 4 })
     const images = imagesOf(await sandboxOutput({ type: 'image', name: 'local-image-with-original' }, where))
     expect(new Set(images.map(({ url }) => url)).size).toBe(4)
@@ -45,12 +45,12 @@ describe('sandboxOutput', () => {
     }
   })
 
-  it('has no original_url for a model that returns none', async () => {
+  it('has no original_url for a model without originals', async () => {
     const [sample] = imagesOf(await sandboxOutput(image, await place()))
     expect(sample).not.toHaveProperty('original_url')
   })
 
-  it('has a video and a sound of the length that it says', async () => {
+  it('returns a video and a sound of the stated length', async () => {
     const where = await place()
     const clip = videoOf(await sandboxOutput(video, where))
     const probed = await probe(fileOf(where.mediaDir, clip.url))
@@ -61,7 +61,7 @@ describe('sandboxOutput', () => {
     expect(Math.abs(sound.seconds - (piece.duration ?? 0))).toBeLessThan(0.06)
   })
 
-  it('writes each file once, whole, under many calls at a time', async () => {
+  it('writes each file once and completely under concurrent calls', async () => {
     const where = await place()
     const outputs = await Promise.all(Array.from({ length: 20 }, () => sandboxOutput(video, where)))
     const [file = ''] = await filesBelow(where.mediaDir)

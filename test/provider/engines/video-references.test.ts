@@ -59,7 +59,7 @@ function tone(hertz: number, seconds: number): Buffer {
 }
 
 describe.each(models)('image-to-video with %s', (slug) => {
-  it('begins with the picture and moves from it: two references give two recognisable clips', async () => {
+  it('starts with the picture and then moves: two references give two recognisable clips', async () => {
     const shape = { width: 854, height: 480 }
     const [red, green] = await Promise.all([disc(shape), disc({ ...shape, ground: '#103010', ink: '#20ff60' })])
     const fromRed = await film([await referenceOf(red, 'image_url')], { duration: 2 }, slug)
@@ -83,7 +83,7 @@ describe.each(models)('image-to-video with %s', (slug) => {
 })
 
 describe('references of a clip', () => {
-  it('share its time in the order of the input, first frame and length included', async () => {
+  it("share the clip's time in input order, first frame and length included", async () => {
     const video = await colours([
       ['blue', 0.5],
       ['green', 0.5],
@@ -102,7 +102,7 @@ describe('references of a clip', () => {
     expect(shown).toEqual(['blue', 'blue', 'green', 'green', 'green'])
   })
 
-  it('that are longer than its share are cut, and others run for as long as they are', async () => {
+  it('are cut if longer than their share, and otherwise play in full', async () => {
     const long = await film([
       await referenceOf(
         await colours([
@@ -160,7 +160,7 @@ describe('references of a clip', () => {
 })
 
 describe('reference sounds', () => {
-  it('are the sound track where one is wanted, one after the other and again', async () => {
+  it('form the sound track if one is requested, in sequence and repeated', async () => {
     const references = [
       await referenceOf(tone(440, 1), 'audio_urls', 0),
       await referenceOf(tone(1000, 1), 'audio_urls', 1),
@@ -173,7 +173,7 @@ describe('reference sounds', () => {
     expect((await probe(file)).audio).toMatch(/^aac .*44100 Hz, stereo/)
   })
 
-  it('are left out where none is wanted, and a piece of music has no such tone', async () => {
+  it('are left out if no sound is requested; generated music does not contain them', async () => {
     const reference = await referenceOf(tone(440, 1), 'audio_urls')
     expect((await probe((await film([reference], { duration: 1 })).file)).audio).toBeUndefined()
     const { file } = await film([], { generate_audio: true, duration: 2 })

@@ -17,7 +17,7 @@ describe.each(languages)('%s', (language) => {
       expect(namesIn(Reflect.get(messages[language], key)), key).toEqual(namesIn(text))
   })
 
-  it('has no message twice, and none that is English', () => {
+  it('has no repeated and no English message', () => {
     const texts = Object.values<string>(messages[language])
     expect(new Set(texts).size).toBe(texts.length)
     if (language !== 'en') expect(texts.filter((text) => Object.values<string>(en).includes(text))).toEqual([])
@@ -115,7 +115,7 @@ describe('a caller', () => {
     expect(answers[5]?.body.error.message).toBe('input.webhookUrl n’est pas un paramètre de ce modèle')
   })
 
-  it('reads why a request FAILED in its language, and an engine’s own words as they are', async () => {
+  it('gets the reason of a FAILED request in its language, and an engine’s own words unchanged', async () => {
     await setFaults(provider.deps, key.id, { failed: 1 })
     const body = { input: { prompt: 'x' } }
     const { body: submitted } = await provider.call('POST', '/v1/models/aurora-image', { key: key.api_key, body })

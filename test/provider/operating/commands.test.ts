@@ -102,7 +102,7 @@ describe('credits', () => {
 })
 
 describe('the ledger check', () => {
-  it('finds a balance that its entries do not explain, and a reserve without its end', async () => {
+  it('finds a balance that differs from its entries, and a reserve that never ended', async () => {
     const { sql } = provider.database
     await commands.grantCredits(provider.deps, { account: 'tampered', credits: 5 })
     await sql`update provider.accounts set available = 6 where id = 'tampered'`
@@ -160,7 +160,7 @@ describe('faults', () => {
 })
 
 describe('cancel', () => {
-  it('ends a running request, tells it to the client and says what it cannot cancel', async () => {
+  it('ends a running request, shows that to the client, and names requests that cannot be canceled', async () => {
     const key = await provider.createKey()
     await commands.setFaults(provider.deps, key.id, { slow_seconds: 600 })
     const { body } = await provider.call('POST', '/v1/models/aurora-image', {

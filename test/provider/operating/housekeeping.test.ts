@@ -10,7 +10,7 @@ import { temporaryFolder } from '../engines/engine-run.ts'
 import { moment } from '../support/time.ts'
 
 it.each(testServers)(
-  'housekeeping removes at most 1,000 rows a statement, and only what has had its time, on the %s server',
+  'housekeeping removes at most 1,000 rows per statement, and only expired ones, on the %s server',
   async (server) => {
     const database = await withTestDatabase(server)
     const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: Buffer.alloc(32, 7) })

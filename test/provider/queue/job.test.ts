@@ -92,7 +92,7 @@ async function requestOf(
 const rehearsalOf = (faults: Faults, drawn: number) =>
   requestOf(() => expect.fail('no service is asked'), { environment: 'sandbox', faults, random: () => drawn })
 
-it('tries again when the service was busy, and writes down why', async () => {
+it('retries when the service is busy, and records why', async () => {
   let calls = 0
   const { run, log, files } = await requestOf(async ({ response }) => {
     calls += 1
@@ -106,7 +106,7 @@ it('tries again when the service was busy, and writes down why', async () => {
   expect(await files()).toHaveLength(1)
 })
 
-it('gives up a service that stays busy after three attempts, in words for the client, with a refund', async () => {
+it('fails after three attempts at a busy service, with a message for the client and a refund', async () => {
   const { run } = await requestOf(({ response }) => sendJson(response, {}, 429))
   expect(await run()).toMatchObject({ status: 'IN_PROGRESS', attempts: 1 })
   expect(await run()).toMatchObject({ status: 'IN_PROGRESS', attempts: 2 })
@@ -128,7 +128,7 @@ it('ends without its webhook if Postgres refuses to store the webhook', async ()
   expect(log()).toContain('Postgres refused to store the end of a generation')
 })
 
-it('fails what Postgres refuses to write at all, with a refund', async () => {
+it('fails with a refund if Postgres refuses to store the result', async () => {
   // A team's engine may send NUL, which JSON allows and Postgres does not.
   const engines = { run: async () => ({ images: [{ url: 'https://media.test/\0.png', width: 1, height: 1 }] }) }
   const { run } = await requestOf(() => expect.fail('no service is asked'), { engines })
@@ -153,7 +153,7 @@ it('fails at once if a retry cannot succeed', async () => {
   expect(log()).toContain('says the whisperer')
 })
 
-it('keeps what was made when the connection breaks as the last progress is written', async () => {
+it('keeps the output if the connection breaks while the last progress is written', async () => {
   const engines: JobDeps['engines'] = {
     run: async (_engine, _job, report) => {
       // The first is written at once, the second when the generation has ended.
@@ -170,7 +170,7 @@ it('keeps what was made when the connection breaks as the last progress is writt
   expect(log()).toContain('CONNECTION_CLOSED')
 })
 
-it('does not count what a fault makes it wait to the 15 minutes of a generation', async () => {
+it('does not count an injected delay towards the 15 minutes of a generation', async () => {
   const timeout = AbortSignal.timeout.bind(AbortSignal)
   const timeouts = vi.spyOn(AbortSignal, 'timeout').mockImplementation((ms) => timeout(ms - 15 * 60_000 + 300))
   onTestFinished(() => timeouts.mockRestore())
@@ -178,7 +178,7 @@ it('does not count what a fault makes it wait to the 15 minutes of a generation'
   expect(await run()).toMatchObject({ status: 'COMPLETED' })
 })
 
-it('takes the shares that fail and that are canceled of the same requests: half and half are all', () => {
+it('half failed and half canceled cover all requests', () => {
   const endings = (failed: number, canceled: number) =>
     [0, 0.49, 0.5, 0.99].map((drawn) => badEndingOf({ failed, canceled }, () => drawn))
   expect(endings(0.5, 0.5)).toEqual(['failed', 'failed', 'canceled', 'canceled'])
@@ -219,7 +219,7 @@ it('continues a remote job after a stop of the process', async () => {
   expect([stand.started.length, stand.of('POST').length, stand.of('DELETE').length]).toEqual([1, 1, 0])
 })
 
-it('takes the job of an engine on another server over from a worker that lost its lease, and starts none', async () => {
+it("takes over a remote engine's job from a worker that lost its lease, without starting another", async () => {
   const { run, stand, looked, finish, log } = await remoteRequest()
   const lost = run()
   await looked
@@ -240,7 +240,7 @@ it('cancels the job of an engine on another server with its request', async () =
   expect(stand.of('DELETE').map(({ path }) => path)).toEqual(['/jobs/1'])
 })
 
-it('runs a request of an older release, which kept no engine, as the catalog says', async () => {
+it("runs a request of an older release, which stored no engine, with the catalog's engine", async () => {
   const asked: string[] = []
   const engines: JobDeps['engines'] = {
     run: async (choice) => {

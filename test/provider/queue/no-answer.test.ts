@@ -115,7 +115,7 @@ it.each(statements)('%s tells "nothing matched" from "no answer"', async (_what,
   expect(isNoAnswer(failure), String(failure)).toBe(true)
 })
 
-it('a call whose caller could not be identified for that is 503, never 401', async () => {
+it('a call is 503, never 401, if identifying its caller got no answer', async () => {
   const database = await withTestDatabase(preferredServer)
   const dropper = await startOmittingProxy(database.url)
   const settings = await testSettings(dropper.url)

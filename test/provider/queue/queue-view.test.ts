@@ -25,7 +25,7 @@ const queue = fc.uniqueArray(fc.record({ turn: fc.nat(5), seq: fc.nat(40) }), {
 })
 
 describe('a view of the queue', () => {
-  it('places every request as counting those before it would, in view or not', () => {
+  it('gives every request the position that a count would, inside the view or not', () => {
     fc.assert(
       fc.property(queue, fc.record({ turn: fc.nat(6), seq: fc.nat(41) }), (keys, key) => {
         expect(placeOf(viewOf(keys), key)).toBe(keys.filter((other) => inOrder(other, key) < 0).length)
@@ -33,7 +33,7 @@ describe('a view of the queue', () => {
     )
   })
 
-  it('is the same after it was amended as if it had been read later', () => {
+  it('equals a later read after an update', () => {
     fc.assert(
       fc.property(queue, queue, (before, after) => {
         const view = viewOf(before)
@@ -44,7 +44,7 @@ describe('a view of the queue', () => {
     )
   })
 
-  it('of a short queue is never used twice, and where walking is slow it is walked less often', () => {
+  it('of a short queue is never reused; a slow walk makes later walks rarer', () => {
     const long = Array.from({ length: 501 }, (_, seq) => ({ turn: 1, seq }))
     expect(viewOf(long.slice(1)).maxAgeMs).toBe(0)
     expect(viewOf(long).maxAgeMs).toBe(2000)
@@ -96,7 +96,7 @@ describe('positions in a long queue', () => {
     return claimRequests(provider.deps.db, { environment: 'live', limit, leaseSeconds: 0, now: postgresTime() })
   }
 
-  it('are given from one view to all, and states are still of now', async () => {
+  it('come from one shared view, while states are current', async () => {
     expect(await ask(ids[599] ?? '', ids[0] ?? '')).toEqual([599, 0])
     const first = view()
     // However slow this machine is.
@@ -106,7 +106,7 @@ describe('positions in a long queue', () => {
     expect(view()).toBe(first)
   })
 
-  it('count what was submitted since, as soon as it was read', async () => {
+  it('include newer submits as soon as these were read', async () => {
     expect(await ask(ids[5] ?? '')).toEqual([5])
     const early = randomUUID()
     await insert(early, 1)
@@ -114,7 +114,7 @@ describe('positions in a long queue', () => {
     expect(await ask(ids[5] ?? '')).toEqual([6])
   })
 
-  it('are read anew when the view is too old', async () => {
+  it('are read again when the view is too old', async () => {
     await ask(ids[0] ?? '')
     await claim(3)
     const first = view()
@@ -122,7 +122,7 @@ describe('positions in a long queue', () => {
     expect(await ask(ids[599] ?? '')).toEqual([596])
   })
 
-  it('are refreshed before that, without delaying a caller', async () => {
+  it('are refreshed earlier without delaying a caller', async () => {
     await ask(ids[0] ?? '')
     await claim(3)
     const first = view()

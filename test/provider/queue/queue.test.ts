@@ -107,7 +107,7 @@ describe('the queue', () => {
     expect(await serve(9)).toEqual([a[0], b[0], c[0], a[1], b[1], c[1], a[2], b[2], c[2]])
   })
 
-  it('starts evenly after it was empty, regardless of earlier turns', async () => {
+  it('starts with equal turns after it was empty', async () => {
     await enqueue('a', 50)
     await serve(50)
     const b = await enqueue('b', 2)
@@ -115,7 +115,7 @@ describe('the queue', () => {
     expect(await serve(4)).toEqual([b[0], a[0], b[1], a[1]])
   })
 
-  it("does not set an account's live requests back for what it rehearses in the sandbox", async () => {
+  it("does not delay an account's live requests because of its sandbox requests", async () => {
     const b = await enqueue('b', 5)
     await enqueue('a', 40, 'sandbox')
     const [a = ''] = await enqueue('a')
@@ -123,7 +123,7 @@ describe('the queue', () => {
     expect(await serve(3)).toEqual([b[0], a, b[1]])
   })
 
-  it('does not hold a mass cancel against its account', async () => {
+  it('does not penalise an account for a mass cancel', async () => {
     const waiting = await enqueue('a', 30)
     await enqueue('b', 3)
     for (const id of waiting) await cancelRequest(provider.deps.db, id, true)
@@ -131,7 +131,7 @@ describe('the queue', () => {
     expect(await position('a', next)).toBeLessThanOrEqual(1)
   })
 
-  it('serves no two requests in a row of an account that has canceled others before them', async () => {
+  it('does not serve two requests in a row of an account that canceled earlier ones', async () => {
     await enqueue('b', 40)
     let [oldest = '', ...waiting] = await enqueue('a', 6)
     for (let round = 0; round < 15; round += 1) {
@@ -145,7 +145,7 @@ describe('the queue', () => {
     expect(places.filter((place, at) => place === (places[at - 1] ?? -2) + 1)).toEqual([])
   })
 
-  it('tells positions in the very order in which it serves', async () => {
+  it('reports positions in the order of service', async () => {
     const a = await enqueue('a', 7)
     const b = await enqueue('b', 4)
     const c = await enqueue('c', 1)
@@ -182,7 +182,7 @@ describe('the queue', () => {
 })
 
 describe('a lease', () => {
-  it('keeps a running request until it ends, then gives it to another with a new attempt', async () => {
+  it('protects a running request until it expires, then another worker takes it with a new attempt', async () => {
     await enqueue('a')
     const [first] = await claim(1)
     expect(await claim(1, 19)).toEqual([])
@@ -206,7 +206,7 @@ describe('a lease', () => {
     expect(await claim(1, 40)).toHaveLength(1)
   })
 
-  it('that was lost settles nothing', async () => {
+  it('that was lost cannot settle', async () => {
     await enqueue('a')
     const [slow] = await claim(1)
     const [quick] = await claim(1, 20)
@@ -247,7 +247,7 @@ describe('a lease', () => {
     })
   })
 
-  it('that a stopping process gives back is free at once and costs no attempt', async () => {
+  it('that a stopping process releases is free at once and costs no attempt', async () => {
     await enqueue('a')
     const [running] = await claim(1)
     if (running === undefined) throw new Error('nothing claimed')

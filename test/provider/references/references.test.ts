@@ -30,7 +30,7 @@ async function referencesFrom(serve: Serve, limits: { maxBytes?: number; maxSeco
 const pass = async (given: Reference[]) => given
 
 describe('the references of a job', () => {
-  it('are handed over as private files in the order of the input, by what their bytes are, and removed afterwards', async () => {
+  it('are passed as private files in input order, typed by content, and removed afterwards', async () => {
     const picture = await disc()
     const { origin, gather, kept } = await referencesFrom(
       (response) => void response.setHeader('content-type', 'text/html').end(picture),
@@ -55,7 +55,7 @@ describe('the references of a job', () => {
     expect(await kept()).toEqual([])
   })
 
-  it('are removed when the job fails, and what a dead process has left when the job runs again', async () => {
+  it('are removed when the job fails, and leftovers of a dead process when the job runs again', async () => {
     const picture = await disc()
     const { origin, gather, kept, mediaDir } = await referencesFrom((response) => void response.end(picture))
     const input = { image_url: `${origin}/1` }
@@ -69,7 +69,7 @@ describe('the references of a job', () => {
     expect(await kept()).toEqual(['other.alive'])
   })
 
-  it('follow three redirects, each within what is allowed', async () => {
+  it('follow at most three redirects, each to an allowed address', async () => {
     const picture = await disc()
     const { origin, gather } = await referencesFrom((response, { url = '' }) => {
       const left = Number(url.slice(1))

@@ -92,17 +92,17 @@ describe('a body that is not a submit', () => {
     expect((await rawSubmit(body)).status).toBe(422)
   })
 
-  it('with more members than any input has is refused before it is parsed', async () => {
+  it('with more members than any valid input is refused before it is parsed', async () => {
     const unfinished = `{"input":{"prompt":[${'0,'.repeat(2000)}`
     expect(await rawSubmit(unfinished)).toMatchObject({ status: 422, body: { error: { code: 'model_input_invalid' } } })
   })
 
-  it('in UTF-16 is 415, since a string of it could hide what is in it', async () => {
+  it('in UTF-16 is 415, because UTF-16 could hide JSON from the checks', async () => {
     const bytes = Buffer.from(JSON.stringify({ input: { prompt: 'x' } }), 'utf16le')
     expect((await rawSubmit(bytes, { 'content-type': 'application/json; charset=utf-16le' })).status).toBe(415)
   })
 
-  it('whose prompt is full of what JSON is made of is accepted', async () => {
+  it('whose prompt is full of JSON punctuation is accepted', async () => {
     for (const prompt of [',[{'.repeat(1300), '"\\'.repeat(1000), '\\'.repeat(1999), '}]'.repeat(1000)]) {
       expect((await submit({ input: { prompt } })).status).toBe(200)
     }
@@ -160,14 +160,14 @@ describe('a model that cannot be used', () => {
 })
 
 describe('cost', () => {
-  it('is what estimate answers for the same input, in sandbox too', async () => {
+  it('equals the estimate for the same input, in the sandbox too', async () => {
     const input = { prompt: 'x', num_images: 3, resolution: '2k' }
     const estimate = await provider.call('POST', '/v1/models/aurora-image-pro/estimate', { key, body: { input } })
     expect(estimate.body).toEqual({ credits: 31.5 })
     expect((await submit({ input }, { slug: 'aurora-image-pro' })).body.cost).toBe(31.5)
   })
 
-  it('is 402 exactly when the balance is lower', async () => {
+  it('is 402 exactly if the balance is lower', async () => {
     const body = { input: { prompt: 'x' } }
     expect(await submit(body, { key: live })).toMatchObject({
       status: 402,
@@ -196,7 +196,7 @@ describe('an Idempotency-Key', () => {
   const keyed = (idempotencyKey: string, body: unknown, more: { key?: string; slug?: string } = {}) =>
     submit(body, { ...more, headers: { 'idempotency-key': idempotencyKey } })
 
-  it('with the same parameters gets the first answer again, without a second charge', async () => {
+  it('with the same parameters returns the first answer without a second charge', async () => {
     const payer = await provider.createKey({ account: 'careful', environment: 'live' })
     await provider.grant('careful', 4)
     const idempotencyKey = randomUUID()
@@ -227,7 +227,7 @@ describe('an Idempotency-Key', () => {
   })
 
   it.each(['', 'abc', '00000000-0000-0000-0000-000000000000', '5f0c1c5e-3c0a-1c1c-9d5c-1c2d3e4f5a6b'])(
-    '%j is refused: no UUID v4',
+    '%j is refused: not a UUID v4',
     async (bad) => {
       expect(await keyed(bad, { input: { prompt: 'x' } })).toMatchObject({
         status: 400,
@@ -236,7 +236,7 @@ describe('an Idempotency-Key', () => {
     },
   )
 
-  it('in parallel makes one generation: the others get its id or request_in_progress', async () => {
+  it('used in parallel creates one generation: the others get its id or request_in_progress', async () => {
     const payer = await provider.createKey({ account: 'racer', environment: 'live' })
     await provider.grant('racer', 400)
     const idempotencyKey = randomUUID()
@@ -297,7 +297,7 @@ describe('an Idempotency-Key', () => {
 })
 
 describe('visibility', () => {
-  it('is of the same account and environment only', async () => {
+  it('is limited to the same account and environment', async () => {
     const owner = await provider.createKey({ account: 'owner' })
     const { body } = await submit({ input: { prompt: 'x' } }, { key: owner.api_key })
     const sibling = await provider.createKey({ account: 'owner' })
@@ -348,7 +348,7 @@ describe('a submit', () => {
     return { submitted, written }
   }
 
-  it('is not written when its answer was given up while webhook_url was looked up', async () => {
+  it('is not stored if its answer timed out while webhook_url was resolved', async () => {
     const controller = new AbortController()
     const resolve = async () => {
       controller.abort(late())
@@ -359,7 +359,7 @@ describe('a submit', () => {
     expect(await written()).toBe(0)
   })
 
-  it('is not written when its answer was given up while it waited for a connection', async () => {
+  it('is not stored if its answer timed out while it waited for a connection', async () => {
     const pool = createPool({ url: provider.database.url, max: 1 })
     onTestFinished(() => pool.close())
     const held = await pool.client.reserve()
@@ -376,7 +376,7 @@ describe('a submit', () => {
     expect(await pool.client`select 1`).toHaveLength(1)
   })
 
-  it('that stands is answered with position 0 where the position cannot be read', async () => {
+  it('that is stored is answered with position 0 if the position cannot be read', async () => {
     const statusReader = async () => {
       throw new Error('no connection')
     }

@@ -144,7 +144,7 @@ describe('a delivery', () => {
     expect(await settled(id, 1)).toMatchObject({ state: 'delivered', ok: true, http_status: status })
   })
 
-  it('answered with more than 16 KiB is done after 16 KiB', async () => {
+  it('is complete after 16 KiB of a longer answer', async () => {
     const { origin } = await catcher((_one, res) => {
       res.writeHead(200)
       const more = () => res.write('x'.repeat(4096), () => res.destroyed || setImmediate(more))
@@ -155,7 +155,7 @@ describe('a delivery', () => {
     expect(await settled(id, 1)).toMatchObject({ state: 'delivered', ok: true })
   })
 
-  it('that a dead process has claimed is taken over within 60 s with the same id and bytes', async () => {
+  it('claimed by a process that died is taken over within 60 s with the same id and bytes', async () => {
     const { origin, caught } = await catcher()
     const id = await deliver(`${origin}/hook`)
     const request = { now: moment(now), leaseSeconds: 20, inFlight: [], walk: {} }
@@ -169,7 +169,7 @@ describe('a delivery', () => {
     expect(caught[0]?.headers['x-service-webhook-id']).toBe(id)
   })
 
-  it('that a process died with in its last attempt is given up, never tried a seventh time', async () => {
+  it('whose process died in the last attempt is given up, never tried a seventh time', async () => {
     const { origin, caught } = await catcher()
     const id = await deliver(`${origin}/hook`)
     await database.sql`update provider.deliveries set attempts = 6 where id = ${id}`
@@ -179,7 +179,7 @@ describe('a delivery', () => {
     expect(caught).toEqual([])
   })
 
-  it('of a key whose secret cannot be read fails and says so', async () => {
+  it("fails with that reason if its key's secret cannot be read", async () => {
     const { origin, caught } = await catcher()
     const id = await deliver(`${origin}/hook`)
     await dispatcher([origin], { secretKey: Buffer.alloc(32, 8) }).runOnce()
@@ -189,7 +189,7 @@ describe('a delivery', () => {
 })
 
 describe('a resend', () => {
-  it('is one more attempt with the same id and bytes, after the sixth too', async () => {
+  it('is one more attempt with the same id and bytes, even after the sixth', async () => {
     let status = 500
     const { origin, caught } = await catcher((_one, res) => void res.writeHead(status).end())
     const id = await deliver(`${origin}/hook`)
@@ -214,7 +214,7 @@ describe('a resend', () => {
     ])
   })
 
-  it('is refused for a delivery that is on its way, and for an unknown one', async () => {
+  it('is refused while an attempt is in progress, and for an unknown delivery', async () => {
     const id = await deliver('https://hooks.example.com/')
     expect(await resendDelivery(provider.deps.db, id, moment(now))).toBe(false)
     expect(await resendDelivery(provider.deps.db, randomUUID(), moment(now))).toBe(false)
@@ -242,7 +242,7 @@ describe('the guard', () => {
     expect(dialled).toEqual([])
   })
 
-  it('refuses a literal, which is never looked up', async () => {
+  it('refuses an address literal, which is never resolved', async () => {
     for (const url of ['https://127.0.0.1:8443/', 'https://[::ffff:127.0.0.1]:8443/', 'http://127.0.0.1:8080/']) {
       const id = await deliver(url)
       const { runOnce, drain } = dispatcher([])
@@ -272,7 +272,7 @@ describe('many deliveries', () => {
     expect(most).toBeLessThanOrEqual(8)
   })
 
-  it('behind 250 hosts at which nothing is due are found in the same tick', async () => {
+  it('are found in the same tick behind 250 hosts without due deliveries', async () => {
     const { origin, caught } = await catcher()
     const later = new Date(now.getTime() + 1000)
     await database.sql`insert into provider.deliveries (id, account_id, api_key_id, url, host, body, state, due_at, created_at)
@@ -283,7 +283,7 @@ describe('many deliveries', () => {
     await eventually(() => caught.length === 1)
   })
 
-  it('to a host that never answers delay no other account', async () => {
+  it('to a host that never answers do not delay other accounts', async () => {
     const slow = await catcher(() => {})
     const quick = await catcher()
     for (let i = 0; i < 60; i += 1) await deliver(`${slow.origin}/hook`)

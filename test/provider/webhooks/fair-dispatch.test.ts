@@ -47,7 +47,7 @@ describe.each(usualServers)('webhooks, on the %s server', (server) => {
     expect(held()).toBeLessThanOrEqual(32)
   }, 60_000)
 
-  it('of seven such accounts delay no other either', async () => {
+  it('of seven such accounts do not delay others either', async () => {
     const { provider, quick, submit, submitMany, held } = await setUp(24, server)
     for (let account = 1; account <= 7; account += 1) {
       await submitMany((await provider.createKey({ account: `greedy-${account}` })).api_key, 50)

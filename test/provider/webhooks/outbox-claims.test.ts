@@ -38,7 +38,7 @@ const onwards = (walk: Readonly<Record<string, string>>, walked: Record<string, 
   )
 
 describe.each(testServers)('a claim from the outbox, on the %s server', (server) => {
-  it('gives an account alone a quarter of the places, and at most eight to a host', async () => {
+  it('gives a lone account a quarter of the slots, and a host at most eight', async () => {
     const { add, claim } = await setUp(server)
     await add('a', { hosts: 2, each: 20 })
     expect(count((await claim()).claimed, 'host')).toEqual({ '00001.example': 8, '00002.example': 8 })
@@ -48,7 +48,7 @@ describe.each(testServers)('a claim from the outbox, on the %s server', (server)
     expect(count(claimed, 'accountId')).toEqual({ a: 9, b: 22 })
   })
 
-  it('leaves places for a newcomer, however many accounts have come before it', async () => {
+  it('leaves slots for a new account, regardless of the number of accounts before it', async () => {
     const { add, claim } = await setUp(server)
     const inFlight: { accountId: string; host: string }[] = []
     for (let n = 1; n <= 20; n += 1) {
@@ -59,7 +59,7 @@ describe.each(testServers)('a claim from the outbox, on the %s server', (server)
     }
   })
 
-  it('serves accounts in turn when places are few, from where the last claim ended', async () => {
+  it('serves accounts round-robin when slots are few, continuing after the last claim', async () => {
     const { add, claim } = await setUp(server)
     for (const account of ['a', 'b', 'c']) await add(account, { hosts: 3 })
     const inFlight = Array.from({ length: maxInFlight - 2 }, (_, n) => ({ accountId: `x${n}`, host: `x${n}` }))
@@ -84,7 +84,7 @@ describe.each(testServers)('a claim from the outbox, on the %s server', (server)
     expect(count((await claim()).claimed, 'accountId')).toEqual({ greedy: 25, modest: 1 })
   }, 60_000)
 
-  it('serves each of 400 hosts of an account in turn, though much is due at each', async () => {
+  it('serves 400 hosts of an account round-robin, even with much due at each', async () => {
     const { sql, add, claim } = await setUp(server)
     await add('a', { hosts: 400, each: 15 })
     let walk = {}

@@ -5,7 +5,7 @@ import { expect, it, onTestFinished } from 'vitest'
 import { createWebhookPoster } from '../../../src/provider/webhooks/webhook-post.ts'
 import { eventually } from '../../support/eventually.ts'
 
-it('a receiver that wants its connection kept for ten minutes gets a few seconds', async () => {
+it('a receiver that asks for a keep-alive of ten minutes gets a few seconds', async () => {
   const server = http.createServer({ keepAliveTimeout: 600_000 }, (_req, res) => void res.end())
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')

@@ -12,11 +12,11 @@ const check = (url: string, rules: { allow?: string[]; addresses?: string[] } = 
 
 // The accepted URLs and addresses are in test/bad-input/cases/webhook-urls.ts.
 describe('a webhook_url', () => {
-  it('whose name does not resolve is accepted', async () => {
+  it('is accepted if its name does not resolve', async () => {
     expect(await check('https://not-yet.example/')).toBe('https://not-yet.example/')
   })
 
-  it('of an allowed origin may be plain http and private, of another origin on the same host not', async () => {
+  it('may be plain http and private for an allowed origin only, not for another origin of the same host', async () => {
     const allow = ['http://127.0.0.1:3000']
     expect(await check('http://127.0.0.1:3000/webhooks', { allow })).toBe('http://127.0.0.1:3000/webhooks')
     for (const url of ['http://127.0.0.1:3001/', 'https://127.0.0.1:3000/', 'http://localhost:3000/']) {
@@ -26,13 +26,13 @@ describe('a webhook_url', () => {
 })
 
 describe('isPublicAddress', () => {
-  it('refuses text that is not an address', () => {
+  it('refuses a text that is not an address', () => {
     for (const text of ['', 'example.com', '1.2.3', '::g']) expect(isPublicAddress(text)).toBe(false)
   })
 })
 
 describe('resolve', () => {
-  it('knows the hosts file, and answers none for a name that does not exist', async () => {
+  it('reads the hosts file, and returns no address for a name that does not exist', async () => {
     expect(await resolve('localhost', 1000)).toContain('127.0.0.1')
     expect(await resolve('does-not-exist.invalid', 1000)).toEqual([])
   })

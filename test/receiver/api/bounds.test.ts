@@ -12,7 +12,7 @@ const mebibyte = 1024 * 1024
 /** Requests of 2.7 MB each: several pages of them. */
 const large = 20
 
-describe.each(usualServers)('what is answered is bounded in bytes, on the %s server', (server) => {
+describe.each(usualServers)('answers are bounded in bytes, on the %s server', (server) => {
   let database: TestDatabase
   let receiver: TestReceiver
   const crowded = randomUUID()
@@ -38,7 +38,7 @@ describe.each(usualServers)('what is answered is bounded in bytes, on the %s ser
     expect(text.length).toBeLessThan(mebibyte)
   })
 
-  it('a page of requests has fewer rows where they are large, and the cursor leads to all of them', async () => {
+  it('a page of requests has fewer rows if they are large, and the cursor reaches all of them', async () => {
     const first = await call(receiver, 'GET /api/requests?limit=200')
     expect(first.text.length).toBeLessThan(6 * mebibyte)
     expect(first.json.data.length).toBeGreaterThan(1)
@@ -85,7 +85,7 @@ describe.each(usualServers)('what is answered is bounded in bytes, on the %s ser
     expect(calls).toBeGreaterThan(1)
   })
 
-  it('deliveries and arrivals say of what they belong to no more than fits', async () => {
+  it('deliveries and arrivals contain no more of related rows than fits', async () => {
     const { sql } = database
     const [request] = await sql`select request_id from mediadock.requests where length(model) > 200 limit 1`
     await sql`
@@ -99,7 +99,7 @@ describe.each(usualServers)('what is answered is bounded in bytes, on the %s ser
       expect((await call(receiver, `GET ${path}`)).text.length).toBeLessThan(2 * mebibyte)
   })
 
-  it('only a few exports run at once, and one whose reader went away makes room', async () => {
+  it('only a few exports run at once, and a disconnected reader makes room', async () => {
     await database.sql`
       insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body, status)
       select gen_random_uuid(), 'wh_export_' || repeat('w', 200), 'live', now(), now(), '{}', '', 'OK' from generate_series(1, 40000)`

@@ -126,7 +126,7 @@ const files = [
 ]
 
 describe('the OpenAPI document', () => {
-  it('is OpenAPI 3.1 and names every call that is promised, and no other', async () => {
+  it('is OpenAPI 3.1 and lists exactly the promised calls', async () => {
     const { json } = await authorized(receiver, 'GET /api/openapi.json')
     expect(json.openapi).toMatch(/^3\.1\./)
     const tags = json.tags.map(({ name }: { name: string }) => name)
@@ -177,12 +177,12 @@ describe('the OpenAPI document', () => {
 })
 
 describe('through a validating proxy', () => {
-  it('Prism itself objects to what the document does not allow', async () => {
+  it('Prism reports a violation of the document', async () => {
     const answer = await authorized(proxied, 'GET /api/deliveries?state=done')
     expect(answer.headers.get('content-type')).toContain('problem+json')
   })
 
-  it('every call holds to the document', async () => {
+  it('every call conforms to the document', async () => {
     const to = { receiver, database }
     const sample = okImage()
     const tracked = { request_id: sample.requestId, model: 'aurora-image', key_name: 'live', metadata: { order: 1 } }
@@ -247,7 +247,7 @@ describe('through a validating proxy', () => {
     await through('GET /api/openapi.json', '/api/openapi.json')
   })
 
-  it('submitting holds to the document: taken, refused, and not answered', async () => {
+  it('submitting conforms to the document: accepted, refused and unanswered', async () => {
     const idempotency_key = randomUUID()
     const request_id = randomUUID()
     const body = { model: 'aurora-image', input: { prompt: 'x' }, key_name: 'live', metadata: { order: 2 } }
@@ -338,13 +338,13 @@ describe('through a validating proxy', () => {
     stand.answer((id, _req, res) => answerJson(res, 200, imageResult(id, 2)))
   })
 
-  it('drove every call', () => {
+  it('called every operation', () => {
     expect(driven).toEqual(new Set(promised))
   })
 })
 
 describe('who may use it', () => {
-  it('only who has the token: every call answers 401 without it, in the envelope', async () => {
+  it('only holders of the token: every call answers 401 without it, in the envelope', async () => {
     for (const operation of promised) {
       const answer = await call(receiver, operation.replaceAll(/\{\w+\}/g, randomUUID()), {
         headers: { accept: 'application/json' },
@@ -356,7 +356,7 @@ describe('who may use it', () => {
     })
   })
 
-  it('no page of another site: an action that a browser sends for it is refused', async () => {
+  it('no page of another site: its action, sent by a browser, is refused', async () => {
     const foreign = { headers: { origin: 'https://evil.test', 'sec-fetch-site': 'cross-site' } }
     expect(await authorized(receiver, 'POST /api/quarantine/verify', foreign)).toMatchObject({
       status: 403,

@@ -65,7 +65,7 @@ it('sums by key, by day and by a member of the metadata, to the last decimal', a
   ])
 })
 
-it('sums requests that were tracked from since on and before until', async () => {
+it('sums requests tracked at or after since and before until', async () => {
   const { total } = await costs('by=model&since=2026-03-01T00:00:00Z&until=2026-03-02T00:00:00Z')
   expect(total).toEqual(sums(10, 1))
 })

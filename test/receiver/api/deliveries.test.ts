@@ -57,7 +57,7 @@ describe('GET /api/deliveries/{id}', () => {
     expect(text).not.toContain('of-the-sender')
   })
 
-  it('gives bytes that are no UTF-8 as base64 alone, and a byte-order mark as it is', async () => {
+  it('returns bytes that are not UTF-8 as base64 only, and keeps a byte-order mark', async () => {
     const bytes = Buffer.from([0xff, 0xfe, 0x00])
     const id = await deliverAndSettle(
       { receiver, database },
@@ -104,7 +104,7 @@ async function parkedForItsKey({ isMended = true } = {}): Promise<{ id: string; 
 }
 
 describe('POST /api/deliveries/{id}/replay', () => {
-  it('shows in a dry run what would change, and changes nothing; then changes it', async () => {
+  it('shows the changes in a dry run without making them; then makes them', async () => {
     const { id, requestId } = await parkedForItsKey()
     const dry = await call(receiver, `POST /api/deliveries/${id}/replay`, { body: { dry_run: true } })
     expect(dry).toMatchObject({
@@ -126,7 +126,7 @@ describe('POST /api/deliveries/{id}/replay', () => {
     expect(again).toMatchObject({ status: 200, json: { replayed: 1, changes: [] } })
   })
 
-  it('changes nothing of what would be parked again for the same reason, and says so', async () => {
+  it('leaves a delivery that would be parked again for the same reason, and reports it', async () => {
     const { id } = await parkedForItsKey({ isMended: false })
     for (const dryRun of [true, false]) {
       const replayed = await call(receiver, `POST /api/deliveries/${id}/replay`, { body: { dry_run: dryRun } })
@@ -140,7 +140,7 @@ describe('POST /api/deliveries/{id}/replay', () => {
     await database.sql`update mediadock.deliveries set parked_reason = null where id = ${id}`
   })
 
-  it('answers 404 for what is not there and 400 for a body that is wrong', async () => {
+  it('answers 404 for an unknown delivery and 400 for a wrong body', async () => {
     expect(await call(receiver, `POST /api/deliveries/${randomUUID()}/replay`)).toMatchObject({ status: 404 })
     expect(await call(receiver, 'POST /api/deliveries/x/replay')).toMatchObject({ status: 404 })
     for (const body of [{ dry_run: 'yes' }, { dryrun: true }, []]) {
@@ -152,7 +152,7 @@ describe('POST /api/deliveries/{id}/replay', () => {
   })
 })
 
-it('a replay that a trigger refuses says so in the words of Postgres, alone and among many, and nothing changes', async () => {
+it("a replay that a trigger refuses reports Postgres's message, alone and among many, and changes nothing", async () => {
   const { requestId, body } = failed()
   await database.sql.unsafe(`
     create function public.refuse_one() returns trigger language plpgsql as $$
@@ -183,7 +183,7 @@ it('a replay that a trigger refuses says so in the words of Postgres, alone and 
   await eventually(async () => (await call(receiver, 'GET /api/stats')).json.pending === 0)
 })
 
-it('a replay that meets a lock says so, and goes well once the lock has ended', async () => {
+it('a replay that meets a lock reports it, and succeeds after the lock', async () => {
   const sample = failed()
   const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID() })
   for (const dryRun of [true, false]) {
@@ -202,7 +202,7 @@ it('a replay that meets a lock says so, and goes well once the lock has ended', 
 describe('POST /api/deliveries/replay', () => {
   const replay = (body: unknown) => call(receiver, 'POST /api/deliveries/replay', { body })
 
-  it('answers the count first and replays what the filter chooses', async () => {
+  it('answers the count first and replays the filtered deliveries', async () => {
     const some = [await parkedForItsKey(), await parkedForItsKey(), await parkedForItsKey()]
     const filter = { reason: 'key_mismatch', state: 'parked' }
     const dry = await replay({ filter, dry_run: true })
@@ -240,7 +240,7 @@ describe('POST /api/deliveries/replay', () => {
 })
 
 describe('the quarantine', () => {
-  it('lists what was refused without its signature, and accepts it once the secret is there', async () => {
+  it('lists refused deliveries without signatures, and accepts them after the secret was added', async () => {
     const fresh = await startTestReceiver({ databaseUrl: database.url, settings: { keys: keysOf(liveKey) } })
     const sample = okAudio()
     const webhookId = randomUUID()
@@ -279,7 +279,7 @@ describe('the quarantine', () => {
 })
 
 describe('GET /api/stats', () => {
-  it('shows what the first page shows', async () => {
+  it('returns the numbers of the first page', async () => {
     await deliverAndSettle({ receiver, database }, okImage(), { webhookId: randomUUID() })
     await receiver.deps.background.reconcileNow()
     const { status, json } = await call(receiver, 'GET /api/stats')

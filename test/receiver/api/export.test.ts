@@ -27,7 +27,7 @@ beforeAll(async () => {
 const lines = (text: string) => text.split(/\r?\n/).filter(Boolean)
 
 describe.each(['', '/api'])('an export at %s/…', (base) => {
-  it('has every delivery once, newest first, as a line of JSON like those of the list', async () => {
+  it("contains every delivery once, newest first, as JSON lines like the list's items", async () => {
     const { status, headers, text } = await call(
       receiver,
       `GET ${base}/deliveries.ndjson?state=processed&until=2026-02-01T00:00:00Z`,
@@ -46,7 +46,7 @@ describe.each(['', '/api'])('an export at %s/…', (base) => {
     )
   })
 
-  it('has every arrival as CSV', async () => {
+  it('contains every arrival as CSV', async () => {
     const { headers, text } = await call(
       receiver,
       `GET ${base}/arrivals.csv?outcome=refused&until=2026-02-01T00:00:00Z`,
@@ -62,7 +62,7 @@ describe.each(['', '/api'])('an export at %s/…', (base) => {
     )
   })
 
-  it('refuses a filter that is wrong before it begins', async () => {
+  it('refuses a wrong filter before it begins', async () => {
     expect(
       await call(receiver, `GET ${base}/deliveries.csv?state=lost`, { headers: { accept: 'application/json' } }),
     ).toMatchObject({
@@ -79,14 +79,14 @@ describe('a cell of CSV', () => {
     ['-1', "'-1"],
     ['@SUM(A1)', "'@SUM(A1)"],
     ['a,b', '"a,b"'],
-  ])('keeps %s from being run or read as two', async (webhookId, cell) => {
+  ])('keeps %s from being executed or split', async (webhookId, cell) => {
     const id = await deliverAndSettle({ receiver, database }, failed(), { webhookId })
     const { text } = await call(receiver, `GET /api/deliveries.csv?ids=${id}`)
     expect(lines(text)[1]).toContain(`${id},${cell},`)
     expect(lines(text)).toHaveLength(2)
   })
 
-  it('leaves numbers as they are', async () => {
+  it('leaves numbers unchanged', async () => {
     const [row] = await database.sql`
       insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
       values (gen_random_uuid(), ${randomUUID()}, 'live', '2026-01-01 00:00:07Z', '2026-01-01 00:00:00Z', '{}', '') returning id`
@@ -94,7 +94,7 @@ describe('a cell of CSV', () => {
   })
 })
 
-it('cuts an export that cannot come to its end, so that half of it does not look whole', async () => {
+it('aborts an export that cannot finish, so that a part does not look complete', async () => {
   const other = await startTestReceiver({ databaseUrl: database.url })
   await database.sql`
     insert into mediadock.arrivals (arrived_at, outcome, reason, status, ack_ms, webhook_id)
@@ -111,7 +111,7 @@ it('cuts an export that cannot come to its end, so that half of it does not look
 })
 
 describe('GET /api/deliveries?q=', () => {
-  it('finds by the whole or the beginning of a delivery id, request id or webhook id, and answers 400 for what is too short', async () => {
+  it('finds by a complete or abbreviated delivery, request or webhook id, and answers 400 for too few characters', async () => {
     const sample = failed()
     const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: 'wh_search_me' })
     const found = async (q: string) =>
@@ -141,7 +141,7 @@ describe('GET /api/deliveries?q=', () => {
     expect(arrivals).toMatchObject([{ delivery_id: id }])
   })
 
-  it('knows the whole range of what begins alike', async () => {
+  it('covers the whole range of a prefix', async () => {
     const ids = [
       '5eacc001-0000-0000-0000-000000000000',
       '5eacc001-ffff-ffff-ffff-ffffffffffff',

@@ -33,7 +33,7 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
   const head = async () => (await call(receiver, 'GET /api/feed?limit=1')).json.head as number
   const requestsOf = (data: { request_id: string }[]) => data.map(({ request_id }) => request_id)
 
-  it('gives each change with its row and media, page by page', async () => {
+  it('returns each change with its row and media, page by page', async () => {
     const after = await head()
     const ids = await land(3)
     const first = await call(receiver, `GET /api/feed?after=${after}&limit=2`)
@@ -64,7 +64,7 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
     expect(performance.now() - started).toBeLessThan(10_000)
   })
 
-  it('waits for a change, and not for longer than it says', async () => {
+  it('waits for a change, at most as long as requested', async () => {
     const after = await head()
     const started = performance.now()
     const [id] = await Promise.all([land(1), call(receiver, `GET /api/feed?after=${after}&wait=30`)]).then(
@@ -79,7 +79,7 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
     expect(json.data).toEqual([])
   })
 
-  it('keeps a page within bounds of bytes', async () => {
+  it('bounds the bytes of a page', async () => {
     const after = await head()
     const ids = await land(3)
     await database.sql`update mediadock.requests set output = jsonb_build_object('x', repeat('x', 1500000)) where request_id = any(${ids}::uuid[])`
@@ -158,7 +158,7 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
     })
   })
 
-  it('says so where what comes next is no longer kept', async () => {
+  it('reports that the next change is no longer kept', async () => {
     const [id] = await land(1)
     const [row] = await database.sql`select position from mediadock.feed where request_id = ${id ?? randomUUID()}`
     const later = { ...receiver.deps, retentionDays: 30, clock: () => new Date(Date.now() + 31 * 86_400_000) }

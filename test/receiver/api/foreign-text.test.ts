@@ -24,21 +24,21 @@ beforeAll(async () => {
   return its.stop
 })
 
-describe('text that others chose', () => {
-  it('is no formula in any spreadsheet, one that parts cells at a semicolon included', async () => {
+describe('foreign text', () => {
+  it('is never a spreadsheet formula, even with semicolons as separators', async () => {
     const { text } = await call(receiver, 'GET /api/arrivals.csv')
     expect(text).toContain('no_matching_secret')
     expect(text).not.toMatch(/(?:^|[;,\t\r\n"])[=+@\uff1d\uff0b\uff20]/m)
     expect(text).not.toMatch(/[;\t\n"]-/)
   }, 60_000)
 
-  it('steers no terminal, as JSON neither, and is the same when it is read', async () => {
+  it('controls no terminal, also as JSON, and parses unchanged', async () => {
     const { stdout } = await mediadock({ DATABASE_URL: database.url }, 'arrivals', '--json')
     expect(stdout.replaceAll('\n', '')).not.toMatch(/\p{C}|\u2028/u)
     expect(linesOf(stdout).map(({ webhook_id }) => webhook_id)).toEqual(claimed)
   }, 120_000)
 
-  it('in an error of the command line neither', async () => {
+  it('controls no terminal in a command line error', async () => {
     const { code, stderr } = await mediadock({ DATABASE_URL: database.url }, 'arrivals\u001b[2J')
     expect(code).toBe(2)
     expect(stderr).not.toContain('\u001b')

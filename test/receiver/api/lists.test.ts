@@ -54,7 +54,7 @@ const named = (...names: string[]) => names.map((name) => ids[name])
 const soon = () => encodeURIComponent(new Date(Date.now() - hour / 2).toISOString())
 
 describe('GET /api/deliveries', () => {
-  it('shows the newest first, each with what is known of it', async () => {
+  it('returns the newest first, with all members', async () => {
     const { json } = await call(receiver, 'GET /api/deliveries')
     expect(json.data.map(({ id }: { id: string }) => id)).toEqual(named('parked', 'audio', 'failed', 'pending'))
     expect(json.next_cursor).toBeNull()
@@ -136,7 +136,7 @@ describe('GET /api/arrivals', () => {
     return json.data.map(({ webhook_id }: { webhook_id: string }) => webhook_id)
   }
 
-  it('shows the newest first, refused ones under the id that they claimed', async () => {
+  it('returns the newest first, refused ones with their claimed id', async () => {
     expect(await webhooksOf('')).toEqual([
       unreadWebhook,
       refusedWebhook,
@@ -188,7 +188,7 @@ describe('GET /api/arrivals', () => {
     expect(await webhooksOf(query())).toEqual(expected())
   })
 
-  it('finds by request what was authentic but could not be stored', async () => {
+  it('finds authentic but unstored arrivals by request', async () => {
     const requestId = randomUUID()
     await database.sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, webhook_id, delivery_id, request_id, ack_ms)
       values (now() - interval '2 hours', 'unavailable', 'postgres_failed', 503, 'lost', ${randomUUID()}, ${requestId}, 12)`
@@ -198,7 +198,7 @@ describe('GET /api/arrivals', () => {
 })
 
 describe('GET /api/requests', () => {
-  it('shows the newest first, each with what is known of it', async () => {
+  it('returns the newest first, with all members', async () => {
     const { json } = await call(receiver, 'GET /api/requests')
     expect(json.data.map(({ id }: { id: string }) => id)).toEqual([requests.audio, requests.failed, requests.pending])
     expect(json.data[0]).toMatchObject({
@@ -237,7 +237,7 @@ describe('GET /api/requests', () => {
     expect(await listed(`/api/requests?${query()}`)).toEqual(expected())
   })
 
-  it('filters requests of which a delivery contradicts the stored result', async () => {
+  it('filters requests with a contradicting delivery', async () => {
     await database.sql`update mediadock.deliveries set flags = '{contradiction}' where request_id = ${requests.failed}`
     expect(await listed('/api/requests?contradiction=true')).toEqual([requests.failed])
     expect(await listed('/api/requests?contradiction=false')).toEqual([requests.audio, requests.pending])
@@ -246,7 +246,7 @@ describe('GET /api/requests', () => {
     await database.sql`update mediadock.deliveries set flags = '{}' where request_id = ${requests.failed}`
   })
 
-  it('shows a request that was given up as one that is polled no more', async () => {
+  it('shows an abandoned request without a next poll', async () => {
     const id = randomUUID()
     await database.sql`insert into mediadock.requests (request_id, tracked_at, next_poll_at, poll_outcome) values (${id}, now() - interval '3 days', 'infinity', 'lost')`
     const { json } = await call(receiver, 'GET /api/requests?overdue=true')
@@ -297,8 +297,8 @@ describe('a filter that cannot be applied', () => {
   })
 })
 
-describe('what was measured', () => {
-  it('finds what was acknowledged slowly, and what was signed by a clock that is off either way', async () => {
+describe('measured values', () => {
+  it('finds slow acknowledgements, and signatures from clocks that are fast or slow', async () => {
     const arrived = (at: string, ackMs: number, skew: number) =>
       database.sql`
       insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms, skew_seconds, delivery_id)
@@ -327,7 +327,7 @@ describe('a cursor', () => {
     database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms, key_name)
       select now() - make_interval(secs => ${ageSeconds}), 'accepted', 200, 1, 'paged' from generate_series(1, ${count})`
 
-  it('gives every row once, in order, while new rows come on top and many have the same time', async () => {
+  it('returns every row once, in order, while new rows arrive and many have the same time', async () => {
     await add(5, 100)
     await add(7, 90)
     const before = await follow(receiver, '/api/arrivals?key_name=paged&limit=200')
@@ -351,7 +351,7 @@ describe('a cursor', () => {
     expect(await follow(receiver, `${path}?limit=1`)).toEqual(all)
   })
 
-  it('keeps the microseconds that two rows may differ by', async () => {
+  it('keeps microseconds, by which two rows may differ', async () => {
     const at = '2026-01-01 00:00:00'
     const model = 'microseconds'
     const rows = Array.from({ length: 5 }, (_, n) => ({
@@ -369,7 +369,7 @@ describe('a cursor', () => {
 })
 
 describe('a query', () => {
-  it('that takes longer than 5 s is stopped, in Postgres too, and says so', async () => {
+  it('that takes longer than 5 s is canceled, in Postgres too, with an error', async () => {
     const locked = Promise.withResolvers<void>()
     const release = Promise.withResolvers<void>()
     const held = database.sql.begin(async (tx) => {

@@ -30,7 +30,7 @@ const paths = [
 ]
 
 it.each(lost)(
-  'an answer of Postgres without its %s is 503, never an empty list, a count of 0 or a 404',
+  'an answer of Postgres without its %s causes 503, never an empty list, a count of 0 or a 404',
   async (_what, types) => {
     const database = await withTestDatabase(preferredServer)
     const proxy = await startOmittingProxy(database.url)

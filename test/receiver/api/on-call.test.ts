@@ -97,7 +97,7 @@ describe('the audit', () => {
     })
   })
 
-  it('has nothing of what changed nothing: a dry run, an unknown id, a body that is wrong', async () => {
+  it('omits calls that changed nothing: a dry run, an unknown id, a wrong body', async () => {
     const id = await deliverAndSettle({ receiver, database }, failed(), { webhookId: randomUUID() })
     await call(receiver, `POST /api/deliveries/${id}/replay`, { body: { dry_run: true } })
     await call(receiver, 'POST /api/deliveries/replay', { body: { filter: { state: 'processed' }, dry_run: true } })
@@ -107,7 +107,7 @@ describe('the audit', () => {
     expect(await audit()).toEqual([])
   })
 
-  it('keeps what failed, with its error; and what is done is answered though the audit cannot be written', async () => {
+  it('records failures with their errors; an action is answered even if its audit entry cannot be written', async () => {
     await database.sql`alter table mediadock.audit rename to audit_away`
     const requestId = randomUUID()
     try {
@@ -128,7 +128,7 @@ describe('the audit', () => {
 })
 
 describe('the reconciler', () => {
-  it('runs when it is started, and the run stands in the list with what came of it', async () => {
+  it('runs on demand, and the run is listed with its outcome', async () => {
     const [found, lost, limited] = [randomUUID(), randomUUID(), randomUUID()]
     for (const id of [found, lost, limited]) await track(id)
     stand.answer((id, _req, res) => {
@@ -149,7 +149,7 @@ describe('the reconciler', () => {
     })
   })
 
-  it('tells how long the backlog takes, by the budget of the keys', async () => {
+  it("estimates the backlog's duration from the keys' budgets", async () => {
     const narrow = await startTestReceiver({
       databaseUrl: database.url,
       providerUrl: stand.url,
@@ -190,7 +190,7 @@ describe('the reconciler', () => {
 })
 
 describe('the keys', () => {
-  it('are shown with a fingerprint and never with a secret; a retired one that still matches is flagged, one that is gone too', async () => {
+  it('are shown with a fingerprint and never with a secret; a retired or removed one that still matches is flagged', async () => {
     const old = { name: 'old', signing_secret: 'whsec_of_an_old_key', retired: true }
     await database.sql`insert into mediadock.key_uses values ('gone', now() - interval '2 days', now() - interval '1 hour', 7), ('long gone', now() - interval '3 days', now() - interval '2 days', 7)`
     const narrow = await startTestReceiver({
@@ -236,7 +236,7 @@ describe('the keys', () => {
 })
 
 describe('the give-up clock', () => {
-  it('counts the attempts that failed here, until the webhook is accepted', async () => {
+  it('counts failed attempts until the webhook is accepted', async () => {
     const webhookId = randomUUID()
     const { body, requestId } = okImage()
     await refuse(webhookId, body)
@@ -268,7 +268,7 @@ describe('the give-up clock', () => {
 })
 
 describe('what is wrong', () => {
-  it('is nothing at first, then refused deliveries with their cause, since when, and the page to go to', async () => {
+  it('is empty at first, then lists refused deliveries with cause, start and a link', async () => {
     expect(await get('/api/problems')).toEqual({ data: [] })
     await refuse()
     await deliver(receiver.webhookUrl, failed().body, { t: nowSeconds() - 900 })
@@ -286,7 +286,7 @@ describe('what is wrong', () => {
     ])
   })
 
-  it('is no longer what was accepted since, however many others are still to come', async () => {
+  it('omits deliveries accepted since, regardless of later ones', async () => {
     const webhookId = randomUUID()
     await deliverAndSettle({ receiver, database }, failed(), { webhookId })
     const fail = (reason: string, ids: readonly string[]) =>
@@ -302,7 +302,7 @@ describe('what is wrong', () => {
     expect((await causes()).toSorted()).toEqual(['unavailable:internal_error', 'unavailable:postgres_too_slow'])
   })
 
-  it('what is parked, waits too long, or is overdue', async () => {
+  it('lists parked, delayed and overdue items', async () => {
     await deliverAndSettle(
       { receiver, database },
       { requestId: '', body: Buffer.from('nonsense') },
@@ -319,7 +319,7 @@ describe('what is wrong', () => {
 })
 
 describe('the minutes', () => {
-  it('merge into fewer points the more of them are wanted, and say no more than 31 days', async () => {
+  it('are merged into fewer points for longer ranges, up to 31 days', async () => {
     await database.sql`insert into mediadock.minutes (minute, written_at, arrivals, ack_p95_ms, landed, inbox_pending)
       select minute, minute, '{"accepted": 2, "refused/no_matching_secret": 1}', extract(minute from minute), 3, 0
       from generate_series(date_trunc('hour', now()) - interval '48 hours', date_trunc('hour', now()) - interval '1 minute', interval '1 minute') minute`
@@ -354,7 +354,7 @@ describe('the minutes', () => {
   })
 })
 
-it('wrong tokens that are limited are a problem that names their address, until they are not', async () => {
+it('throttled wrong tokens are a problem that names their address, while throttled', async () => {
   const token = 'a-token-of-at-least-32-characters-aaaa'
   const its = await withReceiver({ settings: { internalToken: token } })
   onTestFinished(its.stop)

@@ -29,7 +29,7 @@ const entry = {
 const refusal = { error: { type: 'invalid_request_error', code: 'model_input_invalid', message: 'input.x is unknown' } }
 
 describe('reads of the provider', () => {
-  it('asks with the key that is named, and with the first one otherwise', async () => {
+  it('uses the named key, or the first one', async () => {
     stand.answer((_id, _req, res) => answerJson(res, 200, { data: [entry] }))
     expect(await call(receiver, 'GET /api/models?key_name=sandbox')).toMatchObject({
       status: 200,
@@ -42,7 +42,7 @@ describe('reads of the provider', () => {
     ])
   })
 
-  it('repeats an answer for the same question, and shares a call that is under way', async () => {
+  it('caches an answer for the same call, and shares a running call', async () => {
     stand.answer((id, _req, res) => answerJson(res, 200, { slug: id }))
     const answers = await Promise.all([1, 2, 3].map(() => call(receiver, 'GET /api/models/vela')))
     answers.push(await call(receiver, 'GET /api/models/vela'))
@@ -69,7 +69,7 @@ describe('reads of the provider', () => {
     expect(stand.calls.map(({ path }) => path)).toEqual(['/v1/models/a%2Fb/estimate', '/v1/models/a%2Fb/estimate'])
   })
 
-  it('answers 502 where the provider gives no usable answer, and asks again the next time', async () => {
+  it('answers 502 without a usable answer of the provider, and calls again the next time', async () => {
     stand.answer((_id, _req, res) => answerJson(res, 500, {}))
     expect(await call(receiver, 'GET /api/account')).toMatchObject({
       status: 502,
@@ -96,7 +96,7 @@ describe('reads of the provider', () => {
     expect(stand.calls).toEqual([])
   })
 
-  it('never lets the name of a model reach another call of the provider', async () => {
+  it("never lets a model's name address another call of the provider", async () => {
     // A client of the standard library would resolve these before it sends them.
     for (const name of ['..', '%2E%2E', '.']) {
       const request = http.request(new URL(receiver.internalUrl), { path: `/api/models/${name}?key_name=live` }).end()
@@ -109,7 +109,7 @@ describe('reads of the provider', () => {
     expect(stand.calls.map(({ path }) => path)).toEqual(['/v1/models/..%2Fkeys'])
   })
 
-  it("takes a call of the key's budget, and says when there is one again", async () => {
+  it("takes a call of the key's budget, and returns when the next one is possible", async () => {
     const its = await withReceiver({ stand: true, settings: { fetchRatePerMinute: 1 } })
     try {
       its.stand.answer((_id, _req, res) => answerJson(res, 200, { data: [] }))

@@ -95,7 +95,7 @@ it('returns the next changes or nothing, for any order of reads', () => {
   )
 })
 
-it('hands on nothing that was read longer ago than a second, and no more than a page holds', () => {
+it('returns nothing that was read more than a second ago, and at most a page', () => {
   let now = 0
   const recent = createRecentChanges(() => now)
   const pageOf = (...data: FeedItem[]): FeedPage => ({ data, next_after: data.at(-1)?.position ?? 0, head: 9 })

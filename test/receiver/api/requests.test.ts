@@ -36,7 +36,7 @@ describe('POST /api/requests', () => {
     expect(await database.sql`select from mediadock.requests where request_id = ${request_id}`).toHaveLength(1)
   })
 
-  it('needs no more than the request_id', async () => {
+  it('requires only the request_id', async () => {
     const request_id = randomUUID()
     expect(await track({ request_id: request_id.toUpperCase() })).toMatchObject({
       status: 201,
@@ -44,7 +44,7 @@ describe('POST /api/requests', () => {
     })
   })
 
-  it('joins what a faster webhook brought: what is missing is filled in, its key is corrected, its state stays', async () => {
+  it('joins the row of a faster webhook: adds missing data, corrects the key, keeps the state', async () => {
     const sample = failed()
     await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID() })
     const { status, json } = await track({
@@ -59,7 +59,7 @@ describe('POST /api/requests', () => {
     })
   })
 
-  it('is new for exactly one of many at the same time', async () => {
+  it('answers 201 to exactly one of many concurrent calls', async () => {
     const request_id = randomUUID()
     const answers = await Promise.all(Array.from({ length: 12 }, () => track({ request_id })))
     expect(answers.map(({ status }) => status).sort((a, b) => a - b)).toEqual([...Array(11).fill(200), 201])
@@ -83,7 +83,7 @@ describe('POST /api/requests', () => {
     })
   })
 
-  it('refuses what Postgres cannot store, a body over 1 MiB, and one that is not JSON', async () => {
+  it('refuses values that Postgres cannot store, a body over 1 MiB, and one that is not JSON', async () => {
     const request_id = randomUUID()
     expect(
       await call(receiver, 'POST /api/requests', { raw: `{"request_id":"${request_id}","metadata":{"a":"\\u0000"}}` }),
@@ -106,7 +106,7 @@ describe('POST /api/requests', () => {
 })
 
 describe('GET /api/requests/{id}', () => {
-  it('shows everything that is known as one timeline', async () => {
+  it('returns all known events as one timeline', async () => {
     const { requestId, body } = okImage()
     stand.answer((id, _req, res) => answerJson(res, 200, imageResult(id, 2)))
     await track({ request_id: requestId, key_name: 'live' })
@@ -153,7 +153,7 @@ describe('GET /api/requests/{id}', () => {
 })
 
 describe('POST /api/requests/{id}/reconcile', () => {
-  it('asks the provider now and answers with what came of it', async () => {
+  it('polls the provider now and answers with the outcome', async () => {
     const request_id = randomUUID()
     stand.answer((id, _req, res) => answerJson(res, 200, imageResult(id)))
     await track({ request_id, key_name: 'live' })
@@ -253,7 +253,7 @@ describe('GET /api/results/{request_id}', () => {
     })
   })
 
-  it('answers everyone who waits as soon as it lands, over one LISTEN connection', async () => {
+  it('answers all waiting callers as soon as the result lands, over one LISTEN connection', async () => {
     const request_id = randomUUID()
     await track({ request_id })
     let over = 0
@@ -270,7 +270,7 @@ describe('GET /api/results/{request_id}', () => {
     expect(await connectionsThatListen()).toHaveLength(1)
   }, 30_000)
 
-  it('answers at once what has landed already', async () => {
+  it('answers at once if the result has already landed', async () => {
     const request_id = randomUUID()
     await land(request_id)
     await eventually(async () => (await call(receiver, `GET /api/results/${request_id}`)).json.landed_at)
@@ -282,7 +282,7 @@ describe('GET /api/results/{request_id}', () => {
     expect(performance.now() - started).toBeLessThan(20_000)
   })
 
-  it('finds what landed without a notification, as behind a pooler', async () => {
+  it('finds a result that landed without a notification, as behind a pooler', async () => {
     const request_id = randomUUID()
     await track({ request_id })
     const waiting = call(receiver, `GET /api/results/${request_id}?wait=30`)
@@ -291,7 +291,7 @@ describe('GET /api/results/{request_id}', () => {
     expect(await waiting).toMatchObject({ status: 200, json: { status: 'CANCELED' } })
   })
 
-  it('answers with the row as it is when the time is over', async () => {
+  it('answers with the unfinished row when the time is over', async () => {
     const request_id = randomUUID()
     await track({ request_id })
     const started = performance.now()
@@ -313,7 +313,7 @@ describe('GET /api/results/{request_id}', () => {
     expect(await waiting).toMatchObject({ status: 200, json: { status: 'FAILED' } })
   })
 
-  it('stops waiting when the client goes away, and ends on shutdown', async () => {
+  it('stops waiting when the client disconnects, and ends on shutdown', async () => {
     const other = await startTestReceiver({ databaseUrl: database.url })
     const request_id = randomUUID()
     await track({ request_id })
@@ -332,7 +332,7 @@ describe('GET /api/results/{request_id}', () => {
     await eventually(async () => (await connectionsThatListen()).length === 1)
   })
 
-  it('lets 1,000 wait at once, and one more when one leaves', async () => {
+  it('lets 1,000 callers wait, and another when one leaves', async () => {
     const stop = new AbortController()
     const [first, others] = [new AbortController(), new AbortController()]
     const { db, logger, settings } = receiver.deps

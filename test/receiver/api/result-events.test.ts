@@ -79,7 +79,7 @@ it('sends the place in the queue, and a failure', async () => {
   expect(events.at(-1)).toMatchObject({ name: 'failed', data: { result: { status: 'FAILED', queue_position: null } } })
 })
 
-it('answers 404 for a request that is not known', async () => {
+it('answers 404 for an unknown request', async () => {
   const { receiver } = await started()
   expect(await call(receiver, `GET /api/results/${randomUUID()}/events`)).toMatchObject({ status: 404 })
 })

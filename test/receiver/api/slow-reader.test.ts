@@ -2,7 +2,7 @@ import { PassThrough } from 'node:stream'
 import { expect, it } from 'vitest'
 import { writeTo } from '../../../src/receiver/api/slow-reader.ts'
 
-it('waits until a reader has taken what it was given', async () => {
+it('waits until a reader has consumed the sent data', async () => {
   const reader = new PassThrough({ highWaterMark: 10 })
   const written = writeTo(reader, 'x'.repeat(100), { signal: AbortSignal.timeout(5000) })
   expect(await Promise.race([written, Promise.resolve('waiting')])).toBe('waiting')
@@ -10,7 +10,7 @@ it('waits until a reader has taken what it was given', async () => {
   await written
 })
 
-it('gives up a reader that takes nothing, and one that went away', async () => {
+it('gives up a reader that consumes nothing, and one that disconnected', async () => {
   const reader = () => new PassThrough({ highWaterMark: 10 })
   const never = new AbortController().signal
   await expect(writeTo(reader(), 'x'.repeat(100), { signal: never, stallMs: 20 })).rejects.toThrow()

@@ -55,7 +55,7 @@ const send = async (secret?: string) => {
 }
 
 describe('GET /api/arrivals as an event stream', () => {
-  it('tells each arrival once, within a second, and none from before', async () => {
+  it('sends each arrival once, within a second, and no earlier ones', async () => {
     const before = await send()
     await eventually(
       async () => (await database.sql`select from mediadock.arrivals where webhook_id = ${before}`).length === 1,
@@ -88,7 +88,7 @@ describe('GET /api/arrivals as an event stream', () => {
     expect(ofSandbox.events).toEqual([])
   })
 
-  it('tells a row that was written behind later ones', async () => {
+  it('sends a row that was written after later ones', async () => {
     const { events } = await tail()
     const first = await send()
     await eventually(() => events.length === 1)
@@ -108,7 +108,7 @@ describe('GET /api/arrivals as an event stream', () => {
     expect(events.map(({ webhookId }) => webhookId)).toEqual(sent.slice(1))
   })
 
-  it('refuses filters, and ids of another making, before it begins', async () => {
+  it('refuses wrong filters and foreign ids before it begins', async () => {
     const accept = { accept: 'text/event-stream' }
     expect(await call(receiver, 'GET /api/arrivals?outcome=lost', { headers: accept })).toMatchObject({
       status: 400,
@@ -121,7 +121,7 @@ describe('GET /api/arrivals as an event stream', () => {
     })
   })
 
-  it('is open for at most 20 at once, and again when one leaves', async () => {
+  it('serves at most 20 clients, and another when one leaves', async () => {
     const tails = await Promise.all(Array.from({ length: 20 }, () => tail()))
     await eventually(async () => {
       const { status, json, headers } = await call(receiver, 'GET /api/arrivals', {

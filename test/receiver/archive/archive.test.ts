@@ -54,7 +54,7 @@ describe('the archive', () => {
   const filesIn = async () =>
     (await fs.readdir(root, { recursive: true, withFileTypes: true })).filter((entry) => entry.isFile())
 
-  it('copies each media of a complete result, and the feed tells of each', async () => {
+  it('copies each media of a complete result, each with a change of the feed', async () => {
     const pictures = [pngOf(40), pngOf(8, 255)]
     const requestId = await stand.land(pictures.map((picture, at) => stand.serve(`${at}.png`, picture)))
     const rows = await archivedMedia(database, requestId)
@@ -104,7 +104,7 @@ describe('the archive', () => {
     expect(await database.sql`select 1 from mediadock.media_copies where request_id = ${requestId}`).toHaveLength(0)
   })
 
-  it('does not wait for what is announced as too large', async () => {
+  it('refuses a file announced as too large without reading it', async () => {
     const link = stand.serve(
       'announced.png',
       (res) => void res.writeHead(200, { 'content-length': maxBytes + 1 }).write(pngOf(8)),
@@ -113,7 +113,7 @@ describe('the archive', () => {
     expect(row?.archive_error).toContain('MEDIA_ARCHIVE_MAX_BYTES')
   })
 
-  it('tries again what was cut, after a pause', async () => {
+  it('retries an interrupted download after a pause', async () => {
     const picture = pngOf(24)
     let calls = 0
     const link = stand.serve('cut.png', (res) => {
@@ -144,7 +144,7 @@ describe('the archive', () => {
       Buffer.concat([pngOf(8), Buffer.alloc(maxBytes)]),
       'MEDIA_ARCHIVE_MAX_BYTES',
     ],
-  ])('keeps nothing of %s', async (_what, content, why) => {
+  ])('stores nothing of %s', async (_what, content, why) => {
     const requestId = await stand.land([stand.serve('liar.png', content)])
     const [row] = await archivedMedia(database, requestId)
     expect(row?.archive_error).toContain(`refused: `)
@@ -153,7 +153,7 @@ describe('the archive', () => {
     expect(await fs.readdir(path.join(root, 'incoming'))).toEqual([])
   })
 
-  it('stops reading above the limit, whatever length was announced', async () => {
+  it('stops reading above the limit, regardless of the announced length', async () => {
     let isCut = false
     const link = stand.serve('endless.png', (res) => {
       res.writeHead(200, { 'content-type': 'image/png' }).write(pngOf(8))
@@ -168,7 +168,7 @@ describe('the archive', () => {
     await eventually(() => isCut)
   })
 
-  it('gives up a link that answers 403, after some tries, and says so beside the media', async () => {
+  it('gives up a link that keeps answering 403, and records that beside the media', async () => {
     const requestId = await stand.land([stand.serve('expired.png', (res) => void res.writeHead(403).end())])
     for (let tries = 1; tries < 4; tries += 1) {
       expect(await failedCopy(database, requestId, 'gone', tries)).toMatchObject({ state: 'waiting', tries })
@@ -194,14 +194,14 @@ describe('the archive', () => {
     expect(row?.archive_error).toContain(why)
   })
 
-  it('follows a redirect to where it may go', async () => {
+  it('follows a redirect to an allowed address', async () => {
     const picture = pngOf(12)
     const there = stand.serve('there.png', picture)
     const link = stand.serve('here.png', (res) => void res.writeHead(302, { location: there }).end())
     expect(await archivedMedia(database, await stand.land([link]))).toMatchObject([{ bytes: String(picture.length) }])
   })
 
-  it('keeps a picture of too many pixels without decoding it', async () => {
+  it('stores a picture of too many pixels without decoding it', async () => {
     const bomb = pngOf(12_000)
     expect(bomb.length).toBeLessThan(maxBytes)
     const [row] = await archivedMedia(database, await stand.land([stand.serve('bomb.png', bomb)]))
@@ -211,7 +211,7 @@ describe('the archive', () => {
     ).toMatchObject([{ has_thumbnail: false }])
   })
 
-  it.skipIf(!ffmpeg)('keeps a video with a frame of it (skipped where there is no ffmpeg)', async () => {
+  it.skipIf(!ffmpeg)('stores a video with one frame of it (skipped without ffmpeg)', async () => {
     const video = await fs.readFile(
       path.resolve(import.meta.dirname, '../../../src/provider/engines/samples/video.mp4'),
     )
@@ -226,7 +226,7 @@ describe('the archive', () => {
   it.each([
     ['what only begins like a video', Buffer.from(`\0\0\0\x18ftypisom${'#EXTM3U\nfile:///etc/passwd\n'.repeat(20)}`)],
     ['a video that takes too much to decode', videoOfPng(pngOf(20), 80_000_000)],
-  ])('keeps %s, without a frame', async (_what, hoax) => {
+  ])('stores %s without a frame', async (_what, hoax) => {
     const [row] = await archivedMedia(database, await stand.landVideo(stand.serve('hoax.mp4', hoax)))
     expect(row).toMatchObject({ content_type: 'video/mp4', archive_error: null })
     expect(
@@ -234,7 +234,7 @@ describe('the archive', () => {
     ).toMatchObject([{ has_thumbnail: false }])
   })
 
-  it('takes a damaged picture for a failed try', async () => {
+  it('counts a damaged picture as a failed try', async () => {
     const picture = pngOf(400)
     const requestId = await stand.land([
       stand.serve('damaged.png', Buffer.concat([picture.subarray(0, -60), Buffer.alloc(20)])),
@@ -242,7 +242,7 @@ describe('the archive', () => {
     expect((await failedCopy(database, requestId, 'unreachable', 1)).trouble).toContain('damaged')
   })
 
-  it('copies again what has another link by now', async () => {
+  it('copies a media again if its link has changed', async () => {
     const [old, fresh] = [pngOf(10), pngOf(11)]
     const requestId = await stand.land([stand.serve('old.png', old)])
     await archivedMedia(database, requestId)
@@ -282,7 +282,7 @@ describe('the archive', () => {
     expect(await sql`select bytes from mediadock.media where sha256 = ${file.sha256}`).toHaveLength(1)
   })
 
-  it('finds what landed while there was none, and writes nothing until then', async () => {
+  it('copies results that landed before the archive existed, and writes nothing without an archive', async () => {
     const folder = await temporaryFolder()
     onTestFinished(folder.remove)
     const without = await withReceiver({ server: preferredServer, stand: true })
@@ -302,7 +302,7 @@ describe('the archive', () => {
     expect(await archivedMedia(without.database, requestId)).toMatchObject([{ content_type: 'image/png' }])
   })
 
-  it('gives back its copies when it stops, and another process continues', async () => {
+  it('releases its copies when it stops, and another process continues', async () => {
     const folder = await temporaryFolder()
     onTestFinished(folder.remove)
     const settings = { mediaArchive: { kind: 'file', root: folder.root } as const }
@@ -328,7 +328,7 @@ describe('the archive', () => {
     expect(await archivedMedia(first.database, requestId)).toMatchObject([{ bytes: String(picture.length) }])
   })
 
-  it('that cannot be opened tells the on-call', async () => {
+  it('reports a problem if it cannot be opened', async () => {
     const folder = await temporaryFolder()
     onTestFinished(folder.remove)
     await fs.writeFile(path.join(folder.root, 'file'), '')
@@ -341,7 +341,7 @@ describe('the archive', () => {
     expect(problems).toContainEqual(expect.objectContaining({ cause: 'archive_store', severity: 'critical', count: 1 }))
   })
 
-  it('is counted', async () => {
+  it('exports metrics', async () => {
     const text = await (await fetch(`${receiver.internalUrl}metrics`)).text()
     expect(text).toMatch(/mediadock_archive_copies_total\{outcome="archived"\} [1-9]/)
     expect(text).toMatch(/mediadock_archive_waiting \d/)

@@ -28,7 +28,7 @@ const isPrivileged = canMount()
 describe.skipIf(!isPrivileged)(
   `an archive whose disk is full${isPrivileged ? '' : ' (skipped: mounting a small one takes root)'}`,
   () => {
-    it('is written once there is room again, and nothing was given up for it', async () => {
+    it('is written when there is room again, without giving anything up', async () => {
       const folder = await temporaryFolder()
       onTestFinished(folder.remove)
       await run('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', folder.root])

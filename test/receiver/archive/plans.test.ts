@@ -16,7 +16,7 @@ const tables = ['requests', 'media', 'media_copies', 'archived_files', 'feed_ent
 const nowhere = { remove: async () => {} } as unknown as ArchiveStore
 
 describe.each(testServers)('the statements of the archive (%s)', (server) => {
-  it('scan no table, whatever its statistics', async ({ onTestFinished }) => {
+  it('scan no table, regardless of its statistics', async ({ onTestFinished }) => {
     const { url, sql } = await withTestDatabase(server)
     // One session, so that it can be made to tell what it read.
     const { db, client, close } = createPool({ url, max: 1 })

@@ -22,7 +22,7 @@ const hourMs = 3_600_000
 const now = postgresTime()
 
 /** Two replicas that meet at one file, each step of them when the test says so. */
-describe('copies of a file that is removed meanwhile', () => {
+describe('copies during a removal of the same file', () => {
   let database: TestDatabase
   let receiver: WithReceiver['receiver']
   let stand: MediaStand
@@ -88,7 +88,7 @@ describe('copies of a file that is removed meanwhile', () => {
     }
   }
 
-  it('leaves no file of a request that is removed while it is copied, within seconds', async () => {
+  it('leave no file of a request removed during its copy, after seconds', async () => {
     const copy = await claimed(pngOf(40))
     const { into, reached, goOn } = stopping('before')
     const outcome = copied(copy, into)
@@ -100,7 +100,7 @@ describe('copies of a file that is removed meanwhile', () => {
     expect(await filesLeft()).toEqual([])
   })
 
-  it('leaves nothing that a process which was killed had begun, though no other starts', async () => {
+  it('leave nothing of a killed process, even if no other starts', async () => {
     let hostNow = Date.now()
     const archiver = createArchiver({
       db: db(),
@@ -125,7 +125,7 @@ describe('copies of a file that is removed meanwhile', () => {
     await fs.rm(fresh)
   })
 
-  it('decodes no picture whose copying has ended three processes in a row, claims it ever more rarely, and keeps it', async () => {
+  it('do not decode a picture whose copying killed three processes, claim it ever more rarely, and store it', async () => {
     const first = await claimed(
       await sharp({ create: { width: 64, height: 64, channels: 3, background: '#c33' } })
         .png()
@@ -153,7 +153,7 @@ describe('copies of a file that is removed meanwhile', () => {
     expect((await claimCopies(db(), { now: later(now, 1), limit: 10 })).map(({ unended }) => unended)).toEqual([1])
   })
 
-  it('leaves no file that was stored after its deletion', async () => {
+  it('leave no file that was stored after its deletion', async () => {
     const picture = pngOf(41)
     const first = await claimed(picture)
     expect(await copied(first)).toBe('archived')
@@ -169,7 +169,7 @@ describe('copies of a file that is removed meanwhile', () => {
     expect(await wrong()).toEqual({ unreferred: [], missing: [] })
   })
 
-  it('refers to no file that was deleted since it was stored, though another is about to store it', async () => {
+  it('refer to no file that was deleted after it was stored, although another copy is about to store it', async () => {
     const picture = pngOf(42)
     const first = await claimed(picture)
     expect(await copied(first)).toBe('archived')
@@ -193,7 +193,7 @@ describe('copies of a file that is removed meanwhile', () => {
     await died
   })
 
-  it('deletes no file that was stored anew while a replica took its time with others', async () => {
+  it('delete no file that was stored again while a replica was busy with others', async () => {
     const [picture, other] = [pngOf(43), pngOf(44)]
     for (const copy of [await claimed(other), await claimed(picture)]) {
       expect(await copied(copy)).toBe('archived')

@@ -30,7 +30,7 @@ describe('mediadock media remove', () => {
       () => false,
     )
 
-  it('deletes the files of a request but those of another, tells the feed, and is in the audit', async () => {
+  it('deletes the files of a request except shared ones, writes to the feed, and is in the audit', async () => {
     const [own, shared] = [pngOf(20), pngOf(21)]
     const requestId = await stand.land([stand.serve('own.png', own), stand.serve('shared.png', shared)])
     const other = await stand.land([stand.serve('other.png', shared)])
@@ -76,7 +76,7 @@ describe('mediadock media remove', () => {
     ])
   })
 
-  it('ends what is under way for the request', async () => {
+  it('stops copies in progress for the request', async () => {
     const picture = pngOf(30)
     let isCut = false
     const link = stand.serve('slow.png', (res) => {
@@ -95,7 +95,7 @@ describe('mediadock media remove', () => {
     expect(await archivedMedia(database, requestId)).toMatchObject([{ archive_error: 'removed' }])
   })
 
-  it('deletes what was copied of media that a result lost when it was overruled', async () => {
+  it('deletes copies of media that an overruled result no longer has', async () => {
     const requestId = await stand.land([stand.serve('overruled.png', pngOf(40))])
     const [copied] = await archivedMedia(database, requestId)
     await database.sql`delete from mediadock.media where request_id = ${requestId}`

@@ -41,7 +41,7 @@ describe('an archive in a bucket', () => {
   })
   afterAll(() => vi.unstubAllEnvs())
 
-  it('has what was copied, and gives ranges of it', async () => {
+  it('stores copies, and serves ranges of them', async () => {
     const its = await withReceiver({ server: preferredServer, stand: true, settings: { mediaArchive: place() } })
     onTestFinished(its.stop)
     const stand = mediaStand(its)
@@ -108,7 +108,7 @@ describe('an archive in a bucket', () => {
     expect((await openS3Store(place())).spoolDir).not.toBe(spoolDir)
   })
 
-  it('that cannot be written is our own fault: no try is counted, and nothing is given up', async () => {
+  it('counts no try and gives up nothing while it cannot be written', async () => {
     const its = await withReceiver({
       server: preferredServer,
       stand: true,

@@ -36,7 +36,7 @@ describe('GET /media', () => {
     fetch(`${receiver.internalUrl}${path}`, { method, headers: { authorization: `Bearer ${token}`, ...headers } })
   const bytesOf = async (response: Response) => Buffer.from(await response.arrayBuffer())
 
-  it('gives a file that runs nothing and may be kept for ever', async () => {
+  it('serves a file that cannot run scripts and may be cached forever', async () => {
     const response = await get(`media/${sha256}`)
     expect([response.status, await bytesOf(response)]).toEqual([200, picture])
     expect(Object.fromEntries(response.headers)).toMatchObject({
@@ -70,7 +70,7 @@ describe('GET /media', () => {
       expect(response.headers.get('content-range')).toMatch(new RegExp(`^bytes \\d+-\\d+/${picture.length}$`))
   })
 
-  it('answers the whole where the range is of another file, and 416 where it lies outside', async () => {
+  it('answers the whole file if If-Range names another one, and 416 for a range outside', async () => {
     expect((await get(`media/${sha256}`, { range: 'bytes=1-3', 'if-range': '"another"' })).status).toBe(200)
     const outside = await get(`media/${sha256}`, { range: `bytes=${picture.length}-` })
     expect([outside.status, outside.headers.get('content-range'), outside.headers.get('cache-control')]).toEqual([
@@ -80,7 +80,7 @@ describe('GET /media', () => {
     ])
   })
 
-  it('gives the thumbnail', async () => {
+  it('serves the thumbnail', async () => {
     const response = await get(`media/${sha256}/thumbnail`)
     expect([response.status, response.headers.get('content-type')]).toEqual([200, 'image/webp'])
     expect((await bytesOf(response)).toString('latin1', 8, 12)).toBe('WEBP')
@@ -91,16 +91,16 @@ describe('GET /media', () => {
     [`media/${'0'.repeat(64)}`],
     [`media/${'0'.repeat(64)}/thumbnail`],
     ['media/..%2f..%2fetc%2fpasswd'],
-  ])('has nothing at %s', async (path) => {
+  ])('answers 404 for %s', async (path) => {
     const response = await get(path)
     expect([response.status, response.headers.get('cache-control')]).toEqual([404, null])
   })
 
-  it('gives nothing without the token', async () => {
+  it('serves nothing without the token', async () => {
     expect((await get(`media/${sha256}`, { authorization: 'Bearer wrong' })).status).toBe(401)
   })
 
-  it('says that a file which is not in the archive is not there', async () => {
+  it('answers 404 for a file that the archive lacks', async () => {
     const lost = pngOf(13)
     const [row] = await archivedMedia(database, await stand.land([stand.serve('lost.png', lost)]))
     await fs.rm(fileURLToPath(row?.archived_url ?? ''))
@@ -108,7 +108,7 @@ describe('GET /media', () => {
     expect([response.status, response.headers.get('etag')]).toEqual([404, null])
   })
 
-  it('is what the console shows in place of the distant original', async () => {
+  it("is used by the console in place of the provider's link", async () => {
     const pages = await Promise.all(
       ['', 'requests', `requests/${requestId}`].map(async (path) => (await get(path, { accept: 'text/html' })).text()),
     )
@@ -117,7 +117,7 @@ describe('GET /media', () => {
     expect(pages.join('')).not.toMatch(/<img[^>]*src="http/)
   })
 
-  it('is in the API beside the link', async () => {
+  it("is linked in the API beside the provider's link", async () => {
     const headers = { authorization: `Bearer ${token}` }
     const request = await call(receiver, `GET /api/requests/${requestId}`, { headers })
     const archived = {

@@ -33,7 +33,7 @@ it.each([
   ['progressive JPEG', 24.2, 'none'],
   ['JPEG', 24.2, 'made'],
   ['GIF', 24.2, 'none'],
-])('of %s of %d megapixels a thumbnail is %s: what decoding it takes stays small', async (name, megapixels, kind) => {
+])('of %s of %d megapixels a thumbnail is %s: decoding needs little memory', async (name, megapixels, kind) => {
   const folder = await temporaryFolder()
   onTestFinished(folder.remove)
   const { contentType, as } = kinds[name]!

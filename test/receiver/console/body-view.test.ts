@@ -11,8 +11,8 @@ const markup = async (body: Buffer, view: (typeof bodyViews)[number]) => String(
 const shown = async (body: Buffer) =>
   (await markup(body, 'formatted')).replaceAll(/<[^>]*>/g, '').replaceAll('&quot;', '"')
 
-describe('a body that is opened formatted', () => {
-  it('has a line for each member, with everything as it was written', async () => {
+describe('a formatted body', () => {
+  it('has one line per member, with values unchanged', async () => {
     const text =
       '{"a":[1,2.50,{"b":"x, {\\"y\\": [1]}","b":null}],"c":{},"d":[],"e":12345678901234567890,"f":"\\u202e"}'
     expect(await shown(Buffer.from(` ${text}\n`))).toContain(`{
@@ -46,7 +46,7 @@ describe('a body that is opened formatted', () => {
     ['100,000 levels deep', deep(100_000, 262_144), /nested deeper than 64/],
     ['flat, 1 MiB', deep(1, 1_048_576), /longer than 256/],
     ['not JSON', Buffer.from('{"a":1,'), /not JSON/],
-  ])('is bounded, and says why it is shown otherwise: %s', async (_what, body, why) => {
+  ])('is bounded, and explains why it is shown differently: %s', async (_what, body, why) => {
     const before = process.memoryUsage().heapUsed
     const text = await markup(body, 'formatted')
     expect(text.length).toBeLessThan(400_000)

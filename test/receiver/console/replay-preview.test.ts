@@ -38,7 +38,7 @@ describe.each(usualServers)('the preview of a replay, on the %s server', (server
     fetch(url('deliveries/replay/preview'), { method: 'POST', headers, body: new URLSearchParams(fields) })
   const budgets = () => database.sql`select * from mediadock.call_budgets order by 1`
 
-  it('costs nothing to look at: no call, no quota, no row', async () => {
+  it('makes no call, uses no quota and writes no row', async () => {
     const before = await budgets()
     for (let view = 0; view < 5; view += 1) {
       const page = await fetch(url('deliveries/replay?key_name=live'), { headers: browser })
@@ -49,7 +49,7 @@ describe.each(usualServers)('the preview of a replay, on the %s server', (server
     expect(await budgets()).toEqual(before)
   })
 
-  it('waits for nothing that landing holds', async () => {
+  it('waits for no lock of landing', async () => {
     const held = Promise.withResolvers<void>()
     const locked = Promise.withResolvers<void>()
     const holding = database.sql.begin(async (sql) => {
@@ -77,7 +77,7 @@ describe.each(usualServers)('the preview of a replay, on the %s server', (server
     await holding
   })
 
-  it('says on demand what would change, without polling the provider', async () => {
+  it('shows the changes on demand, without polling the provider', async () => {
     await database.sql`delete from mediadock.requests where request_id = ${image.requestId}`
     const page = await preview({ ids: imageId }, browser)
     const text = await page.text()
@@ -90,7 +90,7 @@ describe.each(usualServers)('the preview of a replay, on the %s server', (server
     expect(await part.text()).not.toContain('<html')
   })
 
-  it('is tried by itself only where one came from the console', async () => {
+  it('runs by itself only for a visitor from a console page', async () => {
     const trigger = async (site: string | undefined) =>
       (
         await (
@@ -118,7 +118,7 @@ describe.each(usualServers)('the preview of a replay, on the %s server', (server
     ['a script', { 'sec-fetch-site': 'same-site', 'sec-fetch-mode': 'no-cors', 'sec-fetch-dest': 'script' }],
     ['a fetch', { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty' }],
     ['a frame', { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'iframe' }],
-  ])('nor is anything read for %s of another site', async (_what, headers) => {
+  ])('reads nothing for %s of another site', async (_what, headers) => {
     for (const path of [
       'deliveries/replay?key_name=live',
       'deliveries?q=abcd',
@@ -132,7 +132,7 @@ describe.each(usualServers)('the preview of a replay, on the %s server', (server
     }
   })
 
-  it('a link of another site is followed', async () => {
+  it('follows a link of another site', async () => {
     // fetch() names a mode of its own.
     const request = http.get(url(`deliveries/${imageId}`), {
       headers: { ...browser, 'sec-fetch-site': 'cross-site' },

@@ -8,7 +8,7 @@ function counted(takesMs = 0) {
   return { times: () => reads, read: async () => delay(takesMs, (reads += 1)) }
 }
 
-it('reads once for all who ask while it runs, and while it is fresh', async () => {
+it('reads once for all callers during a read and while its result is fresh', async () => {
   const shared = sharedReads<number>(60_000)
   const { read, times } = counted(5)
   expect(await Promise.all([shared('a', read), shared('a', read)])).toEqual([1, 1])
@@ -17,13 +17,13 @@ it('reads once for all who ask while it runs, and while it is fresh', async () =
   expect(times()).toBe(2)
 })
 
-it('reads again when it is not fresh any more', async () => {
+it('reads again when the result is old', async () => {
   const shared = sharedReads<number>(1)
   const { read } = counted()
   await eventually(async () => (await shared('a', read)) >= 3)
 })
 
-it('rests long after a read that took long', async () => {
+it('rests longer after a slow read', async () => {
   const shared = sharedReads<number>(1)
   const { read } = counted(100)
   await shared('a', read)
@@ -31,13 +31,13 @@ it('rests long after a read that took long', async () => {
   expect(await shared('a', read)).toBe(1)
 })
 
-it('does not keep what failed', async () => {
+it('does not cache a failure', async () => {
   const shared = sharedReads<number>(60_000)
   await expect(shared('a', () => Promise.reject(new Error('away')))).rejects.toThrow('away')
   expect(await shared('a', () => Promise.resolve(7))).toBe(7)
 })
 
-it('is bounded: beyond that everybody reads alone', async () => {
+it('is bounded: callers beyond the bound read for themselves', async () => {
   const shared = sharedReads<number>(60_000)
   const { read, times } = counted()
   for (let n = 0; n < 100; n += 1) await shared(`range ${n}`, read)

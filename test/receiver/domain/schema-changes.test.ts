@@ -12,7 +12,7 @@ const changes =
 const allowed = ['platform/postgres/migrate.ts', 'platform/postgres/large-indexes.ts']
 
 describe('statements that change the schema', () => {
-  it('stand nowhere in src but where their waiting for locks is bounded', async () => {
+  it('occur in src only where their wait for locks is bounded', async () => {
     const files = (await fs.readdir(source, { recursive: true })).filter(
       (file) => file.endsWith('.ts') && !allowed.includes(file),
     )
@@ -28,7 +28,7 @@ describe('statements that change the schema', () => {
     expect(changes.test('truncate mediadock.arrivals')).toBe(true)
   })
 
-  it('in functions wait 200 ms for a lock, and look for names in no schema that others write to', async () => {
+  it('in functions wait 200 ms for a lock, and resolve names in no schema that others write to', async () => {
     const { sql } = await withTestDatabase()
     const functions = await sql`
       select n.nspname || '.' || p.proname as name, p.prosrc as body, p.prosecdef as definer, coalesce(p.proconfig, '{}') as settings,
@@ -55,7 +55,7 @@ describe('statements that change the schema', () => {
   })
 })
 
-it('what grows with the deliveries is swept when a fiftieth of it is dead, not a fifth', async () => {
+it('tables that grow with deliveries are vacuumed at a fiftieth of dead rows, not a fifth', async () => {
   const { sql } = await withTestDatabase()
   const rows = await sql<{ name: string; threshold: string | null }[]>`
     select c.relname as name, (select option_value from pg_options_to_table(c.reloptions) where option_name = 'autovacuum_vacuum_scale_factor') as threshold

@@ -21,7 +21,7 @@ import { withReceiver } from '../../support/with-receiver.ts'
 
 const never = new AbortController().signal
 
-describe.each(testServers)('what goes into the feed (%s)', (server) => {
+describe.each(testServers)('a change of the feed (%s)', (server) => {
   let database: TestDatabase
   let stand: ProviderStand
   let receiver: TestReceiver
@@ -43,7 +43,7 @@ describe.each(testServers)('what goes into the feed (%s)', (server) => {
     await database.sql`select mediadock.sequence_changes(null, 1000)`
   }
 
-  it('is the first link, and the whole result when a poll brings it', async () => {
+  it('is written for the first link, and for the full result of a poll', async () => {
     stand.answer((_id, _req, res) => json(res, 500, {}))
     const { requestId, body } = okImage()
     await deliver(receiver.webhookUrl, body)
@@ -53,7 +53,7 @@ describe.each(testServers)('what goes into the feed (%s)', (server) => {
     expect(await changesOf(requestId, 2)).toEqual(['COMPLETED false', 'COMPLETED true'])
   })
 
-  it('is what the provider overrules, and not what it confirms', async () => {
+  it('is written if the provider overrules a webhook, and not if it confirms one', async () => {
     const [overruled, confirmed] = [failed(), failed()]
     for (const { body } of [overruled, confirmed]) await deliver(receiver.webhookUrl, body)
     expect(await changesOf(confirmed.requestId, 1)).toEqual(['FAILED true'])
@@ -81,7 +81,7 @@ describe.each(testServers)('what goes into the feed (%s)', (server) => {
     expect(await changesOf(confirmed.requestId, 1)).toEqual(['FAILED true'])
   })
 
-  it('is what a replay lands, and nothing of a dry run', async () => {
+  it('is written for a replay that lands, and not for a dry run', async () => {
     const { requestId, body } = failed()
     await deliver(receiver.webhookUrl, body)
     await changesOf(requestId, 1)
@@ -94,7 +94,7 @@ describe.each(testServers)('what goes into the feed (%s)', (server) => {
     expect(await changesOf(requestId, 2)).toEqual(['FAILED true', 'FAILED true'])
   })
 
-  it("is what a service's own words join after it landed, and not what they repeat", async () => {
+  it('is written if a service tracks a landed request with new data, and not with the same data', async () => {
     const { requestId, body } = failed()
     await deliver(receiver.webhookUrl, body)
     await changesOf(requestId, 1)
@@ -142,7 +142,7 @@ describe.each(testServers)('positions (%s)', (server) => {
   const positions = async () =>
     (await database.sql`select position from mediadock.feed order by position`).map((row) => Number(row['position']))
 
-  it('of late commits come late, and delay no other', async () => {
+  it('of late commits are late, and delay no other', async () => {
     const late = await database.sql.reserve()
     await late`begin`
     const first = await addChange(late)
@@ -157,7 +157,7 @@ describe.each(testServers)('positions (%s)', (server) => {
     ).toEqual([second, first])
   })
 
-  it('are given in as many rounds as it takes', async () => {
+  it('are assigned in several rounds if necessary', async () => {
     const few = createSequencer({ db: pool.db, signal: never }, { maxRows: 2 })
     const ids = []
     for (let n = 0; n < 5; n += 1) ids.push(await addChange(database.sql))
@@ -179,7 +179,7 @@ describe.each(testServers)('positions (%s)', (server) => {
     expect(await positions()).toEqual([ahead, ahead + 1])
   })
 
-  it('that are no longer kept are refused, not skipped', async () => {
+  it('that are no longer kept are refused instead of skipped', async () => {
     await addChange(database.sql)
     await sequencer.runOnce()
     const [old = 0] = await positions()

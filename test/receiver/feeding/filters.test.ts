@@ -126,7 +126,7 @@ describe.each(usualServers)('filters of the feed (%s)', (server) => {
     })
   })
 
-  it('answers an empty page that moves on, after a bounded number of changes', async () => {
+  it('answers an empty page with a later position after a bounded number of changes', async () => {
     const { positions } = await change(
       database,
       Array.from({ length: maxScanned + 1 }, () => ({ name: '', key_name: 'third' })),
@@ -146,7 +146,7 @@ describe.each(usualServers)('filters of the feed (%s)', (server) => {
     expect(json.data.map(({ position }: { position: number }) => position)).toEqual([last])
   })
 
-  it('moves the id of a stream over what does not match', async () => {
+  it("advances a stream's id past changes that do not match", async () => {
     const answer = await fetch(new URL(`api/feed?after=${before}&key_name=nobody`, receiver.internalUrl), {
       headers: { accept: 'text/event-stream' },
     })
@@ -194,7 +194,7 @@ describe.each(usualServers)('filters of the feed (%s)', (server) => {
   })
 })
 
-it('three subscriptions get exactly theirs, in order, through a kill of their process', async () => {
+it('three subscriptions get exactly their changes, in order, despite a killed process', async () => {
   const database = await withTestDatabase()
   const pool = createPool({ url: database.url, max: 2 })
   onTestFinished(() => pool.close())

@@ -33,7 +33,7 @@ describe.each(testServers)('requests with 1 MiB of metadata each (%s)', (server)
     return its.stop
   }, 120_000)
 
-  it('do not keep a neighbour of their deliveries waiting', async () => {
+  it('do not delay neighbours of their deliveries', async () => {
     const { sql } = database
     const samples = Array.from({ length: 151 }, () => failed())
     const requestIds = samples.map(({ requestId }) => requestId)
@@ -63,7 +63,7 @@ describe.each(testServers)('requests with 1 MiB of metadata each (%s)', (server)
       expect(await call(receiver, `GET ${path}`), path).toMatchObject({ status: 200 })
   }, 60_000)
 
-  it('stand in the feed, and are posted to subscriptions', async () => {
+  it('are in the feed, and are posted to subscriptions', async () => {
     const { status, json } = await call(receiver, `GET /api/feed?after=${before}&limit=200`)
     expect(status).toBe(200)
     expect(json.data[0]).toMatchObject({ request_id: ids[0], result: { metadata: { order } } })

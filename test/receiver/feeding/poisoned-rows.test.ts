@@ -19,7 +19,7 @@ const random = (length: number) =>
     .join('')
     .slice(0, length)
 
-describe.each(testServers)('a row that cannot be written out (%s)', (server) => {
+describe.each(testServers)('a row that cannot be serialized (%s)', (server) => {
   let database: TestDatabase
   let stand: ProviderStand
   let receiver: TestReceiver
@@ -61,25 +61,25 @@ describe.each(testServers)('a row that cannot be written out (%s)', (server) => 
     await expect(written).rejects.toMatchObject({ code: '23514' })
   })
 
-  it('is refused where it ended at no time', async () => {
+  it('is refused without an end time', async () => {
     const written = database.sql`insert into mediadock.requests (request_id, status, source, landed_at) values (${randomUUID()}, 'FAILED', 'webhook', 'infinity')`
     await expect(written).rejects.toMatchObject({ code: '23514' })
   })
 
-  it('is not one with the longest names and the deepest metadata that are allowed', async () => {
+  it('does not result from the longest names and deepest metadata allowed', async () => {
     await database.sql`insert into mediadock.requests (request_id, model, key_name, metadata)
       values (${randomUUID()}, ${'ü'.repeat(255)}, ${'😀'.repeat(255)}, ${nested(200)}::text::jsonb)`
     const body = { request_id: randomUUID(), metadata: { a: JSON.parse(nested(195)) } }
     expect((await call(receiver, 'POST /api/requests', { body })).status).toBe(201)
   })
 
-  it('is refused by the API with what is wrong', async () => {
+  it('is refused by the API with the reason', async () => {
     const raw = `{"request_id":"${randomUUID()}","metadata":{"n":[${'1e308,'.repeat(60_000)}1]}}`
     const { status, json } = await call(receiver, 'POST /api/requests', { raw })
     expect({ status, code: json.error.code }).toEqual({ status: 422, code: 'not_storable' })
   })
 
-  it('lands with its texts cut where the provider sends longer ones', async () => {
+  it('lands with shortened texts if the provider sends longer ones', async () => {
     const [long, audio] = [failed(), okAudio()]
     const error = { code: 'c'.repeat(300), message: `${'m'.repeat(3998)}😀😀😀` }
     await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify({ ...JSON.parse(long.body.toString()), error })))
@@ -113,7 +113,7 @@ describe.each(testServers)('a row that cannot be written out (%s)', (server) => 
     expect(row).toEqual({ status: 'COMPLETED', created_at: null, completed_at: new Date(times.completed_at) })
   })
 
-  describe('of a time without limits', () => {
+  describe('from a release without limits', () => {
     /** Between two others: one that Postgres cannot write, and one that JavaScript cannot. */
     const bad: Record<string, string> = { [randomUUID()]: nested(13_000), [randomUUID()]: nested(8000) }
     const good: string[] = [randomUUID(), randomUUID()]
@@ -145,7 +145,7 @@ describe.each(testServers)('a row that cannot be written out (%s)', (server) => 
           },
     )
 
-    it('is an error in its place of the feed, as JSON and as a stream', async () => {
+    it('is an error at its position in the feed, as JSON and as a stream', async () => {
       const read: unknown[] = []
       for (let after = before; read.length < ids.length;) {
         const { status, json } = await call(receiver, `GET /api/feed?after=${after}`)
@@ -171,7 +171,7 @@ describe.each(testServers)('a row that cannot be written out (%s)', (server) => 
       expect(events).toMatchObject(asExpected)
     })
 
-    it.each(['over HTTP', 'by SQL'])('is an error that readResults gives, %s', async (how) => {
+    it.each(['over HTTP', 'by SQL'])('is an error item of readResults, %s', async (how) => {
       // Postgres overflows its stack at another depth than JavaScript.
       const sql = postgres(database.url, { max: 1, onnotice: () => {}, connection: { max_stack_depth: 200 } })
       onTestFinished(() => sql.end({ timeout: 1 }))
@@ -183,7 +183,7 @@ describe.each(testServers)('a row that cannot be written out (%s)', (server) => 
       expect(read).toMatchObject(asExpected)
     })
 
-    it('is posted to subscriptions as its error, and what follows after it', async () => {
+    it('is posted to subscriptions as an error, and later changes follow', async () => {
       const subscriber = await startSubscriber()
       await database.sql`insert into mediadock.subscriptions (name, url, secret, position) values ('it', ${subscriber.url}, 'whsec_of_the_subscription', ${before})`
       onTestFinished(async () => void (await database.sql`delete from mediadock.subscriptions`))
@@ -191,7 +191,7 @@ describe.each(testServers)('a row that cannot be written out (%s)', (server) => 
       expect(subscriber.posted.map(({ body }) => JSON.parse(body))).toMatchObject(asExpected)
     })
 
-    it('stands in lists, in what is searched for, and on its own pages, with an error for its metadata', async () => {
+    it('is in lists, in search results and on its own page, with an error in place of its metadata', async () => {
       const lists = ['GET /api/requests?limit=100', `GET /api/search?q=${label}`]
       const [listed, found] = await Promise.all(lists.map((path) => call(receiver, path)))
       expect(listed?.json.data.map(({ id }: { id: string }) => id)).toEqual(expect.arrayContaining(ids))

@@ -23,7 +23,7 @@ describe.each(usualServers)('a feed that stands still (%s)', (server) => {
       new RegExp(`^${name} (.*)$`, 'm').exec(await (await fetch(new URL('metrics', receiver.internalUrl))).text())?.[1],
     )
 
-  it('is a problem and a metric once its oldest change has waited for a minute, and none when it moves again', async () => {
+  it('is a problem and a metric after its oldest change has waited for a minute, until it moves again', async () => {
     await database.sql.begin(async (tx) => {
       await tx`select from mediadock.feed_bounds for update`
       await deliver(receiver.webhookUrl, failed().body)
@@ -45,7 +45,7 @@ describe.each(usualServers)('a feed that stands still (%s)', (server) => {
     await eventually(async () => !(await causes()).includes('role_failing:feed'), 20_000)
   })
 
-  it('is not made by one row: what cannot be taken apart is refused', async () => {
+  it('is not caused by one row: an unreadable row is refused', async () => {
     await expect(
       database.sql`insert into mediadock.changes (changed_at, request_ids, statuses, media_complete) values (now(), ${[randomUUID(), randomUUID()]}::uuid[], array[2], array[true])`,
     ).rejects.toMatchObject({ code: '23514' })

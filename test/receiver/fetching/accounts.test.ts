@@ -102,7 +102,7 @@ it('shows the calls that the keys of an account made together, and what they lea
   expect(await left()).toEqual({ live: 3, second: 3, sandbox: 10 })
 })
 
-it('asks once for the account of each key and once for its balance, and takes over another limit', async () => {
+it('fetches the account of each key once and its balance once, and applies a changed limit', async () => {
   const { note, granted, asked, pass } = await stored()
   await note()
   await note()
@@ -112,7 +112,7 @@ it('asks once for the account of each key and once for its balance, and takes ov
   expect(await granted('live', 6)).toBe(3)
 })
 
-it('asks again when another API key takes the name', async () => {
+it('fetches the account again if the name gets another API key', async () => {
   const { note, granted, asked, pass } = await stored()
   await note()
   accounts['second'] = 'moved'
@@ -123,7 +123,7 @@ it('asks again when another API key takes the name', async () => {
   expect([await granted('live', 12), await granted('second', 12)]).toEqual([10, 10])
 })
 
-it('gives a key its own limit until its account is known, and asks for no account with a single key', async () => {
+it("uses a key's own limit until its account is known, and fetches no account with a single key", async () => {
   const { note, granted, asked } = await stored([liveKey])
   await note()
   expect(asked).toEqual([])
@@ -140,7 +140,7 @@ async function landed({ db }: Awaited<ReturnType<typeof stored>>, keyName: strin
       from (select '2026-03-04T03:00:00Z'::timestamptz - make_interval(hours => ${hours}::int)) as tracked (at)`)
 }
 
-it('asks for the balance of an account once an hour, and sums what all its keys spent in the last hour', async () => {
+it("fetches an account's balance once an hour, and sums the spending of all its keys in the last hour", async () => {
   const world = await stored()
   const { note, asked, pass, balances } = world
   await landed(world, 'live', 0, 2)
@@ -167,7 +167,7 @@ it.each([
   ['usage above the landed cost', [1, 2], 2, 25, 0.2],
   ['landed cost above the usage', [1, 2], 2, 15, 0.25],
   ['usage above the landed cost where the records cover 30 days', [1, 2, 30 * 24 + 5], 9, 25, 0.2],
-])('holds the landed cost of 30 days against the usage: %s', async (_rule, hoursAgo, requests, spent, difference) => {
+])('compares the landed cost of 30 days with the usage: %s', async (_rule, hoursAgo, requests, spent, difference) => {
   const world = await stored()
   await landed(world, 'second', ...hoursAgo)
   Object.assign(world.answer, { requests, credits_spent: spent })
@@ -186,7 +186,7 @@ it('counts a submit that has not landed neither as spent nor as missing', async 
   expect(await world.balances()).toMatchObject({ accounts: [{ difference: 0 }] })
 })
 
-it('knows for an hour that submits of a key were refused for want of credits', async () => {
+it('remembers for an hour that submits of a key were refused for lack of credits', async () => {
   const { db, balances, pass, take } = await stored()
   await take('live')
   await noteCreditsRefused(db, 'live', sql`'2026-03-04T03:00:00Z'::timestamptz`)

@@ -29,7 +29,7 @@ async function granted(
   return (await takeCall(pool.db, { keyName, limitPerMinute: limit, purpose, now: now(seconds) })).ok
 }
 
-it('grants exactly the limit to many that ask at once', async () => {
+it('grants exactly the limit to many concurrent callers', async () => {
   const purposeOf = (n: number) => (n % 2 === 0 ? 'submitting' : 'completing')
   const wanted = await Promise.all(
     Array.from({ length: 40 }, (_, n) => granted('crowd', 0, { limit: 7, purpose: purposeOf(n) })),
@@ -67,7 +67,7 @@ it.each([
 })
 
 it.each(['submitting', 'completing'] as const)(
-  '%s is lent what the other leaves idle, at an even pace, up to the limit',
+  "%s may use the other's idle share, at an even pace, up to the limit",
   async (purpose) => {
     let count = 0
     for (const second of everyThirdSecond(0, 60)) count += await grants(`alone ${purpose}`, purpose, 100, second)
@@ -90,7 +90,7 @@ it.each([
   expect(count).toBe(share)
 })
 
-it('completes at least as fast as it submits, while both want more than there is', async () => {
+it('completes at least as fast as it submits while both exceed the limit', async () => {
   const counts = { submitting: 0, completing: 0 }
   for (const second of everyThirdSecond(0, 183)) {
     for (const purpose of ['submitting', 'completing'] as const) {
@@ -101,7 +101,7 @@ it('completes at least as fast as it submits, while both want more than there is
   expect(counts).toEqual({ completing: 120, submitting: 80 })
 })
 
-it('gives tries a tenth at most, and nothing that completing may not take', async () => {
+it('grants tries at most a tenth, within the share of completing', async () => {
   expect(await grants('tries', 'trying', 50)).toBe(10)
   expect(await grants('tries', 'completing', 100)).toBe(50)
   expect(await grants('tries', 'trying', 1)).toBe(0)
@@ -155,7 +155,7 @@ it.each<[why: string, Purpose, spent: [seconds: number, Purpose, calls: number][
     61,
   ],
   ['its tries are', 'trying', [[5, 'trying', 1]], 10, 66],
-])('%s: tells to the second when there is a call for %s again', async (why, purpose, spent, asked, freeAt) => {
+])('%s: returns to the second when a call for %s is possible again', async (why, purpose, spent, asked, freeAt) => {
   const keyName = `${why}: ${purpose}`
   const take = (seconds: number, by = purpose) =>
     takeCall(pool.db, { keyName, limitPerMinute: 10, purpose: by, now: now(seconds) })
@@ -167,7 +167,7 @@ it.each<[why: string, Purpose, spent: [seconds: number, Purpose, calls: number][
   expect((await take(freeAt - 0.4)).ok).toBe(true)
 })
 
-it('counts a replica whose clock is behind, and recovers from a clock that was put back', async () => {
+it('counts calls of a replica with a slow clock, and recovers from a clock set back', async () => {
   for (let n = 0; n < 5; n += 1) await granted('skew', 10)
   expect(await granted('skew', 8)).toBe(false)
   expect(await granted('skew', -3600)).toBe(false)
@@ -184,7 +184,7 @@ it('grants nothing before a block ends, and keeps the later of two ends', async 
   expect(await granted('blocked', 31)).toBe(true)
 })
 
-it('tells what is left of the minute', async () => {
+it('returns the calls left in the minute', async () => {
   await granted('left', 0)
   await granted('left', 1)
   expect((await remainingCalls(pool.db, 5, at(2))).get('left')).toBe(3)

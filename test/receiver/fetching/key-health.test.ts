@@ -32,7 +32,7 @@ describe.each(usualServers)('a key that is refused (%s)', (server) => {
     }
   }
 
-  it('rests for 5 s, then for twice as long each time, up to 300 s, and the first answer ends that', async () => {
+  it('rests for 5 s, doubled up to 300 s, until the first accepted call', async () => {
     const { take, granted, refuse, recover } = await scene()
     let second = 0
     for (const rest of [5, 10, 20, 40, 80, 160, 300, 300]) {
@@ -48,7 +48,7 @@ describe.each(usualServers)('a key that is refused (%s)', (server) => {
     expect(await take(second)).toMatchObject({ retryAfterSeconds: 5 })
   })
 
-  it('rests once for all calls that were under way together', async () => {
+  it('rests once for all concurrent calls', async () => {
     const { take, granted, refuse } = await scene()
     const healths = await Promise.all(Array.from({ length: 16 }, () => granted(0)))
     await Promise.all(healths.map((health) => refuse(health, 1)))

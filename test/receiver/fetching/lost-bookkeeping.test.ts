@@ -7,7 +7,7 @@ import { keysOf, liveKey } from '../../support/receiver.ts'
 import { aroundStatements } from '../../support/statements.ts'
 import { createTestWorker } from '../../support/worker.ts'
 
-it('an answer is kept where Postgres is lost between the call and what it says of the key', async () => {
+it("an answer is kept if Postgres fails before the key's state is stored", async () => {
   const { url } = await withTestDatabase()
   const deps = createTestWorker({ databaseUrl: url, keys: () => keysOf(liveKey) })
   let statements = 0

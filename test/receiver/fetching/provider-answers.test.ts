@@ -235,7 +235,7 @@ describe('an answer of the provider', () => {
       'unreachable',
       '',
     ],
-  ])('$0: polled once, no rows but right ones', async (_what, answer, outcome, detail) => {
+  ])('$0: polled once, and stores only valid rows', async (_what, answer, outcome, detail) => {
     stand.answer(answer)
     const { reconcile, counted } = receiver()
     const requestId = await track()
@@ -270,7 +270,7 @@ describe('an answer of the provider', () => {
     expect(await counted()).toEqual({ invalid: 1 })
   })
 
-  it('that comes a byte a second is given up after 10 s in all', async () => {
+  it('that arrives at a byte per second is aborted after 10 s in total', async () => {
     stand.answer((_id, _req, res) => {
       res.writeHead(200)
       const timer = setInterval(() => res.write(' '), 1000)
@@ -291,7 +291,7 @@ describe('an answer of the provider', () => {
     expect(stand.calls).toHaveLength(1)
   })
 
-  it('whose id is in capitals is the same request', async () => {
+  it('with the id in capitals is the same request', async () => {
     stand.answer((id, _req, res) => json(res, 200, { ...imageResult(id), request_id: id.toUpperCase() }))
     const { reconcile } = receiver()
     const requestId = await track()
@@ -318,7 +318,7 @@ describe('no connection', () => {
     await expectUnreachable(`http://127.0.0.1:${port}`, /ECONNREFUSED/)
   })
 
-  it('because no TLS can be agreed on: unreachable', async () => {
+  it('because of a TLS handshake failure: unreachable', async () => {
     // A server without a certificate cannot finish any handshake.
     const server = https.createServer({}, (_req, res) => res.end()).listen(0, '127.0.0.1')
     server.on('tlsClientError', () => {})
@@ -378,7 +378,7 @@ describe('a key that is refused', () => {
     expect(await rowOf(another)).toMatchObject({ status: 'COMPLETED' })
   })
 
-  it('is not made up for by the 404 of another key: the request is not lost', async () => {
+  it("is not outweighed by another key's 404: the request is not lost", async () => {
     stand.answer((_id, req, res) => json(res, req.headers.authorization?.includes('cccc') ? 404 : 401, {}))
     const { reconcile } = receiver({ keys: [liveKey, secondKey] })
     const requestId = await track({ tracked_at: new Date(nowMs - 48 * 3_600_000) })
@@ -389,7 +389,7 @@ describe('a key that is refused', () => {
     expect(await reconcile()).toMatchObject({ landed: 1 })
   })
 
-  it('is stood in for by another key of the account', async () => {
+  it('is replaced by another key of the account', async () => {
     stand.answer((id, req, res) =>
       req.headers.authorization?.includes('cccc') ? json(res, 200, imageResult(id)) : json(res, 401, {}),
     )
@@ -400,7 +400,7 @@ describe('a key that is refused', () => {
 })
 
 describe('a key whose calls are spent', () => {
-  it('is stood in for, side by side, by a key that is known to be of its account, and by no other', async () => {
+  it('is replaced by a key that is known to belong to its account, and by no other', async () => {
     const refused = new Set<string>([liveKey.api_key])
     stand.answer((id, req, res) =>
       [...refused].some((key) => req.headers.authorization === `Bearer ${key}`)
@@ -421,7 +421,7 @@ describe('a key whose calls are spent', () => {
     expect(by).toEqual([...Array(6).fill('live'), ...Array(6).fill('second'), ...Array(4).fill('postponed')])
   })
 
-  it('and is a sandbox key takes no more than a tenth of the calls of a live key', async () => {
+  it('of a sandbox uses at most a tenth of the calls of a live key', async () => {
     stand.answer((id, req, res) =>
       req.headers.authorization === `Bearer ${liveKey.api_key}`
         ? json(res, 200, imageResult(id))
@@ -436,7 +436,7 @@ describe('a key whose calls are spent', () => {
 })
 
 describe('404', () => {
-  it("is looked for with the other keys of that environment, then with the other's, and is one when all say so", async () => {
+  it('is confirmed with the other keys of that environment, then with those of the other one', async () => {
     stand.answer(status(404))
     const { ask, counted } = receiver({ keys: [sandboxKey, secondKey, liveKey] })
     expect(await ask()).toMatchObject({ answer: { kind: 'not_found' } })
@@ -446,7 +446,7 @@ describe('404', () => {
     expect(await counted()).toEqual({ not_found: 3 })
   })
 
-  it('is looked for with three others at a time, and with all of them in turn', async () => {
+  it('is checked with three other keys at a time, until all were asked', async () => {
     stand.answer(status(404))
     const many = Array.from({ length: 7 }, (_, at) => ({
       name: `k${at}`,
@@ -461,7 +461,7 @@ describe('404', () => {
     expect(new Set(stand.calls.map(({ authorization }) => authorization)).size).toBe(8)
   })
 
-  it('costs other keys a tenth of their calls at most, and then it is not known yet', async () => {
+  it('costs other keys at most a tenth of their calls; without those, it stays unknown', async () => {
     stand.answer(status(404))
     const { ask } = receiver({ keys: [liveKey, secondKey], limit: 20 })
     const kinds = []
@@ -469,7 +469,7 @@ describe('404', () => {
     expect(kinds).toEqual(['not_found', 'not_found', 'not_found_yet', 'not_found_yet'])
   })
 
-  it('is not what a retired key waits for: the key that last knew a request of its stands in, until a 404', async () => {
+  it('for a retired key comes from the key that last knew one of its requests, until that answers 404', async () => {
     const retired = {
       name: 'old',
       signing_secret: 'whsec_old_secret',
@@ -486,7 +486,7 @@ describe('404', () => {
     expect(await ask(randomUUID(), 'old')).toMatchObject({ answer: { kind: 'postponed', reason: 'quota' } })
   })
 
-  it('costs another key a tenth of its calls for a retired key whose environment is not known', async () => {
+  it('for a retired key of unknown environment costs another key at most a tenth of its calls', async () => {
     const retired = { name: 'old', signing_secret: 'whsec_old_secret', retired: true }
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     const { ask } = receiver({ keys: [retired, secondKey], limit: 20 })
@@ -537,7 +537,7 @@ describe('429', () => {
     expect(await counted()).toEqual({ rate_limited: 1, not_asked_rate_limited: 1, result: 1 })
   })
 
-  it('is counted from the answer, however long that took', async () => {
+  it('counts Retry-After from the answer, regardless of its duration', async () => {
     stand.answer((_id, _req, res) => {
       nowMs += 9000
       json(res, 429, {}, { 'retry-after': '10' })
@@ -548,7 +548,7 @@ describe('429', () => {
     expect(await ask()).toMatchObject({ answer: { kind: 'postponed' } })
   })
 
-  it('of one key leaves the others alone', async () => {
+  it('of one key does not affect others', async () => {
     stand.answer((id, req, res) =>
       req.headers.authorization?.includes('cccc') ? json(res, 200, imageResult(id)) : json(res, 429, {}),
     )
@@ -557,7 +557,7 @@ describe('429', () => {
     expect(await ask(randomUUID(), 'second')).toMatchObject({ answer: { kind: 'result' }, keyName: 'second' })
   })
 
-  it('is not waited for when a submit learns that the window is spent', async () => {
+  it("does not happen if a submit's answer shows that the window is spent", async () => {
     const ids = {
       request_id: randomUUID(),
       status_url: 'http://x.test/',
@@ -585,7 +585,7 @@ describe('429', () => {
     expect(stand.calls).toHaveLength(1)
   })
 
-  it('is not waited for when a result says that the window is spent', async () => {
+  it("does not happen if a result's answer shows that the window is spent", async () => {
     stand.answer((id, _req, res) =>
       json(res, 200, imageResult(id), { 'ratelimit-remaining': '0', 'ratelimit-reset': '20' }),
     )

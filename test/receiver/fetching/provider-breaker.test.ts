@@ -17,7 +17,7 @@ function passOf(breaker: ProviderBreaker, now: Date) {
   return pass
 }
 
-it('lets a provider be called until it has failed eight times in a row', () => {
+it('allows calls until the provider has failed eight times in a row', () => {
   passOf(afterFailures(7), start)
   expect(afterFailures(8).enter(start)).toBeUndefined()
   const breaker = afterFailures(7)
@@ -26,7 +26,7 @@ it('lets a provider be called until it has failed eight times in a row', () => {
   passOf(breaker, start)
 })
 
-it('while it is down one call at a time finds out whether it is back, 5 s after the last one failed', () => {
+it('while the provider is down, allows one probing call 5 s after the last failure', () => {
   const breaker = afterFailures(8)
   expect(breaker.enter(after(4.999))).toBeUndefined()
   const probe = passOf(breaker, after(5))
@@ -40,7 +40,7 @@ it('while it is down one call at a time finds out whether it is back, 5 s after 
   passOf(breaker, after(21))
 })
 
-it('a call that was under way before it counted as down takes no place from the one that finds out', () => {
+it('a call from before the outage does not count as the probe', () => {
   const breaker = createProviderBreaker(() => 0.5)
   const slow = passOf(breaker, start)
   for (let n = 0; n < 8; n += 1) passOf(breaker, start).note(false, start)
@@ -51,14 +51,14 @@ it('a call that was under way before it counted as down takes no place from the 
   passOf(breaker, after(12))
 })
 
-it('a pass that was given back is another’s', () => {
+it('a returned pass goes to another caller', () => {
   const breaker = afterFailures(8)
   passOf(breaker, after(5)).drop()
   passOf(breaker, after(5))
   expect(breaker.enter(after(5))).toBeUndefined()
 })
 
-it('spreads its pauses, so that many processes do not come at once', () => {
+it('jitters its pauses, so that processes do not probe together', () => {
   const restsAt = (random: number, seconds: number) => {
     const breaker = createProviderBreaker(() => random)
     for (let n = 0; n < 8; n += 1) passOf(breaker, start).note(false, start)
@@ -68,6 +68,6 @@ it('spreads its pauses, so that many processes do not come at once', () => {
   expect([restsAt(1, 5.999), restsAt(1, 6)]).toEqual([true, false])
 })
 
-it('a clock that was put back makes the pause no longer', () => {
+it('a clock set back does not lengthen the pause', () => {
   passOf(afterFailures(8), after(-3600))
 })

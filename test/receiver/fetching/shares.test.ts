@@ -71,7 +71,7 @@ describe.each(usualServers)("on %s: the holder of one key's secret", (server) =>
     },
   )
 
-  it('spends no more than the share of completing on webhooks that come at once, and still submits', async () => {
+  it('cannot exceed the share of completing with many webhooks at once, and submits continue', async () => {
     const settings = { keys: keysOf(teamA), fetchRatePerMinute: 10, webhookPublicUrl: 'https://hooks.test/webhooks' }
     const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, settings })
     onTestFinished(stop)
@@ -84,7 +84,7 @@ describe.each(usualServers)("on %s: the holder of one key's secret", (server) =>
     expect(body).toMatchObject({ error: { code: 'not_found' } })
   })
 
-  it('submits far more than it has calls for, and what lands meanwhile is completed at once', async () => {
+  it('cannot delay completions by submitting beyond its calls', async () => {
     const settings = { keys: keysOf(teamA), fetchRatePerMinute: 10, webhookPublicUrl: 'https://hooks.test/webhooks' }
     const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, settings })
     onTestFinished(stop)
@@ -105,7 +105,7 @@ describe.each(usualServers)("on %s: the holder of one key's secret", (server) =>
     expect(stand.calls).toHaveLength(8)
   })
 
-  describe('a sandbox key, and signs for live requests that still run', () => {
+  describe('of a sandbox key, signing for live requests that still run', () => {
     const start = async (count: number) => {
       const settings = { keys: keysOf(teamA, sandbox), fetchRatePerMinute: limit, stuckAfterSeconds: 600 }
       const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, settings })
@@ -129,14 +129,14 @@ describe.each(usualServers)("on %s: the holder of one key's secret", (server) =>
       return { receiver, forgeEach, schedule, callsOfA }
     }
 
-    it('has them polled with a tenth of the calls of their key', async () => {
+    it('causes polls with at most a tenth of the calls of their key', async () => {
       const { forgeEach, callsOfA } = await start(20)
       await forgeEach()
       await forgeEach()
       expect(callsOfA()).toBe(limit / 10)
     })
 
-    it('has one polled once a minute, and never by its schedule sooner', async () => {
+    it('causes a poll of a request once a minute, and never changes its schedule', async () => {
       const { receiver, forgeEach, schedule, callsOfA } = await start(1)
       for (let n = 0; n < 5; n += 1) await forgeEach()
       expect(callsOfA()).toBe(1)

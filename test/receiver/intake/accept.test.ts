@@ -45,14 +45,14 @@ function newDelivery(receivedAt = new Date()): Delivery {
 }
 
 describe('accepting', () => {
-  it('writes what came in one turn of the process as one statement', async () => {
+  it('writes all deliveries of one turn of the process as one statement', async () => {
     const { acceptor, flushes } = await startAcceptor()
     const accepted = await Promise.all(Array.from({ length: 50 }, () => acceptor.accept(newDelivery())))
     expect(new Set(accepted)).toEqual(new Set(['accepted']))
     expect(flushes).toEqual([50])
   })
 
-  it('writes what comes alone as soon as the turn is over, without waiting for company', async () => {
+  it('writes a single delivery at the end of the turn, without waiting for others', async () => {
     const { acceptor, flushes } = await startAcceptor()
     const accepted = acceptor.accept(newDelivery())
     await setImmediate()
@@ -70,8 +70,8 @@ describe('accepting', () => {
   })
 })
 
-describe('while Postgres takes nothing', () => {
-  it('a key that sends thousands is turned away, and no other', async () => {
+describe('while Postgres accepts nothing', () => {
+  it('a key with thousands of deliveries is refused, and no other key', async () => {
     const { url, sql } = await withTestDatabase()
     const { db } = createTestWorker({ databaseUrl: url })
     const goesOn = Promise.withResolvers<void>()
@@ -90,8 +90,8 @@ describe('while Postgres takes nothing', () => {
   })
 })
 
-describe('an answer of Postgres that is not whole', () => {
-  it('is never taken for "known already": without its rows, and without its end', async () => {
+describe('an incomplete answer of Postgres', () => {
+  it('never counts as duplicate: without its rows, and without its end', async () => {
     const database = await withTestDatabase()
     const proxy = await startOmittingProxy(database.url)
     const { acceptor } = await startAcceptor({ url: proxy.url })

@@ -34,7 +34,7 @@ function refused(at: number): Arrival {
 }
 
 it(
-  'gives refused arrivals so many rows a day, and folds the rest into one for each cause and minute, counts kept',
+  'bounds rows of refused arrivals per day, and folds the rest into one per cause and minute, with counts',
   { timeout: 60_000 },
   async () => {
     const { url, sql } = await withTestDatabase()
@@ -68,7 +68,7 @@ it(
   },
 )
 
-it('tells what each key has stored, by day in the log and as a metric', async () => {
+it('reports the stored bytes of each key, per day in the log and as a metric', async () => {
   const {
     database: { sql },
     receiver,

@@ -56,7 +56,7 @@ function reasonOf(webhookId: string): Promise<string> {
 }
 
 describe('a body in pieces of one byte', () => {
-  it('is cut off long before it is whole, with 413 and a closed connection', async () => {
+  it('is aborted early with 413 and a closed connection', async () => {
     const webhookId = randomUUID()
     const { socket, came, send } = await connection()
     send(head({ 'transfer-encoding': 'chunked', 'x-service-webhook-id': webhookId }))
@@ -72,7 +72,7 @@ describe('a body in pieces of one byte', () => {
     expect(await reasonOf(webhookId)).toBe('too_many_chunks')
   })
 
-  it('is taken while it is a small one', async () => {
+  it('is accepted if it is small', async () => {
     const { body } = failed()
     const { came, send } = await connection()
     send(head({ 'transfer-encoding': 'chunked', ...headersFor(body) }) + inPieces(body))
@@ -81,7 +81,7 @@ describe('a body in pieces of one byte', () => {
 })
 
 describe('Expect', () => {
-  it('100-continue with more announced than is taken: 413 at once, and nothing more is sent', async () => {
+  it('100-continue with a length above the limit: 413 at once, without a body', async () => {
     const { came, send, socket } = await connection()
     send(head({ 'content-length': '1000000000', expect: '100-continue' }))
     await eventually(() => came.text.includes('payload_too_large'))
@@ -90,7 +90,7 @@ describe('Expect', () => {
     await eventually(() => socket.destroyed, 5000)
   })
 
-  it('100-continue with a length that is taken: 100, then the answer', async () => {
+  it('100-continue with an allowed length: 100, then the answer', async () => {
     const { body } = failed()
     const { came, send } = await connection()
     send(head({ 'content-length': String(body.length), expect: '100-continue', ...headersFor(body) }))
@@ -109,7 +109,7 @@ describe('Expect', () => {
 
 describe('senders that hold large bodies open', () => {
   it(
-    'are cut off beyond a budget: deliveries are taken all the while, large ones too',
+    'are disconnected beyond a budget, while deliveries are accepted, large ones too',
     { timeout: 60_000 },
     async () => {
       const { body } = failed()
@@ -137,14 +137,14 @@ describe('an authentic delivery is answered, also if its sender then', () => {
     return head({ 'content-length': String(body.length), ...headersFor(body) }) + body.toString()
   }
 
-  it('ends its side of the connection', async () => {
+  it('closes its side of the connection', async () => {
     const { came, socket } = await connection()
     socket.end(message())
     await eventually(() => socket.destroyed)
     expect(came.text).toMatch(/^HTTP\/1.1 200 [\s\S]*"accepted"/)
   })
 
-  it('sends garbage, which gets a separate answer after it, and is counted', async () => {
+  it('sends garbage, which gets a separate later answer, and is counted', async () => {
     const { came, send, socket } = await connection()
     send(`${message()}no HTTP at all\r\n\r\n`)
     await eventually(() => socket.destroyed)
@@ -154,7 +154,7 @@ describe('an authentic delivery is answered, also if its sender then', () => {
     )
   })
 
-  it('is sent to a whole URL, and what is no URL has the envelope', async () => {
+  it('uses an absolute URL; an invalid URL gets the envelope', async () => {
     const whole = await connection()
     whole.send(message().replace('/webhooks', 'http://x/webhooks'))
     await eventually(() => whole.came.text.includes('"accepted"'))
@@ -164,7 +164,7 @@ describe('an authentic delivery is answered, also if its sender then', () => {
   })
 })
 
-it('large bodies that are being verified leave room for those of ordinary length', { timeout: 60_000 }, async () => {
+it('large bodies in verification leave room for ordinary ones', { timeout: 60_000 }, async () => {
   const reader = createBodyReader({ maxBodyBytes: mebibyte })
   const ends: string[] = []
   // Never released: as if verifying all of them took long.

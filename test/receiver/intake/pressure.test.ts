@@ -20,15 +20,15 @@ it('a round is followed by a rest while flushes leave many deliveries waiting', 
   expect(await hasComeBack({ left: 1000 })).toBe(false)
 })
 
-it('a round is followed by the next at once while they take what waits', async () => {
+it('a round is followed by the next at once while flushes take all waiting deliveries', async () => {
   expect(await hasComeBack({ left: 100 })).toBe(true)
 })
 
-it('a role that would lose something by a rest takes none', async () => {
+it('a role that would lose data by a rest takes none', async () => {
   expect(await hasComeBack({ left: 1000, mustGoOn: () => true })).toBe(true)
 })
 
-it('a moment in which very many came is over as soon as flushes take what waits', async () => {
+it('a burst is over as soon as flushes take all waiting deliveries', async () => {
   const pressure = createPressure()
   pressure.note({ deliveries: 1, left: 5000 })
   for (let flush = 0; flush < 10; flush += 1) pressure.note({ deliveries: 256, left: 0 })

@@ -58,7 +58,7 @@ async function withQuarantine({ maxRows = 10_000, maxBytes = 67_108_864 } = {}) 
   }
 }
 
-it('weighs headers and rows, not bodies alone: what waits is bounded, and the rest counted', async () => {
+it('counts headers and rows, not only bodies: memory is bounded, and dropped rows are counted', async () => {
   const { quarantine, record, droppedRows } = await withQuarantine()
   const headers = { 'x-filler': 'x'.repeat(8000) }
   for (let n = 0; n < 20_000; n += 1) record('missing_header', { headers })
@@ -69,7 +69,7 @@ it('weighs headers and rows, not bodies alone: what waits is bounded, and the re
   expect((await droppedRows()) + quarantine.waiting()).toBe(120_000)
 })
 
-it('strangers who fill the memory leave room for a known sender', async () => {
+it('strangers that fill the memory leave room for a known sender', async () => {
   const { senders, record, writeAll, keptOf } = await withQuarantine()
   senders.note({ keyName: 'live', remote: '198.51.100.7', at: new Date() })
   await writeAll()
@@ -103,7 +103,7 @@ it('a stranger with 2,600 networks displaces no known sender, in memory and in t
   expect([await keptOf('198.51.100.7'), await keptOf('198.51.101.7')]).toEqual([2200, 2200])
 }, 60_000)
 
-it('forgets a sender after a week, and of one key keeps the latest 64', async () => {
+it('forgets a sender after a week, and keeps the latest 64 per key', async () => {
   const { senders, writeAll, sql } = await withQuarantine()
   await sql`insert into mediadock.known_senders values ('live', '198.51.100.7', now() - interval '8 days'), ('live', '198.51.100.8', now() - interval '6 days')`
   for (let n = 0; n < 300; n += 1)
@@ -116,7 +116,7 @@ it('forgets a sender after a week, and of one key keeps the latest 64', async ()
   expect(n).toBe(64)
 })
 
-it('in the table the oldest go first, and one sender has half of the room at most', async () => {
+it('deletes the oldest rows of the table first, and gives one sender at most half of the room', async () => {
   const { record, writeAll, keptOf, sql } = await withQuarantine({ maxRows: 30 })
   for (let n = 0; n < 10; n += 1) record('no_matching_secret', { remote: '198.51.100.7' })
   await writeAll()
@@ -130,7 +130,7 @@ it('in the table the oldest go first, and one sender has half of the room at mos
   expect((await keptOf('198.51.100.7')) + (await keptOf('2001:db8:0:0::/64'))).toBe(15)
 })
 
-it('holds the table to its bytes, headers included', async () => {
+it('bounds the bytes of the table, headers included', async () => {
   const { record, writeAll, sql } = await withQuarantine({ maxBytes: 100_000 })
   for (let n = 0; n < 300; n += 1)
     record('missing_header', { remote: `192.0.2.${1 + (n % 2)}`, headers: { 'x-filler': 'x'.repeat(4000) } })
@@ -141,7 +141,7 @@ it('holds the table to its bytes, headers included', async () => {
   expect(held?.['n']).toBeGreaterThan(20)
 })
 
-it('a sender of authentic deliveries is a known one, once they are in the log', async () => {
+it('a sender of authentic deliveries becomes known when they are in the log', async () => {
   const {
     database: { sql },
     receiver,
@@ -157,7 +157,7 @@ it('a sender of authentic deliveries is a known one, once they are in the log', 
   expect(row).toEqual({ key_name: 'live', source: '127.0.0.1' })
 })
 
-it('a sender that repeats the delivery of another does not become a known sender', async () => {
+it("a sender that repeats another's delivery does not become known", async () => {
   const {
     database: { sql },
     receiver,
@@ -175,7 +175,7 @@ it('a sender that repeats the delivery of another does not become a known sender
   expect(await known()).toEqual([{ source: '198.51.100.1' }, { source: '198.51.100.2' }])
 })
 
-it('that was sent again and accepted meanwhile counts as known when it is verified', async () => {
+it('counts a delivery as known if it was sent again and accepted meanwhile', async () => {
   const {
     database: { sql },
     receiver,
@@ -203,7 +203,7 @@ it('that was sent again and accepted meanwhile counts as known when it is verifi
   expect(told).toEqual([[2, 1]])
 })
 
-it('is verified again in pages that are bounded in bytes', async () => {
+it('is verified again in pages of bounded bytes', async () => {
   const {
     database: { sql },
     receiver,

@@ -39,36 +39,32 @@ describeOnPackaged('a synchronous standby', () => {
   it.each([
     ['', async (url: string) => url],
     [', behind a pooler that refuses settings', async (url: string) => startRefusingPooler(url, 1)],
-  ])(
-    'whose wait for the standby is canceled is not acknowledged either%s',
-    { timeout: 90_000 },
-    async (_how, through) => {
-      const { standby } = pair
-      const url = await migratedDatabase()
-      const sql = postgres(url, { max: 1, onnotice: () => {} })
-      onTestFinished(() => sql.end({ timeout: 1 }))
-      // Postgres tells of it by a warning, which a database may hide.
-      await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set client_min_messages = error`)
-      const receiver = await startTestReceiver({ databaseUrl: await through(url) })
-      onTestFinished(receiver.stop)
+  ])('is not acknowledged if its wait for the standby is canceled%s', { timeout: 90_000 }, async (_how, through) => {
+    const { standby } = pair
+    const url = await migratedDatabase()
+    const sql = postgres(url, { max: 1, onnotice: () => {} })
+    onTestFinished(() => sql.end({ timeout: 1 }))
+    // Postgres tells of it by a warning, which a database may hide.
+    await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set client_min_messages = error`)
+    const receiver = await startTestReceiver({ databaseUrl: await through(url) })
+    onTestFinished(receiver.stop)
 
-      await standby.freeze()
-      const sending = deliver(receiver.webhookUrl, failed().body)
-      await eventually(
-        async () =>
-          (
-            await sql`select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep' and query like '%with durable%'`
-          ).length > 0,
-      )
-      // It is there, on the primary alone, and Postgres says that all went well.
-      expect(await sending).toMatchObject({ status: 503 })
-      expect(await sql`select from mediadock.deliveries`).toHaveLength(1)
-      standby.thaw()
-    },
-  )
+    await standby.freeze()
+    const sending = deliver(receiver.webhookUrl, failed().body)
+    await eventually(
+      async () =>
+        (
+          await sql`select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep' and query like '%with durable%'`
+        ).length > 0,
+    )
+    // It is there, on the primary alone, and Postgres says that all went well.
+    expect(await sending).toMatchObject({ status: 503 })
+    expect(await sql`select from mediadock.deliveries`).toHaveLength(1)
+    standby.thaw()
+  })
 
   it(
-    'that does not answer holds up all landings at their commit: they are run again as they are, not by halves',
+    'that does not answer blocks all landings at their commit: they are retried whole, not halved',
     { timeout: 90_000 },
     async () => {
       const { standby } = pair
@@ -106,7 +102,7 @@ describeOnPackaged('a synchronous standby', () => {
 
   // A primary that crashes while it waits for the standby comes back with what the standby never got.
   it(
-    'that is away keeps what only the primary has from being acknowledged, as a duplicate too',
+    'that is away prevents acknowledging what only the primary has, also as a duplicate',
     { timeout: 90_000 },
     async () => {
       const { primary, standby } = pair

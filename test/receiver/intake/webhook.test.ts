@@ -50,7 +50,7 @@ async function raw(text: string | Buffer, { keepOpen = false } = {}): Promise<st
 }
 
 describe('an authentic delivery', () => {
-  it('is answered 200 accepted once its bytes are in deliveries', async () => {
+  it('is answered 200 accepted after its bytes are in deliveries', async () => {
     const { body, requestId } = okAudio()
     const webhookId = randomUUID()
     const answer = await deliver(receiver.webhookUrl, body, { webhookId })
@@ -68,7 +68,7 @@ describe('an authentic delivery', () => {
     })
   })
 
-  it('is answered 200 duplicate when id and bytes were seen before', async () => {
+  it('is answered 200 duplicate if id and bytes were stored before', async () => {
     const { body } = failed()
     const webhookId = randomUUID()
     await deliver(receiver.webhookUrl, body, { webhookId })
@@ -77,7 +77,7 @@ describe('an authentic delivery', () => {
     expect(await deliveriesOf(webhookId)).toHaveLength(1)
   })
 
-  it('is kept and flagged when its id was used for another body', async () => {
+  it('is kept and flagged if its id was used for another body', async () => {
     const webhookId = randomUUID()
     await deliver(receiver.webhookUrl, failed().body, { webhookId })
     const other = await deliver(receiver.webhookUrl, failed().body, { webhookId })
@@ -106,7 +106,7 @@ describe('an authentic delivery', () => {
     },
   )
 
-  it('counts an X-Service-Timestamp that differs from t and takes the delivery', async () => {
+  it('is accepted and counted if X-Service-Timestamp differs from t', async () => {
     const { body } = failed()
     const answer = await deliver(receiver.webhookUrl, body, { headers: { 'x-service-timestamp': '1' } })
     expect(answer.status).toBe(200)
@@ -114,14 +114,14 @@ describe('an authentic delivery', () => {
     expect(metrics).toMatch(/mediadock_timestamp_mismatch_total 1/)
   })
 
-  it('is taken from any of the configured keys', async () => {
+  it('is accepted from any configured key', async () => {
     const webhookId = randomUUID()
     await deliver(receiver.webhookUrl, failed().body, { webhookId, secret: sandboxKey.signing_secret })
     expect((await deliveriesOf(webhookId))[0]).toMatchObject({ key_name: 'sandbox' })
   })
 })
 
-describe('what is no delivery', () => {
+describe('a request that is not a delivery', () => {
   it.each(['GET', 'HEAD', 'PUT', 'DELETE', 'OPTIONS', 'PATCH'])('%s /webhooks: 405 with Allow', async (method) => {
     const response = await send(receiver.webhookUrl, method)
     expect(response.status).toBe(405)
@@ -138,7 +138,7 @@ describe('what is no delivery', () => {
     },
   )
 
-  it('a body at the limit is taken', async () => {
+  it('a body at the limit is accepted', async () => {
     const { body } = failed()
     const padded = Buffer.concat([body, Buffer.alloc(64 * 1024 - body.length, ' ')])
     expect((await deliver(receiver.webhookUrl, padded)).json).toEqual({ status: 'accepted' })
@@ -154,7 +154,7 @@ describe('what is no delivery', () => {
   })
 
   it.concurrent(
-    'a connection on which nothing was asked for 10 s: closed without a word, and counted',
+    'a connection without a request for 10 s: closed without an answer, and counted',
     { timeout: 40_000 },
     async () => {
       expect(await raw('', { keepOpen: true })).toBe('')
@@ -163,7 +163,7 @@ describe('what is no delivery', () => {
     },
   )
 
-  it('a sender that goes away in the middle of the body leaves nothing but a line in the log', async () => {
+  it('a sender that disconnects within the body leaves only a log line', async () => {
     const { body } = failed()
     const webhookId = randomUUID()
     const lines = Object.entries(headersFor(body, { webhookId })).map(([name, value]) => `${name}: ${value}`)
@@ -181,7 +181,7 @@ describe('what is no delivery', () => {
 })
 
 describe('health', () => {
-  it('answers 200 on both listeners while Postgres is there', async () => {
+  it('answers 200 on both listeners while Postgres answers', async () => {
     for (const base of [new URL('/', receiver.webhookUrl).href, receiver.internalUrl]) {
       await request(base).get('healthz').expect(200)
       await request(base).get('readyz').expect(200)

@@ -6,7 +6,7 @@ import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
 
-it('what is accepted while the schema is older than this version lands only once it is not', async () => {
+it('a delivery accepted before the migration lands after it', async () => {
   const { url, sql } = await withTestDatabase(preferredServer)
   const [newest] =
     await sql`delete from mediadock.migrations where ctid = (select ctid from mediadock.migrations order by id desc limit 1) returning *`

@@ -75,7 +75,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       ['an ERROR', failed, 'FAILED'],
       ['audio', okAudio, 'COMPLETED'],
       ['a picture', okImage, 'COMPLETED'],
-    ])('lands %s only until the true live one comes', async (_kind, forge, forgedStatus) => {
+    ])('lands %s only until the authentic live one arrives', async (_kind, forge, forgedStatus) => {
       const requestId = await prepare()
       const forged = await settle(forge(requestId).body, sandboxKey.signing_secret)
       expect(await rowOf(requestId)).toMatchObject({ status: forgedStatus, sandbox: true })
@@ -96,7 +96,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       })
     })
 
-    it('lands only until the reconciler has the truth with a live key', async () => {
+    it('lands only until the reconciler gets the result with a live key', async () => {
       const requestId = await prepare()
       const forged = await settle(failed(requestId).body, sandboxKey.signing_secret)
       await reconcile()
@@ -111,7 +111,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       expect(await stateOf(forged)).toEqual({ flags: ['contradiction', 'key_mismatch'], parked_reason: null })
     })
 
-    it('is parked once the live one has come, and it is polled', async () => {
+    it('is parked after the live one arrived, and the request is polled', async () => {
       const requestId = await prepare()
       await settle(failed(requestId).body, liveKey.signing_secret)
       const forged = await settle(okAudio(requestId).body, sandboxKey.signing_secret)
@@ -121,7 +121,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', confirmed: true, media: 3 })
     })
 
-    it('and a retired key of no known environment contradict each other as two of one environment do', async () => {
+    it('and one of a retired key without known environment contradict each other like two of one environment', async () => {
       stand.answer((_id, _req, res) => notFound(res))
       const requestId = await prepare()
       await settle(failed(requestId).body, sandboxKey.signing_secret)
@@ -134,7 +134,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     })
   })
 
-  it('is right where the request is tracked with a sandbox key, and a live one is parked', async () => {
+  it('lands if the request is tracked with a sandbox key, and a live one is parked', async () => {
     const requestId = randomUUID()
     await track(requestId, 'sandbox')
     const live = await settle(okAudio(requestId).body, liveKey.signing_secret)
@@ -143,7 +143,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     expect(await stateOf(live)).toMatchObject({ parked_reason: 'key_mismatch' })
   })
 
-  it('lands for good where a sandbox key knows the result', async () => {
+  it('lands permanently if a sandbox key knows the result', async () => {
     stand.answer((id, req, res) => (isLive(req) ? notFound(res) : json(res, 200, imageResult(id))))
     const requestId = randomUUID()
     await settle(okImage(requestId).body, sandboxKey.signing_secret)
@@ -153,7 +153,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     expect(await stateOf(live)).toMatchObject({ parked_reason: 'key_mismatch' })
   })
 
-  it('is made good for by the way out of the runbook: correct the key, then replay', async () => {
+  it('is corrected by the runbook: correct the key, then replay', async () => {
     const requestId = randomUUID()
     await call(receiver, 'POST /api/requests', { body: { request_id: requestId, key_name: 'sandbox' } })
     await settle(failed(requestId).body, sandboxKey.signing_secret)
@@ -170,7 +170,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     expect(await stateOf(live)).toMatchObject({ parked_reason: null })
   })
 
-  it('is made good for by correcting the key alone: what was parked for it is landed', async () => {
+  it('is corrected by correcting the key alone: deliveries parked for the key land', async () => {
     const requestId = randomUUID()
     await call(receiver, 'POST /api/requests', { body: { request_id: requestId, key_name: 'sandbox' } })
     const live = await settle(okAudio(requestId).body, liveKey.signing_secret)
@@ -180,7 +180,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     expect(await stateOf(live)).toMatchObject({ parked_reason: null })
   })
 
-  it('tracked too late by a service joins its metadata and key, and is polled at once', async () => {
+  it('gets metadata and key from a late tracking, and its request is polled at once', async () => {
     const requestId = randomUUID()
     await settle(failed(requestId).body, sandboxKey.signing_secret)
     await database.sql`insert into mediadock.requests (request_id, key_name, metadata) values (${requestId}, 'live', '{"order": 3}') on conflict do nothing`
@@ -231,7 +231,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     })
 
     it.each(['before', 'after'])(
-      'changes nothing %s the live webhook once the name of the live key is that of a sandbox key',
+      "changes nothing %s the live webhook if the live key's name now belongs to a sandbox key",
       async (when) => {
         const requestId = randomUUID()
         await call(receiver, 'POST /api/requests', { body: { request_id: requestId, key_name: 'live' } })
@@ -246,7 +246,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       },
     )
 
-    it('is parked where it waited behind a lock while the key was removed', async () => {
+    it('is parked if it waited behind a lock while the key was removed', async () => {
       const requestId = await trackedLive()
       const webhookId = randomUUID()
       await database.sql.begin(async (tx) => {
@@ -263,7 +263,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       await expectParked(requestId, id)
     })
 
-    it('is parked where a release stored it that did not store the environment', async () => {
+    it('is parked if a release without stored environments accepted it', async () => {
       const requestId = await trackedLive()
       const forged = await settle(failed(requestId).body, sandboxKey.signing_secret)
       const live = await settle(okAudio(requestId).body, liveKey.signing_secret)
@@ -275,7 +275,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       expect(await stateOf(live)).toMatchObject({ parked_reason: null })
     })
 
-    it('is parked where it came after the key was retired without its api_key', async () => {
+    it('is parked if it arrived after the key was retired without its api_key', async () => {
       const requestId = await trackedLive()
       const forged = await settle(failed(requestId).body, oldKey.signing_secret)
       await expectParked(requestId, forged)
@@ -283,7 +283,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', confirmed: true, media: 3 })
     })
 
-    it('lands where the request was tracked with the retired key itself, before it was retired', async () => {
+    it('lands if the request was tracked with the same key before it was retired', async () => {
       const requestId = randomUUID()
       await call(receiver, 'POST /api/requests', { body: { request_id: requestId, key_name: 'live' } })
       setKeys({ name: 'live', signing_secret: liveKey.signing_secret, retired: true }, sandboxKey)
@@ -293,7 +293,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     })
   })
 
-  describe('and then, the same delivery, with that of the right key', () => {
+  describe('and then again with the secret of the right key', () => {
     const { signing_secret: forger } = sandboxKey
     const { signing_secret: owner } = liveKey
     const send = async (body: Buffer, webhookId: string, secret: string) =>
@@ -336,7 +336,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       await expectLanded(requestId)
     })
 
-    it('lands where the first was still waiting behind a lock', async () => {
+    it('lands while the first still waits behind a lock', async () => {
       const { requestId, webhookId, body } = await trackedLive()
       await database.sql.begin(async (tx) => {
         await tx`select from mediadock.requests where request_id = ${requestId} for update`
@@ -347,7 +347,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       await expectLanded(requestId)
     })
 
-    it('lands after the first has landed, since the request was not tracked', async () => {
+    it('lands after the first landed, because the request was not tracked', async () => {
       const requestId = randomUUID()
       const { body } = failed(requestId)
       const webhookId = randomUUID()
@@ -365,7 +365,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
         (tx, id) => tx`update mediadock.deliveries set parked_reason = 'key_mismatch' where id = ${id}`,
       ],
       ['discards', 'accepted', (tx, id) => tx`delete from mediadock.deliveries where id = ${id}`],
-    ])('lands where a transaction that %s the first is under way', async (_what, status, end) => {
+    ])('lands while a transaction that %s the first is open', async (_what, status, end) => {
       const { requestId, webhookId, body } = await trackedLive()
       const id = deliveryId(webhookId, body)
       await storeForged(database.sql, { requestId, webhookId, body, parkedReason: null })
@@ -383,7 +383,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       await expectLanded(requestId)
     })
 
-    it('lands where another process is storing the first', async () => {
+    it('lands while another process stores the first', async () => {
       const { requestId, webhookId, body } = await trackedLive()
       const { sent } = await database.sql.begin(async (tx) => {
         await storeForged(tx, { requestId, webhookId, body, parkedReason: 'key_mismatch' })
@@ -397,14 +397,14 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       await expectLanded(requestId)
     })
 
-    it('lands where both come at the same instant', async () => {
+    it('lands if both arrive at the same instant', async () => {
       const { requestId, webhookId, body } = await trackedLive()
       await Promise.all([send(body, webhookId, forger), send(body, webhookId, owner)])
       await expectLanded(requestId)
     })
   })
 
-  it('is doubted again once the request has ended, where it still ran at the first poll', async () => {
+  it('is doubted again after the request ended, if it still ran at the first poll', async () => {
     stand.answer((id, _req, res) =>
       json(res, 202, { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 40, logs: [] }),
     )
@@ -419,7 +419,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', confirmed: true })
   })
 
-  it('fills no disk for one request: so many are kept parked for it, the oldest', async () => {
+  it('cannot fill the disk for one request: only the oldest few stay parked', async () => {
     stand.answer((_id, _req, res) => notFound(res))
     const requestId = randomUUID()
     await track(requestId, 'live')
@@ -443,7 +443,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', sandbox: false })
   })
 
-  it('keeps its environment where it comes out of the quarantine', async () => {
+  it('keeps its environment when accepted from the quarantine', async () => {
     const requestId = randomUUID()
     await track(requestId, 'live')
     const webhookId = randomUUID()

@@ -19,8 +19,8 @@ const failedWith = (requestId: string, n: number): Buffer =>
     JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: `${n}` } }),
   )
 
-describe.each(usualServers)('on %s: what was just accepted', (server) => {
-  it('lands without being claimed', async () => {
+describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
+  it('lands without a claim', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const handOver = testHandOver(deps)
@@ -57,7 +57,7 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
     ).toEqual([{ held: 250 }])
   })
 
-  it('is landed by another as soon as its lease ends, when the process that held it has died', async () => {
+  it('is landed by another process when its lease ends, if its holder died', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const dead = { ...testHandOver(deps), take: () => {} }
@@ -70,7 +70,7 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
     expect(await sql`select from mediadock.inbox`).toEqual([])
   })
 
-  it('is kept from others for as long as it is held', async () => {
+  it('is not claimed by others while it is held', async () => {
     const { url } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const writing = Promise.withResolvers<void>()
@@ -100,7 +100,7 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
     expect(await sql`select url from mediadock.media where request_id = ${picture.requestId}`).toHaveLength(1)
   })
 
-  it('makes it behind while more waits than a batch or two write', async () => {
+  it('reports being behind while more waits than two batches write', async () => {
     const { url } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const writing = Promise.withResolvers<void>()
@@ -115,7 +115,7 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
     expect(handOver.isBehind()).toBe(false)
   })
 
-  it('of one request is never in two batches at a time, and two batches are written at a time', async () => {
+  it('of one request is never in two concurrent batches, while two batches are written at a time', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url, max: 6 })
     let running = 0
@@ -141,7 +141,7 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
       await sql`select outcome, count(*)::int as n from mediadock.attempts where outcome <> 'landed' group by outcome`,
     ).toEqual([{ outcome: 'no_effect', n: 4 }])
   })
-  it('lands while a batch of deliveries that were claimed before is still being written', async () => {
+  it('lands while a batch of previously claimed deliveries is still being written', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const written = Promise.withResolvers<void>()

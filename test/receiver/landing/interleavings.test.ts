@@ -581,7 +581,7 @@ it.each([
   ],
   ["a service's own INSERT", insertTracked],
 ])(
-  'a forged sandbox word, tracked by %s, is overruled by the live one that comes then, and not by another sandbox one',
+  'a forged sandbox webhook, tracked by %s, is overruled by a later live one, and not by another sandbox one',
   async (_by, tracking) => {
     const requestId = randomUUID()
     const [live, forged] = await bothEnvironments(requestId)
@@ -635,7 +635,7 @@ tried("the answer to a submit and the request's webhook: joined, metadata includ
   },
 })
 
-it('one that waits for another which dies finds nothing of it', async () => {
+it('a landing that waited for one that died sees nothing of it', async () => {
   const requestId = randomUUID()
   await track(requestId)
   const lost = await webhook({ sample: okImage(requestId) })
@@ -656,7 +656,7 @@ it('one that waits for another which dies finds nothing of it', async () => {
   })
 })
 
-it("a claim that has ended has its effect and settles nothing: the delivery is still the next claimant's", async () => {
+it('a landing with an ended claim has its effect but does not settle: the next claimant keeps the delivery', async () => {
   const requestId = randomUUID()
   const stale = await webhook({ sample: okAudio(requestId) })
   await pool.db.execute(sql`update mediadock.inbox set claims = 1`)

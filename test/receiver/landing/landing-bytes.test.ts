@@ -27,8 +27,8 @@ async function storeFailures({ sql }: TestDatabase, count: number, bytes: number
     insert into mediadock.inbox (delivery_id, due_at) select id, now() - interval '1 minute' + n * interval '1 ms' from made`)
 }
 
-describe.each(usualServers)('what landing holds in memory (%s)', (server) => {
-  it('a claim takes what weighs 8 MiB, not more than one that is larger, and reads no body that it does not take', async () => {
+describe.each(usualServers)('the memory of landing (%s)', (server) => {
+  it('a claim takes up to 8 MiB, or one larger delivery, and reads no other body', async () => {
     const database = await withTestDatabase(server)
     await database.sql`alter table mediadock.deliveries alter body set storage external`
     await storeFailures(database, 100, mib)

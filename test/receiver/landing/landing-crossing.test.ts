@@ -12,7 +12,7 @@ import { createTestWorker, store } from '../../support/worker.ts'
 
 const requestsPerRound = 250
 
-describe.each(usualServers)('landings that cross (%s)', (server) => {
+describe.each(usualServers)('concurrent landings (%s)', (server) => {
   const isPreferred = server === preferredServer
   const rounds = long ? 60 : isPreferred ? 30 : 5
   /** So many deadlocks are enough for the short form, however few rounds they took. */
@@ -32,7 +32,7 @@ describe.each(usualServers)('landings that cross (%s)', (server) => {
     return Number(row?.['n'])
   }
 
-  it(`two big batches on the same requests and a tracker in the opposite order, at most ${rounds} times at one instant`, async () => {
+  it(`two big batches on the same requests and a tracker in the opposite order, concurrently up to ${rounds} times`, async () => {
     const deps = createTestWorker({ databaseUrl: database.url })
     let unlanded = 0
     let round = 0
@@ -72,7 +72,7 @@ describe.each(usualServers)('landings that cross (%s)', (server) => {
     expect(unlanded).toBe(0)
   }, 240_000)
 
-  it('a round that Postgres ended gives back what it took', async () => {
+  it('a batch that Postgres canceled is returned to the inbox', async () => {
     const deps = createTestWorker({ databaseUrl: database.url })
     await store(
       deps.db,

@@ -9,8 +9,8 @@ import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 /* One request that cannot be landed now, or has far too many deliveries: who else waits for it. */
 
-describe.each(usualServers)('landing beside a request that holds up (%s)', (server) => {
-  it('600 rows that an open transaction has inserted are put off in a few statements, and their neighbours land', async () => {
+describe.each(usualServers)('landing beside a locked request (%s)', (server) => {
+  it('600 rows inserted by an open transaction are postponed in a few statements, and their neighbours land', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const held = Array.from({ length: 600 }, () => failed())
@@ -52,7 +52,7 @@ describe.each(usualServers)('landing beside a request that holds up (%s)', (serv
   }, 60_000)
 
   it.each(['for share', 'for update'])(
-    'rows that an open transaction holds %s are put off in a few statements',
+    'rows that an open transaction locks %s are postponed in a few statements',
     async (how) => {
       const { url, sql } = await withTestDatabase(server)
       const deps = createTestWorker({ databaseUrl: url })
@@ -83,7 +83,7 @@ describe.each(usualServers)('landing beside a request that holds up (%s)', (serv
     },
   )
 
-  it('hundreds of deliveries of one request take turns; what came after them lands in the next round', async () => {
+  it('hundreds of deliveries of one request take turns; later ones of other requests land in the next round', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const requestId = randomUUID()

@@ -13,7 +13,7 @@ import { createTestWorker, newDelivery, store, type TestWorker } from '../../sup
 
 /* A reader's trigger or a missing grant refuses what is landed: whose fault it is, and who else suffers. */
 
-describe.each(usualServers)('what a reader refuses (%s)', (server) => {
+describe.each(usualServers)("a landing that a service's trigger refuses (%s)", (server) => {
   let database: TestDatabase
   let role: string
 
@@ -65,7 +65,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
     return made
   }
 
-  it('P0001 for one of many: the neighbours land at once, and it is parked after five tries with the words of Postgres', async () => {
+  it("P0001 for one of many: the neighbours land at once, and it is parked after five tries with Postgres's message", async () => {
     const samples = Array.from({ length: 40 }, () => failed())
     const guilty = samples[17]!.requestId
     await trigger(
@@ -128,7 +128,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
     expect(outcomes).toEqual(samples.map(() => 'landed'))
   })
 
-  it('is found by halves: few statements for one of 500', async () => {
+  it('is found by bisection: few statements for one of 500', async () => {
     const samples = Array.from({ length: 500 }, () => failed())
     await trigger(`if new.request_id = '${samples[333]!.requestId}' then raise exception 'no'; end if;`)
     let statements = 0
@@ -147,7 +147,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
     expect(statements).toBeLessThan(30)
   })
 
-  it('42501, a schema that the landing role may not use: everything is parked after five tries, and no retry lasts forever', async () => {
+  it('42501, no right to a schema: everything is parked after five tries, and no retry lasts forever', async () => {
     await trigger('insert into shop.seen values (new.request_id);')
     const deps = createTestWorker({ databaseUrl: asRole() })
     const samples = Array.from({ length: 25 }, () => failed())
@@ -168,7 +168,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
   }, 30_000)
 
   it.each(['P0001', '42501'])(
-    '%s from a trigger on deliveries: not acknowledged, and one statement is not made into hundreds',
+    '%s from a trigger on deliveries: nothing is acknowledged, and the number of statements stays small',
     async (state) => {
       await database.sql.unsafe(`
       create function public.refuse() returns trigger language plpgsql as $$ begin raise exception 'no' using errcode = '${state}'; end $$;
@@ -204,7 +204,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
     expect(await database.sql`select count(*)::int as n from mediadock.deliveries`).toEqual([{ n: 59 }])
   })
 
-  it('the reconciler waits for a row that is locked for a moment: the call for its result is spent', async () => {
+  it('the reconciler waits for a briefly locked row, because the call for its result is already spent', async () => {
     const requestId = randomUUID()
     const trackedAt = new Date(Date.now() - 3600_000)
     await database.sql`insert into mediadock.requests ${database.sql({ request_id: requestId, key_name: 'live', tracked_at: trackedAt })}`

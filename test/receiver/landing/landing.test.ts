@@ -131,7 +131,7 @@ describe('landing', () => {
     expect(stand.calls).toEqual([])
   })
 
-  it('keeps what a submitter tracked: metadata and key', async () => {
+  it('keeps the tracked metadata and key', async () => {
     const { body, requestId } = failed()
     await database.sql`insert into mediadock.requests (request_id, model, key_name, metadata)
       values (${requestId}, 'aurora-image', 'live', '{"order":7}') on conflict do nothing`
@@ -144,7 +144,7 @@ describe('landing', () => {
     })
   })
 
-  it('tells readers once, in the transaction that wrote the row', async () => {
+  it('notifies readers once, in the transaction that wrote the row', async () => {
     const notices: unknown[] = []
     const listening = await database.sql.listen('mediadock_results', (payload) => notices.push(JSON.parse(payload)))
     const { body, requestId } = failed()
@@ -226,7 +226,7 @@ describe('when the provider cannot be called', () => {
 })
 
 describe('a provider that is down', () => {
-  it('is soon not called for each delivery any more, and what the webhooks carried lands', async () => {
+  it("is soon no longer called for each delivery, and the webhooks' content lands", async () => {
     stand.answer((_id, req) => req.socket.destroy())
     const samples = Array.from({ length: 60 }, () => okImage())
     for (const { body } of samples) await deliver(receiver.webhookUrl, body)
@@ -246,7 +246,7 @@ describe('a provider that is down', () => {
 })
 
 describe('order and contradiction', () => {
-  it('the first of two webhooks stays, the second is flagged, the result endpoint decides which of them stays so', async () => {
+  it('the first of two webhooks stays and the second is flagged until the result endpoint decides', async () => {
     const requestId = randomUUID()
     const second = randomUUID()
     stand.answer((_id, _req, res) => json(res, 500, {}))
@@ -309,7 +309,7 @@ describe('order and contradiction', () => {
 })
 
 describe('reconciling', () => {
-  it('finds what no webhook brought: completed, failed, canceled', async () => {
+  it('finds results without a webhook: completed, failed, canceled', async () => {
     const ids = [randomUUID(), randomUUID(), randomUUID()]
     await database.sql`insert into mediadock.requests ${database.sql(ids.map((request_id) => ({ request_id, key_name: 'live' })))}`
     stand.answer((id, _req, res) => {
@@ -336,7 +336,7 @@ describe('reconciling', () => {
     expect(await resultOf(ids[0]!)).toMatchObject({ source: 'reconciler' })
   })
 
-  it('gives the calls that are left to what is overdue longest', async () => {
+  it('uses remaining calls for the longest overdue requests', async () => {
     const narrow = await startTestReceiver({
       databaseUrl: database.url,
       providerUrl: stand.url,

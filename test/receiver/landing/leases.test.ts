@@ -13,8 +13,8 @@ import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 const later = (date: Date, seconds: number) => new Date(date.getTime() + seconds * 1000)
 
-describe.each(usualServers)('on %s: what is held', (server) => {
-  it('is renewed in time, however long storing it took', async () => {
+describe.each(usualServers)('on %s: a held delivery', (server) => {
+  it('is renewed in time, regardless of how long storing took', async () => {
     const { url } = await withTestDatabase(server)
     const writing = Promise.withResolvers<void>()
     const deps = createTestWorker({ databaseUrl: url })
@@ -34,7 +34,7 @@ describe.each(usualServers)('on %s: what is held', (server) => {
     await handOver.idle()
   })
 
-  it('is renewed in time, however long claiming it took', async () => {
+  it('is renewed in time, regardless of how long claiming took', async () => {
     const { url } = await withTestDatabase(server)
     const writing = Promise.withResolvers<void>()
     const deps = createTestWorker({ databaseUrl: url })
@@ -57,7 +57,7 @@ describe.each(usualServers)('on %s: what is held', (server) => {
     await handOver.idle()
   })
 
-  it('is held once where this process claims it again after its lease ended, and settled by that claim', async () => {
+  it('is held once if this process claims it again after its lease ended, and settled by the later claim', async () => {
     const { url, sql } = await withTestDatabase(server)
     const writing = Promise.withResolvers<void>()
     const deps = createTestWorker({ databaseUrl: url })
@@ -76,7 +76,7 @@ describe.each(usualServers)('on %s: what is held', (server) => {
     expect(await sql`select outcome from mediadock.attempts`).toEqual([{ outcome: 'contradiction' }])
   })
 
-  it('is not settled by a process that held it before it landed and was queued anew', async () => {
+  it('is not settled by a former holder after it landed and was queued again', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const handOver = testHandOver(deps)
@@ -97,7 +97,7 @@ describe.each(usualServers)('on %s: what is held', (server) => {
     expect(await sql`select delivery_id from mediadock.inbox`).toEqual([{ delivery_id: delivery.id }])
   })
 
-  it('is not renewed once it is put off for later, while others of its batch are still being landed', async () => {
+  it('is not renewed after its postponement while others of its batch are still landing', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const [refused, other] = [failed(), failed()]

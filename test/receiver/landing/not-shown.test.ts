@@ -25,7 +25,7 @@ const variants: Variant[] = JSON.parse(fs.readFileSync(file, 'utf8'))
 const usable = variants.filter(({ refused }) => refused !== true)
 const wrong = variants.filter(({ refused }) => refused === true)
 
-describe('what the specification does not show', () => {
+describe('outputs that the specification does not show', () => {
   let database: TestDatabase
   let receiver: TestReceiver
   let stand: ProviderStand

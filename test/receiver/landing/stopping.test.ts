@@ -13,7 +13,7 @@ import { deliver, failed, okImage } from '../../support/webhooks.ts'
 import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 describe.each(usualServers)('on %s: a receiver that stops', (server) => {
-  it('lands what it was just claiming', async () => {
+  it('lands deliveries whose claim was in progress', async () => {
     const { url, sql } = await withTestDatabase(server)
     const stand = await startProviderStand()
     onTestFinished(() => stand.close())
@@ -45,7 +45,7 @@ describe.each(usualServers)('on %s: a receiver that stops', (server) => {
     expect(await sql`select from mediadock.results where status = 'COMPLETED'`).toHaveLength(2)
   })
 
-  it('lets all that is ready go after one batch, while Postgres is away', async () => {
+  it('releases all ready deliveries after one failed batch while Postgres is away', async () => {
     const { url } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const stopping = new AbortController()
@@ -63,7 +63,7 @@ describe.each(usualServers)('on %s: a receiver that stops', (server) => {
     expect(asked).toBeLessThan(20)
   })
 
-  it('ends soon after its grace while Postgres says nothing', async () => {
+  it('ends soon after its grace period while Postgres does not answer', async () => {
     const { url, sql } = await withTestDatabase(server)
     const proxy = await startPostgresProxy(url)
     const receiver = await startTestReceiver({ databaseUrl: proxy.url, followsUp: true })
@@ -78,7 +78,7 @@ describe.each(usualServers)('on %s: a receiver that stops', (server) => {
     expect(performance.now() - started).toBeLessThan(12_000)
   })
 
-  it('gives back the polls that it cuts, and takes them for no failure of the provider', async () => {
+  it('releases the polls that it aborts, without counting them as failures of the provider', async () => {
     const { url, sql } = await withTestDatabase(server)
     const stand = await startProviderStand()
     onTestFinished(() => stand.close())

@@ -663,7 +663,7 @@ const archiveCases: Case[] = [
 ]
 
 describe('the sentences of problems', () => {
-  it('are none while nothing is wrong', () => {
+  it('are absent while nothing is wrong', () => {
     expect(problemsOf(calm)).toEqual([])
   })
 
@@ -703,7 +703,7 @@ describe('the sentences of problems', () => {
       },
     ],
     ['a retired key that has no calls', { keys: [{ ...key, retired: true, quota_left: 0 }] }],
-  ])('nothing for %s', (_what, numbers) => {
+  ])('no problem for %s', (_what, numbers) => {
     expect(problemsOf({ ...calm, ...numbers })).toEqual([])
   })
 

@@ -57,7 +57,7 @@ describe('runs of the reconciler', () => {
     expect(await runs()).toMatchObject([{ trigger: 'cron' }, { trigger: 'manual', outcome: 'ok' }])
   })
 
-  it('record the error of a failed run, which is thrown on', async () => {
+  it('record the error of a failed run, and rethrow it', async () => {
     await expect(
       recorded({ db: pool.db, time: timeOf(() => minute) }, 'cron', () =>
         Promise.reject(new Error('the provider is gone')),

@@ -19,11 +19,11 @@ describe.each(testServers)('counts of items that need attention, %s', (server) =
 
   const count = () => readCounters(pool.db, { now: new Date(), stuckAfterSeconds: 600 })
 
-  it('is nothing at first', async () => {
+  it('are absent at first', async () => {
     expect(await count()).toEqual({ issues: 0, parked: 0, quarantined: 0, overdue: 0 })
   })
 
-  it('is what is open and not muted, parked, quarantined, or overdue, and no more than is counted of each', async () => {
+  it('include open unmuted issues, parked, quarantined and overdue items, each up to its bound', async () => {
     const { sql } = database
     await sql`insert into mediadock.issues (cause, severity, text, href, opened_at, seen_at, closed_at, muted_until) values
       ('open', 'warning', '', '/', now(), now(), null, null), ('was muted', 'notice', '', '/', now(), now(), null, now() - interval '1 minute'),

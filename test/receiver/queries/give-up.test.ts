@@ -31,7 +31,7 @@ describe("the provider's clock", () => {
     })
   })
 
-  it('an attempt is late for two ticks of dispatch before it counts as spent elsewhere', () => {
+  it('an attempt that is late by two dispatch ticks counts as made elsewhere', () => {
     expect(clock(1, 90)).toMatchObject({ attemptsSpent: 1, nextAttemptAt: at(30) })
     expect(clock(1, 91)).toMatchObject({
       attemptsSpent: 2,
@@ -41,7 +41,7 @@ describe("the provider's clock", () => {
     })
   })
 
-  it('long after the last one that was seen, all are spent', () => {
+  it('long after the last seen attempt, all attempts count as made', () => {
     expect(clock(1, 991)).toEqual({ attemptsSpent: 6, nextAttemptAt: undefined, lastAttemptAt: at(930), givenUp: true })
     expect(clock(1, 989)).toMatchObject({ attemptsSpent: 5, givenUp: false })
   })

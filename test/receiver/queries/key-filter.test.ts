@@ -47,7 +47,7 @@ const hour = 3600
 const day = 24 * hour
 
 describe('a filter by key', () => {
-  it('finds the first and the last that matched, however long ago', async () => {
+  it('finds the first and the last match of any age', async () => {
     const ids = [await store('old', 3 * day), await store('old', 20 * day)]
     await used('old', 20 * day, 3 * day)
     expect(await found('old')).toEqual([ids, ids])
@@ -61,7 +61,7 @@ describe('a filter by key', () => {
     expect(await found('back')).toEqual([back, back])
   })
 
-  it('pages through a key that has few and one that has many alike, with what could not be stored', async () => {
+  it('pages through keys with few and with many rows, including unstored arrivals', async () => {
     await database.sql`
       with d as (
         insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
@@ -90,7 +90,7 @@ describe('a filter by key', () => {
     }
   })
 
-  it('does not look at other times than those in which it can have matched', async () => {
+  it('searches only times in which the key can have matched', async () => {
     // Nothing like this can be there: it shows that the time is bounded, which is what makes the answer quick.
     await store('never', 2 * day)
     expect(await found('never')).toEqual([[], []])
@@ -102,7 +102,7 @@ describe('a filter by key', () => {
 })
 
 describe('a filter by request', () => {
-  it('finds its arrivals through its deliveries, and what could not be stored', async () => {
+  it('finds arrivals through deliveries, and unstored arrivals', async () => {
     const id = await store('live', 5)
     const [row] = await database.sql`select request_id from mediadock.deliveries where id = ${id}`
     const requestId: string = row?.['request_id']

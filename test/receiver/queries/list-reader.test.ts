@@ -34,7 +34,7 @@ const pages = ['/deliveries', '/deliveries?view=arrivals', '/requests', '/audit'
 
 describeOnPackaged('lists with a standby', () => {
   it(
-    'come from there and say of when they are, and from the primary while it does not answer',
+    'come from the standby with their time, and from the primary while the standby does not answer',
     { timeout: 120_000 },
     async () => {
       const { primary, standby } = await withStandby()
@@ -114,7 +114,7 @@ describeOnPackaged('lists with a standby', () => {
     },
   )
 
-  it('come from the primary where the setting names no standby', async () => {
+  it('come from the primary if the setting names no standby', async () => {
     const { url } = await withTestDatabase('packaged')
     const log = watchedLogger()
     const receiver = await startTestReceiver({

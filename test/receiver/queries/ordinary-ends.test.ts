@@ -26,8 +26,8 @@ const knowing = (databaseUrl: string): TestWorker =>
     }),
   })
 
-describe.each(testServers)('on %s: a delivery is not shown as what landed its request', (server) => {
-  it('when its replay took it out of the queue after the reconciler had landed the request', async () => {
+describe.each(testServers)('on %s: a delivery is not shown as the one that landed its request', (server) => {
+  it('if a replay took it from the queue after the reconciler had landed the request', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = knowing(url)
     const { requestId, body } = okImage()
@@ -48,7 +48,7 @@ describe.each(testServers)('on %s: a delivery is not shown as what landed its re
     expect((await listDeliveries(deps.db, { outcome: 'no_effect' })).data).toHaveLength(1)
   })
 
-  it('when its replay took it out of the parked ones', async () => {
+  it('if a replay took it from the parked ones', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = knowing(url)
     const { requestId, body } = okImage()
@@ -66,7 +66,7 @@ describe.each(testServers)('on %s: a delivery is not shown as what landed its re
     })
   })
 
-  it('where the ends of many fill the timeline of a request', async () => {
+  it('if the ends of many fill the timeline of a request', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const { requestId, body } = failed()

@@ -39,7 +39,7 @@ const whole = (id: string): ResultAnswer => ({ kind: 'result', report: reportOf(
 const none = new Set<string>()
 
 describe.each(usualServers)('following up (%s)', (server) => {
-  it('completes what landed incomplete within seconds, without a run of the reconciler', async () => {
+  it('completes incomplete results within seconds, without a run of the reconciler', async () => {
     const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, followsUp: true })
     onTestFinished(stop)
     stand.answer((_id, _req, res) => json(res, 500, {}))
@@ -56,7 +56,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     expect(await database.sql`select from mediadock.reconcile_runs`).toHaveLength(0)
   })
 
-  it('is woken by the landing: a result is complete within a call, not at the next look', async () => {
+  it('is woken by the landing: a result is complete after one call, without waiting for the next round', async () => {
     const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, followsUp: true })
     onTestFinished(stop)
     stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
@@ -75,7 +75,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     expect(stand.calls).toHaveLength(5)
   })
 
-  it('lets one that hangs hold no other, and lands each when its own answer is there', async () => {
+  it('a hanging poll delays no other, and each lands with its own answer', async () => {
     const database = await withTestDatabase(server)
     const hang = Promise.withResolvers<void>()
     let hanging = ''
@@ -105,7 +105,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     expect(await left()).toEqual([])
   })
 
-  it('never has more polls under way than it may', async () => {
+  it('never runs more polls than allowed', async () => {
     const database = await withTestDatabase(server)
     const hang = Promise.withResolvers<void>()
     let calls = 0
@@ -127,7 +127,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     await followUps.settled()
   })
 
-  it('shares what is due with other processes and with the runs: each is polled once', async () => {
+  it('shares due polls with other processes and with runs: each is polled once', async () => {
     const database = await withTestDatabase(server)
     const polled: string[] = []
     const deps = createTestWorker({
@@ -175,7 +175,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     expect(others).toHaveLength(15)
   })
 
-  it('keeps a request as awaited while a caller waits for it', async () => {
+  it('keeps a request marked as awaited while a caller waits for it', async () => {
     const { database, receiver, stop } = await withReceiver({ server })
     onTestFinished(stop)
     const id = '00000000-0000-4000-8000-000000000001'
@@ -194,7 +194,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     await eventually(() => receiver.deps.awaited.ids().length === 0)
   })
 
-  it('takes of each key in turn, of requests without a key too, and of none that rests', async () => {
+  it('polls keys round-robin, including requests without a key, and skips resting keys', async () => {
     const database = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: database.url, keys: () => keysOf(liveKey, sandboxKey) })
     const at = (seconds: number) => new Date(deps.clock().getTime() - seconds * 1000)
@@ -208,7 +208,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     expect(new Set(own.map(({ keyName }) => keyName))).toEqual(new Set(['live']))
   })
 
-  it('leaves a key alone for a while that gives no call', async () => {
+  it('skips a key without calls for a while', async () => {
     const database = await withTestDatabase(server)
     let calls = 0
     const deps = createTestWorker({

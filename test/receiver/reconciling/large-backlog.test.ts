@@ -16,7 +16,7 @@ import { keepsNothing } from '../../support/worker.ts'
 const incomplete = maxCounted + 5000
 const keys = parseKeys('[{"name": "live", "signing_secret": "' + 's'.repeat(32) + '", "api_key": "k"}]')
 
-describe.each(testServers)('what reads a large backlog, %s', (server) => {
+describe.each(testServers)('reading a large backlog, %s', (server) => {
   let database: TestDatabase
   let pool: Pool
 
@@ -66,7 +66,7 @@ describe.each(testServers)('what reads a large backlog, %s', (server) => {
     }
   }
 
-  it.each(['missing', 'fresh'])('is bounded, with statistics that are %s', async (statistics) => {
+  it.each(['missing', 'fresh'])('is bounded, with %s statistics', async (statistics) => {
     if (statistics === 'fresh') await database.sql`analyze mediadock.requests`
     const overdue = await reading((db) => countOverdue(db, when()))
     expect(overdue).toEqual({ answer: 1002, read: expect.any(Number) })

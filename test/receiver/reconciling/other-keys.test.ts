@@ -19,7 +19,7 @@ const running = (_id: string): ResultAnswer => ({
 })
 
 describe.each(usualServers)('requests of another key (%s)', (server) => {
-  it('an ERROR signed by another live key than the tracked one is polled at once', async () => {
+  it('an ERROR signed by another live key than the tracked one causes a poll at once', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url, keys: () => keys })
     const [forged, own] = [failed(), failed()]
@@ -31,7 +31,7 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
     expect(due).toEqual([{ request_id: forged.requestId }])
   })
 
-  it('thousands of tracked requests under invented key names hold up no request of a key of ours', async () => {
+  it('thousands of tracked requests with invented key names delay no request of a configured key', async () => {
     const { url, sql } = await withTestDatabase(server)
     const own = failed().requestId
     await sql`insert into mediadock.requests (request_id, key_name, tracked_at) select gen_random_uuid(), 'invented ' || n, now() - interval '2 hours' from generate_series(1, 3000) n`
@@ -52,7 +52,7 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
     expect(polled).toContain('live')
   })
 
-  it('5,000 made-up requests of a key leave its requests in progress their rhythm', async () => {
+  it('5,000 invented requests of a key do not delay polls of its running requests', async () => {
     const { url, sql } = await withTestDatabase(server)
     const known = new Set(Array.from({ length: 20 }, () => failed().requestId))
     const lateSeconds: number[] = []
@@ -97,7 +97,7 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
   }, 120_000)
 })
 
-it('metadata that lists could not show is refused at tracking', async () => {
+it('metadata that lists cannot show is refused at tracking', async () => {
   const { sql } = await withTestDatabase()
   const track = (bytes: number) =>
     sql`insert into mediadock.requests (request_id, metadata) values (gen_random_uuid(), jsonb_build_object('text', repeat('x', ${bytes}::int)))`

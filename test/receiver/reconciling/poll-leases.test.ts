@@ -30,7 +30,7 @@ describe('the lease of a poll', () => {
     return (row?.['next_poll_at'].getTime() - start) / 1000
   }
 
-  it('ends soon after its process died, and then only the next claimant writes', async () => {
+  it('ends soon after its process died, after which only the next claimant writes', async () => {
     const [dead] = await claim(0)
     expect(await claim(leaseSeconds - 1)).toEqual([])
     const [alive] = await claim(leaseSeconds)
@@ -42,7 +42,7 @@ describe('the lease of a poll', () => {
     expect(await nextPollIn()).toBeGreaterThan(before)
   })
 
-  it('is lost for good: another poll that is given back does not return it', async () => {
+  it('stays lost when another poll is released', async () => {
     const [dead] = await claim(0)
     const [alive] = await claim(leaseSeconds)
     if (!dead || !alive) expect.fail('nothing was claimed')
@@ -52,7 +52,7 @@ describe('the lease of a poll', () => {
     expect(await nextPollIn()).toBe(before)
   })
 
-  it('is renewed while the poll is under way, but not where a landing made the request due at once', async () => {
+  it('is renewed during the poll, but not if a landing made the request due at once', async () => {
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
     onTestFinished(() => void vi.useRealTimers())
     const held = { ...deps, polls: createPollKeeper(deps) }

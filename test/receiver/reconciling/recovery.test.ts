@@ -60,7 +60,7 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
   it.each([
     ['itself', 0],
     ['another process, after the one that saw it has died', 1],
-  ])('what was put off is due at once, found by %s', async (_who, finder) => {
+  ])('postponed polls are due at once, found by %s', async (_who, finder) => {
     const { database, stand, deps, now, later } = await twoProcesses(server)
     stand.answer((_id, req) => req.socket.destroy())
     await putOff(database, { count: 40, at: new Date(now().getTime() - 300_000) })
@@ -78,7 +78,7 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     expect(await database.sql`select from mediadock.call_budgets where failing_since is not null`).toHaveLength(0)
   })
 
-  it('what was put off after that has its own time again', async () => {
+  it('polls postponed after the recovery keep their own time', async () => {
     const { database, stand, deps, now, later } = await twoProcesses(server)
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, recovered_at) values ('live', array_fill(0, array[61]), 0, true, ${now()})`
@@ -87,7 +87,7 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     expect(await reconciler.runOnce(deps[0])).toMatchObject({ scanned: 0 })
   })
 
-  it('an outage of seconds makes no poll early', async () => {
+  it('an outage of seconds brings no poll forward', async () => {
     const { database, stand, deps, now, later } = await twoProcesses(server)
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, failing_since) values ('live', array_fill(0, array[61]), 0, true, ${now()})`
@@ -99,7 +99,7 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     expect(await database.sql`select request_id from mediadock.results where media_complete`).toEqual([own])
   })
 
-  it('one that fails again waits its time, and is not claimed twice for one recovery', async () => {
+  it('a poll that fails again waits, and is not claimed twice for one recovery', async () => {
     const { database, stand, deps, now, later } = await twoProcesses(server)
     await putOff(database, { count: 20, at: new Date(now().getTime() - 300_000) })
     // By a clock that is ahead of ours.
@@ -117,7 +117,7 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     expect(stand.calls).toHaveLength(5)
   })
 
-  it('a claim among 100,000 that were put off or wait for calls costs as little as among few', async () => {
+  it('a claim among 100,000 postponed or waiting polls is as cheap as among few', async () => {
     const { database, deps, now } = await twoProcesses(server)
     const long = new Date(now().getTime() - 3_600_000)
     // Its plan is made now and kept.
@@ -143,7 +143,7 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     for (const { ms } of [held, due, behind]) expect(ms).toBeLessThan(60)
   }, 120_000)
 
-  it('all incomplete results are complete within 30 s, without help', async () => {
+  it('all incomplete results are complete within 30 s without an operator', async () => {
     const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, followsUp: true })
     onTestFinished(stop)
     stand.answer((_id, req) => req.socket.destroy())

@@ -38,22 +38,25 @@ describe.each(usualServers)('a request whose row Postgres refuses to write (%s)'
   it.each([
     ['was never polled', null],
     ['has a time for its next poll', new Date(Date.now() - 60_000)],
-  ])('and that %s is set aside: all others are polled, however many come before them', async (_, nextPollAt) => {
-    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
-    const refused: string[] = []
-    for (let n = 0; n < 40; n += 1) refused.push(await track(3, nextPollAt))
-    const good = await track(2, nextPollAt)
-    await database.sql`insert into public.refused (request_id) select id from unnest(${refused}::uuid[]) as r (id)`
-    expect((await receiver.deps.background.reconcileNow()).run).toMatchObject({ landed: 1, scanned: 1 })
-    expect(await statusOf(good)).toBe('COMPLETED')
-    await database.sql`delete from public.refused`
-    // By then the cause of the refusal may have been corrected.
-    receiver.setNow(new Date(Date.now() + 301_000))
-    expect((await receiver.deps.background.reconcileNow()).run).toMatchObject({ landed: 40 })
-    receiver.setNow(undefined)
-  })
+  ])(
+    'and that %s is set aside: all others are polled, regardless of the number of refused ones',
+    async (_, nextPollAt) => {
+      stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+      const refused: string[] = []
+      for (let n = 0; n < 40; n += 1) refused.push(await track(3, nextPollAt))
+      const good = await track(2, nextPollAt)
+      await database.sql`insert into public.refused (request_id) select id from unnest(${refused}::uuid[]) as r (id)`
+      expect((await receiver.deps.background.reconcileNow()).run).toMatchObject({ landed: 1, scanned: 1 })
+      expect(await statusOf(good)).toBe('COMPLETED')
+      await database.sql`delete from public.refused`
+      // By then the cause of the refusal may have been corrected.
+      receiver.setNow(new Date(Date.now() + 301_000))
+      expect((await receiver.deps.background.reconcileNow()).run).toMatchObject({ landed: 40 })
+      receiver.setNow(undefined)
+    },
+  )
 
-  it('and that waits for an extra poll is set aside: another gets its extra poll', async () => {
+  it('and that waits for an extra poll is set aside: another request gets its extra poll', async () => {
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     const [refused, good] = [randomUUID(), randomUUID()]
     await database.sql`
@@ -64,7 +67,7 @@ describe.each(usualServers)('a request whose row Postgres refuses to write (%s)'
     expect(await statusOf(good)).toBe('COMPLETED')
   })
 
-  it('since a trigger meets a lock is set aside too: another is polled', async () => {
+  it('because a trigger meets a lock is set aside too: another is polled', async () => {
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     const [locked, good] = [await track(3), await track(2)]
     await database.sql`insert into public.refused (request_id, state) values (${locked}, '55P03')`
@@ -72,7 +75,7 @@ describe.each(usualServers)('a request whose row Postgres refuses to write (%s)'
     expect(await statusOf(good)).toBe('COMPLETED')
   })
 
-  it('once its poll has come to something fails no run', async () => {
+  it('after its poll succeeded fails no run', async () => {
     const [refused, good] = [await track(3), await track(2)]
     await database.sql`insert into public.refused values (${refused}, 'not_found')`
     stand.answer((id, _req, res) => json(res, id === good ? 200 : 404, id === good ? imageResult(id) : {}))

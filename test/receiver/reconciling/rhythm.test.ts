@@ -36,7 +36,7 @@ async function scene(server: (typeof testServers)[number], answer: (id: string) 
   return { sql, deps, pauseOf, later }
 }
 
-describe.each(usualServers)('a poll comes in the rhythm of what is waited for (%s)', (server) => {
+describe.each(usualServers)('the schedule of polls (%s)', (server) => {
   it.each([
     [20, 5, 5],
     [150, 24, 30],
@@ -87,7 +87,7 @@ describe.each(usualServers)('a poll comes in the rhythm of what is waited for (%
     },
   )
 
-  it('an incomplete result that was polled often while it ran: as if it had not been', async () => {
+  it('an incomplete result: earlier polls of the running request do not count', async () => {
     const { sql, deps, pauseOf } = await scene(server, running)
     const requestId = randomUUID()
     const [trackedAt, landedAt] = [7_200_000, 3000].map((ms) => new Date(deps.clock().getTime() - ms))
@@ -97,7 +97,7 @@ describe.each(usualServers)('a poll comes in the rhythm of what is waited for (%
     expect(await pauseOf(requestId)).toBeLessThanOrEqual(6)
   })
 
-  it('a request that no key knows: later each time, up to an hour', async () => {
+  it('a request unknown to every key: later each time, up to an hour', async () => {
     const { sql, deps, pauseOf } = await scene(server, () => ({ kind: 'not_found' }))
     const [fresh, old] = [randomUUID(), randomUUID()]
     await sql`insert into mediadock.requests (request_id, key_name, next_poll_at, polls) values (${fresh}, 'live', ${deps.clock()}, 0), (${old}, 'live', ${deps.clock()}, 30)`
@@ -107,7 +107,7 @@ describe.each(usualServers)('a poll comes in the rhythm of what is waited for (%
     expect(await pauseOf(old)).toBeLessThanOrEqual(3600)
   })
 
-  it('one that landed whole while it was polled is not polled again for the answer that came too late', async () => {
+  it('a request that landed completely during its poll is not polled again because of the late answer', async () => {
     const { sql, deps } = await scene(server, running)
     const requestId = randomUUID()
     await sql`insert into mediadock.requests (request_id, key_name, next_poll_at) values (${requestId}, 'live', ${deps.clock()})`

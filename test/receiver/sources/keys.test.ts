@@ -69,7 +69,7 @@ describe('of each kind', () => {
     replicate: whsec(1),
     'standard-webhooks': whsec(1),
   }
-  test.each(Object.keys(kinds))('%s is taken', (kind) => {
+  test.each(Object.keys(kinds))('%s is accepted', (kind) => {
     const signing_secret = secrets[kind]
     const [name, keys] = ['mine', [{ name: 'k', api_key: 'hush', signing_secret }]]
     const source = { name, kind, keys, ...(kind === 'standard-webhooks' && { api_url: 'https://me.test' }) }
@@ -77,7 +77,7 @@ describe('of each kind', () => {
   })
 })
 
-describe('refused by the place, without a value:', () => {
+describe('the message names the place and shows no value:', () => {
   const standard = { name: 'mine', kind: 'standard-webhooks', keys: [{ name: 'k', signing_secret: whsec(1) }] }
   test('nothing is wrong with a source that is not called and has no api_key', () => {
     expect(withSources(own, file(standard)).byName.get('k')?.apiKey).toBeUndefined()

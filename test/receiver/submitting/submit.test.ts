@@ -134,7 +134,7 @@ describe('a submit in doubt', () => {
     },
   )
 
-  it("is on the disk before each of its calls, regardless of the database's settings", async () => {
+  it("is flushed to disk before each of its calls, regardless of the database's settings", async () => {
     await database.sql.unsafe(`
       create table seen (at_commit text);
       create function see() returns trigger language plpgsql as $$ begin insert into seen values (current_setting('synchronous_commit')); return null; end $$;
@@ -159,7 +159,7 @@ describe('a submit in doubt', () => {
 })
 
 describe('a key that the provider refuses', () => {
-  it('is passed on to the caller of a first attempt, and rests', async () => {
+  it('is reported to the caller of a first attempt, and rests', async () => {
     respond = (_one, res) => json(res, 401, badKey)
     expect(await submit()).toEqual({ status: 401, body: badKey })
     expect(await submit()).toMatchObject({
@@ -169,7 +169,7 @@ describe('a key that the provider refuses', () => {
     expect(posted).toHaveLength(1)
   })
 
-  it('holds up a submit that was answered 202, and does not end it', async () => {
+  it('delays a submit that was answered 202, and does not end it', async () => {
     respond = tooMany
     const { idempotency_key: key } = Object((await submit()).body)
     respond = (_one, res) => json(res, 401, badKey)
@@ -185,7 +185,7 @@ describe('a key that the provider refuses', () => {
 })
 
 describe('a submit that ends without a request', () => {
-  it('is a change of the feed where it was answered 202, with its key and the code of the provider', async () => {
+  it("is a change of the feed if it was answered 202, with its key and the provider's code", async () => {
     respond = tooMany
     const after = await headOfFeed()
     const { idempotency_key: key } = Object((await submit({ metadata: { order: 12 } })).body)
@@ -220,7 +220,7 @@ describe('a submit that ends without a request', () => {
     }
   })
 
-  it('is one where it was given up', async () => {
+  it('is a change if it was given up', async () => {
     respond = (_one, res) => json(res, 500, {})
     const after = await headOfFeed()
     const { idempotency_key: key } = Object((await submit()).body)
@@ -235,7 +235,7 @@ describe('a submit that ends without a request', () => {
     )
   })
 
-  it('is none where the caller had the answer of the provider', async () => {
+  it("is no change if the caller got the provider's answer", async () => {
     respond = (_one, res) => json(res, 402, noCredits)
     const after = await headOfFeed()
     expect(await submit()).toMatchObject({ status: 402 })
@@ -244,7 +244,7 @@ describe('a submit that ends without a request', () => {
     expect(problems.data).toContainEqual(expect.objectContaining({ cause: 'credits_spent:live' }))
   })
 
-  it('is one where another caller with its key was answered 202 meanwhile', async () => {
+  it('is a change if another caller with its key was answered 202 meanwhile', async () => {
     const idempotency_key = randomUUID()
     const after = await headOfFeed()
     respond = async (_one, res) => {
@@ -279,7 +279,7 @@ describe('waiting for a submit', () => {
     ])
   })
 
-  it('answers as soon as it is refused', async () => {
+  it('answers as soon as the submit is refused', async () => {
     respond = tooMany
     const { idempotency_key: key } = Object((await submit()).body)
     const waiting = waitFor(key)
@@ -288,7 +288,7 @@ describe('waiting for a submit', () => {
     expect((await waiting).json).toMatchObject({ state: 'refused', answer: noCredits, result: null, media: [] })
   })
 
-  it('answers after that many seconds with the submit as it is, and at once without them', async () => {
+  it('answers with the unfinished submit after the given seconds, or at once without them', async () => {
     const { idempotency_key: key } = Object((await submit()).body)
     for (const query of ['?wait=1', ''])
       expect((await call(receiver, `GET /api/generations/${key}${query}`)).json).toMatchObject({
@@ -331,30 +331,33 @@ describe('submitting', () => {
     [{ prompt: 'x' }, null],
     [{ prompt: 'x', num_images: '4' }, null],
     [{ prompt: 'x', num_images: 1e9 }, null],
-  ])('keeps how many pictures %j wants: %s, whether the webhook was faster or not', async (input, wanted) => {
-    const wantedOf = async (id: string) =>
-      (await database.sql`select items_wanted from mediadock.requests where request_id = ${id}`)[0]?.['items_wanted']
-    expect(await wantedOf(Object((await submit({ input })).body).request_id)).toBe(wanted)
-    let faster = ''
-    respond = async (_one, res) => {
-      faster = randomUUID()
-      await database.sql`insert into mediadock.requests (request_id) values (${faster})`
-      const link = `https://api.test/v1/requests/${faster}`
-      json(res, 200, {
-        request_id: faster,
-        status: 'IN_QUEUE',
-        queue_position: 0,
-        status_url: link,
-        response_url: link,
-        cancel_url: link,
-        cost: 4,
-      })
-    }
-    await submit({ input })
-    expect(await wantedOf(faster)).toBe(wanted)
-  })
+  ])(
+    'stores the number of requested pictures of %j: %s, whether the webhook was faster or not',
+    async (input, wanted) => {
+      const wantedOf = async (id: string) =>
+        (await database.sql`select items_wanted from mediadock.requests where request_id = ${id}`)[0]?.['items_wanted']
+      expect(await wantedOf(Object((await submit({ input })).body).request_id)).toBe(wanted)
+      let faster = ''
+      respond = async (_one, res) => {
+        faster = randomUUID()
+        await database.sql`insert into mediadock.requests (request_id) values (${faster})`
+        const link = `https://api.test/v1/requests/${faster}`
+        json(res, 200, {
+          request_id: faster,
+          status: 'IN_QUEUE',
+          queue_position: 0,
+          status_url: link,
+          response_url: link,
+          cancel_url: link,
+          cost: 4,
+        })
+      }
+      await submit({ input })
+      expect(await wantedOf(faster)).toBe(wanted)
+    },
+  )
 
-  it('sent twice with one key calls once and answers the same request', async () => {
+  it('calls once and answers the same request if sent twice with one key', async () => {
     const idempotency_key = randomUUID()
     const [first, second] = [await submit({ idempotency_key }), await submit({ idempotency_key })]
     expect(Object(second.body).request_id).toBe(Object(first.body).request_id)
@@ -365,7 +368,7 @@ describe('submitting', () => {
     })
   })
 
-  it('passes a 4xx of the provider on, and may be sent again with the same key', async () => {
+  it("returns the provider's 4xx, and may be sent again with the same key", async () => {
     const envelope = { error: { type: 'billing_error', code: 'insufficient_credits', message: 'no credits' } }
     respond = (_one, res) => json(res, 402, envelope)
     const idempotency_key = randomUUID()
@@ -399,7 +402,7 @@ describe('submitting', () => {
     expect(new Set(posted.map((one) => one.key))).toEqual(new Set([key]))
   })
 
-  it('a provider that took it and whose answer was lost is called again, and charges once', async () => {
+  it('calls the provider again after a lost answer, and is charged once', async () => {
     respond = (one, res) => {
       accept(one, Object.assign(Object.create(res), { writeHead: () => ({ end: () => res.socket?.destroy() }) }))
     }
@@ -411,7 +414,7 @@ describe('submitting', () => {
     expect(known.size).toBe(before + 1)
   })
 
-  it('an intent that a crash left behind is taken up when its lease ends', async () => {
+  it('continues an intent left by a crash when its lease ends', async () => {
     const key = randomUUID()
     await database.sql`insert into mediadock.generations (idempotency_key, model, input, key_name, created_at, next_attempt_at, attempts)
       values (${key}, 'aurora-image', '{}', 'live', now(), now() + interval '30 seconds', 1)`
@@ -429,7 +432,7 @@ describe('submitting', () => {
     expect(posted).toEqual([])
   })
 
-  it('gets a new day if it was refused and is sent again a day later', async () => {
+  it('gets another day if it was refused and is sent again a day later', async () => {
     respond = (_one, res) =>
       json(res, 402, { error: { type: 'billing_error', code: 'insufficient_credits', message: '' } })
     const idempotency_key = randomUUID()
@@ -444,7 +447,7 @@ describe('submitting', () => {
     expect(await receiver.deps.submitter.find(idempotency_key)).toMatchObject({ state: 'submitted' })
   })
 
-  it('refused with a text that Postgres does not store ends as refused, and is not sent again', async () => {
+  it('ends as refused if the refusal cannot be stored, and is not sent again', async () => {
     respond = (_one, res) => json(res, 400, { error: { type: 'x', code: 'nul', message: 'a \0 in it' } })
     const { status, body } = await submit()
     expect({ status, body }).toMatchObject({ status: 400, body: { error: { code: 'unreadable_answer' } } })
@@ -462,7 +465,7 @@ describe('submitting', () => {
     ])
   })
 
-  it('in doubt, then refused, and sent again a day later is given up instead of being called once more', async () => {
+  it('is given up, not called again, if it was in doubt, then refused, and sent again a day later', async () => {
     respond = (_one, res) => res.socket?.destroy()
     const idempotency_key = randomUUID()
     await submit({ idempotency_key })
@@ -476,7 +479,7 @@ describe('submitting', () => {
     expect(posted).toEqual([])
   })
 
-  it('refused again and again without a doubt it may be sent again for ever, to the webhook URL of now', async () => {
+  it('may be sent again without limit if it was always refused, with the present webhook URL', async () => {
     const envelope = { error: { type: 'billing_error', code: 'insufficient_credits', message: '' } }
     respond = (_one, res) => json(res, 402, envelope)
     const idempotency_key = randomUUID()
@@ -488,7 +491,7 @@ describe('submitting', () => {
     expect(new Set(posted.map((one) => Object(one.body).webhook_url))).toEqual(new Set(['https://hooks.test/webhooks']))
   })
 
-  it('a webhook that is faster than the answer is joined, metadata included', async () => {
+  it('joins a webhook that was faster than the answer, metadata included', async () => {
     respond = (one, res) => {
       const id = randomUUID()
       known.set(one.key, id)

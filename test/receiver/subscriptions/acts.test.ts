@@ -22,7 +22,7 @@ beforeAll(async () => {
 const run = (...args: string[]) => mediadockHere({ DATABASE_URL: database.url }, 'subscriptions', ...args)
 const api = (operation: string, body?: unknown) => call(receiver, operation, body === undefined ? {} : { body })
 
-it('the command line makes, shows, tests, pauses, resumes, rolls and removes one, and says who did it', async () => {
+it('the command line adds, lists, tests, pauses, resumes, rolls and removes one, with an audit', async () => {
   const subscriber = await startSubscriber()
   const words = ['subscriptions', 'add', 'shop', subscriber.url, '--retry-hours', '2', '--json']
   const added = await mediadock({ DATABASE_URL: database.url }, ...words)
@@ -85,7 +85,7 @@ it('the command line makes, shows, tests, pauses, resumes, rolls and removes one
   expect(JSON.stringify(audit)).not.toMatch(/whsec_/)
 }, 120_000)
 
-it('the API refuses URLs that are not for calling, names twice, and places that are gone', async () => {
+it('the API refuses forbidden URLs, repeated names, and deleted positions', async () => {
   const add = (body: object) => api('POST /api/subscriptions', { name: 'x', url: 'https://x.example.com/', ...body })
   for (const url of [
     'http://x.example.com/',
@@ -118,7 +118,7 @@ it('the API refuses URLs that are not for calling, names twice, and places that 
   await api('POST /api/subscriptions/x/remove')
 })
 
-it('dials only public addresses in production, whatever created the subscription', async () => {
+it('dials only public addresses in production, regardless of who added the subscription', async () => {
   const subscriber = await startSubscriber()
   const poster = createSubscriptionPoster({ production: true })
   const outcome = await poster.post(

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import type { FeedItem } from '../../../src/receiver/queries/feed.ts'
 import { sendPage, type Progress } from '../../../src/receiver/subscriptions/page-sending.ts'
 
-it('writes how far it is while a page is under way: a slow endpoint has little of it repeated after a crash', async () => {
+it('stores its position during a page, so that little is repeated after a crash with a slow endpoint', async () => {
   const item = (position: number): FeedItem => ({
     position,
     request_id: `0000000${position % 2}-0000-4000-8000-000000000000`,

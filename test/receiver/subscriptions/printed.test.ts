@@ -11,7 +11,7 @@ import { deliver, failed, headersFor, nowSeconds } from '../../support/webhooks.
 import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from '../api/calls.ts'
 
-it('the program of docs/subscriptions.md accepts posts, and nothing with another signature', async () => {
+it('the program of docs/subscriptions.md accepts posts, and refuses other signatures', async () => {
   const page = await fs.readFile(path.resolve(import.meta.dirname, '../../../docs/subscriptions.md'), 'utf8')
   const programs = [...page.matchAll(/```js\n([\s\S]*?)```/g)].map(([, text]) => text ?? '')
   expect(programs).toHaveLength(1)

@@ -59,7 +59,7 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
     }
   })
 
-  it('with complete: true is posted one change for each result: incomplete ones are passed over', async () => {
+  it('with complete: true gets one change per result, without incomplete ones', async () => {
     const subscriber = await startSubscriber()
     const name = await subscribe(database, subscriber.url, { onlyComplete: true })
     const [first, second] = [randomUUID(), randomUUID()]
@@ -71,7 +71,7 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
     expect(subscriber.posted.map(({ id }) => id)).toEqual([failure, whole])
   })
 
-  it('gets each change as the feed has it, signed, with its position as the id', async () => {
+  it('gets each change as in the feed, signed, with its position as the id', async () => {
     const subscriber = await startSubscriber()
     const name = await subscribe(database, subscriber.url)
     await deliver(receiver.webhookUrl, failed().body)
@@ -90,7 +90,7 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
     await eventually(async () => (await stateOf(database, name)).position === post?.id)
   })
 
-  it('gets the changes of a request one after the other, and of others side by side, from one replica at a time', async () => {
+  it('gets the changes of one request in sequence and of several in parallel, from one replica at a time', async () => {
     const subscriber = await startSubscriber()
     const name = await subscribe(database, subscriber.url)
     subscriber.answer(async () => {
@@ -169,7 +169,7 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
     expect(subscriber.ids().toSorted()).toEqual(positions)
   })
 
-  it('stops when it has failed for as long as it is tried', async () => {
+  it('stops when it has failed for retry_hours', async () => {
     const subscriber = await startSubscriber()
     const name = await subscribe(database, subscriber.url)
     subscriber.answer(() => 500)
@@ -198,7 +198,7 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
     expect(subscriber.posted).toHaveLength(count)
   })
 
-  it('stops where what comes next was forgotten, and skips nothing', async () => {
+  it('stops if its next change was deleted, and skips nothing', async () => {
     const subscriber = await startSubscriber()
     const name = await subscribe(database, subscriber.url, { position: 1 })
     await database.sql`update mediadock.subscriptions set state = 'paused' where name = ${name}`
@@ -220,7 +220,7 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
   })
 })
 
-it('continues after a process was killed: no change is lost, and repeated posts keep their ids and order', async () => {
+it('loses no change when a process is killed, and repeats posts with their ids and order', async () => {
   const database = await withTestDatabase()
   const subscriber = await startSubscriber()
   const name = await subscribe(database, subscriber.url)

@@ -9,7 +9,7 @@ function read(env: ProcessEnvironment) {
 
 const endpoint = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318/' }
 
-it('asks for nothing until a collector is named, and not while it is disabled', () => {
+it('exports nothing without a collector or while disabled', () => {
   expect(read({})).toEqual({ settings: undefined, problems: [] })
   expect(read({ OTEL_SERVICE_NAME: 'media', OTEL_TRACES_SAMPLER: 'always_on' })).toEqual({
     settings: undefined,
@@ -28,7 +28,7 @@ it('has the defaults of the specification', () => {
   })
 })
 
-it('takes the URL for traces as it is', () => {
+it('uses the URL for traces unchanged', () => {
   expect(
     read({ ...endpoint, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'https://traces.test/api/otlp' }).settings?.endpoint,
   ).toBe('https://traces.test/api/otlp')
@@ -65,7 +65,7 @@ it.each([
   ['.5', 0.5],
   ['1', 1],
   ['1.0', 1],
-])('takes a share of %s', (text, ratio) => {
+])('accepts a share of %s', (text, ratio) => {
   expect(read({ ...endpoint, OTEL_TRACES_SAMPLER: 'traceidratio', OTEL_TRACES_SAMPLER_ARG: text })).toMatchObject({
     settings: { sampler: 'traceidratio', ratio },
     problems: [],

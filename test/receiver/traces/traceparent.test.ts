@@ -13,7 +13,7 @@ it.each([
   // A later version may append fields.
   [`01-${traceId}-${spanId}-01-more`, true],
   [`cc-${traceId}-${spanId}-01`, true],
-])('%s is one', (text, isSampled) => {
+])('%s is valid', (text, isSampled) => {
   expect(parseTraceparent(text)).toEqual({ traceId, spanId, isSampled })
 })
 
@@ -30,6 +30,6 @@ it.each([
   `00-${traceId}-${spanId}-1`,
   `00-${traceId}-${spanId}-01, 00-${traceId}-${spanId}-01`,
   ` 00-${traceId}-${spanId}-01`,
-])('"%s" is none', (text) => {
+])('"%s" is invalid', (text) => {
   expect(parseTraceparent(text)).toBeUndefined()
 })

@@ -49,7 +49,7 @@ const places = (spans: readonly CollectedSpan[]) =>
   spans.map(({ traceId, parentSpanId }) => ({ traceId, parentSpanId }))
 
 describe('the trace of a delivery', () => {
-  it('is one from the arrival to the row, in the trace that the provider began', async () => {
+  it("spans arrival to row, within the provider's trace", async () => {
     const { collector, receiver, database, logged, spanOf, named } = await traced()
     const { requestId, body } = okImage()
     const webhookId = randomUUID()
@@ -94,7 +94,7 @@ describe('the trace of a delivery', () => {
     expect(logged('webhook answered').map((line) => line['trace_id'])).toEqual([remote.traceId])
   })
 
-  it('has the id of the delivery where the provider sent no trace, or none that is valid; a duplicate is in it too', async () => {
+  it("has the delivery's id if the provider sent no valid trace, and includes duplicates", async () => {
     const { receiver, logged, named, spanOf } = await traced()
     for (const headers of [{}, { traceparent: `00-${'0'.repeat(32)}-${remote.spanId}-01` }]) {
       const { requestId, body } = okImage()
@@ -134,7 +134,7 @@ describe('the trace of a delivery', () => {
     expect(places([await spanOf('land', requestId)])).toEqual([within])
   })
 
-  it('tells of failures: of a refusal without believing it, of a row that is refused', async () => {
+  it('records failures: a refused arrival without its traceparent, and a refused row', async () => {
     const { collector, receiver, database, spanOf, named } = await traced()
     const forged = { secret: 'whsec_of_somebody_else', headers: { traceparent } }
     expect((await deliver(receiver.webhookUrl, failed().body, forged)).status).toBe(401)
@@ -194,7 +194,7 @@ describe('a collector', () => {
     await spanOf('land', requestId)
   })
 
-  it('that is not there holds up neither a delivery nor a stop', async () => {
+  it('that is unreachable delays neither a delivery nor a stop', async () => {
     const { receiver, stop } = await traced({ endpoint: `http://127.0.0.1:${await freePort()}/v1/traces` })
     for (let at = 0; at < 20; at += 1) expect((await deliver(receiver.webhookUrl, failed().body)).status).toBe(200)
     // Into the first batch, which is tried again and again.
@@ -240,7 +240,7 @@ describe('a process', () => {
     }
   }
 
-  it('that is not to send traces loads nothing for it, and still says in its log which trace a delivery is of', async () => {
+  it('without traces loads no OpenTelemetry package, and still logs the trace id of a delivery', async () => {
     const { program, base, loaded } = await startWatched({
       OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9',
       OTEL_SDK_DISABLED: 'true',
@@ -255,7 +255,7 @@ describe('a process', () => {
     expect(linesWithTrace).toEqual([`"trace_id":"${remote.traceId}"`])
   })
 
-  it('that is to send them does, and nothing else', async () => {
+  it('with traces sends them, and nothing else', async () => {
     const collector = await startCollector()
     onTestFinished(collector.close)
     const { program, base, loaded } = await startWatched({

@@ -69,7 +69,7 @@ async function withoutDays(server: TestServer): Promise<TestDatabase> {
 }
 
 describe.each(testServers)('days of the arrival log on the %s server', (server) => {
-  it('are made a week ahead, by any number at once, and once', async () => {
+  it('are created a week ahead, once, by any number of concurrent callers', async () => {
     const database = await withoutDays(server)
     const pool = await openPool(database)
     const now = new Date('2031-03-30T23:59:59.999Z')
@@ -95,7 +95,7 @@ describe.each(testServers)('days of the arrival log on the %s server', (server) 
     expect(indexes).toEqual({ n: parent?.['n'], invalid: 0 })
   })
 
-  it('wait while a dump holds its locks; inserts continue meanwhile, and their rows are moved afterwards', async () => {
+  it("are created after a dump's locks; inserts continue meanwhile, and their rows are moved afterwards", async () => {
     const database = await withoutDays(server)
     const pool = await openPool(database)
     const now = new Date('2031-05-01T12:00:00Z')
@@ -113,7 +113,7 @@ describe.each(testServers)('days of the arrival log on the %s server', (server) 
     expect(await database.sql`select count(*)::int as n from mediadock.arrivals`).toEqual([{ n: 20 }])
   })
 
-  it('beyond retention are dropped; while a dump locks them they stay, and no statement waits for them', async () => {
+  it('beyond retention are dropped, but not while a dump locks them, and no statement waits', async () => {
     const database = await withoutDays(server)
     const pool = await openPool(database)
     const [old, now] = [new Date('2031-06-01T12:00:00Z'), new Date('2031-08-01T12:00:00Z')]
@@ -151,7 +151,7 @@ describe.each(testServers)('days of the arrival log on the %s server', (server) 
 })
 
 describe.each(testServers)('a receiver that starts while a dump runs on the %s server', (server) => {
-  it('is ready, takes deliveries, logs their arrival, and makes the days afterwards', async () => {
+  it('is ready, accepts deliveries, logs their arrival, and creates the days afterwards', async () => {
     const database = await withoutDays(server)
     const endDump = await startDump(database)
     const receiver = await withDeadline(startTestReceiver({ databaseUrl: database.url }), 10_000, 'the start')
@@ -170,8 +170,8 @@ describe.each(testServers)('a receiver that starts while a dump runs on the %s s
   })
 })
 
-describeOnPackaged('pg_dump itself, held up in the middle by the reader of its output', () => {
-  it('takes place beside days that are due: nothing waits for it, and it ends whole', { timeout: 60_000 }, async () => {
+describeOnPackaged('pg_dump itself, blocked by the reader of its output', () => {
+  it('runs while days are due: nothing waits for it, and the dump is complete', { timeout: 60_000 }, async () => {
     const database = await withoutDays('packaged')
     const pool = await openPool(database)
     await database.sql`insert into mediadock.quarantine (arrived_at, reason, headers, body) select now(), 'x', '{}', convert_to(repeat(md5(n::text), 30000), 'utf8') from generate_series(1, 5) as n`

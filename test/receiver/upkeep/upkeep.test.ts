@@ -43,7 +43,7 @@ async function state(): Promise<string> {
 }
 
 describe('replay', () => {
-  it('of what has landed changes nothing, and makes the next poll of an incomplete result due', async () => {
+  it('of a landed delivery changes nothing, and makes the next poll of an incomplete result due', async () => {
     const webhookId = randomUUID()
     const { body, requestId } = okImage()
     await deliver(receiver.webhookUrl, body, { webhookId })
@@ -93,7 +93,7 @@ describe('replay', () => {
     await listening.unlisten()
   })
 
-  it('takes a parked delivery out of the parked ones once it can be landed', async () => {
+  it('lands a parked delivery that has become usable', async () => {
     const webhookId = randomUUID()
     const { body, requestId } = failed()
     await database.sql`insert into mediadock.requests (request_id, key_name) values (${requestId}, 'live')`
@@ -117,7 +117,7 @@ describe('replay', () => {
 })
 
 describe('quarantine', () => {
-  it('is verified again with a secret that was missing, at the time of arrival, and lands', async () => {
+  it('is verified again with a formerly missing secret, for the time of arrival, and lands', async () => {
     const { body, requestId } = okAudio()
     const webhookId = randomUUID()
     for (let time = 0; time < 2; time += 1) {
@@ -149,7 +149,7 @@ describe('quarantine', () => {
 })
 
 describe('retention', () => {
-  it('forgets old processed deliveries and days, never what is pending, never a result', async () => {
+  it('deletes old processed deliveries and days, never pending deliveries or results', async () => {
     const day = 86_400_000
     const old = new Date(Date.now() - 40 * day)
     await ensurePartitions(receiver.deps.db, old)
@@ -188,7 +188,7 @@ describe('retention', () => {
     ).toHaveLength(0)
   })
 
-  it("deletes all else if a service's foreign key blocks a deletion, and then fails", async () => {
+  it("deletes everything else if a service's foreign key blocks a deletion, and then fails", async () => {
     await database.sql`insert into mediadock.feed_entries (position, changed_at, request_id, status, media_complete) values (1, now(), ${randomUUID()}, 2, true)`
     await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
       values ('11111111-0000-4000-8000-000000000000', 'referred to', 'live', now(), now() - interval '40 days', '{}', '')`
@@ -201,7 +201,7 @@ describe('retention', () => {
     await database.sql`delete from mediadock.deliveries where webhook_id = 'referred to'`
   })
 
-  it('forgets nothing because the clock of a host has run ahead', async () => {
+  it("deletes nothing early if a host's clock is ahead", async () => {
     await deliver(receiver.webhookUrl, failed().body)
     const days = (ahead: number) => ({
       ...receiver.deps,
@@ -220,7 +220,7 @@ describe('retention', () => {
     expect(await database.sql`select from mediadock.deliveries`).toHaveLength(kept.length)
   })
 
-  it('forgets what was parked because it can never be used, and keeps what a replay may still land', async () => {
+  it('deletes parked deliveries that can never land, and keeps those that a replay may land', async () => {
     const old = new Date(Date.now() - 40 * 86_400_000)
     const requestId = randomUUID()
     const unusable = {
@@ -261,7 +261,7 @@ describe('retention', () => {
     )
   })
 
-  it("forgets what is parked for its key, once the provider's result is there and RETENTION_DAYS have passed", async () => {
+  it("deletes deliveries parked for their key after the provider's result landed and RETENTION_DAYS passed", async () => {
     const old = new Date(Date.now() - 40 * 86_400_000)
     const { body, requestId } = failed()
     const webhookId = randomUUID()
