@@ -106,10 +106,12 @@ function parseSecrets(text: string): z.infer<typeof secretsSchema> {
 
 async function createSecrets(): Promise<string> {
   const token = () => randomBytes(24).toString('base64url')
+  // In base64 it can sign Standard Webhooks too.
+  const secret = () => `whsec_${randomBytes(24).toString('base64')}`
   const secrets = {
     secret_key: randomBytes(32).toString('base64'),
-    live: { api_key: `service_live_${token()}`, signing_secret: `whsec_${token()}` },
-    sandbox: { api_key: `service_test_${token()}`, signing_secret: `whsec_${token()}` },
+    live: { api_key: `service_live_${token()}`, signing_secret: secret() },
+    sandbox: { api_key: `service_test_${token()}`, signing_secret: secret() },
   }
   await fs.mkdir(dataDir, { recursive: true })
   const draft = `${secretsFile}.${process.pid}`

@@ -17,13 +17,19 @@ export function bytesAfter(prefix: string, secret: string): Buffer | undefined {
   return encoded !== undefined && base64Pattern.test(encoded) ? Buffer.from(encoded, 'base64') : undefined
 }
 
+/** The secret cannot sign webhooks of this scheme. */
+export class UnusableSecretError extends Error {
+  override name = 'UnusableSecretError'
+  code = 'unusable_secret'
+}
+
 /** Signs a body as Standard Webhooks `v1`. Returns the headers. Throws for a secret that is not of the form. */
 export function signStandardWebhook(
   body: Uint8Array,
   { id, secret, timestampSeconds }: { id: string; secret: string; timestampSeconds: number },
 ): Record<string, string> {
   const key = hmacKeyOf(secret)
-  if (key === undefined) throw new Error('the secret must be whsec_ and the base64 of 24 to 64 bytes')
+  if (key === undefined) throw new UnusableSecretError('the secret must be whsec_ and the base64 of 24 to 64 bytes')
   const timestamp = String(timestampSeconds)
   const digest = createHmac('sha256', key).update(`${id}.${timestamp}.`).update(body).digest('base64')
   return { 'webhook-id': id, 'webhook-timestamp': timestamp, 'webhook-signature': `v1,${digest}` }

@@ -48,7 +48,7 @@ export async function insertKey(
     environment: wanted.environment,
     scopes: [...(wanted.scopes ?? scopes)],
     api_key: wanted.apiKey ?? prefixes[wanted.environment] + randomBytes(32).toString('base64url'),
-    signing_secret: wanted.signingSecret ?? `whsec_${randomBytes(32).toString('base64url')}`,
+    signing_secret: wanted.signingSecret ?? `whsec_${randomBytes(32).toString('base64')}`,
   }
   await openAccount(db, key.account)
   const rows = await db

@@ -1,37 +1,24 @@
-import express, { type Express, type Request, type Response, type RequestHandler, Router } from 'express'
-import { proveConnection } from '../../platform/http/connections.ts'
+import express, { type Express, type Request, Router } from 'express'
 import { errorHandler, HttpError, methodNotAllowed, notFound } from '../../platform/http/http.ts'
 import { requestLogger } from '../../platform/http/request-log.ts'
 import { apiDocs } from '../../platform/pages/api-docs.ts'
 import { submitBodySchema } from '../../wire/schemas.ts'
-import { type Identify, invalidApiKey, readApiKey } from '../accounts/auth.ts'
-import type { Caller } from '../accounts/identify.ts'
-import { applyRateLimit } from '../accounts/rate-limit.ts'
 import { activeModels, catalogEntry, findActiveModel, modelResource, unknownModel } from '../catalog/catalog.ts'
 import { strikes } from '../domain/faults.ts'
-import type { Scope } from '../domain/schema.ts'
 import { mediaPath } from '../engines/media-store.ts'
 import { localized } from '../messages/messages.ts'
 import { cancelRequest } from '../queue/requests.ts'
-import type { ProviderSettings } from '../settings.ts'
 import { estimateCredits } from '../submit/estimate.ts'
 import { readIdempotencyKey } from '../submit/idempotency.ts'
-import { submit, type SubmitDeps } from '../submit/submit.ts'
+import { submit } from '../submit/submit.ts'
 import { readAccount } from './account.ts'
-import { createAvailability } from './availability.ts'
 import { readBody } from './body.ts'
+import { asCaller, param, type ApiDeps, type AsCaller, type Handler } from './callers.ts'
 import { serveMedia } from './media-files.ts'
 import { catalogQuerySchema, estimateBodySchema } from './openapi-schemas.ts'
 import { openApiDocument } from './openapi.ts'
 import { readResult, readStatus, unknownRequest } from './results.ts'
-
-export type ApiDeps = SubmitDeps & {
-  settings: ProviderSettings
-  identify: Identify
-}
-
-/** `signal` aborts when the answer is no longer awaited. */
-type Handler = (req: Request, res: Response, caller: Caller, signal: AbortSignal) => void | Promise<void>
+import { shapesRouter } from './shapes.ts'
 
 /** Creates the API listener: /v1 of the spec, and media. Health is answered before it (platform/http/readiness.ts). */
 export function createApi(deps: ApiDeps): Express {
@@ -42,7 +29,9 @@ export function createApi(deps: ApiDeps): Express {
   app.all(['/healthz', '/readyz'], methodNotAllowed('GET', 'HEAD'))
   app.use(docsRouter(deps.settings.baseUrl))
   app.use(mediaPath(deps.settings), serveMedia(deps.settings.mediaDir))
-  app.use('/v1', v1(deps))
+  const as = asCaller(deps)
+  app.use('/v1', v1(deps, as))
+  if (!deps.settings.production) app.use(shapesRouter(deps, as))
   app.use(notFound)
   app.use(errorHandler(deps.logger, localized))
   return app
@@ -58,13 +47,8 @@ export function docsRouter(baseUrl: string): Router {
   return router.use(apiDocs({ title: 'Generation queue API', document: '/openapi.json' }))
 }
 
-function v1(deps: ApiDeps): Router {
+function v1(deps: ApiDeps, as: AsCaller): Router {
   const router = Router({ caseSensitive: true, strict: true })
-  const available = createAvailability(deps.logger)
-  const as = (handler: Handler, scope?: Scope): RequestHandler => {
-    const answer = withCaller(deps, handler, scope)
-    return (req, res) => available((signal) => answer(req, res, signal))
-  }
   const only = (...methods: string[]) => as((req, res) => void methodNotAllowed(...methods)(req, res, () => {}))
   const nothing = as((req, res) => void notFound(req, res, () => {}))
 
@@ -86,26 +70,6 @@ function v1(deps: ApiDeps): Router {
   router.all('/account', only('GET', 'HEAD'))
   router.use(nothing)
   return router
-}
-
-/**
- * Identifies the caller, counts the request against its limits, checks the scope, then runs the route (spec,
- * Authentication).
- */
-function withCaller(deps: ApiDeps, handler: Handler, scope?: Scope) {
-  return async (req: Request, res: Response, signal: AbortSignal): Promise<void> => {
-    res.set('Cache-Control', 'no-store')
-    const apiKey = readApiKey(req)
-    const identified = apiKey === undefined ? null : await deps.identify(apiKey)
-    if (identified === null) throw invalidApiKey()
-    proveConnection(req.socket)
-    const { caller, rate } = identified
-    applyRateLimit(res, rate)
-    if (scope && !caller.scopes.includes(scope)) {
-      throw new HttpError(403, 'insufficient_scope', `this API key does not have the scope ${scope}`)
-    }
-    await handler(req, res, caller, signal)
-  }
 }
 
 function listModels({ catalog }: ApiDeps): Handler {
@@ -189,9 +153,4 @@ function isDecodable(path: string): boolean {
   } catch {
     return false
   }
-}
-
-function param(req: Request, name: string): string {
-  const value = req.params[name]
-  return typeof value === 'string' ? value : ''
 }

@@ -3,11 +3,12 @@ import type { Poster } from '../../platform/outward/poster.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { doublingPauseMs } from '../../wire/backoff.ts'
-import { sign } from '../../wire/signature.ts'
+import { UnusableSecretError } from '../../wire/standard-webhooks.ts'
 import { readSigningSecret, UnreadableSecretError } from '../accounts/keys.ts'
 import { strikes } from '../domain/faults.ts'
 import { claimDue, type ClaimedDelivery, maxInFlight } from './outbox-claims.ts'
 import { failAbandoned, settleAttempt } from './outbox.ts'
+import { signedHeaders } from './shapes.ts'
 
 /** How long a lease outlives the attempt's deadline, so that only a dead process loses an attempt. */
 const leaseMarginSeconds = 10
@@ -149,14 +150,18 @@ async function send(
   if (secret === undefined)
     return { ok: false, httpStatus: undefined, detail: 'not sent: the signing secret of the key cannot be read' }
   const body = Buffer.from(claimed.body, 'utf8')
+  const { id, url, accountId } = claimed
   const timestampSeconds = Math.floor(hostClock().getTime() / 1000)
-  const wrong = strikes(claimed.faults?.bad_signature, random)
-  const headers = {
-    'content-type': 'application/json',
-    'user-agent': userAgent,
-    'x-service-webhook-id': claimed.id,
-    'x-service-timestamp': String(timestampSeconds),
-    'x-service-signature': sign(body, wrong ? `not ${secret}` : secret, timestampSeconds),
+  const signed = strikes(claimed.faults?.bad_signature, random) ? Buffer.concat([body, Buffer.from(' ')]) : body
+  try {
+    const headers = {
+      'content-type': 'application/json',
+      'user-agent': userAgent,
+      ...signedHeaders(signed, { id, url, secret, accountId, secretKey, timestampSeconds }),
+    }
+    return await poster.post({ url, headers, body }, cut)
+  } catch (error) {
+    if (!(error instanceof UnusableSecretError)) throw error
+    return { ok: false, httpStatus: undefined, detail: `not sent: ${error.message}` }
   }
-  return poster.post({ url: claimed.url, headers, body }, cut)
 }

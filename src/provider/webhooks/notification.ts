@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Notification, Output } from '../../wire/schemas.ts'
 import { type Faults, strikes } from '../domain/faults.ts'
+import { falWebhookOf, predictionOf, shapeOf } from './shapes.ts'
 
 /** The end of a generation. CANCELED has no webhook (decisions, CANCELED). */
 export type Ending =
@@ -25,7 +26,7 @@ export type Notified = {
  */
 export function notificationOf(request: Notified, ending: Ending, random: () => number): NewDelivery | undefined {
   if (request.webhookUrl === null) return undefined
-  const notification = notificationBody(request, ending)
+  const notification = bodyOf(request, request.webhookUrl, ending)
   if (notification === undefined) return undefined
   return {
     id: randomUUID(),
@@ -35,6 +36,15 @@ export function notificationOf(request: Notified, ending: Ending, random: () => 
     dropped: strikes(request.faults?.drop, random),
     lateSeconds: request.faults?.late_seconds ?? 0,
   }
+}
+
+/** The notification in the shape in which the request was submitted. */
+function bodyOf(request: Notified, webhookUrl: string, ending: Ending): object | undefined {
+  const shape = shapeOf(webhookUrl)
+  if (shape === undefined || ending.kind === 'canceled') return notificationBody(request, ending)
+  const ended = { request_id: request.requestId, model: request.model, ...ending }
+  const job = { ...ended, status: ending.kind === 'completed' ? ('COMPLETED' as const) : ('FAILED' as const) }
+  return shape === 'fal' ? falWebhookOf(job) : predictionOf(job)
 }
 
 function notificationBody({ requestId, model, cost }: Notified, ending: Ending): Notification | undefined {

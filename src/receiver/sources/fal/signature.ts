@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { z } from 'zod'
+import { falMessage } from '../../../wire/fal-signature.ts'
 import { judge, stepBytes, timestampPattern } from '../../../wire/signature.ts'
 import { webhookIdPattern } from '../../domain/delivery.ts'
 import type { Arrived, SourceSecret, SourceVerification, Steps } from '../../domain/source.ts'
@@ -66,7 +67,7 @@ export function* verify(
     if (at > 0) yield
     sha256.update(body.subarray(at, at + stepBytes))
   }
-  const message = Buffer.from([requestId, userId, timestamp, sha256.digest('hex')].join('\n'))
+  const message = falMessage({ requestId, userId, timestamp, sha256: sha256.digest('hex') })
   const signed = Buffer.from(signature, 'hex')
   const signer = secrets.find(
     ({ account, signingSecret }) => account === userId && isSignedBy(signingSecret, message, signed),

@@ -1,0 +1,54 @@
+import type { Request, RequestHandler, Response } from 'express'
+import { proveConnection } from '../../platform/http/connections.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import { type Identify, invalidApiKey, readApiKey } from '../accounts/auth.ts'
+import type { Caller } from '../accounts/identify.ts'
+import { applyRateLimit } from '../accounts/rate-limit.ts'
+import type { Scope } from '../domain/schema.ts'
+import type { ProviderSettings } from '../settings.ts'
+import type { SubmitDeps } from '../submit/submit.ts'
+import { createAvailability } from './availability.ts'
+
+export type ApiDeps = SubmitDeps & {
+  settings: ProviderSettings
+  identify: Identify
+}
+
+/** `signal` aborts when the answer is no longer awaited. */
+export type Handler = (req: Request, res: Response, caller: Caller, signal: AbortSignal) => void | Promise<void>
+
+/** Runs a route for an identified caller, within the limits of all. */
+export type AsCaller = (handler: Handler, scope?: Scope) => RequestHandler
+
+export function asCaller(deps: ApiDeps): AsCaller {
+  const available = createAvailability(deps.logger)
+  return (handler, scope) => {
+    const answer = withCaller(deps, handler, scope)
+    return (req, res) => available((signal) => answer(req, res, signal))
+  }
+}
+
+/**
+ * Identifies the caller, counts the request against its limits, checks the scope, then runs the route (spec,
+ * Authentication).
+ */
+function withCaller(deps: ApiDeps, handler: Handler, scope?: Scope) {
+  return async (req: Request, res: Response, signal: AbortSignal): Promise<void> => {
+    res.set('Cache-Control', 'no-store')
+    const apiKey = readApiKey(req)
+    const identified = apiKey === undefined ? null : await deps.identify(apiKey)
+    if (identified === null) throw invalidApiKey()
+    proveConnection(req.socket)
+    const { caller, rate } = identified
+    applyRateLimit(res, rate)
+    if (scope && !caller.scopes.includes(scope)) {
+      throw new HttpError(403, 'insufficient_scope', `this API key does not have the scope ${scope}`)
+    }
+    await handler(req, res, caller, signal)
+  }
+}
+
+export function param(req: Request, name: string): string {
+  const value = req.params[name]
+  return typeof value === 'string' ? value : ''
+}
