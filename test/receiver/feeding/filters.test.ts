@@ -1,19 +1,12 @@
-import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
-import { once } from 'node:events'
-import path from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { readResults, type FeedFilter, type ReadOptions } from '../../../src/client/read-results.ts'
-import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { maxScanned } from '../../../src/receiver/feeding/feed-filter.ts'
-import { addSubscription } from '../../../src/receiver/subscriptions/acts.ts'
-import { usualServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { usualServers, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import type { TestReceiver } from '../../support/receiver.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from '../api/calls.ts'
-import { startSubscriber } from '../subscriptions/support/subscriber.ts'
 
 type Row = {
   name: string
@@ -193,56 +186,3 @@ describe.each(usualServers)('filters of the feed (%s)', (server) => {
     expect(json.data.map(nameOf).toSorted()).toEqual(names)
   })
 })
-
-it('three subscriptions get exactly their changes, in order, despite a killed process', async () => {
-  const database = await withTestDatabase()
-  const pool = createPool({ url: database.url, max: 2 })
-  onTestFinished(() => pool.close())
-  const subscribers = await Promise.all(
-    (
-      [{ sandbox: true }, { key_name: 'second', complete: true }, { metadata: { team: 'ads' } }] satisfies FeedFilter[]
-    ).map(async (filter, n) => {
-      const subscriber = await startSubscriber()
-      subscriber.answer(() => delay(2, 200))
-      const wanted = { name: `s${n}`, url: subscriber.url, from: 'oldest' as const, filter }
-      await addSubscription(pool.db, wanted, { production: false })
-      return subscriber
-    }),
-  )
-  const expected: string[][] = [[], [], []]
-  const load = async () => {
-    const changes = Array.from({ length: 500 }, () => ({
-      name: '',
-      status: 2,
-      sandbox: Math.random() < 0.3,
-      key_name: Math.random() < 0.3 ? 'second' : 'main',
-      metadata: { team: Math.random() < 0.3 ? 'ads' : 'web', order: 1 },
-    }))
-    const { positions } = await change(database, changes)
-    for (const [at, one] of changes.entries()) {
-      const isTheirs = [one.sandbox, one.key_name === 'second', one.metadata.team === 'ads']
-      isTheirs.forEach((is, n) => is && expected[n]?.push(String(positions[at])))
-    }
-  }
-  const begin = () => {
-    const file = path.resolve(import.meta.dirname, '../subscriptions/support/process.ts')
-    const child = spawn(process.execPath, [file, database.url, '3000'], { stdio: ['ignore', 'ignore', 'inherit'] })
-    onTestFinished(() => void child.kill('SIGKILL'))
-    return child
-  }
-  await load()
-  const first = begin()
-  for (let n = 0; n < 3; n += 1) await load()
-  await eventually(() => subscribers.every(({ posted }) => posted.length > 50), 30_000)
-  first.kill('SIGKILL')
-  await once(first, 'exit')
-  begin()
-  for (let n = 0; n < 2; n += 1) await load()
-  const [head] = await database.sql`select max(position)::text as head from mediadock.feed`
-  await eventually(async () => {
-    const at = await database.sql`select from mediadock.subscriptions where position < ${head?.['head']}`
-    return at.length === 0
-  }, 60_000)
-  // A kill repeats what was not written yet; it adds nothing and leaves nothing out.
-  subscribers.forEach(({ ids }, n) => expect([...new Set(ids())].toSorted()).toEqual(expected[n]))
-}, 120_000)
