@@ -31,7 +31,7 @@ const subscriptions: { filter: FeedFilter; isTheirs: (sent: Sent) => boolean }[]
 ]
 
 it(
-  `three subscribers get exactly theirs under load, with one of two receivers killed ${kills} times`,
+  `three subscriptions get exactly their changes under load, with one of two receivers killed ${kills} times`,
   { timeout: long ? 1_800_000 : 180_000 },
   async () => {
     const database = await withTestDatabase(preferredServer)
