@@ -13,6 +13,8 @@ const r = columnsOf(schema.requests, 'r')
 const requests = columnsOf(schema.requests)
 
 const maxDetail = 500
+/** The limit of the column. */
+const maxInteger = 2_147_483_647
 
 type Again = { outcome: PollOutcome; detail?: string; status?: RunningStatus; rhythm?: Rhythm }
 
@@ -45,7 +47,8 @@ export async function reschedule(
 function seen(status: RunningStatus | undefined): SQL {
   if (status === undefined) return sql``
   const progress = sql`, ${requests.progress} = greatest(${r.progress}, ${Math.floor(status.progress)}::int)`
-  const place = sql`, ${requests.queue_position} = ${status.queue_position}::int`
+  const position = status.queue_position === null ? null : Math.min(status.queue_position, maxInteger)
+  const place = sql`, ${requests.queue_position} = ${position}::int`
   // Set only if the status may change, so that a trigger on the status does not run at every poll.
   if (status.status !== 'IN_PROGRESS') return sql`${progress}${place}`
   return sql`${progress}${place},

@@ -90,4 +90,15 @@ describe('outputs that the specification does not show', () => {
     const [row] = await database.sql`select status, progress from mediadock.results where request_id = ${requestId}`
     expect(row).toEqual({ status: 'IN_PROGRESS', progress: 40 })
   })
+
+  it.each([
+    [2 ** 53 - 1, 2 ** 31 - 1],
+    [null, null],
+  ])('shows the place %s in the queue as %s, since its column is an integer', async (queue_position, shown) => {
+    const requestId = randomUUID()
+    const body = { request_id: requestId, status: 'IN_QUEUE', queue_position, progress: 0, logs: [] }
+    expect(await poll(requestId, body, 202)).toMatchObject({ running: 1 })
+    const [row] = await database.sql`select queue_position from mediadock.results where request_id = ${requestId}`
+    expect(row).toEqual({ queue_position: shown })
+  })
 })
