@@ -10,7 +10,7 @@ const largeBytes = 8 * 1024 * 1024
 const lookDeadlineMs = 10_000
 /** An index of a large table can take hours. */
 const buildDeadlineMs = 6 * 3_600_000
-/** Reserves the right to build, until the builder's lock on the table shows that the build runs. */
+/** How long a process reserves a build. After that, its lock on the table shows that the build runs. */
 const leaseSeconds = 5
 const maxTries = 5
 

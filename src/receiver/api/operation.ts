@@ -58,7 +58,7 @@ function refusedByPostgres(error: unknown, logger: Logger): unknown {
       'not_storable',
       `${failure.words}: shorten the names, or send less metadata with less nesting`,
     )
-  logger.error({ err: error }, 'Postgres refused what the internal listener asked')
+  logger.error({ err: error }, 'Postgres refused a statement of the internal listener')
   return new HttpError(failure.passing ? 503 : 500, failure.passing ? 'unavailable' : 'internal_error', failure.words)
 }
 

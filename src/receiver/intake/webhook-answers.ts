@@ -82,7 +82,7 @@ const tooManyChunks: BodyRefusal = 'too_many_chunks'
 const drainMs = 2000
 const drainBytes = 4 * 1024 * 1024
 const drainChunks = 1024
-/** Bytes that are read at once. The rest is read in turns with all other large bodies. */
+/** The bytes of a refused body that are read immediately. The rest waits its turn among all large bodies. */
 const freeBytes = 16 * 1024
 
 /**

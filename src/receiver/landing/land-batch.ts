@@ -43,7 +43,8 @@ export type BatchEnd = { settled: number; failed: number }
 /** The pauses for a row that another transaction locks. They do not count as failures of the delivery. */
 export const lockedPause = { baseMs: 1000, capMs: 15_000 }
 /**
- * Each half waits half as long, so that halving takes as long as the first wait, but never less than a landing needs.
+ * The shortest wait for a lock: a landing needs that long. Otherwise each half of a batch waits half as long as the
+ * whole, so that both together wait as long.
  */
 const leastLockWaitMs = 10
 /**

@@ -12,7 +12,7 @@ const i = columnsOf(onCall.issues, 'i')
 export const closeAfterSeconds = 60
 /** An issue keeps this many counts. When there would be more, each covers twice the time. */
 const maxSamples = 60
-/** An issue becomes worse when its count doubles, from this count on. */
+/** An issue becomes worse when its notified count doubles. A smaller notified count is taken as this. */
 const worthTelling = 5
 const maxText = 2000
 

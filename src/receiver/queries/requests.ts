@@ -116,7 +116,7 @@ export async function findRequest(tx: Executor, requestId: string, overdue: Stuc
 const bytes = sql`(coalesce(octet_length(r.readable::text), 0) + coalesce(octet_length(${r.error_message}), 0)
   + coalesce(octet_length(${r.model}), 0))`
 
-/** SQL condition: the last poll of a landing is later than that of the reconciler. */
+/** SQL condition: the newest row of `polls` is later than the poll that the request's own columns describe. */
 const isLater = sql`polled.polled_at > coalesce(${r.polled_at}, '-infinity')`
 
 /** SQL: the requests with their media, deliveries and polls, which are looked up only for the rows on the page. */

@@ -15,11 +15,11 @@ export type FollowUps = {
   settled: () => Promise<void>
 }
 
-/** A poll that hangs holds one place of these for 10 s. */
+/** Polls in progress at a time. One that hangs occupies a place for 10 s. */
 const maxSideBySide = 16
 /** The longest wait of a round for a free place. */
 const waitForPlaceMs = 1000
-/** A line without calls rests this long, so that several calls are available for the next claim. */
+/** A line (the due polls of one key) without calls rests this long, so that its next claim gets several calls. */
 const restMs = 3000
 
 /**

@@ -35,7 +35,7 @@ const maxRefusedClaims = 8
 
 type Claiming<Due> = {
   claimBut: (aside: readonly string[]) => Promise<Due[]>
-  /** Returns the ids that claimBut would claim. */
+  /** Returns the ids that `claimBut` would claim, without claiming them. */
   idsBut: (aside: readonly string[]) => Promise<string[]>
   claimOne: (id: string) => Promise<Due[]>
 }

@@ -40,7 +40,7 @@ const expiredEnvelope: ErrorEnvelope = {
   },
 }
 
-/** Expires submits without a final answer while the provider remembers the key. Each is a change in the feed. */
+/** Ends submits without a final answer shortly before the provider forgets their keys. Each is a change in the feed. */
 export async function expire(db: Database, now: SQL): Promise<void> {
   await db.execute(sql`
     with ended as (
