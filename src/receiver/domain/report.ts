@@ -28,6 +28,15 @@ export type Report = {
   completedAt: string | undefined
 }
 
+/**
+ * Returns the output that consists of this item alone, in the shape of the first source (spec, Output shapes). The view
+ * `results` makes it from `media` in the same way (`outputOfRow` of results-schema.ts), so such an output is not stored.
+ */
+export function outputOfItem({ kind, position: _position, duration_seconds: duration, ...rest }: MediaItem): object {
+  const item = Object.fromEntries(Object.entries({ ...rest, duration }).filter(([, value]) => value !== undefined))
+  return kind === 'image' ? { images: [item] } : { [kind]: item }
+}
+
 /** A job that has not ended: `progress` from 0 to 100, and the place in the source's queue from 0. */
 export type RunningStatus = { status: RequestStatus; progress: number; queue_position: number | null }
 

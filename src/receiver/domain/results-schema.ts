@@ -1,7 +1,24 @@
-import { boolean, instant, integer, jsonb, numeric, sql, text, uuid } from '../../platform/postgres/drizzle.ts'
+import {
+  boolean,
+  instant,
+  integer,
+  jsonb,
+  numeric,
+  sql,
+  text,
+  uuid,
+  type SQL,
+} from '../../platform/postgres/drizzle.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { mediadock } from './base-schema.ts'
 import { firstSourceName } from './source.ts'
+
+/** SQL: the output that consists of one row of `media` alone, as outputOfItem() of report.ts makes it. */
+export const outputOfRow = (media: SQL) => sql`(
+           select jsonb_strip_nulls(case kind when 'image' then jsonb_build_object('images', jsonb_build_array(item))
+             else jsonb_build_object(kind, item) end)
+           from (select kind, jsonb_build_object('url', url, 'original_url', original_url, 'width', width,
+               'height', height, 'duration', duration_seconds) as item from ${media} limit 1) as m)`
 
 /** The view that internal services read. Columns are only ever added. */
 export const results = mediadock.view('results', {
@@ -26,10 +43,14 @@ export const results = mediadock.view('results', {
   source_name: text().notNull(),
   external_id: text().notNull(),
 }).as(sql`
-  select request_id, status, model, output, media_complete, cost, error_code, error_message,
+  select request_id, status, model,
+         coalesce(output, case when status = 'COMPLETED' then ${outputOfRow(
+           sql`mediadock.media where media.request_id = r.request_id`,
+         )} end) as output,
+         media_complete, cost, error_code, error_message,
          coalesce(created_at, tracked_at) as created_at, completed_at, landed_at, source, key_name, sandbox, metadata, idempotency_key,
          case when status = 'COMPLETED' then 100 else progress end as progress,
          case when status = 'IN_QUEUE' then queue_position end as queue_position,
          coalesce(source_name, '${sql.raw(firstSourceName)}') as source_name,
          coalesce(external_id, request_id::text) as external_id
-  from mediadock.requests`)
+  from mediadock.requests r`)

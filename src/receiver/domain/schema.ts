@@ -147,6 +147,7 @@ export const requests = mediadock.table(
     idempotency_key: uuid(),
     /** How many images the submit asked for, if known. A webhook carries only one. */
     items_wanted: smallint(),
+    /** Null if it consists of its one row of `media` alone. The view `results` then makes it from that. */
     output: jsonb(),
     media_complete: boolean().notNull().default(false),
     cost: numeric(),

@@ -6,6 +6,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { isTried, tried } from '../../platform/postgres/tried.ts'
 import type { Environments } from '../domain/keys.ts'
+import { outputOfRow } from '../domain/results-schema.ts'
 import { landingStatement } from './landing-statement.ts'
 import type { Landing } from './landing.ts'
 import { mayBeOrdinary, ordinaryStatement } from './ordinary-statement.ts'
@@ -115,7 +116,8 @@ export async function landExplained(
         'request', jsonb_build_object(
           'before', (select to_jsonb(r) - 'metadata' from mediadock.results r
                      where r.request_id = outcome.request_id),
-          'after', (select to_jsonb(w) from written w)),
+          'after', (select to_jsonb(w) || case when w.output is null and w.status = 'COMPLETED'
+              then jsonb_build_object('output', ${outputOfRow(sql`media_written`)}) else '{}' end from written w)),
         'media', jsonb_build_object(
           'written', coalesce((select jsonb_agg(to_jsonb(m)) from media_written m), '[]'),
           'removed', coalesce((select jsonb_agg(to_jsonb(m)) from media_removed m), '[]'))) as change

@@ -1,7 +1,8 @@
+import { isDeepStrictEqual } from 'node:util'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { signedEnvironment, type Environment, type Keys, type SignedEnvironment } from '../domain/keys.ts'
 import { cutTo, isTime, maxErrorMessageCharacters, maxNameCharacters } from '../domain/limits.ts'
-import type { MediaItem, Report } from '../domain/report.ts'
+import { outputOfItem, type MediaItem, type Report } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 
 /** A terminal state of one request: the row to write. */
@@ -10,6 +11,8 @@ export type Landing = Omit<Report, 'jobId'> & {
   externalId: string | null
   /** The source whose report it is: see storedName(). */
   sourceName: string | null
+  /** Undefined also for an output that consists of one item alone. */
+  output: unknown
   source: 'webhook' | 'reconciler'
   /** True for the provider's own result, which overrules a webhook. */
   confirmed: boolean
@@ -71,6 +74,7 @@ export function landingOfReport({ jobId, ...report }: Report, origin: Origin): L
     ...requestIdOf(sourceName, jobId),
     sourceName,
     ...report,
+    output: isItemAlone(report) ? undefined : report.output,
     model: report.model === undefined ? undefined : cutTo(report.model, maxNameCharacters),
     error: report.error && bounded(report.error),
     createdAt: storable(report.createdAt),
@@ -82,6 +86,10 @@ export function landingOfReport({ jobId, ...report }: Report, origin: Origin): L
     flags: flagsOf(report.media, origin),
     delivery,
   }
+}
+
+function isItemAlone({ media: [item, ...others], output }: Pick<Report, 'media' | 'output'>): boolean {
+  return item !== undefined && others.length === 0 && isDeepStrictEqual(output, outputOfItem(item))
 }
 
 /** Sources do not bound their texts, and the columns do. A longer text is cut, so that its result lands. */
@@ -107,7 +115,7 @@ function hostOf(link: string): string {
 /** The memory of an item or a row besides its texts. */
 const rowBytes = 512
 
-/** Estimates the size of a landing as JSON. Its output repeats the links of its media, and may have more members. */
+/** Estimates the size of a landing as JSON. An output that is stored repeats the links of its media. */
 export function bytesOf({ error, media, model, output }: Landing): number {
   const links = media.reduce(
     (sum, { url, original_url }) => sum + url.length + (original_url?.length ?? 0) + rowBytes,

@@ -3,7 +3,8 @@ import { desc, eq, getTableColumns } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { generations } from '../domain/generations-schema.ts'
 import { polls } from '../domain/on-call-schema.ts'
-import { media, requests } from '../domain/schema.ts'
+import { results } from '../domain/results-schema.ts'
+import { media } from '../domain/schema.ts'
 import type { StuckAfter } from '../reconciling/due.ts'
 import { arrivalSchema, arrivalsOfDeliveries, type ArrivalEntry } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
@@ -99,10 +100,7 @@ export async function readRequest(
   return readWithin(db, async (tx) => {
     const request = await findRequest(tx, requestId, overdue)
     if (!request) return undefined
-    const [stored] = await tx
-      .select({ output: requests.output })
-      .from(requests)
-      .where(eq(requests.request_id, requestId))
+    const [stored] = await tx.select({ output: results.output }).from(results).where(eq(results.request_id, requestId))
     const deliveries = await deliveriesOf(tx, requestId, maxRows)
     const ids = deliveries.map(({ id }) => id)
     const submit = await submitOf(tx, requestId)

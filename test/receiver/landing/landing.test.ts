@@ -99,6 +99,27 @@ describe('landing', () => {
     ])
   })
 
+  it.each([
+    [
+      'of one picture',
+      (url: string) => ({ images: [{ url, width: 640, height: 480, original_url: `${url}?full` }] }),
+      0,
+    ],
+    ['of one video', (url: string) => ({ video: { url, width: 1280, height: 720, duration: 4.5 } }), 0],
+    ['with a further member', (url: string) => ({ audio: { url, duration: 12, loudness: -14 } }), 1],
+    ['of a list of one', (url: string) => ({ audio: [{ url }] }), 1],
+  ])('stores an output %s only where its media do not express it, and shows it whole', async (_, outputOf, stored) => {
+    const { body, requestId } = okAudio()
+    const output = outputOf(`https://media.test/${requestId}`)
+    stand.answer((id, _req, res) => json(res, 200, { ...imageResult(id), output }))
+    await deliver(receiver.webhookUrl, body)
+    await eventually(async () => (await completed(requestId))['media_complete'])
+    expect((await resultOf(requestId))['output']).toEqual(output)
+    const rows = await database.sql`
+      select count(output)::int as stored from mediadock.requests where request_id = ${requestId}`
+    expect(rows).toMatchObject([{ stored }])
+  })
+
   it('lands an OK at once from the webhook, without a call, and completes it as soon as it is polled', async () => {
     const { body, requestId } = okAudio()
     stand.answer((id, _req, res) =>

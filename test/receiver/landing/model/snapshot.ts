@@ -45,7 +45,8 @@ export async function take({ sql, flushed }: World): Promise<Snapshot> {
   flushes += 1
   const [row] = await sql<[{ snapshot: Snapshot }]>`
     select jsonb_build_object(
-      'requests', (select coalesce(jsonb_agg(to_jsonb(r) order by request_id), '[]') from mediadock.requests r),
+      'requests', (select coalesce(jsonb_agg(to_jsonb(r) || jsonb_build_object('output', s.output) order by request_id), '[]')
+        from mediadock.requests r join mediadock.results s using (request_id)),
       'media', (select coalesce(jsonb_agg(to_jsonb(m) order by request_id, kind, position), '[]') from mediadock.media m),
       'deliveries', (select coalesce(jsonb_agg(to_jsonb(d) - 'body' - 'headers' || jsonb_build_object('sha', encode(sha256(body), 'hex')) order by id), '[]') from mediadock.deliveries d),
       'inbox', (select coalesce(jsonb_agg(to_jsonb(i) order by delivery_id), '[]') from mediadock.inbox i),
