@@ -2,36 +2,50 @@ import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import { parseArgs } from 'node:util'
 import { ConfigError } from '../config/config-error.ts'
-import { isProduction } from '../config/config.ts'
+import { isProduction, readProviderSecretKey } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
 import { type ProcessEnvironment, settingsReader } from '../platform/settings.ts'
+import type { Keys } from '../receiver/domain/keys.ts'
 import { describeFailure } from '../receiver/fetching/source-client.ts'
-import { readKeys } from '../receiver/settings.ts'
+import { readSources } from '../receiver/settings.ts'
 import { sign } from '../wire/signature.ts'
+import { notificationOf, senders, type Sender } from './trigger-kinds.ts'
 import { printable, UsageError, type Command } from './usage.ts'
 
 const deadlineMs = 15_000
 
-type Sample = { body: object; secret?: 'wrong'; ageSeconds?: number; times?: number; expected: number }
+/** Which webhook is sent. `isForged`: the signature is of other bytes. */
+type Sample = { body: object; isForged?: boolean; ageSeconds?: number; times?: number; expected: number }
 
-const image = 'https://media.example/sample.png'
 const ok = (output: object, model: string) => ({ status: 'OK', payload: { model, output, cost: 4 } })
+const audio = ok({ audio: { url: 'https://media.example/sample.mp3' } }, 'sample-audio')
 
-/** The requests of each kind. Bodies follow the spec's Events. */
-const samples: Record<string, Sample> = {
-  ok: { body: ok({ images: [{ url: image }] }, 'sample-image'), expected: 200 },
-  error: { body: { status: 'ERROR', error: { code: 'GENERATION_FAILED', message: 'sample failure' } }, expected: 200 },
+/** The notifications of the generation queue API, besides those that every kind of source has. */
+const own: Readonly<Record<string, object>> = {
   // A webhook contains only the first picture of several. The receiver fetches the rest.
-  'multi-image': { body: ok({ images: [{ url: image }] }, 'sample-image-set'), expected: 200 },
-  video: { body: ok({ video: { url: 'https://media.example/sample.mp4' } }, 'sample-video'), expected: 200 },
-  audio: { body: ok({ audio: { url: 'https://media.example/sample.mp3' } }, 'sample-audio'), expected: 200 },
-  duplicate: {
-    body: ok({ audio: { url: 'https://media.example/sample.mp3' } }, 'sample-audio'),
-    times: 2,
-    expected: 200,
-  },
-  'bad-signature': { body: ok({ images: [{ url: image }] }, 'sample-image'), secret: 'wrong', expected: 401 },
-  stale: { body: ok({ images: [{ url: image }] }, 'sample-image'), ageSeconds: 301, expected: 401 },
+  'multi-image': ok({ images: [{ url: 'https://media.example/sample.png' }] }, 'sample-image-set'),
+  video: ok({ video: { url: 'https://media.example/sample.mp4' } }, 'sample-video'),
+  audio,
+  duplicate: audio,
+}
+
+/** What a sample has besides its body. */
+const ways: Readonly<Record<string, Omit<Sample, 'body'>>> = {
+  ok: { expected: 200 },
+  error: { expected: 200 },
+  duplicate: { times: 2, expected: 200 },
+  'bad-signature': { isForged: true, expected: 401 },
+  stale: { ageSeconds: 301, expected: 401 },
+}
+const samples = ['ok', 'error', 'multi-image', 'video', 'audio', 'duplicate', 'bad-signature', 'stale']
+
+const first: Sender = {
+  body: notificationOf,
+  headers: (body, { id, secret, timestampSeconds }) => ({
+    'x-service-webhook-id': id,
+    'x-service-timestamp': String(timestampSeconds),
+    'x-service-signature': sign(body, secret, timestampSeconds),
+  }),
 }
 
 const options = {
@@ -39,54 +53,74 @@ const options = {
   'secret-file': { type: 'string' },
   secret: { type: 'string' },
   'request-id': { type: 'string' },
+  source: { type: 'string' },
 } as const
 
 export const triggerCommand: Command = {
   help: `
-mediadock trigger <${Object.keys(samples).join('|')}>
-                  [--url URL] [--secret-file FILE | --secret SECRET] [--request-id UUID]
+mediadock trigger [<kind>] <${samples.join('|')}>
+                  [--source NAME] [--url URL] [--secret-file FILE | --secret SECRET] [--request-id UUID]
 
 Sends a signed webhook as the provider would and prints the answer. Without --url it goes to the local
 receiver. The signing secret comes from --secret-file, else from the variable TRIGGER_SECRET, else from
 the receiver's first configured key. --secret SECRET works too, but other users of the machine can read
 it in the process list. Exits with 0 if the answer is the expected one for this kind.
 
+A kind of source (${Object.keys(senders).join(', ')}) sends as that API would
+(${Object.keys(ways).join(', ')}), to the source of SOURCES_FILE that --source names, or that has the
+name of its kind. For fal the secret is PROVIDER_SECRET_KEY: it signs as the local provider does.
+
   mediadock trigger error --request-id 2f0d6c1e-0000-4000-8000-000000000001
   mediadock trigger bad-signature --url https://hooks.example.com/webhooks
   mediadock trigger ok --url https://hooks.example.com/webhooks --secret-file secret.txt
+  mediadock trigger replicate ok --source pictures
 `,
   options,
-  words: Object.keys(samples),
+  words: [...samples, ...Object.keys(senders)],
   run: async (args, env) => {
     const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
-    const [kind = '', ...more] = positionals
-    const sample = samples[kind]
-    if (!sample || more.length > 0) throw new UsageError(`trigger takes one of ${Object.keys(samples).join(', ')}`)
-    const url = values.url ?? `http://127.0.0.1:${env['PORT'] || '3000'}/webhooks`
-    const secret = await secretOf(values, env)
-    return send(sample, { url, secret, requestId: values['request-id'] ?? randomUUID() })
+    const [kind, name = 'ok', ...more] =
+      senders[positionals[0] ?? ''] === undefined
+        ? [undefined, positionals[0] ?? '', ...positionals.slice(1)]
+        : positionals
+    const known = kind === undefined ? samples : Object.keys(ways)
+    if (!known.includes(name) || more.length > 0) throw new UsageError(`trigger takes one of ${known.join(', ')}`)
+    const sender = senders[kind ?? ''] ?? first
+    const sourceName = kind === undefined ? undefined : (values.source ?? kind)
+    const path = sourceName === undefined ? '/webhooks' : `/webhooks/${sourceName}`
+    const url = values.url ?? `http://127.0.0.1:${env['PORT'] || '3000'}${path}`
+    const signer = sender.headers === undefined ? unsigned : await signerOf({ ...values, kind, sourceName }, env)
+    const uuid = values['request-id'] ?? randomUUID()
+    const jobId = sender.jobIdOf?.(uuid) ?? uuid
+    const body = (kind === undefined && own[name]) || sender.body(jobId, name === 'error' ? 'error' : 'ok')
+    const way = ways[name] ?? { expected: 200 }
+    if (sender.headers === undefined && way.expected === 401)
+      throw new UsageError(`webhooks of ${kind} are not signed: use ok, error or duplicate`)
+    return send(
+      { ...way, body: kind === undefined ? { request_id: jobId, ...body } : body },
+      { sender, url, jobId, ...signer },
+    )
   },
 }
 
+type Signer = { secret: string; account: string }
+const unsigned: Signer = { secret: '', account: '' }
+
 async function send(
-  { body, secret: kind, ageSeconds = 0, times = 1, expected }: Sample,
-  to: { url: string; secret: string; requestId: string },
+  { body, isForged = false, ageSeconds = 0, times = 1, expected }: Sample,
+  to: Signer & { sender: Sender; url: string; jobId: string },
 ): Promise<number> {
-  const bytes = Buffer.from(JSON.stringify({ request_id: to.requestId, ...body }))
-  const webhookId = randomUUID()
+  const bytes = Buffer.from(JSON.stringify(body))
+  const signed = isForged ? Buffer.concat([bytes, Buffer.from(' ')]) : bytes
+  const id = randomUUID()
   let asExpected = true
   for (let time = 0; time < times; time += 1) {
-    const t = Math.floor(Date.now() / 1000) - ageSeconds
+    const timestampSeconds = Math.floor(Date.now() / 1000) - ageSeconds
     const response = await fetch(to.url, {
       method: 'POST',
       redirect: 'manual',
       signal: AbortSignal.timeout(deadlineMs),
-      headers: {
-        'content-type': 'application/json',
-        'x-service-webhook-id': webhookId,
-        'x-service-timestamp': String(t),
-        'x-service-signature': sign(bytes, kind === 'wrong' ? `${to.secret}-wrong` : to.secret, t),
-      },
+      headers: { 'content-type': 'application/json', ...to.sender.headers?.(signed, { ...to, id, timestampSeconds }) },
       body: bytes,
     }).catch((cause: unknown) => {
       const action = 'Start a receiver there, or set --url or PORT to another one'
@@ -95,7 +129,7 @@ async function send(
     process.stdout.write(`${response.status} ${oneLine(await response.text())}\n`)
     asExpected &&= response.status === expected
   }
-  process.stdout.write(`request_id ${to.requestId}\nwebhook_id ${webhookId}\n`)
+  process.stdout.write(`request_id ${to.jobId}\nwebhook_id ${id}\n`)
   return asExpected ? 0 : 1
 }
 
@@ -106,30 +140,52 @@ function oneLine(answer: string): string {
   return printable(answer.slice(0, shownLength).replaceAll(/\s+/g, ' '))
 }
 
-type SecretOptions = { secret?: string; 'secret-file'?: string }
+type SignerOptions = {
+  secret?: string
+  'secret-file'?: string
+  kind: string | undefined
+  sourceName: string | undefined
+}
 
-async function secretOf({ secret, 'secret-file': file }: SecretOptions, env: ProcessEnvironment): Promise<string> {
+async function signerOf(
+  { secret, 'secret-file': file, kind, sourceName }: SignerOptions,
+  env: ProcessEnvironment,
+): Promise<Signer> {
   if (secret !== undefined && file !== undefined)
     throw new UsageError('--secret and --secret-file are both set: use only one')
   const given =
     file === undefined ? (secret ?? (env['TRIGGER_SECRET'] || undefined)) : (await fs.readFile(file, 'utf8')).trim()
   if (given === '')
     throw new UsageError(file === undefined ? '--secret is empty' : 'the file of --secret-file is empty')
-  return given ?? firstSecret(env)
+  const source =
+    sourceName === undefined || !env['SOURCES_FILE'] ? undefined : (await keysOf(env)).sources.get(sourceName)
+  const account = source?.account ?? 'local'
+  if (given !== undefined) return { secret: given, account }
+  if (kind === 'fal') return { secret: await providerSecret(env), account }
+  const [first] = sourceName === undefined ? (await keysOf(env)).first.secrets : (source?.secrets ?? [])
+  if (first !== undefined) return { secret: first.signingSecret, account }
+  throw new UsageError(
+    sourceName === undefined
+      ? 'no keys are configured: use --secret-file, or set TRIGGER_SECRET'
+      : `SOURCES_FILE has no source ${sourceName}: use --source, --secret-file, or set TRIGGER_SECRET`,
+  )
 }
 
-/** The signing secret of the receiver's first configured key, or of the laptop's demo key. */
-async function firstSecret(env: ProcessEnvironment): Promise<string> {
-  const file = env['GENERATION_KEYS_FILE'] || undefined
-  const local =
-    isProduction(env) || file || env['GENERATION_KEYS'] ? undefined : (await readLocalSecrets()).defaults.keys
-  if (!file && !env['GENERATION_KEYS'] && !local)
+async function providerSecret(env: ProcessEnvironment): Promise<string> {
+  const fallback = isProduction(env) ? undefined : (await readLocalSecrets()).defaults.secretKey
+  return readProviderSecretKey(env, fallback).toString('base64')
+}
+
+/** The receiver's configured keys, or the laptop's demo keys. */
+async function keysOf(env: ProcessEnvironment): Promise<Keys> {
+  const given = env['GENERATION_KEYS_FILE'] || env['GENERATION_KEYS']
+  const local = isProduction(env) || given ? undefined : (await readLocalSecrets()).defaults.keys
+  if (!given && !local)
     throw new UsageError(
       'no secret is set: use --secret-file, or set TRIGGER_SECRET, GENERATION_KEYS or GENERATION_KEYS_FILE',
     )
   const reader = settingsReader(env)
-  const [key] = readKeys(reader, file, local).all
+  const { keys } = readSources(reader, local)
   if (reader.problems.length > 0) throw new ConfigError(reader.problems)
-  if (!key) throw new UsageError('no keys are configured: use --secret-file, or set TRIGGER_SECRET')
-  return key.signingSecret
+  return keys
 }

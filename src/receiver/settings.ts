@@ -116,7 +116,7 @@ function isInstalled(packageName: string): boolean {
 export type ReceiverSettings = ReturnType<typeof readReceiverSettings>
 
 /** Reads the keys from the file, from GENERATION_KEYS, or from `fallback`, and records problems. */
-export function readKeys(reader: SettingsReader, file: string | undefined, fallback: string | undefined): Keys {
+function readKeys(reader: SettingsReader, file: string | undefined, fallback: string | undefined): Keys {
   if (file !== undefined && reader.optional('GENERATION_KEYS', setting.nonEmpty) !== undefined) {
     reader.problems.push({ name: 'GENERATION_KEYS and GENERATION_KEYS_FILE', message: 'are both set: unset one' })
   }
@@ -134,7 +134,7 @@ export function readKeys(reader: SettingsReader, file: string | undefined, fallb
 }
 
 /** Reads the keys of all sources, and the files that name them. */
-function readSources(reader: SettingsReader, fallback: string | undefined) {
+export function readSources(reader: SettingsReader, fallback: string | undefined) {
   const name = 'SOURCES_FILE'
   const keysFile = reader.optional('GENERATION_KEYS_FILE', setting.nonEmpty)
   const sourcesFile = reader.optional(name, setting.nonEmpty)
