@@ -18,8 +18,8 @@ export const configCommand: Command = {
   help: `
 mediadock config check
 
-Reads the receiver's settings as a start would, connects to the database and its standby, and requests
-each key's account from the provider. This costs one call per key. Prints the effect of each result.
+Reads the receiver's settings as a start would, connects to the database and its standby, and requests the
+account of each key of GENERATION_KEYS, at one call per key. Prints the effect of each result.
 Exits with 78 if a setting is invalid, with 1 if a service or a key cannot be used.
 `,
   options: {},
@@ -112,6 +112,8 @@ async function keyLine(db: Database, settings: ReceiverSettings, key: Generation
   const what = `key ${key.name} (${key.environment ?? 'environment unknown'})`
   if (key.retired || key.apiKey === undefined)
     return { what, is: 'retired', soThat: 'its secret verifies webhooks; it makes no calls', ok: true }
+  if (key.source.name !== settings.keys.first.name)
+    return { what, is: 'not checked', soThat: `the API of ${key.source.name} has no call that checks a key`, ok: true }
   const { fetchRatePerMinute: limitPerMinute, generationApiUrl } = settings
   const grant = await takeCall(db, {
     keyName: key.name,

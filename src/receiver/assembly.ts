@@ -16,6 +16,7 @@ import { createQuarantine } from './intake/quarantine.ts'
 import { mountWebhooks, type WebhookDeps } from './intake/webhook.ts'
 import { createHandOver, type HandOver } from './landing/hand-over.ts'
 import type { WorkerDeps } from './landing/land-batch.ts'
+import { createUnsignedHints } from './landing/unsigned-hints.ts'
 import { createReceiverMetrics } from './metrics.ts'
 import { logFault, logFolded, noteArrival, noteAuthentic, noteProcessed } from './observers.ts'
 import { openPools } from './pools.ts'
@@ -113,7 +114,7 @@ export function openLanding({ settings, db, keys, clock, time, logger, metrics, 
   const wakeFeed = () => roles.wake('feed')
   const wakeFollowUps = () => roles.wake('followUps')
   const onProcessed = noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps })
-  return { db, keys, mediaHosts: settings.mediaHosts, clock, time, logger, onProcessed, traces }
+  return { db, keys, mediaHosts: settings.mediaHosts, clock, time, logger, onProcessed, onHint: wakeFollowUps, traces }
 }
 
 export function openHandOver({ pools, roles, stopping }: Base, worker: WorkerDeps, { rest }: Pressure): HandOver {
@@ -122,7 +123,7 @@ export function openHandOver({ pools, roles, stopping }: Base, worker: WorkerDep
 }
 
 /** The logs that are written after the answers: arrivals and the quarantine. */
-export function openLogs({ settings, db, clock, logger, metrics, roles, stopping }: Base) {
+export function openLogs({ settings, db, clock, time, logger, metrics, roles, stopping }: Base) {
   const senders = createKnownSenders({ db, clock })
   const arrivalLog = createArrivalLog({
     db,
@@ -141,7 +142,7 @@ export function openLogs({ settings, db, clock, logger, metrics, roles, stopping
     wake: () => roles.wake('quarantine'),
     signal: stopping.signal,
   })
-  return { arrivalLog, quarantine }
+  return { arrivalLog, quarantine, unsignedHints: createUnsignedHints({ db, time }) }
 }
 
 type Started = { worker: WorkerDeps; pressure: Pressure; after: Promise<void> }
@@ -166,7 +167,7 @@ type PublicDeps = {
 /** The public listener's application: `POST /webhooks`. */
 export function openPublicApp(base: Base, { handOver, pressure, logs, background, traces }: PublicDeps) {
   const { settings, pools, logger, metrics } = base
-  const { arrivalLog, quarantine } = logs
+  const { arrivalLog, quarantine, unsignedHints } = logs
   // While the schema is older than this version, accepted deliveries stay in the queue and nothing lands.
   const reserve: HandOver['reserve'] = (delivery) => background.isPrepared() && handOver.reserve(delivery)
   const onStored = () => background.wake('inbox')
@@ -183,6 +184,7 @@ export function openPublicApp(base: Base, { handOver, pressure, logs, background
     maxBodyBytes: settings.maxBodyBytes,
     clock: base.clock,
     onRefused: quarantine.record,
+    onUnsigned: unsignedHints.note,
     onFault: logFault(logger),
     onArrival: noteArrival({ arrivalLog, metrics, traces }),
   }

@@ -13,6 +13,7 @@ import type { Pressure } from './intake/pressure.ts'
 import type { Quarantine } from './intake/quarantine.ts'
 import type { HandOver } from './landing/hand-over.ts'
 import type { WorkerDeps } from './landing/land-batch.ts'
+import type { UnsignedHints } from './landing/unsigned-hints.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import { startOnCallRoles, type OnCallRole } from './on-call/roles.ts'
 import { readSpending } from './queries/spending.ts'
@@ -85,6 +86,7 @@ export type BackgroundDeps = {
   pollLog: PollLog
   pressure: Pressure
   quarantine: Quarantine
+  unsignedHints: UnsignedHints
   awaited: Awaited
   /** Without follow-ups only runs of the reconciler poll. */
   followsUp: boolean
@@ -224,15 +226,18 @@ function startLogRoles(deps: BackgroundDeps) {
 }
 
 function startPollRoles(deps: BackgroundDeps, followUps: ReturnType<typeof createFollowUps>) {
-  const { handOver, pressure, submitter, followsUp, signal } = deps
+  const { handOver, pressure, submitter, followsUp, unsignedHints, signal } = deps
   const { settings, worker } = deps
   const { db, keys, time } = worker
   const { fetchRatePerAccount: limitPerMinute } = settings
   const asking = { db, keys, time, readSpending, reads: deps.providerReads, limitPerMinute, asked: new Map() }
   const accounts = async () => (deps.asksForAccounts ? noteAccounts(asking) : { more: false })
   // New results have priority over completing older ones.
-  const followUp = async () =>
-    followsUp && !handOver.isBehind() ? pressure.paced(followUps.runOnce, signal) : { more: false }
+  const followUp = async () => {
+    await unsignedHints.runOnce()
+    if (!followsUp || handOver.isBehind()) return { more: false }
+    return pressure.paced(followUps.runOnce, signal)
+  }
   return {
     accounts: loopOf(deps, { name: 'accounts', runOnce: accounts, idleMs: accountsMs }),
     submits: loopOf(deps, { name: 'submits', runOnce: submitter.runOnce, idleMs: pollMs }),

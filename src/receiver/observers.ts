@@ -1,8 +1,9 @@
 import { createLineBudget } from '../platform/line-budget.ts'
 import type { Logger } from '../platform/logger.ts'
+import { loggedTraceId } from './domain/trace.ts'
 import type { ArrivalLog, ArrivalLogDeps } from './intake/arrival-log.ts'
 import type { KnownSenders } from './intake/known-senders.ts'
-import { logLine, type WebhookDeps } from './intake/webhook.ts'
+import type { Arrival, WebhookDeps } from './intake/webhook.ts'
 import type { WorkerDeps } from './landing/land-batch.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import type { Traces } from './traces/traces.ts'
@@ -64,5 +65,42 @@ export function logFault(logger: Logger): WebhookDeps['onFault'] {
         { err: error, webhook_id: webhookId, delivery_id: deliveryId },
         'internal error: a delivery was not acknowledged',
       )
+  }
+}
+
+/** Returns the log line of an arrival, with the ids that a person may search for. */
+function logLine(arrival: Arrival, traces: object | undefined): Record<string, unknown> {
+  const {
+    status,
+    outcome,
+    reason,
+    webhookId,
+    deliveryId,
+    requestId,
+    keyName,
+    sourceName,
+    remote,
+    bytes,
+    skewSeconds,
+    traceparent,
+    ackMs,
+  } = arrival
+  return {
+    status,
+    outcome,
+    reason,
+    ms: Math.round(ackMs * 10) / 10,
+    webhook_id: webhookId,
+    delivery_id: deliveryId,
+    request_id: requestId,
+    key_name: keyName,
+    source_name: sourceName ?? undefined,
+    remote,
+    bytes,
+    skew_seconds: skewSeconds,
+    trace_id:
+      keyName === undefined || deliveryId === undefined
+        ? undefined
+        : loggedTraceId({ deliveryId, traceparent }, traces),
   }
 }

@@ -12,6 +12,7 @@ it('logs the first 200 internal errors of a flood, then 20 a second', () => {
   const arrival: Arrival = {
     arrivedAt: new Date(),
     outcome: 'unavailable',
+    sourceName: null,
     reason: 'internal_error',
     status: 503,
     webhookId: randomUUID(),

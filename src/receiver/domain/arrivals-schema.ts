@@ -15,8 +15,8 @@ import {
 } from '../../platform/postgres/drizzle.ts'
 import { mediadock } from './base-schema.ts'
 
-/** How an HTTP arrival was answered. */
-export const arrivalOutcomes = ['accepted', 'duplicate', 'parked', 'refused', 'unavailable'] as const
+/** How an HTTP arrival was answered. `hint`: 200, for an unsigned webhook, of which nothing but this row is kept. */
+export const arrivalOutcomes = ['accepted', 'duplicate', 'parked', 'hint', 'refused', 'unavailable'] as const
 
 /**
  * One row per HTTP arrival, partitioned by day (see the migration). Refused arrivals carry the id that they claimed.

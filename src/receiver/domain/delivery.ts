@@ -1,7 +1,7 @@
 import { createHash, hash } from 'node:crypto'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { SignedEnvironment } from './keys.ts'
-import type { Parsed, ParkReason, Report } from './report.ts'
+import type { Hint, Parsed, ParkReason, Report } from './report.ts'
 import { requestIdOf } from './request-id.ts'
 import { storedName, type Source } from './source.ts'
 import { isStorable } from './storable.ts'
@@ -20,8 +20,10 @@ export type Delivery = {
   receivedAt: Date
   headers: Record<string, string>
   body: Buffer
-  /** The report in the body; undefined for a parked delivery. */
+  /** The report in the body; undefined for a parked delivery and for a hint. */
   report: Report | undefined
+  /** Set where the body names a job without reporting its end. */
+  hint: Hint | undefined
   parkReason: ParkReason | undefined
 }
 
@@ -56,21 +58,23 @@ export function toDelivery({
   body,
 }: Authentic): Delivery {
   const parsed = parseBody(source, body)
-  const jobId = parsed.ok ? parsed.report.jobId : parsed.jobId
+  const report = parsed.ok ? parsed.report : undefined
+  const jobId = report?.jobId ?? ('jobId' in parsed ? parsed.jobId : undefined)
   const sourceName = storedName(source)
   return {
     id,
     webhookId,
     sourceName,
     requestId: jobId === undefined ? undefined : requestIdOf(sourceName, jobId).requestId,
-    status: parsed.ok ? (parsed.report.status === 'COMPLETED' ? 'OK' : 'ERROR') : undefined,
+    status: report && (report.status === 'COMPLETED' ? 'OK' : 'ERROR'),
     keyName,
     environment,
     signedAt: new Date(timestampSeconds * 1000),
     receivedAt,
     headers,
     body,
-    report: parsed.ok ? parsed.report : undefined,
+    report,
+    hint: parsed.ok && parsed.report === undefined ? parsed : undefined,
     parkReason: parsed.ok ? undefined : parsed.reason,
   }
 }
@@ -88,7 +92,7 @@ const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
  * Parses the bytes of a delivery into a report, or returns the reason for parking them. Never throws. `source` is
  * undefined where the source of a stored delivery is not configured any more.
  */
-export function parseBody(source: Source | undefined, body: Uint8Array): Parsed {
+export function parseBody(source: Source | undefined, body: Uint8Array): Parsed | Hint {
   if (source === undefined) return { ok: false, reason: 'unknown_source', jobId: undefined }
   let text: string
   try {
@@ -103,8 +107,8 @@ export function parseBody(source: Source | undefined, body: Uint8Array): Parsed 
     return { ok: false, reason: 'not_json', jobId: undefined }
   }
   const parsed = source.kind.parse(json)
-  // No request is looked for by a hint yet.
-  if (parsed.ok && parsed.report === undefined) return { ok: false, reason: 'unknown_shape', jobId: parsed.jobId }
+  // The id of a hint is visible ASCII (jobIdOf).
+  if (parsed.ok && parsed.report === undefined) return parsed
   const storable = !parsed.ok || !suspectEscape.test(text) || isStorable(parsed.report)
   return storable ? parsed : { ok: false, reason: 'not_storable', jobId: parsed.report.jobId }
 }

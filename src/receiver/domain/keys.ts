@@ -34,6 +34,11 @@ export type Keys = {
   sources: ReadonlyMap<string, Source>
 }
 
+/** Returns the source of a name as readers see it; undefined if it is not configured any more. */
+export function sourceNamed({ first, sources }: Keys, name: string): Source | undefined {
+  return name === first.name ? first : sources.get(name)
+}
+
 /** Returns the source of a stored name; undefined if it is not configured any more. */
 export function sourceOf({ first, sources }: Keys, stored: string | null): Source | undefined {
   return stored === null ? first : sources.get(stored)
@@ -58,13 +63,19 @@ export function environmentsOf(keys: Keys): Environments {
   return { live: named('live'), sandbox: named('sandbox') }
 }
 
+/** Returns the keys with which the first source may be called. Only its API has accounts, balances and a catalog. */
+export function callingFirst({ all, first }: Keys): GenerationKey[] {
+  return all.filter(({ source, retired, apiKey }) => source.name === first.name && !retired && apiKey !== undefined)
+}
+
 /**
- * Returns the named key if it may call the provider, or the first such key without a name. Throws HttpError 422
- * unknown_key.
+ * Returns the named key if it may call its source, or without a name the first key of the first source. `isOfFirst`
+ * refuses keys of other sources. Throws HttpError 422 unknown_key.
  */
-export function usableKey(keys: Keys, name: string | undefined): GenerationKey {
-  const usable = keys.all.filter((key) => !key.retired && key.apiKey !== undefined)
-  const key = name === undefined ? usable[0] : usable.find((candidate) => candidate.name === name)
+export function usableKey(keys: Keys, name: string | undefined, { isOfFirst = false } = {}): GenerationKey {
+  const ofFirst = callingFirst(keys)
+  const usable = isOfFirst ? ofFirst : keys.all.filter((key) => !key.retired && key.apiKey !== undefined)
+  const key = name === undefined ? ofFirst[0] : usable.find((candidate) => candidate.name === name)
   if (key) return key
   const what =
     name === undefined

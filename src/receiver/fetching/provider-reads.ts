@@ -42,7 +42,7 @@ const maxKept = 500
 export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
   const kept = new Map<string, { answer: Promise<ReadAnswer>; until: number }>()
   return (read, keyName) => {
-    const key = usableKey(deps.keys(), keyName)
+    const key = usableKey(deps.keys(), keyName, { isOfFirst: true })
     const name = JSON.stringify([key.name, key.apiKey, read])
     const known = kept.get(name)
     if (known && performance.now() < known.until) return known.answer

@@ -21,6 +21,7 @@ export const loggedColumns = [
   'delivery_id',
   'request_id',
   'key_name',
+  'source_name',
   'remote',
   'bytes',
   'skew_seconds',
@@ -79,7 +80,7 @@ export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded
 
   const fold = (arrival: Arrival): void => {
     const minute = Math.floor(arrival.arrivedAt.getTime() / foldMs)
-    const of = `${minute} ${arrival.outcome} ${arrival.reason ?? ''}`
+    const of = `${minute} ${arrival.outcome} ${arrival.reason ?? ''} ${arrival.sourceName ?? ''}`
     const row = folds.get(of)
     if (row) row.folded += 1
     else
@@ -147,7 +148,8 @@ async function write(db: Database, rows: readonly Row[], onWritten?: (arrival: A
     insert into mediadock.arrivals (${list(arrivals, ...loggedColumns)})
     select * from jsonb_to_recordset(${JSON.stringify(rows.map(toItem))}::jsonb) as a (
       arrived_at timestamptz, outcome text, reason text, status smallint, webhook_id text, delivery_id uuid,
-      request_id uuid, key_name text, remote text, bytes integer, skew_seconds integer, ack_ms real, folded integer)
+      request_id uuid, key_name text, source_name text, remote text, bytes integer, skew_seconds integer,
+      ack_ms real, folded integer)
     where set_config('synchronous_commit', 'off', true) = 'off'`,
   )
   if (onWritten) for (const { arrival } of rows) onWritten(arrival)
@@ -163,6 +165,7 @@ function toItem({ arrival, folded }: Row): Record<string, unknown> {
     delivery_id: arrival.deliveryId,
     request_id: arrival.requestId,
     key_name: arrival.keyName,
+    source_name: arrival.sourceName ?? undefined,
     remote: arrival.remote,
     bytes: arrival.bytes,
     skew_seconds: arrival.skewSeconds === undefined ? undefined : clampInt(arrival.skewSeconds),

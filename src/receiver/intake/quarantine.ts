@@ -7,12 +7,13 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { claimedRequestId, type Delivery, deliveryId, toDelivery } from '../domain/delivery.ts'
-import { signedEnvironment, type Keys } from '../domain/keys.ts'
-import { atOnce } from '../domain/source.ts'
+import { signedEnvironment, sourceOf, type Keys } from '../domain/keys.ts'
+import { atOnce, storedName } from '../domain/source.ts'
+import { pathIn } from '../domain/webhook-path.ts'
 import { noteKeyUses } from './key-uses.ts'
 import type { KnownSenders } from './known-senders.ts'
 import { createQuarantineBounds } from './quarantine-bounds.ts'
-import { sourceOf } from './refused-source.ts'
+import { sourceOf as senderOf } from './refused-source.ts'
 import { redacted } from './request-headers.ts'
 import { bytesOf, storeDeliveries } from './store.ts'
 import type { Refused } from './webhook.ts'
@@ -93,7 +94,7 @@ export function createQuarantine({
 
   return {
     record: (refused) => {
-      const source = sourceOf(refused.remote)
+      const source = senderOf(refused.remote)
       const owner = senders.isKnown(source) ? source : 'strangers'
       // Checked before the row is built, so that a flood without room costs little.
       if (!room.isOpen(owner)) return dropped.inc()
@@ -264,7 +265,9 @@ async function nextRows(
 
 /** Verifies a quarantined arrival with the present secrets. Returns its delivery; undefined if it is not authentic. */
 export function authenticate({ arrivedAt, headers, body }: Quarantined, keys: Keys): Delivery | undefined {
-  const source = keys.first
+  const source = sourceOf(keys, pathIn(headers).sourceName)
+  // Its source was removed from the settings.
+  if (source === undefined) return undefined
   const { kind, secrets } = source
   const arrived = { body, header: (name: string) => (headers[name] === undefined ? [] : [headers[name]]) }
   const identity = kind.identify(arrived)
@@ -277,7 +280,7 @@ export function authenticate({ arrivedAt, headers, body }: Quarantined, keys: Ke
   const { keyName, timestampSeconds } = verification
   return toDelivery({
     source,
-    id: deliveryId(webhookId, body),
+    id: deliveryId(webhookId, body, storedName(source)),
     webhookId,
     body,
     headers: kept,

@@ -27,6 +27,7 @@ const acceptanceBodies = {
   accepted: '{"status":"accepted"}',
   duplicate: '{"status":"duplicate"}',
   parked: '{"status":"parked"}',
+  hint: '{"status":"hint"}',
 } as const
 const headersOf = (body: string) => ({
   'content-type': 'application/json; charset=utf-8',
@@ -36,9 +37,10 @@ const acceptanceHeaders = {
   accepted: headersOf(acceptanceBodies.accepted),
   duplicate: headersOf(acceptanceBodies.duplicate),
   parked: headersOf(acceptanceBodies.parked),
+  hint: headersOf(acceptanceBodies.hint),
 }
 
-export function answerAcceptance(res: ServerResponse, acceptance: Acceptance): void {
+export function answerAcceptance(res: ServerResponse, acceptance: Acceptance | 'hint'): void {
   res.writeHead(200, acceptanceHeaders[acceptance]).end(acceptanceBodies[acceptance])
 }
 

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http'
-import type { IRouter, Request, RequestHandler, Response } from 'express'
+import type { IRouter, Request, Response } from 'express'
 import { proveConnection } from '../../platform/http/connections.ts'
 import { methodNotAllowed } from '../../platform/http/http.ts'
 import { noteForLog, type LogNote } from '../../platform/http/request-log.ts'
@@ -11,9 +11,10 @@ import {
   type Arriving,
   type Source,
   type SourceVerification,
+  storedName,
   type Steps,
 } from '../domain/source.ts'
-import { loggedTraceId } from '../domain/trace.ts'
+import { pathHeader, pathIn, webhookPath } from '../domain/webhook-path.ts'
 import type { Acceptance, Acceptor } from './accept.ts'
 import { BodyError, createBodyReader, type BodyReader } from './body-reader.ts'
 import { createTurns, largeBodyBytes } from './large-bodies.ts'
@@ -23,13 +24,16 @@ import { answerAcceptance, answerRefusal, internalError, Refusal, refusalOf } fr
 /** The facts of one answered HTTP arrival, for the log, the metrics and the console. */
 export type Arrival = {
   arrivedAt: Date
-  outcome: Acceptance | 'refused' | 'unavailable'
+  /** `hint`: an unsigned webhook, of which nothing is kept. */
+  outcome: Acceptance | 'hint' | 'refused' | 'unavailable'
   reason: string | undefined
   status: number
   webhookId: string | undefined
   deliveryId: string | undefined
   requestId: string | undefined
   keyName: string | undefined
+  /** See storedName(). */
+  sourceName: string | null
   remote: string | undefined
   bytes: number | undefined
   skewSeconds: number | undefined
@@ -63,30 +67,44 @@ export type WebhookDeps = {
   onFault: (error: unknown, arrival: Arrival) => void
   /** Called with arrivals refused for their id or signature. */
   onRefused: (refused: Refused) => void
+  /** Called where an unsigned webhook names a job that may have ended. Anyone can send one, at any rate. */
+  onUnsigned: (hinted: Hinted) => void
 }
 
+/** A request that an unsigned webhook names. */
+export type Hinted = { sourceName: string | null; requestId: string }
+
 /**
- * Mounts `POST /webhooks`. Authentic means kept, not authentic means not trusted, not durable means not acknowledged.
+ * Mounts `POST /webhooks`, and `POST /webhooks/<name>` for each source of the settings. Authentic means kept, not
+ * authentic means not trusted, not durable means not acknowledged.
  * The order is: limits, raw bytes, header syntax, HMAC over the bytes, accept, answer.
  */
 export function mountWebhooks(app: IRouter, deps: WebhookDeps): void {
-  app.post('/webhooks', receive(deps))
+  const intake = { reader: createBodyReader(deps), inTurns: createTurns() }
+  const receiveFirst = receive(deps, intake)
+  app.post('/webhooks', async (req, res) => receiveFirst(req, res, deps.keys().first))
   app.all('/webhooks', methodNotAllowed('POST'))
+  app.all('/webhooks/:source', (req, res, next) => {
+    const source = deps.keys().sources.get(req.params.source)
+    if (source === undefined) return next()
+    return req.method === 'POST' ? receiveFirst(req, res, source) : methodNotAllowed('POST')(req, res, next)
+  })
 }
 
 /** Shared by all deliveries: one budget of bytes, and verification of large bodies one at a time. */
 type Intake = { reader: BodyReader; inTurns: ReturnType<typeof createTurns> }
 
-function receive(deps: WebhookDeps): RequestHandler {
-  const intake = { reader: createBodyReader(deps), inTurns: createTurns() }
-  return async (req, res) => {
+type Receive = (req: Request, res: Response, source: Source) => Promise<void>
+
+function receive(deps: WebhookDeps, intake: Intake): Receive {
+  return async (req, res, source) => {
     const started = performance.now()
-    const arrival = newArrival(req, deps.clock())
+    const arrival = newArrival(req, { arrivedAt: deps.clock(), source })
     // Silent until the outcome is known, since the client may disconnect before.
     noteForLog(res, 'silent')
     try {
-      const delivery = await authenticate(deps, intake, { req, res, arrival, started })
-      const acceptance = await deps.acceptor.accept(delivery)
+      const delivery = await authenticate(deps, intake, { req, res, source, arrival, started })
+      const acceptance = source.kind.promises.signed ? await deps.acceptor.accept(delivery) : noted(deps, delivery)
       arrival.outcome = acceptance
       arrival.status = 200
       answerAcceptance(res, acceptance)
@@ -107,7 +125,7 @@ function receive(deps: WebhookDeps): RequestHandler {
 /** The longest address. Behind a trusted proxy it is text from a header. */
 const maxRemoteCharacters = 64
 
-function newArrival(req: Request, arrivedAt: Date): Arrival {
+function newArrival(req: Request, { arrivedAt, source }: { arrivedAt: Date; source: Source }): Arrival {
   return {
     arrivedAt,
     outcome: 'refused',
@@ -117,6 +135,7 @@ function newArrival(req: Request, arrivedAt: Date): Arrival {
     deliveryId: undefined,
     requestId: undefined,
     keyName: undefined,
+    sourceName: storedName(source),
     remote: req.ip === undefined ? undefined : startOf(req.ip, maxRemoteCharacters),
     bytes: undefined,
     skewSeconds: undefined,
@@ -128,15 +147,21 @@ function newArrival(req: Request, arrivedAt: Date): Arrival {
   }
 }
 
-type Exchange = { req: Request; res: Response; arrival: Arrival; started: number }
+/** Nothing of an unsigned webhook is kept. A job that it names is polled, if it is tracked. */
+function noted({ onUnsigned }: WebhookDeps, { sourceName, requestId, hint }: Delivery): 'hint' {
+  if (hint?.poll === true && requestId !== undefined) onUnsigned({ sourceName, requestId })
+  return 'hint'
+}
+
+type Exchange = { req: Request; res: Response; source: Source; arrival: Arrival; started: number }
 
 /** Returns an authentic delivery, or throws the refusal. Records on `arrival` everything learnt on the way. */
 async function authenticate(
   deps: WebhookDeps,
   intake: Intake,
-  { req, res, arrival, started }: Exchange,
+  { req, res, source, arrival, started }: Exchange,
 ): Promise<Delivery> {
-  const { identify, promises } = deps.keys().first.kind
+  const { identify, promises } = source.kind
   const header = (name: string) => valuesOf(req, name)
   const identityOf = (arriving: Arriving) => {
     const identity = identify(arriving)
@@ -158,7 +183,7 @@ async function authenticate(
         remote,
         webhookId: arrival.webhookId,
         reason: refusal.reason,
-        headers: () => headersToVerify(req, promises.signatureHeaders),
+        headers: () => withPath(headersToVerify(req, promises.signatureHeaders), req, source),
         body,
       })
       throw refusal
@@ -166,20 +191,18 @@ async function authenticate(
     if (!identity.ok) identity = identityOf({ header, body })
     if (!identity.ok) return refuse(new Refusal(400, 'invalid_webhook_id', identity.message))
     const { webhookId } = identity
-    // Read once, since SIGHUP may replace the keys during a long verification.
-    const keys = deps.keys()
-    const source = keys.first
     // A refused arrival then shows up with its delivery. For a large body the id is computed only after verification.
-    if (body.length <= largeBodyBytes) arrival.deliveryId = deliveryId(webhookId, body)
+    if (body.length <= largeBodyBytes) arrival.deliveryId = deliveryId(webhookId, body, arrival.sourceName)
     const verification = await verifyBytes(req, { header, body }, { ...intake, clock: deps.clock, source, arrival })
     if (!verification.ok) {
       return refuse(
         new Refusal(401, 'invalid_signature', 'the signature or its time is not valid', { reason: verification.cause }),
       )
     }
-    const id = (arrival.deliveryId ??= deliveryId(webhookId, body))
+    const id = (arrival.deliveryId ??= deliveryId(webhookId, body, arrival.sourceName))
     const { timestampSeconds, keyName } = verification
-    arrival.keyName = keyName
+    // Without a signature, the log treats the arrival like any that anyone can cause.
+    if (promises.signed) arrival.keyName = keyName
     arrival.traceparent = traceparentOf(req)
     arrival.verifiedMs = performance.now() - started
     const delivery = toDelivery({
@@ -187,18 +210,26 @@ async function authenticate(
       id,
       webhookId,
       keyName,
-      environment: signedEnvironment(keys, keyName),
+      environment: signedEnvironment(deps.keys(), keyName),
       timestampSeconds,
       receivedAt: arrival.arrivedAt,
-      headers: keptHeaders(req, promises.signatureHeaders),
+      headers: withPath(keptHeaders(req, promises.signatureHeaders), req, source),
       body,
     })
     arrival.requestId = delivery.requestId
-    arrival.reason = delivery.parkReason
+    arrival.reason = delivery.parkReason ?? (promises.signed ? undefined : 'unsigned')
     return delivery
   } finally {
     release()
   }
+}
+
+/** Adds the path of another source than the first, with the submit that the webhook belongs to. */
+function withPath(headers: Record<string, string>, req: Request, source: Source): Record<string, string> {
+  const sourceName = storedName(source)
+  if (sourceName === null) return headers
+  const { generation } = pathIn({ [pathHeader]: `${req.path}${new URL(req.url, 'http://x').search}` })
+  return { ...headers, [pathHeader]: webhookPath(sourceName, generation) }
 }
 
 type Verifying = { inTurns: Intake['inTurns']; clock: () => Date; source: Source; arrival: Arrival }
@@ -242,39 +273,4 @@ function expectIdentity(req: IncomingMessage): void {
 /** Returns the traceparent. A repeated one is ignored. */
 function traceparentOf({ headers: { traceparent } }: IncomingMessage): string | undefined {
   return typeof traceparent === 'string' ? traceparent : undefined
-}
-
-/** Returns the log line of an arrival, with the ids that a person may search for. */
-export function logLine(arrival: Arrival, traces: object | undefined): Record<string, unknown> {
-  const {
-    status,
-    outcome,
-    reason,
-    webhookId,
-    deliveryId,
-    requestId,
-    keyName,
-    remote,
-    bytes,
-    skewSeconds,
-    traceparent,
-    ackMs,
-  } = arrival
-  return {
-    status,
-    outcome,
-    reason,
-    ms: Math.round(ackMs * 10) / 10,
-    webhook_id: webhookId,
-    delivery_id: deliveryId,
-    request_id: requestId,
-    key_name: keyName,
-    remote,
-    bytes,
-    skew_seconds: skewSeconds,
-    trace_id:
-      keyName === undefined || deliveryId === undefined
-        ? undefined
-        : loggedTraceId({ deliveryId, traceparent }, traces),
-  }
 }

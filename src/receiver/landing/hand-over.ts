@@ -4,6 +4,7 @@ import { parseBody, type Delivery } from '../domain/delivery.ts'
 import { sourceOf } from '../domain/keys.ts'
 import type { Report } from '../domain/report.ts'
 import { createBatches, type BatchesDeps, type Pending } from './batches.ts'
+import { landClaimedHint } from './hint.ts'
 import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type HeldDelivery } from './inbox.ts'
 import { parkMisunderstood, type WorkerDeps } from './land-batch.ts'
 import { landingOfDelivery } from './landing.ts'
@@ -126,6 +127,10 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     if (!parsed.ok) {
       await parkMisunderstood(deps, one, parsed.reason)
       return true
+    }
+    if (parsed.report === undefined) {
+      await landClaimedHint(deps, one, parsed)
+      return false
     }
     const before = held.get(one.deliveryId)
     if (before?.mode === 'READY' && before.waiting) {

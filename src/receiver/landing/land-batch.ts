@@ -24,6 +24,8 @@ export type WorkerDeps = LandingDeps & {
   time: SharedTime
   logger: Logger
   onProcessed: (processed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
+  /** Called when a poll is due because of a hint. */
+  onHint?: (() => void) | undefined
   traces?: DeliveryTraces | undefined
 }
 

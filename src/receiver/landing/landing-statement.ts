@@ -3,6 +3,7 @@ import { maxParkedForKey } from '../domain/delivery.ts'
 import type { Environments } from '../domain/keys.ts'
 import { known, requestsOf, todaysEnvironment } from './known-requests.ts'
 import type { Landing } from './landing.ts'
+import { nextDoubt } from './next-doubt.ts'
 import { changed, items, notified, removeMedia, settle, writeMedia, writeRequests } from './statement-parts.ts'
 
 /*
@@ -31,9 +32,6 @@ import { changed, items, notified, removeMedia, settle, writeMedia, writeRequest
  * A row is often selected by an array of one (`= any(array[x])`). This forces one index look-up per row, although the
  * statistics are usually those of an empty inbox. An array of all rows beside a join would be sorted for each row.
  */
-
-/** Limits extra polls of a request, since the holder of one secret can sign any number of deliveries. */
-const doubtIntervalSeconds = 60
 
 export type LandingAt = { now: SQL; environments: Environments; waitMs: number }
 
@@ -130,8 +128,6 @@ const verdicts = (now: SQL) => sql`
         from known
       ) as known
     )`
-
-const nextDoubt = (now: SQL) => sql`greatest(${now}, r.polled_at + make_interval(secs => ${doubtIntervalSeconds}))`
 
 /** SQL: the extra poll for a delivery parked for its key, which is still doubtful after its request has landed. */
 const doubtOfParked = (now: SQL) => sql`coalesce(r.doubt_poll_at, (

@@ -4,6 +4,7 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import { parseBody } from '../domain/delivery.ts'
 import { environmentsOf, sourceOf } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
+import { landHint } from './hint.ts'
 import type { WorkerDeps } from './land-batch.ts'
 import { landExplained, type Change } from './land.ts'
 import { landingOfDelivery, type Identified } from './landing.ts'
@@ -39,7 +40,11 @@ export async function replayDelivery(
   const parsed = parseBody(sourceOf(deps.keys(), delivery.sourceName), delivery.body)
   // It stays parked, since this version cannot parse it either.
   if (!parsed.ok) return { replayed: 1, changes: [] }
-
+  if (parsed.report === undefined) {
+    // It changes no result, only when the request is polled.
+    if (!dryRun) await landHint(deps, delivery, parsed)
+    return { replayed: 1, changes: [] }
+  }
   const landing = landingOfDelivery(deps, delivery, parsed.report)
   for (let tries = 1; ; tries += 1) {
     const change = await landExplained(deps.db, landing, {

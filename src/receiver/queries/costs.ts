@@ -57,7 +57,8 @@ type Row = { grouping: string | null; place: string; requests: string; settled: 
 
 /**
  * Sums the credits of live requests that were tracked from `since` on and before `until`. The cost comes from the
- * result, or before that from the submit's answer. The sandbox charges nothing (spec, What the service does).
+ * result, or before that from the submit's answer. The sandbox charges nothing (spec, What the service does). Other
+ * sources than the first state no credits.
  */
 export async function readCosts(db: Database, { by, since, until }: CostFilters): Promise<Costs> {
   const rows = await readWithin(db, (tx) =>
@@ -66,7 +67,7 @@ export async function readCosts(db: Database, { by, since, until }: CostFilters)
         select ${groupOf(by)} as grouping, ${r.landed_at} is not null as has_ended,
           coalesce(${r.cost}, ${g.cost}, 0) as credits
         from mediadock.requests r left join mediadock.generations g on ${g.idempotency_key} = ${r.idempotency_key}
-        where ${r.sandbox} is distinct from true
+        where ${r.sandbox} is distinct from true and ${r.source_name} is null
           and ${r.tracked_at} >= ${since ?? '-infinity'}::timestamptz
           and ${r.tracked_at} < ${until ?? 'infinity'}::timestamptz
       ),

@@ -52,6 +52,7 @@ export function outcomeIs(outcome: NonNullable<DeliveryFilters['outcome']>, unti
     case 'contradiction':
     case 'key_mismatch':
     case 'source_mismatch':
+    case 'hint':
     case 'retry':
       return sql`${lastOutcome} = ${outcome} and ${d.id} in (
         select ${attempts.delivery_id} from ${attempts} where ${attempts.outcome} = ${outcome})`

@@ -19,6 +19,7 @@ function refused(at: number): Arrival {
   return {
     arrivedAt: new Date(at),
     outcome: 'refused',
+    sourceName: null,
     reason: 'no_matching_secret',
     status: 401,
     webhookId: randomUUID(),

@@ -115,7 +115,7 @@ async function webhook({
   })
   await storeDeliveries(pool.db, [delivery])
   const parsed = parseBody(keys.first, sample.body)
-  if (!parsed.ok) throw new Error('the sample is no notification')
+  if (!parsed.ok || parsed.report === undefined) throw new Error('the sample is no notification')
   const origin = {
     source: 'webhook' as const,
     sourceName: null,

@@ -7,6 +7,7 @@ import { fieldsOf, readForm } from '../../../platform/pages/form.ts'
 import { confirmation, type Action } from '../../../platform/pages/parts.ts'
 import { gone } from '../../api/operation.ts'
 import { parseBody } from '../../domain/delivery.ts'
+import { sourceNamed } from '../../domain/keys.ts'
 import { findReplay, listReplays, requeueMany, type ManyReplayed, type ReplayProgress } from '../../on-call/replays.ts'
 import { countDeliveries } from '../../queries/deliveries.ts'
 import { findDelivery } from '../../queries/delivery-detail.ts'
@@ -108,7 +109,10 @@ function filtersOf(query: Query): DeliveryFilters {
 
 async function isUnreadable({ db, keys }: ConsoleDeps, { ids }: DeliveryFilters): Promise<boolean> {
   const delivery = ids?.[0] === undefined ? undefined : await findDelivery(db, ids[0])
-  return delivery !== undefined && !parseBody(keys().first, Buffer.from(delivery.body_base64, 'base64')).ok
+  return (
+    delivery !== undefined &&
+    !parseBody(sourceNamed(keys(), delivery.source_name), Buffer.from(delivery.body_base64, 'base64')).ok
+  )
 }
 
 type ReplayQuestion = { query: Query; count: number; unreadable: boolean; what: Markup; preview?: Preview }

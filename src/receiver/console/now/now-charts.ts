@@ -93,7 +93,14 @@ export function charts({ since, until, step_minutes, minutes, process_starts }: 
     <p class="soft chart-note">${time(since)} to ${time(until)}. ${startsNote(process_starts)}</p>`
 }
 
-const tones = { accepted: 'good', duplicate: 'idle', parked: 'warn', refused: 'bad', unavailable: 'strong' } as const
+const tones = {
+  accepted: 'good',
+  duplicate: 'idle',
+  parked: 'warn',
+  hint: 'idle',
+  refused: 'bad',
+  unavailable: 'strong',
+} as const
 
 /** Leaves out outcomes that did not occur, except accepted. */
 function byOutcome(points: readonly Place[]): Chart['series'] {

@@ -77,7 +77,7 @@ function byWebhook(): Landing {
   const delivery = chance(0.5) ? { id, claims: 0, first: id, last: id } : undefined
   const { body } = chance(0.5) ? okImage() : failed()
   const parsed = parseBody(firstSource, body)
-  if (!parsed.ok) throw new Error('the sample is no notification')
+  if (!parsed.ok || parsed.report === undefined) throw new Error('the sample is no notification')
   return landingOfReport(parsed.report, { ...origin, delivery })
 }
 

@@ -112,6 +112,7 @@ export async function createWorld(database: TestDatabase) {
     maxBodyBytes: 65_536,
     clock,
     onArrival: () => 'silent',
+    onUnsigned: () => {},
     onFault: (error) => {
       throw error
     },

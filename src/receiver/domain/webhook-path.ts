@@ -1,0 +1,22 @@
+/**
+ * The name under which the path of a webhook is stored with its headers. No header can have this name, since names of
+ * headers contain no colon (RFC 9110).
+ */
+export const pathHeader = ':path'
+
+const pathPattern =
+  /^\/webhooks\/(?<source>[a-z0-9-]{1,63})(?:\?generation=(?<generation>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}))?$/
+
+/** The source of a webhook, and the Idempotency-Key of the submit that gave its URL. */
+export type WebhookPath = { sourceName: string | null; generation: string | undefined }
+
+/** Returns the path of a source's webhooks. With `generation`, a webhook leads back to its submit. */
+export function webhookPath(sourceName: string, generation?: string): string {
+  return `/webhooks/${sourceName}${generation === undefined ? '' : `?generation=${generation}`}`
+}
+
+/** Reads the stored headers of a webhook. Those of the first source contain no path. */
+export function pathIn(headers: Readonly<Record<string, string>>): WebhookPath {
+  const { source, generation } = pathPattern.exec(headers[pathHeader] ?? '')?.groups ?? {}
+  return { sourceName: source ?? null, generation }
+}

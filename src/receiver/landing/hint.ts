@@ -1,0 +1,91 @@
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { isAboutTheRow, metALock, postgresMessage, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import { jitteredPauseMs } from '../../wire/backoff.ts'
+import { signedEnvironment } from '../domain/keys.ts'
+import type { Hint } from '../domain/report.ts'
+import { requestIdOf } from '../domain/request-id.ts'
+import * as schema from '../domain/schema.ts'
+import { returnClaims, retryOrPark, type HeldDelivery } from './inbox.ts'
+import { lockedPause, type WorkerDeps } from './land-batch.ts'
+import type { Identified } from './landing.ts'
+import { nextDoubt } from './next-doubt.ts'
+import { landingLockWaitMs } from './statement-parts.ts'
+
+const r = columnsOf(schema.requests, 'r')
+
+/** Lands the hint of a claimed delivery. If Postgres refuses, lands it again later, and parks it after five tries. */
+export async function landClaimedHint(deps: WorkerDeps, claimed: HeldDelivery, hint: Hint): Promise<void> {
+  const { db, time, logger } = deps
+  try {
+    await landHint(deps, claimed, hint)
+  } catch (error) {
+    if (!isAboutTheRow(error)) throw error
+    logger.error({ err: error, delivery_id: claimed.deliveryId }, 'a hint could not be landed, landing it later')
+    if (metALock(error)) {
+      const pauseMs = jitteredPauseMs(claimed.claims, lockedPause, Math.random)
+      return returnClaims(db, [{ ...claimed, pauseMs }], { now: time(), trouble: 'a lock of another transaction' })
+    }
+    await retryOrPark(db, { claimed, reason: 'landing_failed', detail: postgresMessage(error), now: time() })
+  }
+}
+
+/**
+ * Makes sure that the request of a hint is tracked, and that its next poll is due now if the job may have ended. An
+ * ended request that is not confirmed gets an extra poll. The delivery is settled with the outcome `hint`. A request of
+ * another source is not touched, and the delivery is parked.
+ */
+export async function landHint(
+  deps: WorkerDeps,
+  delivery: Omit<Identified, 'claims'> & { claims: number | undefined },
+  { jobId, poll }: Hint,
+): Promise<void> {
+  const { db, keys, time } = deps
+  const { sourceName, keyName } = delivery
+  const { requestId, externalId } = requestIdOf(sourceName, jobId)
+  const environment = delivery.environment ?? signedEnvironment(keys(), keyName)
+  const sandbox = environment === 'unknown' ? null : environment === 'sandbox'
+  const now = time()
+  await untilNotGivingWay(() =>
+    db.execute(sql`
+    with patience as materialized (select set_config('lock_timeout', ${`${landingLockWaitMs}ms`}, true)),
+    ${held(delivery)},
+    tracked as (
+      insert into mediadock.requests as r (request_id, source_name, external_id, key_name, key_source, sandbox,
+        tracked_at, next_poll_at)
+      select ${requestId}::uuid, ${sourceName}, ${externalId}, ${keyName}, 'landed', ${sandbox}::boolean, ${now},
+        case when ${poll}::boolean then ${now} end
+      from held
+      on conflict (request_id) do update set
+        next_poll_at = case when ${poll}::boolean and ${r.landed_at} is null
+          then least(${r.next_poll_at}, ${now}) else ${r.next_poll_at} end,
+        doubt_poll_at = case when ${poll}::boolean and ${r.landed_at} is not null and ${r.confirmed_at} is null
+          then coalesce(${r.doubt_poll_at}, ${nextDoubt(now)}) else ${r.doubt_poll_at} end
+      where ${r.source_name} is not distinct from excluded.source_name
+      returning ${r.request_id}
+    ),
+    parked as (
+      update mediadock.deliveries d set
+        parked_reason = case when tracked.request_id is null then 'source_mismatch' end,
+        flags = case when tracked.request_id is null and not 'source_mismatch' = any(d.flags)
+          then d.flags || array['source_mismatch'] else d.flags end
+      from held left join tracked on true
+      where d.id = held.delivery_id and (tracked.request_id is null or d.parked_reason is not null)
+    )
+    insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
+    select held.delivery_id, ${now}, case when tracked.request_id is null then 'source_mismatch' else 'hint' end,
+      ${delivery.claims === undefined ? 'replay' : null}, held.replay_id
+    from held left join tracked on true
+    on conflict do nothing`),
+  )
+  if (poll) deps.onHint?.()
+}
+
+/** SQL: `held`, the delivery if its claim still holds. It leaves the queue. A single replay has no claim. */
+function held({ deliveryId, claims }: { deliveryId: string; claims: number | undefined }): SQL {
+  const gone = sql`delete from mediadock.inbox i using patience
+      where i.delivery_id = ${deliveryId}::uuid and i.claims = coalesce(${claims ?? null}::int, i.claims)
+      returning i.delivery_id, i.replay_id`
+  if (claims !== undefined) return sql`held as (${gone})`
+  return sql`gone as (${gone}), held as (select ${deliveryId}::uuid as delivery_id, null::uuid as replay_id)`
+}

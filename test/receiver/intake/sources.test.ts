@@ -1,0 +1,237 @@
+import { randomUUID } from 'node:crypto'
+import { Webhook } from 'standardwebhooks'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { requestIdOf } from '../../../src/receiver/domain/request-id.ts'
+import { verifyQuarantine } from '../../../src/receiver/intake/quarantine.ts'
+import { withSources } from '../../../src/receiver/sources/keys.ts'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { send } from '../../support/http.ts'
+import { keysOf, liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { deliver, okAudio } from '../../support/webhooks.ts'
+
+const secretOf = (name: string) => `whsec_${Buffer.from(`a secret of ${name}, long enough`).toString('base64')}`
+const sourceOf = (name: string, kind: string, more: object = {}) => ({
+  name,
+  kind,
+  keys: [
+    { name: `${name}-key`, api_key: `${name}-api-key`, ...(kind !== 'luma' && { signing_secret: secretOf(name) }) },
+  ],
+  ...more,
+})
+const sources = [
+  sourceOf('pictures', 'replicate'),
+  sourceOf('other-pictures', 'replicate'),
+  sourceOf('veo', 'gemini'),
+  sourceOf('dreams', 'luma'),
+]
+const keys = withSources(keysOf(liveKey, sandboxKey), JSON.stringify(sources))
+
+let database: TestDatabase
+let receiver: TestReceiver
+beforeAll(async () => {
+  database = await createTestDatabase()
+  receiver = await startTestReceiver({ databaseUrl: database.url })
+})
+afterAll(async () => {
+  await receiver.stop()
+  await database.drop()
+})
+beforeEach(() => receiver.setKeys(keys))
+
+const prediction = (id: string, more: object = {}) => ({
+  id,
+  status: 'succeeded',
+  model: 'a/b',
+  output: `https://replicate.delivery/${id}.png`,
+  ...more,
+})
+
+type Post = { webhookId?: string; secret?: string; query?: string }
+
+/** Posts a webhook as Standard Webhooks signs it. */
+async function post(name: string, json: object, { webhookId = randomUUID(), secret, query = '' }: Post = {}) {
+  const body = JSON.stringify(json)
+  const now = new Date()
+  const headers = {
+    'content-type': 'application/json',
+    'webhook-id': webhookId,
+    'webhook-timestamp': String(Math.floor(now.getTime() / 1000)),
+    'webhook-signature': new Webhook(secret ?? secretOf(name)).sign(webhookId, now, body),
+  }
+  const { status, text } = await send(`${receiver.webhookUrl}/${name}${query}`, 'POST', { headers, body })
+  return { status, json: JSON.parse(text) }
+}
+
+const accepted = { status: 200, json: { status: 'accepted' } }
+
+const resultOf = async (requestId: string) => {
+  const [row] = await database.sql`
+    select r.status, r.source_name, r.external_id, r.key_name, r.sandbox,
+      (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media
+    from mediadock.results r where request_id = ${requestId}`
+  return row
+}
+
+describe('POST /webhooks/<name>', () => {
+  it('lands the result of a job whose id is no uuid', async () => {
+    const { requestId } = requestIdOf('pictures', 'job-1')
+    expect(await post('pictures', prediction('job-1'))).toEqual(accepted)
+    await eventually(async () =>
+      expect(await resultOf(requestId)).toEqual({
+        status: 'COMPLETED',
+        source_name: 'pictures',
+        external_id: 'job-1',
+        key_name: 'pictures-key',
+        sandbox: false,
+        media: 1,
+      }),
+    )
+  })
+
+  it('the same job of two sources is two requests, and the same webhook is two deliveries', async () => {
+    const webhookId = randomUUID()
+    for (const name of ['pictures', 'other-pictures']) {
+      expect(await post(name, prediction('job-2'), { webhookId })).toEqual(accepted)
+      expect(await post(name, prediction('job-2'), { webhookId })).toMatchObject({ json: { status: 'duplicate' } })
+    }
+    for (const name of ['pictures', 'other-pictures'])
+      await eventually(async () =>
+        expect(await resultOf(requestIdOf(name, 'job-2').requestId)).toMatchObject({ source_name: name }),
+      )
+    const rows = await database.sql`select source_name, flags from mediadock.deliveries where webhook_id = ${webhookId}`
+    expect(rows.toSorted((a, b) => (a['source_name'] < b['source_name'] ? -1 : 1))).toEqual([
+      { source_name: 'other-pictures', flags: [] },
+      { source_name: 'pictures', flags: [] },
+    ])
+  })
+
+  it('takes no signature of another source, not even on the path of the first', async () => {
+    const refused = { status: 401, json: { error: expect.objectContaining({ code: 'invalid_signature' }) } }
+    expect(await post('pictures', prediction('job-3'), { secret: secretOf('other-pictures') })).toEqual(refused)
+    const audio = okAudio()
+    expect((await deliver(`${receiver.webhookUrl}/pictures`, audio.body)).status).toBe(400)
+    expect(await deliver(receiver.webhookUrl, audio.body, { secret: secretOf('pictures') })).toMatchObject(refused)
+  })
+
+  it('is 404 for a name that is not configured, and 405 for another method', async () => {
+    expect((await post('nobody', prediction('job-4'), { secret: secretOf('nobody') })).status).toBe(404)
+    expect((await send(`${receiver.webhookUrl}/pictures`, 'GET')).status).toBe(405)
+    expect((await send(`${receiver.webhookUrl}/nobody`, 'GET')).status).toBe(404)
+    expect((await post('pictures/more', prediction('job-4'), { secret: secretOf('pictures') })).status).toBe(404)
+  })
+
+  it('a source that SIGHUP adds and removes takes webhooks meanwhile', async () => {
+    receiver.setKeys(keysOf(liveKey, sandboxKey))
+    expect((await post('pictures', prediction('job-5'))).status).toBe(404)
+    receiver.setKeys(keys)
+    expect(await post('pictures', prediction('job-5'))).toEqual(accepted)
+  })
+
+  it('keeps what it refused under its path, and verifies it again with the secrets of that source', async () => {
+    const secret = secretOf('added later')
+    expect(await post('pictures', prediction('job-6'), { secret })).toMatchObject({ status: 401 })
+    await eventually(async () =>
+      expect(
+        await database.sql`select from mediadock.quarantine where headers ->> ':path' = '/webhooks/pictures'`,
+      ).not.toEqual([]),
+    )
+    const [pictures, ...others] = sources
+    const added = { ...pictures!, keys: [...pictures!.keys, { name: 'added', api_key: 'x', signing_secret: secret }] }
+    const withAdded = withSources(keysOf(liveKey, sandboxKey), JSON.stringify([added, ...others]))
+    receiver.setKeys(withAdded)
+    await verifyQuarantine({ db: receiver.deps.db, keys: () => withAdded, onStored: receiver.deps.onStored })
+    await eventually(async () =>
+      expect(await resultOf(requestIdOf('pictures', 'job-6').requestId)).toMatchObject({ key_name: 'added' }),
+    )
+  })
+
+  it('the log of arrivals names the source', async () => {
+    const webhookId = randomUUID()
+    await post('pictures', prediction('job-7'), { webhookId })
+    await eventually(async () =>
+      expect(
+        await database.sql`select outcome, source_name from mediadock.arrivals where webhook_id = ${webhookId}`,
+      ).toEqual([{ outcome: 'accepted', source_name: 'pictures' }]),
+    )
+  })
+})
+
+describe('a hint', () => {
+  const pollOf = async (requestId: string) => {
+    const [row] = await database.sql`
+      select status, next_poll_at <= now() as due, doubt_poll_at is not null as extra, external_id, key_name
+      from mediadock.requests where request_id = ${requestId}`
+    return row
+  }
+  const event = (id: string) => ({ type: 'video.generated', data: { id } })
+
+  it('of a signed source tracks the request, and its poll is due', async () => {
+    const job = 'models/veo/operations/one'
+    const { requestId } = requestIdOf('veo', job)
+    const webhookId = randomUUID()
+    expect(await post('veo', event(job), { webhookId })).toEqual(accepted)
+    await eventually(async () =>
+      expect(await pollOf(requestId)).toEqual({
+        status: 'IN_QUEUE',
+        due: true,
+        extra: false,
+        external_id: job,
+        key_name: 'veo-key',
+      }),
+    )
+    const [delivery] = await database.sql`
+      select d.parked_reason, d.request_id, (select array_agg(outcome) from mediadock.attempts where delivery_id = d.id) as outcomes,
+        exists (select from mediadock.inbox where delivery_id = d.id) as pending
+      from mediadock.deliveries d where webhook_id = ${webhookId}`
+    expect(delivery).toEqual({ parked_reason: null, request_id: requestId, outcomes: ['hint'], pending: false })
+  })
+
+  it('for a request of another source is parked, and no poll is due', async () => {
+    const job = randomUUID()
+    await database.sql`insert into mediadock.requests (request_id) values (${job})`
+    const webhookId = randomUUID()
+    expect(await post('veo', event(job), { webhookId })).toEqual(accepted)
+    await eventually(async () =>
+      expect(
+        await database.sql`select parked_reason, flags from mediadock.deliveries where webhook_id = ${webhookId}`,
+      ).toEqual([{ parked_reason: 'source_mismatch', flags: ['source_mismatch'] }]),
+    )
+    expect(await pollOf(job)).toMatchObject({ due: null, extra: false })
+  })
+
+  it('of a job that runs makes no poll due', async () => {
+    expect(await post('pictures', prediction('job-8', { status: 'processing', output: null }))).toEqual(accepted)
+    await eventually(async () =>
+      expect(await pollOf(requestIdOf('pictures', 'job-8').requestId)).toMatchObject({ status: 'IN_QUEUE', due: null }),
+    )
+  })
+
+  it('without a signature is kept nowhere but in the log, and gives a tracked request one extra poll', async () => {
+    const tracked = randomUUID()
+    const unknown = randomUUID()
+    const ofFirst = randomUUID()
+    const hint = { outcome: 'hint', reason: 'unsigned', key_name: null }
+    await database.sql`insert into mediadock.requests (request_id, source_name)
+      values (${tracked}, 'dreams'), (${ofFirst}, null)`
+    for (const id of [tracked, unknown, ofFirst]) {
+      const answer = await send(`${receiver.webhookUrl}/dreams`, 'POST', {
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ id, state: 'completed', assets: { video: 'https://evil.test/x.mp4' } }),
+      })
+      expect({ status: answer.status, json: JSON.parse(answer.text) }).toEqual({
+        status: 200,
+        json: { status: 'hint' },
+      })
+    }
+    await eventually(async () =>
+      expect(
+        await database.sql`select outcome, reason, key_name from mediadock.arrivals where source_name = 'dreams'`,
+      ).toEqual([hint, hint, hint]),
+    )
+    await eventually(async () => expect(await pollOf(tracked)).toMatchObject({ status: 'IN_QUEUE', extra: true }))
+    expect(await pollOf(unknown)).toBeUndefined()
+    expect(await pollOf(ofFirst)).toMatchObject({ extra: false })
+    expect(await database.sql`select from mediadock.deliveries where source_name = 'dreams'`).toEqual([])
+  })
+})
