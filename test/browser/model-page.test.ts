@@ -103,3 +103,39 @@ it('an account with its keys and the models fit a phone', async () => {
   await page.getByRole('heading', { name: 'Models' }).waitFor()
   await glance(page, 'developer-models')
 })
+
+it('finds every other page whole: tabs, keys, faults, confirmations, the ledger, the audit, an error', async () => {
+  const key = await provider.createKey({ account: 'studio', name: 'sand', environment: 'sandbox' })
+  const studio = '/accounts/studio'
+  const pages: Record<string, string> = {
+    keys: studio,
+    'requests-tab': `${studio}?tab=requests`,
+    'webhooks-tab': `${studio}?tab=webhooks`,
+    faults: `/keys/${key.id}/faults`,
+    revoke: `/keys/${key.id}/revoke`,
+    'switch-off': '/models/switch-off?slug=aurora-image&environment=live',
+    ledger: '/ledger',
+    audit: '/audit',
+    'not-possible': '/accounts/nobody',
+  }
+  const page = await openPage(browser, provider.consoleUrl, { expectProblems: true })
+  for (const [name, path] of Object.entries(pages)) {
+    await page.goto(new URL(path, provider.consoleUrl).href)
+    await expect(glance(page, `developer-${name}`), name).resolves.toBeUndefined()
+  }
+  await page.goto(new URL(studio, provider.consoleUrl).href)
+  await page.getByLabel('Name').fill('new')
+  await page.getByRole('button', { name: 'Create key' }).click()
+  await page.getByText('Copy both now').waitFor()
+  await glance(page, 'developer-new-key')
+}, 90_000)
+
+it('shows the picture that a field links to, below the field', async () => {
+  const page = await openPage(browser, `${provider.consoleUrl}/models/aurora-image`, { expectProblems: true })
+  const sample = new URL('/assets/image-0.webp', provider.consoleUrl).href
+  await page.getByLabel('image_url').fill(sample)
+  const preview = page.getByRole('img', { name: sample })
+  await preview.waitFor()
+  await page.getByLabel('image_url').fill('https://127.0.0.1:9/gone.png')
+  await page.getByText('This picture is not available at its link.').waitFor()
+})

@@ -8,13 +8,13 @@ import type { DeliveryListing } from '../webhooks/delivery-history.ts'
 import { entryTable } from './activity-pages.ts'
 import { deliveryTable } from './delivery-table.ts'
 import { listTable } from './list-table.ts'
-import { accountLink, badge, time } from './parts.ts'
+import { accountLink, badge, moment } from './parts.ts'
 import { type AccountRow, accountsShown, type EntryRow } from './reads.ts'
 import type { ListedRequest } from './request-search.ts'
 import { requestTable } from './requests-page.ts'
 
 export function accountsPage(accounts: readonly AccountRow[]): Markup {
-  const numbers = ['Balance', 'Reserved', 'Unfinished requests', 'Keys'].map((head) => ({
+  const numbers = ['Credits to spend', 'Reserved', 'Running', 'Keys'].map((head) => ({
     head,
     kind: 'number' as const,
   }))
@@ -26,7 +26,12 @@ export function accountsPage(accounts: readonly AccountRow[]): Markup {
     unfinished,
     keys,
   ])
-  return html`<h1>Accounts</h1>
+  return html`<div class="head">
+      <h1>Accounts</h1>
+      <span class="soft">
+        An account owns keys and pays in credits. A live request reserves its price until it ends.
+      </span>
+    </div>
     <div class="columns">
       <section class="card">
         ${accounts.length < accountsShown ? '' : html`<p class="soft">The newest ${accountsShown} accounts. Find an older one by its requests.</p>`}
@@ -99,7 +104,12 @@ export function ledgerTab(account: string, entries: readonly EntryRow[], olderTh
         <button>Grant</button>
       </form>
     </section>
-    <section class="card">${entryTable(entries)} ${older}</section>`
+    <section class="card">
+      <p class="soft">
+        Each movement has two entries that sum to zero: credits go from one book to another. What can be spent is the
+        sum of <b>available</b>.
+      </p>
+      ${entryTable(entries)} ${older}</section>`
 }
 
 function keyTable(keys: readonly KeyListing[]): Markup {
@@ -111,17 +121,17 @@ function keyTable(keys: readonly KeyListing[]): Markup {
     faults === null
       ? ''
       : html`<span class="mono">${Object.entries(faults).map(([fault, value]) => `${fault}=${value} `)}</span>`,
-    time(created_at),
+    moment(created_at),
     html`<div class="inline">
-      ${revoked_at === null ? html`<a class="button quiet" href="/keys/${id}/revoke">Revoke…</a>` : html`revoked ${time(revoked_at)}`}
+      ${revoked_at === null ? html`<a class="button quiet" href="/keys/${id}/revoke">Revoke…</a>` : html`revoked ${moment(revoked_at)}`}
       ${revoked_at === null ? html`<a class="button quiet" href="/deliveries/test?key=${id}">Send a test…</a>` : ''}
-      ${environment === 'sandbox' && revoked_at === null ? html`<a class="button" href="/keys/${id}/faults">Faults</a>` : ''}
+      ${environment === 'sandbox' && revoked_at === null ? html`<a class="button quiet" href="/keys/${id}/faults">Faults…</a>` : ''}
     </div>`,
   ])
   const columns = [
     { head: 'Name', kind: 'wide' as const },
-    ...['Environment', 'Key', 'Scopes', 'Faults', 'Created (UTC)'].map((head) => ({ head })),
-    { head: '', kind: 'wide' as const },
+    ...['Environment', 'Key', 'Scopes', 'Faults', 'Created'].map((head) => ({ head })),
+    { head: '' },
   ]
   return listTable({ label: 'API keys', columns, rows, empty: 'No key yet.' })
 }
@@ -135,14 +145,19 @@ function newKeyForm(account: string): Markup {
     <label>
       Environment
       <select name="environment">
-        <option value="sandbox">sandbox</option>
-        <option value="live">live</option>
+        <option value="sandbox">sandbox: samples at once, free</option>
+        <option value="live">live: made and charged</option>
       </select>
     </label>
-    <label><input type="checkbox" name="scopes" value="generate" checked /> generate</label>
-    <label><input type="checkbox" name="scopes" value="read" checked /> read</label>
+    ${scopeBox('generate', 'submit requests')} ${scopeBox('read', 'read results, models and the account')}
     <button>Create key</button>
   </form>`
+}
+
+function scopeBox(scope: string, allows: string): Markup {
+  return html`<label>
+    <input type="checkbox" name="scopes" value="${scope}" checked /> ${scope} <span class="hint">${allows}</span>
+  </label>`
 }
 
 /** The only time that the key and its signing secret are shown (spec, Authentication 3 and 7). */
@@ -182,19 +197,20 @@ export function revokePage({ id, account, name, environment, hint }: KeyListing)
 
 /** The faults that a sandbox key injects: shares from 0 to 1, and seconds. */
 export function faultsPage({ id, name, account, faults }: KeyListing): Markup {
-  const fields = Object.keys(faultsSchema.shape).map((fault) => {
+  const fields = Object.entries(faultsSchema.shape).map(([fault, schema]) => {
     const value = Object.entries(faults ?? {}).find(([key]) => key === fault)?.[1]
     const max = fault.endsWith('_seconds') ? 3600 : 1
-    const unit = fault.endsWith('_seconds') ? 'seconds, 0 to 3600' : 'share of requests or webhook attempts, 0 to 1'
+    const unit = fault.endsWith('_seconds') ? 'Seconds, 0 to 3600.' : 'A share, 0 to 1.'
     return html`<label>
-      ${fault} <span class="hint">${unit}</span> <input type="number" name="${fault}" min="0" max="${max}" step="any" value="${value ?? ''}" />
+      ${fault} <input type="number" name="${fault}" min="0" max="${max}" step="any" value="${value ?? ''}" />
+      <span class="hint">${schema.description}. ${unit}</span>
     </label>`
   })
   return html`<h1>Faults of ${name}</h1>
     <section class="card">
       <p class="soft">An empty field injects no fault. 0.5 injects it into half of them.</p>
       <form method="post" action="/keys/${id}/faults">
-        ${fields}
+        <div class="faults">${fields}</div>
         <button>Set</button>
       </form>
     </section>

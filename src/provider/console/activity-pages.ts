@@ -6,19 +6,19 @@ import type { Catalog } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
 import type { ModelListing } from '../operating/commands.ts'
 import { listTable } from './list-table.ts'
-import { badge, requestLink, time } from './parts.ts'
+import { badge, moment, requestLink } from './parts.ts'
 import type { EntryRow } from './reads.ts'
 
 export function entryTable(entries: readonly EntryRow[], empty = 'No credits have moved yet.'): Markup {
   const rows = entries.map(({ kind, book, amount, request_id, created_at }) => [
-    time(created_at),
+    moment(created_at),
     kind,
     book,
     amount,
     request_id === null ? '' : requestLink(request_id),
   ])
   const columns = [
-    { head: 'Time (UTC)', kind: 'wide' as const },
+    { head: 'Time', kind: 'wide' as const },
     { head: 'Movement' },
     { head: 'Book' },
     { head: 'Credits', kind: 'number' as const },
@@ -27,21 +27,24 @@ export function entryTable(entries: readonly EntryRow[], empty = 'No credits hav
   return listTable({ label: 'Ledger', columns, rows, empty })
 }
 
-const samples = {
-  image: html`<img src="/assets/image-1.webp" alt="" loading="lazy" />`,
-  video: html`<video src="/assets/video.mp4" muted preload="metadata" aria-hidden="true"></video>`,
-  audio: html`<span aria-hidden="true">♪</span>`,
+const samplePictures = 4
+
+/** A sample of what a model makes. Pictures differ from card to card. */
+function sampleOf(type: ModelListing['type'], place: number): Markup {
+  if (type === 'video') return html`<video src="/assets/video.mp4" muted preload="metadata" aria-hidden="true"></video>`
+  if (type === 'audio') return html`<span aria-hidden="true">♪</span>`
+  return html`<img src="/assets/image-${place % samplePictures}.webp" alt="" loading="lazy" />`
 }
 
 /** The models as cards with a sample, price and capabilities. Switching them on and off is folded below. */
 export function modelsPage(models: readonly ModelListing[], catalog: Catalog): Markup {
-  const cards = models.flatMap(({ slug, type, name }) => {
+  const cards = models.flatMap(({ slug, type, name }, place) => {
     const model = catalog.get(slug)
     if (model === undefined) return []
     const { credits } = catalogEntry(model).pricing
     return [
       html`<a class="card model-card" href="/models/${encodeURIComponent(slug)}">
-        <span class="sample">${samples[model.type]}</span>
+        <span class="sample">${sampleOf(model.type, place)}</span>
         <b>${name}</b> <span class="mono soft">${slug}</span>
         <span class="soft">${type}: ${model.capabilities.join(', ')}</span>
         <span>${credits} credits ${model.note ?? ''}</span>

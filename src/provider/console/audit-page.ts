@@ -2,7 +2,7 @@ import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import type { AuditRow } from '../operating/audit.ts'
 import { listTable } from './list-table.ts'
-import { time } from './parts.ts'
+import { moment } from './parts.ts'
 
 const actionWords: Readonly<Record<string, string>> = {
   key_create: 'made a key',
@@ -25,15 +25,15 @@ export type AuditView = { rows: readonly AuditRow[]; target: string | undefined;
 /** The changes with their actors, newest first. */
 export function auditPage({ rows, target, olderThan }: AuditView): Markup {
   const cells = rows.map(({ at, via, actor, action, target: on, detail }) => [
-    time(at),
+    moment(at),
     html`<span title="${action}">${actionWords[action] ?? action}</span>`,
     on === null ? '—' : html`<a class="mono" href="/audit?${new URLSearchParams({ target: on }).toString()}">${on}</a>`,
     factsOf(detail),
     actor,
     channels[via],
   ])
-  const columns = [{ head: 'Time (UTC)' }, { head: 'Action' }, { head: 'Target', kind: 'wide' as const }]
-  const others = ['Result', 'Actor', 'From'].map((head) => ({ head }))
+  const columns = [{ head: 'Time' }, { head: 'Action' }, { head: 'Target', kind: 'wide' as const }]
+  const others = [{ head: 'Result', kind: 'wide' as const }, { head: 'Actor' }, { head: 'From' }]
   const older = new URLSearchParams({
     ...(target !== undefined && { target }),
     ...(olderThan !== undefined && { before: String(olderThan) }),

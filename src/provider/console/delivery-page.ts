@@ -51,7 +51,10 @@ function deliveryPage(detail: DeliveryDetail): Markup {
   const { delivery, body } = detail
   return html`<h1>${delivery.request_id === null ? 'Test' : 'Delivery'} <span class="mono">${delivery.id}</span></h1>
     ${currentState(detail, 0)}
-    <section class="card"><h2>Body</h2><pre tabindex="0">${body.slice(0, shownCharacters)}</pre></section>`
+    <section class="card">
+      <h2>Body</h2>
+      <pre class="bytes" tabindex="0">${body.slice(0, shownCharacters)}</pre>
+    </section>`
 }
 
 /** The part that fetches itself until the delivery has ended. `polls` counts the fetches. */

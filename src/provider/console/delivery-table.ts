@@ -3,7 +3,7 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import type { DeliveryListing, Standing } from '../webhooks/delivery-history.ts'
 import { attemptStrip } from './attempt-chart.ts'
 import { listTable } from './list-table.ts'
-import { accountLink, requestLink } from './parts.ts'
+import { accountLink, moment, requestLink } from './parts.ts'
 
 const standingTones: Record<Standing, string> = {
   waiting: '',
@@ -18,9 +18,9 @@ export function standingBadge(standing: Standing): Markup {
   return html`<span class="badge ${standingTones[standing]}">${standing}</span>`
 }
 
-const columns = ['Delivery', 'Request', 'Account', 'Host', 'State', 'Attempts', 'Last answer', 'Made (UTC)'].map(
-  (head) => ({ head }),
-)
+const columns = ['Delivery', 'Request', 'Account', 'Host', 'State', 'Attempts', 'Last answer', 'Made'].map((head) => ({
+  head,
+}))
 
 export function deliveryTable(deliveries: readonly DeliveryListing[], empty = 'No delivery.'): Markup {
   const rows = deliveries.map((delivery) => {
@@ -33,7 +33,7 @@ export function deliveryTable(deliveries: readonly DeliveryListing[], empty = 'N
       html`${standingBadge(delivery.standing)} ${nextOf(delivery)}`,
       attemptStrip(delivery),
       lastAnswer(delivery),
-      html`<time datetime="${created_at}" title="${created_at}">${created_at.slice(5, 16).replace('T', ' ')}</time>`,
+      moment(created_at),
     ]
   })
   return listTable({ label: 'Webhook deliveries', columns, rows, empty })

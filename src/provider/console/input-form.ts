@@ -100,7 +100,8 @@ function field({ name, key, descriptor, text, problem }: Field): Markup {
   const described = [hint === '' ? '' : `${name}-hint`, problem === undefined ? '' : `${name}-problem`]
     .filter((id) => id !== '')
     .join(' ')
-  const attributes = html`id="${name}" name="${name}" ${described === '' ? '' : html`aria-describedby="${described}"`} ${problem === undefined ? '' : html`aria-invalid="true"`}`
+  const isPicture = /^image_urls?$/.test(key)
+  const attributes = html`id="${name}" name="${name}" ${isPicture ? html`data-preview` : ''} ${described === '' ? '' : html`aria-describedby="${described}"`} ${problem === undefined ? '' : html`aria-invalid="true"`}`
   const words = html`${hint === '' ? '' : html`<p class="hint" id="${name}-hint">${hint}</p>`}${problem === undefined ? '' : html`<p class="field-problem" id="${name}-problem">${problem}</p>`}`
   if (descriptor.type === 'boolean')
     return html`<div class="field"><label class="tick"><input type="checkbox" value="true" ${attributes} ${text === 'true' ? html`checked` : ''} /> ${key}</label>${words}</div>`

@@ -66,7 +66,7 @@ export function modelPage(view: ModelView): Markup {
           ${snippets.map(
             ({ language, code }, at) => html`<details class="snippet" ${at === 0 ? html`open` : ''}>
               <summary>${language}</summary>
-              <pre tabindex="0" aria-label="${language}" data-language="${language}" data-copy="${code}">${code}</pre>
+              <div><pre tabindex="0" aria-label="${language}" data-language="${language}" data-copy="${code}">${code}</pre></div>
             </details>`,
           )}
         </section>

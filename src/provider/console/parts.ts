@@ -30,17 +30,11 @@ export function time(instant: string | null): Markup {
   return instant === null ? html`—` : html`<time datetime="${instant}">${instant.slice(0, 19).replace('T', ' ')}</time>`
 }
 
-const spans = [
-  ['d', 86_400],
-  ['h', 3600],
-  ['min', 60],
-] as const
-
-/** The age of an instant. The title has the exact time. */
-export function age(instant: string, now: Date): Markup {
-  const seconds = Math.max(0, Math.floor((now.getTime() - new Date(instant).getTime()) / 1000))
-  const [unit, length] = spans.find(([, span]) => seconds >= span) ?? ['s', 1]
-  return html`<time datetime="${instant}" title="${instant}">${Math.floor(seconds / length)} ${unit} ago</time>`
+/** A moment in a list. assets/times.js shows how long ago it was, unless exact times are switched on. */
+export function moment(instant: string | null): Markup {
+  if (instant === null) return html`—`
+  const text = instant.slice(0, 19).replace('T', ' ')
+  return html`<time datetime="${instant}" title="${instant}" data-ago>${text}</time>`
 }
 
 /** The charge of a request: its price while reserved or settled, 0 once refunded and in the sandbox. */

@@ -10,7 +10,7 @@ import { environments } from '../domain/schema.ts'
 import { choice, cursorSchema, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
 import { type Found, foundByFilter, foundById, idForm, olderLink, rowsShown } from './list-page.ts'
 import { listTable } from './list-table.ts'
-import { accountLink, age, badge, isUnfinished, requestLink, type Show, time, chargeOf } from './parts.ts'
+import { accountLink, badge, isUnfinished, moment, requestLink, type Show, time, chargeOf } from './parts.ts'
 import { findRequests, type ListedRequest, searchRequests } from './request-search.ts'
 
 const filterSchema = z.object({
@@ -85,8 +85,8 @@ export function requestTable(
       request.model,
       html`${badge(status)}${status === 'IN_PROGRESS' ? html` ${progress} %` : ''}`,
       chargeOf(request),
-      age(request.created_at, now),
-      time(request.completed_at),
+      moment(request.created_at),
+      moment(request.completed_at),
       isUnfinished(status) ? action({ path: `/requests/${id}/cancel`, label: 'Cancel', tone: 'danger' }) : '',
     ]
   })
@@ -94,7 +94,7 @@ export function requestTable(
   const columns = [
     ...['Kind', 'Request', 'Account', 'Key', 'Environment', 'Model', 'Status'].map(ordinary),
     { head: 'Charge', kind: 'number' as const },
-    ...['Submitted', 'Ended (UTC)', ''].map(ordinary),
+    ...['Submitted', 'Ended', ''].map(ordinary),
   ]
   const asOf = rows.length === 0 ? '' : html`<p class="soft">As of ${time(now.toISOString())} UTC.</p>`
   return html`${listTable({ label: 'Requests', columns, rows, empty })}${asOf}`

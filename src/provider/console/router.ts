@@ -83,8 +83,13 @@ export function createConsole(deps: ConsoleDeps): Express {
       label,
       current: href === req.path || (href !== '/' && req.path.startsWith(`${href}/`)),
     }))
-    const below = html`<footer class="foot"><a href="${new URL('/docs', settings.baseUrl).href}">API documentation</a><span id="announced" role="status" aria-live="polite"></span></footer>`
-    const scripts = ['/assets/copy.js']
+    const below = html`<footer class="foot">
+      <span data-now="${clock().toISOString()}">All times are UTC.</span>
+      <button type="button" class="link" data-exact-times aria-pressed="false" hidden>Exact times</button>
+      <a href="${new URL('/docs', settings.baseUrl).href}">API documentation</a>
+      <span id="announced" role="status" aria-live="polite"></span>
+    </footer>`
+    const scripts = ['/assets/copy.js', '/assets/times.js', '/assets/previews.js']
     const styles = ['/assets/developer-console.css']
     sendPage(
       res,

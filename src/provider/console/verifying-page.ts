@@ -87,7 +87,7 @@ export function verifyingPage(): Markup {
     ${verifyingSnippets.map(
       ({ language, code }) => html`<section class="card snippet">
         <h2>${language}</h2>
-        <pre tabindex="0" aria-label="${language}">${code}</pre>
+        <div><pre tabindex="0" aria-label="${language}" data-copy="${code}">${code}</pre></div>
       </section>`,
     )}`
 }

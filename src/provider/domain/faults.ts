@@ -8,22 +8,14 @@ const seconds = z.number().min(0).max(3600)
  * requests or webhook attempts with the fault.
  */
 export const faultsSchema = z.strictObject({
-  /** Part of requests that end FAILED. */
-  failed: share.optional(),
-  /** Part of requests that end CANCELED, for which no webhook is sent. */
-  canceled: share.optional(),
-  /** Part of webhooks that are never sent. */
-  drop: share.optional(),
-  /** Part of webhooks that are sent twice. */
-  duplicate: share.optional(),
-  /** Part of attempts with a wrong signature. */
-  bad_signature: share.optional(),
-  /** Part of answers to `GET /v1/requests/{request_id}` that are cut off in the middle. */
-  truncated: share.optional(),
-  /** Extra duration of a generation. */
-  slow_seconds: seconds.optional(),
-  /** Delay of the webhook. */
-  late_seconds: seconds.optional(),
+  failed: share.optional().describe('Part of requests that end FAILED'),
+  canceled: share.optional().describe('Part of requests that end CANCELED, for which no webhook is sent'),
+  drop: share.optional().describe('Part of webhooks that are never sent'),
+  duplicate: share.optional().describe('Part of webhooks that are sent twice'),
+  bad_signature: share.optional().describe('Part of attempts with a wrong signature'),
+  truncated: share.optional().describe('Part of answers to GET /v1/requests/{request_id} that are cut off'),
+  slow_seconds: seconds.optional().describe('Extra duration of a generation'),
+  late_seconds: seconds.optional().describe('Delay of the webhook'),
 })
 export type Faults = z.infer<typeof faultsSchema>
 

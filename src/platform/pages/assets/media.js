@@ -1,5 +1,7 @@
 // Media that cannot be loaded, for example because the provider answers 404, are replaced by a sentence.
 function replace(media) {
+  // In a list, the word for it is enough.
+  if (media.matches('.thumbnail')) return media.replaceWith(media.alt)
   const note = document.createElement('span')
   note.className = 'no-media'
   note.textContent = `This ${media.tagName === 'IMG' ? 'picture' : media.tagName.toLowerCase()} is not available at its link.`
@@ -15,12 +17,11 @@ function isLost(media) {
 document.addEventListener(
   'error',
   ({ target }) => {
-    if (target instanceof HTMLElement && target.matches('main :is(img, video, audio):not(.thumb, .thumbnail)'))
-      replace(target)
+    if (target instanceof HTMLElement && target.matches('main :is(img, video, audio):not(.thumb)')) replace(target)
   },
   true,
 )
-for (const media of document.querySelectorAll('main :is(img, video, audio):not(.thumb, .thumbnail)'))
+for (const media of document.querySelectorAll('main :is(img, video, audio):not(.thumb)'))
   if (isLost(media)) {
     // A lazy picture that has not started only looks lost. One that failed before this script was loaded fails again.
     if (media.loading === 'lazy') media.setAttribute('src', media.src)
