@@ -197,7 +197,7 @@ export const requests = mediadock.table(
     check('requests_key_source', sql`key_source in ('tracked', 'landed')`),
     // In addition, a trigger makes sure that a COMPLETED request has media: see the migration.
     check('requests_landed', isLandedWhole),
-    // Read by the previous release, which may run at the same time. The next release drops it.
+    // Lists of overdue requests, whose order no other index of open requests has.
     index('requests_open')
       .on(sql`coalesce(next_poll_at, tracked_at)`)
       .where(sql`landed_at is null or next_poll_at is not null`),
