@@ -11,6 +11,7 @@ import { freePort } from '../provider/support/free-port.ts'
 import { startTestProvider } from '../provider/support/running-provider.ts'
 import { installPackage, type Installed } from '../release/support/installed.ts'
 import { preferredServer, withTestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { long, roundsOf } from './length.ts'
 import { withReceiverProcess, type ReceiverProcess } from './receiver-process.ts'
 import { inTable } from './table.ts'
@@ -25,7 +26,7 @@ const pauseMs = { from: 200, to: 3000 }
 
 it(
   `a service by docs/recipes/service.md and its receiver, killed ${kills} times at random: each result once, one charge`,
-  { timeout: long ? 3_600_000 : 300_000 },
+  { timeout: long ? 3_600_000 : 600_000 },
   async () => {
     // The same seed repeats the same kills.
     console.info(`CHAOS_SEED=${seed}`)
@@ -39,7 +40,7 @@ it(
         const main = path.join(project.folder, 'node_modules/mediadock/dist/main.js')
         const receiver = await withReceiverProcess(stand.databaseUrl, stand.receiverSettings, { program: main })
         const start = await writeService(project, stand)
-        const runs = await killAtRandom({ start, receiver, onKill: stand.release })
+        const runs = await killAtRandom({ start, receiver, stand })
         const told = runs.flatMap((run) => progressOf(run.output()))
         const saved = await readSaved(project.folder)
         return {
@@ -120,12 +121,14 @@ async function writeService({ folder, env }: Installed, { internalUrl }: Stand):
     })
 }
 
-type Killing = { start: () => TestProcess; receiver: ReceiverProcess; onKill: (released: number) => void }
+type Killing = { start: () => TestProcess; receiver: ReceiverProcess; stand: Stand }
 
 /** Kills the service, the receiver or both, and starts them again. Then the service ends by itself. Returns its runs. */
-async function killAtRandom({ start, receiver, onKill }: Killing): Promise<TestProcess[]> {
+async function killAtRandom({ start, receiver, stand }: Killing): Promise<TestProcess[]> {
   const random = randomOf(seed)
   const runs = [start()]
+  // From here on, a kill leaves something behind.
+  await eventually(async () => (await submittedOf(stand)).length > 0, 60_000)
   const victims = shuffled(
     Array.from({ length: kills }, (_, at) => (['service', 'receiver', 'service', 'both'] as const)[at % 4] ?? 'both'),
     random,
@@ -140,9 +143,9 @@ async function killAtRandom({ start, receiver, onKill }: Killing): Promise<TestP
       runs.push(start())
     }
     if (victim !== 'service') await receiver.start()
-    onKill(Math.ceil(orders / (kills + 1)))
+    stand.release(Math.ceil(orders / (kills + 1)))
   }
-  onKill(Infinity)
+  stand.release(Infinity)
   const last = runs.at(-1) ?? expect.fail()
   expect(await last.exit, last.output()).toEqual({ code: 0, signal: null })
   return runs
@@ -169,10 +172,15 @@ async function readSaved(folder: string): Promise<Saved[]> {
   )
 }
 
+/** The requests at the provider. */
+async function submittedOf({ provider }: Pick<Stand, 'provider'>) {
+  return provider.database.sql<{ id: string; prompt: string }[]>`
+    select id, input ->> 'prompt' as prompt from provider.requests`
+}
+
 /** Holds what the service saved against the receiver's results and the provider's ledger. */
 async function countBooks({ provider, key, sql, internalUrl }: Stand, saved: readonly Saved[]) {
-  const submitted = await provider.database.sql<{ id: string; prompt: string; cost: string }[]>`
-    select id, input ->> 'prompt' as prompt, cost from provider.requests where account_id = ${key.account}`
+  const submitted = await submittedOf({ provider })
   const results = await sql<{ request_id: string; key: string }[]>`
     select request_id, idempotency_key as key from mediadock.results where status = 'COMPLETED' and media_complete`
   const requestOf = new Map(submitted.map(({ id, prompt }) => [prompt, id]))
