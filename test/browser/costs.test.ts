@@ -35,6 +35,7 @@ it('shows costs by model, key and day, in a chart and a table, and what to do if
     await page.waitForURL(/since=/)
     const tab = page.getByRole('navigation', { name: 'Costs by' }).locator('[aria-current]')
     expect(await tab.innerText()).toBe('Key')
+    await page.getByText('More filters').click()
     await page.getByRole('textbox', { name: 'Since (UTC)' }).fill('2h')
     await page.getByRole('button', { name: 'Filter' }).click()
     await page.getByRole('link', { name: 'Clear all' }).waitFor()
@@ -43,6 +44,11 @@ it('shows costs by model, key and day, in a chart and a table, and what to do if
     await page.getByRole('link', { name: 'Clear all' }).click()
     await page.waitForURL((url) => !url.searchParams.has('since'))
     expect(await tab.innerText()).toBe('Key')
+    await database.sql`update mediadock.requests set metadata = jsonb_build_object('user', 'ann')`
+    await page.getByRole('textbox', { name: 'By a member of the metadata' }).fill('user')
+    await page.keyboard.press('Enter')
+    await page.waitForURL(/metadata=user/)
+    expect(await rows.first().innerText()).toMatch(/ann\s+3\s+3\s+0/)
     await page.goto(at('/costs?by=day'))
     expect(await rows.first().innerText()).toMatch(/\d{4}-\d\d-\d\d\s+3\s+3\s+0/)
     await database.sql`update mediadock.requests set tracked_at = now() - make_interval(days => (4 * cost)::int)`

@@ -19,7 +19,8 @@ const usualDays = 30
 export function costsRoutes(console: ConsoleDeps): Router {
   return Router().get(path, async (req, res) => {
     const now = console.clock()
-    const { by = 'model', ...given } = queryOf(req)
+    const { by: tab = 'model', metadata, ...given } = queryOf(req)
+    const by = metadata === undefined ? tab : `metadata.${metadata}`
     const bounded = (given['since'] ?? given['until']) !== undefined
     const since = new Date(now.getTime() - usualDays * dayMs).toISOString()
     const times = bounded ? given : { ...given, since }
@@ -27,7 +28,8 @@ export function costsRoutes(console: ConsoleDeps): Router {
       groups: await readCosts(console.db, parseFilters(costFiltersSchema, { ...times, by })),
       days: await readCosts(console.db, parseFilters(costFiltersSchema, { ...times, by: 'day' })),
     }))
-    const query = { ...given, by }
+    const query = { ...given, by: tab, ...(metadata !== undefined && { metadata }) }
+    const fields = [{ name: 'metadata', label: 'By a member of the metadata', placeholder: 'user' }]
     const choices = Object.entries(groups).map(([name, label]) => ({
       label,
       href: linkTo(path, { ...given, by: name }),
@@ -37,7 +39,7 @@ export function costsRoutes(console: ConsoleDeps): Router {
     const within = bounded ? 'in UTC' : `in the last ${usualDays} days`
     const body = html`<div class="head"><h1>Costs</h1>
       <span class="soft">Credits of live requests by the time of tracking, ${within}.</span></div>
-      ${tabs('Costs by', choices)} ${filterBar({ path, query, fields: [], keep: ['by'], now, problem })}
+      ${tabs('Costs by', choices)} ${filterBar({ path, query, fields, keep: ['by'], now, problem })}
       ${read.ok ? (read.value.groups.total.requests === 0 ? none(submitCommand(console, req)) : costs(read.value.groups, read.value.days, query)) : ''}`
     sendConsolePage(console, res, { title: 'Costs', status: read.status, body, charts: true })
   })
@@ -62,7 +64,7 @@ function submitCommand({ settings, keys }: ConsoleDeps, req: Request): string {
 }
 
 function costs(by: Costs, days: Costs, query: Query): Markup {
-  return html`${byDay(days, linkTo('/api/costs', { ...without(query, 'by'), by: 'day' }))}
+  return html`${byDay(days, linkTo('/api/costs', { ...without(query, 'by', 'metadata'), by: 'day' }))}
     <div class="card table-card">${costTable(by, query)}</div>`
 }
 

@@ -45,15 +45,13 @@ const times: readonly Field[] = [
 /** The filters of a list as a form whose state is the address. Chosen filters are listed below it as links. */
 export function filterBar({ path, query, fields, keep = [], now, problem: wrong }: FilterBar): Markup {
   const all = [...fields, ...times]
-  // Nothing is folded below an empty line.
-  const isFolded = fields.length > 0
-  const [first, more] = [all.filter((field) => !isFolded || !field.more), all.filter((field) => isFolded && field.more)]
+  const [first, more] = [all.filter((field) => !field.more), all.filter((field) => field.more)]
   // Chosen filters are listed below. Only a wrong one opens the fold.
   const open = wrong !== undefined && more.some(({ name }) => query[name] !== undefined)
   return html`<form class="filters" method="get" action="${path}" role="search" data-filters>
       ${keep.map((name) => (query[name] === undefined ? '' : html`<input type="hidden" name="${name}" value="${query[name]}" />`))}
       <div class="fields">${first.map((field) => control(field, query))}<button>Filter</button></div>
-      ${more.length === 0 ? '' : html`<details ${open ? html`open` : ''}><summary>More filters</summary><div class="fields">${more.map((field) => control(field, query))}</div></details>`}
+      <details ${open ? html`open` : ''}><summary>More filters</summary><div class="fields">${more.map((field) => control(field, query))}</div></details>
     </form>
     <div class="chosen">
       <span class="presets" role="group" aria-label="Time range">
