@@ -22,6 +22,7 @@ import { logFault, logFolded, noteArrival, noteAuthentic, noteProcessed } from '
 import { openPools } from './pools.ts'
 import type { ReceiverSettings } from './settings.ts'
 import type { RunningSlice, Slice } from './slice.ts'
+import { joinSubmit, type Joining } from './submitting/joining.ts'
 import { createSubmitter } from './submitting/submit.ts'
 import { type Traces } from './traces/traces.ts'
 
@@ -113,8 +114,20 @@ export function openCalls({ settings, db, pools, keys, clock, time, logger, metr
 export function openLanding({ settings, db, keys, clock, time, logger, metrics, traces, roles }: Base): WorkerDeps {
   const wakeFeed = () => roles.wake('feed')
   const wakeFollowUps = () => roles.wake('followUps')
+  const join = (joining: Joining) => joinSubmit({ db, keys, time, logger }, joining)
   const onProcessed = noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps })
-  return { db, keys, mediaHosts: settings.mediaHosts, clock, time, logger, onProcessed, onHint: wakeFollowUps, traces }
+  return {
+    db,
+    keys,
+    mediaHosts: settings.mediaHosts,
+    clock,
+    time,
+    logger,
+    onProcessed,
+    onHint: wakeFollowUps,
+    traces,
+    join,
+  }
 }
 
 export function openHandOver({ pools, roles, stopping }: Base, worker: WorkerDeps, { rest }: Pressure): HandOver {

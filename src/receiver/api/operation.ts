@@ -160,6 +160,11 @@ const errors = {
     when: 'the limit of subscriptions is reached: remove one first',
     message: 'there are 50 subscriptions already: remove one that is not needed',
   },
+  source_mismatch: {
+    status: 409,
+    when: 'the request belongs to another source than the key',
+    message: 'this request belongs to another source, and never changes it',
+  },
   position_expired: {
     status: 410,
     when: 'changes after that position are no longer kept: read the results anew and continue without `after`',

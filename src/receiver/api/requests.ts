@@ -21,7 +21,7 @@ import {
   type Operation,
 } from './operation.ts'
 import { sendList } from './send-list.ts'
-import { trackBodySchema, trackRequest } from './track.ts'
+import { trackBodySchema, tracked, trackRequest } from './track.ts'
 
 const reconciledSchema = z
   .object({
@@ -58,6 +58,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
           },
         },
         ...readsBody,
+        'source_mismatch',
         'not_storable',
       ),
     },
@@ -69,10 +70,12 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
           'not_storable',
           'the body must not hold NUL or lone surrogates, nor be nested deeper than 200',
         )
+      const { requestId, externalId, sourceName } = tracked(body, keys())
       const environment = body.key_name === undefined ? undefined : keys().byName.get(body.key_name)?.environment
       const keyNames = environment === undefined ? [] : environmentsOf(keys())[environment]
-      const created = await trackRequest(db, body, { environment, keyNames, now: worker.time() })
-      const request = await readWithin(db, (tx) => findRequest(tx, body.request_id, overdue()))
+      const wanted = { ...body, request_id: requestId, external_id: externalId, source_name: sourceName }
+      const created = await trackRequest(db, wanted, { environment, keyNames, now: worker.time() })
+      const request = await readWithin(db, (tx) => findRequest(tx, requestId, overdue()))
       res.status(created ? 201 : 200).json(request)
     },
   }

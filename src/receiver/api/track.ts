@@ -1,9 +1,14 @@
 import { z } from 'zod'
+import { HttpError } from '../../platform/http/http.ts'
+import { invalidBody } from '../../platform/http/json-body.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import type { Keys } from '../domain/keys.ts'
+import { jobIdPattern, requestIdOf, type RequestIds } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
+import { storedName } from '../domain/source.ts'
 import { joinTracked, requeueParked, type TrackedBy } from '../submitting/tracking.ts'
 
 const requests = columnsOf(schema.requests)
@@ -12,32 +17,70 @@ const r = columnsOf(schema.requests, 'r')
 const text = z.string().min(1).max(255)
 
 export const trackBodySchema = z.strictObject({
-  request_id: z.guid(),
+  request_id: z
+    .guid()
+    .optional()
+    .meta({ description: 'The id of the request. May be left out where external_id is given.' }),
+  external_id: z
+    .string()
+    .regex(jobIdPattern, 'must have 1 to 255 visible ASCII characters, and not begin with a dot')
+    .optional()
+    .meta({ description: 'The id that the source gave the job. Only with a key of a source other than the first.' }),
   model: text.optional(),
   key_name: text.optional().meta({ description: 'The key of the submit. Polls use this key first.' }),
   metadata: z.record(z.string(), z.unknown()).optional(),
 })
 export type TrackBody = z.infer<typeof trackBodySchema>
 
-/** Tracks a request that was submitted elsewhere. Returns true if the request is new here. */
+/** Returns the ids of a request to track, and the source of its key. Throws HttpError 400 invalid_body. */
+export function tracked(
+  { request_id, external_id, key_name }: TrackBody,
+  keys: Keys,
+): RequestIds & { sourceName: string | null } {
+  const key = key_name === undefined ? undefined : keys.byName.get(key_name)
+  const sourceName = key === undefined ? null : storedName(key.source)
+  if (external_id !== undefined && sourceName === null)
+    throw invalidBody('external_id: is only for requests with a key_name of a source in SOURCES_FILE')
+  const jobId = external_id ?? request_id?.toLowerCase()
+  if (jobId === undefined) throw invalidBody('request_id: is missing')
+  const ids = requestIdOf(sourceName, jobId)
+  if (request_id !== undefined && request_id.toLowerCase() !== ids.requestId)
+    throw invalidBody(`request_id: must be ${ids.requestId} for this external_id, or left out`)
+  return { ...ids, sourceName }
+}
+
+export type Tracked = Pick<TrackBody, 'model' | 'key_name' | 'metadata'> & {
+  request_id: string
+  external_id?: string | null
+  source_name?: string | null
+}
+
+/**
+ * Tracks a request that was submitted elsewhere. Returns true if the request is new here. Throws HttpError 409
+ * source_mismatch if it belongs to another source.
+ */
 export async function trackRequest(
   db: Database,
-  body: TrackBody,
+  body: Tracked,
   { environment, keyNames, now }: TrackedBy,
 ): Promise<boolean> {
-  const { request_id, model = null, key_name = null, metadata } = body
+  const { request_id, external_id = null, source_name = null, model = null, key_name = null, metadata } = body
   const sandbox = environment === undefined ? null : environment === 'sandbox'
-  const rows = await db.execute<{ created: boolean }>(sql`
+  const rows = await db.execute<{ created: boolean | null }>(sql`
     with tracked as (
       insert into mediadock.requests as r
-        (${list(requests, 'request_id', 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'tracked_at')})
-      values (${request_id}::uuid, ${model}, ${key_name}, 'tracked', ${sandbox}::boolean,
+        (${list(requests, 'request_id', 'source_name', 'external_id')},
+        ${list(requests, 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'tracked_at')})
+      values (${request_id}::uuid, ${source_name}, ${external_id}, ${model}, ${key_name}, 'tracked',
+        ${sandbox}::boolean,
         ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb, ${now})
       on conflict (request_id) ${joinTracked(now)}
       -- xmax is 0 for an inserted row, since it has never been locked or updated.
       returning ${r.request_id}, ${r.confirmed_at} is null as open, xmax = 0 as created
     ),
     ${requeueParked({ environment, keyNames, now })}
-    select created from tracked`)
-  return one(rows, `tracking the request ${request_id}`).created
+    select (select created from tracked) as created`)
+  const { created } = one(rows, `tracking the request ${request_id}`)
+  if (created !== null) return created
+  throw new HttpError(409, 'source_mismatch', 'this request belongs to another source, and never changes it')
 }

@@ -3,6 +3,9 @@ import { createHash } from 'node:crypto'
 /** The id of a request, and the source's own id of the job where that is another one. */
 export type RequestIds = { requestId: string; externalId: string | null }
 
+/** Visible ASCII that does not begin with a dot: no job can be mistaken for a step in a path. */
+export const jobIdPattern = /^(?!\.)[\x21-\x7e]{1,255}$/
+
 const canonicalUuid = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 /** Drawn at random once. Another value would give every job another request. */
 const namespace = Buffer.from('d95faf516a044b76b64771573ac1a769', 'hex')

@@ -5,7 +5,7 @@
 export const pathHeader = ':path'
 
 const pathPattern =
-  /^\/webhooks\/(?<source>[a-z0-9-]{1,63})(?:\?generation=(?<generation>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}))?$/
+  /^\/webhooks\/(?<source>[a-z0-9-]{1,63})(?:\?generation=(?<generation>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}))?$/i
 
 /** The source of a webhook, and the Idempotency-Key of the submit that gave its URL. */
 export type WebhookPath = { sourceName: string | null; generation: string | undefined }
@@ -18,5 +18,5 @@ export function webhookPath(sourceName: string, generation?: string): string {
 /** Reads the stored headers of a webhook. Those of the first source contain no path. */
 export function pathIn(headers: Readonly<Record<string, string>>): WebhookPath {
   const { source, generation } = pathPattern.exec(headers[pathHeader] ?? '')?.groups ?? {}
-  return { sourceName: source ?? null, generation }
+  return { sourceName: source ?? null, generation: generation?.toLowerCase() }
 }

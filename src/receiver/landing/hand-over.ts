@@ -3,6 +3,8 @@ import { createShares, type Amount, type Shares } from '../../platform/fair-shar
 import { parseBody, type Delivery } from '../domain/delivery.ts'
 import { sourceOf } from '../domain/keys.ts'
 import type { Report } from '../domain/report.ts'
+import { requestIdOf } from '../domain/request-id.ts'
+import { pathHeader } from '../domain/webhook-path.ts'
 import { createBatches, type BatchesDeps, type Pending } from './batches.ts'
 import { landClaimedHint } from './hint.ts'
 import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type HeldDelivery } from './inbox.ts'
@@ -128,6 +130,11 @@ export function createHandOver(deps: HandOverDeps): HandOver {
       await parkMisunderstood(deps, one, parsed.reason)
       return true
     }
+    const { generation: idempotencyKey, sourceName } = one
+    if (idempotencyKey !== undefined) {
+      const jobId = parsed.report?.jobId ?? ('jobId' in parsed ? parsed.jobId : '')
+      await deps.join?.({ ...requestIdOf(sourceName, jobId), idempotencyKey, sourceName })
+    }
     if (parsed.report === undefined) {
       await landClaimedHint(deps, one, parsed)
       return false
@@ -147,7 +154,9 @@ export function createHandOver(deps: HandOverDeps): HandOver {
 
   return {
     leaseSeconds: inboxLeaseSeconds,
-    reserve: ({ id, keyName, body, report }) => {
+    reserve: ({ id, keyName, body, report, headers }) => {
+      // A webhook that ends a submit is claimed from the queue, which joins them.
+      if (headers[pathHeader]?.includes('?') === true) return false
       if (signal.aborted || !report || body.length > maxStoredBytes) return false
       if (held.has(id) || !fromArrivals.isOpen(keyName)) return false
       hold(id, { room: fromArrivals, keyName, bytes: body.length, claimedAtMs: nowMs() })

@@ -10,6 +10,7 @@ import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import type { SignedEnvironment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
+import { pathHeader, pathIn } from '../domain/webhook-path.ts'
 
 /*
  * The queue of deliveries that are to be landed. `now` is the time that replicas share (time.ts).
@@ -35,6 +36,8 @@ export type Claimed = {
   receivedAt: Date | undefined
   /** The traceparent, as sent. */
   traceparent?: string | undefined
+  /** The Idempotency-Key of the submit that the URL of the webhook named. */
+  generation?: string | undefined
   body: Buffer
 }
 
@@ -70,6 +73,7 @@ type ClaimedRow = RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failure
   RowOf<typeof schema.deliveries, 'webhook_id' | 'source_name' | 'key_name' | 'environment' | 'body'> & {
     received_at: string | null
     traceparent: string | null
+    path: string | null
   }
 
 /**
@@ -90,7 +94,7 @@ export async function claim(
     -- Postgres stores the length of a large body in its row, so unclaimed bodies are not read.
     weighed as (
       select delivery_id, webhook_id, source_name, key_name, environment, received_at, body,
-             headers ->> 'traceparent' as traceparent,
+             headers ->> 'traceparent' as traceparent, headers ->> ${pathHeader} as path,
              coalesce(sum(octet_length(body)) over (
                order by due_at, delivery_id rows between unbounded preceding and 1 preceding), 0) as before
       from due left join lateral (select * from mediadock.deliveries d where d.id = due.delivery_id limit 1) d on true
@@ -101,7 +105,7 @@ export async function claim(
       returning i.delivery_id, i.claims, i.failures, i.replay_id
     )
     select delivery_id, claims, failures, webhook_id, source_name, key_name, environment,
-      case when replay_id is null then received_at end as received_at, traceparent, body
+      case when replay_id is null then received_at end as received_at, traceparent, path, body
     from claimed join weighed using (delivery_id)
     -- A lost claim is made again after its lease, so the commit need not wait for the disk.
     where body is not null and set_config('synchronous_commit', 'off', true) = 'off'`,
@@ -116,6 +120,7 @@ export async function claim(
     environment: row.environment ?? undefined,
     receivedAt: row.received_at === null ? undefined : new Date(row.received_at),
     traceparent: row.traceparent ?? undefined,
+    generation: row.path === null ? undefined : pathIn({ [pathHeader]: row.path }).generation,
     body: row.body,
   }))
 }

@@ -10,11 +10,12 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
+import type { RequestIds } from '../domain/request-id.ts'
 import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
 import { park, returnClaims, retryOrPark, type HeldDelivery, type InboxClaim } from './inbox.ts'
-import { lockedRequests } from './known-requests.ts'
 import { landSettling, type LandingOutcome } from './land.ts'
 import type { Landing, LandingDeps } from './landing.ts'
+import { lockedRequests } from './locked-requests.ts'
 import { landingLockWaitMs } from './statement-parts.ts'
 
 export type WorkerDeps = LandingDeps & {
@@ -24,6 +25,8 @@ export type WorkerDeps = LandingDeps & {
   time: SharedTime
   logger: Logger
   onProcessed: (processed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
+  /** Ends the submit that the URL of a webhook names. */
+  join?: ((joining: RequestIds & { idempotencyKey: string; sourceName: string | null }) => Promise<void>) | undefined
   /** Called when a poll is due because of a hint. */
   onHint?: (() => void) | undefined
   traces?: DeliveryTraces | undefined

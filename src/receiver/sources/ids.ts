@@ -1,8 +1,6 @@
 import { webhookIdPattern } from '../domain/delivery.ts'
+import { jobIdPattern } from '../domain/request-id.ts'
 import type { Arriving, Identity } from '../domain/source.ts'
-
-/** Visible ASCII that does not begin with a dot: no job can be mistaken for a step in a path. */
-const jobIdPattern = /^(?!\.)[\x21-\x7e]{1,255}$/
 
 /** Returns the id of a job as its source wrote it; undefined for any other value. */
 export function jobIdOf(value: unknown): string | undefined {

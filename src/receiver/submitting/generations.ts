@@ -23,6 +23,8 @@ export type Generation = {
   model: string
   input: unknown
   keyName: string
+  /** The source of that key: see storedName(). */
+  sourceName: string | null
   /** Undefined for submits of an older release. */
   webhookUrl: string | undefined
   metadata: unknown
@@ -49,6 +51,8 @@ export type Intent = {
   keyName: string
   /** Of the key; undefined where its environment is not known. */
   sandbox?: boolean | undefined
+  /** The source of the key: see storedName(). */
+  sourceName?: string | null
   webhookUrl: string
   metadata: unknown
   now: SQL
@@ -84,6 +88,7 @@ const names = [
   'model',
   'input',
   'key_name',
+  'source_name',
   'webhook_url',
   'metadata',
   'created_at',
@@ -116,7 +121,7 @@ export type Opened =
  */
 export async function open(
   db: Database,
-  { idempotencyKey, model, input, keyName, sandbox, webhookUrl, metadata, now }: Intent,
+  { idempotencyKey, model, input, keyName, sandbox, sourceName = null, webhookUrl, metadata, now }: Intent,
 ): Promise<Opened> {
   const leaseEnd = later(now, leaseSeconds)
   const ours = await db.execute<Row & { forgotten: boolean }>(sql`
@@ -128,6 +133,7 @@ export async function open(
       'input',
       'key_name',
       'sandbox',
+      'source_name',
       'webhook_url',
       'metadata',
       'created_at',
@@ -136,6 +142,7 @@ export async function open(
       'in_doubt_from',
     )})
     select ${idempotencyKey}::uuid, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${sandbox ?? null}::boolean,
+      ${sourceName},
       ${webhookUrl},
       ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
       ${now}, ${leaseEnd}, 1, 1
@@ -183,13 +190,13 @@ export async function claimDue(db: Database, { limit, now }: { limit: number; no
   return rows.map(toGeneration)
 }
 
-export type SubmittedAs = TrackedBy & { requestId: string; cost: number | undefined }
+export type SubmittedAs = TrackedBy & { requestId: string; externalId?: string | null; cost: number | undefined }
 
 /** Ends a submit that the provider accepted, and tracks the request. A row of a faster webhook is joined. */
 export async function submitted(
   db: Database,
   { idempotencyKey, input }: Generation,
-  { requestId, cost, environment, keyNames, now }: SubmittedAs,
+  { requestId, externalId = null, cost, environment, keyNames, now }: SubmittedAs,
 ): Promise<void> {
   const sandbox = environment === undefined ? null : environment === 'sandbox'
   await db.execute(sql`
@@ -198,13 +205,15 @@ export async function submitted(
         ${generations.cost} = ${cost === undefined ? null : String(cost)}::numeric,
         ${generations.next_attempt_at} = null, ${generations.last_error} = null, ${generations.answer} = null
       where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.state} in ('pending', 'expired')
-      returning ${list(generations, 'idempotency_key', 'model', 'key_name', 'metadata')}
+      returning ${list(generations, 'idempotency_key', 'model', 'key_name', 'source_name', 'metadata')}
     ),
     tracked as (
       insert into mediadock.requests as r (
-        ${list(requests, 'request_id', 'model', 'key_name', 'key_source', 'sandbox', 'metadata')},
+        ${list(requests, 'request_id', 'source_name', 'external_id')},
+        ${list(requests, 'model', 'key_name', 'key_source', 'sandbox', 'metadata')},
         ${list(requests, 'idempotency_key', 'items_wanted', 'tracked_at')})
-      select ${requestId}::uuid, model, key_name, 'tracked', ${sandbox}::boolean, metadata, idempotency_key,
+      select ${requestId}::uuid, source_name, ${externalId}, model, key_name, 'tracked', ${sandbox}::boolean,
+        metadata, idempotency_key,
         ${itemsWanted(input) ?? null}::smallint, ${now} from ended
       on conflict (request_id) ${joinTracked(now)}
       returning ${r.request_id}, ${r.confirmed_at} is null as open
@@ -268,6 +277,7 @@ function toGeneration(row: Row): Generation {
     model: row.model,
     input: row.input,
     keyName: row.key_name,
+    sourceName: row.source_name,
     webhookUrl: row.webhook_url ?? undefined,
     metadata: row.metadata,
     createdAt: new Date(row.created_at),

@@ -7,7 +7,8 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf, namesOfSource, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
-import type { SubmitOutcome } from '../domain/source.ts'
+import { requestIdOf } from '../domain/request-id.ts'
+import { storedName, type SubmitOutcome } from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
 import { noteCreditsRefused } from '../fetching/balances.ts'
 import { takeCall } from '../fetching/call-budget.ts'
@@ -51,9 +52,9 @@ const retryPause = { baseMs: 2000, capMs: 300_000 }
 const batchRows = 8
 
 /**
- * Creates the submitter, with which no crash and no timeout can charge twice. The submit is durable before the call,
- * and every call for it has the same Idempotency-Key. A source that ignores that key is not called again after an
- * answer was lost: the submit waits for its webhook.
+ * Creates the submitter, with which no crash and no timeout can charge twice. The submit is durable before the call, and
+ * every call for it has the same Idempotency-Key. A source that ignores that key is not called again after an answer was
+ * lost: the submit waits for its webhook.
  */
 export function createSubmitter(deps: SubmitterDeps): Submitter {
   const submit = async (body: GenerationBody): Promise<Answer> => {
@@ -71,6 +72,7 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
       input: body.input,
       keyName: key.name,
       sandbox: key.environment === undefined ? undefined : key.environment === 'sandbox',
+      sourceName: storedName(key.source),
       webhookUrl: webhookUrlOf(deps, key, idempotencyKey),
       metadata: body.metadata,
       now: deps.time(),
@@ -170,8 +172,8 @@ function saysOfKey(outcome: SubmitOutcome): 'refused' | 'accepted' | 'nothing' {
 }
 
 /** Returns the details of an answer for the log. */
-function factsOf(outcome: SubmitOutcome): { request_id?: string; detail?: string } {
-  if (outcome.kind === 'submitted') return { request_id: outcome.jobId }
+function factsOf(outcome: SubmitOutcome): { job_id?: string; detail?: string } {
+  if (outcome.kind === 'submitted') return { job_id: outcome.jobId }
   if (outcome.kind === 'refused' || outcome.kind === 'unauthorized')
     return { detail: `${outcome.status} ${outcome.envelope.error.code}` }
   return outcome.kind === 'unreachable' ? { detail: outcome.detail } : {}
@@ -184,9 +186,10 @@ async function settle({ db, keys, time }: SubmitterDeps, { generation, key, outc
   const again = { now, pauseSeconds: pauseOf(generation) }
   switch (outcome.kind) {
     case 'submitted': {
-      const { jobId: requestId, cost } = outcome
+      const { jobId, cost } = outcome
+      const ids = requestIdOf(generation.sourceName, jobId)
       const keyNames = key.environment === undefined ? [] : environmentsOf(keys())[key.environment]
-      return intents.submitted(db, generation, { requestId, cost, environment: key.environment, keyNames, now })
+      return intents.submitted(db, generation, { ...ids, cost, environment: key.environment, keyNames, now })
     }
     case 'refused':
       if (outcome.status === 402) await noteCreditsRefused(db, key.name, now)

@@ -16,12 +16,14 @@ export type TrackedBy = { environment: Environment | undefined; keyNames: readon
 /**
  * SQL: the part after `on conflict (request_id)` when a request is tracked whose row `r` exists, for example because
  * its webhook was faster. Missing values are filled in. A key of known environment also corrects the key and `sandbox`,
- * until the provider has confirmed the result. If that changes them, the request is polled at once.
+ * until the provider has confirmed the result. If that changes them, the request is polled at once. A row of another
+ * source stays as it is, and is not returned.
  */
 export function joinTracked(now: SQL): SQL {
   const corrects = sql`${r.confirmed_at} is null and excluded.sandbox is not null`
   return sql`do update set
     model = coalesce(${r.model}, excluded.model), metadata = coalesce(${r.metadata}, excluded.metadata),
+    external_id = coalesce(${r.external_id}, excluded.external_id),
     idempotency_key = coalesce(${r.idempotency_key}, excluded.idempotency_key),
       items_wanted = coalesce(${r.items_wanted}, excluded.items_wanted),
     key_name = case when ${corrects} then excluded.key_name else coalesce(${r.key_name}, excluded.key_name) end,
@@ -34,7 +36,8 @@ export function joinTracked(now: SQL): SQL {
     next_poll_at = case
       when ${corrects} and (coalesce(${r.signed_sandbox}, ${r.sandbox}) <> excluded.sandbox
         or (${r.next_poll_at} is not null and ${r.key_name} is distinct from excluded.key_name))
-      then ${now} else ${r.next_poll_at} end`
+      then ${now} else ${r.next_poll_at} end
+    where ${r.source_name} is not distinct from excluded.source_name`
 }
 
 /**

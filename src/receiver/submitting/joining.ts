@@ -1,0 +1,36 @@
+import type { Logger } from '../../platform/logger.ts'
+import { isAboutTheRow } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
+import { environmentsOf, type Keys } from '../domain/keys.ts'
+import type { RequestIds } from '../domain/request-id.ts'
+import * as intents from './generations.ts'
+
+/** A webhook whose URL names a submit, and the job that it is about. */
+export type Joining = RequestIds & { idempotencyKey: string; sourceName: string | null }
+
+export type JoiningDeps = { db: Database; keys: () => Keys; time: SharedTime; logger: Logger }
+
+/**
+ * Ends the submit that a webhook's URL names, as submitted with the job of the webhook. So a submit whose answer was
+ * lost is found again. A submit of another source, and one that has ended, stay as they are. Runs before the webhook
+ * lands: a process that dies in between joins it again.
+ */
+export async function joinSubmit(
+  { db, keys, time, logger }: JoiningDeps,
+  { idempotencyKey, sourceName, ...ids }: Joining,
+): Promise<void> {
+  const generation = await intents.find(db, idempotencyKey)
+  if (generation?.sourceName !== sourceName || !['pending', 'expired'].includes(generation.state)) return
+  const environment = keys().byName.get(generation.keyName)?.environment
+  const keyNames = environment === undefined ? [] : environmentsOf(keys())[environment]
+  try {
+    await intents.submitted(db, generation, { ...ids, cost: undefined, environment, keyNames, now: time() })
+    const joined = { idempotency_key: idempotencyKey, request_id: ids.requestId }
+    logger.info(joined, 'a webhook ended the submit that its URL names')
+  } catch (error) {
+    // The webhook lands without it.
+    if (!isAboutTheRow(error)) throw error
+    logger.error({ err: error, idempotency_key: idempotencyKey }, 'a submit could not be joined with its webhook')
+  }
+}
