@@ -7,17 +7,14 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { feed } from '../domain/feed-schema.ts'
-import { results } from '../domain/results-schema.ts'
-import * as schema from '../domain/schema.ts'
-import { isEmpty, matchingPage, maxScanned, wantedColumns, type FeedFilter } from '../feeding/feed-filter.ts'
+import type { FeedFilter } from '../feeding/feed-filter.ts'
+import { feedWalk } from '../feeding/feed-walk.ts'
 import { readWithin } from './deadline.ts'
-import { iso, isoAlways, maxPageBytes, maxStoredPageBytes } from './page.ts'
+import { iso, isoAlways } from './page.ts'
 import { mediaSchema, type Media } from './request-detail.ts'
 import { resultColumns, resultRowSchema, toResultRow, type StoredResult } from './results.ts'
 
 const f = columnsOf(feed, 'f')
-const m = columnsOf(schema.media, 'm')
-const r = columnsOf(results, 'r')
 
 export const feedStatusSchema = z.enum(['COMPLETED', 'FAILED', 'CANCELED'])
 
@@ -78,7 +75,8 @@ export const feedPageSchema = z
     data: z.array(feedItemSchema),
     next_after: z.int().meta({
       description:
-        'Where to continue. A filtered page may be empty and still move on: it looks through at most 1,000 changes.',
+        'Where to continue. A filtered page may be empty and still move on: it looks through at most 1,000 changes, ' +
+        'for at most one second.',
     }),
     head: z.int().meta({ description: 'The position of the newest change of all.' }),
   })
@@ -110,10 +108,6 @@ type FeedRow = RowOf<typeof feed, (typeof itemColumns)[number]> & {
   matched: boolean
 }
 
-/** The size of caller-supplied columns as text, since they may be compressed on disk. */
-const bytes = sql`(coalesce(octet_length(r.result::text), 0) + coalesce(octet_length(m.media::text), 0)
-  + octet_length(concat(f.error_message, f.metadata)))`
-
 export type FeedWanted = { after: number; limit: number; filter?: FeedFilter | undefined }
 
 /**
@@ -132,52 +126,21 @@ export async function readFeed(db: Database, { limit, ...wanted }: FeedWanted): 
   }
 }
 
-/** The CTE `page`, with those that it needs. */
-function pageOf({ after, limit, filter = {} }: FeedWanted): SQL {
-  const following = sql`from mediadock.feed f where ${f.position} > (select mediadock.still_kept(${after}::bigint))
-    order by ${f.position}`
-  if (isEmpty(filter)) return sql`page as (select f.*, true as matched ${following} limit ${limit})`
-  return sql`
-    wanted as materialized (
-      select * from jsonb_to_record(${JSON.stringify(filter)}::jsonb) as w (${sql.raw(wantedColumns)})
-    ),
-    scanned as materialized (select f.* ${following} limit ${maxScanned}),
-    page as (select f.*, m.matched from scanned f cross join wanted w ${sql.raw(matchingPage)} limit ${limit})`
+/** The CTE `walked`, with those that it needs. */
+function walkOf({ after, limit, filter = {} }: FeedWanted, isRead = true): SQL {
+  return sql`asked as (
+    select ${after}::bigint as after, ${limit}::int as most, ${JSON.stringify(filter)}::text::jsonb as filter
+  ), ${sql.raw(feedWalk(resultColumns('r').value.join(''), isRead))}`
 }
 
 async function readChanges(db: Database, wanted: FeedWanted): Promise<FeedPage> {
   const { head, rows } = await readWithin(db, async (tx) => {
     const found = await tx.execute<FeedRow>(sql`
-      with ${pageOf(wanted)},
-      sized as (
-        select f.*, sum(r.stored) over (order by ${f.position}) - r.stored as stored_before
-        from page f
-        left join lateral (
-          select coalesce(pg_column_size(r.metadata), 0) + coalesce(pg_column_size(r.output), 0) as stored
-          from mediadock.requests r where ${r.request_id} = ${f.request_id} and f.matched limit 1
-        ) r on true
-      ),
-      weighed as (
-        select f.*, r.result, m.media, sum(${bytes}) over (order by ${f.position}) - ${bytes} as bytes_before
-        from sized f
-        left join lateral (
-          select to_jsonb(one) as result from (
-            select ${resultColumns('r')} from mediadock.results r
-            where ${r.request_id} = ${f.request_id} and f.matched limit 1) one
-        ) r on true
-        left join lateral (
-          select jsonb_agg(jsonb_build_object(
-              'kind', ${m.kind}, 'position', ${m.position}, 'url', ${m.url}, 'original_url', ${m.original_url},
-              'width', ${m.width}, 'height', ${m.height}, 'duration_seconds', ${m.duration_seconds},
-              'archived_url', ${m.archived_url}, 'bytes', ${m.bytes}, 'content_type', ${m.content_type},
-              'sha256', ${m.sha256}, 'archived_at', ${m.archived_at}, 'archive_error', ${m.archive_error})
-            order by ${m.kind}, ${m.position}) as media
-          from mediadock.media m where ${m.request_id} = ${f.request_id} and f.matched
-        ) m on true
-        where coalesce(f.stored_before, 0) < ${maxStoredPageBytes}::int
-      )
-      select ${list(f, ...itemColumns)}, f.result, f.media, f.matched
-      from weighed f where f.bytes_before < ${maxPageBytes}::int order by ${f.position}`)
+      with recursive ${walkOf(wanted)}
+      select ${list(f, ...itemColumns)}, p.result, p.media, p.matched
+      from walked p join mediadock.feed f on ${f.position} = p.position
+      where p.steps > 0 and (p.matched or p.position = (select max(position) from walked))
+      order by ${f.position}`)
     return { rows: found, head: await headIn(tx) }
   }).catch((error: unknown) => {
     throw expired(error) ?? error
@@ -191,7 +154,9 @@ async function readChanges(db: Database, wanted: FeedWanted): Promise<FeedPage> 
 async function readUnreadable(db: Database, wanted: FeedWanted, words: string): Promise<FeedPage> {
   const rows = await readWithin(db, async (tx) =>
     tx.execute<RowOf<typeof feed, 'position' | 'request_id'>>(sql`
-      with ${pageOf({ ...wanted, limit: 1 })} select ${list(f, 'position', 'request_id')} from page f`),
+      with recursive ${walkOf({ ...wanted, limit: 1 }, false)}
+      select ${list(f, 'position', 'request_id')} from walked p join mediadock.feed f on ${f.position} = p.position
+      where p.steps > 0 order by ${f.position} desc limit 1`),
   )
   const place = one(rows, 'reading the place of a change')
   const position = Number(place.position)
