@@ -1,5 +1,5 @@
+import { maxPageBytes } from '../domain/page-limits.ts'
 import type { FeedItem, FeedPage } from '../queries/feed.ts'
-import { maxPageBytes } from '../queries/page.ts'
 
 export type RecentChanges = {
   /** Returns the page after a position if it was read a moment ago. */

@@ -151,7 +151,9 @@ export const resultFilters = {
       '`true`: all of the result is known. FAILED, CANCELED and REFUSED are complete. `false`: more is to come.',
   }),
   metadata: metadataFilter.optional().meta({
-    description: "A JSON object that the submitter's metadata contains, as `@>` of Postgres compares.",
+    description:
+      "A JSON object that the submitter's metadata contains, as `@>` of Postgres compares. A page looks for at most " +
+      'one second, so it may be empty and yet say where to continue.',
   }),
 }
 

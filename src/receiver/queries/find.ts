@@ -3,7 +3,6 @@ import { or, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import { generations } from '../domain/generations-schema.ts'
-import { requests } from '../domain/schema.ts'
 import type { StuckAfter } from '../reconciling/due.ts'
 import { arrivalSchema, listArrivals } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
@@ -11,20 +10,18 @@ import { deliverySchema, listDeliveries } from './deliveries.ts'
 import { textFilter } from './filters.ts'
 import { newestFirst } from './page.ts'
 import { listRequests, requestSchema } from './requests.ts'
-import { searchedRows, uuidRange } from './search.ts'
+import { uuidRange } from './search.ts'
 
 /** The limit of findings per kind. */
 const shown = 20
-/** Larger metadata, by its stored size, is not searched: a value of 1 MiB takes a tenth of a second. */
-const maxSearchedMetadataBytes = 8192
 const minIdCharacters = 4
 
 export const findFiltersSchema = z.strictObject({
   q: textFilter.min(2, 'must have at least 2 characters').meta({
     description:
       'An id or its beginning: of a request, a delivery, a webhook or an Idempotency-Key, including ids ' +
-      'claimed by refused bodies. Or a complete value in the metadata of one of the latest 20,000 requests, ' +
-      'if that takes at most 8 KiB as stored.',
+      'claimed by refused bodies. Or a complete value in the metadata of one of the latest 20,000 requests: ' +
+      'the search goes from the newest to the oldest, for one second.',
   }),
 })
 
@@ -58,19 +55,19 @@ export type Found = z.infer<typeof foundSchema>
 
 /** Searches deliveries, requests and refused arrivals by an id or a metadata value. */
 export async function find(db: Database, { q }: { q: string }, when: StuckAfter): Promise<Found> {
-  const [byMetadata, found] = await Promise.all([idsByMetadata(db, q), findByIds(db, q)])
   const isId = q.length >= minIdCharacters
   const isUuid = uuidRange(q).length > 0
-  const [asRequests, deliveries, refused, unavailable] = await Promise.all([
+  const [found, byMetadata, asRequests, deliveries, refused, unavailable] = await Promise.all([
+    findByIds(db, q),
+    listRequests(db, { value: q, limit: shown }, when),
     isUuid ? listRequests(db, { q, limit: shown }, when) : undefined,
     isId ? listDeliveries(db, { q, limit: shown }) : undefined,
     isId ? listArrivals(db, { q, outcome: 'refused', limit: shown }) : undefined,
     isId ? listArrivals(db, { q, outcome: 'unavailable', limit: shown }) : undefined,
   ])
-  const others = await Promise.all(byMetadata.map((id) => listRequests(db, { q: id, limit: 1 }, when)))
   return {
     requests: asRequests?.data ?? [],
-    by_metadata: others.flatMap(({ data }) => data),
+    by_metadata: byMetadata.data,
     deliveries: deliveries?.data ?? [],
     arrivals: [...(refused?.data ?? []), ...(unavailable?.data ?? [])],
     ...found,
@@ -118,25 +115,4 @@ async function quarantinedOf(tx: Executor, q: string): Promise<Found['quarantine
     .where(or(range && sql`${request_id} ${range}`, sql`starts_with(${webhook_id}, ${q})`))
     .orderBy(newestFirst({ at: arrived_at, id }))
     .limit(shown)
-}
-
-async function idsByMetadata(db: Database, q: string): Promise<string[]> {
-  const values = JSON.stringify({ text: q, number: /^-?\d{1,15}(\.\d{1,9})?$/.test(q) ? Number(q) : q })
-  const isValue = '$.**{0 to 200} ? (@ == $text || @ == $number)'
-  const { request_id, metadata, tracked_at } = requests
-  const rows = await readWithin(db, async (tx) => {
-    const latest = tx
-      .select({ request_id, metadata })
-      .from(requests)
-      .orderBy(newestFirst({ at: tracked_at, id: request_id }))
-      .limit(searchedRows)
-      .as('latest')
-    const isFound = sql`jsonb_path_exists(${latest.metadata}, ${isValue}::jsonpath, ${values}::jsonb)`
-    return tx
-      .select({ request_id: latest.request_id })
-      .from(latest)
-      .where(sql`case when pg_column_size(${latest.metadata}) <= ${maxSearchedMetadataBytes}::int then ${isFound} end`)
-      .limit(shown)
-  })
-  return rows.map((row) => row.request_id)
 }

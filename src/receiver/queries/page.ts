@@ -29,15 +29,6 @@ const placePattern = { uuid: /^(\d{1,16})\.([0-9a-f-]{36})$/, bigint: /^(\d{1,16
 /** Longer URLs are cut in lists. No browser follows them. */
 export const maxUrlLength = 4096
 
-/** The size limit of a page. A page with more bytes ends early, after at least one item, with a cursor to continue. */
-export const maxPageBytes = 2 * 1024 * 1024
-
-/**
- * The size limit of a page as stored. Values are compressed on disk, up to twenty times, and reading one of 1 MiB takes
- * a tenth of a second. So a page is cut by stored sizes first, before any value is read.
- */
-export const maxStoredPageBytes = maxPageBytes / 4
-
 /** Encodes a place as a cursor. Its content is opaque to callers and may change. */
 export function encodeCursor({ micros, id }: Place): string {
   return Buffer.from(`${micros}.${id}`).toString('base64url')
@@ -80,16 +71,19 @@ export function limitOf({ limit = defaultLimit }: Paging): number {
   return limit + 1
 }
 
-/** Makes a page of rows. `cut` means that the query left out rows that did not fit into the page. */
-export function toPage<R extends { micros: string; id: string | number; cut?: boolean }, T>(
+/**
+ * Makes a page of rows. `cut` of the last row means that the query left out rows that did not fit into the page. A row
+ * with `matched` false is only the place where the next page begins.
+ */
+export function toPage<R extends { micros: string; id: string | number; matched?: boolean; cut?: boolean }, T>(
   rows: readonly R[],
   { limit = defaultLimit }: Paging,
   toItem: (row: R) => T,
 ): Page<T> {
   const shown = rows.slice(0, limit)
-  const last = rows.length > limit || rows[0]?.cut === true ? shown.at(-1) : undefined
+  const last = rows.length > limit || rows.at(-1)?.cut === true ? shown.at(-1) : undefined
   return {
-    data: shown.map(toItem),
+    data: shown.filter(({ matched }) => matched !== false).map(toItem),
     next_cursor: last ? encodeCursor({ micros: last.micros, id: String(last.id) }) : null,
   }
 }

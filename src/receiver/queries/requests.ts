@@ -1,24 +1,23 @@
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { alias, and, eq, isNull, not, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { alias, and, eq, isNull, not, or, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import * as onCall from '../domain/on-call-schema.ts'
+import { hasTime, maxPageBytes } from '../domain/page-limits.ts'
 import { pollOutcomes } from '../domain/poll-outcomes.ts'
 import { deliveries, media, requests } from '../domain/schema.ts'
 import { firstSourceName } from '../domain/source.ts'
 import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
-import type { Paging, RequestFilters } from './filters.ts'
+import { defaultLimit, type Paging, type RequestFilters } from './filters.ts'
 import {
   afterCursor,
   equals,
   iso,
   isoAlways,
   limitOf,
-  maxPageBytes,
-  maxStoredPageBytes,
   maxUrlLength,
   microsOf,
   newestFirst,
@@ -79,7 +78,7 @@ export const requestSchema = z
 export type Request = z.infer<typeof requestSchema>
 
 type RequestRow = RowOf<typeof requests, Exclude<keyof Request, Computed>> &
-  Pick<Request, Computed> & { micros: string; cut: boolean }
+  Pick<Request, Computed> & { micros: string; matched: boolean; cut: boolean }
 
 /** Members that are not columns of the request. */
 type Computed =
@@ -94,15 +93,16 @@ type Computed =
 
 const order: Order = { at: listed.tracked_at, id: listed.request_id }
 
-/** Lists requests by the time of tracking, newest first. */
+/** Lists requests by the time of tracking, newest first. A page with a filter by metadata may be empty and go on. */
 export async function listRequests(
   db: Database,
-  { limit, cursor, ...filters }: RequestFilters & Paging,
+  { limit = defaultLimit, cursor, ...filters }: RequestFilters & Paging & { value?: string },
   overdue: StuckAfter,
 ): Promise<Page<Request>> {
+  const held = heldBy(filters)
   const chosen = and(...matching(filters, overdue), lookedFor(filters, cursor), afterCursor(cursor, order)) ?? sql`true`
-  const which = sql`where ${chosen} order by ${newestFirst(order)} limit ${limitOf({ limit })}`
-  const rows = await readWithin(db, (tx) => tx.execute<RequestRow>(selectRequests(which, overdue)))
+  const which = sql`where ${chosen} order by ${newestFirst(order)} limit ${held ? searchedRows : limitOf({ limit })}`
+  const rows = await readWithin(db, (tx) => tx.execute<RequestRow>(selectRequests(which, overdue, { held, limit })))
   return toPage(rows, { limit }, toRequest)
 }
 
@@ -112,39 +112,55 @@ export async function findRequest(tx: Executor, requestId: string, overdue: Stuc
   return row && toRequest(row)
 }
 
-/** The size of caller-supplied columns as text, since they may be compressed on disk. */
-const bytes = sql`(coalesce(octet_length(r.readable::text), 0) + coalesce(octet_length(${r.error_message}), 0)
-  + coalesce(octet_length(${r.model}), 0))`
-
 /** SQL condition: the newest row of `polls` is later than the poll that the request's own columns describe. */
 const isLater = sql`polled.polled_at > coalesce(${r.polled_at}, '-infinity')`
 
-/** SQL: the requests with their media, deliveries and polls, which are looked up only for the rows on the page. */
-function selectRequests(which: SQL, overdue: StuckAfter): SQL {
-  return sql`
-    with wanted as (
-      select r.*, coalesce(pg_column_size(${r.metadata}), 0) as stored from mediadock.requests r ${which}
+/** The length of a page, and a condition on metadata, which is known only by reading it. */
+type PageWalk = { held?: SQL | undefined; limit?: number }
+
+/**
+ * SQL: CTEs that choose the requests of a page. `walked` goes from one to the next, so that it ends with the row that
+ * fills the page. Where the condition `held` is not true, `matched` is false; the last such row is where the next page
+ * begins. `offset 0` makes Postgres evaluate each lateral part only once.
+ */
+const chosenRequests = (which: SQL, { held = sql`true`, limit = 1 }: PageWalk) => sql`
+    wanted as materialized (
+      select array(select ${r.request_id} from mediadock.requests r ${which}) as ids
     ),
-    sized as (
-      select r.*, sum(r.stored) over (order by ${newestFirst(order)}) - r.stored as stored_before,
-        count(*) over () as rows_wanted
-      from wanted r
-    ),
-    read as materialized (
-      select r.*, mediadock.readable_metadata(${r.metadata}) as readable from sized r
-      where r.stored_before < ${maxStoredPageBytes}::int
-    ),
-    weighed as (
-      select r.*, sum(${bytes}) over (order by ${newestFirst(order)}) - ${bytes} as bytes_before from read r
+    walked as (
+      select 0 as steps, 0 as found, 0::bigint as bytes, null::uuid as request_id, false as matched,
+        null::jsonb as readable
+      union all
+      select p.steps + 1, p.found + h.matched::int,
+        p.bytes + case when h.matched
+          then octet_length(concat(i.readable, ${r.error_message}, ${r.model})) else 0 end,
+        ${r.request_id}, h.matched, i.readable
+      from (
+        select * from walked cross join wanted
+        where steps < cardinality(ids) and found < ${limit}::int and bytes < ${maxPageBytes}::int
+          and (steps = 0 or ${sql.raw(hasTime)})
+      ) p
+      join mediadock.requests r on ${r.request_id} = p.ids[p.steps + 1]
+      cross join lateral (select coalesce(${held}, false) as matched offset 0) h
+      cross join lateral (
+        select case when h.matched then mediadock.readable_metadata(${r.metadata}) end as readable offset 0
+      ) i
     ),
     chosen as (
-      select r.*, r.rows_wanted > count(*) over () as cut from weighed r where r.bytes_before < ${maxPageBytes}::int
-    )
+      select r.*, w.readable, w.matched, w.steps = max(w.steps) over () and w.steps < cardinality(ids) as cut
+      from walked w cross join wanted join mediadock.requests r on ${r.request_id} = w.request_id
+      where w.matched or w.steps = (select max(steps) from walked)
+    )`
+
+/** SQL: the requests with their media, deliveries and polls, which are looked up only for the rows on the page. */
+function selectRequests(which: SQL, overdue: StuckAfter, walk: PageWalk = {}): SQL {
+  return sql`
+    with recursive ${chosenRequests(which, walk)}
     select ${r.request_id} as id, ${r.request_id}, coalesce(${r.source_name}, ${firstSourceName}) as source_name,
       coalesce(${r.external_id}, ${r.request_id}::text) as external_id, ${microsOf(order.at)} as micros, ${r.status},
       case when ${r.status} = 'COMPLETED' then 100 else ${r.progress} end as progress,
       case when ${r.status} = 'IN_QUEUE' then ${r.queue_position} end as queue_position, ${isOverdue(overdue)} as overdue,
-      ${list(r, 'model', 'key_name', 'sandbox')}, r.readable as metadata,
+      ${list(r, 'model', 'key_name', 'sandbox')}, r.readable as metadata, r.matched,
       (select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}) as media_items,
       ${list(r, 'media_complete', 'cost', 'error_code', 'error_message', 'source')}, first.media as first_media,
       ${list(r, 'tracked_at', 'created_at', 'completed_at', 'landed_at', 'confirmed_at', 'polls')},
@@ -173,6 +189,25 @@ function selectRequests(which: SQL, overdue: StuckAfter): SQL {
     order by ${newestFirst(order)}`
 }
 
+/** SQL condition: what is wanted of the metadata, which is known only by reading it. */
+function heldBy({ metadata, value }: Pick<RequestFilters, 'metadata'> & { value?: string }): SQL | undefined {
+  if (metadata !== undefined) return sql`${r.metadata} @> ${metadata}::jsonb`
+  if (value === undefined) return undefined
+  const number = /^-?\d{1,15}(\.\d{1,9})?$/.test(value) ? Number(value) : undefined
+  const values = JSON.stringify({ text: value, number: number ?? value })
+  const isValue = '$.**{0 to 200} ? (@ == $text || @ == $number)'
+  // The text is searched first, which is ten times faster. jsonpath stops at its level, so it is safe at any depth.
+  const isInText = (text: SQL) => sql`strpos(${r.metadata}::text, ${text}) > 0`
+  return and(
+    sql`not jsonb_path_exists(${r.metadata}, '$.**{200}')`,
+    or(
+      isInText(sql`to_json(${value}::text)::text`),
+      number === undefined ? undefined : isInText(sql`trim_scale(${JSON.stringify(number)}::numeric)::text`),
+    ),
+    sql`jsonb_path_exists(${r.metadata}, ${isValue}::jsonpath, ${values}::jsonb)`,
+  )
+}
+
 function matching(
   { status, model, key_name, overdue, contradiction, q, since, until }: RequestFilters,
   when: StuckAfter,
@@ -189,14 +224,13 @@ function matching(
 }
 
 /** Filters without an index: looked for among the newest requests before `until` and the cursor. */
-function lookedFor({ sandbox, complete, metadata, since, until }: RequestFilters, cursor?: string): SQL | undefined {
+function lookedFor({ sandbox, complete, since, until, ...filters }: RequestFilters, cursor?: string): SQL | undefined {
   const isComplete = sql`(${r.landed_at} is not null and (${r.media_complete} or ${r.status} <> 'COMPLETED'))`
   const wanted = and(
     sandbox && eq(listed.sandbox, sandbox === 'true'),
     complete && (complete === 'true' ? isComplete : not(isComplete)),
-    metadata === undefined ? undefined : sql`${r.metadata} @> ${metadata}::jsonb`,
   )
-  if (wanted === undefined) return undefined
+  if (wanted === undefined && heldBy(filters) === undefined) return undefined
   const range = and(within(order.at, { since, until }), afterCursor(cursor, order)) ?? sql`true`
   return and(
     wanted,
@@ -233,7 +267,7 @@ function statusIs(status: Request['status']): SQL | undefined {
   return and(eq(listed.status, status), open ? isNull(listed.landed_at) : undefined)
 }
 
-function toRequest({ micros: _micros, cut: _cut, ...row }: RequestRow): Request {
+function toRequest({ micros: _micros, matched: _matched, cut: _cut, ...row }: RequestRow): Request {
   return {
     ...row,
     cost: row.cost === null ? null : Number(row.cost),

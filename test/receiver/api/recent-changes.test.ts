@@ -2,8 +2,8 @@ import { randomUUID } from 'node:crypto'
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { createRecentChanges } from '../../../src/receiver/api/recent-changes.ts'
+import { maxPageBytes } from '../../../src/receiver/domain/page-limits.ts'
 import type { FeedItem, FeedPage } from '../../../src/receiver/queries/feed.ts'
-import { maxPageBytes } from '../../../src/receiver/queries/page.ts'
 
 const itemAt = (position: number, output: unknown = null): FeedItem => ({
   position,

@@ -81,6 +81,21 @@ describe.each(testServers)('requests with 1 MiB of metadata each (%s)', (server)
       expect(await call(receiver, `GET ${path}`), path).toMatchObject({ status: 200 })
   }, 60_000)
 
+  it('are searched', async () => {
+    const { status, json } = await call(receiver, `GET /api/search?q=${order}`)
+    expect(status).toBe(200)
+    expect(json.by_metadata[0]).toMatchObject({ metadata: { order } })
+    expect(await call(receiver, 'GET /api/search?q=nowhere')).toMatchObject({ status: 200, json: { by_metadata: [] } })
+  }, 60_000)
+
+  it('are passed by a filter of a list, page by page', async () => {
+    const first = await call(receiver, `GET /api/requests?metadata=${slowFilter}`)
+    expect(first).toMatchObject({ status: 200, json: { data: [], next_cursor: expect.any(String) } })
+    const second = await call(receiver, `GET /api/requests?metadata=${slowFilter}&cursor=${first.json.next_cursor}`)
+    expect(second).toMatchObject({ status: 200, json: { data: [] } })
+    expect(second.json.next_cursor).not.toBe(first.json.next_cursor)
+  }, 60_000)
+
   it('are passed by a subscription with a filter', async () => {
     const { sql } = database
     const subscriber = await startSubscriber()
@@ -115,5 +130,17 @@ describe.each(testServers)('requests with 1 MiB of metadata each (%s)', (server)
       values ('heavy', ${subscriber.url}, 'whsec_of_the_subscription', ${before})`
     onTestFinished(async () => void (await database.sql`delete from mediadock.subscriptions`))
     await eventually(() => subscriber.posted.length > 5, 30_000)
+  }, 60_000)
+
+  it('are listed where they cannot be read', async () => {
+    const { sql } = database
+    const unreadable = randomUUID()
+    await sql`insert into mediadock.requests (request_id, metadata)
+      select ${unreadable}, jsonb_agg(null::text) || '[1e400]' from generate_series(1, 170000)`
+    const copied = await copies(unreadable, 60)
+    const { status, json } = await call(receiver, 'GET /api/requests?limit=100')
+    expect(status).toBe(200)
+    expect(copied).toContain(json.data[0]?.id)
+    expect(json.data[0]).toMatchObject({ metadata: { error: { code: 'unreadable' } } })
   }, 60_000)
 })

@@ -55,7 +55,7 @@ export function requestsRoutes(console: ConsoleDeps): Router {
         read.ok
           ? html`<div class="above-table">${columnChooser(list, query, read.value.shown)}</div>
             <div class="card table-card">
-              ${table({ label: 'Requests', columns: pick(columns, read.value.shown), rows: read.value.listed.data.map((request) => ({ id: request.id, cells: pick(cellsOf(request, { when, links }), read.value.shown) })), empty: emptyRequests(query) })}
+              ${table({ label: 'Requests', columns: pick(columns, read.value.shown), rows: read.value.listed.data.map((request) => ({ id: request.id, cells: pick(cellsOf(request, { when, links }), read.value.shown) })), empty: emptyRequests(query, read.value.listed.next_cursor) })}
             </div>
             ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, when.now)}`
           : ''
@@ -145,7 +145,9 @@ function nextPollCell(request: Request, when: When): Markup {
   return html`<div class="soft">next ${Date.parse(next.at) <= when.now.getTime() ? html`<span title="${next.at}">due now</span>` : later(next.at, when.now.toISOString())}</div>`
 }
 
-function emptyRequests(query: Query): Markup {
+function emptyRequests(query: Query, nextCursor: string | null): Markup {
+  if (nextCursor !== null)
+    return html`No request of this page matches: its metadata takes long to read. Look at older ones.`
   if (Object.keys(without(query, 'cursor', 'open', 'columns')).length === 0)
     return html`No request is tracked yet. Submit one through <code>POST /api/generations</code>, track one with <code>POST /api/requests</code>, or wait for its webhook.`
   if (query['overdue'] === 'true')
