@@ -62,18 +62,13 @@ mediadock trigger [<kind>] <${samples.join('|')}>
                   [--source NAME] [--url URL] [--secret-file FILE | --secret SECRET] [--request-id UUID]
 
 Sends a signed webhook as the provider would and prints the answer. Without --url it goes to the local
-receiver. The signing secret comes from --secret-file, else from the variable TRIGGER_SECRET, else from
-the receiver's first configured key. --secret SECRET works too, but other users of the machine can read
-it in the process list. Exits with 0 if the answer is the expected one for this kind.
+receiver. The secret comes from --secret-file, else from the variable TRIGGER_SECRET, else from the first
+configured key. Other users of the machine can read that of --secret. Exits with 0 for the expected answer.
+A kind (${Object.keys(senders).join(', ')}) sends to the
+source of SOURCES_FILE that --source names, or that has the kind's name. fal signs with PROVIDER_SECRET_KEY.
 
-A kind of source (${Object.keys(senders).join(', ')}) sends as that API would
-(${Object.keys(ways).join(', ')}), to the source of SOURCES_FILE that --source names, or that has the
-name of its kind. For fal the secret is PROVIDER_SECRET_KEY: it signs as the local provider does.
-
-  mediadock trigger error --request-id 2f0d6c1e-0000-4000-8000-000000000001
-  mediadock trigger bad-signature --url https://hooks.example.com/webhooks
-  mediadock trigger ok --url https://hooks.example.com/webhooks --secret-file secret.txt
-  mediadock trigger replicate ok --source pictures
+  mediadock trigger bad-signature --url https://hooks.example.com/webhooks --secret-file secret.txt
+  mediadock trigger replicate error --source pictures
 `,
   options,
   words: [...samples, ...Object.keys(senders)],
