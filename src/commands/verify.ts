@@ -1,4 +1,6 @@
 import { parseArgs } from 'node:util'
+import { createLogger } from '../platform/logger.ts'
+import { createKeySets } from '../receiver/fetching/key-sets.ts'
 import { verifyQuarantine } from '../receiver/intake/quarantine.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withReceiver } from './processing.ts'
@@ -20,8 +22,10 @@ secret. The window of five minutes is judged by the time of arrival. A running r
   options,
   run: async (args, env) => {
     const { values } = parseArgs({ args, options })
-    return withReceiver(env, async ({ db, settings }) => {
-      const deps = { db, keys: () => settings.keys, onStored: () => {} }
+    return withReceiver(env, async ({ db, settings, interrupted: cut }) => {
+      const keySets = createKeySets({ fetch, clock: () => new Date(), logger: createLogger('warn'), cut })
+      await keySets.runOnce(settings.keys)
+      const deps = { db, keys: () => keySets.apply(settings.keys), onStored: () => {} }
       const verified = await auditedCommand({
         db,
         action: 'verify_quarantine',

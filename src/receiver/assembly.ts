@@ -5,6 +5,7 @@ import { postgresTime, timeOf } from '../platform/postgres/time.ts'
 import { type Background } from './background.ts'
 import type { Keys } from './domain/keys.ts'
 import { createFetcher } from './fetching/fetcher.ts'
+import { createKeySets } from './fetching/key-sets.ts'
 import { createPollLog } from './fetching/poll-log.ts'
 import { createProviderReads } from './fetching/provider-reads.ts'
 import { createSourceClient } from './fetching/source-client.ts'
@@ -50,6 +51,9 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
   options.onKeysReload?.((replacement) => {
     keys = replacement
   })
+  /** Aborts the calls in flight, after the grace. */
+  const cut = new AbortController()
+  const keySets = createKeySets({ fetch, clock, logger, cut: cut.signal })
   const registry = createRegistry({ processDefaults: true })
   const { fetchRatePerMinute, stuckAfterSeconds } = settings
   const metrics = createReceiverMetrics({ registry, db, time, fetchRatePerMinute, stuckAfterSeconds, logger })
@@ -64,7 +68,8 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
     db,
     clock,
     time,
-    keys: () => keys,
+    keys: () => keySets.apply(keys),
+    keySets,
     registry,
     metrics,
     traces,
@@ -73,8 +78,7 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
     retired: new AbortController(),
     /** Aborts when no new work may begin. */
     stopping: new AbortController(),
-    /** Aborts the calls in flight, after the grace. */
-    cut: new AbortController(),
+    cut,
   }
 }
 
@@ -196,6 +200,7 @@ export function openPublicApp(base: Base, { handOver, pressure, logs, background
     }),
     maxBodyBytes: settings.maxBodyBytes,
     clock: base.clock,
+    onUnknownKey: base.keySets.doubt,
     onRefused: quarantine.record,
     onUnsigned: unsignedHints.note,
     onFault: logFault(logger),

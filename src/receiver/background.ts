@@ -6,6 +6,7 @@ import { readTime } from '../platform/postgres/time.ts'
 import { createSequencer } from './feeding/sequencer.ts'
 import { noteAccounts } from './fetching/accounts.ts'
 import type { Fetcher } from './fetching/fetcher.ts'
+import type { KeySets } from './fetching/key-sets.ts'
 import type { PollLog } from './fetching/poll-log.ts'
 import type { ProviderReads } from './fetching/provider-reads.ts'
 import type { ArrivalLog } from './intake/arrival-log.ts'
@@ -40,6 +41,7 @@ export type Role =
   | 'quarantine'
   | 'submits'
   | 'accounts'
+  | 'keySets'
   | 'minutes'
   | 'partitions'
   | OnCallRole
@@ -81,6 +83,7 @@ export type BackgroundDeps = {
   cut: AbortSignal
   submitter: Submitter
   providerReads: ProviderReads
+  keySets: KeySets
   metrics: ReceiverMetrics
   arrivalLog: ArrivalLog
   pollLog: PollLog
@@ -113,6 +116,7 @@ const gatherRows = { ms: 100, burst: 50 }
 const gatherFollowUps = { ms: 20, burst: 20 }
 const minutesMs = 20_000
 const accountsMs = 60_000
+const keySetsMs = 5000
 const partitionsMs = 10_000
 
 /**
@@ -226,7 +230,7 @@ function startLogRoles(deps: BackgroundDeps) {
 }
 
 function startPollRoles(deps: BackgroundDeps, followUps: ReturnType<typeof createFollowUps>) {
-  const { handOver, pressure, submitter, followsUp, unsignedHints, signal } = deps
+  const { handOver, pressure, submitter, followsUp, unsignedHints, keySets, signal } = deps
   const { settings, worker } = deps
   const { db, keys, time } = worker
   const { fetchRatePerAccount: limitPerMinute } = settings
@@ -239,6 +243,7 @@ function startPollRoles(deps: BackgroundDeps, followUps: ReturnType<typeof creat
     return pressure.paced(followUps.runOnce, signal)
   }
   return {
+    keySets: loopOf(deps, { name: 'key-sets', runOnce: () => keySets.runOnce(keys()), idleMs: keySetsMs }),
     accounts: loopOf(deps, { name: 'accounts', runOnce: accounts, idleMs: accountsMs }),
     submits: loopOf(deps, { name: 'submits', runOnce: submitter.runOnce, idleMs: pollMs }),
     followUps: loopOf(deps, { name: 'follow-ups', runOnce: followUp, idleMs: pollMs, gather: gatherFollowUps }),

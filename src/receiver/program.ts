@@ -96,6 +96,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     worker,
     pollsDb: pools.polls.db,
     handOver,
+    keySets: base.keySets,
     cut: cut.signal,
     metrics,
     pressure,

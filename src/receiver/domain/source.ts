@@ -106,6 +106,8 @@ export type SourcePromises = {
   idempotentSubmit: boolean
   /** The signing secrets of its settings; undefined where they have none. */
   secrets: SecretForm | undefined
+  /** The public keys with which webhooks are signed. They serve all customers, so a webhook must name the account. */
+  keySet?: { url: string; keysIn: (json: unknown) => readonly string[] | undefined }
   /** The base URL of the API; undefined where each source has its own. */
   apiUrl: string | undefined
 }
@@ -122,6 +124,8 @@ export type Source = {
   kind: SourceKind
   secrets: readonly SourceSecret[]
   apiUrl?: string | undefined
+  /** Where its public keys are fetched, and the account that its webhooks must name. */
+  keySetUrl?: string | undefined
   account?: string | undefined
 }
 

@@ -65,6 +65,8 @@ export type WebhookDeps = {
   onArrival: (arrival: Arrival) => LogNote
   /** Called with an unexpected error, which is answered 503. */
   onFault: (error: unknown, arrival: Arrival) => void
+  /** Called with the source of an arrival whose signature matches no key of the source. */
+  onUnknownKey: (source: Source) => void
   /** Called with arrivals refused for their id or signature. */
   onRefused: (refused: Refused) => void
   /** Called where an unsigned webhook names a job that may have ended. Anyone can send one, at any rate. */
@@ -195,6 +197,7 @@ async function authenticate(
     if (body.length <= largeBodyBytes) arrival.deliveryId = deliveryId(webhookId, body, arrival.sourceName)
     const verification = await verifyBytes(req, { header, body }, { ...intake, clock: deps.clock, source, arrival })
     if (!verification.ok) {
+      if (verification.cause === 'no_matching_secret') deps.onUnknownKey(source)
       return refuse(
         new Refusal(401, 'invalid_signature', 'the signature or its time is not valid', { reason: verification.cause }),
       )

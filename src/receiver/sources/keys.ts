@@ -64,10 +64,20 @@ const sourceSchema = z
     kind: z.enum(Object.keys(kinds)),
     keys: keysSchema,
     api_url: apiUrlSchema.optional(),
+    account: z.string().min(1).max(255).optional(),
+    key_set_url: apiUrlSchema.optional(),
   })
-  .transform(({ api_url, kind, ...source }) => ({ ...source, kind: kindNamed(kind), apiUrl: api_url }))
-  .transform((source) => ({ ...source, apiUrl: source.apiUrl ?? source.kind.promises.apiUrl }))
-  .superRefine(({ keys, kind, apiUrl }, context) => {
+  .transform(({ api_url, key_set_url, kind: kindName, ...source }) => {
+    const kind = kindNamed(kindName)
+    const { apiUrl, keySet } = kind.promises
+    return { ...source, kind, apiUrl: api_url ?? apiUrl, keySetUrl: key_set_url ?? keySet?.url }
+  })
+  .superRefine(({ keys, kind, apiUrl, keySetUrl, account }, context) => {
+    const { keySet } = kind.promises
+    if (keySet === undefined && (account ?? keySetUrl) !== undefined)
+      context.addIssue({ code: 'custom', message: 'must not have account or key_set_url: its kind has no key set' })
+    if (keySet !== undefined && account === undefined)
+      context.addIssue({ code: 'custom', path: ['account'], message: 'is missing' })
     for (const { path, message } of problemsOf(keys, kind, apiUrl !== undefined))
       context.addIssue({ code: 'custom', path: ['keys', ...path], message })
   })
@@ -136,7 +146,7 @@ function sourceOf(
   entries: readonly Entry[],
 ): { source: Source; keys: GenerationKey[] } {
   const secrets = entries.map(({ name, signing_secret = '' }) => ({ name, signingSecret: signing_secret }))
-  const source = { ...stated, secrets }
+  const source = { ...stated, secrets: stated.keySetUrl === undefined ? secrets : [] }
   const keys = entries.map(({ name, api_key, signing_secret = '', retired }) => ({
     name,
     source,

@@ -69,10 +69,14 @@ describe('of each kind', () => {
     replicate: whsec(1),
     'standard-webhooks': whsec(1),
   }
+  const more: Readonly<Record<string, object>> = {
+    fal: { account: 'user_1' },
+    'standard-webhooks': { api_url: 'https://me.test' },
+  }
   test.each(Object.keys(kinds))('%s is accepted', (kind) => {
     const signing_secret = secrets[kind]
     const [name, keys] = ['mine', [{ name: 'k', api_key: 'hush', signing_secret }]]
-    const source = { name, kind, keys, ...(kind === 'standard-webhooks' && { api_url: 'https://me.test' }) }
+    const source = { name, kind, keys, ...more[kind] }
     expect(withSources(own, file(source)).sources.get('mine')?.kind).toBe(kinds[kind])
   })
 })
@@ -97,6 +101,12 @@ describe('the message names the place and shows no value:', () => {
       [{ ...replicate, api_url: 'https://a:hush@b.test' }],
       '[0].api_url must be an https URL',
     ],
+    [
+      'fal without an account',
+      [{ ...replicate, kind: 'fal', keys: [{ name: 'f', api_key: 'hush' }] }],
+      '[0].account is missing',
+    ],
+    ['an account of another kind', [{ ...replicate, account: 'hush' }], '[0] must not have account or key_set_url'],
     ['no URL to call', [{ ...standard, keys: [{ ...key }] }], '[0].keys[0].api_key needs api_url'],
     ['two sources of one name', [replicate, { ...replicate, keys: [{ ...key, name: 'x' }] }], 'contains two sources'],
     [

@@ -1,13 +1,22 @@
+import type { SourceKind } from '../../domain/source.ts'
 import { fetchResult, submit } from './calls.ts'
 import { parse } from './report.ts'
-import { identify, verify } from './signature.ts'
+import { identify, publicKeysOf, verify } from './signature.ts'
 
 /** The queue of fal.ai. */
-export const fal = {
+export const fal: SourceKind = {
   identify,
   verify,
   parse,
   fetchResult,
   submit,
-  promises: { signatureHeaders: ['x-fal-webhook-signature'], environmentOf: () => undefined },
+  promises: {
+    signatureHeaders: ['x-fal-webhook-signature'],
+    environmentOf: () => 'live',
+    signed: true,
+    idempotentSubmit: false,
+    secrets: undefined,
+    keySet: { url: 'https://rest.fal.ai/.well-known/jwks.json', keysIn: publicKeysOf },
+    apiUrl: 'https://queue.fal.run',
+  },
 }

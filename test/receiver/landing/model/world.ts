@@ -113,6 +113,7 @@ export async function createWorld(database: TestDatabase) {
     clock,
     onArrival: () => 'silent',
     onUnsigned: () => {},
+    onUnknownKey: () => {},
     onFault: (error) => {
       throw error
     },
