@@ -57,7 +57,7 @@ async function withScene(name: string, isCalm: boolean, work: (scene: Scene, url
 }
 
 async function shootAll(): Promise<void> {
-  await withScene('mediadock', false, async (scene, url) => {
+  await withScene('busy', false, async (scene, url) => {
     const guarded = await startTestReceiver({ databaseUrl: url, settings: { internalToken: token } })
     const at = (where: string) => new URL(where, scene.receiver.internalUrl).href
     const pages: [name: string, url: string, before?: (page: Page) => Promise<unknown>][] = [

@@ -110,6 +110,10 @@ describe('a walk through the console', () => {
       if (long) await expect(look(page, { isRun: true, hasLooked }), `${name}, dark, wide`).resolves.toBeUndefined()
       await page.setViewportSize(phone)
       await expect(look(page, axe.phone), `${name}, dark, on a phone`).resolves.toBeUndefined()
+      if (long) {
+        await page.emulateMedia({ colorScheme: 'light' })
+        await expect(look(page, { isRun: true, hasLooked }), `${name}, light, on a phone`).resolves.toBeUndefined()
+      }
       expect(dialogs).toEqual([])
     }
   }, 180_000)

@@ -8,7 +8,7 @@ import { type DeliveryListing, standings } from '../webhooks/delivery-history.ts
 import { findDeliveries, searchDeliveries } from './delivery-search.ts'
 import { deliveryTable } from './delivery-table.ts'
 import { choice, cursorSchema, filtersIn, instantSchema, oneOfThese, textSchema } from './filter-fields.ts'
-import { type Found, foundByFilter, foundById, idForm, olderLink, rowsShown } from './list-page.ts'
+import { type Found, foundByFilter, foundById, idForm, olderLink, rowsShown, views } from './list-page.ts'
 import type { Show } from './parts.ts'
 
 const filterSchema = z.object({
@@ -52,15 +52,18 @@ async function search(db: Database, wanted: Wanted): Promise<Found<DeliveryListi
 
 function deliveriesPage({ rows, older, none }: Found<DeliveryListing>, wanted: Wanted, catalog: Catalog): Markup {
   const { account, state, model, since, until, q } = wanted
+  const filters = { account, state, model, since, until }
   const ofAccount = account === '' ? '' : `?${new URLSearchParams({ account }).toString()}`
   return html`<h1>Webhook deliveries</h1>
     <p>
       <a class="button quiet" href="/deliveries/test${ofAccount}">Send a test…</a>
       <a href="/deliveries/verifying">How to verify a webhook</a>, in TypeScript, Python and Go
     </p>
+    ${views({ path: '/deliveries', name: 'state', choices: standings, filters })}
     <form class="inline" method="get" action="/deliveries">
+      <input type="hidden" name="state" value="${state}" />
       <label>Account <input name="account" value="${account}" /></label>
-      ${choice('state', state, standings)}${choice('model', model, [...catalog.keys()])}
+      ${choice('model', model, [...catalog.keys()])}
       <label>Since (UTC) <input type="datetime-local" name="since" value="${since}" /></label>
       <label>Until (UTC) <input type="datetime-local" name="until" value="${until}" /></label>
       <label><button>Show</button></label>
@@ -68,6 +71,6 @@ function deliveriesPage({ rows, older, none }: Found<DeliveryListing>, wanted: W
     ${idForm('/deliveries', 'Request id or delivery id', q)}
     <section class="card">
       ${deliveryTable(rows, none)}
-      ${olderLink('/deliveries', { account, state, model, since, until }, older)}
+      ${olderLink('/deliveries', filters, older)}
     </section>`
 }

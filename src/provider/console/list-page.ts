@@ -36,6 +36,22 @@ export function idForm(path: string, label: string, q: string): Markup {
   </form>`
 }
 
+type Views = { path: string; name: string; choices: readonly string[]; filters: Readonly<Record<string, string>> }
+
+/** The states of a list as tabs. They keep the other filters. */
+export function views({ path, name, choices, filters }: Views): Markup {
+  const tab = (choice: string) => {
+    const kept = Object.entries({ ...filters, [name]: choice }).filter(([, value]) => value !== '')
+    const label = choice === '' ? 'All' : choice.slice(0, 1).toUpperCase() + choice.slice(1).toLowerCase()
+    return html`<a
+      href="${path}?${new URLSearchParams(kept).toString()}"
+      ${filters[name] === choice ? html`aria-current="page"` : ''}
+      >${label.replace('_', ' ')}</a
+    >`
+  }
+  return html`<nav class="tabs" aria-label="By ${name}">${['', ...choices].map(tab)}</nav>`
+}
+
 /** The link to the next page, with the same filters. */
 export function olderLink(path: string, filters: Readonly<Record<string, string>>, older: string | undefined): Markup {
   if (older === undefined) return html``

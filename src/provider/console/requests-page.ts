@@ -8,7 +8,7 @@ import { requestStatuses, requestStatusSchema } from '../../wire/schemas.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { environments } from '../domain/schema.ts'
 import { choice, cursorSchema, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
-import { type Found, foundByFilter, foundById, idForm, olderLink, rowsShown } from './list-page.ts'
+import { type Found, foundByFilter, foundById, idForm, olderLink, rowsShown, views } from './list-page.ts'
 import { listTable } from './list-table.ts'
 import { accountLink, badge, isUnfinished, moment, requestLink, type Show, time, chargeOf } from './parts.ts'
 import { findRequests, type ListedRequest, searchRequests } from './request-search.ts'
@@ -51,18 +51,19 @@ async function search(db: Database, wanted: Wanted): Promise<Found<ListedRequest
 
 function requestsPage({ rows, older, none }: Found<ListedRequest>, wanted: Wanted, view: ListView): Markup {
   const { account, model, status, environment, q } = wanted
+  const filters = { account, model, status, environment }
   return html`<h1>Requests</h1>
+    ${views({ path: '/requests', name: 'status', choices: requestStatuses, filters })}
     <form class="inline" method="get" action="/requests">
+      <input type="hidden" name="status" value="${status}" />
       <label>Account <input name="account" value="${account}" /></label>
-      ${choice('model', model, [
-        ...view.catalog.keys(),
-      ])}${choice('status', status, requestStatuses)}${choice('environment', environment, environments)}
+      ${choice('model', model, [...view.catalog.keys()])}${choice('environment', environment, environments)}
       <label><button>Show</button></label>
     </form>
     ${idForm('/requests', 'Request id or Idempotency-Key', q)}
     <section class="card">
       ${requestTable(rows, view, none)}
-      ${olderLink('/requests', { account, model, status, environment }, older)}
+      ${olderLink('/requests', filters, older)}
     </section>`
 }
 

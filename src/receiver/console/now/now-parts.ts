@@ -141,15 +141,22 @@ export function latestArrivals({ arrivals }: Pick<Now, 'arrivals'>): Markup {
 type Result = Now['results'][number]
 
 function resultCard(result: Result, links: LinkPolicy): Markup {
-  const { request_id, model, status, media, media_items, media_complete, landed_at } = result
+  const { request_id, model, status, landed_at } = result
   return html`<article class="result" id="result-${request_id}">
     <div class="media" hx-morph-skip-children>${mediaOf(result, links)}</div>
     <div class="about">
       <span>${shortId('request', request_id)} ${badge(status)}</span>
       <span class="soft">${foreign(model, 40)}</span>
-      <span class="soft">${moment(landed_at, 'seconds')}${media_items > 1 ? html` · ${media_items} items` : ''}${media_complete || media.length === 0 ? '' : ' · incomplete'}</span>
+      <span class="soft">${moment(landed_at, 'seconds')}${itemsOf(result)}</span>
     </div>
   </article>`
+}
+
+/** The number of items, if it is not one: `4 items`, or `1 of ?` while only a webhook's item is known. */
+function itemsOf({ media, media_items, media_complete }: Result): Markup | '' {
+  if (!media_complete && media.length > 0)
+    return html` · <span title="incomplete: only the item from the webhook is known">${media_items} of ?</span>`
+  return media_items > 1 ? html` · ${media_items} items` : ''
 }
 
 function mediaOf({ media: [first], error_message, request_id }: Result, links: LinkPolicy): Markup {

@@ -161,7 +161,7 @@ function tilesOf({
         note:
           backlog.complete_by === null
             ? 'every result is complete'
-            : html`complete not before ${time(backlog.complete_by)}`,
+            : html`complete not before ${time(backlog.complete_by, 'seconds')}`,
       },
       quotaTile(keys),
     ],
