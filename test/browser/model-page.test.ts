@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { long } from '../chaos/length.ts'
@@ -106,8 +107,16 @@ it('an account with its keys and the models fit a phone', async () => {
 
 it('finds every other page whole: tabs, keys, faults, confirmations, the ledger, the audit, an error', async () => {
   const key = await provider.createKey({ account: 'studio', name: 'sand', environment: 'sandbox' })
+  const { body } = await provider.call('POST', '/v1/models/aurora-image', {
+    key: key.api_key,
+    headers: { 'idempotency-key': randomUUID() },
+    body: { input: { prompt: 'a lighthouse' }, webhook_url: `${catcher.origin}/hook` },
+  })
   const studio = '/accounts/studio'
   const pages: Record<string, string> = {
+    request: `/requests/${body.request_id}`,
+    requests: '/requests?status=COMPLETED',
+    model: `/models/aurora-image?request=${body.request_id}&like=${body.request_id}`,
     keys: studio,
     'requests-tab': `${studio}?tab=requests`,
     'webhooks-tab': `${studio}?tab=webhooks`,
