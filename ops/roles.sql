@@ -42,12 +42,23 @@ begin
     raise exception 'every role may still create objects in the schema public' using hint = 'Apply this file as a superuser, or as the owner of that schema.';
   end if;
 end $$;
--- Postgres lets every role make temporary tables and large objects. They would fill the disk, and no program needs them.
+-- Postgres lets every role make temporary tables and large objects, and write messages into its log (WAL), all of any
+-- size. They fill the disk, and a full disk of the log stops the server. Only storing deliveries writes such messages.
 do $$
+declare
+  routine regprocedure;
 begin
   execute format('revoke temporary on database %I from public', current_database());
+  for routine in
+    select oid from pg_proc where pronamespace = 'pg_catalog'::regnamespace
+      and proname in ('lo_creat', 'lo_create', 'lo_from_bytea', 'pg_logical_emit_message')
+  loop
+    execute format('revoke execute on function %s from public', routine);
+    if routine::text like '%pg_logical_emit_message(%' then
+      execute format('grant execute on function %s to mediadock_migrate, mediadock_run', routine);
+    end if;
+  end loop;
 end $$;
-revoke execute on function pg_catalog.lo_creat(integer), pg_catalog.lo_create(oid), pg_catalog.lo_from_bytea(oid, bytea) from public;
 
 alter role mediadock_migrate set search_path = pg_catalog, mediadock, pg_temp;
 alter role mediadock_run set search_path = pg_catalog, mediadock, pg_temp;

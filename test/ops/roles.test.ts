@@ -339,6 +339,12 @@ describeOnPackaged('ops/roles.sql', () => {
         'select lo_create(0)',
         'select lo_creat(-1)',
         "select lo_from_bytea(0, 'x')",
+        ...(role === 'mediadock_migrate' || role === 'mediadock_run'
+          ? []
+          : [
+              "select pg_logical_emit_message(false, 'x', 'x')",
+              "select pg_logical_emit_message(false, 'x', 'x'::bytea)",
+            ]),
       ])
         await expect(sql.unsafe(statement), `${role}: ${statement}`).rejects.toMatchObject(denied)
     }
