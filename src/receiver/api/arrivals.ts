@@ -8,7 +8,7 @@ import { listQuarantine, quarantinedSchema } from '../queries/quarantine.ts'
 import { createArrivalTail } from './arrival-tail.ts'
 import { auditedCall } from './audited-call.ts'
 import { responses, type Operation } from './operation.ts'
-import { sendList } from './send-list.ts'
+import { filtered, onePage, sendList } from './reads.ts'
 
 const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: z.int() }).meta({ id: 'Verified' })
 
@@ -16,11 +16,7 @@ const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: 
 export function arrivalOperations(deps: ReceiverDeps): Operation[] {
   const { db, keys, background } = deps
   const tail = createArrivalTail(deps)
-  const listed = responses(
-    { 200: { description: 'One page', schema: pageSchema(arrivalSchema) } },
-    'invalid_filter',
-    'too_many_waiting',
-  )
+  const listed = responses({ 200: onePage(arrivalSchema) }, 'invalid_filter', 'too_many_waiting')
   const list: Operation = {
     method: 'get',
     path: '/arrivals',
@@ -48,23 +44,13 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
       return sendList(deps, res, (from) => listArrivals(from, { ...filters, limit, cursor }))
     },
   }
-  const quarantine: Operation = {
-    method: 'get',
-    path: '/quarantine',
-    document: {
-      operationId: 'listQuarantine',
-      summary: 'Refused arrivals that are kept for another verification, newest first',
-      requestParams: { query: quarantineListSchema },
-      responses: responses(
-        { 200: { description: 'One page', schema: pageSchema(quarantinedSchema) } },
-        'invalid_filter',
-      ),
-    },
-    answer: async (req, res) => {
-      const wanted = parseFilters(quarantineListSchema, req.query)
-      await sendList(deps, res, (from) => listQuarantine(from, wanted))
-    },
-  }
+  const quarantine = filtered('/quarantine', {
+    operationId: 'listQuarantine',
+    summary: 'Refused arrivals that are kept for another verification, newest first',
+    filters: quarantineListSchema,
+    answer: onePage(quarantinedSchema),
+    send: (wanted, res) => sendList(deps, res, (from) => listQuarantine(from, wanted)),
+  })
   const verify: Operation = {
     method: 'post',
     path: '/quarantine/verify',

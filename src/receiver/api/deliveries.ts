@@ -8,7 +8,7 @@ import type { ReceiverDeps } from '../program.ts'
 import { countDeliveries, deliverySchema, listDeliveries } from '../queries/deliveries.ts'
 import { deliveryDetailSchema, findDelivery } from '../queries/delivery-detail.ts'
 import { deliveryFiltersSchema, deliveryListSchema, InvalidFilterError, parseFilters } from '../queries/filters.ts'
-import { decodeCursor, pageSchema } from '../queries/page.ts'
+import { decodeCursor } from '../queries/page.ts'
 import { filtersAsTarget } from '../upkeep/audit.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
@@ -23,7 +23,7 @@ import {
   uuidParam,
   type Operation,
 } from './operation.ts'
-import { sendList } from './send-list.ts'
+import { filtered, oneById, onePage, sendList } from './reads.ts'
 
 /** The limit of one call, so that no call takes hours. The caller continues with `next_cursor`. */
 const maxReplays = 1000
@@ -61,36 +61,19 @@ export const deliveryFiltersComponent = deliveryFiltersSchema.meta({ id: 'Delive
 
 /** The calls for accepted deliveries, and their replay. */
 export function deliveryOperations(deps: ReceiverDeps): Operation[] {
-  const { db } = deps
-  const list: Operation = {
-    method: 'get',
-    path: '/deliveries',
-    document: {
-      operationId: 'listDeliveries',
-      summary: 'Accepted deliveries, newest first',
-      requestParams: { query: deliveryListSchema },
-      responses: responses({ 200: { description: 'One page', schema: pageSchema(deliverySchema) } }, 'invalid_filter'),
-    },
-    answer: async (req, res) => {
-      const wanted = parseFilters(deliveryListSchema, req.query)
-      await sendList(deps, res, (from) => listDeliveries(from, wanted))
-    },
-  }
-  const show: Operation = {
-    method: 'get',
-    path: '/deliveries/{id}',
-    document: {
-      operationId: 'showDelivery',
-      summary: 'One delivery with headers, raw body, verification and attempts',
-      requestParams: { path: idPathSchema },
-      responses: responses({ 200: { description: 'The delivery', schema: deliveryDetailSchema } }, 'not_found'),
-    },
-    answer: async (req, res) => {
-      const delivery = await findDelivery(db, uuidParam(req, 'id'))
-      if (!delivery) throw unknown(req)
-      res.json(delivery)
-    },
-  }
+  const list = filtered('/deliveries', {
+    operationId: 'listDeliveries',
+    summary: 'Accepted deliveries, newest first',
+    filters: deliveryListSchema,
+    answer: onePage(deliverySchema),
+    send: (wanted, res) => sendList(deps, res, (from) => listDeliveries(from, wanted)),
+  })
+  const show = oneById('/deliveries/{id}', {
+    operationId: 'showDelivery',
+    summary: 'One delivery with headers, raw body, verification and attempts',
+    answer: { description: 'The delivery', schema: deliveryDetailSchema },
+    read: (id) => findDelivery(deps.db, id),
+  })
   // The fixed path comes first: otherwise the router would take it for an id.
   return [list, replayFiltered(deps), show, replayOne(deps)]
 }

@@ -2,12 +2,12 @@ import { z } from 'zod'
 import { actorOf } from '../../platform/pages/access.ts'
 import { muteIssue } from '../on-call/issues.ts'
 import type { ReceiverDeps } from '../program.ts'
-import { parseFilters } from '../queries/filters.ts'
 import { issueListSchema, issueSchema, listIssues } from '../queries/issues.ts'
-import { iso, pageSchema } from '../queries/page.ts'
+import { iso } from '../queries/page.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import { jsonBody, readsBody, responses, unknown, type Operation } from './operation.ts'
+import { filtered, onePage } from './reads.ts'
 
 const maxMinutes = 7 * 24 * 60
 const muteSchema = z.strictObject({
@@ -19,17 +19,13 @@ const issueIdSchema = z.object({ id: z.string().regex(/^\d{1,15}$/) })
 /** The calls that list and mute issues. */
 export function issueOperations(deps: ReceiverDeps): Operation[] {
   const { db, clock, worker } = deps
-  const list: Operation = {
-    method: 'get',
-    path: '/issues',
-    document: {
-      operationId: 'listIssues',
-      summary: 'Open and closed issues, newest first',
-      requestParams: { query: issueListSchema },
-      responses: responses({ 200: { description: 'One page', schema: pageSchema(issueSchema) } }, 'invalid_filter'),
-    },
-    answer: async (req, res) => res.json(await listIssues(db, parseFilters(issueListSchema, req.query), clock())),
-  }
+  const list = filtered('/issues', {
+    operationId: 'listIssues',
+    summary: 'Open and closed issues, newest first',
+    filters: issueListSchema,
+    answer: onePage(issueSchema),
+    send: async (wanted, res) => res.json(await listIssues(db, wanted, clock())),
+  })
   const mute: Operation = {
     method: 'post',
     path: '/issues/{id}/mute',

@@ -235,7 +235,8 @@ const always = [
 export const readsBody = ['invalid_body', 'payload_too_large', 'unsupported_media_type'] as const satisfies Code[]
 
 const successes = [200, 201, 202] as const
-type Content = { description: string; schema: z.ZodType }
+/** A success: its description, and the schema of its JSON. */
+export type Content = { description: string; schema: z.ZodType }
 
 /** Lists the responses of an operation: its successes, and its errors besides those of every call. */
 export function responses(

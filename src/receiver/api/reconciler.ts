@@ -3,8 +3,6 @@ import { z } from 'zod'
 import { readingOptions } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
-import { parseFilters } from '../queries/filters.ts'
-import { pageSchema } from '../queries/page.ts'
 import {
   findReconcileRun,
   listReconcileRuns,
@@ -15,6 +13,7 @@ import {
 } from '../queries/reconciler.ts'
 import { auditedCall } from './audited-call.ts'
 import { responses, type Operation } from './operation.ts'
+import { filtered, onePage, shown } from './reads.ts'
 
 /** The call waits this long for the end of a run. The run continues after that. */
 const waitMs = 20_000
@@ -29,30 +28,19 @@ const startedRunSchema = z
 /** The calls that show the reconciler and start a run. */
 export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
   const { db, background } = deps
-  const show: Operation = {
-    method: 'get',
-    path: '/reconciler',
-    document: {
-      operationId: 'showReconciler',
-      summary: 'The state of the reconciler, and its backlog',
-      responses: responses({ 200: { description: 'Its state', schema: reconcilerSchema } }),
-    },
-    answer: async (_req, res) => res.json(await readReconciler(db, await readingOptions(deps))),
-  }
-  const runs: Operation = {
-    method: 'get',
-    path: '/reconciler/runs',
-    document: {
-      operationId: 'listReconcileRuns',
-      summary: 'Runs of the reconciler, newest first',
-      requestParams: { query: runListSchema },
-      responses: responses(
-        { 200: { description: 'One page', schema: pageSchema(reconcileRunSchema) } },
-        'invalid_filter',
-      ),
-    },
-    answer: async (req, res) => res.json(await listReconcileRuns(db, parseFilters(runListSchema, req.query))),
-  }
+  const show = shown('/reconciler', {
+    operationId: 'showReconciler',
+    summary: 'The state of the reconciler, and its backlog',
+    answer: { description: 'Its state', schema: reconcilerSchema },
+    read: async () => readReconciler(db, await readingOptions(deps)),
+  })
+  const runs = filtered('/reconciler/runs', {
+    operationId: 'listReconcileRuns',
+    summary: 'Runs of the reconciler, newest first',
+    filters: runListSchema,
+    answer: onePage(reconcileRunSchema),
+    send: async (wanted, res) => res.json(await listReconcileRuns(db, wanted)),
+  })
   const run: Operation = {
     method: 'post',
     path: '/reconciler/run',

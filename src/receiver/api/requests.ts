@@ -4,8 +4,7 @@ import { environmentsOf } from '../domain/keys.ts'
 import { isStorable } from '../domain/storable.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
-import { parseFilters, requestListSchema } from '../queries/filters.ts'
-import { pageSchema } from '../queries/page.ts'
+import { requestListSchema } from '../queries/filters.ts'
 import { readRequest, requestDetailSchema } from '../queries/request-detail.ts'
 import { findRequest, listRequests, requestSchema } from '../queries/requests.ts'
 import { auditedCall } from './audited-call.ts'
@@ -20,7 +19,7 @@ import {
   uuidParam,
   type Operation,
 } from './operation.ts'
-import { sendList } from './send-list.ts'
+import { filtered, oneById, onePage, sendList } from './reads.ts'
 import { trackBodySchema, tracked, trackRequest } from './track.ts'
 
 const reconciledSchema = z
@@ -79,35 +78,19 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       res.status(created ? 201 : 200).json(request)
     },
   }
-  const list: Operation = {
-    method: 'get',
-    path: '/requests',
-    document: {
-      operationId: 'listRequests',
-      summary: 'Known requests, newest first',
-      requestParams: { query: requestListSchema },
-      responses: responses({ 200: { description: 'One page', schema: pageSchema(requestSchema) } }, 'invalid_filter'),
-    },
-    answer: async (req, res) => {
-      const wanted = parseFilters(requestListSchema, req.query)
-      await sendList(deps, res, (from) => listRequests(from, wanted, overdue()))
-    },
-  }
-  const show: Operation = {
-    method: 'get',
-    path: '/requests/{id}',
-    document: {
-      operationId: 'showRequest',
-      summary: 'One request with its deliveries, arrivals, polls and media as one timeline',
-      requestParams: { path: idPathSchema },
-      responses: responses({ 200: { description: 'The request', schema: requestDetailSchema } }, 'not_found'),
-    },
-    answer: async (req, res) => {
-      const request = await readRequest(db, uuidParam(req, 'id'), overdue())
-      if (!request) throw unknown(req)
-      res.json(request)
-    },
-  }
+  const list = filtered('/requests', {
+    operationId: 'listRequests',
+    summary: 'Known requests, newest first',
+    filters: requestListSchema,
+    answer: onePage(requestSchema),
+    send: (wanted, res) => sendList(deps, res, (from) => listRequests(from, wanted, overdue())),
+  })
+  const show = oneById('/requests/{id}', {
+    operationId: 'showRequest',
+    summary: 'One request with its deliveries, arrivals, polls and media as one timeline',
+    answer: { description: 'The request', schema: requestDetailSchema },
+    read: (id) => readRequest(db, id, overdue()),
+  })
   const reconcile: Operation = {
     method: 'post',
     path: '/requests/{id}/reconcile',

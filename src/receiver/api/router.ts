@@ -14,8 +14,9 @@ import { generationOperations } from './generations.ts'
 import { issueOperations } from './issues.ts'
 import { onCallOperations } from './on-call.ts'
 import { openApiDocument, type Tag } from './openapi.ts'
-import { handlerOf, responses, type Operation } from './operation.ts'
+import { handlerOf, type Operation } from './operation.ts'
 import { providerOperations } from './provider.ts'
+import { shown } from './reads.ts'
 import { reconcilerOperations } from './reconciler.ts'
 import { requestOperations } from './requests.ts'
 import { resultOperations } from './results.ts'
@@ -57,27 +58,19 @@ function toExpress(path: string): string {
 }
 
 function statsOperation(deps: ReceiverDeps): Operation {
-  return {
-    method: 'get',
-    path: '/stats',
-    document: {
-      operationId: 'showStats',
-      summary: "What the console's first page shows",
-      responses: responses({ 200: { description: 'The figures', schema: statsSchema } }),
-    },
-    answer: async (_req, res) => res.json(await readStats(deps.db, await readingOptions(deps))),
-  }
+  return shown('/stats', {
+    operationId: 'showStats',
+    summary: "What the console's first page shows",
+    answer: { description: 'The figures', schema: statsSchema },
+    read: async () => readStats(deps.db, await readingOptions(deps)),
+  })
 }
 
 function describeItself(document: () => object): Operation {
-  return {
-    method: 'get',
-    path: '/openapi.json',
-    document: {
-      operationId: 'describe',
-      summary: 'This document',
-      responses: responses({ 200: { description: 'OpenAPI 3.1', schema: z.looseObject({ openapi: z.string() }) } }),
-    },
-    answer: async (_req, res) => res.json(document()),
-  }
+  return shown('/openapi.json', {
+    operationId: 'describe',
+    summary: 'This document',
+    answer: { description: 'OpenAPI 3.1', schema: z.looseObject({ openapi: z.string() }) },
+    read: async () => document(),
+  })
 }

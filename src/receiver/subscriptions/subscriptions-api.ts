@@ -4,6 +4,7 @@ import { actorOf } from '../../platform/pages/access.ts'
 import { auditedCall } from '../api/audited-call.ts'
 import { readBody } from '../api/body.ts'
 import { gone, jsonBody, readsBody, responses, unknown, type Operation } from '../api/operation.ts'
+import { whole } from '../api/reads.ts'
 import type { ReceiverDeps } from '../program.ts'
 import {
   addSubscription,
@@ -33,18 +34,12 @@ const resumeSchema = z.strictObject({ from: placeSchema.optional() })
 /** The calls for subscriptions, that is services to which the feed is posted. */
 export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
   const { db, settings, clock } = deps
-  const list: Operation = {
-    method: 'get',
-    path: '/subscriptions',
-    document: {
-      operationId: 'listSubscriptions',
-      summary: 'All subscriptions, with position and backlog',
-      responses: responses({
-        200: { description: 'All of them', schema: z.object({ data: z.array(subscriptionSchema) }) },
-      }),
-    },
-    answer: async (_req, res) => res.json({ data: await listSubscriptions(db) }),
-  }
+  const list = whole('/subscriptions', {
+    operationId: 'listSubscriptions',
+    summary: 'All subscriptions, with position and backlog',
+    item: subscriptionSchema,
+    read: () => listSubscriptions(db),
+  })
   const add: Operation = {
     method: 'post',
     path: '/subscriptions',

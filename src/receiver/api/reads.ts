@@ -1,0 +1,86 @@
+import type { Response } from 'express'
+import { z } from 'zod'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { ReceiverDeps } from '../program.ts'
+import { parseFilters } from '../queries/filters.ts'
+import { pageSchema } from '../queries/page.ts'
+import { idPathSchema, responses, unknown, uuidParam, type Content, type Operation } from './operation.ts'
+
+type About = { operationId: string; summary: string; description?: string }
+
+/** A call that reads something without parameters. */
+export function shown(
+  path: string,
+  { answer, read, ...about }: About & { answer: Content; read: () => Promise<unknown> },
+): Operation {
+  return {
+    method: 'get',
+    path,
+    document: { ...about, responses: responses({ 200: answer }) },
+    answer: async (_req, res) => res.json(await read()),
+  }
+}
+
+/** A call that reads a list that is always short, so it has no pages. */
+export function whole<T>(
+  path: string,
+  { item, read, ...about }: About & { item: z.ZodType<T>; read: () => Promise<readonly T[]> },
+): Operation {
+  const answer = { description: 'All of them', schema: z.object({ data: z.array(item) }) }
+  return shown(path, { ...about, answer, read: async () => ({ data: await read() }) })
+}
+
+/** A call that reads the item with the id in the path. Undefined is answered 404. */
+export function oneById(
+  path: string,
+  { answer, read, ...about }: About & { answer: Content; read: (id: string) => Promise<object | undefined> },
+): Operation {
+  return {
+    method: 'get',
+    path,
+    document: {
+      ...about,
+      requestParams: { path: idPathSchema },
+      responses: responses({ 200: answer }, 'not_found'),
+    },
+    answer: async (req, res) => {
+      const item = await read(uuidParam(req, 'id'))
+      if (!item) throw unknown(req)
+      res.json(item)
+    },
+  }
+}
+
+type Filtered<Filters extends z.ZodObject> = About & {
+  filters: Filters
+  answer: Content
+  send: (wanted: z.infer<Filters>, res: Response) => Promise<unknown>
+}
+
+/** A call that reads what its filters select. */
+export function filtered<Filters extends z.ZodObject>(
+  path: string,
+  { filters, answer, send, ...about }: Filtered<Filters>,
+): Operation {
+  return {
+    method: 'get',
+    path,
+    document: { ...about, requestParams: { query: filters }, responses: responses({ 200: answer }, 'invalid_filter') },
+    answer: (req, res) => send(parseFilters(filters, req.query), res),
+  }
+}
+
+export function onePage(item: z.ZodType): Content {
+  return { description: 'One page', schema: pageSchema(item) }
+}
+
+/** Answers a list. If it comes from a standby, a header gives the time of the standby's last change. */
+export async function sendList<T>(
+  { lists }: Pick<ReceiverDeps, 'lists'>,
+  res: Response,
+  list: (db: Database) => Promise<T>,
+): Promise<void> {
+  const { listed, asOf } = await lists(list)
+  if (asOf !== undefined) res.set('x-mediadock-as-of', asOf.toISOString())
+  res.json(listed)
+}
