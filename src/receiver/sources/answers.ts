@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import type { Parsed, Report } from '../domain/report.ts'
+import type { Hint, Parsed, Report } from '../domain/report.ts'
 import { maxAnswerBytes, type Api, type ApiAnswer, type FetchOutcome, type SubmitOutcome } from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
 import { jobIdOf } from './ids.ts'
@@ -9,6 +9,12 @@ export type Read =
   | { ok: true; report: Report }
   | { ok: true; report: undefined; jobId: string; status: 'IN_QUEUE' | 'IN_PROGRESS' }
   | Extract<Parsed, { ok: false }>
+
+/** What a webhook says of a job that polls describe alike. A job that runs is no reason to poll. */
+export function webhookOf(read: Read): Parsed | Hint {
+  if (!read.ok || read.report !== undefined) return read
+  return { ok: true, report: undefined, jobId: read.jobId, poll: false }
+}
 
 /** Returns undefined for a text that is not JSON. */
 export function jsonOf(text: string | undefined): unknown {

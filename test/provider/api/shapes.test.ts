@@ -2,7 +2,7 @@ import { createPublicKey } from 'node:crypto'
 import Replicate, { validateWebhook } from 'replicate'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { atOnce } from '../../../src/receiver/domain/source.ts'
+import { atOnce, type SourceKind } from '../../../src/receiver/domain/source.ts'
 import { fal } from '../../../src/receiver/sources/fal/source.ts'
 import { replicate } from '../../../src/receiver/sources/replicate/source.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -22,7 +22,7 @@ afterAll(async () => {
 })
 
 /** The receiver's own functions of a kind, with real calls to the provider. */
-async function loopOf(kind: typeof fal | typeof replicate, name: 'fal' | 'replicate', faults?: object) {
+async function loopOf(kind: SourceKind, name: 'fal' | 'replicate', faults?: object) {
   const key = await provider.createKey()
   if (faults !== undefined)
     await provider.database.sql`

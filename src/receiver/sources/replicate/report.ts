@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import type { Hint, Parsed } from '../../domain/report.ts'
-import type { Read } from '../answers.ts'
+import { webhookOf, type Read } from '../answers.ts'
 import { jobIdOf } from '../ids.ts'
 import { mediaIn, outputOf } from '../media.ts'
 
@@ -51,7 +51,5 @@ export function read(json: unknown): Read {
 
 /** The report of a webhook. A prediction that runs is no reason to poll: its end has a webhook of its own. */
 export function parse(json: unknown): Parsed | Hint {
-  const answer = read(json)
-  if (!answer.ok || answer.report !== undefined) return answer
-  return { ok: true, report: undefined, jobId: answer.jobId, poll: false }
+  return webhookOf(read(json))
 }
