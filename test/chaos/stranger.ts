@@ -81,6 +81,10 @@ export const strangerRows: Readonly<Record<string, Row>> = {
     together: true,
     message: () => inOneWrite(head({ ...forgedHeaders(), 'content-length': 0 })),
   },
+  'pipelined bodies of one byte': {
+    connections: 300,
+    message: () => inOneWrite(`${head({ ...forgedHeaders(), 'content-length': 1 })}x`),
+  },
   'pipelines of 60 at 5 Mbit/s': {
     connections: 200,
     perSecond: 2,

@@ -1,10 +1,11 @@
 import type http from 'node:http'
 import type { Socket } from 'node:net'
+import { afterThisTurn } from '../after-this-turn.ts'
 
 /** More than a load balancer keeps open. Each may cost up to 16 KiB of incomplete headers. */
 const maxConnections = 4096
-/** More than a client needs that waits for answers. */
-const maxUnanswered = 4
+/** More requests than a client begins that waits for answers, in one turn of the event loop or unanswered. */
+const maxAtOnce = 4
 
 const proven = new WeakSet<Socket>()
 
@@ -57,22 +58,31 @@ function cutConnection(socket: Socket): void {
 /** An error code of llhttp's on_headers_complete. */
 const stopParsing = () => -1
 
-type Exchanges = { latest: http.IncomingMessage; unanswered: http.ServerResponse[] }
+type Exchanges = { latest: http.IncomingMessage; unanswered: http.ServerResponse[]; turn: number; inTurn: number }
 const exchanges = new WeakMap<Socket, Exchanges>()
 
+/** The number of the event loop's turn, counted while requests arrive. */
+let turn = 0
+const endTurn = afterThisTurn(() => (turn += 1))
+
 /**
- * Calls the handler, and tracks the unanswered requests of each connection. Closes a connection with too many of them.
+ * Calls the handler, and tracks the unanswered requests of each connection. Closes a connection with too many of them,
+ * or with too many in one turn: the parser runs microtasks after each body, so the requests of one read could be
+ * answered one after the other while no other connection is served.
  */
 export function boundRequests(handler: http.RequestListener, onClosed: (socket: Socket) => void): http.RequestListener {
   return (req, res) => {
     const { socket } = req
-    const unanswered = exchanges.get(socket)?.unanswered ?? []
-    if (unanswered.length >= maxUnanswered) {
+    const before = exchanges.get(socket)
+    const unanswered = before?.unanswered ?? []
+    const inTurn = before?.turn === turn ? before.inTurn + 1 : 1
+    if (unanswered.length >= maxAtOnce || inTurn > maxAtOnce) {
       cutConnection(socket)
       return onClosed(socket)
     }
     unanswered.push(res)
-    exchanges.set(socket, { latest: req, unanswered })
+    exchanges.set(socket, { latest: req, unanswered, turn, inTurn })
+    endTurn()
     res.once('close', () => unanswered.splice(unanswered.indexOf(res), 1))
     handler(req, res)
   }

@@ -59,6 +59,7 @@ describe('too many unanswered requests', () => {
     'with an unknown Expect': 'GET /any HTTP/1.1\r\nhost: x\r\nexpect: x\r\n\r\n',
     'with Expect: 100-continue': 'GET /any HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\r\n',
     'answered at once': get('/healthz'),
+    'with a body, answered before the next is parsed': 'POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx',
   }
   it.each(Object.entries(writes))(
     'no request of one write (%s) is handled after the connection is closed',
