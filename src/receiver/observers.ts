@@ -70,37 +70,21 @@ export function logFault(logger: Logger): WebhookDeps['onFault'] {
 
 /** Returns the log line of an arrival, with the ids that a person may search for. */
 function logLine(arrival: Arrival, traces: object | undefined): Record<string, unknown> {
-  const {
-    status,
-    outcome,
-    reason,
-    webhookId,
-    deliveryId,
-    requestId,
-    keyName,
-    sourceName,
-    remote,
-    bytes,
-    skewSeconds,
-    traceparent,
-    ackMs,
-  } = arrival
+  const { keyName, deliveryId, skewSeconds, traceparent } = arrival
+  const isTraced = keyName !== undefined && deliveryId !== undefined
   return {
-    status,
-    outcome,
-    reason,
-    ms: Math.round(ackMs * 10) / 10,
-    webhook_id: webhookId,
+    status: arrival.status,
+    outcome: arrival.outcome,
+    reason: arrival.reason,
+    ms: Math.round(arrival.ackMs * 10) / 10,
+    webhook_id: arrival.webhookId,
     delivery_id: deliveryId,
-    request_id: requestId,
+    request_id: arrival.requestId,
     key_name: keyName,
-    source_name: sourceName ?? undefined,
-    remote,
-    bytes,
+    source_name: arrival.sourceName ?? undefined,
+    remote: arrival.remote,
+    bytes: arrival.bytes,
     skew_seconds: skewSeconds,
-    trace_id:
-      keyName === undefined || deliveryId === undefined
-        ? undefined
-        : loggedTraceId({ deliveryId, traceparent }, traces),
+    trace_id: isTraced ? loggedTraceId({ deliveryId, traceparent }, traces) : undefined,
   }
 }

@@ -46,33 +46,17 @@ export type Authentic = {
 }
 
 /** Parses an authentic arrival once, into the delivery to store. An unusable body gets the reason for parking. */
-export function toDelivery({
-  source,
-  id,
-  webhookId,
-  keyName,
-  environment,
-  timestampSeconds,
-  receivedAt,
-  headers,
-  body,
-}: Authentic): Delivery {
-  const parsed = parseBody(source, body)
+export function toDelivery({ source, timestampSeconds, ...arrived }: Authentic): Delivery {
+  const parsed = parseBody(source, arrived.body)
   const report = parsed.ok ? parsed.report : undefined
   const jobId = report?.jobId ?? ('jobId' in parsed ? parsed.jobId : undefined)
   const sourceName = storedName(source)
   return {
-    id,
-    webhookId,
+    ...arrived,
     sourceName,
     requestId: jobId === undefined ? undefined : requestIdOf(sourceName, jobId).requestId,
     status: report && (report.status === 'COMPLETED' ? 'OK' : 'ERROR'),
-    keyName,
-    environment,
     signedAt: new Date(timestampSeconds * 1000),
-    receivedAt,
-    headers,
-    body,
     report,
     hint: parsed.ok && parsed.report === undefined ? parsed : undefined,
     parkReason: parsed.ok ? undefined : parsed.reason,

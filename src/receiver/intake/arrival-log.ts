@@ -1,6 +1,6 @@
 import type { Counter } from 'prom-client'
 import { createShares } from '../../platform/fair-share.ts'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
@@ -9,25 +9,8 @@ import * as arriving from '../domain/arrivals-schema.ts'
 import { notingKeyUses } from './key-uses.ts'
 import type { Arrival } from './webhook.ts'
 
-const arrivals = columnsOf(arriving.arrivals)
-
-/** The logged columns, in the order of the insert. */
-export const loggedColumns = [
-  'arrived_at',
-  'outcome',
-  'reason',
-  'status',
-  'webhook_id',
-  'delivery_id',
-  'request_id',
-  'key_name',
-  'source_name',
-  'remote',
-  'bytes',
-  'skew_seconds',
-  'ack_ms',
-  'folded',
-] as const
+const { id: _generated, ...logged } = columnsOf(arriving.arrivals)
+const columns = sql.join(Object.values(logged), sql`, `)
 
 const maxWaitingRows = 50_000
 const flushRows = 2000
@@ -145,17 +128,14 @@ async function write(db: Database, rows: readonly Row[], onWritten?: (arrival: A
     db,
     sql`
     with used as (${notingKeyUses(uses)})
-    insert into mediadock.arrivals (${list(arrivals, ...loggedColumns)})
-    select * from jsonb_to_recordset(${JSON.stringify(rows.map(toItem))}::jsonb) as a (
-      arrived_at timestamptz, outcome text, reason text, status smallint, webhook_id text, delivery_id uuid,
-      request_id uuid, key_name text, source_name text, remote text, bytes integer, skew_seconds integer,
-      ack_ms real, folded integer)
+    insert into mediadock.arrivals (${columns})
+    select ${columns} from jsonb_populate_recordset(null::mediadock.arrivals, ${JSON.stringify(rows.map(toItem))}::jsonb)
     where set_config('synchronous_commit', 'off', true) = 'off'`,
   )
   if (onWritten) for (const { arrival } of rows) onWritten(arrival)
 }
 
-function toItem({ arrival, folded }: Row): Record<string, unknown> {
+function toItem({ arrival, folded }: Row): Record<keyof typeof logged, unknown> {
   return {
     arrived_at: arrival.arrivedAt,
     outcome: arrival.outcome,

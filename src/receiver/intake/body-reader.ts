@@ -1,7 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import getRawBody from 'raw-body'
-import { largeBodyBytes } from './large-bodies.ts'
-import { waitForTurn } from './read-turns.ts'
+import { largeBodyBytes, waitForTurn } from './large-bodies.ts'
 
 /** The budget of all bodies that are being received or verified, over all connections. */
 const maxHeldBytes = 64 * 1024 * 1024

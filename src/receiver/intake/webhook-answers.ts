@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { errorBody, HttpError } from '../../platform/http/http.ts'
 import { UnavailableError, type Acceptance } from './accept.ts'
 import { BodyError, type BodyRefusal } from './body-reader.ts'
-import { waitForTurn } from './read-turns.ts'
+import { waitForTurn } from './large-bodies.ts'
 
 const retryAfterSeconds = '5'
 /** The reason of an unexpected error. */

@@ -1,7 +1,8 @@
 import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import type { Environments } from '../domain/keys.ts'
 
-/* The first parts of landing-statement.ts: the rows that a landing meets. */
+/* The rows that a landing meets: the first parts of landing-statement.ts, and those that are locked. */
 
 const resultEnvironment = sql`case coalesce(signed_sandbox, sandbox)
                when true then 'sandbox' when false then 'live' end`
@@ -55,3 +56,14 @@ export const known = sql`
                   end as request_environment
       from item left join locked using (request_id) left join seen using (request_id)
     )`
+
+/**
+ * Returns the requests among these whose rows another transaction has locked at this moment, including rows that it
+ * inserted and has not committed. Takes about a millisecond for each of those.
+ */
+export async function lockedRequests(db: Database, requestIds: readonly string[]): Promise<Set<string>> {
+  const rows = await db.execute<{ id: string }>(
+    sql`select id from mediadock.held_requests(${sql.param([...requestIds])}::uuid[]) as id`,
+  )
+  return new Set(rows.map(({ id }) => id))
+}

@@ -1,4 +1,4 @@
-import type { SpanParent } from '../domain/traceparent.ts'
+import type { SpanParent } from '../domain/trace.ts'
 
 /** The place of a span: below a parent span, or first in its trace. */
 export type SpanRoot = { traceId: string; parent: SpanParent | undefined }
