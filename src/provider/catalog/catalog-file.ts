@@ -77,7 +77,10 @@ function whereOf(issue: Issue): readonly PropertyKey[] {
 function wordsOf(issue: Issue, value: unknown): string {
   const place = placeOf(issue.path)
   if (place === '' && issue.code === 'invalid_type')
-    return `the file ${value === null ? 'is empty' : `contains ${named(jsonType(value))}`}. It must contain an object with the member models, an array`
+    return [
+      value === null ? 'the file is empty' : `the file contains ${named(jsonType(value))}`,
+      'It must contain an object with the member models, an array',
+    ].join('. ')
   const isMissing = issue.path.length > 0 && valueAt(value, issue.path) === undefined
   return `${place || 'the file'}: ${isMissing ? 'is missing' : issue.message}`
 }

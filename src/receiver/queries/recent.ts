@@ -58,10 +58,7 @@ export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
 
 const troubled = sql.raw("array['refused', 'unavailable', 'parked']")
 
-/**
- * The end of the last minute with trouble, at most now. Without such a minute in the last day: the first minute that was
- * written.
- */
+/** The end of the last minute with trouble, at most now. Without trouble in the last day: the first recorded minute. */
 export async function calmSince(tx: Executor, now: Date): Promise<string | undefined> {
   const [row] = await tx.execute<{ at: string | null }>(sql`
     select coalesce(

@@ -2,7 +2,7 @@ import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import type { RequestDetail } from '../../queries/request-detail.ts'
 import { badge, card, facts, foreign, number, table, time } from '../parts/parts.ts'
-import { driftOf, nextPoll, pollSummaryOf, progressOf, type Progress, type When } from './request-words.ts'
+import { driftOf, nextPoll, pollSummaryOf, progressOf, type ProgressText, type When } from './request-words.ts'
 
 /** The state and times here beside those at the provider. */
 export function bothSidesCard(request: RequestDetail, when: When): Markup {
@@ -23,7 +23,11 @@ export function bothSidesCard(request: RequestDetail, when: When): Markup {
       empty: '',
     })}
     <p class="soft">Last poll: ${foreign(summary.text, 500)}.</p>
-    ${facts([['Delay', driftOf(request)?.text ?? 'unknown until both sides finish'], ...landingFacts(request), ...pollFacts(request, when)])}`,
+    ${facts([
+      ['Delay', driftOf(request)?.text ?? 'unknown until both sides finish'],
+      ...landingFacts(request),
+      ...pollFacts(request, when),
+    ])}`,
   )
 }
 
@@ -71,7 +75,7 @@ function pollFacts(request: RequestDetail, when: When): Facts {
   ]
 }
 
-function progressCell({ short, text, percent }: Progress): Markup {
+function progressCell({ short, text, percent }: ProgressText): Markup {
   if (percent === undefined) return html`<span title="${text}">${short}</span>`
   return html`<progress max="100" value="${percent}" title="${text}" aria-label="Progress at the provider"></progress>`
 }

@@ -43,10 +43,10 @@ export function pollSummaryOf({
   return { word: 'not polled', tone: '', text: 'never' }
 }
 
-export type Progress = { short: string; text: string; percent?: number }
+export type ProgressText = { short: string; text: string; percent?: number }
 
 /** How far the provider is with an open request, as the last poll saw it; undefined if unknown. */
-export function progressOf({ landed_at, status, progress, queue_position }: Request): Progress | undefined {
+export function progressOf({ landed_at, status, progress, queue_position }: Request): ProgressText | undefined {
   if (landed_at !== null) return undefined
   if (status === 'IN_QUEUE' && queue_position !== null)
     return { short: `position ${queue_position}`, text: `position ${queue_position} in the provider's queue` }
@@ -120,7 +120,8 @@ export function summaryOf(request: Request, when: When): string {
         ? 'Still running, not overdue.'
         : `Overdue by ${late}: neither a webhook nor a poll has brought its result.`
     const progress = progressOf(request)
-    return `${open}${progress === undefined ? '' : ` Progress: ${progress.text}.`} Last poll: ${pollSummaryOf(request).text}.`
+    const made = progress === undefined ? '' : ` Progress: ${progress.text}.`
+    return `${open}${made} Last poll: ${pollSummaryOf(request).text}.`
   }
   const drift = driftOf(request)
   const end =

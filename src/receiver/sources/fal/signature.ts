@@ -40,8 +40,8 @@ export const identify = idIn('X-Fal-Webhook-Request-Id')
 
 /**
  * Verifies Ed25519 over the request id, the user id, the timestamp and the SHA-256 of the bytes in hex, joined by LF.
- * The headers name no key, so every public key is tried. fal signs the webhooks of all its customers with the same keys,
- * so a valid signature counts only with the user id of the account.
+ * The headers name no key, so every public key is tried. fal signs the webhooks of all its customers with the same
+ * keys, so a valid signature counts only with the user id of the account.
  */
 export function* verify(
   { header, body }: Arrived,

@@ -22,8 +22,8 @@ function publicKeyOf(secret: string): Buffer | undefined {
 
 /**
  * Verifies Standard Webhooks over `<webhook-id>.<webhook-timestamp>.` and the bytes as they were sent: `v1`
- * (HMAC-SHA256) against secrets, and `v1a` (Ed25519) against public keys. Any one of up to 8 signatures may match; other
- * schemes are ignored. A secret of another form matches nothing.
+ * (HMAC-SHA256) against secrets, and `v1a` (Ed25519) against public keys. Any one of up to 8 signatures may match;
+ * other schemes are ignored. A secret of another form matches nothing.
  */
 export function* verify(
   { header, body }: Arrived,
