@@ -115,6 +115,9 @@ export async function findRequest(tx: Executor, requestId: string, overdue: Stuc
 /** SQL condition: the newest row of `polls` is later than the poll that the request's own columns describe. */
 const isLater = sql`polled.polled_at > coalesce(${r.polled_at}, '-infinity')`
 
+/** SQL: evaluated once. A join would copy the whole array for each step. */
+const idsWanted = sql`(select ids from wanted)`
+
 /** The length of a page, and a condition on metadata, which is known only by reading it. */
 type PageWalk = { held?: SQL | undefined; limit?: number }
 
@@ -136,19 +139,18 @@ const chosenRequests = (which: SQL, { held = sql`true`, limit = 1 }: PageWalk) =
           then octet_length(concat(i.readable, ${r.error_message}, ${r.model})) else 0 end,
         ${r.request_id}, h.matched, i.readable
       from (
-        select * from walked cross join wanted
-        where steps < cardinality(ids) and found < ${limit}::int and bytes < ${maxPageBytes}::int
+        select * from walked where steps < cardinality(${idsWanted}) and found < ${limit}::int and bytes < ${maxPageBytes}::int
           and (steps = 0 or ${sql.raw(hasTime)})
       ) p
-      join mediadock.requests r on ${r.request_id} = p.ids[p.steps + 1]
+      join mediadock.requests r on ${r.request_id} = ${idsWanted}[p.steps + 1]
       cross join lateral (select coalesce(${held}, false) as matched offset 0) h
       cross join lateral (
         select case when h.matched then mediadock.readable_metadata(${r.metadata}) end as readable offset 0
       ) i
     ),
     chosen as (
-      select r.*, w.readable, w.matched, w.steps = max(w.steps) over () and w.steps < cardinality(ids) as cut
-      from walked w cross join wanted join mediadock.requests r on ${r.request_id} = w.request_id
+      select r.*, w.readable, w.matched, w.steps = max(w.steps) over () and w.steps < cardinality(${idsWanted}) as cut
+      from walked w join mediadock.requests r on ${r.request_id} = w.request_id
       where w.matched or w.steps = (select max(steps) from walked)
     )`
 
