@@ -1,8 +1,9 @@
-import { createHash, generateKeyPairSync, sign as signBytes } from 'node:crypto'
+import { createHash, createPrivateKey, generateKeyPairSync, sign as signBytes } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
 import { atOnce } from '../../../src/receiver/domain/source.ts'
 import { publicKeysOf } from '../../../src/receiver/sources/fal/signature.ts'
 import { fal } from '../../../src/receiver/sources/fal/source.ts'
+import { falKeySetOf, signFalWebhook } from '../../../src/wire/fal-signature.ts'
 import { apiOf, arrived, deepJson, junk } from './support/calls.ts'
 
 const jobId = '5057fca7-2eb3-468f-b95d-cefe92b0b9d4'
@@ -38,6 +39,17 @@ describe('the signature', () => {
     expect(verified({})).toEqual({ ok: true, keyName: 'mine', timestampSeconds: signedAt })
     const upper = String(real.headers['x-fal-webhook-signature']).toUpperCase()
     expect(verified({ headers: { 'x-fal-webhook-signature': upper } })).toMatchObject({ ok: true })
+  })
+
+  test('is the vector where the key of the RFC signs', () => {
+    const x = mine.signingSecret
+    const d = Buffer.from('9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60', 'hex').toString(
+      'base64url',
+    )
+    const key = createPrivateKey({ format: 'jwk', key: { kty: 'OKP', crv: 'Ed25519', x, d } })
+    const signing = { key, requestId: jobId, userId: 'user_test', timestampSeconds: signedAt }
+    expect(signFalWebhook(Buffer.from(real.body), signing)).toEqual(real.headers)
+    expect(publicKeysOf(falKeySetOf(key))).toEqual([x])
   })
 
   test('accepts a body of several steps that any of the public keys signed', () => {
