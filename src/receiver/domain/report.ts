@@ -30,7 +30,8 @@ export type Report = {
 
 /**
  * Returns the output that consists of this item alone, in the shape of the first source (spec, Output shapes). The
- * view `results` makes it from `media` in the same way (`outputOfRow` of results-schema.ts), so such an output is not stored.
+ * view `results` makes it from `media` in the same way (`outputOfRow` of results-schema.ts), so such an output is not
+ * stored.
  */
 export function outputOfItem({ kind, position: _position, duration_seconds: duration, ...rest }: MediaItem): object {
   const item = Object.fromEntries(Object.entries({ ...rest, duration }).filter(([, value]) => value !== undefined))

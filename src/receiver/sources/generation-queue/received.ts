@@ -4,7 +4,7 @@ import { isStorable } from '../../domain/storable.ts'
 import { pixels } from '../media.ts'
 
 // The answers that the receiver accepts from a provider. Members that the spec shows are checked. Where the spec shows
-// no shape (audio in a result, the content of logs, further members), every plausible one lands, and the output is kept.
+// no shape (audio in a result, the content of logs, further members), every plausible one lands, with its whole output.
 
 /** An item of an output, with members that the columns hold. Only a video's duration has a type in the spec. */
 export type ReceivedItem = {
