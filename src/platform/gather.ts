@@ -1,3 +1,5 @@
+/** A statement costs as much as tens of rows, so a second one beside the first begins with this many. */
+export const worthSecondRows = 64
 /** The weight of the newest wait beside earlier ones. */
 const newest = 0.25
 /** One batch of so many tries whether a wait brings rows again. */

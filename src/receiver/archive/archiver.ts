@@ -1,5 +1,5 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from '../../platform/logger.ts'
+import { createPlaces } from '../../platform/places.ts'
 import { createLeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { claimCopies, renewCopies, type Copy } from './copies.ts'
@@ -39,7 +39,6 @@ const maxSideBySide = 8
 const storeRestMs = 10_000
 /** Pages of the feed per round. */
 const maxPages = 10
-const waitForPlaceMs = 1000
 /** How often files of killed processes are deleted from the spool. */
 const sweepSpoolMs = 600_000
 
@@ -47,7 +46,7 @@ const sweepSpoolMs = 600_000
 export function createArchiver(deps: ArchiverDeps): Archiver {
   const { db, clock, logger, signal } = deps
   const downloader = createDownloader(deps)
-  const underWay = new Set<Promise<void>>()
+  const places = createPlaces(maxSideBySide)
   const keeper = createLeaseKeeper<Copy>({ renew: (held) => renewCopies(db, held), logger })
   let store: ArchiveStore | undefined
   let restsUntil = -Infinity
@@ -65,17 +64,16 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
         )
         if (outcome === 'store_failed') restsUntil = performance.now() + storeRestMs
         deps.onCopied(outcome, bytes)
-      } catch (error) {
-        logger.error(
-          { err: error, request_id: copy.requestId },
-          'archiving a media file failed, it is tried again after its lease ends',
-        )
       } finally {
         await kept.letGo()
       }
     }
-    const ended: Promise<void> = run().finally(() => underWay.delete(ended))
-    underWay.add(ended)
+    places.begin(run(), (error) =>
+      logger.error(
+        { err: error, request_id: copy.requestId },
+        'archiving a media file failed, it is tried again after its lease ends',
+      ),
+    )
   }
 
   /** Reads several pages of the feed. Returns true if there are more. */
@@ -113,24 +111,17 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
       const isBehind = await follow()
       store ??= await open()
       const swept = await sweep(store)
-      const limit = performance.now() < restsUntil ? 0 : maxSideBySide - underWay.size
+      const limit = performance.now() < restsUntil ? 0 : places.free()
       const claimedAtMs = performance.now()
       const claimed = limit > 0 ? await claimCopies(db, { limit }) : []
       for (const copy of claimed) begin(copy, { into: store, claimedAtMs })
       const isFull = limit > 0 && claimed.length === limit
-      if (isFull) await oneOf([...underWay])
+      if (isFull) await places.untilOneEnds()
       return { more: isBehind || swept || isFull }
     },
     settled: async () => {
-      await Promise.all(underWay)
+      await places.settled()
       await downloader.close()
     },
   }
-}
-
-/** Waits for the end of one copy, or for a second. */
-async function oneOf(all: readonly Promise<void>[]): Promise<void> {
-  const waited = new AbortController()
-  await Promise.race([...all, delay(waitForPlaceMs, undefined, { signal: waited.signal, ref: false }).catch(() => {})])
-  waited.abort()
 }

@@ -3,6 +3,7 @@ import { and, inArray, isNotNull, or, sql, eq, lt } from '../../platform/postgre
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
+import { maxOutputItems } from '../../wire/schemas.ts'
 import * as schema from '../domain/schema.ts'
 import { addChange } from '../landing/add-change.ts'
 import * as archive from './archive-schema.ts'
@@ -98,8 +99,6 @@ export async function stillThere(db: Database, sha256s: readonly string[]): Prom
   return rows.map((file) => file.sha256)
 }
 
-const maxMedia = 100
-
 /**
  * Removes archived media older than the cutoff, a few requests at a time. All media of a request are removed together,
  * since they were archived together. Returns the number of requests.
@@ -113,7 +112,7 @@ export async function expireMedia(db: Database, cutoff: Date, signal: AbortSigna
       .from(archive.mediaCopies)
       .where(and(eq(state, 'archived'), lt(ended_at, cutoff.toISOString())))
       .orderBy(ended_at)
-      .limit(maxMedia)
+      .limit(maxOutputItems)
     const requestIds = new Set(rows.map(({ request_id: id }) => id))
     if (requestIds.size === 0) break
     let isAtWork = false

@@ -48,3 +48,6 @@ export const isOtherSource = sql.raw(
 )
 
 export const isErrorMessage = sql.raw(`char_length(error_message) <= ${maxErrorMessageCharacters}`)
+
+/** The range of a column of type integer. */
+export const maxInteger = 2_147_483_647

@@ -1,7 +1,7 @@
 import { afterThisTurn } from '../../platform/after-this-turn.ts'
 import { withDeadline } from '../../platform/deadline.ts'
 import { createShares } from '../../platform/fair-share.ts'
-import { createGather } from '../../platform/gather.ts'
+import { createGather, worthSecondRows } from '../../platform/gather.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { isAboutTheRow, metALock } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
@@ -24,8 +24,6 @@ export class UnavailableError extends Error {
 
 /** While one commit waits for the disk, the next statement runs. A third would only split the rows. */
 const maxFlushesInFlight = 2
-/** A statement costs as much as tens of rows, so a second one beside the first begins with this many. */
-const worthSecondRows = 64
 /**
  * Gathering delays answers under a steady load by half of this. A flush for every few deliveries would cost far more
  * CPU.

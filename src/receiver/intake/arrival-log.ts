@@ -6,6 +6,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
+import { maxInteger } from '../domain/limits.ts'
 import { notingKeyUses } from './key-uses.ts'
 import type { Arrival } from './webhook.ts'
 
@@ -156,5 +157,5 @@ function toItem({ arrival, folded }: Row): Record<keyof typeof logged, unknown> 
 
 /** Limits the skew to the column's range. A forged time of 12 digits exceeds it. */
 function clampInt(value: number): number {
-  return Math.max(-2_147_483_648, Math.min(2_147_483_647, Math.round(value)))
+  return Math.max(-maxInteger, Math.min(maxInteger, Math.round(value)))
 }

@@ -7,7 +7,7 @@ const maxHeldBytes = 64 * 1024 * 1024
 /** The part of the budget that bodies over 64 KiB must leave to others, since a few of them could take all of it. */
 const notForLargeBytes = 8 * 1024 * 1024
 /** The budget does not count the first bytes of a body, so an ordinary delivery is always read. */
-const freeBytes = 16 * 1024
+export const freeBytes = 16 * 1024
 /** raw-body keeps every chunk until the end. This is the memory of a chunk besides its payload. */
 const chunkBytes = 350
 /** More than any sender needs, since a TCP segment holds over 1,000 bytes. */

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { errorBody, HttpError } from '../../platform/http/http.ts'
 import { UnavailableError, type Acceptance } from './accept.ts'
-import { BodyError, type BodyRefusal } from './body-reader.ts'
+import { BodyError, freeBytes, type BodyRefusal } from './body-reader.ts'
 import { waitForTurn } from './large-bodies.ts'
 
 const retryAfterSeconds = '5'
@@ -84,8 +84,6 @@ const tooManyChunks: BodyRefusal = 'too_many_chunks'
 const drainMs = 2000
 const drainBytes = 4 * 1024 * 1024
 const drainChunks = 1024
-/** The bytes of a refused body that are read immediately. The rest waits its turn among all large bodies. */
-const freeBytes = 16 * 1024
 
 /**
  * Answers a refusal. If the body is still arriving, the connection is closed a little later, since a sender that is cut

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterThisTurn } from '../../platform/after-this-turn.ts'
 import { withDeadline } from '../../platform/deadline.ts'
+import { worthSecondRows } from '../../platform/gather.ts'
 import { isConnectionLost } from '../../platform/postgres/errors.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
@@ -34,8 +35,6 @@ export type Batches = {
 
 /** The limit of one statement. More rows save little, and a refused batch takes longer to halve. */
 const maxBatch = { rows: 500, bytes: 8 * 1024 * 1024 }
-/** A statement costs as much as tens of rows, so a second one beside the first begins with this many. */
-const worthSecondRows = 64
 /** More than half a batch waits only when the machine cannot keep up. */
 const behindRows = 250
 /** Deliveries of one request that may wait. The rest of a flood is due later, this many per second. */

@@ -9,7 +9,7 @@ import { createBatches, type BatchesDeps, type Pending } from './batches.ts'
 import { landClaimedHint } from './hint.ts'
 import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type HeldDelivery } from './inbox.ts'
 import { parkMisunderstood, type WorkerDeps } from './land-batch.ts'
-import { landingOfDelivery } from './landing.ts'
+import { landingOfDelivery, rowBytes } from './landing.ts'
 
 export type HandOverDeps = WorkerDeps &
   Pick<BatchesDeps, 'rest' | 'signal' | 'onBatch'> & {
@@ -41,8 +41,6 @@ export type HandOver = {
 /** The memory for deliveries in flight. Stored and claimed ones have separate room. */
 const roomForStored = { rows: 1250, bytes: 10 * 1024 * 1024 }
 const roomForClaimed = { rows: 1000, bytes: 8 * 1024 * 1024 }
-/** The memory of a row besides its body. */
-const rowBytes = 512
 /** A larger body is read back from the queue, since its parsed form takes several times its memory. */
 const maxStoredBytes = 64 * 1024
 /** As many as one statement lands. Claiming fewer than a hundred costs as much as claiming a hundred. */

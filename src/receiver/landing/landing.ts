@@ -112,8 +112,8 @@ function hostOf(link: string): string {
   return URL.canParse(link) ? new URL(link).host : ''
 }
 
-/** The memory of an item or a row besides its texts. */
-const rowBytes = 512
+/** The memory of an item or a row besides its texts and its body. */
+export const rowBytes = 512
 
 /** Estimates the size of a landing as JSON. An output that is stored repeats the links of its media. */
 export function bytesOf({ error, media, model, output }: Landing): number {

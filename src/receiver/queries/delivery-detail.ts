@@ -38,7 +38,8 @@ export const deliveryDetailSchema = deliverySchema
   .meta({ id: 'DeliveryDetail' })
 export type DeliveryDetail = z.infer<typeof deliveryDetailSchema>
 
-const maxRows = 200
+/** The limit for each kind of event, since a person reads the timeline. */
+export const maxEvents = 200
 
 /** Reads one delivery with all details; undefined if it does not exist. */
 export async function findDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
@@ -57,7 +58,7 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
       .where(eq(deliveries.id, id))
     if (!delivery || !stored) return undefined
     const { waiting } = stored
-    const arrivals = await arrivalsOfDeliveries(tx, [id], maxRows)
+    const arrivals = await arrivalsOfDeliveries(tx, [id], maxEvents)
     const attempts = await attemptsOf(tx, [delivery], stored.landed_at)
     return {
       ...delivery,
@@ -98,14 +99,14 @@ export async function attemptsOf(
     .from(attempts)
     .where(inArray(attempts.delivery_id, ids))
     .orderBy(attempts.attempted_at)
-    .limit(maxRows)
+    .limit(maxEvents)
   const ends = landedAt === null ? [] : await ordinaryEnds(tx, deliveries, landedAt)
   return [...kept, ...ends].toSorted((a, b) => Date.parse(a.attempted_at) - Date.parse(b.attempted_at))
 }
 
 /**
  * Returns the landings at the first try: processed deliveries without an attempt of their own. Postgres decides this,
- * since only the first `maxRows` attempts were read.
+ * since only the first `maxEvents` attempts were read.
  */
 async function ordinaryEnds(
   tx: Executor,

@@ -9,7 +9,7 @@ import type { StuckAfter } from '../reconciling/due.ts'
 import { arrivalSchema, arrivalsOfDeliveries, type ArrivalEntry } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
 import { deliveriesOf, deliverySchema, type DeliveryEntry } from './deliveries.ts'
-import { attemptSchema, attemptsOf, type DeliveryAttempt } from './delivery-detail.ts'
+import { attemptSchema, attemptsOf, maxEvents, type DeliveryAttempt } from './delivery-detail.ts'
 import { findRequest, mediaKindSchema, requestSchema, type Request } from './requests.ts'
 
 export const mediaSchema = z
@@ -88,9 +88,6 @@ export const requestDetailSchema = requestSchema
   .meta({ id: 'RequestDetail' })
 export type RequestDetail = z.infer<typeof requestDetailSchema>
 
-/** The limit for each kind of event, since a person reads the timeline. */
-const maxRows = 200
-
 /** Reads one request with its timeline of deliveries, arrivals, polls and media; undefined if it is not known. */
 export async function readRequest(
   db: Database,
@@ -101,11 +98,11 @@ export async function readRequest(
     const request = await findRequest(tx, requestId, overdue)
     if (!request) return undefined
     const [stored] = await tx.select({ output: results.output }).from(results).where(eq(results.request_id, requestId))
-    const deliveries = await deliveriesOf(tx, requestId, maxRows)
+    const deliveries = await deliveriesOf(tx, requestId, maxEvents)
     const ids = deliveries.map(({ id }) => id)
     const submit = await submitOf(tx, requestId)
     const media = await mediaOf(tx, requestId)
-    const arrivals = await arrivalsOfDeliveries(tx, ids, maxRows)
+    const arrivals = await arrivalsOfDeliveries(tx, ids, maxEvents)
     const attempts = await attemptsOf(tx, deliveries, request.landed_at)
     const polls = await pollsOf(tx, requestId)
     const timeline = timelineOf(request, { submit, media, deliveries, arrivals, attempts, polls })
@@ -120,12 +117,17 @@ async function pollsOf(tx: Executor, requestId: string): Promise<PollEntry[]> {
     .from(polls)
     .where(eq(polls.request_id, requestId))
     .orderBy(desc(polled_at))
-    .limit(maxRows)
+    .limit(maxEvents)
 }
 
 export async function mediaOf(tx: Executor, requestId: string): Promise<Media[]> {
   const { request_id, ...item } = getTableColumns(media)
-  return tx.select(item).from(media).where(eq(request_id, requestId)).orderBy(media.kind, media.position).limit(maxRows)
+  return tx
+    .select(item)
+    .from(media)
+    .where(eq(request_id, requestId))
+    .orderBy(media.kind, media.position)
+    .limit(maxEvents)
 }
 
 async function submitOf(tx: Executor, requestId: string): Promise<Submit | null> {

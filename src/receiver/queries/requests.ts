@@ -26,7 +26,7 @@ import {
   type Order,
   type Page,
 } from './page.ts'
-import { searchedRows, uuidRange } from './search.ts'
+import { maxFound, searchedRows, uuidRange } from './search.ts'
 
 const d = columnsOf(deliveries, 'd')
 const m = columnsOf(media, 'm')
@@ -249,9 +249,6 @@ const isContradicted = sql`${r.request_id} = any(array(
     select ${d.request_id}, ${d.flags} from mediadock.deliveries d where ${d.flags} <> '{}'
     order by ${d.received_at} desc, ${d.id} desc limit ${searchedRows}
   ) flagged where 'contradiction' = any(flags) and request_id is not null))`
-
-/** The limit of ids that a search considers. */
-const maxFound = 1000
 
 /**
  * SQL condition by the beginning of an id. The ids are looked up first, or the planner would walk all requests by time.

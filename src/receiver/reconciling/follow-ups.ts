@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises'
+import { createPlaces } from '../../platform/places.ts'
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow } from '../../platform/postgres/errors.ts'
@@ -17,8 +17,6 @@ export type FollowUps = {
 
 /** Polls in progress at a time. One that hangs occupies a place for 10 s. */
 const maxSideBySide = 16
-/** The longest wait of a round for a free place. */
-const waitForPlaceMs = 1000
 /** A line (the due polls of one key) without calls rests this long, so that its next claim gets several calls. */
 const restMs = 3000
 
@@ -28,29 +26,16 @@ const restMs = 3000
  * for a poll, and requests of unknown keys, are left to the runs of the reconciler.
  */
 export function createFollowUps(deps: ReconcilerDeps): FollowUps {
-  const underWay = new Set<Promise<void>>()
+  const places = createPlaces(maxSideBySide)
   const scheduled = createRests(deps.clock)
   const extra = createRests(deps.clock)
-  const follow = (poll: Promise<void>) => {
-    const ended = poll
-      .catch((error: unknown) =>
-        deps.logger.error({ err: error }, 'polling a request failed, it is polled again after its lease ends'),
-      )
-      .finally(() => underWay.delete(ended))
-    underWay.add(ended)
-  }
+  const onError = (error: unknown) =>
+    deps.logger.error({ err: error }, 'polling a request failed, it is polled again after its lease ends')
 
   return {
     runOnce: async () => {
-      if (underWay.size >= maxSideBySide) {
-        const waited = new AbortController()
-        await Promise.race([
-          ...underWay,
-          delay(waitForPlaceMs, undefined, { signal: waited.signal, ref: false }).catch(() => {}),
-        ])
-        waited.abort()
-      }
-      const limit = maxSideBySide - underWay.size
+      if (places.free() === 0) await places.untilOneEnds()
+      const limit = places.free()
       if (limit <= 0) return { more: false }
       await askForProgress(deps).catch((error: unknown) => {
         if (!isAboutTheRow(error)) throw error
@@ -61,10 +46,10 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
         due.push(...(await claimExtra(deps, { limit: limit - due.length, resting: extra.lines() })))
       const onPostponed: Begun['onPostponed'] = (line, isExtra) => (isExtra ? extra : scheduled).rest(line)
       const polls = await beginPolls(deps, due, { run: newRun(), onPostponed })
-      polls.forEach(follow)
+      for (const poll of polls) places.begin(poll, onError)
       return { more: due.length === limit }
     },
-    settled: async () => void (await Promise.all(underWay)),
+    settled: places.settled,
   }
 }
 

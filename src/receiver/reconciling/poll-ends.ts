@@ -1,6 +1,7 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { maxInteger } from '../domain/limits.ts'
 import type { PollOutcome } from '../domain/poll-outcomes.ts'
 import type { RunningStatus } from '../domain/report.ts'
 import * as schema from '../domain/schema.ts'
@@ -13,8 +14,6 @@ const r = columnsOf(schema.requests, 'r')
 const requests = columnsOf(schema.requests)
 
 const maxDetail = 500
-/** The limit of the column. */
-const maxInteger = 2_147_483_647
 
 type Again = { outcome: PollOutcome; detail?: string; status?: RunningStatus; rhythm?: Rhythm }
 

@@ -1,3 +1,4 @@
+import { createPlaces } from '../../platform/places.ts'
 import { createLeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
 import { claimSubscriptions, renewSubscriptions, type LeasedSubscription } from './leases.ts'
 import { takeTurn, type TurnDeps } from './turn.ts'
@@ -26,7 +27,7 @@ const usualLeaseMs = postDeadlineMs * 2
 export function createSubscriptionSender(deps: SubscriptionSenderDeps): SubscriptionSender {
   const { db, logger, signal, leaseMs = usualLeaseMs } = deps
   const leaseSeconds = leaseMs / 1000
-  const underWay = new Set<Promise<void>>()
+  const places = createPlaces(maxAtOnce)
   const keeper = createLeaseKeeper<LeasedSubscription>({
     renew: (held) => renewSubscriptions(db, held, leaseSeconds),
     leaseMs,
@@ -41,27 +42,26 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps): Subscrip
       try {
         const { more } = await takeTurn(deps, leased, () => kept.leftMs() > neededMs)
         if (more) deps.wake()
-      } catch (error) {
-        logger.error(
-          { err: error, subscription: leased.name },
-          'posting to a subscription failed, trying again after its lease ends',
-        )
       } finally {
         await kept.letGo()
       }
     }
-    const ended: Promise<void> = run().finally(() => underWay.delete(ended))
-    underWay.add(ended)
+    places.begin(run(), (error) =>
+      logger.error(
+        { err: error, subscription: leased.name },
+        'posting to a subscription failed, trying again after its lease ends',
+      ),
+    )
   }
 
   return {
     runOnce: async () => {
-      const limit = signal.aborted ? 0 : maxAtOnce - underWay.size
+      const limit = signal.aborted ? 0 : places.free()
       const claimedAtMs = performance.now()
       const claimed = limit > 0 ? await claimSubscriptions(db, { limit, leaseSeconds }) : []
       for (const leased of claimed) begin(leased, claimedAtMs)
       return { more: false }
     },
-    settled: async () => void (await Promise.all(underWay)),
+    settled: places.settled,
   }
 }

@@ -1,0 +1,32 @@
+import { setTimeout as delay } from 'node:timers/promises'
+
+/** The longest wait of a round for a free place, so that a round still ends where all work hangs. */
+const waitMs = 1000
+
+/** Places for work of a role that is done side by side, and continues after the round that began it. */
+export type Places = {
+  free: () => number
+  begin: (work: Promise<void>, onError: (error: unknown) => void) => void
+  /** Waits until work has ended, but not longer than a second. */
+  untilOneEnds: () => Promise<void>
+  /** Resolves when no work is under way. */
+  settled: () => Promise<void>
+}
+
+export function createPlaces(count: number): Places {
+  const underWay = new Set<Promise<void>>()
+  return {
+    free: () => count - underWay.size,
+    begin: (work, onError) => {
+      const ended = work.catch(onError).finally(() => underWay.delete(ended))
+      underWay.add(ended)
+    },
+    untilOneEnds: async () => {
+      const waited = new AbortController()
+      const timeout = delay(waitMs, undefined, { signal: waited.signal, ref: false }).catch(() => {})
+      await Promise.race([...underWay, timeout])
+      waited.abort()
+    },
+    settled: async () => void (await Promise.all(underWay)),
+  }
+}
