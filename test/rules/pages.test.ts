@@ -48,7 +48,7 @@ it('docs/cli.md prints the help of every command', async () => {
   const helps = await Promise.all(
     Object.entries(commands).map(async ([name, { load }]) => {
       const { help } = await load()
-      return `## ${name}\n\n\`\`\`\n${help.trim()}\n\`\`\`\n`
+      return `## ${name}\n\`\`\`\n${help.trim()}\n\`\`\`\n`
     }),
   )
   await expect(`# The command line
