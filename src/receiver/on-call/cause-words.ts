@@ -156,13 +156,17 @@ export function wordsOf(place: CausePlace, reason: string): CauseWords {
   }
 }
 
-export type KeysPlace = { keysFile: string | undefined }
+export type KeysPlace = { keysFile: string | undefined; sourcesFile?: string | undefined }
 
 /** How to change the keys of this process. */
-export function reloadKeys({ keysFile }: KeysPlace): string {
-  return keysFile === undefined
-    ? 'Keys come from GENERATION_KEYS: change it and restart the receiver.'
-    : `Keys come from the file ${keysFile}: change it and send the receiver SIGHUP. No restart is needed.`
+export function reloadKeys({ keysFile, sourcesFile }: KeysPlace): string {
+  const own =
+    keysFile === undefined
+      ? 'Keys come from GENERATION_KEYS: change it and restart the receiver.'
+      : `Keys come from the file ${keysFile}: change it and send the receiver SIGHUP. No restart is needed.`
+  return sourcesFile === undefined
+    ? own
+    : `${own} Keys of further sources come from the file ${sourcesFile}, which SIGHUP reads again too.`
 }
 
 /** The next step for a cause, with the place of the keys of this process. */
