@@ -99,7 +99,7 @@ const drills: Drill[] = [
       await untilParked(place, 3)
     },
     alarms: ['parked:landing_failed'],
-    says: /3 deliveries parked .*aurora-image: shop\.orders has no order for request … \(P0001\)\. Fix the cause, then replay\./,
+    says: /3 deliveries parked .*aurora-image: shop\.orders has no order for request … \(P0001\)\. .*Fix the cause, then replay\./,
     behind: /3× aurora-image/,
   },
   {
@@ -109,7 +109,7 @@ const drills: Drill[] = [
       await rows(place, 'quarantine', 5)
     },
     alarms: ['refused:no_matching_secret'],
-    says: /5 of \d+ arrivals in the last 5 minutes were refused: no secret matches\. They name requests of the key live\./,
+    says: /5 of \d+ arrivals in the last 5 minutes were refused: no secret matches\. .*They name requests of the key live\./,
     behind: /Add the secret of the key to the configured keys/,
   },
   {
