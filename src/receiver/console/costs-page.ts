@@ -40,7 +40,7 @@ export function costsRoutes(console: ConsoleDeps): Router {
     const body = html`<div class="head"><h1>Costs</h1>
       <span class="soft">Credits of live requests by the time of tracking, ${within}.</span></div>
       ${tabs('Costs by', choices)} ${filterBar({ path, query, fields, keep: ['by'], now, problem })}
-      ${read.ok ? (read.value.groups.total.requests === 0 ? none(submitCommand(console, req)) : costs(read.value.groups, read.value.days, query)) : ''}`
+      ${read.ok ? costs(read.value, query) || none(submitCommand(console, req)) : ''}`
     sendConsolePage(console, res, { title: 'Costs', status: read.status, body, charts: true })
   })
 }
@@ -63,7 +63,9 @@ function submitCommand({ settings, keys }: ConsoleDeps, req: Request): string {
   return `curl ${origin}/api/generations${token} -H 'Content-Type: application/json' -d '${json}'`
 }
 
-function costs(by: Costs, days: Costs, query: Query): Markup {
+/** Empty without costs. */
+function costs({ groups: by, days }: { groups: Costs; days: Costs }, query: Query): Markup | '' {
+  if (by.total.requests === 0) return ''
   return html`${byDay(days, linkTo('/api/costs', { ...without(query, 'by', 'metadata'), by: 'day' }))}
     <div class="card table-card">${costTable(by, query)}</div>`
 }

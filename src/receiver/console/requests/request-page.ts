@@ -94,7 +94,8 @@ function requestPage({ request, claims, query, when, links }: Shown, retentionDa
   const progress = progressOf(request)
   return html`<div ${followed(request, query)}><div class="head">
       <h1>Request <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1>
-      ${badge(status)} ${progress === undefined ? '' : html`<span class="soft">${progress.short}</span>`} ${late === undefined ? '' : badge(`overdue ${late}`, 'warn')} ${contradiction ? badge('contradiction') : ''}
+      ${badge(status)} ${progress === undefined ? '' : html`<span class="soft">${progress.short}</span>`}
+      ${late === undefined ? '' : badge(`overdue ${late}`, 'warn')} ${contradiction ? badge('contradiction') : ''}
       <span class="spacer"></span>
       ${action({ path: `/requests/${id}/ask`, label: 'Ask the provider now' })}
     </div>
@@ -118,8 +119,8 @@ function requestPage({ request, claims, query, when, links }: Shown, retentionDa
 function followed({ id, landed_at, media_complete, status }: RequestDetail, query: Query): Markup {
   const isOver = landed_at !== null && (media_complete || status !== 'COMPLETED')
   if (isOver) return html`data-request`
-  return html`data-request data-live data-follows="/api/results/${id}/events" hx-get="${linkTo(`/requests/${id}`, query)}"
-    hx-select="[data-request]" hx-trigger="refresh" hx-swap="outerMorph" hx-sync="this:drop"`
+  return html`data-request data-live data-follows="/api/results/${id}/events"
+    hx-get="${linkTo(`/requests/${id}`, query)}" hx-select="[data-request]" hx-trigger="refresh" hx-swap="outerMorph" hx-sync="this:drop"`
 }
 
 function mediaCard(request: RequestDetail, links: LinkPolicy): Markup | '' {
