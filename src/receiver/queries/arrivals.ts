@@ -58,12 +58,12 @@ export const arrivalSchema = z
       .meta({ description: 'The id of the delivery, or the id that it would have if it was not stored.' }),
     request_id: z.guid().nullable(),
     key_name: z.string().nullable(),
-    source_name: z.string().meta({ description: 'The source of the path.' }),
     remote: z.string().nullable(),
     bytes: z.int().nullable(),
     skew_seconds: z.int().nullable().meta({ description: "The receiver's clock minus the signed time." }),
     ack_ms: z.number(),
     folded: z.int().meta({ description: 'How many similar arrivals this row counts besides itself.' }),
+    source_name: z.string().meta({ description: 'The source of the path.' }),
   })
   .meta({ id: 'Arrival' })
 export type ArrivalEntry = z.infer<typeof arrivalSchema>

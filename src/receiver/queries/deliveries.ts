@@ -40,13 +40,14 @@ export const deliverySchema = z
     flags: z.array(z.string()),
     model: z.string().nullable(),
     key_name: z.string(),
-    source_name: z.string().meta({ description: 'The source that signed it.' }),
     signed_at: z.iso.datetime(),
     received_at: z.iso.datetime(),
     skew_seconds: z.int().meta({ description: "The receiver's clock minus the signed time." }),
     bytes: z.int(),
     arrivals: z.int().meta({ description: 'How many times it arrived, refused arrivals included.' }),
     ack_ms: z.number().nullable().meta({ description: 'Milliseconds from the first arrival to its answer.' }),
+    // Last, so that readers of the columns of a CSV file by place are not disturbed.
+    source_name: z.string().meta({ description: 'The source that signed it.' }),
   })
   .meta({ id: 'Delivery' })
 export type DeliveryEntry = z.infer<typeof deliverySchema>
