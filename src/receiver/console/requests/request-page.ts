@@ -120,7 +120,8 @@ function followed({ id, landed_at, media_complete, status }: RequestDetail, quer
   const isOver = landed_at !== null && (media_complete || status !== 'COMPLETED')
   if (isOver) return html`data-request`
   return html`data-request data-live data-follows="/api/results/${id}/events"
-    hx-get="${linkTo(`/requests/${id}`, query)}" hx-select="[data-request]" hx-trigger="refresh" hx-swap="outerMorph" hx-sync="this:drop"`
+    hx-get="${linkTo(`/requests/${id}`, query)}" hx-select="[data-request]"
+    hx-trigger="refresh" hx-swap="outerMorph" hx-sync="this:drop"`
 }
 
 function mediaCard(request: RequestDetail, links: LinkPolicy): Markup | '' {
