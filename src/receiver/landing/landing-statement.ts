@@ -98,7 +98,10 @@ const verdicts = (now: SQL) => sql`
         case when not media_complete or (not confirmed and (changes_environment or old_next_poll_at <= ${now}
             or (old_key_source is distinct from 'landed' and old_key_environment is not null
               and old_key_name <> key_name)
-            or (environment is distinct from 'live' and request_environment is null))) then ${now} end as poll_at,
+            or (environment is distinct from 'live' and request_environment is null))) then ${now}
+          -- A hint made the row. Its poll may be under way, and may end without an answer.
+          when not confirmed and old_landed_at is null and old_key_source = 'landed' then old_next_poll_at
+          end as poll_at,
         coalesce(cost, case when not changes_environment then old_cost end) as new_cost,
         case when old_landed_at is null or old_status <> status or changes_environment
           then source else old_source end as new_source,

@@ -49,7 +49,9 @@ const ordinaryItems = (now: SQL) => sql`
         coalesce(item.environment = 'sandbox', r.sandbox) as new_sandbox,
         -- Polled now if the result is not complete, or no live key has signed for the end.
         case when not item.media_complete
-          or (item.environment is distinct from 'live' and r.request_id is null) then ${now} end as poll_at
+          or (item.environment is distinct from 'live' and r.request_id is null) then ${now}
+          -- A hint made the row. Its poll may be under way, and may end without an answer.
+          when r.key_source = 'landed' then r.next_poll_at end as poll_at
       from item
       left join lateral (
         select *, xmin::text as version from mediadock.requests where request_id = item.request_id limit 1) r on true

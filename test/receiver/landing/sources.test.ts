@@ -211,3 +211,13 @@ describe('the id of a request', () => {
     expect(requestIdOf('engine', 'job').requestId).not.toBe(requestIdOf('engines', 'job').requestId)
   })
 })
+
+it('an end that lands while the poll of a hint is under way keeps the next poll, since that poll may get no answer', async () => {
+  const requestId = randomUUID()
+  await database.sql`insert into mediadock.requests (request_id, source_name, key_name, key_source, sandbox, next_poll_at)
+    values (${requestId}, 'engine', 'engine-key', 'landed', false, now() + interval '30 s')`
+  await landed([signedBy(engine, failed(requestId).body)])
+  const [row] = await database.sql`
+    select status, next_poll_at > now() as scheduled from mediadock.requests where request_id = ${requestId}`
+  expect(row).toEqual({ status: 'FAILED', scheduled: true })
+})
