@@ -1,5 +1,7 @@
 /** Which changes of the feed a reader gets. Each member that is given must match. */
 export type FeedFilter = {
+  /** A name in SOURCES_FILE, or `generation-queue`. */
+  source_name?: string | undefined
   key_name?: string | undefined
   model?: string | undefined
   status?: 'COMPLETED' | 'FAILED' | 'CANCELED' | 'REFUSED' | undefined

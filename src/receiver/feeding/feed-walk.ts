@@ -19,7 +19,7 @@ export function feedWalk(columns: string, isRead = true): string {
   return `
     wanted as materialized (
       select a.after, a.most, w.* from asked a cross join jsonb_to_record(a.filter) as w
-        (key_name text, model text, status text, sandbox boolean, complete boolean, metadata jsonb)
+        (source_name text, key_name text, model text, status text, sandbox boolean, complete boolean, metadata jsonb)
     ),
     walked as (
       select mediadock.still_kept(after) as position, 0 as steps, 0 as found, 0::bigint as bytes, false as matched,
@@ -44,6 +44,7 @@ export function feedWalk(columns: string, isRead = true): string {
         select coalesce(
           (p.status is null or f.status = p.status)
           and (p.complete is null or (f.media_complete or f.status <> 'COMPLETED') = p.complete)
+          and (p.source_name is null or coalesce(r.source_name, f.source_name) = p.source_name)
           and (p.key_name is null or coalesce(r.key_name, f.key_name) = p.key_name)
           and (p.model is null or coalesce(r.model, f.model) = p.model)
           and (p.sandbox is null or coalesce(r.sandbox, f.sandbox) = p.sandbox)

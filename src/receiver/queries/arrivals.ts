@@ -18,6 +18,7 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { arrivalOutcomes, arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { deliveries } from '../domain/schema.ts'
+import { firstSourceName } from '../domain/source.ts'
 import { whenKeyMatched } from '../intake/key-uses.ts'
 import { readWithin } from './deadline.ts'
 import { idsInState, idsOfSeldomKey } from './deliveries.ts'
@@ -36,7 +37,7 @@ import {
   type Page,
   type Place,
 } from './page.ts'
-import { arrivalFound, arrivalMeasured, isAmong } from './search.ts'
+import { arrivalFound, arrivalMeasured, isAmong, isOfTheNewest } from './search.ts'
 
 /** The alias of the listed arrivals. Conditions in other files rely on it. */
 const a = alias(arrivals, 'a')
@@ -156,6 +157,7 @@ function matching({
   request_id,
   webhook_id,
   key_name,
+  source_name,
   q,
   min_ack_ms,
   min_skew_seconds,
@@ -169,6 +171,9 @@ function matching({
     request_id === undefined ? undefined : isOfRequest(request_id),
     webhook_id === undefined ? undefined : claimsWebhookId(webhook_id),
     key_name === undefined ? undefined : and(eq(a.key_name, key_name), whenKeyMatched(order.at, key_name)),
+    source_name === undefined
+      ? undefined
+      : and(sql`coalesce(${a.source_name}, ${firstSourceName}) = ${source_name}`, isOfTheNewest({ since, until })),
     q === undefined ? undefined : arrivalFound({ q, since, until }),
     arrivalMeasured({ min_ack_ms, min_skew_seconds, since, until }),
     within(order.at, { since, until }),

@@ -5,6 +5,7 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { deliveries, inbox, requests } from '../domain/schema.ts'
+import { firstSourceName } from '../domain/source.ts'
 import { whenKeyMatched } from '../intake/key-uses.ts'
 import { readWithin } from './deadline.ts'
 import { isPending, outcomeIs, outcomeShown } from './delivery-outcomes.ts'
@@ -22,7 +23,7 @@ import {
   type Order,
   type Page,
 } from './page.ts'
-import { cameOften, deliveryFound, deliveryMeasured } from './search.ts'
+import { cameOften, deliveryFound, deliveryMeasured, searchedRows } from './search.ts'
 
 /** The aliases of the listed deliveries and arrivals. Conditions in other files rely on them. */
 const d = alias(deliveries, 'd')
@@ -196,6 +197,7 @@ function matching({
   request_id,
   webhook_id,
   key_name,
+  source_name,
   model,
   ids,
   q,
@@ -215,6 +217,7 @@ function matching({
     equals(d.request_id, request_id),
     webhook_id === undefined ? undefined : hasWebhookId(webhook_id),
     key_name === undefined ? undefined : and(eq(d.key_name, key_name), whenKeyMatched(order.at, key_name)),
+    source_name === undefined ? undefined : isOfSource(source_name, { since, until }),
     model === undefined
       ? undefined
       : sql`${d.request_id} in (select ${requests.request_id} from ${requests} where ${requests.model} = ${model})`,
@@ -246,6 +249,15 @@ function stateIs(state: DeliveryEntry['state']): SQL {
 /** SQL: the ids of deliveries in a state. For the arrivals of those deliveries. */
 export function idsInState(state: DeliveryEntry['state']): SQL {
   return sql`(select ${d.id} from ${deliveries} d where ${stateIs(state)})`
+}
+
+/** SQL condition without an index: looked for among the newest deliveries of the time range. */
+function isOfSource(name: string, range: Pick<DeliveryFilters, 'since' | 'until'>): SQL {
+  const newest = sql`(select ${deliveries.received_at} from ${deliveries}
+    where ${within(deliveries.received_at, range) ?? sql`true`}
+    order by ${newestFirst({ at: deliveries.received_at, id: deliveries.id })} offset ${searchedRows} limit 1)`
+  return sql`coalesce(${d.source_name}, ${firstSourceName}) = ${name}
+    and ${d.received_at} >= coalesce(${newest}, '-infinity')`
 }
 
 /** SQL condition by the id range of a webhook id. The text is compared too, since ids are truncated hashes. */

@@ -101,6 +101,10 @@ const common = {
   request_id: idFilter.optional(),
   webhook_id: textFilter.optional(),
   key_name: textFilter.optional(),
+  source_name: textFilter.optional().meta({
+    description:
+      'The source: a name in SOURCES_FILE, or `generation-queue`. Searches the newest 20,000 of the time range.',
+  }),
   q: textFilter
     .min(4, 'must have at least 4 characters')
     .optional()
@@ -143,6 +147,9 @@ export const arrivalFiltersSchema = z.strictObject({
 })
 /** The filters of the feed, of subscriptions and of requests alike. Statuses differ. */
 export const resultFilters = {
+  source_name: textFilter
+    .optional()
+    .meta({ description: 'The source of the request: a name in SOURCES_FILE, or `generation-queue`.' }),
   key_name: textFilter.optional(),
   model: textFilter.optional(),
   sandbox: isOrNot.optional().meta({ description: 'Of a sandbox key. Unknown is neither.' }),
@@ -160,6 +167,9 @@ export const resultFilters = {
 export const requestFiltersSchema = z.strictObject({
   status: z.enum(requestStatuses, `must be one of ${requestStatuses.join(', ')}`).optional(),
   ...resultFilters,
+  external_id: textFilter
+    .optional()
+    .meta({ description: "The source's own id of the request, where that is no uuid." }),
   overdue: isOrNot.optional().meta({ description: 'Without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
   contradiction: isOrNot.optional().meta({
     description:

@@ -212,13 +212,14 @@ function heldBy({ metadata, value }: Pick<RequestFilters, 'metadata'> & { value?
 }
 
 function matching(
-  { status, model, key_name, overdue, contradiction, q, since, until }: RequestFilters,
+  { status, model, key_name, external_id, overdue, contradiction, q, since, until }: RequestFilters,
   when: StuckAfter,
 ): (SQL | undefined)[] {
   return [
     status && statusIs(status),
     equals(listed.model, model),
     equals(listed.key_name, key_name),
+    equals(listed.external_id, external_id),
     overdue === undefined ? undefined : overdue === 'true' ? isOverdue(when) : not(isOverdue(when)),
     contradiction === undefined ? undefined : contradiction === 'true' ? isContradicted : not(isContradicted),
     q === undefined ? undefined : idBegins(q),
@@ -227,9 +228,13 @@ function matching(
 }
 
 /** Filters without an index: looked for among the newest requests before `until` and the cursor. */
-function lookedFor({ sandbox, complete, since, until, ...filters }: RequestFilters, cursor?: string): SQL | undefined {
+function lookedFor(
+  { source_name, sandbox, complete, since, until, ...filters }: RequestFilters,
+  cursor?: string,
+): SQL | undefined {
   const isComplete = sql`(${r.landed_at} is not null and (${r.media_complete} or ${r.status} <> 'COMPLETED'))`
   const wanted = and(
+    source_name === undefined ? undefined : sql`coalesce(${r.source_name}, ${firstSourceName}) = ${source_name}`,
     sandbox && eq(listed.sandbox, sandbox === 'true'),
     complete && (complete === 'true' ? isComplete : not(isComplete)),
   )

@@ -9,8 +9,17 @@ const status = z.enum(feedStatusNames, `must be one of ${feedStatusNames.join(',
 export const feedFilterQuery = { ...resultFilters, status }
 type FeedFilterQuery = z.infer<z.ZodObject<typeof feedFilterQuery>>
 
-export function toFeedFilter({ key_name, model, status, sandbox, complete, metadata }: FeedFilterQuery): FeedFilter {
+export function toFeedFilter({
+  source_name,
+  key_name,
+  model,
+  status,
+  sandbox,
+  complete,
+  metadata,
+}: FeedFilterQuery): FeedFilter {
   return {
+    source_name,
     key_name,
     model,
     status,
@@ -23,6 +32,7 @@ export function toFeedFilter({ key_name, model, status, sandbox, complete, metad
 /** The same filter as JSON. */
 export const feedFilterSchema = z
   .strictObject({
+    source_name: textFilter.optional().meta(resultFilters.source_name.meta() ?? {}),
     key_name: textFilter.optional(),
     model: textFilter.optional(),
     status,

@@ -82,7 +82,8 @@ export function arrivalMeasured({
   )
 }
 
-function isOfTheNewest(range: Omit<Search, 'q'>): SQL {
+/** SQL condition: the arrival `a` is one of the newest of the time range. */
+export function isOfTheNewest(range: Omit<Search, 'q'>): SQL {
   return sql`${a.arrived_at} >= (select min(arrived_at) from (
     select ${arrivals.arrived_at} from ${arrivals} ${whereWithin(arrivals.arrived_at, range)}
     order by ${arrivals.arrived_at} desc limit ${searchedRows}) newest)`

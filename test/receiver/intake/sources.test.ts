@@ -235,3 +235,41 @@ describe('a hint', () => {
     expect(await database.sql`select from mediadock.deliveries where source_name = 'dreams'`).toEqual([])
   })
 })
+
+describe('readers', () => {
+  const read = async (path: string) => {
+    const { status, text } = await send(`${receiver.internalUrl}api/${path}`, 'GET')
+    return { status, json: JSON.parse(text) }
+  }
+  const namesIn = ({ json }: { json: { data: { source_name?: string; result?: { source_name: string } }[] } }) => [
+    ...new Set(json.data.map(({ source_name: name, result }) => name ?? result?.source_name)),
+  ]
+
+  it('choose results, deliveries, arrivals and changes by source', async () => {
+    await post('pictures', prediction('job-9'))
+    await post('other-pictures', prediction('job-9'))
+    await deliver(receiver.webhookUrl, okAudio().body)
+    await eventually(async () => {
+      for (const name of ['pictures', 'other-pictures', 'generation-queue'])
+        for (const list of ['requests', 'deliveries', 'arrivals', 'feed'])
+          expect(namesIn(await read(`${list}?source_name=${name}`))).toEqual([name])
+      return true
+    })
+    for (const list of ['requests', 'deliveries', 'arrivals', 'feed'])
+      expect(await read(`${list}?source_name=nobody`)).toMatchObject({ status: 200, json: { data: [] } })
+  })
+
+  it('find a request by the id of its source', async () => {
+    await post('pictures', prediction('job-10'))
+    const { requestId } = requestIdOf('pictures', 'job-10')
+    await eventually(async () => expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED' }))
+    expect(await read('requests?external_id=job-10')).toMatchObject({ json: { data: [{ request_id: requestId }] } })
+  })
+
+  it('see the source in the console', async () => {
+    const { requestId } = requestIdOf('pictures', 'job-10')
+    const page = await send(`${receiver.internalUrl}requests/${requestId}`, 'GET')
+    expect(page.text).toContain('job-10')
+    expect((await send(`${receiver.internalUrl}deliveries`, 'GET')).text).toContain('name="source_name"')
+  })
+})

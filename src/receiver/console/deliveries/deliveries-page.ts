@@ -18,7 +18,7 @@ import { keptFrom } from '../../upkeep/retention.ts'
 import { asOfNote } from '../parts/as-of.ts'
 import { columnChooser, pick, rememberColumns, shownColumns, type ColumnList } from '../parts/columns.ts'
 import { tryRead } from '../parts/failures.ts'
-import { filterBar, type Field } from '../parts/filter-bar.ts'
+import { type Field, filterBar, sourceFields } from '../parts/filter-bar.ts'
 import { pager, table, tabs, type Row } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
@@ -85,6 +85,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
     { name: 'state', label: 'State', options: deliveryStates },
     { name: 'outcome', label: 'Outcome', options: deliveryOutcomes },
     keyField(console),
+    ...sourceFields(console.keys()),
     { name: 'reason', label: 'Parked because', suggestions: parkReasons, more: true },
     { name: 'flag', label: 'Flag', options: deliveryFlags, more: true },
     { name: 'model', label: 'Model', more: true },
@@ -139,6 +140,7 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
     { name: 'outcome', label: 'Outcome', options: arrivalOutcomes },
     { name: 'reason', label: 'Cause', suggestions: [...refusalReasons, ...parkReasons] },
     keyField(console),
+    ...sourceFields(console.keys()),
     { name: 'state', label: "Delivery's state", options: deliveryStates, more: true },
     ...measures,
     ...ids,

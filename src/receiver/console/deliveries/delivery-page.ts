@@ -75,6 +75,7 @@ function factsOf({
   status,
   model,
   key_name,
+  source_name,
   flags,
   received_at,
   bytes,
@@ -103,6 +104,7 @@ function factsOf({
     ...(flags.length === 0 ? [] : [['Flags', html`${flags.map((flag) => html`${badge(flag, 'warn')} `)}`] as const]),
     ['Model', foreign(model)],
     ['Key', foreign(key_name)],
+    ['Source', foreign(source_name)],
     ['Body', html`${size(bytes)} <span class="soft">SHA-256</span> <span class="mono">${body_sha256}</span>`],
     [
       'Came',

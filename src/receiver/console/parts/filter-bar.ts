@@ -1,5 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import type { Keys } from '../../domain/keys.ts'
 import { problem } from './parts.ts'
 import { linkWith, without, type Query } from './url.ts'
 
@@ -15,6 +16,12 @@ export type Field = {
   more?: boolean
   /** True for the field that the key `/` focuses. */
   search?: boolean
+}
+
+/** The field of the source. Without other sources than the first, there is nothing to choose. */
+export function sourceFields({ first, sources }: Keys): Field[] {
+  if (sources.size === 0) return []
+  return [{ name: 'source_name', label: 'Source', options: [first.name, ...sources.keys()], more: true }]
 }
 
 export type FilterBar = {

@@ -148,9 +148,12 @@ function manualPoll(request: RequestDetail, query: Query): Markup | '' {
   return good ? notice(words) : problem(words)
 }
 
-function factsOf({ id, model, key_name, sandbox, cost, error_code, error_message }: RequestDetail): Markup {
+function factsOf(request: RequestDetail): Markup {
+  const { id, source_name, external_id, model, key_name, sandbox, cost, error_code, error_message } = request
   return facts([
     ['Request id', html`<span class="mono" data-copy="${id}">${id}</span>`],
+    ['Source', foreign(source_name)],
+    ...(external_id === id ? [] : [["The source's own id", foreign(external_id, 255)] as const]),
     ['Model', foreign(model, 200)],
     [
       'Key',

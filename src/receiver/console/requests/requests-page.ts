@@ -14,7 +14,7 @@ import {
   type ListColumn,
 } from '../parts/columns.ts'
 import { tryRead } from '../parts/failures.ts'
-import { filterBar, type Field } from '../parts/filter-bar.ts'
+import { type Field, filterBar, sourceFields } from '../parts/filter-bar.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { thumbnail } from '../parts/media.ts'
 import { badge, foreign, moment, number, pager, shortId, table, tabs } from '../parts/parts.ts'
@@ -41,6 +41,7 @@ export function requestsRoutes(console: ConsoleDeps): Router {
       { name: 'overdue', label: 'Overdue', options: ['true', 'false'] },
       { name: 'contradiction', label: 'Contradicted', options: ['true', 'false'], more: true },
       { name: 'key_name', label: 'Key', options: keys().all.map(({ name }) => name) },
+      ...sourceFields(keys()),
       { name: 'model', label: 'Model' },
       { name: 'sandbox', label: 'Sandbox', options: ['true', 'false'], more: true },
       { name: 'complete', label: 'Complete', options: ['true', 'false'], more: true },
