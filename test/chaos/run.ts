@@ -36,6 +36,7 @@ const table = [
 const others = [
   'chaos/resets',
   'chaos/duplicates',
+  'chaos/four-sources',
   'chaos/late-webhooks',
   'chaos/overload',
   'chaos/subscribers',
