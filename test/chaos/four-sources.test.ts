@@ -82,7 +82,7 @@ function pathOf({ source, id }: Job): string {
       return `/pictures/predictions/${id}`
     case 'clips':
       return `/clips/videos/${id}`
-    default:
+    case 'dreams':
       return `/dreams/generations/${id}`
   }
 }
@@ -95,7 +95,7 @@ function answerOf({ source, id, link }: Job): object {
       return { id, status: 'succeeded', output: [link] }
     case 'clips':
       return { id, status: 'completed', urls: [link] }
-    default:
+    case 'dreams':
       return { id, state: 'completed', assets: { image: link } }
   }
 }
@@ -112,7 +112,8 @@ function webhooksOf(job: Job): Webhook[] {
       return [said, said, said]
     case 'contradicted':
       return [webhookOf(job, 'failed'), said]
-    default:
+    case 'ordinary':
+    case 'link expired':
       return [said]
   }
 }
@@ -155,7 +156,7 @@ function webhookOf(job: Job, end: 'completed' | 'failed'): Webhook {
         'x-openrouter-idempotency-key': webhookId,
         'x-openrouter-signature': sign(bytes, secretOf(source), t, ','),
       }))
-    default:
+    case 'dreams':
       return post({ id, state: end, assets: { image: 'https://forged.test/x.png' } }, () => ({}))
   }
 }
