@@ -11,7 +11,7 @@ export type Found<Row> = { rows: Row[]; older: string | undefined; none: string 
 /** The rows of a filter. `nothing` is the sentence for a list without any row. */
 export function foundByFilter<Row>(page: NewestPage<Row>, account: string, nothing: string): Found<Row> {
   const none = page.older
-    ? 'No match among the rows that were searched. Follow Older to search on.'
+    ? 'No match among the rows that were searched. Follow Older to continue the search.'
     : page.isAccountKnown
       ? nothing
       : `There is no account ${account}.`

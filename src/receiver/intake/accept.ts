@@ -108,7 +108,10 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       deps.onFlush?.({ deliveries: batch.length, left: queue.length })
       // A statement that is lost with its connection may never settle. Its senders have been answered by then.
       withDeadline(flush(deps, batch, storeAgain), answerWithinMs + 500, 'a flush').then(next, (error: unknown) => {
-        deps.logger.error({ err: error, deliveries: batch.length }, 'a flush did not settle, continuing without it')
+        deps.logger.error(
+          { err: error, deliveries: batch.length },
+          'a flush did not end in time, continuing without it: senders without an answer got 503',
+        )
         for (const { delivery } of batch) deps.handOver.release(delivery)
         next()
       })

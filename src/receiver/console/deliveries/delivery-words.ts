@@ -64,7 +64,7 @@ export function verificationSteps(
     html`${matched(key_name, keys)}`,
     html`Our clock minus <span class="mono">t</span> was <b>${number(skew_seconds, { unit: 's' })}</b> at ${time(received_at, 'clock')}: the sender signed ${late ? `${number(skew_seconds)} s before` : `${number(-skew_seconds)} s after`} it came here,
       within the window of ±${window_seconds} s with ${number(window_seconds - Math.abs(skew_seconds))} s to spare.`,
-    html`Webhook id and body (SHA-256 <span class="mono">${body_sha256.slice(0, 12)}…</span>) make it delivery <span class="mono">${id.slice(0, 8)}</span>. Another copy of both is a duplicate.`,
+    html`Webhook id and body (SHA-256 <span class="mono">${body_sha256.slice(0, 12)}…</span>) make it delivery <span class="mono">${id.slice(0, 8)}</span>. The same id with the same body again is a duplicate.`,
     ...(verifiedAgain
       ? [
           html`It was refused on arrival, and accepted when the quarantine was verified again. The window is checked against its arrival.`,
