@@ -12,7 +12,7 @@ import { withReceiver } from './processing.ts'
 import { screen, tinted } from './terminal.ts'
 import { printable, printJson, type Command } from './usage.ts'
 
-/** Four times the longest pause between two minutes that a running receiver writes. */
+/** Over three times the longest pause (35 s) between two writes of `minutes` while a receiver runs. */
 const goneAfterSeconds = 120
 
 /** Reports that no receiver runs. The console cannot report this, because a receiver serves it. */

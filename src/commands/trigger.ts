@@ -29,7 +29,7 @@ const own: Readonly<Record<string, object>> = {
   duplicate: audio,
 }
 
-/** What a sample has besides its body. */
+/** The fields of a sample besides its body. A sample that is missing here is sent once, and 200 is expected. */
 const ways: Readonly<Record<string, Omit<Sample, 'body'>>> = {
   ok: { expected: 200 },
   error: { expected: 200 },

@@ -39,9 +39,10 @@ const maxStderrBytes = 1_048_576
 const toleratesNoMemoryLimit = process.platform === 'darwin'
 
 /**
- * Runs a program over untrusted data within `limits`. The program has no environment, network or terminal, cannot write
- * files or inspect this process, and has a low priority. When this returns or throws, the child and its own children
- * are gone. Throws the reason of `signal`, and what `write` throws.
+ * Runs a program over untrusted data within `limits`. The program has no environment or terminal, cannot write files,
+ * and has a low priority. Where the system allows namespaces (findIsolation), it has no network and cannot inspect this
+ * process. When this returns or throws, the child and its own children are gone. Throws the reason of `signal`, and
+ * what `write` throws.
  */
 export async function runContained(run: ContainedRun): Promise<ContainedEnd> {
   run.signal.throwIfAborted()

@@ -7,7 +7,7 @@ import { isOutage } from '../../platform/postgres/errors.ts'
 const maxInFlight = 2000
 const deadlineMs = 10_000
 const retryAfterSeconds = 5
-/** The media folder, to which a sandbox submit may copy its sample, takes no file at this moment. */
+/** Error codes of a full or read-only media folder. A sandbox submit may copy its sample there. */
 const fullDiskCodes: ReadonlySet<unknown> = new Set(['ENOSPC', 'EDQUOT', 'EROFS'])
 
 /**

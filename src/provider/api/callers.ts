@@ -17,7 +17,10 @@ export type ApiDeps = SubmitDeps & {
 /** `signal` aborts when the answer is no longer awaited. */
 export type Handler = (req: Request, res: Response, caller: Caller, signal: AbortSignal) => void | Promise<void>
 
-/** Runs a route for an identified caller, within the limits of all. */
+/**
+ * Runs a route for an identified caller: within the caller's rate limit, and within the limits on concurrency and time
+ * that all callers share (availability.ts).
+ */
 export type AsCaller = (handler: Handler, scope?: Scope) => RequestHandler
 
 export function asCaller(deps: ApiDeps): AsCaller {

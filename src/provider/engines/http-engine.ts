@@ -76,7 +76,8 @@ export function createHttpEngine(settings: HttpEngineSettings, type: EngineChoic
 }
 
 /**
- * Follows a job from its start, or from where another worker left it, to its outputs. Updates `remote` with each step.
+ * Follows a job from its start, or from where another worker left it, to its outputs. Updates `remote` when the job is
+ * started or lost.
  */
 async function follow(run: Run, remote: RemoteJob): Promise<Output> {
   const { settings, job, report, signal } = run

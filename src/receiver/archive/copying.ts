@@ -23,7 +23,7 @@ export type CopyingDeps = {
 
 /** For one file of any size, from the first byte to the store. */
 const copyDeadlineMs = 600_000
-/** 12 tries take about four hours. A media that is gone at the provider is tried for a few minutes. */
+/** With jitter, 12 tries take 1.7 to 3.4 hours. A media that is gone at the provider is tried for about a minute. */
 const pauses = { baseMs: 10_000, capMs: 3_600_000 }
 const maxTries: Record<Exclude<CopyFault, 'store'>, number> = { unreachable: 12, gone: 4, refused: 1 }
 /** A fault of the store counts as no try. The next one follows when a disk may have been freed. */

@@ -184,7 +184,7 @@ function contradictionProblems({ contradictions: { open, decided, last_open, las
 /** Bounded, because an issue keeps its addresses in one row. */
 const maxAddressesShown = 20
 
-/** Names the first address in the text; `affected` lists the others. */
+/** Names the first address in the text. `affected` lists the first ones, including that one. */
 function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] {
   const [first, ...others] = limited
   if (first === undefined) return []

@@ -141,7 +141,7 @@ function about({ place, reason, causes, keys }: About): Markup {
   )
 }
 
-/** The errors of Postgres by model, newest first. */
+/** The errors of Postgres, newest first: one line for each message and model, with the number of deliveries. */
 export function errorList(errors: NonNullable<Cause['errors']>): Markup | '' {
   if (errors.length === 0) return ''
   return html`<p><b>Postgres says:</b></p>

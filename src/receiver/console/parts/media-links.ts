@@ -10,7 +10,10 @@ export type LinkPolicy = {
   copyOf: (sha256: string | null) => { small: string; whole: string } | undefined
 }
 
-/** Allows https links to the hosts of MEDIA_HOSTS, if set. Outside production, it allows loopback too. */
+/**
+ * Allows https links to the hosts of MEDIA_HOSTS, or to any host if that is not set. Outside production, http links to
+ * loopback count as https.
+ */
 export function linkPolicy({
   mediaHosts,
   mediaArchive,
