@@ -164,7 +164,7 @@ export const replays = mediadock.table('replays', {
   requeued: integer().notNull().default(0),
 })
 
-/** Written only by the previous release; the next migration drops it. */
+/** No longer used. A migration may drop it once no running version knows it. */
 export const replayJobs = mediadock.table(
   'replay_jobs',
   {

@@ -68,7 +68,7 @@ export type MemoryRoom = {
   reserve: (delivery: Delivery) => boolean
   /** Called when the reserved delivery is committed. */
   take: (delivery: Delivery) => void
-  /** Called when the reserved delivery was not stored, or was known already. */
+  /** Called when the reserved delivery was known already, or its storing was not confirmed. */
   release: (delivery: Delivery) => void
 }
 
@@ -204,7 +204,10 @@ async function flush(
   )
 }
 
-/** Stores deliveries in one statement and answers their senders. If Postgres fails, throws with nothing stored. */
+/**
+ * Stores deliveries in one statement and answers their senders. Throws if Postgres refuses it, with nothing stored. Also
+ * throws if the connection is lost: it may have been committed, and the sender's next attempt is then a duplicate.
+ */
 async function storePart(
   deps: AcceptorDeps,
   part: readonly Waiting[],

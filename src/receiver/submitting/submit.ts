@@ -54,7 +54,7 @@ const batchRows = 8
 /**
  * Creates the submitter, with which no crash and no timeout can charge twice. The submit is durable before the call,
  * and every call for it has the same Idempotency-Key. A source that ignores that key is not called again after an
- * answer was lost: the submit waits for its webhook.
+ * answer was lost: the submit waits for a signed webhook whose URL names it, or expires.
  */
 export function createSubmitter(deps: SubmitterDeps): Submitter {
   const submit = async (body: GenerationBody): Promise<Answer> => {
