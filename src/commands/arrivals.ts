@@ -4,9 +4,9 @@ import { listCommand } from './listing.ts'
 
 export const arrivalsCommand = listCommand({
   help: `
-mediadock arrivals [--outcome accepted|duplicate|parked|refused|unavailable] [--reason R] [--state S]
-                   [--request-id ID] [--webhook-id ID] [--key-name N] [--q TEXT] [--min-ack-ms N]
-                   [--min-skew-seconds N] [--since T] [--until T] [--limit N] [--json]
+mediadock arrivals [--outcome accepted|duplicate|parked|hint|refused|unavailable] [--reason R] [--state S]
+                   [--request-id ID] [--webhook-id ID] [--key-name N] [--source-name S] [--q TEXT]
+                   [--min-ack-ms N] [--min-skew-seconds N] [--since T] [--until T] [--limit N] [--json]
 
 Lists HTTP arrivals, also refused ones, newest first. --json prints one line per arrival. Times are ISO 8601,
 or an age like 15m, 2h, 1d. --q matches the whole or the beginning of any id.

@@ -5,8 +5,8 @@ import { listCommand } from './listing.ts'
 export const deliveriesCommand = listCommand({
   help: `
 mediadock deliveries [--state pending|processed|parked] [--outcome O] [--reason R] [--request-id ID]
-                     [--webhook-id ID] [--key-name N] [--model M] [--flag F] [--ids ID,ID…] [--q TEXT]
-                     [--min-arrivals N] [--min-ack-ms N] [--min-skew-seconds N] [--since T] [--until T]
+                     [--webhook-id ID] [--key-name N] [--source-name S] [--model M] [--flag F] [--ids ID,ID…]
+                     [--q TEXT] [--min-arrivals N] [--min-ack-ms N] [--min-skew-seconds N] [--since T] [--until T]
                      [--limit N] [--json]
 
 Lists accepted deliveries, newest first. --json prints one line per delivery. Times are ISO 8601, or an age

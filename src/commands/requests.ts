@@ -8,8 +8,8 @@ import type { Command } from './usage.ts'
 const listing = listCommand({
   help: `
 mediadock requests [--status IN_QUEUE|IN_PROGRESS|COMPLETED|FAILED|CANCELED] [--overdue [true|false]]
-                   [--contradiction [true|false]] [--model M] [--key-name N] [--q TEXT]
-                   [--sandbox true|false] [--complete true|false] [--metadata JSON]
+                   [--contradiction [true|false]] [--model M] [--key-name N] [--source-name S] [--q TEXT]
+                   [--external-id ID] [--sandbox true|false] [--complete true|false] [--metadata JSON]
                    [--since T] [--until T] [--limit N] [--json]
 
 Lists tracked requests, newest first. --json prints one line per request. Times are ISO 8601, or an age

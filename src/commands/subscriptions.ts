@@ -56,7 +56,7 @@ export const subscriptionsCommand: Command = {
   help: `
 mediadock subscriptions [list] [--json]
 mediadock subscriptions add <name> <url> [--complete true] [--sandbox false] [--key-name N] [--model M]
-                                  [--status COMPLETED|FAILED|CANCELED|REFUSED] [--metadata JSON]
+                                  [--source-name S] [--status COMPLETED|FAILED|CANCELED|REFUSED] [--metadata JSON]
                                   [--retry-hours N] [--from oldest|newest|<position>] [--json]
 mediadock subscriptions pause|test|roll|remove <name> [--json]
 mediadock subscriptions resume <name> [--from oldest|newest|<position>] [--json]

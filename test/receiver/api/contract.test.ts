@@ -155,6 +155,7 @@ describe('the OpenAPI document', () => {
       'reason',
       'request_id',
       'since',
+      'source_name',
       'state',
       'until',
       'webhook_id',
