@@ -157,7 +157,7 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
     operation: 'submit',
     outcome: outcome.kind,
   }
-  deps.logger.info({ ...call, ...factsOf(outcome), ms }, 'provider called')
+  deps.logger.info({ ...call, ...factsOf(outcome, generation), ms }, 'provider called')
   const now = deps.time()
   const keyNames = namesOfSource(deps.keys(), key.source)
   const answered = { keyName: key.name, keyNames, health: grant.health, now, outcome, rate, says: saysOfKey(outcome) }
@@ -172,8 +172,14 @@ function saysOfKey(outcome: SubmitOutcome): 'refused' | 'accepted' | 'nothing' {
 }
 
 /** Returns the details of an answer for the log. */
-function factsOf(outcome: SubmitOutcome): { job_id?: string; detail?: string } {
-  if (outcome.kind === 'submitted') return { job_id: outcome.jobId }
+function factsOf(
+  outcome: SubmitOutcome,
+  { sourceName }: Generation,
+): { request_id?: string; external_id?: string; detail?: string } {
+  if (outcome.kind === 'submitted') {
+    const { requestId, externalId } = requestIdOf(sourceName, outcome.jobId)
+    return { request_id: requestId, ...(externalId !== null && { external_id: externalId }) }
+  }
   if (outcome.kind === 'refused' || outcome.kind === 'unauthorized')
     return { detail: `${outcome.status} ${outcome.envelope.error.code}` }
   return outcome.kind === 'unreachable' ? { detail: outcome.detail } : {}
