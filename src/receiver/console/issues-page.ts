@@ -99,7 +99,7 @@ function issuesTable(issues: readonly Issue[], query: Query, now: Date): Markup 
     rows: issues.map((issue) => issueRow(issue, now)),
     empty:
       Object.keys(without(query, 'open', 'cursor')).length > 0
-        ? 'No issue matches these filters.'
+        ? 'No issue matches these filters. A problem on the first page opens its issue within half a minute.'
         : 'No issue in the last RETENTION_DAYS. A problem opens an issue automatically and closes it when it is over.',
   })
 }
