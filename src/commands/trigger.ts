@@ -80,6 +80,8 @@ source of SOURCES_FILE that --source names, or that has the kind's name. fal sig
         : positionals
     const known = kind === undefined ? samples : Object.keys(ways)
     if (!known.includes(name) || more.length > 0) throw new UsageError(`trigger takes one of ${known.join(', ')}`)
+    if (kind === undefined && values.source !== undefined)
+      throw new UsageError('--source needs a kind before the sample: mediadock trigger <kind> ok --source <name>')
     const sender = senders[kind ?? ''] ?? first
     const sourceName = kind === undefined ? undefined : (values.source ?? kind)
     const path = sourceName === undefined ? '/webhooks' : `/webhooks/${sourceName}`
