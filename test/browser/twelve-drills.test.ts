@@ -167,7 +167,7 @@ const drills: Drill[] = [
       receiver.setNow(undefined)
     },
     alarms: ['webhooks_missing'],
-    says: /No webhook arrives: polls brought the last 6 results .* Check that WEBHOOK_PUBLIC_URL/,
+    says: /No webhook came for the last 6 results .* Check that WEBHOOK_PUBLIC_URL/,
     behind: /accepted/,
   },
   {

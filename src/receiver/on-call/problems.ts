@@ -106,7 +106,7 @@ function missingWebhooks({ webhooks: { landed, reported }, recent, giveUps, over
   if (landed < manyWithoutWebhook || reported > 0 || cameToNothing) return []
   const late = overdue === 0 ? '' : ` ${overdueText(overdue)}.`
   const text = [
-    `No webhook arrives: polls brought the last ${landed} results of requests that were submitted here.${late}`,
+    `No webhook came for the last ${landed} results of requests that were submitted here: polls brought them.${late}`,
     'Results are late, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver.',
   ].join(' ')
   const href = '/deliveries?view=arrivals'

@@ -511,7 +511,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'webhooks_missing',
       href: '/deliveries?view=arrivals',
-      text: 'No webhook arrives: polls brought the last 5 results of requests that were submitted here. 2 requests are overdue. Results are late, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver.',
+      text: 'No webhook came for the last 5 results of requests that were submitted here: polls brought them. 2 requests are overdue. Results are late, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver.',
     },
   ],
   [
