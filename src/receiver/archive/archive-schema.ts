@@ -49,12 +49,18 @@ export const mediaCopies = mediadock.table(
     sha256: text(),
     /** When the copy was archived, given up or removed. */
     ended_at: instant(),
+    /** When the link ends, as its source promises; null without a promise. */
+    expires_at: instant(),
   },
   (table) => [
     primaryKey({ columns: [table.request_id, table.kind, table.position] }),
     index('media_copies_due')
       .on(table.due_at)
       .where(sql`state = 'waiting'`),
+    // Due copies whose links end, soonest first: those that are not due are passed over within the index.
+    index('media_copies_expiring')
+      .on(table.expires_at, table.due_at)
+      .where(sql`state = 'waiting' and expires_at is not null`),
     // The copies that refer to a file.
     index('media_copies_file')
       .on(table.sha256)

@@ -2,6 +2,7 @@ import type { Logger } from '../../platform/logger.ts'
 import { createPlaces } from '../../platform/places.ts'
 import { createLeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { linkLives, type Keys } from '../domain/keys.ts'
 import { claimCopies, renewCopies, type Copy } from './copies.ts'
 import { copyMedia, putOffForStore, type CopyingDeps, type CopyOutcome } from './copying.ts'
 import { createDownloader } from './download.ts'
@@ -22,6 +23,7 @@ export type Archiver = {
 export type ArchiverDeps = SourceRules &
   Pick<CopyingDeps, 'ffmpeg'> & {
     db: Database
+    keys: () => Keys
     /** Called at the first round, and again after it has failed. */
     openStore: () => Promise<ArchiveStore>
     maxBytes: number
@@ -78,7 +80,8 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
 
   /** Reads several pages of the feed. Returns true if there are more. */
   const follow = async (): Promise<boolean> => {
-    for (let page = 0; page < maxPages && !signal.aborted; page += 1) if (!(await followFeed(db)).more) return false
+    for (let page = 0; page < maxPages && !signal.aborted; page += 1)
+      if (!(await followFeed(db, linkLives(deps.keys()))).more) return false
     return true
   }
   /** Opens the store. If that fails, one waiting copy records the reason for the on-call engineer. */

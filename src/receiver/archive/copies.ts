@@ -46,17 +46,21 @@ type CopyRow = RowOf<
   'request_id' | 'kind' | 'position' | 'url' | 'claims' | 'unended' | 'tries'
 >
 
-/** Claims due copies, the longest due first. */
+/** Claims due copies: first those whose links end, soonest first, then the longest due. */
 export async function claimCopies(
   db: Database,
   { limit, now = postgresTime() }: { limit: number; now?: SQL },
 ): Promise<Copy[]> {
-  const rows = await db.execute<CopyRow>(sql`
-    with due as materialized (
+  const due = (only: SQL, order: SQL) => sql`
       select ${list(c, 'request_id', 'kind', 'position')} from mediadock.media_copies c
-      where ${c.state} = 'waiting' and ${copyLease.isDue(now)}
-      order by ${c.due_at} limit ${limit} for update skip locked
-    )
+      where ${c.state} = 'waiting' and ${copyLease.isDue(now)} and ${only}
+      order by ${order} limit ${limit} for update skip locked`
+  // A link that has ended is tried in its ordinary turn, so that lost media hold up none that can be saved.
+  const rows = await db.execute<CopyRow>(sql`
+    with expiring as materialized (${due(sql`${c.expires_at} > ${now}`, sql`${c.expires_at}`)}),
+    others as materialized (${due(sql`(${c.expires_at} > ${now}) is not true`, sql`${c.due_at}`)}),
+    -- Reads the others only as far as the expiring ones leave places.
+    due as materialized (select * from expiring union all select * from others limit ${limit})
     update mediadock.media_copies c set ${copyLease.claim(now, lasts(sql`${c.unended}`))},
       ${copies.unended} = least(${c.unended} + 1, ${maxUnended}::int)
     from due where (${c.request_id}, ${c.kind}, ${c.position}) = (due.request_id, due.kind, due.position)
@@ -81,16 +85,22 @@ export async function giveBack(db: Database, copy: Copy): Promise<void> {
 
 export type CopyFailure = { fault: CopyFault; trouble: string }
 
-/** Ends a claim and schedules the next try. `counts`: true if this was one of the copy's tries. */
+/**
+ * Ends a claim and schedules the next try: after the pause, or where the link ends before, after half of the time left.
+ * `counts`: true if this was one of the copy's tries.
+ */
 export async function putOffCopy(
   db: Database,
   copy: Copy,
   { fault, trouble, pauseSeconds, counts }: CopyFailure & { pauseSeconds: number; counts: boolean },
 ): Promise<void> {
+  const after = later(now, pauseSeconds)
+  const next = sql`case when ${c.expires_at} > ${now} and ${c.expires_at} < ${after}
+    then ${now} + (${c.expires_at} - ${now}) / 2 else ${after} end`
   await copyLease.write(
     db,
     copy,
-    sql`${copyLease.giveBack(later(now, pauseSeconds))}, ${copies.unended} = 0,
+    sql`${copyLease.giveBack(next)}, ${copies.unended} = 0,
       ${copies.tries} = ${c.tries} + ${counts ? 1 : 0}, ${copies.fault} = ${fault}, ${copies.trouble} = ${trouble}`,
   )
 }

@@ -1,9 +1,10 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { postgresTime } from '../../platform/postgres/time.ts'
+import { later, postgresTime } from '../../platform/postgres/time.ts'
 import * as feeding from '../domain/feed-schema.ts'
+import type { LinkLives } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import * as archive from './archive-schema.ts'
 
@@ -26,7 +27,7 @@ const maxChanges = 500
  * landing writes nothing for the archive, and results that landed while it was off are found too. One replica at a time
  * does this. A media whose link has changed loses its copy and gets another.
  */
-export async function followFeed(db: Database): Promise<Followed> {
+export async function followFeed(db: Database, lives: LinkLives = {}): Promise<Followed> {
   const statement = sql`
     with begin as (select ${progress.position} from mediadock.archive_progress limit 1 for update skip locked),
     page as (
@@ -34,10 +35,10 @@ export async function followFeed(db: Database): Promise<Followed> {
       where ${e.position} > (select position from begin) order by ${e.position} limit ${maxChanges}
     ),
     wanted as (
-      select m.* from (select distinct request_id from page) p
+      select m.*, r.expires_at from (select distinct request_id from page) p
       join lateral (
-        select 1 from mediadock.requests r where ${r.request_id} = p.request_id and ${r.status} = 'COMPLETED'
-          and ${r.media_complete} limit 1
+        select ${endOfLinks(lives)} as expires_at from mediadock.requests r
+        where ${r.request_id} = p.request_id and ${r.status} = 'COMPLETED' and ${r.media_complete} limit 1
       ) r on true
       join lateral (
         select ${list(m, 'request_id', 'kind', 'position', 'url')} from mediadock.media m
@@ -53,10 +54,11 @@ export async function followFeed(db: Database): Promise<Followed> {
     ),
     queued as (
       insert into mediadock.media_copies as c
-        (${list(copies, 'request_id', 'kind', 'position', 'url', 'state', 'due_at')})
-      select request_id, kind, position, url, 'waiting', ${now} from wanted order by request_id, kind, position
+        (${list(copies, 'request_id', 'kind', 'position', 'url', 'state', 'due_at', 'expires_at')})
+      select request_id, kind, position, url, 'waiting', ${now}, expires_at from wanted
+      order by request_id, kind, position
       on conflict (request_id, kind, position) do update set ${copies.url} = excluded.url,
-        ${copies.state} = 'waiting', ${copies.due_at} = excluded.due_at,
+        ${copies.state} = 'waiting', ${copies.due_at} = excluded.due_at, ${copies.expires_at} = excluded.expires_at,
         ${copies.claims} = ${c.claims} + 1, ${copies.unended} = 0, ${copies.tries} = 0, ${copies.fault} = null,
           ${copies.trouble} = null, ${copies.sha256} = null, ${copies.ended_at} = null
       where ${c.url} <> excluded.url and ${c.state} <> 'removed'
@@ -64,8 +66,7 @@ export async function followFeed(db: Database): Promise<Followed> {
     ),
     taken_back as (
       update mediadock.media m set ${media.archived_url} = null, ${media.bytes} = null, ${media.content_type} = null,
-        ${media.sha256} = null,
-        ${media.archived_at} = null, ${media.archive_error} = null
+        ${media.sha256} = null, ${media.archived_at} = null, ${media.archive_error} = null
       where m.ctid = any(array(
         select found.ctid from queued, lateral (
           select m.ctid from mediadock.media m
@@ -84,4 +85,10 @@ export async function followFeed(db: Database): Promise<Followed> {
   const rows = await untilNotGivingWay(() => db.execute<{ changes: number; queued: number }>(statement))
   const followed = one(rows, 'queueing media for the archive')
   return { ...followed, more: followed.changes === maxChanges }
+}
+
+/** Null without a promise. The life counts from the end of the job, so a link that replaces another lasts no longer. */
+function endOfLinks(lives: LinkLives): SQL {
+  const seconds = sql`(${JSON.stringify(lives)}::jsonb ->> coalesce(${r.source_name}, ''))::float8`
+  return later(sql`least(${r.completed_at}, ${r.landed_at})`, seconds)
 }

@@ -1,5 +1,5 @@
 import { HttpError } from '../../platform/http/http.ts'
-import type { Source } from './source.ts'
+import { storedName, type Source } from './source.ts'
 
 /**
  * The environment of a key, and of everything that the key signs or tracks. An unknown environment has three forms:
@@ -47,6 +47,18 @@ export function sourceOf({ first, sources }: Keys, stored: string | null): Sourc
 /** Returns the present environment of a key, in the form stored with a delivery. */
 export function signedEnvironment({ byName }: Keys, keyName: string): SignedEnvironment {
   return byName.get(keyName)?.environment ?? 'unknown'
+}
+
+/** How long links last in seconds, by the stored name of their source; `''` is the first source. */
+export type LinkLives = Readonly<Record<string, number>>
+
+/** Returns the lives of links that sources promise. */
+export function linkLives({ first, sources }: Keys): LinkLives {
+  const lives = [first, ...sources.values()].flatMap((source) => {
+    const { linkLifeSeconds } = source.kind.promises
+    return linkLifeSeconds === undefined ? [] : [[storedName(source) ?? '', linkLifeSeconds] as const]
+  })
+  return Object.fromEntries(lives)
 }
 
 /** Returns the names of the keys of a source. */

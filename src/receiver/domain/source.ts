@@ -110,6 +110,8 @@ export type SourcePromises = {
   keySet?: { url: string; keysIn: (json: unknown) => readonly string[] | undefined }
   /** The base URL of the API; undefined where each source has its own. */
   apiUrl: string | undefined
+  /** How long links in a result last, from the end of the job. Without a promise, it is left out. */
+  linkLifeSeconds?: number
 }
 
 /** `bytesOf`: the HMAC key in a secret; undefined for a secret that is not of the form. */

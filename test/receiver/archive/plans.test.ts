@@ -26,9 +26,10 @@ describe.each(testServers)('the statements of the archive (%s)', (server) => {
       alter table mediadock.requests disable trigger all; alter table mediadock.media disable trigger all;
       insert into mediadock.requests (request_id, status, media_complete, landed_at, source) select id, 'COMPLETED', true, now(), 'webhook' from ids;
       insert into mediadock.media (request_id, kind, position, url) select id, 'image', 0, 'https://media.test/' || n from ids;
-      insert into mediadock.media_copies (request_id, kind, position, url, state, due_at, sha256)
+      insert into mediadock.media_copies (request_id, kind, position, url, state, due_at, sha256, expires_at)
         select id, 'image', 0, 'https://media.test/' || n || case when n % 100 = 0 then 'old' else '' end,
-          case when n % 2 = 0 then 'archived' else 'waiting' end, now() - interval '1 second' * n, case when n % 2 = 0 then 'sha' || n end from ids where n > 200;
+          case when n % 2 = 0 then 'archived' else 'waiting' end, now() - interval '1 second' * n, case when n % 2 = 0 then 'sha' || n end,
+          case when n % 4 = 1 then now() + interval '1 minute' * n end from ids where n > 200;
       insert into mediadock.archived_files (sha256, bytes, content_type, stored_at, look_at) select 'sha' || n, 1, 'image/png', now(), case when n < 400 then now() - interval '1 minute' end from ids;
       insert into mediadock.feed_entries (position, changed_at, request_id, status, media_complete) select n, now(), id, 1, true from ids;
     `)

@@ -104,6 +104,7 @@ describe('copies during a removal of the same file', () => {
     let hostNow = Date.now()
     const archiver = createArchiver({
       db: db(),
+      keys: receiver.deps.keys,
       openStore: () => openFileStore(root),
       maxBytes: 1000,
       clock: () => new Date(hostNow),

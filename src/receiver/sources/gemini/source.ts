@@ -17,5 +17,6 @@ export const gemini: SourceKind = {
     idempotentSubmit: false,
     secrets,
     apiUrl: 'https://generativelanguage.googleapis.com',
+    linkLifeSeconds: 2 * 86_400,
   },
 }

@@ -17,5 +17,6 @@ export const replicate: SourceKind = {
     idempotentSubmit: false,
     secrets,
     apiUrl: 'https://api.replicate.com/v1',
+    linkLifeSeconds: 3600,
   },
 }
