@@ -2,6 +2,7 @@ import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
+import { later } from '../../platform/postgres/time.ts'
 import { iso } from '../queries/page.ts'
 import * as archive from './archive-schema.ts'
 import { maxCounted } from './copies.ts'
@@ -24,9 +25,19 @@ export type ArchiveState = {
   failed: number
   last_failed: string | null
   failed_trouble: string | null
+  /**
+   * Copies that still wait although their links end within `expiringSoonSeconds`, with the first of these ends, its
+   * request, and the last error.
+   */
+  expiring: number
+  expires_first: string | null
+  expiring_request: string | null
+  expiring_trouble: string | null
 }
 
 const looked = 200
+/** A copy takes up to ten minutes. A person needs a few more to act. */
+const expiringSoonSeconds = 15 * 60
 
 /** Reads the state of the archive for the problems of the first page. */
 export async function readArchiveState(tx: Executor, now: Date): Promise<ArchiveState> {
@@ -45,6 +56,12 @@ export async function readArchiveState(tx: Executor, now: Date): Promise<Archive
       select ${copies.request_id}, ${copies.fault}, ${copies.trouble}, ${copies.ended_at} from mediadock.media_copies
       where ${copies.state} = 'failed' and ${copies.ended_at} >= ${since}
       order by ${copies.ended_at} desc limit ${maxCounted}
+    ),
+    expiring as (
+      select ${copies.request_id}, ${copies.expires_at}, ${copies.trouble} from mediadock.media_copies
+      where ${copies.state} = 'waiting' and ${copies.expires_at} > ${at}
+        and ${copies.expires_at} <= ${later(at, expiringSoonSeconds)}
+      order by ${copies.expires_at} limit ${maxCounted}
     )
     select (select count(*)::int from waiting) as waiting,
       (select min(due_at) from first where due_at <= ${at}) as due_since,
@@ -53,7 +70,11 @@ export async function readArchiveState(tx: Executor, now: Date): Promise<Archive
       (select request_id::text from failed where fault = 'gone' order by ended_at desc limit 1) as last_gone,
       (select count(*)::int from failed where fault <> 'gone') as failed,
       (select request_id::text from failed where fault <> 'gone' order by ended_at desc limit 1) as last_failed,
-      (select trouble from failed where fault <> 'gone' order by ended_at desc limit 1) as failed_trouble`)
+      (select trouble from failed where fault <> 'gone' order by ended_at desc limit 1) as failed_trouble,
+      (select count(*)::int from expiring) as expiring,
+      (select min(expires_at) from expiring) as expires_first,
+      (select request_id::text from expiring order by expires_at limit 1) as expiring_request,
+      (select trouble from expiring where trouble is not null order by expires_at limit 1) as expiring_trouble`)
   const state = one(rows, 'reading the state of the archive')
-  return { ...state, due_since: iso(state.due_since) }
+  return { ...state, due_since: iso(state.due_since), expires_first: iso(state.expires_first) }
 }

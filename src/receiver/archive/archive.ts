@@ -46,6 +46,7 @@ export function archiveProblems(archive: ArchiveState | undefined, now: Date): P
       href: issueOf('archive_behind'),
     })
   }
+  problems.push(...expiringProblem(archive, now))
   if (gone > 0) {
     const text =
       `The provider stopped serving ${count(gone, 'media', 'media')} before the archive copied ` +
@@ -60,6 +61,19 @@ export function archiveProblems(archive: ArchiveState | undefined, now: Date): P
     problems.push({ severity: 'warning', text, cause: 'media_not_archived', count: failed, href: hrefOf(last_failed) })
   }
   return problems
+}
+
+function expiringProblem(archive: ArchiveState, now: Date): Problem[] {
+  const { expiring, expires_first, expiring_request, expiring_trouble } = archive
+  if (expires_first === null) return []
+  const at = clockTime(expires_first, now)
+  const lost =
+    expiring === 1
+      ? `1 media will be lost at ${at} unless it is copied: its link ends then.`
+      : `${expiring} media will be lost unless they are copied before their links end, the first at ${at}.`
+  const last = expiring_trouble === null ? '' : ` Last failure: ${expiring_trouble}.`
+  const text = `${lost}${last} Check the archive's store and the hosts of the media; they are copied first.`
+  return [{ severity: 'critical', text, cause: 'links_expire', count: expiring, href: hrefOf(expiring_request) }]
 }
 
 function hrefOf(requestId: string | null): string {

@@ -4,6 +4,7 @@ import { findFfmpeg, type Ffmpeg } from '../../platform/ffmpeg.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { startLoop } from '../../platform/loop.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { linkLives, type Keys } from '../domain/keys.ts'
 import { readDeadlineMs } from '../metrics.ts'
 import { pollMs, type RunningSlice, type SliceDeps } from '../slice.ts'
 import { createArchiver } from './archiver.ts'
@@ -21,12 +22,15 @@ export function startArchiving({
   signal,
 }: SliceDeps): RunningSlice {
   const { mediaArchive, mediaArchiveMaxBytes: maxBytes, production } = settings
-  const { db, clock, logger, mediaHosts } = worker
+  const { db, clock, logger, mediaHosts, keys } = worker
   const metrics = createArchiveMetrics({ registry, db, logger })
-  if (mediaArchive === undefined)
+  if (mediaArchive === undefined) {
+    warnOfLinks(keys(), logger)
     return { loop: { wake: () => {}, failing: () => undefined, done: Promise.resolve() }, settled: async () => {} }
+  }
   const archiver = createArchiver({
     db,
+    keys,
     clock,
     logger,
     mediaHosts,
@@ -45,6 +49,16 @@ export function startArchiving({
   const runOnce = () => pressure.paced(archiver.runOnce, signal)
   const loop = startLoop({ name: 'archive', runOnce, idleMs: pollMs, after, logger, signal })
   return { loop, settled: archiver.settled }
+}
+
+/** Warns at the start if links end and nothing copies their media. */
+function warnOfLinks(keys: Keys, logger: Logger): void {
+  const lives = linkLives(keys)
+  if (Object.keys(lives).length === 0) return
+  logger.warn(
+    { link_life_seconds: lives },
+    'links of these sources end and MEDIA_ARCHIVE is not set: their media are lost unless a service copies them',
+  )
 }
 
 /**

@@ -1,7 +1,34 @@
+import { createHmac, randomUUID } from 'node:crypto'
+import { pino } from 'pino'
 import { expect, it, onTestFinished } from 'vitest'
 import { claimCopies, putOffCopy, type Copy } from '../../../src/receiver/archive/copies.ts'
+import { readProblems } from '../../../src/receiver/on-call/read-problems.ts'
+import { readingOptions } from '../../../src/receiver/on-call/reading.ts'
+import { withSources } from '../../../src/receiver/sources/keys.ts'
 import { preferredServer } from '../../support/database.ts'
-import { withReceiver } from '../../support/with-receiver.ts'
+import { eventually } from '../../support/eventually.ts'
+import { keysOf, liveKey } from '../../support/receiver.ts'
+import { withReceiver, type WithReceiver } from '../../support/with-receiver.ts'
+import { archivedMedia, mediaStand, pngOf, retryNow, temporaryFolder } from './media-stand.ts'
+
+const secret = Buffer.alloc(32, 1)
+const key = { name: 'pictures-key', api_key: 'r8_x', signing_secret: `whsec_${secret.toString('base64')}` }
+const keys = withSources(keysOf(liveKey), JSON.stringify([{ name: 'pictures', kind: 'replicate', keys: [key] }]))
+const minutesAgo = (minutes: number) => new Date(Date.now() - minutes * 60_000).toISOString()
+
+/** Delivers the webhook of a job that has just arrived, and returns its request's id. */
+async function landed({ receiver, database }: WithReceiver, { link, endedAt }: { link: string; endedAt: string }) {
+  const [id, at] = [randomUUID(), Math.floor(Date.now() / 1000)]
+  const body = JSON.stringify({ id, status: 'succeeded', output: [link], completed_at: endedAt })
+  const signature = createHmac('sha256', secret).update(`${id}.${at}.${body}`).digest('base64')
+  const headers = { 'webhook-id': id, 'webhook-timestamp': String(at), 'webhook-signature': `v1,${signature}` }
+  const { status } = await fetch(new URL('/webhooks/pictures', receiver.webhookUrl), { method: 'POST', headers, body })
+  expect(status).toBe(200)
+  return eventually(async () => {
+    const [row] = await database.sql`select request_id from mediadock.results where external_id = ${id}`
+    return row?.['request_id'] as string | undefined
+  })
+}
 
 it('copies media first whose links end soonest, and lost ones in their ordinary turn', async () => {
   const { receiver, database, stop } = await withReceiver({ server: preferredServer })
@@ -31,4 +58,55 @@ it('copies media first whose links end soonest, and lost ones in their ordinary 
     { url: 'lost', minutes: 25 },
     { url: 'no promise', minutes: 25 },
   ])
+})
+
+it('reports what will be lost and when, until it is copied', async () => {
+  const folder = await temporaryFolder()
+  onTestFinished(folder.remove)
+  const settings = { keys, mediaArchive: { kind: 'file', root: folder.root } as const }
+  const its = await withReceiver({ server: preferredServer, stand: true, settings })
+  onTestFinished(its.stop)
+  const stand = mediaStand(its)
+  const picture = pngOf(8)
+  let isServing = false
+  const link = stand.serve('a.png', (res) => void (isServing ? res.end(picture) : res.writeHead(503).end()))
+  const problems = async () => readProblems(its.receiver.deps.db, await readingOptions(its.receiver.deps))
+
+  const early = await landed(its, { link, endedAt: minutesAgo(40) })
+  const copy = async (requestId: string) => {
+    const [row] = await its.database.sql`
+      select trouble, expires_at from mediadock.media_copies where request_id = ${requestId} and trouble is not null`
+    return row
+  }
+  await eventually(async () => copy(early))
+  expect((await problems()).map(({ cause }) => cause)).not.toContain('links_expire')
+
+  const endedAt = minutesAgo(50)
+  const requestId = await landed(its, { link, endedAt })
+  const expiresAt = new Date(Date.parse(endedAt) + 3_600_000)
+  expect(await eventually(async () => copy(requestId))).toMatchObject({ expires_at: expiresAt })
+  expect(await problems()).toContainEqual({
+    severity: 'critical',
+    cause: 'links_expire',
+    count: 1,
+    href: `/requests/${requestId}`,
+    text: expect.stringMatching(
+      new RegExp(`^1 media will be lost at .*${expiresAt.toISOString().slice(11, 16)} unless .* Last failure: .*503`),
+    ),
+  })
+
+  isServing = true
+  await retryNow(its.database, requestId)
+  await archivedMedia(its.database, requestId)
+  expect((await problems()).map(({ cause }) => cause)).not.toContain('links_expire')
+})
+
+it('warns at the start if links end and there is no archive', async () => {
+  const lines: string[] = []
+  const logger = pino({ level: 'warn' }, { write: (line: string) => void lines.push(line) })
+  const { stop } = await withReceiver({ settings: { keys }, logger })
+  onTestFinished(stop)
+  const warnings = lines.filter((line) => line.includes('MEDIA_ARCHIVE is not set'))
+  expect(warnings).toHaveLength(1)
+  expect(warnings[0]).toContain('"link_life_seconds":{"pictures":3600}')
 })

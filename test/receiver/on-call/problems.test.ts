@@ -86,6 +86,10 @@ const archive = {
   failed: 0,
   last_failed: null,
   failed_trouble: null,
+  expiring: 0,
+  expires_first: null,
+  expiring_request: null,
+  expiring_trouble: null,
 }
 const run = {
   id: 1,
@@ -647,6 +651,22 @@ const archiveCases: Case[] = [
       count: 3,
       href: '/issues?cause=archive_store',
       text: 'The archive cannot be written: no space left on device (ENOSPC). 3 media wait for a copy, and links of the provider may expire meanwhile. Make room, or correct MEDIA_ARCHIVE; copying then continues by itself.',
+    },
+  ],
+  [
+    'media that will be lost',
+    {
+      ofSlices: archiveProblems(
+        { ...archive, expiring: 2, expires_first: '2026-03-04T03:10:00.000Z', expiring_request: 'd' },
+        now,
+      ),
+    },
+    {
+      severity: 'critical',
+      cause: 'links_expire',
+      count: 2,
+      href: '/requests/d',
+      text: "2 media will be lost unless they are copied before their links end, the first at 03:10. Check the archive's store and the hosts of the media; they are copied first.",
     },
   ],
   [

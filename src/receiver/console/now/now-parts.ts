@@ -35,6 +35,7 @@ const acts: Record<string, string> = {
   subscription_stopped: 'Resume it',
   archive_store: 'See the issue',
   archive_behind: 'See the issue',
+  links_expire: 'See the requests',
   media_gone: 'See the requests',
   media_not_archived: 'See the requests',
 }
