@@ -16,7 +16,7 @@ export function falKeySetOf(key: KeyObject): { keys: object[] } {
 
 type Signed = { requestId: string; userId: string; timestamp: string; sha256: string }
 
-/** What fal signs of a webhook, with the SHA-256 of its body in hex. */
+/** The parts of a webhook that fal signs, with the SHA-256 of its body in hex. */
 export function falMessage({ requestId, userId, timestamp, sha256 }: Signed): Buffer {
   return Buffer.from([requestId, userId, timestamp, sha256].join('\n'))
 }

@@ -4,8 +4,8 @@
 export const maxPageBytes = 2 * 1024 * 1024
 
 /**
- * Text of SQL: a statement that goes from row to row may begin another one. Metadata is compressed up to ninety times,
- * and a filter may look at all of it many times: only the time tells how much work a row is. One second is a fifth of
- * what a query may take, since the last row ends later.
+ * SQL text: true while a statement that reads row by row may read another row. The time decides, because the stored
+ * size does not show the work: metadata is compressed up to ninety times, and a filter may read it many times. One
+ * second is a fifth of the time limit of a query, which leaves time for the last row.
  */
 export const hasTime = "clock_timestamp() < statement_timestamp() + interval '1 s'"

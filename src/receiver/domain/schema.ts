@@ -119,7 +119,7 @@ export const attempts = mediadock.table(
   ],
 )
 
-/** What landed has an end, and only that has an origin. */
+/** A request has a terminal status if and only if it has landed, and `source` and `confirmed_at` only then. */
 const isLandedWhole = sql`(landed_at is not null) = (status in ('COMPLETED', 'FAILED', 'CANCELED')) and (landed_at is not null or (source is null and confirmed_at is null))`
 
 /** Known requests with their state and result. Services read them through the view `results`. */

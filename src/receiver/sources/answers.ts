@@ -10,7 +10,7 @@ export type Read =
   | { ok: true; report: undefined; jobId: string; status: 'IN_QUEUE' | 'IN_PROGRESS' }
   | Extract<Parsed, { ok: false }>
 
-/** What a webhook says of a job that polls describe alike. A job that runs is no reason to poll. */
+/** Parses a webhook that has the body of a poll. A webhook of a running job does not make a poll due. */
 export function webhookOf(read: Read): Parsed | Hint {
   if (!read.ok || read.report !== undefined) return read
   return { ok: true, report: undefined, jobId: read.jobId, poll: false }
