@@ -85,6 +85,10 @@ export const strangerRows: Readonly<Record<string, Row>> = {
     connections: 300,
     message: () => inOneWrite(`${head({ ...forgedHeaders(), 'content-length': 1 })}x`),
   },
+  'four bodies of one byte in a write': {
+    connections: 300,
+    message: () => [`${head({ ...forgedHeaders(), 'content-length': 1 })}x`.repeat(4)],
+  },
   'pipelines of 60 at 5 Mbit/s': {
     connections: 200,
     perSecond: 2,
