@@ -37,9 +37,9 @@ type Drill = {
   goesWrong: (place: Place) => Promise<unknown>
   /** The alarms of the first page, worst first. */
   alarms: readonly string[]
-  /** What the alarm says. */
+  /** The text of the alarm. */
   says: RegExp
-  /** What the page behind the alarm says. */
+  /** The text of the page behind the alarm. */
   behind: RegExp
 }
 

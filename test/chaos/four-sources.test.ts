@@ -20,7 +20,7 @@ import { withReceiverProcess, type ReceiverProcess } from './receiver-process.ts
 
 /*
  * One receiver, four sources at once: the first, a signed one whose webhooks carry the result (replicate), a signed one
- * whose webhooks are hints (openrouter-video), and an unsigned one (luma). What befalls a job depends on its number.
+ * whose webhooks are hints (openrouter-video), and an unsigned one (luma). The number of a job decides which faults it gets.
  */
 
 const [perSource, kills] = long ? [2000, 20] : [48, 2]
@@ -177,7 +177,7 @@ async function send(receiver: ReceiverProcess, { path: where, headers, body }: W
   }
 }
 
-/** What readers can see of a landing is written down: each state of a result, once for each time it became so. */
+/** Records every change of a result that readers can see: a result that lands twice has two records. */
 async function watchStates(sql: postgres.Sql): Promise<void> {
   await sql.unsafe(`
     create table states_seen (request_id uuid not null, status text not null, media_complete boolean not null);
@@ -267,7 +267,7 @@ it(
     ).toEqual([])
     expect(await sql`select from mediadock.deliveries where parked_reason is not null`).toEqual([])
 
-    // What is still there is archived. What is gone is given up after four tries within two minutes.
+    // Media that still exist are archived. Missing ones are given up after four tries within two minutes.
     await eventually(async () => {
       const [copies] = await sql`
         select count(*) filter (where archived_url is not null)::int as kept,

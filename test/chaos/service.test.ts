@@ -123,7 +123,7 @@ async function writeService({ folder, env }: Installed, { internalUrl }: Stand):
 
 type Killing = { start: () => TestProcess; receiver: ReceiverProcess; stand: Stand }
 
-/** Kills the service, the receiver or both, and starts them again. Then the service ends by itself. Returns its runs. */
+/** Kills the service, the receiver or both, and starts them again. Waits until the service has ended. Returns its runs. */
 async function killAtRandom({ start, receiver, stand }: Killing): Promise<TestProcess[]> {
   const random = randomOf(seed)
   const runs = [start()]

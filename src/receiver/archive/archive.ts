@@ -28,7 +28,7 @@ export function archiveProblems(archive: ArchiveState | undefined, now: Date): P
   if (store_trouble !== null) {
     const text =
       `The archive cannot be written: ${store_trouble}. ${wait} for a copy, and links of the provider may expire ` +
-      'meanwhile. Make room, or correct MEDIA_ARCHIVE; copying then continues by itself.'
+      'meanwhile. Make room, or correct MEDIA_ARCHIVE; copying then continues.'
     problems.push({
       severity: 'critical',
       text,

@@ -650,7 +650,7 @@ const archiveCases: Case[] = [
       cause: 'archive_store',
       count: 3,
       href: '/issues?cause=archive_store',
-      text: 'The archive cannot be written: no space left on device (ENOSPC). 3 media wait for a copy, and links of the provider may expire meanwhile. Make room, or correct MEDIA_ARCHIVE; copying then continues by itself.',
+      text: 'The archive cannot be written: no space left on device (ENOSPC). 3 media wait for a copy, and links of the provider may expire meanwhile. Make room, or correct MEDIA_ARCHIVE; copying then continues.',
     },
   ],
   [
