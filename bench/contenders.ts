@@ -153,6 +153,12 @@ export async function startExpressProcess(databaseUrl?: string): Promise<Contend
   return { webhooksUrl: `${url}/webhooks`, ...started }
 }
 
+/** stripe-sync-engine, which writes to a schema of its own in this database. */
+export async function startStripeProcess(databaseUrl: string): Promise<Contender> {
+  const { url, ...started } = await startForked('stripe-process.ts', [databaseUrl])
+  return { webhooksUrl: `${url}/webhooks`, ...started }
+}
+
 /** A process of this folder that says where it serves, in production as the receiver is, and is killed when it is no longer wanted. */
 export async function startForked(file: string, args: readonly string[]) {
   const child = fork(path.join(import.meta.dirname, file), args, {

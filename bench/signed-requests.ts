@@ -1,4 +1,4 @@
-import { randomBytes, randomUUID } from 'node:crypto'
+import { createHmac, randomBytes, randomUUID } from 'node:crypto'
 import { sign } from '../src/wire/signature.ts'
 
 export const signingSecret = 'whsec_of_the_benchmark'
@@ -16,8 +16,9 @@ export const bodyBytes = 1200
  * - `direct`: audio and errors in turn, which land without a call to the provider; audio is completed later
  * - `image`: one link, of which the rest has to be fetched
  * - `mixed`: `direct`, with an image among so many
+ * - `stripe`: events of Stripe, each about another product, for stripe-sync-engine
  */
-export type Kind = 'direct' | 'image' | 'mixed'
+export type Kind = 'direct' | 'image' | 'mixed' | 'stripe'
 const mixedEvery = 25
 
 type Body = 'audio' | 'error' | 'image'
@@ -50,6 +51,7 @@ export type Signed = { requestId: string; bytes: Buffer }
 
 /** One complete HTTP request in the provider's form, with new ids, ready for the socket. */
 export function signedRequest(kind: Kind, index: number, nowSeconds: number): Signed {
+  if (kind === 'stripe') return signedEvent(nowSeconds)
   const isImage = kind === 'image' || (kind === 'mixed' && index % mixedEvery === 0)
   const what: Body = isImage ? 'image' : index % 2 === 0 ? 'audio' : 'error'
   const id = randomUUID()
@@ -71,4 +73,53 @@ x-service-signature: ${sign(body, signingSecret, nowSeconds)}\r
   bytes.write(head, 'latin1')
   body.copy(bytes, head.length)
   return { requestId, bytes }
+}
+
+/** One event of Stripe, as its documentation shows a new product, as long as a delivery. */
+function signedEvent(nowSeconds: number): Signed {
+  const id = randomUUID()
+  const text = (description: string) =>
+    JSON.stringify({
+      id: `evt_${id}`,
+      object: 'event',
+      api_version: '2020-08-27',
+      created: nowSeconds,
+      data: {
+        object: {
+          id: `prod_${id}`,
+          object: 'product',
+          active: true,
+          created: nowSeconds,
+          default_price: null,
+          description,
+          images: [],
+          livemode: false,
+          metadata: {},
+          name: 'A product of the benchmark',
+          package_dimensions: null,
+          shippable: null,
+          statement_descriptor: null,
+          unit_label: null,
+          updated: nowSeconds,
+          url: null,
+        },
+      },
+      livemode: false,
+      pending_webhooks: 1,
+      request: { id: null, idempotency_key: null },
+      type: 'product.created',
+    })
+  const length = bodyBytes - text('').length
+  const from = Math.floor(Math.random() * (pool.length - length))
+  const body = text(pool.slice(from, from + length))
+  const signature = createHmac('sha256', signingSecret).update(`${nowSeconds}.${body}`).digest('hex')
+  const head = `POST /webhooks HTTP/1.1\r
+host: 127.0.0.1\r
+user-agent: Stripe/1.0 (+https://stripe.com/docs/webhooks)\r
+content-type: application/json; charset=utf-8\r
+content-length: ${body.length}\r
+stripe-signature: t=${nowSeconds},v1=${signature}\r
+\r
+`
+  return { requestId: id, bytes: Buffer.from(head + body, 'latin1') }
 }

@@ -1,6 +1,6 @@
 import path from 'node:path'
 import { migrate } from '../src/platform/postgres/migrate.ts'
-import { startExpressProcess, type Contender } from './contenders.ts'
+import { startExpressProcess, startStripeProcess, type Contender } from './contenders.ts'
 import type { Figures } from './goals.ts'
 import type { Load } from './load.ts'
 import { connections as crowd, untilLanded, withRig, type Rig } from './rig.ts'
@@ -11,7 +11,12 @@ export type ThroughputSize = { rounds: number; secondsPerRound: number; crowds: 
 
 type Row = { name: ContenderName; connections: number; rounds: Load[] }
 
-const contenderNames = ['receiver', 'Express + HMAC, no database', 'Express + HMAC, one insert per request'] as const
+const contenderNames = [
+  'receiver',
+  'Express + HMAC, no database',
+  'Express + HMAC, one insert per request',
+  'stripe-sync-engine',
+] as const
 type ContenderName = (typeof contenderNames)[number]
 
 const warmUpRequests = 15_000
@@ -21,11 +26,13 @@ export async function benchThroughput(server: BenchServer, size: ThroughputSize)
   return withRig(server, {}, async (rig) => {
     const express = await startExpressProcess()
     const insert = await startInsertContender(server)
+    const stripe = await startStripeContender(server)
     try {
       const contenders: Record<ContenderName, Contender> = {
         receiver: rig.receiver,
         'Express + HMAC, no database': express,
         'Express + HMAC, one insert per request': insert,
+        'stripe-sync-engine': stripe,
       }
       const rows = await measureThroughput(rig, contenders, size)
       print(report(server, rows))
@@ -35,6 +42,7 @@ export async function benchThroughput(server: BenchServer, size: ThroughputSize)
     } finally {
       await express.stop()
       await insert.stop()
+      await stripe.stop()
     }
   })
 }
@@ -43,15 +51,21 @@ export async function benchThroughput(server: BenchServer, size: ThroughputSize)
 export async function startInsertContender(server: BenchServer): Promise<Contender> {
   const url = await server.createDatabase()
   await migrate({ url, schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../drizzle/receiver') })
-  const contender = await startExpressProcess(url)
-  return {
-    ...contender,
-    stop: async () => {
-      await contender.stop()
-      await server.dropDatabase(url)
-    },
-  }
+  return withItsDatabase(server, url, await startExpressProcess(url))
 }
+
+async function startStripeContender(server: BenchServer): Promise<Contender> {
+  const url = await server.createDatabase()
+  return withItsDatabase(server, url, await startStripeProcess(url))
+}
+
+const withItsDatabase = (server: BenchServer, url: string, contender: Contender): Contender => ({
+  ...contender,
+  stop: async () => {
+    await contender.stop()
+    await server.dropDatabase(url)
+  },
+})
 
 /**
  * Runs the contenders in turn (A B C A B C …), so that other work of the machine affects all of them. The previous round
@@ -73,7 +87,8 @@ async function measureThroughput(
     for (let round = 0; round <= rounds; round += 1) {
       say(`acknowledged at ${connections} connections, round ${round} of ${rounds}`)
       for (const turn of turns) {
-        const load = await generator.run({ url: turn.url, connections, requests: turn.requests })
+        const kind = turn.row.name === 'stripe-sync-engine' ? 'stripe' : 'direct'
+        const load = await generator.run({ url: turn.url, connections, requests: turn.requests, kind })
         turn.requests = Math.ceil(load.perSecond * secondsPerRound)
         // The first round only warms up.
         if (round > 0) turn.row.rounds.push(load)
