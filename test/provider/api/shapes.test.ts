@@ -1,4 +1,5 @@
 import { createPublicKey } from 'node:crypto'
+import { createFalClient, type WebHookResponse } from '@fal-ai/client'
 import Replicate, { validateWebhook } from 'replicate'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
@@ -88,6 +89,25 @@ describe('in the shape of Replicate', () => {
 })
 
 describe('in the shape of fal', () => {
+  it("fal's own client submits, follows the queue and reads the result", async () => {
+    const { api_key } = await provider.createKey()
+    const toProvider: typeof fetch = (url, init) =>
+      fetch(String(url).replace('https://queue.fal.run', `${provider.url}/fal`), init)
+    const { queue } = createFalClient({ credentials: api_key, fetch: toProvider })
+    const model = 'local/aurora-image-preview'
+    const { request_id: requestId } = await queue.submit(model, {
+      input: { prompt: 'a lighthouse', num_images: 2 },
+      webhookUrl: `${catcher.origin}/webhooks/fal?generation=2`,
+    })
+    const ended = await queue.subscribeToStatus(model, { requestId, pollInterval: 50 })
+    expect(ended).toMatchObject({ status: 'COMPLETED', request_id: requestId })
+    const { data } = await queue.result(model, { requestId })
+    const caught = await eventually(async () => catcher.caught.find(({ body }) => body.includes(requestId)))
+    const webhook: WebHookResponse = JSON.parse(caught.body.toString())
+    expect(webhook).toMatchObject({ status: 'OK', request_id: requestId, payload: data })
+    expect(fal.parse(webhook)).toMatchObject({ ok: true, report: { jobId: requestId, media: images.slice(1) } })
+  })
+
   it('the webhook is signed with the published key and carries the result of the poll', async () => {
     const { key, jobId, caught, arrived, polled } = await loopOf(fal, 'fal')
     const keySet = await (await fetch(`${provider.url}/fal/.well-known/jwks.json`)).json()

@@ -1,4 +1,5 @@
 import { createHmac } from 'node:crypto'
+import OpenAI from 'openai'
 import { describe, expect, test } from 'vitest'
 import { atOnce } from '../../../src/receiver/domain/source.ts'
 import { identify, secrets, verify } from '../../../src/receiver/sources/standard-webhooks/signature.ts'
@@ -48,6 +49,36 @@ function verified(sent: Sent, { late = 0, headers = {} }: { late?: number; heade
 }
 
 describe('Standard Webhooks v1', () => {
+  test("OpenAI's client accepts and refuses the same deliveries", async () => {
+    const { webhooks } = new OpenAI({ apiKey: 'unused', webhookSecret: openai.secret })
+    const accepts = (sent: Sent) =>
+      webhooks
+        .verifySignature(
+          sent.body.toString(),
+          new Headers(Object.entries(headersOf(sent)).map(([name, values]) => [name, values.join()])),
+        )
+        .then(
+          () => true,
+          () => false,
+        )
+    const timestampSeconds = Math.floor(Date.now() / 1000)
+    const { 'webhook-signature': signature = expect.fail() } = signStandardWebhook(openai.body, {
+      ...openai,
+      timestampSeconds,
+    })
+    const genuine = { ...openai, timestamp: String(timestampSeconds), signature }
+    const stale = `v1,${Buffer.alloc(32).toString('base64')}`
+    const cases: [Sent, boolean][] = [
+      [genuine, true],
+      [{ ...genuine, signature: `${stale} ${signature}` }, true],
+      [{ ...genuine, signature: stale }, false],
+      [{ ...genuine, body: Buffer.from(`${openai.body.toString()} `) }, false],
+      [{ ...genuine, id: 'wh_other' }, false],
+      [{ ...genuine, timestamp: String(timestampSeconds - 1) }, false],
+    ]
+    for (const [sent, accepted] of cases) expect([verified(sent).ok, await accepts(sent)]).toEqual([accepted, accepted])
+  })
+
   test.each([javascript, rust, openai])('accepts the published vector $id', (sent) => {
     expect(verified(sent)).toEqual({ ok: true, keyName: 'mine', timestampSeconds: Number(sent.timestamp) })
   })
