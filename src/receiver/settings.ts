@@ -43,6 +43,7 @@ export function readReceiverSettings(
   ) {
     reader.problems.push({ name: 'INTERNAL_TOKEN', message: 'is required when INTERNAL_HOST is not loopback' })
   }
+  const { hasFirst, ...sources } = readSources(reader, production ? undefined : local.keys)
   const httpsUrl = setting.httpUrl.refine((url) => url.startsWith('https:'), 'must be an https URL')
 
   return {
@@ -57,10 +58,8 @@ export function readReceiverSettings(
     internalHost,
     internalPort: withDefault('INTERNAL_PORT', setting.port, 3001),
     internalToken,
-    generationApiUrl: production
-      ? required('GENERATION_API_URL', safeApiUrl, '')
-      : withDefault('GENERATION_API_URL', setting.apiUrl, origin.local),
-    ...readSources(reader, production ? undefined : local.keys),
+    generationApiUrl: readApiUrl(reader, { production, isNeeded: hasFirst }),
+    ...sources,
     webhookPublicUrl: production
       ? required('WEBHOOK_PUBLIC_URL', httpsUrl, '')
       : withDefault('WEBHOOK_PUBLIC_URL', setting.httpUrl, `http://127.0.0.1:${port}/webhooks`),
@@ -85,6 +84,13 @@ export function readReceiverSettings(
     traces: readTraceSettings(reader),
     ...setting.readConnectionSettings(reader),
   }
+}
+
+/** Reads the URL of the first source's API, empty in production without that source. */
+function readApiUrl(reader: SettingsReader, { production, isNeeded }: { production: boolean; isNeeded: boolean }) {
+  const name = 'GENERATION_API_URL'
+  if (!production) return reader.withDefault(name, setting.apiUrl, origin.local)
+  return isNeeded ? reader.required(name, safeApiUrl, '') : (reader.optional(name, safeApiUrl) ?? '')
 }
 
 /** Reads where media are archived. For S3, also reads the endpoint and region of AWS's own settings. */
@@ -115,8 +121,8 @@ function isInstalled(packageName: string): boolean {
 
 export type ReceiverSettings = ReturnType<typeof readReceiverSettings>
 
-/** Reads the keys from the file, from GENERATION_KEYS, or from `fallback`, and records problems. */
-function readKeys(reader: SettingsReader, file: string | undefined, fallback: string | undefined): Keys {
+/** Reads the keys from the file, from GENERATION_KEYS, or from `fallback`, and records problems. Undefined without any. */
+function readKeys(reader: SettingsReader, file: string | undefined, fallback: string | undefined): Keys | undefined {
   if (file !== undefined && reader.optional('GENERATION_KEYS', setting.nonEmpty) !== undefined) {
     reader.problems.push({ name: 'GENERATION_KEYS and GENERATION_KEYS_FILE', message: 'are both set: unset one' })
   }
@@ -125,24 +131,24 @@ function readKeys(reader: SettingsReader, file: string | undefined, fallback: st
     file === undefined
       ? (reader.optional('GENERATION_KEYS', setting.nonEmpty) ?? fallback)
       : setting.readFileSetting(reader, name, file)
-  if (text === undefined) {
-    if (file === undefined)
-      reader.problems.push({ name: 'GENERATION_KEYS or GENERATION_KEYS_FILE', message: 'is required' })
-    return noKeys
-  }
+  if (text === undefined) return file === undefined ? undefined : noKeys
   return parsed(reader, { name, file }, () => parseKeys(text)) ?? noKeys
 }
 
-/** Reads the keys of all sources, and the files that name them. */
+/** Reads the keys of all sources, and the files that name them. `hasFirst` is false if only SOURCES_FILE has keys. */
 export function readSources(reader: SettingsReader, fallback: string | undefined) {
   const name = 'SOURCES_FILE'
   const keysFile = reader.optional('GENERATION_KEYS_FILE', setting.nonEmpty)
   const sourcesFile = reader.optional(name, setting.nonEmpty)
-  const keys = readKeys(reader, keysFile, fallback)
+  const own = readKeys(reader, keysFile, fallback)
   const text = sourcesFile === undefined ? undefined : setting.readFileSetting(reader, name, sourcesFile)
   const all =
-    text === undefined ? undefined : parsed(reader, { name, file: sourcesFile }, () => withSources(keys, text))
-  return { keys: all ?? keys, keysFile, sourcesFile }
+    text === undefined ? undefined : parsed(reader, { name, file: sourcesFile }, () => withSources(own ?? noKeys, text))
+  // A file that cannot be read is a problem of its own.
+  const hasOthers = sourcesFile !== undefined && all?.sources.size !== 0
+  if (own === undefined && !hasOthers)
+    reader.problems.push({ name: 'GENERATION_KEYS or GENERATION_KEYS_FILE', message: 'is required' })
+  return { keys: all ?? own ?? noKeys, hasFirst: own !== undefined || !hasOthers, keysFile, sourcesFile }
 }
 
 type Place = { name: string; file: string | undefined }

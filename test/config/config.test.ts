@@ -361,7 +361,7 @@ describe('production', () => {
       GENERATION_KEYS_FILE: '/nowhere',
       DATABASE_URL: 'postgres://u:hush@db/x?sslmode=banana',
     }
-    expect(problemsOf(env, ['receiver'], nothing)).toEqual([
+    expect(problemsOf(env, ['receiver'], nothing).sort()).toEqual([
       'DATABASE_URL has an unknown sslmode: it is one of disable, allow, prefer, require, verify-ca, verify-full',
       'GENERATION_API_URL must not end in /v1: it is appended to the URL; must be an https URL',
       'GENERATION_KEYS and GENERATION_KEYS_FILE are both set: unset one',
@@ -693,6 +693,19 @@ describe('keys', () => {
     expect(problemsOf({ SOURCES_FILE: broken }, ['receiver'])).toEqual([
       `SOURCES_FILE (${broken}) contains an object. It must contain an array of sources, [{"name", "kind", "keys": […]}]`,
     ])
+  })
+
+  it('of further sources are enough in production, without the first source and its API', async () => {
+    const { GENERATION_KEYS: _, GENERATION_API_URL: url, ...others } = production
+    const luma = { name: 'mine', kind: 'luma', keys: [{ name: 'luma', api_key: 'luma-hush' }] }
+    const SOURCES_FILE = await keysFile(JSON.stringify([luma]))
+    const { keys, generationApiUrl } = receiver({ ...others, SOURCES_FILE }, nothing)
+    expect([keys.all.map(({ name }) => name), generationApiUrl]).toEqual([['luma'], ''])
+    expect(receiver({ ...production, SOURCES_FILE }, nothing).generationApiUrl).toBe(url)
+    const needed = ['GENERATION_API_URL is required', 'GENERATION_KEYS or GENERATION_KEYS_FILE is required']
+    expect(problemsOf({ ...others, SOURCES_FILE: await keysFile('[]') }, ['receiver'], nothing).sort()).toEqual(needed)
+    const keysOnly = { ...others, SOURCES_FILE, GENERATION_KEYS: production['GENERATION_KEYS'] ?? '' }
+    expect(problemsOf(keysOnly, ['receiver'], nothing)).toEqual(needed.slice(0, 1))
   })
 
   async function keysFile(text: string): Promise<string> {

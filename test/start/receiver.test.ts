@@ -1,9 +1,11 @@
+import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import fs from 'node:fs/promises'
 import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
+import { signStandardWebhook } from '../../src/wire/standard-webhooks.ts'
 import { openLaptop, type PortSetting } from '../laptop/support/laptop.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
@@ -91,6 +93,29 @@ it('SIGHUP reads SOURCES_FILE again; a broken one keeps the old keys', async () 
   program.kill('SIGHUP')
   await program.says(/sources\.json[^\n]*"msg":"the keys file is invalid: keeping the old keys"/)
   expect(program.output()).not.toContain('hush')
+})
+
+it('a receiver of further sources alone needs no GENERATION_* setting and lands their deliveries', async () => {
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-sources-'))
+  onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
+  const file = path.join(folder, 'sources.json')
+  const secret = `whsec_${Buffer.alloc(24, 7).toString('base64')}`
+  const source = { name: 'mine', kind: 'standard-webhooks', keys: [{ name: 'own', signing_secret: secret }] }
+  await fs.writeFile(file, JSON.stringify([source]))
+  const { base, database } = await startProductionReceiver({
+    GENERATION_KEYS_FILE: '',
+    GENERATION_API_URL: '',
+    SOURCES_FILE: file,
+  })
+  const error = { code: 'failed', message: 'no picture' }
+  const body = Buffer.from(JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error }))
+  const headers = signStandardWebhook(body, { id: 'msg_1', secret, timestampSeconds: Math.floor(Date.now() / 1000) })
+  const send = (to: string) => fetch(`${base}${to}`, { method: 'POST', headers, body })
+  expect([(await send('/webhooks/mine')).status, (await send('/webhooks')).status]).toEqual([200, 400])
+  const landed = await eventually(
+    async () => (await database.sql`select status, source_name from mediadock.results`)[0],
+  )
+  expect(landed).toEqual({ status: 'FAILED', source_name: 'mine' })
 })
 
 it.each<[PortSetting, string, string]>([

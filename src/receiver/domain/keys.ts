@@ -91,7 +91,7 @@ export function usableKey(keys: Keys, name: string | undefined, { isOfFirst = fa
   if (key) return key
   const what =
     name === undefined
-      ? 'no usable key is configured: add one that is not retired to GENERATION_KEYS'
+      ? 'GENERATION_KEYS has no usable key: add one that is not retired, or name a key of another source as key_name'
       : 'no usable key has this key_name'
   throw new HttpError(422, 'unknown_key', what)
 }
