@@ -144,11 +144,10 @@ export function readSources(reader: SettingsReader, fallback: string | undefined
   const text = sourcesFile === undefined ? undefined : setting.readFileSetting(reader, name, sourcesFile)
   const all =
     text === undefined ? undefined : parsed(reader, { name, file: sourcesFile }, () => withSources(own ?? noKeys, text))
-  // A file that cannot be read is a problem of its own.
-  const hasOthers = sourcesFile !== undefined && all?.sources.size !== 0
-  if (own === undefined && !hasOthers)
+  const hasFirst = own !== undefined || sourcesFile === undefined
+  if (own === undefined && hasFirst)
     reader.problems.push({ name: 'GENERATION_KEYS or GENERATION_KEYS_FILE', message: 'is required' })
-  return { keys: all ?? own ?? noKeys, hasFirst: own !== undefined || !hasOthers, keysFile, sourcesFile }
+  return { keys: all ?? own ?? noKeys, hasFirst, keysFile, sourcesFile }
 }
 
 type Place = { name: string; file: string | undefined }

@@ -102,7 +102,7 @@ it('a receiver of further sources alone needs no GENERATION_* setting and lands 
   const secret = `whsec_${Buffer.alloc(24, 7).toString('base64')}`
   const source = { name: 'mine', kind: 'standard-webhooks', keys: [{ name: 'own', signing_secret: secret }] }
   await fs.writeFile(file, JSON.stringify([source]))
-  const { base, database } = await startProductionReceiver({
+  const { base, database, program } = await startProductionReceiver({
     GENERATION_KEYS_FILE: '',
     GENERATION_API_URL: '',
     SOURCES_FILE: file,
@@ -116,6 +116,9 @@ it('a receiver of further sources alone needs no GENERATION_* setting and lands 
     async () => (await database.sql`select status, source_name from mediadock.results`)[0],
   )
   expect(landed).toEqual({ status: 'FAILED', source_name: 'mine' })
+  await fs.writeFile(file, '[]')
+  program.kill('SIGHUP')
+  await program.says(/contains no source[^\n]*"msg":"the keys file is invalid: keeping the old keys"/)
 })
 
 it.each<[PortSetting, string, string]>([

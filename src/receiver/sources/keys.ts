@@ -110,6 +110,7 @@ export function withSources(keys: Keys, text: string): Keys {
   )
   const own = keys.all.filter(({ source }) => source === keys.first)
   const all = [...own, ...added.flatMap((one) => one.keys)]
+  if (all.length === 0) throw new Error('contains no source, and no key of the first source is configured')
   if (hasRepeated(all))
     throw new Error("contains a key with the name of another source's key. Key names are unique over all sources")
   return {
