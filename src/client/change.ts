@@ -64,7 +64,7 @@ export type ResultRow = {
   /** The metadata that the tracking service gave. */
   metadata: unknown
   idempotency_key: string | null
-  /** 0 to 100, from the last poll. Null before the first poll. */
+  /** 0 to 100: the highest that a poll has seen. Null until a poll finds the request running. */
   progress: number | null
   /** The place in the provider's queue, if it is known. */
   queue_position: number | null

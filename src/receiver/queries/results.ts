@@ -39,7 +39,9 @@ export const resultRowSchema = z
       .guid()
       .nullable()
       .meta({ description: 'The Idempotency-Key, if the request was submitted through the receiver.' }),
-    progress: z.int().nullable().meta({ description: '0 to 100, from the last poll; null before the first.' }),
+    progress: z.int().nullable().meta({
+      description: '0 to 100: the highest that a poll has seen; null until a poll finds the request running.',
+    }),
     queue_position: z.int().nullable().meta({ description: "The place in the provider's queue, if known." }),
     source_name: z.string().meta({ description: 'The source that the request belongs to.' }),
     external_id: z.string().meta({ description: "The source's own id of the request." }),
