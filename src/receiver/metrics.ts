@@ -159,7 +159,7 @@ export function createReceiverMetrics(deps: MetricsDeps) {
           for (const { role, failures } of failingRoles()) this.set({ role }, failures)
         },
       }),
-    arrivals: counter('mediadock_arrivals_total', 'HTTP arrivals by outcome', ['outcome', 'reason']),
+    arrivals: counter('mediadock_arrivals_total', 'HTTP arrivals by outcome', ['outcome', 'reason', 'source_name']),
     ackSeconds: new Histogram({
       name: 'mediadock_ack_seconds',
       help: 'From the headers of a delivery to its acknowledgement',
@@ -171,14 +171,22 @@ export function createReceiverMetrics(deps: MetricsDeps) {
       'Bodies of deliveries that were stored, by the key that signed them',
       ['key_name'],
     ),
-    landed: counter('mediadock_landed_total', 'Results that became terminal or complete', ['status', 'source']),
+    landed: counter('mediadock_landed_total', 'Results that became terminal or complete', [
+      'status',
+      'source',
+      'source_name',
+    ]),
     landingSeconds: new Histogram({
       name: 'mediadock_landing_seconds',
       help: 'From the arrival of a delivery to its row of results',
       buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300],
       registers,
     }),
-    providerCalls: counter('mediadock_provider_calls_total', 'Calls to the provider', ['operation', 'outcome']),
+    providerCalls: counter('mediadock_provider_calls_total', 'Calls to the provider', [
+      'operation',
+      'outcome',
+      'source_name',
+    ]),
     reconcileRuns: counter('mediadock_reconcile_runs_total', 'Runs of the reconciler', ['outcome']),
     timestampMismatches: counter(
       'mediadock_timestamp_mismatch_total',

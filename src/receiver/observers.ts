@@ -1,5 +1,6 @@
 import { createLineBudget } from '../platform/line-budget.ts'
 import type { Logger } from '../platform/logger.ts'
+import { sourceLabel } from './domain/source.ts'
 import { loggedTraceId } from './domain/trace.ts'
 import type { ArrivalLog, ArrivalLogDeps } from './intake/arrival-log.ts'
 import type { KnownSenders } from './intake/known-senders.ts'
@@ -18,7 +19,7 @@ export function noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps }: Proce
     if (outcome !== 'landed') return
     wakeFeed()
     if (!landing.mediaComplete) wakeFollowUps()
-    metrics.landed.inc({ status: landing.status, source: landing.source })
+    metrics.landed.inc({ status: landing.status, source: landing.source, ...sourceLabel(landing.sourceName) })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
   }
 }
@@ -40,7 +41,7 @@ export function noteAuthentic(
 /** Counts an answered arrival and records it in the arrival log; returns its line of the process's log. */
 export function noteArrival({ arrivalLog, metrics, traces }: ArrivalDeps): WebhookDeps['onArrival'] {
   return (arrival) => {
-    metrics.arrivals.inc({ outcome: arrival.outcome, reason: arrival.reason ?? '' })
+    metrics.arrivals.inc({ outcome: arrival.outcome, reason: arrival.reason ?? '', ...sourceLabel(arrival.sourceName) })
     if (arrival.status === 200) metrics.ackSeconds.observe(arrival.ackMs / 1000)
     if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
     // Arrivals that any client can cause get a line and a span only if they get a row.
@@ -81,7 +82,7 @@ function logLine(arrival: Arrival, traces: object | undefined): Record<string, u
     delivery_id: deliveryId,
     request_id: arrival.requestId,
     key_name: keyName,
-    source_name: arrival.sourceName ?? undefined,
+    ...sourceLabel(arrival.sourceName),
     remote: arrival.remote,
     bytes: arrival.bytes,
     skew_seconds: skewSeconds,

@@ -138,3 +138,8 @@ export const firstSourceName = 'generation-queue'
 export function storedName({ name }: Pick<Source, 'name'>): string | null {
   return name === firstSourceName ? null : name
 }
+
+/** Returns the label of a stored name in metrics. The first source has none, so that its series stay as they were. */
+export function sourceLabel(stored: string | null): { source_name?: string } {
+  return stored === null ? {} : { source_name: stored }
+}

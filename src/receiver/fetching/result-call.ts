@@ -3,7 +3,7 @@ import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { namesOfSource, type GenerationKey, type Keys } from '../domain/keys.ts'
-import type { FetchOutcome, Job } from '../domain/source.ts'
+import { sourceLabel, storedName, type FetchOutcome, type Job } from '../domain/source.ts'
 import { blockCalls, takeCall, type KeyHealth, type Purpose } from './call-budget.ts'
 import { noteFailing, noteRecovered, pauseAfter, restRefusedKey } from './key-health.ts'
 import type { PollRecord } from './poll-log.ts'
@@ -19,7 +19,7 @@ export type CallDeps = {
   /** The time that replicas share. */
   time: SharedTime
   logger: Logger
-  calls: Counter<'operation' | 'outcome'>
+  calls: Counter<'operation' | 'outcome' | 'source_name'>
   /** Receives every poll, with its outcome. */
   onPolled?: (poll: PollRecord) => void
 }
@@ -52,9 +52,11 @@ export async function callForResult(
   deps: CallDeps,
   { requestId, job, key, purpose, signal, onDecided, breaker }: Call,
 ): Promise<ResultAnswer> {
+  const source = sourceLabel(storedName(key.source))
+  const count = (outcome: string) => deps.calls.inc({ operation: 'result', outcome, ...source })
   const pass = breaker.enter(deps.clock())
   if (!pass) {
-    deps.calls.inc({ operation: 'result', outcome: 'not_asked_provider_down' })
+    count('not_asked_provider_down')
     return { kind: 'postponed', reason: 'provider_down' }
   }
   try {
@@ -65,7 +67,7 @@ export async function callForResult(
       now: deps.time(),
     })
     if (!grant.ok) {
-      deps.calls.inc({ operation: 'result', outcome: `not_asked_${grant.reason}` })
+      count(`not_asked_${grant.reason}`)
       return { kind: 'postponed', reason: grant.reason }
     }
     onDecided()
@@ -74,15 +76,15 @@ export async function callForResult(
     const ms = Math.round(performance.now() - started)
     // The receiver cut the call itself in order to stop, which says nothing about the provider or the key.
     if (outcome.kind === 'unreachable' && signal.aborted) {
-      deps.calls.inc({ operation: 'result', outcome: 'cut' })
+      count('cut')
       deps.logger.info(
-        { request_id: requestId, key_name: key.name, operation: 'result', outcome: 'cut', ms },
+        { request_id: requestId, key_name: key.name, ...source, operation: 'result', outcome: 'cut', ms },
         'provider called',
       )
       return { kind: 'postponed', reason: 'stopping' }
     }
     pass.note(outcome.kind !== 'unreachable', deps.clock())
-    deps.calls.inc({ operation: 'result', outcome: outcome.kind })
+    count(outcome.kind)
     deps.onPolled?.({
       requestId,
       keyName: key.name,
@@ -94,6 +96,7 @@ export async function callForResult(
       {
         request_id: requestId,
         key_name: key.name,
+        ...source,
         operation: 'result',
         outcome: outcome.kind,
         detail: detailOf(outcome),

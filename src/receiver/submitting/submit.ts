@@ -8,7 +8,7 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf, namesOfSource, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { requestIdOf } from '../domain/request-id.ts'
-import { storedName, type SubmitOutcome } from '../domain/source.ts'
+import { sourceLabel, storedName, type SubmitOutcome } from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
 import { noteCreditsRefused } from '../fetching/balances.ts'
 import { takeCall } from '../fetching/call-budget.ts'
@@ -35,7 +35,7 @@ export type SubmitterDeps = {
   fetchRatePerMinute: number
   time: SharedTime
   logger: Logger
-  calls: Counter<'operation' | 'outcome'>
+  calls: Counter<'operation' | 'outcome' | 'source_name'>
   cut: AbortSignal
 }
 
@@ -148,12 +148,14 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   const { idempotencyKey, model, input, webhookUrl = deps.webhookPublicUrl } = generation
   const started = performance.now()
   const { outcome, rate } = await deps.client.submit({ idempotencyKey, model, input, webhookUrl }, key, deps.cut)
-  deps.calls.inc({ operation: 'submit', outcome: outcome.kind })
+  const source = sourceLabel(storedName(key.source))
+  deps.calls.inc({ operation: 'submit', outcome: outcome.kind, ...source })
   const ms = Math.round(performance.now() - started)
   const call = {
     idempotency_key: idempotencyKey,
     model,
     key_name: key.name,
+    ...source,
     operation: 'submit',
     outcome: outcome.kind,
   }

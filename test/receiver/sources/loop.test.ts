@@ -5,6 +5,7 @@ import { startTestProvider, type TestProvider } from '../../provider/support/run
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { keysOf, liveKey, type TestReceiver } from '../../support/receiver.ts'
+import { deliver, okAudio } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 
 vi.setConfig({ testTimeout: 60_000 })
@@ -60,4 +61,27 @@ test.each([
   const deliveries = await database.sql`
     select source_name, key_name, parked_reason from mediadock.deliveries where request_id = ${id}`
   expect(deliveries).toEqual([{ source_name, key_name, parked_reason: null }])
+})
+
+test('metrics name a further source, and the series of the first one have no such label', async () => {
+  const scraped = async () => (await fetch(new URL('/metrics', receiver.internalUrl))).text()
+  const { body } = okAudio()
+  expect((await deliver(receiver.webhookUrl, body)).status).toBe(200)
+  await eventually(async () => {
+    const text = await scraped()
+    for (const label of ['', ',source_name="pictures"', ',source_name="fal"']) {
+      expect(text).toMatch(new RegExp(`^mediadock_arrivals_total{outcome="accepted",reason=""${label}} [1-9]`, 'm'))
+      expect(text).toMatch(
+        new RegExp(`^mediadock_landed_total{status="COMPLETED",source="webhook"${label}} [1-9]`, 'm'),
+      )
+    }
+    for (const label of ['pictures', 'fal'])
+      expect(text).toMatch(
+        new RegExp(
+          `^mediadock_provider_calls_total{operation="submit",outcome="submitted",source_name="${label}"} [1-9]`,
+          'm',
+        ),
+      )
+    return true
+  })
 })
