@@ -147,7 +147,10 @@ async function startListening({ asking, ...parts }: Parts & { asking: Pool }): P
       const timer = setTimeout(() => cut.abort(new Error('the process is stopping')), graceMs)
       const ended = Promise.all([...listeners.map((listener) => listener.close(graceMs)), background.ended()])
       await withDeadline(ended, graceMs + cutGraceMs, 'stopping the provider').catch((error: unknown) => {
-        logger.error({ err: error }, 'an engine did not stop: another process takes over when its lease ends')
+        logger.error(
+          { err: error },
+          'the provider did not stop in time: another process takes over its unfinished work when the leases end',
+        )
       })
       clearTimeout(timer)
       background.abandon()

@@ -82,6 +82,15 @@ it('logs one JSON line per arrival, landing, call to the provider and reconcile 
     reason: expect.any(String),
     delivery_id: expect.any(String),
   })
+  // As if a later version had stored it, and this one claims it from the inbox.
+  await database.sql`
+    with unparked as (update mediadock.deliveries set parked_reason = null where webhook_id = ${parked.webhookId} returning id)
+    insert into mediadock.inbox (delivery_id, due_at) select id, now() from unparked`
+  const parkedLater = 'delivery parked: it is authentic but not usable, see /parked'
+  expect(await lineOf(parkedLater, { webhook_id: parked.webhookId })).toMatchObject({
+    outcome: 'parked',
+    reason: expect.any(String),
+  })
 
   const authorization = `Bearer ${token}`
   const submit = await fetch(`${internalBase}/api/generations`, {

@@ -27,7 +27,10 @@ export function createAvailability(logger: Logger) {
       late.abort(error)
       const isFull = error instanceof Error && 'code' in error && fullDiskCodes.has(error.code)
       if (!(isFull || error instanceof DeadlineError || isOutage(error))) throw error
-      logger.warn({ err: error }, `answered 503: the ${isFull ? 'media folder is full' : 'database did not answer'}`)
+      logger.warn(
+        { err: error },
+        `answered 503: the ${isFull ? 'media folder is full or read-only' : 'database did not answer in time'}`,
+      )
       throw unavailable('the service cannot be reached at this moment')
     }
   }

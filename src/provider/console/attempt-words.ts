@@ -9,7 +9,7 @@ const troubles: readonly [RegExp, string][] = [
   [/EAI_AGAIN|resolv/i, 'its name could not be looked up'],
   [/not public/, 'its name resolves to a private address, which is never called'],
   [/ETIMEDOUT|Connect Timeout/, 'no connection in time'],
-  [/ECONNRESET|other side closed|socket hang up/, 'it closed the connection before it answered'],
+  [/ECONNRESET|other side closed|socket hang up/, 'it closed the connection before its answer was complete'],
   [/EHOSTUNREACH|ENETUNREACH/, 'its address cannot be reached'],
   [/certificate|altnames|self.signed/i, 'its TLS certificate is not valid for this name'],
   [/EPROTO|SSL|TLS/, 'TLS failed: is it https at this port?'],

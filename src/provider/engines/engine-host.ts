@@ -103,7 +103,7 @@ export function createEngineHost({
       }
     }
     started.on('error', (error) => {
-      logger.error({ err: error }, 'the engine process does not accept orders')
+      logger.error({ err: error }, 'the engine process could not be started, reached or stopped: see err')
       // A process that could not be started never exits.
       if (started.pid === undefined) end(error.message)
     })

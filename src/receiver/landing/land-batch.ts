@@ -207,7 +207,7 @@ export async function parkMisunderstood(deps: WorkerDeps, claimed: HeldDelivery,
   if ((await unlessRefused(deps, claimed, parking)) === 'refused') return
   logger.info(
     { delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason },
-    'delivery processed',
+    'delivery parked: it is authentic but not usable, see /parked',
   )
 }
 

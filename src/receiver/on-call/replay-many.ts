@@ -68,7 +68,10 @@ async function replayInto(
     return replay?.changes ?? []
   } catch (error) {
     if (!isAboutTheRow(error)) throw error
-    deps.logger.error({ err: error, delivery_id: id }, 'a delivery could not be replayed')
+    deps.logger.error(
+      { err: error, delivery_id: id },
+      'a delivery could not be replayed, the replay continues with the next',
+    )
     const what = isRefusal(error) ? 'Postgres refuses its rows' : 'another transaction holds its request'
     all.failed.push({ delivery_id: id, message: `${what}: ${postgresMessage(error)}` })
     return []

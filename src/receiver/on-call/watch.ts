@@ -38,7 +38,7 @@ export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
     if (isClockOff)
       logger.warn(
         { ahead_seconds },
-        "this host's clock differs from Postgres's: correct it, because signatures are checked by it",
+        "this host's clock differs from Postgres's: compare both with a time server. It checks signatures by its own",
       )
     else logger.info({ ahead_seconds }, "this host's clock agrees with Postgres's again")
   }

@@ -146,7 +146,7 @@ function createComplaints(logger: Logger, collector: string): Complain {
     if (!mayComplain()) return
     logger.warn(
       { err: error, collector, spans: lost },
-      'traces could not be sent to the collector, deliveries continue',
+      'traces could not be sent to the collector and are lost, deliveries continue',
     )
     lost = 0
   }
