@@ -227,7 +227,9 @@ it("a spent quota names the key, and links to each key's remaining calls", async
     values ('live', array_prepend(100000, array_fill(0, array[60])), extract(epoch from now())::bigint, false)`
   const page = await open()
   const banner = wrong(page).locator('[data-cause="quota_spent:live"]')
-  await banner.getByText(/^The quota of the key live is used up: 100000 calls in the last minute\.$/).waitFor()
+  await banner
+    .getByText(/^The key live has made all calls that it may make in a minute: 100000 calls in the last one\.$/)
+    .waitFor()
   expect(await tile(page, 'API calls left')).toMatch(/^API calls left 0 this minute, with the key live /)
   await banner.getByRole('link').click()
   await page.waitForURL('**/keys')

@@ -55,7 +55,7 @@ function warning(
   ${
     still_matches && !configured
       ? problem(
-          html`<b>${foreign(name)}</b> is no longer configured, and the provider signed with it${ago}. Further webhooks signed with it are refused. Add its secret again, as retired. <a href="/parked?reason=no_matching_secret">See webhooks that no secret matches</a>`,
+          html`<b>${foreign(name)}</b> is no longer configured, although the provider signed with it${ago}. Webhooks that it signs now are refused. Add the key again, as retired. <a href="/parked?reason=no_matching_secret">See webhooks that no secret matches</a>`,
         )
       : ''
   }
@@ -148,8 +148,8 @@ function callsOf(calls: number, limit: number): Markup {
 function howTo(keys: KeysPlace): Markup {
   return html`<ol class="plain">
       <li>Add the new key beside the old one. Both are valid at once, so no webhook is refused. ${reloadKeys(keys)}</li>
-      <li>Set <code>"retired": true</code> on the old key, in the same way. It still verifies webhooks, but makes no calls.</li>
-      <li>Remove it once its row here shows no match for longer than your longest request takes. Webhooks signed with a removed key are refused.</li>
+      <li>Set <code>"retired": true</code> on the old key, and reload the keys as above. It still verifies webhooks, but makes no calls.</li>
+      <li>Remove it when its last match here is older than your longest request takes, and 15 minutes more for repeated webhooks. Webhooks signed with a removed key are refused.</li>
       <li>If webhooks were refused meanwhile, <a href="/parked/verify?reason=no_matching_secret">verify the quarantine again</a>.</li>
     </ol>
     <p class="soft">To check that a secret is the one of the provider, compare fingerprints: <code>printf %s "$SECRET" | sha256sum | cut -c1-8</code>. The secret itself is never shown.</p>`

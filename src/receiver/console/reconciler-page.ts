@@ -124,7 +124,7 @@ function stateView(
 }
 
 function completeBy({ complete_by }: ReconcilerState['backlog']): Markup | '' {
-  return complete_by === null ? '' : html`, all of them not before ${time(complete_by)}`
+  return complete_by === null ? '' : html`, the last one at ${time(complete_by)} or later`
 }
 
 /** The answer to "Run now" while the run continues, fetched again until it has ended. */

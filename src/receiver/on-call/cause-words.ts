@@ -22,14 +22,14 @@ const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Ca
     title: 'Signed too long ago',
     means:
       'A secret of ours matches, but it was signed more than 5 minutes before it arrived. Our clock is ahead, theirs is behind, or an old webhook was sent again.',
-    todo: 'Compare our clock with a time server. Re-verifying will not help: they were already outside the window on arrival. The reconciler fetches each result if the request is tracked.',
+    todo: 'Compare our clock with a time server. Re-verifying will not help: they were already outside the window on arrival. The reconciler fetches the results of requests that mediadock submitted or tracks.',
   },
   timestamp_in_future: {
     clause: 'the signed time is in the future',
     title: 'Signed in the future',
     means:
       'A secret of ours matches, but the signed time is more than 5 minutes after the arrival. Our clock is behind, or theirs is ahead.',
-    todo: 'Compare our clock with a time server. Re-verifying will not help: they were already outside the window on arrival. The reconciler fetches each result if the request is tracked.',
+    todo: 'Compare our clock with a time server. Re-verifying will not help: they were already outside the window on arrival. The reconciler fetches the results of requests that mediadock submitted or tracks.',
   },
   malformed_header: {
     clause: 'the signature header is malformed',
@@ -49,7 +49,7 @@ const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Ca
     title: 'No usable webhook id',
     means:
       'X-Service-Webhook-Id is absent, repeated, too long or not visible ASCII. Without an id there is no delivery, even if it is authentic.',
-    todo: 'Verifying again cannot accept it. If the provider sent it, report it to the provider. The reconciler fetches the result if the request is tracked.',
+    todo: 'Verifying again cannot accept it. If the provider sent it, report it to the provider. The reconciler fetches the result if mediadock submitted or tracks the request.',
   },
 }
 
@@ -124,7 +124,7 @@ const parked: Record<ParkReason | 'key_mismatch' | 'source_mismatch' | 'landing_
   source_mismatch: {
     title: 'Request of another source',
     means: 'Signed by one source for a request that belongs to another. Its result is not applied.',
-    todo: 'Find out who submitted this request. If the service that tracks it named the wrong key, correct that there.',
+    todo: 'A request never changes its source. If a service tracked it with the wrong key, correct the key there and submit again. Otherwise find out who holds the secret of the key that signed.',
   },
   key_mismatch: {
     title: 'Key of the other environment',
@@ -141,7 +141,7 @@ const parked: Record<ParkReason | 'key_mismatch' | 'source_mismatch' | 'landing_
 }
 
 function notDescribed(): string {
-  return 'Not urgent: the reconciler fetches the result if the request is tracked. Replay after an upgrade that reads such bodies.'
+  return 'Not urgent: the reconciler fetches the result if mediadock submitted or tracks the request. Replay after an upgrade that reads such bodies.'
 }
 
 const words: Record<CausePlace, Readonly<Record<string, CauseWords>>> = { quarantine: refused, parked }

@@ -36,10 +36,13 @@ function quotaSpent({ name, calls, account_id, account_calls, account_limit }: K
   if (account_calls !== null && account_limit !== null && account_calls >= account_limit) {
     const made = count(account_calls, 'call', 'calls')
     return [
-      `The quota of the account ${account_id} of the key ${name} is used up:`,
-      `its keys made ${made} in the last minute. Polls wait for the next minute.`,
+      `The keys of the account ${account_id}, among them ${name}, have made all calls that they may make in a minute:`,
+      `${made} in the last one. Polls wait until calls are a minute old.`,
     ].join(' ')
   }
   const made = count(calls, 'call', 'calls')
-  return `The quota of the key ${name} is used up: ${made} in the last minute. Polls wait for the next minute.`
+  return [
+    `The key ${name} has made all calls that it may make in a minute: ${made} in the last one.`,
+    'Polls wait until calls are a minute old.',
+  ].join(' ')
 }

@@ -468,7 +468,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'quota_spent:live',
       href: '/keys',
-      text: 'The quota of the key live is used up: 100 calls in the last minute. Polls wait for the next minute.',
+      text: 'The key live has made all calls that it may make in a minute: 100 calls in the last one. Polls wait until calls are a minute old.',
     },
   ],
   [
@@ -479,8 +479,8 @@ const cases: Case[] = [
       cause: 'quota_spent:live',
       href: '/keys',
       text: [
-        'The quota of the account acme of the key live is used up: its keys made 500 calls in the last minute.',
-        'Polls wait for the next minute.',
+        'The keys of the account acme, among them live, have made all calls that they may make in a minute:',
+        '500 calls in the last one. Polls wait until calls are a minute old.',
       ].join(' '),
     },
   ],

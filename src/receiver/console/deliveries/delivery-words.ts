@@ -6,7 +6,7 @@ import type { DeliveryDetail } from '../../queries/delivery-detail.ts'
 import { badge, foreign, number, time } from '../parts/parts.ts'
 import { meaningOf } from '../parts/words.ts'
 
-/** The state of a delivery and the next step, in a sentence or two. */
+/** The state of a delivery and the next step, in a few sentences. */
 export function nextStep({ state, outcome, reason, due_at, failures, claims, trouble }: DeliveryDetail): Markup {
   switch (state) {
     case 'pending':

@@ -7,7 +7,7 @@ import { linkTo } from '../parts/url.ts'
 
 const [shownRows, shownShort] = [50, 5]
 
-/** The give-up clock: when the provider stops sending webhooks that failed here. */
+/** The card of webhooks that failed here, each with the time of the provider's last attempt (the give-up clock). */
 export function giveUpCard(giveUps: readonly GiveUp[], now: Date, { isShort = false } = {}): Markup {
   const shown = isShort ? shownShort : shownRows
   const waiting = giveUps.filter(({ given_up }) => !given_up)

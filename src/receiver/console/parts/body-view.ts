@@ -1,10 +1,10 @@
 import { html } from 'hono/html'
 import { formatJson, maxFormattedBytes, maxFormattedDepth } from '../../../platform/json-text.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { size } from './parts.ts'
+import { number, size } from './parts.ts'
 import { visible } from './visible.ts'
 
-/** The part of a body that is shown. The whole body can be downloaded. */
+/** The first 65,536 characters of a formatted body, or bytes of a raw one, are shown. The whole can be downloaded. */
 export const shownBytes = 64 * 1024
 
 export const bodyViews = ['text', 'formatted', 'hex'] as const
@@ -19,7 +19,7 @@ export function bodyView(body: Buffer, view: BodyView): Markup {
     body.length > maxFormattedBytes ? { refused: 'too_long' as const } : formatJson(body.toString('utf8'), shownBytes)
   if ('refused' in formatted)
     return html`<p class="soft">It is ${whyNot[formatted.refused]}, so it is shown unchanged.</p>${box(visible(shown.toString('utf8')))}`
-  return html`${box(visible(formatted.text))}${formatted.cut ? html`<p class="soft">Only the first ${size(shownBytes)} of the formatted body are shown.</p>` : ''}`
+  return html`${box(visible(formatted.text))}${formatted.cut ? html`<p class="soft">Only the first ${number(shownBytes)} characters of the formatted body are shown.</p>` : ''}`
 }
 
 const whyNot = {

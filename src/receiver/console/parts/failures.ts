@@ -61,7 +61,7 @@ function inWords({ code, message }: HttpError): string {
     case 'invalid_filter':
       return `The filter ${message}.`
     case 'unavailable':
-      return `${text} Webhooks are answered 503 and the provider sends them again. Check the database first, then reload this page.`
+      return `${text} If the database is down, webhooks are answered 503 and the provider sends them again. Check the database first, then reload this page.`
     case 'not_found':
       return `${text} Retention may have pruned it, or the link was cut short.`
     default:
