@@ -1,4 +1,4 @@
-/** A statement costs as much as tens of rows, so a second one beside the first begins with this many. */
+/** A second statement begins beside the first only when this many rows wait: it costs as much as tens of rows. */
 export const worthSecondRows = 64
 /** The weight of the newest wait beside earlier ones. */
 const newest = 0.25

@@ -66,7 +66,10 @@ type Verifier = {
   nowSeconds: number
 }
 
-/** Verifies HMAC-SHA256 over `head` and the body, and the time, as described at `verify`. */
+/**
+ * Finds the secret with which HMAC-SHA256 over `head` and the body gives one of the candidates, then checks the time.
+ * Compares and yields as `verify` and `verifyInSteps` describe.
+ */
 export function* verifyHmac(
   body: Uint8Array,
   { head, timestampSeconds, candidates }: Signed,

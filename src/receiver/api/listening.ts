@@ -12,13 +12,19 @@ export type ListeningDeps = {
 export type Listening = {
   /** Opens the connection unless it is open. Settles when it listens, or when that has failed. */
   start: () => Promise<void>
-  /** Reports a change without a notice. The connection may be dead, so an old one is closed. */
+  /**
+   * To be called when a poll finds a change that no notice announced. The connection may be dead: one older than a
+   * minute is closed, and the next start() opens another.
+   */
   missed: () => void
 }
 
 const relistenAfterMs = 60_000
 
-/** Shares one LISTEN connection in a process. It opens at first use and closes when the process ends. */
+/**
+ * Creates the one connection on which a process listens to a channel. It opens at first use and closes when `signal`
+ * aborts. If it cannot listen, callers find changes by their own polls.
+ */
 export function listenTo({ channel, databaseUrl, logger, signal, onNotice }: ListeningDeps): Listening {
   let listening: { pool: Pool; started: Promise<void>; at: number } | undefined
 

@@ -30,8 +30,9 @@ export type Removal = {
 }
 
 /**
- * Removes the archived media of a request: empties the columns and marks the media, in one statement. A receiver with
- * the archive deletes the files within seconds (`removeUnreferred`).
+ * Removes the archived copies of the media of a request. One statement empties the columns of the copies and writes the
+ * mark to `archive_error`, so the media are never copied again. A receiver with the archive then deletes the files that
+ * no other media uses, within seconds (`removeUnreferred`).
  */
 export async function removeMedia(db: Database, requestId: string, mark: RemovalMark = 'removed'): Promise<Removal> {
   const statement = sql`

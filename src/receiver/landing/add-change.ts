@@ -8,8 +8,8 @@ const statusNumber = sql.raw(
 )
 
 /**
- * Inserts the row of `changes` for the requests that `from` gives, with their status and whether their media are
- * complete. No row where it gives none. Changes get their positions in the feed once they are committed (sequencer.ts).
+ * SQL: inserts one row of `changes` for all requests of `from`, with the status of each and whether its media are
+ * complete. Inserts nothing if `from` is empty. The sequencer gives committed changes their positions in the feed.
  */
 export function addChange(now: SQL, from: SQL): SQL {
   return sql`

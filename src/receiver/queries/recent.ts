@@ -58,7 +58,10 @@ export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
 
 const troubled = sql.raw("array['refused', 'unavailable', 'parked']")
 
-/** The end of the last minute with trouble, at most now. Without trouble in the last day: the first recorded minute. */
+/**
+ * Returns since when nothing has been wrong: the end of the last minute with trouble, or now if that minute has not
+ * ended. Without trouble in the last day: the first minute recorded in it. Undefined if none is.
+ */
 export async function calmSince(tx: Executor, now: Date): Promise<string | undefined> {
   const [row] = await tx.execute<{ at: string | null }>(sql`
     select coalesce(

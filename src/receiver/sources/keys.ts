@@ -95,14 +95,17 @@ function kindNamed(name: string): SourceKind {
 const shapeOfKeys = 'an array of keys, [{"name", "api_key", "signing_secret", "retired"?}]'
 const shapeOfSources = 'an array of sources, [{"name", "kind", "keys": […]}]'
 
-/** Parses GENERATION_KEYS. Throws an Error whose message names the place in the text and never a value. */
+/**
+ * Parses GENERATION_KEYS. Throws an Error whose message says what is wrong, and where if one entry is at fault. It
+ * contains no value.
+ */
 export function parseKeys(text: string): Keys {
   return keysOf(parse({ schema: firstKeysSchema, shape: shapeOfKeys }, text))
 }
 
 /**
- * The keys of the first source with the sources in the text of SOURCES_FILE. Throws an Error whose message names the
- * place in the text and never a value.
+ * Adds the sources in the text of SOURCES_FILE to the keys of the first source; sources added earlier are replaced.
+ * Throws an Error like parseKeys().
  */
 export function withSources(keys: Keys, text: string): Keys {
   const added = parse({ schema: sourcesSchema, shape: shapeOfSources }, text).map(({ keys: entries, ...source }) =>

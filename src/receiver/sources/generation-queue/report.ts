@@ -51,7 +51,7 @@ function reportOfNotification(notification: ReceivedNotification): Report {
   }
 }
 
-/** The report of a result (spec, Endpoints: result). */
+/** Makes the report of an answer to GET /v1/requests/{id} (spec, Endpoints: result). */
 export function reportOfResult(result: ReceivedResult): Report {
   const output = result.status === 'COMPLETED' ? result.output : undefined
   return {
