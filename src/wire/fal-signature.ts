@@ -16,7 +16,7 @@ export function falKeySetOf(key: KeyObject): { keys: object[] } {
 
 type Signed = { requestId: string; userId: string; timestamp: string; sha256: string }
 
-/** The parts of a webhook that fal signs, with the SHA-256 of its body in hex. */
+/** Returns the bytes that fal signs for a webhook. `sha256` is the digest of its body in hex. */
 export function falMessage({ requestId, userId, timestamp, sha256 }: Signed): Buffer {
   return Buffer.from([requestId, userId, timestamp, sha256].join('\n'))
 }

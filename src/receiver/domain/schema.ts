@@ -178,7 +178,7 @@ export const requests = mediadock.table(
     polled_at: instant(),
     poll_outcome: text({ enum: pollOutcomes }),
     poll_detail: text(),
-    /** From the last poll of a running request: 0 to 100, and the place in the provider's queue from 0. */
+    /** From polls of the running request: the highest progress, 0 to 100, and the last place in the queue, from 0. */
     progress: integer(),
     queue_position: integer(),
   },

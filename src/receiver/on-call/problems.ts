@@ -100,10 +100,10 @@ function pollingProblem(numbers: Numbers): Problem[] {
 /** So many results without a webhook are no accident. */
 const manyWithoutWebhook = 5
 
-/** Results that only polls brought. Refused or unanswered webhooks are a problem of their own. */
+/** The problem that polls, and no webhook, brought the last results. Webhooks that failed here are another problem. */
 function missingWebhooks({ webhooks: { landed, reported }, recent, giveUps, overdue }: Numbers): Problem[] {
-  const cameToNothing = recent.failing.length > 0 || giveUps.length > 0
-  if (landed < manyWithoutWebhook || reported > 0 || cameToNothing) return []
+  const anyFailed = recent.failing.length > 0 || giveUps.length > 0
+  if (landed < manyWithoutWebhook || reported > 0 || anyFailed) return []
   const late = overdue === 0 ? '' : ` ${overdueText(overdue)}.`
   const text = [
     `No webhook came for the last ${landed} results of requests that were submitted here: polls brought them.${late}`,

@@ -32,7 +32,7 @@ export const problemSchema = z
 
 export type ProblemsOptions = ReconcilerOptions &
   KeysOptions & {
-    /** Reads the problems of the slices inside the same read. */
+    /** Reads the problems of the slices in the same transaction. */
     readSlices?: ((tx: Executor) => Promise<Problem[]>) | undefined
     /** The addresses whose wrong tokens this process answers 429. */
     limited?: readonly Limited[]
@@ -46,7 +46,7 @@ export async function readProblems(db: Database, options: ProblemsOptions): Prom
   return problemsOf(numbers)
 }
 
-/** Reads the numbers that problems are derived from, and the recent arrivals by outcome, inside another read. */
+/** Reads the numbers that problems are derived from, and the recent arrivals by outcome, in the transaction of another read. */
 export async function readNumbers(
   tx: Executor,
   options: ProblemsOptions,

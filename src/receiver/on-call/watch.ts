@@ -13,7 +13,7 @@ const toleratedClockMs = 5000
 const settledAfterMs = 45_000
 
 export type WatchDeps = AlertDeps & {
-  /** The options of the readers at this moment. */
+  /** Returns what readProblems() takes, as it is now: the time, keys, limits and failing roles of this process. */
   read: () => Promise<ProblemsOptions>
   /** Called after each round: a notice may be due. */
   onChanged: () => void

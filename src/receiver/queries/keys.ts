@@ -59,7 +59,7 @@ export async function readKeys(db: Database, options: KeysOptions): Promise<KeyS
   return readWithin(db, (tx) => keyStates(tx, options))
 }
 
-/** Reads the keys' states inside another read. */
+/** Reads the same in the transaction of another read. */
 export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }: KeysOptions): Promise<KeyState[]> {
   const budgets = await callBudgets(tx, now)
   const uses = await tx.select().from(keyUses).orderBy(desc(keyUses.last_match_at)).limit(maxUses)

@@ -52,7 +52,7 @@ export async function expire(db: Database, now: SQL): Promise<void> {
     ${addChange(now, ofRefused(sql`true`))}`)
 }
 
-/** The rows of `ended` as changes of the feed. */
+/** SQL for addChange(): the ended submits, each with its Idempotency-Key in the place of a request id. */
 function ofRefused(condition: SQL): SQL {
   return sql`(
     select idempotency_key as request_id, 'REFUSED' as status, false as media_complete

@@ -2,7 +2,7 @@ import type { FrameSize } from '../frame-size.ts'
 import { captionFamily, monoFamily } from './font.ts'
 import { breakLines, clipLines, drawableText, escapeXml, startsFromRight } from './text-lines.ts'
 
-/** Letter heights as shares of the short side: as large as fits the number of lines beside it. */
+/** Letter heights as shares of the short side, each with its greatest number of lines. The first that fits is used. */
 const sizes = [
   { share: 0.085, lines: 2 },
   { share: 0.064, lines: 3 },
