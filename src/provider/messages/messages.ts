@@ -1,12 +1,18 @@
 import type { Request, Response } from 'express'
-import { de } from './de.ts'
-import { en, type MessageKey, type Messages } from './en.ts'
-import { es } from './es.ts'
-import { fr } from './fr.ts'
-import { ja } from './ja.ts'
-import { pt } from './pt.ts'
+import de from './de.json' with { type: 'json' }
+import en from './en.json' with { type: 'json' }
+import es from './es.json' with { type: 'json' }
+import fr from './fr.json' with { type: 'json' }
+import ja from './ja.json' with { type: 'json' }
+import pt from './pt.json' with { type: 'json' }
 
-export const messages = { en, de, fr, es, pt, ja } as const satisfies Record<string, Messages>
+type MessageKey = keyof typeof en
+
+/**
+ * Every message that the API sends to its callers. en.json contains the texts exactly as the code writes them; a name in
+ * braces stands for a value. The other languages have the same keys and names: add a new key to each file.
+ */
+export const messages = { en, de, fr, es, pt, ja } as const satisfies Record<string, Record<MessageKey, string>>
 export type Language = keyof typeof messages
 
 /** The first is what we speak where nothing matches. */
@@ -17,7 +23,7 @@ const placeholder = /\{(\w+)\}/g
 /**
  * The message for this caller: in the language that `Accept-Language` prefers
  * (decisions, language of `message`), named in `Content-Language`. A message
- * that en.ts does not have, such as one of a team's own engine, stays as it is.
+ * that en.json does not have, such as one of a team's own engine, stays as it is.
  */
 export function localized(req: Request, res: Response, message: string): string {
   const language = languages.find((one) => one === req.acceptsLanguages(...languages)) ?? 'en'
@@ -27,7 +33,7 @@ export function localized(req: Request, res: Response, message: string): string 
 }
 
 /**
- * An English message in another language, undefined where en.ts does not have
+ * An English message in another language, undefined where en.json does not have
  * it. It is known by its text, because a FAILED request keeps nothing else: its
  * message was stored in English, for the webhook, before anybody asked for it.
  */

@@ -1,12 +1,12 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { en } from '../../../src/provider/messages/en.ts'
 import { languages, messages, translate } from '../../../src/provider/messages/messages.ts'
 import { setFaults } from '../../../src/provider/operating/commands.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestProvider, type TestProvider } from '../support/running-provider.ts'
 
+const { en } = messages
 const src = path.resolve(import.meta.dirname, '../../../src/provider')
 const namesIn = (text: string) => new Set([...text.matchAll(/\{(\w+)\}/g)].map(([, name]) => name))
 

@@ -126,5 +126,5 @@ export async function call(url: string, method: string, where: string, options: 
 function expectKnownMessage(body: { error?: { type?: string; message?: string } }): void {
   const { type, message } = body.error ?? {}
   if (type === undefined || message === undefined || translate(message, 'de') !== undefined) return
-  throw new Error(`src/provider/messages/en.ts lacks the message: ${message}`)
+  throw new Error(`src/provider/messages/en.json lacks the message: ${message}`)
 }
