@@ -22,13 +22,19 @@ export type GettingOptions = {
   headers: Record<string, string>
 }
 
+/** Headers that are a secret between us and one origin. */
+export type Credential = { origin: string; headers: Record<string, string> }
+
 export type OpenedLink =
-  /** The caller must read or destroy the body. */
-  { kind: 'opened'; response: Dispatcher.ResponseData } | { kind: 'refused'; why: string }
+  /** The caller must read or destroy the body. `withCredential`: the answer is to a request that carried it. */
+  { kind: 'opened'; response: Dispatcher.ResponseData; withCredential: boolean } | { kind: 'refused'; why: string }
 
 export type Getter = {
-  /** Rejects if the server is unreachable or `signal` aborts. */
-  open: (link: string, signal: AbortSignal) => Promise<OpenedLink>
+  /**
+   * Rejects if the server is unreachable or `signal` aborts. The credential is sent to its origin, until a redirect
+   * leaves that: a redirect back may have been chosen by another server.
+   */
+  open: (link: string, signal: AbortSignal, credential?: Credential) => Promise<OpenedLink>
   close: () => Promise<void>
 }
 
@@ -44,16 +50,22 @@ export function createGetter({ judge, resolve, maxRedirects, connectMs, silenceM
   const guarded = new Agent({ ...limits, connect: { lookup: guardedLookup(resolve, connectMs), timeout: connectMs } })
   const named = new Agent({ ...limits, connect: { timeout: connectMs } })
 
-  const open: Getter['open'] = async (first, signal) => {
+  const open: Getter['open'] = async (first, signal, credential) => {
     let link = first
+    let withCredential = credential !== undefined
     for (let redirects = 0; redirects <= maxRedirects; redirects += 1) {
       const dialling = judge(link)
       if (dialling.kind === 'refused')
         return { kind: 'refused', why: redirects === 0 ? dialling.why : `it redirects, and ${dialling.why}` }
-      const response = await request(link, { headers, signal, dispatcher: dialling.kind === 'named' ? named : guarded })
+      withCredential &&= new URL(link).origin === credential?.origin
+      const response = await request(link, {
+        headers: withCredential ? { ...headers, ...credential?.headers } : headers,
+        signal,
+        dispatcher: dialling.kind === 'named' ? named : guarded,
+      })
       const { location } = response.headers
       if (response.statusCode < 300 || response.statusCode >= 400 || typeof location !== 'string')
-        return { kind: 'opened', response }
+        return { kind: 'opened', response, withCredential }
       discard(response)
       if (!URL.canParse(location, link)) return { kind: 'refused', why: 'it redirects to an invalid URL' }
       link = new URL(location, link).href

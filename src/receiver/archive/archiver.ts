@@ -21,7 +21,7 @@ export type Archiver = {
 }
 
 export type ArchiverDeps = SourceRules &
-  Pick<CopyingDeps, 'ffmpeg'> & {
+  Pick<CopyingDeps, 'ffmpeg' | 'fetchRatePerMinute'> & {
     db: Database
     keys: () => Keys
     /** Called at the first round, and again after it has failed. */

@@ -13,6 +13,7 @@ const c = columnsOf(archive.mediaCopies, 'c')
 const copies = columnsOf(archive.mediaCopies)
 const m = columnsOf(schema.media, 'm')
 const media = columnsOf(schema.media)
+const r = columnsOf(schema.requests, 'r')
 
 const { request_id: requestId, kind, position } = archive.mediaCopies
 /** The lease of a copy, for statements with the alias `c`. */
@@ -29,6 +30,11 @@ export type Copy = {
   /** Consecutive claims without an end, including this one. */
   unended: number
   tries: number
+  /** The source of the request and its key: see storedName(). Null also where the request is not kept any more. */
+  sourceName: string | null
+  keyName: string | null
+  /** True while the link lasts by the promise of its source. */
+  isPromised: boolean
 }
 
 export type CopyFault = 'gone' | 'refused' | 'unreachable' | 'store'
@@ -44,7 +50,8 @@ const maxUnended = 1000
 type CopyRow = RowOf<
   typeof archive.mediaCopies,
   'request_id' | 'kind' | 'position' | 'url' | 'claims' | 'unended' | 'tries'
->
+> &
+  Record<'source_name' | 'key_name', string | null> & { is_promised: boolean }
 
 /** Claims due copies: first those whose links end, soonest first, then the longest due. */
 export async function claimCopies(
@@ -64,8 +71,21 @@ export async function claimCopies(
     update mediadock.media_copies c set ${copyLease.claim(now, lasts(sql`${c.unended}`))},
       ${copies.unended} = least(${c.unended} + 1, ${maxUnended}::int)
     from due where (${c.request_id}, ${c.kind}, ${c.position}) = (due.request_id, due.kind, due.position)
-    returning ${list(c, 'request_id', 'kind', 'position', 'url', 'claims', 'unended', 'tries')}`)
-  return rows.map(({ request_id, ...row }) => ({ requestId: request_id, ...row }))
+    returning ${list(c, 'request_id', 'kind', 'position', 'url', 'claims', 'unended', 'tries')},
+      coalesce(${c.expires_at} > ${now}, false) as is_promised,
+      ${ofRequest(sql`${r.source_name}`)}, ${ofRequest(sql`${r.key_name}`)}`)
+  return rows.map(({ request_id, source_name, key_name, is_promised, ...row }) => ({
+    requestId: request_id,
+    sourceName: source_name,
+    keyName: key_name,
+    isPromised: is_promised,
+    ...row,
+  }))
+}
+
+/** One look-up per copy, whatever the statistics say. */
+function ofRequest(column: SQL): SQL {
+  return sql`(select ${column} from mediadock.requests r where ${r.request_id} = ${c.request_id})`
 }
 
 /** Renews leases. Returns the copies that this process still holds. */

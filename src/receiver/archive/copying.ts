@@ -1,18 +1,17 @@
 import fs from 'node:fs/promises'
 import type { Ffmpeg } from '../../platform/ffmpeg.ts'
 import type { Logger } from '../../platform/logger.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { giveBack, giveUpCopy, putOffCopy, type Copy, type CopyFault } from './copies.ts'
 import type { Downloader } from './download.ts'
 import { doubtFile, endCopy, wantFile } from './files.ts'
+import { isRefusalOfKey, noteLinkKey, takeLinkKey, type LinkKeyDeps } from './link-keys.ts'
 import { StoreError, type ArchiveStore, type SpooledFile } from './store.ts'
 import { thumbnailOf, type Thumbnail, type ThumbnailOptions } from './thumbnails.ts'
 
 export type CopyOutcome = 'archived' | 'put_off' | 'given_up' | 'store_failed' | 'no_longer_ours' | 'cut'
 
-export type CopyingDeps = {
-  db: Database
+export type CopyingDeps = LinkKeyDeps & {
   store: ArchiveStore
   downloader: Downloader
   /** Makes posters of videos. Searched once, when the program starts. */
@@ -26,8 +25,8 @@ const copyDeadlineMs = 600_000
 /** With jitter, 12 tries take 1.7 to 3.4 hours. A media that is gone at the provider is tried for about a minute. */
 const pauses = { baseMs: 10_000, capMs: 3_600_000 }
 const maxTries: Record<Exclude<CopyFault, 'store'>, number> = { unreachable: 12, gone: 4, refused: 1 }
-/** A fault of the store counts as no try. The next one follows when a disk may have been freed. */
-const storePauseMs = 30_000
+/** What is not the fault of the media counts as no try. By the next one a disk may be free, or a key replaced. */
+const waitSeconds = 30
 /** Decoding can kill a process. After this many claims without an end, the file is archived without decoding it. */
 const maxDecodings = 3
 
@@ -62,18 +61,34 @@ type Brought =
   | { kind: 'archived'; bytes: number }
   | { kind: 'lost' }
   | { kind: 'gone' | 'refused' | 'unreachable'; detail: string }
-  /** The same file is being deleted. It is stored anew afterwards. */
-  | { kind: 'crossed' }
+  /** The media itself is not at fault, so this counts as no try. */
+  | { kind: 'waits'; detail: string; pauseSeconds: number }
 
 async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promise<Brought> {
   const { store, downloader } = deps
-  const download = await downloader.download({ url: copy.url, kind: copy.kind, spoolDir: store.spoolDir, signal })
-  if (download.kind !== 'spooled') return download
+  const { url, kind } = copy
+  const taken = await takeLinkKey(deps, copy)
+  if (taken.kind === 'waits') return taken
+  if (taken.kind === 'missing') return withoutKey(copy, taken.detail)
+  const credential = taken.kind === 'taken' ? taken.credential : undefined
+  const download = await downloader.download({ url, kind, spoolDir: store.spoolDir, signal, credential })
   try {
-    return await keep(deps, copy, download.file, signal)
+    if (taken.kind === 'taken') await noteLinkKey(deps, taken, download)
+    if (download.kind === 'spooled') return await keep(deps, copy, download.file, signal)
+    if (download.kind !== 'key_refused') return download
+    const { status, detail } = download
+    if (status === 429) return { kind: 'waits', detail, pauseSeconds: waitSeconds }
+    return taken.kind === 'taken' && isRefusalOfKey(status, taken.health)
+      ? withoutKey(copy, detail)
+      : { kind: 'unreachable', detail }
   } finally {
-    await fs.rm(download.file.path, { force: true }).catch(() => {})
+    if (download.kind === 'spooled') await fs.rm(download.file.path, { force: true }).catch(() => {})
   }
+}
+
+/** A key can be replaced. So a link that lasts by its source's promise waits for that; any other has its tries. */
+function withoutKey({ isPromised }: Copy, detail: string): Brought {
+  return isPromised ? { kind: 'waits', detail, pauseSeconds: waitSeconds } : { kind: 'unreachable', detail }
 }
 
 async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: AbortSignal): Promise<Brought> {
@@ -85,7 +100,9 @@ async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: Ab
   if (thumbnail?.kind === 'none')
     logger.info({ request_id: copy.requestId, sha256, why: thumbnail.why }, 'archived without a thumbnail')
   const incarnation = await wantFile(db, file)
-  if (incarnation === undefined) return { kind: 'crossed' }
+  // It is stored anew afterwards.
+  if (incarnation === undefined)
+    return { kind: 'waits', detail: 'the same file is being deleted', pauseSeconds: waitSeconds }
   let isEnded = false
   try {
     isEnded = await storeAndEnd(deps, copy, {
@@ -124,7 +141,7 @@ async function storeAndEnd(
   return endCopy(db, copy, stored)
 }
 
-type Failed = StoreError | Extract<Brought, { detail: string } | { kind: 'crossed' }>
+type Failed = StoreError | Extract<Brought, { detail: string }>
 
 async function fail({ db, logger, random = Math.random }: CopyingDeps, copy: Copy, came: Failed): Promise<CopyOutcome> {
   const about = { request_id: copy.requestId, kind: copy.kind, position: copy.position }
@@ -133,8 +150,11 @@ async function fail({ db, logger, random = Math.random }: CopyingDeps, copy: Cop
     await putOffForStore({ db, random }, copy, came)
     return 'store_failed'
   }
-  if (came.kind === 'crossed') {
-    await putOffForStore({ db, random }, copy, new Error('the same file is being deleted'))
+  if (came.kind === 'waits') {
+    // The jitter takes up to half off, and the call of a key is not there before its time.
+    const limits = { baseMs: came.pauseSeconds * 2000, capMs: Infinity }
+    const pauseSeconds = jitteredPauseMs(1, limits, random) / 1000
+    await putOffCopy(db, copy, { fault: 'unreachable', trouble: came.detail, pauseSeconds, counts: false })
     return 'put_off'
   }
   const { kind: fault, detail: trouble } = came
@@ -159,7 +179,7 @@ export async function putOffForStore(
   copy: Copy,
   { message }: Error,
 ): Promise<void> {
-  const pauseMs = jitteredPauseMs(1, { baseMs: storePauseMs, capMs: storePauseMs }, random)
+  const pauseMs = jitteredPauseMs(1, { baseMs: waitSeconds * 1000, capMs: waitSeconds * 1000 }, random)
   const trouble = message.slice(0, 300)
   await putOffCopy(db, copy, { fault: 'store', trouble, pauseSeconds: pauseMs / 1000, counts: false })
 }

@@ -3,8 +3,9 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import type { Dispatcher } from 'undici'
 import { contentTypeOf, isOfKind, typeBytes } from '../../platform/media-type.ts'
-import { createGetter, discard } from '../../platform/outward/getter.ts'
+import { createGetter, discard, type Credential, type OpenedLink } from '../../platform/outward/getter.ts'
 import { resolve } from '../../platform/outward/resolver.ts'
+import { retryAfterOf } from '../fetching/source-client.ts'
 import { judgeSource, type SourceRules } from './sources.ts'
 import { inStore, StoreError, type SpooledFile } from './store.ts'
 
@@ -16,8 +17,17 @@ export type Download =
   | { kind: 'refused'; detail: string }
   /** A failure that may be temporary. */
   | { kind: 'unreachable'; detail: string }
+  /** The source refuses it to the key, or the key for now. */
+  | { kind: 'key_refused'; detail: string; status: number; retryAfterSeconds: number | undefined }
 
-export type DownloadWish = { url: string; kind: 'image' | 'video' | 'audio'; spoolDir: string; signal: AbortSignal }
+export type DownloadWish = {
+  url: string
+  kind: 'image' | 'video' | 'audio'
+  spoolDir: string
+  signal: AbortSignal
+  /** Of the source, for a link that needs its key. */
+  credential?: Credential | undefined
+}
 
 export type Downloader = { download: (wish: DownloadWish) => Promise<Download>; close: () => Promise<void> }
 
@@ -34,6 +44,7 @@ const silenceMs = 30_000
 /** Slower servers are cut, since a few of them would occupy all places for copies. */
 const leastBytesPerSecond = 16_384
 const goneStatuses = new Set([401, 403, 404, 410, 451])
+const keyStatuses = new Set([401, 403, 429])
 const headers = {
   accept: 'image/*, video/*, audio/*',
   'accept-encoding': 'identity',
@@ -48,13 +59,13 @@ export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }
   const judge = (link: string) => judgeSource(link, rules)
   const getter = createGetter({ judge, resolve, maxRedirects, connectMs, silenceMs, headers })
 
-  const download = async ({ url, kind, spoolDir, signal }: DownloadWish): Promise<Download> => {
+  const download = async ({ url, kind, spoolDir, signal, credential }: DownloadWish): Promise<Download> => {
     const spooled = path.join(spoolDir, `${randomUUID()}.part`)
     let isKept = false
     try {
-      const opened = await getter.open(url, signal)
+      const opened = await getter.open(url, signal, credential)
       if (opened.kind === 'refused') return { kind: 'refused', detail: opened.why }
-      const problem = problemOf(opened.response, maxBytes)
+      const problem = problemOf(opened, maxBytes)
       if (problem !== undefined) {
         discard(opened.response)
         return problem
@@ -74,7 +85,16 @@ export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }
 }
 
 /** Returns why an answer is not the file; undefined if it is. */
-function problemOf({ statusCode, headers: given }: Dispatcher.ResponseData, maxBytes: number): Download | undefined {
+function problemOf(
+  { response: { statusCode, headers: given }, withCredential }: Extract<OpenedLink, { kind: 'opened' }>,
+  maxBytes: number,
+): Download | undefined {
+  if (withCredential && keyStatuses.has(statusCode)) {
+    const detail = `the source answered ${statusCode} to its key`
+    const retryAfter = given['retry-after']
+    const retryAfterSeconds = retryAfterOf(typeof retryAfter === 'string' ? retryAfter : null, new Date())
+    return { kind: 'key_refused', detail, status: statusCode, retryAfterSeconds }
+  }
   if (goneStatuses.has(statusCode)) return { kind: 'gone', detail: `the provider answered ${statusCode}` }
   if (statusCode !== 200) return { kind: 'unreachable', detail: `the provider answered ${statusCode}` }
   const encoding = given['content-encoding'] ?? 'identity'

@@ -21,7 +21,7 @@ export function startArchiving({
   after,
   signal,
 }: SliceDeps): RunningSlice {
-  const { mediaArchive, mediaArchiveMaxBytes: maxBytes, production } = settings
+  const { mediaArchive, mediaArchiveMaxBytes: maxBytes, production, fetchRatePerMinute } = settings
   const { db, clock, logger, mediaHosts, keys } = worker
   const metrics = createArchiveMetrics({ registry, db, logger })
   if (mediaArchive === undefined) {
@@ -35,6 +35,7 @@ export function startArchiving({
     logger,
     mediaHosts,
     production,
+    fetchRatePerMinute,
     maxBytes,
     ffmpeg: ffmpegForPosters({ given: settings.ffmpegPath, logger, signal }),
     openStore: () => openStore(mediaArchive),

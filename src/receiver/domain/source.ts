@@ -110,6 +110,8 @@ export type SourcePromises = {
   keySet?: { url: string; keysIn: (json: unknown) => readonly string[] | undefined }
   /** The base URL of the API; undefined where each source has its own. */
   apiUrl: string | undefined
+  /** The headers that links to the origin of the API need. Left out where no link needs the key. */
+  linkHeaders?: (apiKey: string) => Record<string, string>
   /** How long links in a result last, from the end of the job. Without a promise, it is left out. */
   linkLifeSeconds?: number
 }

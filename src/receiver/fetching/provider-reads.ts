@@ -121,7 +121,7 @@ async function post(
     const text = await readBounded(response)
     const { status } = response
     if (status !== 200 && (status < 400 || status >= 500)) return { response, failure: `it answered ${status}` }
-    const retryAfterSeconds = status === 429 ? retryAfterOf(response, clock()) : undefined
+    const retryAfterSeconds = status === 429 ? retryAfterOf(response.headers.get('retry-after'), clock()) : undefined
     return { response, answer: { status, body: JSON.parse(text ?? ''), retryAfterSeconds } }
   } catch (error) {
     if (error instanceof SyntaxError) return { failure: 'the answer is not JSON' }

@@ -53,7 +53,11 @@ async function answerOf<Outcome>(
     const response = await fetch(url, { ...request, redirect: 'manual', signal: within })
     const body = await readBounded(response)
     rate = rateOf(response)
-    return { status: response.status, body, retryAfterSeconds: retryAfterOf(response, clock()) }
+    return {
+      status: response.status,
+      body,
+      retryAfterSeconds: retryAfterOf(response.headers.get('retry-after'), clock()),
+    }
   }
   try {
     return { outcome: await ask({ url: key.source.apiUrl ?? baseUrl, apiKey: key.apiKey ?? '', call }), rate }
@@ -76,8 +80,8 @@ export async function readBounded(response: Response): Promise<string | undefine
   return Buffer.concat(chunks).toString('utf8')
 }
 
-export function retryAfterOf(response: Response, now: Date): number | undefined {
-  const text = response.headers.get('retry-after')
+/** The seconds that a `Retry-After` asks for; undefined without one, and for one that cannot be read. */
+export function retryAfterOf(text: string | null, now: Date): number | undefined {
   if (text === null) return undefined
   if (/^\d{1,9}$/.test(text)) return Number(text)
   const at = Date.parse(text)

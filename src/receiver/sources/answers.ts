@@ -60,7 +60,8 @@ export function outcomeOf(read: Read, asked: string): FetchOutcome {
   return { kind: 'running', status: { status: read.status, progress: 0, queue_position: null } }
 }
 
-const bearer = (apiKey: string) => ({ authorization: `Bearer ${apiKey}`, accept: 'application/json' })
+export const keyHeader = (apiKey: string) => ({ authorization: `Bearer ${apiKey}` })
+const bearer = (apiKey: string) => ({ ...keyHeader(apiKey), accept: 'application/json' })
 
 /** Asks for a job by `GET` of a path below the API's URL, with the key as a bearer token. */
 export async function fetchJob(

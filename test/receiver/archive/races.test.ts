@@ -53,7 +53,8 @@ describe('copies during a removal of the same file', () => {
   }
   const copied = async (copy: Copy, into: ArchiveStore = store, cut = new AbortController().signal) => {
     const downloader = createDownloader({ maxBytes: 1_000_000, mediaHosts: undefined, production: false })
-    const deps = { db: db(), store: into, downloader, logger: receiver.deps.logger }
+    const { keys, logger } = receiver.deps
+    const deps = { db: db(), keys, fetchRatePerMinute: 60, store: into, downloader, logger }
     return (await copyMedia(deps, copy, cut).finally(downloader.close)).outcome
   }
   /** A store that pauses at a given call, reports the pause, and continues on demand. */
@@ -105,6 +106,7 @@ describe('copies during a removal of the same file', () => {
     const archiver = createArchiver({
       db: db(),
       keys: receiver.deps.keys,
+      fetchRatePerMinute: 60,
       openStore: () => openFileStore(root),
       maxBytes: 1000,
       clock: () => new Date(hostNow),

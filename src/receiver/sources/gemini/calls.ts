@@ -2,7 +2,8 @@ import type { Api, FetchOutcome, Job, Submission, SubmitOutcome } from '../../do
 import { answeredOtherwise, fetched, jsonOf, refusedHere, submitted } from '../answers.ts'
 import { read } from './report.ts'
 
-const headersOf = (apiKey: string) => ({ 'x-goog-api-key': apiKey, accept: 'application/json' })
+export const keyHeader = (apiKey: string) => ({ 'x-goog-api-key': apiKey })
+const headersOf = (apiKey: string) => ({ ...keyHeader(apiKey), accept: 'application/json' })
 
 /** The name of an operation: a path such as `models/veo/operations/abc`. */
 const namePattern = /^(?!\.)[A-Za-z0-9._-]+(?:\/(?!\.)[A-Za-z0-9._-]+)+$/

@@ -1,6 +1,6 @@
 import type { SourceKind } from '../../domain/source.ts'
 import { identify, secrets, verify } from '../standard-webhooks/signature.ts'
-import { fetchResult, submit } from './calls.ts'
+import { fetchResult, keyHeader, submit } from './calls.ts'
 import { parse } from './report.ts'
 
 /** Videos of the Gemini API, with the webhooks of a project, which are signed with Standard Webhooks. */
@@ -17,6 +17,7 @@ export const gemini: SourceKind = {
     idempotentSubmit: false,
     secrets,
     apiUrl: 'https://generativelanguage.googleapis.com',
+    linkHeaders: keyHeader,
     linkLifeSeconds: 2 * 86_400,
   },
 }

@@ -1,5 +1,6 @@
 import { verifyInSteps, type Secret } from '../../../wire/signature.ts'
 import type { Arrived, SourceKind, SourceVerification, Steps } from '../../domain/source.ts'
+import { keyHeader } from '../answers.ts'
 import { idIn } from '../ids.ts'
 import { textSecrets } from '../secrets.ts'
 import { fetchResult, submit } from './calls.ts'
@@ -19,6 +20,7 @@ export const openrouterVideo: SourceKind = {
     idempotentSubmit: false,
     secrets: textSecrets,
     apiUrl: 'https://openrouter.ai/api/v1',
+    linkHeaders: keyHeader,
   },
 }
 
