@@ -8,7 +8,19 @@ import { readWithin } from '../queries/deadline.ts'
 import { readKeys, type KeyState } from '../queries/keys.ts'
 import { checkQuarantine } from '../queries/quarantined.ts'
 import { addedSecretHint } from './parked/verify-pages.ts'
-import { badge, card, duration, foreign, moment, number, problem, table, time, type Row } from './parts/parts.ts'
+import {
+  badge,
+  card,
+  duration,
+  foreign,
+  moment,
+  number,
+  problem,
+  sourceLine,
+  table,
+  time,
+  type Row,
+} from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo } from './parts/url.ts'
 
@@ -98,6 +110,7 @@ function keyRow(
   {
     name,
     configured,
+    source_name,
     environment,
     retired,
     fingerprint,
@@ -120,7 +133,7 @@ function keyRow(
   return {
     id: name,
     cells: [
-      html`<a href="${linkTo('/deliveries', { key_name: name })}">${foreign(name, 40)}</a> ${configured ? '' : badge('not configured', 'bad')} ${retired ? badge('retired', '') : ''} ${still_matches ? badge('still used', 'warn') : ''}`,
+      html`<a href="${linkTo('/deliveries', { key_name: name })}">${foreign(name, 40)}</a> ${configured ? '' : badge('not configured', 'bad')} ${retired ? badge('retired', '') : ''} ${still_matches ? badge('still used', 'warn') : ''}${sourceLine(source_name)}`,
       environment === null
         ? html`<span class="soft" title="The environment is known only with an api_key.">unknown</span>`
         : environment,

@@ -7,7 +7,7 @@ import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './deli
 import { asOfNote } from './parts/as-of.ts'
 import { usualOnly } from './parts/columns.ts'
 import { tryRead } from './parts/failures.ts'
-import { badge, card, emptyState, foreign, moment, problem, shortId, table } from './parts/parts.ts'
+import { badge, card, emptyState, foreign, moment, problem, shortId, sourceLine, table } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { queryOf } from './parts/url.ts'
 import { quarantinedTable } from './requests/untracked-request.ts'
@@ -91,10 +91,10 @@ function requestsTable(label: string, requests: Found['requests']): Markup {
       { head: 'Tracked' },
       { head: 'Landed' },
     ],
-    rows: requests.map(({ id, status, overdue, model, key_name, tracked_at, landed_at }) => ({
+    rows: requests.map(({ id, source_name, status, overdue, model, key_name, tracked_at, landed_at }) => ({
       id,
       cells: [
-        html`<a class="mono" href="/requests/${id}">${id}</a>`,
+        html`<a class="mono" href="/requests/${id}">${id}</a>${sourceLine(source_name)}`,
         html`${badge(status)} ${overdue ? badge('overdue') : ''}`,
         foreign(model, 28),
         foreign(key_name, 20),

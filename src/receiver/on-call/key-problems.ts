@@ -1,12 +1,13 @@
 import type { Problem } from '../domain/problem.ts'
+import { firstSourceName } from '../domain/source.ts'
 import type { KeyState } from '../queries/keys.ts'
 import { clockTime, count } from './figures.ts'
 
 /** Problems of one key: calls that the provider refuses or limits, and deliveries signed by an old key. */
 export function keyProblems(key: KeyState, now: Date): Problem[] {
-  const { name } = key
+  const name = nameOf(key)
   const problem = (severity: Problem['severity'], cause: string, text: string): Problem[] => [
-    { severity, cause: `${cause}:${name}`, text, href: '/keys', affected: [name] },
+    { severity, cause: `${cause}:${key.name}`, text, href: '/keys', affected: [key.name] },
   ]
   if (key.blocked_until !== null) {
     const until = clockTime(key.blocked_until, now)
@@ -32,7 +33,13 @@ export function keyProblems(key: KeyState, now: Date): Problem[] {
   return problem('notice', 'removed_key_matched', text)
 }
 
-function quotaSpent({ name, calls, account_id, account_calls, account_limit }: KeyState): string {
+/** Names the key, with its source unless that is the first one. */
+function nameOf({ name, source_name }: Pick<KeyState, 'name' | 'source_name'>): string {
+  return source_name === null || source_name === firstSourceName ? name : `${name} of ${source_name}`
+}
+
+function quotaSpent({ calls, account_id, account_calls, account_limit, ...key }: KeyState): string {
+  const name = nameOf(key)
   if (account_calls !== null && account_limit !== null && account_calls >= account_limit) {
     const made = count(account_calls, 'call', 'calls')
     return [

@@ -18,13 +18,20 @@ export const keySchema = z
     name: z.string(),
     configured: z
       .boolean()
-      .meta({ description: 'False for a key that has matched in the past and is no longer in GENERATION_KEYS.' }),
+      .meta({ description: 'False for a key that has matched in the past and is no longer configured.' }),
+    source_name: z.string().nullable().meta({
+      description: 'Its source: a name in SOURCES_FILE, or `generation-queue`. Null if it is not configured.',
+    }),
     environment: z.enum(['live', 'sandbox']).nullable(),
     retired: z.boolean(),
     fingerprint: z
       .string()
       .nullable()
-      .meta({ description: `The first ${fingerprintDigits} hex digits of the SHA-256 of its signing secret.` }),
+      .meta({
+        description:
+          `The first ${fingerprintDigits} hex digits of the SHA-256 of its signing secret. Null if it has none, ` +
+          'or is not configured.',
+      }),
     first_match_at: z.iso.datetime().nullable(),
     last_match_at: z.iso.datetime().nullable().meta({ description: 'When its secret last matched a signature.' }),
     matches: z.int(),
@@ -79,9 +86,10 @@ export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }:
       id: name,
       name,
       configured: key !== undefined,
+      source_name: key?.source.name ?? null,
       environment: key?.environment ?? null,
       retired: key?.retired ?? false,
-      fingerprint: key ? fingerprintOf(key.signingSecret) : null,
+      fingerprint: key !== undefined && key.signingSecret !== '' ? fingerprintOf(key.signingSecret) : null,
       first_match_at: use?.first_match_at ?? null,
       last_match_at: lastMatchAt,
       matches: use?.matches ?? 0,

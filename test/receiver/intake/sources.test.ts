@@ -272,4 +272,48 @@ describe('readers', () => {
     expect(page.text).toContain('job-10')
     expect((await send(`${receiver.internalUrl}deliveries`, 'GET')).text).toContain('name="source_name"')
   })
+
+  it('see in every list of the console what belongs to a further source, and nothing about the first one', async () => {
+    await post('pictures', prediction('job-11'))
+    await post('pictures', prediction('job-11'), { secret: secretOf('a stranger') })
+    await post('pictures', { id: 'job-12', status: 'unheard of' })
+    await deliver(receiver.webhookUrl, okAudio().body)
+    await deliver(receiver.webhookUrl, okAudio().body, { secret: 'of a stranger' })
+    const { requestId } = requestIdOf('pictures', 'job-11')
+    const named = '<div class="soft" title="The source in SOURCES_FILE"><bdi>pictures</bdi></div>'
+    const rowsOf = async (path: string) =>
+      (await send(`${receiver.internalUrl}${path}`, 'GET')).text
+        .split('<tr ')
+        .filter((row) => row.includes('data-row='))
+    for (const [path, mine] of [
+      ['requests', 'source_name=pictures'],
+      ['deliveries', 'source_name=pictures'],
+      ['deliveries?view=arrivals', 'source_name=pictures'],
+      [`search?q=${requestId.slice(0, 8)}`, ''],
+      ['parked?view=parked', 'source_name=pictures'],
+    ] as const)
+      await eventually(async () => {
+        const rows = await rowsOf(`${path}${path.includes('?') ? '&' : '?'}${mine}`)
+        expect(rows, path).not.toEqual([])
+        for (const row of rows) expect(row, path).toContain(named)
+        return true
+      })
+    for (const path of ['requests', 'deliveries', 'deliveries?view=arrivals']) {
+      const rows = await rowsOf(`${path}${path.includes('?') ? '&' : '?'}source_name=generation-queue`)
+      expect(rows, path).not.toEqual([])
+      for (const row of rows) expect(row, path).not.toContain('SOURCES_FILE')
+    }
+    await eventually(async () => {
+      const refused = (await rowsOf('parked?view=quarantine')).filter((row) => row.includes('SOURCES_FILE'))
+      expect(refused.join('')).toContain(named)
+      return true
+    })
+    const ofKey = (await rowsOf('keys')).filter((row) => row.includes('>pictures-key<'))
+    expect(ofKey.join('')).toContain(named)
+    // It signs nothing, so it has no secret of which to compare a fingerprint.
+    const { json } = await read('keys')
+    expect(json.data).toContainEqual(expect.objectContaining({ name: 'pictures-key', source_name: 'pictures' }))
+    expect(json.data).toContainEqual(expect.objectContaining({ name: 'dreams-key', fingerprint: null }))
+    expect(json.data).toContainEqual(expect.objectContaining({ name: 'live', source_name: 'generation-queue' }))
+  })
 })

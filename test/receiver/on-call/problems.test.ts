@@ -43,6 +43,7 @@ const key: KeyState = {
   id: 'live',
   name: 'live',
   configured: true,
+  source_name: 'generation-queue',
   environment: 'live',
   retired: false,
   fingerprint: '00000000',
@@ -459,6 +460,18 @@ const cases: Case[] = [
       cause: 'key_blocked:live',
       href: '/keys',
       text: 'The provider asked for a pause: no calls with the key live until 03:04. Calls resume automatically.',
+    },
+  ],
+  [
+    'a key of a further source that must pause',
+    {
+      keys: [{ ...key, source_name: 'fal', blocked_until: '2026-03-04T03:04:00.000Z', blocked_reason: 'rate_limited' }],
+    },
+    {
+      severity: 'warning',
+      cause: 'key_blocked:live',
+      href: '/keys',
+      text: 'The provider asked for a pause: no calls with the key live of fal until 03:04. Calls resume automatically.',
     },
   ],
   [

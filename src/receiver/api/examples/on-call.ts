@@ -93,6 +93,7 @@ const key = {
   id: keyName,
   name: keyName,
   configured: true,
+  source_name: 'generation-queue',
   environment: 'live',
   retired: false,
   fingerprint: '5f2c91d0',

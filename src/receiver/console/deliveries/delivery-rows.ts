@@ -3,7 +3,7 @@ import type { Markup } from '../../../platform/pages/console-page.ts'
 import type { ArrivalEntry } from '../../queries/arrivals.ts'
 import type { DeliveryEntry } from '../../queries/deliveries.ts'
 import type { ListColumn } from '../parts/columns.ts'
-import { badge, code, foreign, moment, number, shortId, type Row } from '../parts/parts.ts'
+import { badge, code, foreign, moment, number, shortId, sourceLine, type Row } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 
 // The rows of deliveries and arrivals, for every table that shows them.
@@ -24,12 +24,12 @@ export const deliveryColumns: readonly ListColumn[] = [
 ]
 
 export function deliveryRow(delivery: DeliveryEntry): Row {
-  const { id, webhook_id, request_id, received_at, status, outcome, model, key_name } = delivery
+  const { id, webhook_id, request_id, received_at, status, outcome, model, key_name, source_name } = delivery
   const { skew_seconds, arrivals, state, ack_ms } = delivery
   return {
     id,
     cells: [
-      html`<a href="/deliveries/${id}">${moment(received_at)}</a>`,
+      html`<a href="/deliveries/${id}">${moment(received_at)}</a>${sourceLine(source_name)}`,
       status ?? html`<span class="soft">—</span>`,
       badge(outcome),
       causeOf(delivery),
@@ -76,6 +76,7 @@ export function arrivalRow({
   delivery_id,
   request_id,
   key_name,
+  source_name,
   remote,
   skew_seconds,
   ack_ms,
@@ -85,7 +86,7 @@ export function arrivalRow({
   return {
     id: String(id),
     cells: [
-      html`${stored ? html`<a href="/deliveries/${delivery_id}">${moment(arrived_at, 'precise')}</a>` : moment(arrived_at, 'precise')}${folded > 0 ? html` <span class="soft" title="This row also counts similar arrivals: the log is bounded under a flood.">+${number(folded)}</span>` : ''}`,
+      html`${stored ? html`<a href="/deliveries/${delivery_id}">${moment(arrived_at, 'precise')}</a>` : moment(arrived_at, 'precise')}${folded > 0 ? html` <span class="soft" title="This row also counts similar arrivals: the log is bounded under a flood.">+${number(folded)}</span>` : ''}${sourceLine(source_name)}`,
       badge(outcome),
       reason === null ? html`<span class="soft">—</span>` : code(reason),
       webhook_id === null

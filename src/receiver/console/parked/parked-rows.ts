@@ -1,6 +1,7 @@
 import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { pathIn } from '../../domain/webhook-path.ts'
 import { placeOf, todoOf, wordsOf, type CausePlace, type KeysPlace } from '../../on-call/cause-words.ts'
 import { readParkedCauses, readQuarantineCauses, type Cause } from '../../queries/causes.ts'
 import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
@@ -11,8 +12,8 @@ import { checkQuarantine } from '../../queries/quarantined.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
 import { usualOnly } from '../parts/columns.ts'
 import { tryRead } from '../parts/failures.ts'
-import { filterBar } from '../parts/filter-bar.ts'
-import { card, code, facts, foreign, moment, number, pager, size, table, time } from '../parts/parts.ts'
+import { filterBar, sourceFields } from '../parts/filter-bar.ts'
+import { card, code, facts, foreign, moment, number, pager, size, sourceLine, table, time } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, without, type Query } from '../parts/url.ts'
 import { addedSecretHint } from './verify-pages.ts'
@@ -63,10 +64,11 @@ function quarantineTable({ data }: Page<QuarantinedEntry>, query: Query): Markup
       { head: 'Size', kind: 'number' },
       { head: 'Body begins', kind: 'minor' },
     ],
-    rows: data.map(({ id, arrived_at, reason, webhook_id, bytes, body_preview }) => ({
+    rows: data.map(({ id, arrived_at, reason, webhook_id, headers, bytes, body_preview }) => ({
       id: String(id),
       cells: [
-        html`<a href="/parked/quarantine/${id}">${moment(arrived_at, 'precise')}</a>`,
+        html`<a href="/parked/quarantine/${id}">${moment(arrived_at, 'precise')}</a>
+          ${sourceLine(pathIn(headers).sourceName)}`,
         html`<span class="mono">${foreign(webhook_id, 24)}</span>`,
         ...(query['reason'] === undefined ? [code(reason)] : []),
         size(bytes),
@@ -95,7 +97,7 @@ async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
   })
   const causes = read.ok ? read.value.causes : []
   const body = html`${head('parked', reason)} ${about({ place: 'parked', reason, causes, keys: settings })}
-    ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'q', label: 'Search', search: true, placeholder: 'delivery, request or webhook id, or its beginning' }, reasonField(causes)] })}
+    ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'q', label: 'Search', search: true, placeholder: 'delivery, request or webhook id, or its beginning' }, reasonField(causes), ...sourceFields(console.keys())] })}
     ${
       read.ok
         ? html`${read.value.page.data.length > 0 ? html`<div class="bulk"><a class="button quiet" data-key-action="replay" href="${linkTo('/deliveries/replay', filters)}">Replay all of these… <kbd>r</kbd></a></div>` : ''}

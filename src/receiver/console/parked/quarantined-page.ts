@@ -3,6 +3,8 @@ import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { unknown } from '../../api/operation.ts'
 import { claimedRequestId, sha256Hex } from '../../domain/delivery.ts'
+import { firstSourceName } from '../../domain/source.ts'
+import { pathIn } from '../../domain/webhook-path.ts'
 import { todoOf, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
 import { findQuarantined, type QuarantinedDetail } from '../../queries/quarantined.ts'
 import { bodyView, bodyViews, shownBytes, type BodyView } from '../parts/body-view.ts'
@@ -59,10 +61,11 @@ function standing({ matchingKey, reason }: QuarantinedDetail): Markup {
   )
 }
 
-function factsOf({ id, arrivedAt, webhookId, body }: QuarantinedDetail): Markup {
+function factsOf({ id, arrivedAt, webhookId, headers, body }: QuarantinedDetail): Markup {
   const claimed = claimedRequestId(body)
   return facts([
     ['Arrived', time(arrivedAt, 'precise')],
+    ['Source', foreign(pathIn(headers).sourceName ?? firstSourceName)],
     [
       'Webhook id',
       webhookId === undefined

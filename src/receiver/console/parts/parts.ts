@@ -1,6 +1,7 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { isNone } from '../../../platform/pages/parts.ts'
+import { firstSourceName } from '../../domain/source.ts'
 import { causeWords } from '../../on-call/cause-words.ts'
 import { linkTo, linkWith, type Query } from './url.ts'
 import { visible } from './visible.ts'
@@ -71,6 +72,12 @@ const tones: Record<string, Tone> = {
 /** An outcome, status or state. Its tone follows from the word, its meaning is in the title. */
 export function badge(word: string, tone: Tone = tones[word] ?? ''): Markup {
   return html`<span class="badge ${tone}" ${titleOf(word)}>${word}</span>`
+}
+
+/** A line that names a further source. What has no such line is of the first source. */
+export function sourceLine(name: string | null): Markup | '' {
+  if (name === null || name === firstSourceName) return ''
+  return html`<div class="soft" title="The source in SOURCES_FILE">${foreign(name, 18)}</div>`
 }
 
 /** A reason in words. The title has its meaning and the code that filters take. */

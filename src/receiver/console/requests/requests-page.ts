@@ -17,7 +17,7 @@ import { tryRead } from '../parts/failures.ts'
 import { type Field, filterBar, sourceFields } from '../parts/filter-bar.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { thumbnail } from '../parts/media.ts'
-import { badge, foreign, moment, number, pager, shortId, table, tabs } from '../parts/parts.ts'
+import { badge, foreign, moment, number, pager, shortId, sourceLine, table, tabs } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, linkWith, queryOf, without, type Query } from '../parts/url.ts'
 import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, progressOf, type When } from './request-words.ts'
@@ -101,13 +101,14 @@ const columns: readonly ListColumn[] = [
 const list: ColumnList = { name: 'requests', path, columns }
 
 function cellsOf(request: Request, { when, links }: { when: When; links: LinkPolicy }): Markup[] {
-  const { id, status, model, key_name, tracked_at, created_at, webhook_at, polled_at, polls, landed_at, cost } = request
+  const { id, source_name, status, model, key_name, tracked_at, created_at } = request
+  const { webhook_at, polled_at, polls, landed_at, cost } = request
   const late = overdueBy(request, when)
   const summary = pollSummaryOf(request)
   const progress = progressOf(request)
   const submitted = created_at ?? tracked_at
   return [
-    shortId('request', id),
+    html`${shortId('request', id)}${sourceLine(source_name)}`,
     html`${badge(status)}${late === undefined ? '' : html`<div>${badge(`overdue ${late}`, 'warn')}</div>`}${request.contradiction ? html`<div>${badge('contradiction')}</div>` : ''}`,
     html`<span title="${summary.text}">${badge(summary.word, summary.tone)}</span>${progress === undefined ? '' : html`<div class="soft" title="${progress.text}">${progress.short}</div>`}`,
     html`${foreign(model, 18)}<div class="soft">${foreign(key_name, 18)}</div>`,

@@ -1,0 +1,58 @@
+import { randomUUID } from 'node:crypto'
+import type { Browser } from 'playwright-core'
+import { Webhook } from 'standardwebhooks'
+import { beforeAll, expect, it, vi } from 'vitest'
+import { withSources } from '../../src/receiver/sources/keys.ts'
+import { sharedBrowser } from '../support/browser.ts'
+import type { TestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { send } from '../support/http.ts'
+import { keysOf, liveKey, sandboxKey, type TestReceiver } from '../support/receiver.ts'
+import { withReceiver } from '../support/with-receiver.ts'
+import { expectGoodLooks, openPage } from './support/console.ts'
+
+vi.setConfig({ testTimeout: 90_000 })
+
+/** The longest name that a source may have, without a place where a line could break. */
+const name = 'w'.repeat(63)
+const secret = `whsec_${Buffer.from('a secret that is long enough').toString('base64')}`
+
+let browser: Browser
+let database: TestDatabase
+let receiver: TestReceiver
+beforeAll(async () => {
+  browser = await sharedBrowser()
+  const its = await withReceiver()
+  ;({ database, receiver } = its)
+  const key = { name: 'pictures-key', api_key: 'x', signing_secret: secret }
+  receiver.setKeys(withSources(keysOf(liveKey, sandboxKey), JSON.stringify([{ name, kind: 'replicate', keys: [key] }])))
+  return its.stop
+})
+
+async function post(prediction: object, signedWith = secret): Promise<void> {
+  const webhookId = randomUUID()
+  const body = JSON.stringify(prediction)
+  const now = new Date()
+  const headers = {
+    'content-type': 'application/json',
+    'webhook-id': webhookId,
+    'webhook-timestamp': String(Math.floor(now.getTime() / 1000)),
+    'webhook-signature': new Webhook(signedWith).sign(webhookId, now, body),
+  }
+  await send(`${receiver.webhookUrl}/${name}`, 'POST', { headers, body })
+}
+
+it('lists fit a phone and a desktop beside the longest name of a source', async () => {
+  const output = 'https://replicate.delivery/1.png'
+  await post({ id: 'job-1', status: 'succeeded', model: 'an/image-model-of-some-length', output })
+  await post({ id: 'job-2', status: 'of no meaning' })
+  await post({ id: 'job-3', status: 'succeeded', output }, `whsec_${Buffer.from('of a stranger').toString('base64')}`)
+  await eventually(async () => (await database.sql`select from mediadock.quarantine`).length === 1)
+  await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
+  const page = await openPage(browser, receiver.internalUrl, { expectProblems: true })
+  for (const list of ['requests', 'deliveries', 'deliveries?view=arrivals', 'parked?view=parked', 'keys']) {
+    await page.goto(receiver.internalUrl + list)
+    expect(await page.getByTitle('The source in SOURCES_FILE').count(), list).toBeGreaterThan(0)
+    await expectGoodLooks(page, `sources-${list.replace(/\W+/, '-')}`)
+  }
+})
