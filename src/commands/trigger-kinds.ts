@@ -5,7 +5,7 @@ import { signStandardWebhook } from '../wire/standard-webhooks.ts'
 
 export type Ending = 'ok' | 'error'
 
-/** With what a webhook of a source is signed. `secret` is the signing secret, or PROVIDER_SECRET_KEY for fal. */
+/** What a webhook of a source is signed with. `secret` is the signing secret, or PROVIDER_SECRET_KEY for fal. */
 export type Signing = { id: string; jobId: string; account: string; secret: string; timestampSeconds: number }
 
 /** How an API sends the end of a job. */
@@ -13,7 +13,7 @@ export type Sender = {
   body: (jobId: string, ending: Ending) => object
   /** Undefined where webhooks are not signed. */
   headers: ((body: Buffer, signing: Signing) => Record<string, string>) | undefined
-  /** Where a job's id has another form than a uuid. */
+  /** Makes a job's id from a uuid, for an API whose ids have another form. */
   jobIdOf?: (uuid: string) => string
 }
 

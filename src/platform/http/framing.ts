@@ -82,7 +82,7 @@ function improperIn(req: http.IncomingMessage): FramingAnswer | undefined {
   return undefined
 }
 
-/** Node keeps only the first Host header, so this counts the raw headers. */
+/** Counts the Host headers as they were sent. Node keeps only the first in `headers`. */
 function countHosts(rawHeaders: readonly string[]): number {
   let hosts = 0
   for (let at = 0; at < rawHeaders.length; at += 2) {

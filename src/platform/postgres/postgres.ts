@@ -5,7 +5,7 @@ import { parsePostgresUrl } from './url.ts'
 
 export type Database = PgDatabase<PostgresJsQueryResultHKT>
 
-/** A database, or a read on one connection. */
+/** Where reads run: a pool, or a transaction on one of its connections. */
 export type Executor = Pick<Database, 'execute' | 'select' | 'selectDistinct'>
 
 export type Pool = {

@@ -10,7 +10,7 @@ import { sampleRate } from './wav.ts'
 const maxFrames = 18_000
 /** ffmpeg lists each packet in a line of at most 70 bytes. */
 const maxListingBytes = maxFrames * 100
-/** More than 8K. */
+/** The limit of one decoded frame: more pixels than 8K has. */
 const maxFramePixels = 40_000_000
 const bytesPerSample = 4
 const lineFeed = 0x0a

@@ -11,7 +11,7 @@ const folderName = '.references'
 const fetchedAtOnce = 4
 /** Limits the disk use of one request: four full videos or twenty full pictures. */
 const maxBytesTogether = 400_000_000
-/** Most of a generation's 15 minutes belong to its engine. */
+/** The limit for all references of a request. Most of the 15 minutes of a generation are left for its engine. */
 const maxSecondsTogether = 60
 /** Far longer than the 15 minutes of a generation. */
 const leftoverAfterMs = 3_600_000

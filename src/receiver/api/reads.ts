@@ -8,7 +8,7 @@ import { idPathSchema, responses, unknown, uuidParam, type Content, type Operati
 
 type About = { operationId: string; summary: string; description?: string }
 
-/** A call that reads something without parameters. */
+/** Makes a GET that takes no parameters and answers what `read` returns. */
 export function shown(
   path: string,
   { answer, read, ...about }: About & { answer: Content; read: () => Promise<unknown> },
@@ -21,7 +21,7 @@ export function shown(
   }
 }
 
-/** A call that reads a list that is always short, so it has no pages. */
+/** Makes a GET that answers a whole list. The list is always short, so it has no pages. */
 export function whole<T>(
   path: string,
   { item, read, ...about }: About & { item: z.ZodType<T>; read: () => Promise<readonly T[]> },

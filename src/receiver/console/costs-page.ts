@@ -63,7 +63,7 @@ function submitCommand({ settings, keys }: ConsoleDeps, req: Request): string {
   return `curl ${origin}/api/generations${token} -H 'Content-Type: application/json' -d '${json}'`
 }
 
-/** Empty without costs. */
+/** The chart of costs by day, then the table by group. Empty without requests. */
 function costs({ groups: by, days }: { groups: Costs; days: Costs }, query: Query): Markup | '' {
   if (by.total.requests === 0) return ''
   return html`${byDay(days, linkTo('/api/costs', { ...without(query, 'by', 'metadata'), by: 'day' }))}

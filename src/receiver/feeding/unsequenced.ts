@@ -7,8 +7,8 @@ import * as feeding from '../domain/feed-schema.ts'
 const changes = columnsOf(feeding.changes)
 
 /**
- * Returns the age in seconds of the oldest change that waits for its position; 0 if none waits. It takes the first of the
- * index, which is about the oldest.
+ * Returns the age in seconds of the oldest change that waits for its position; 0 if none waits. It takes the first of
+ * the index, which is about the oldest.
  */
 export async function unsequencedSeconds(tx: Executor, now: Date): Promise<number> {
   const rows = await tx.execute<RowOf<typeof feeding.changes, 'changed_at'>>(sql`

@@ -8,7 +8,7 @@ const senders = columnsOf(arriving.knownSenders)
 const s = columnsOf(arriving.knownSenders, 's')
 
 const knownForDays = 7
-/** The latest sources per key: the holder of one secret must not fill the table, or displace the senders of others. */
+/** The latest addresses per key: the holder of one secret must not fill the table, or displace others' senders. */
 const maxSourcesPerKey = 64
 /** The precision of the last time. */
 const noteAgainMs = 3_600_000
@@ -20,7 +20,7 @@ const maxNoted = 10_000
 export type KnownSenders = {
   /** Records the address of an authentic delivery. */
   note: (sighting: { keyName: string; remote: string | undefined; at: Date }) => void
-  /** Returns true if any replica received an authentic delivery from the source in the last days. */
+  /** Returns true if any replica received an authentic delivery from the address in the last seven days. */
   isKnown: (source: string) => boolean
   /**
    * Writes new senders and reads those of other replicas. May be called at any rate; it works only as often as needed.
@@ -35,7 +35,7 @@ export type KnownSenders = {
 export function createKnownSenders({ db, clock }: { db: Database; clock: () => Date }): KnownSenders {
   let known: ReadonlySet<string> = new Set()
   const noted = new Map<string, number>()
-  /** By key and source. */
+  /** When each address was last seen with each key, until it is written. */
   const fresh = new Map<string, Map<string, Date>>()
   let hasFresh = false
   let keptAt = -Infinity

@@ -16,7 +16,7 @@ export type InboxDepth = {
   trouble?: string | undefined
 }
 
-/** The rows read at each end of the order: waiting deliveries, and those that were put off. */
+/** The rows read at each end of the order of due times: deliveries that are due, and those that were put off. */
 const maxLookedAt = 1000
 
 /**

@@ -92,7 +92,7 @@ function isItemAlone({ media: [item, ...others], output }: Pick<Report, 'media' 
   return item !== undefined && others.length === 0 && isDeepStrictEqual(output, outputOfItem(item))
 }
 
-/** Sources do not bound their texts, and the columns do. A longer text is cut, so that its result lands. */
+/** Cuts the texts of an error to the lengths of their columns, so that its result lands. Sources do not bound them. */
 function bounded({ code, message }: NonNullable<Landing['error']>): Landing['error'] {
   return { code: cutTo(code, maxNameCharacters), message: cutTo(message, maxErrorMessageCharacters) }
 }

@@ -40,7 +40,7 @@ export function mayBeOrdinary(
   return delivery?.claims !== undefined && flags.length === 0 && !confirmed && isStillItsKey
 }
 
-/** SQL: `verdict`, the ordinary items. */
+/** SQL: `verdict` with the ordinary items alone. The whole statement lands the others. */
 const ordinaryItems = (now: SQL) => sql`
     verdict as (
       select item.*, 'landed' as planned_outcome, r.request_id is not null as is_tracked, r.version,

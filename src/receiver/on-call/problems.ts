@@ -42,7 +42,7 @@ export type Numbers = RefusalNumbers & {
   limited?: readonly Limited[] | undefined
 }
 
-/** The provider gives up on an answer after 10 s. */
+/** A slower acknowledgement is a problem. The provider counts an attempt as failed after 10 s. */
 export const slowAckMs = 2000
 
 /** The problems of this moment, worst first, one for each root cause. Empty when nothing is wrong. */

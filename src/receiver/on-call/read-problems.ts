@@ -46,7 +46,7 @@ export async function readProblems(db: Database, options: ProblemsOptions): Prom
   return problemsOf(numbers)
 }
 
-/** Reads the numbers that problems are derived from, and the recent arrivals by outcome, in the transaction of another read. */
+/** Reads the numbers from which problems follow, and recent arrivals by outcome, in the transaction of another read. */
 export async function readNumbers(
   tx: Executor,
   options: ProblemsOptions,

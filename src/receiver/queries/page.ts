@@ -104,7 +104,7 @@ export function iso(text: string | null): string | null {
   return text === null || text.endsWith('infinity') ? null : new Date(text).toISOString()
 }
 
-/** Converts a time of a column that is never null. */
+/** Converts like iso(), for a column that is never null or infinite. */
 export function isoAlways(text: string): string {
   return new Date(text).toISOString()
 }

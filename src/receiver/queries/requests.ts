@@ -117,7 +117,7 @@ export async function findRequest(tx: Executor, requestId: string, overdue: Stuc
 /** SQL condition: the newest row of `polls` is later than the poll that the request's own columns describe. */
 const isLater = sql`polled.polled_at > coalesce(${r.polled_at}, '-infinity')`
 
-/** SQL: evaluated once. A join would copy the whole array for each step. */
+/** SQL: the ids of the page as an array. The sub-select runs once; a join would copy the array for each step. */
 const idsWanted = sql`(select ids from wanted)`
 
 /** The length of a page, and a condition on metadata, which is known only by reading it. */

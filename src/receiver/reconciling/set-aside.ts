@@ -11,7 +11,7 @@ export type SetAside = {
 const restMs = 300_000
 const maxIds = 10_000
 
-/** Keeps them in memory, since a row that cannot be written cannot be marked. */
+/** Creates the list in memory, since a row that Postgres refuses to write cannot be marked there. */
 export function createSetAside({ clock, logger }: { clock: () => Date; logger: Logger }): SetAside {
   const untilMs = new Map<string, number>()
   return {

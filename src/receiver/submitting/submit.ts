@@ -111,7 +111,7 @@ function webhookUrlOf({ keys, webhookPublicUrl }: SubmitterDeps, { source }: Gen
   return url.href
 }
 
-/** A submit that waits for its webhook until it expires. */
+/** The `last_error` of a submit that may have been taken. It waits for its webhook until it expires. */
 const maybe = (cause: string) => `maybe submitted: ${cause}`
 
 /** Makes one call for a submit, and stores the outcome. */

@@ -10,7 +10,7 @@ export const shownBytes = 64 * 1024
 export const bodyViews = ['text', 'formatted', 'hex'] as const
 export type BodyView = (typeof bodyViews)[number]
 
-/** The raw bytes, with invisible characters shown by name, so that nothing hides or turns a line around. */
+/** Shows a body as text, formatted JSON or hex. Invisible characters are named, so that none hides or reverses text. */
 export function bodyView(body: Buffer, view: BodyView): Markup {
   const shown = body.subarray(0, shownBytes)
   if (view === 'hex') return box(html`${hexLines(shown)}`, 'lines')

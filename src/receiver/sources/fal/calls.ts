@@ -51,7 +51,7 @@ function runningOf(json: unknown): FetchOutcome | undefined {
   return { kind: 'invalid', detail: 'the status is none of IN_QUEUE, IN_PROGRESS and COMPLETED' }
 }
 
-/** fal documents no header for idempotency: a submit in doubt must not be repeated. */
+/** Submits a job. fal documents no header for idempotency, so a submit in doubt is not repeated. */
 export async function submit(
   { model, input, webhookUrl }: Submission,
   { url, apiKey, call }: Api,
