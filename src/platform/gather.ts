@@ -18,7 +18,7 @@ export type GatherOptions = {
  * Lets the rows of a steady load gather, since a statement costs as much as tens of rows. Returns a function that
  * answers whether a batch of so many rows may begin now.
  *
- * A batch that comes alone begins at once. One that follows another closely waits, as long as such waits bring more
+ * A batch that comes alone begins at once. A batch that follows another closely waits, while such waits bring more
  * rows. They bring none where each sender waits for its answer before it sends again.
  */
 export function createGather({ ms, enoughRows, wake }: GatherOptions): (rows: number) => boolean {

@@ -51,7 +51,7 @@ export function noteArrival({ arrivalLog, metrics, traces }: ArrivalDeps): Webho
   }
 }
 
-/** Logs one line for all arrivals without a line of their own. */
+/** Logs one line for all arrivals that have no line each. */
 export function logFolded(logger: Logger): ArrivalLogDeps['onFolded'] {
   return ({ arrivals, ...cause }) =>
     logger.info({ ...cause, left_out: arrivals }, 'too many refused webhooks: lines were left out')

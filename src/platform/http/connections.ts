@@ -55,7 +55,7 @@ function cutConnection(socket: Socket): void {
   socket.destroy()
 }
 
-/** An error code of llhttp's on_headers_complete. */
+/** In the place of llhttp's on_headers_complete: returns an error, so that parsing stops. */
 const stopParsing = () => -1
 
 type Exchanges = { latest: http.IncomingMessage; unanswered: http.ServerResponse[]; turn: number; inTurn: number }

@@ -18,7 +18,7 @@ export async function executePrepared<Row extends Record<string, unknown>>(db: D
   return checkAnswer(await client.unsafe<Row[]>(text, params, { prepare: await isDirect(client) }), text)
 }
 
-/** True without a pooler. A pooler reports a process id of its own, and the server behind it has another. */
+/** True without a pooler. A pooler reports another process id than that of the server behind it. */
 async function isDirect(client: postgres.Sql): Promise<boolean> {
   let known = direct.get(client)
   if (known === undefined) {

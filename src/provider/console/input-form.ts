@@ -12,7 +12,7 @@ export type FieldTexts = Record<string, string>
 export type FieldProblems = Record<string, string>
 
 const prefix = 'input.'
-/** Fields for longer texts have several lines. */
+/** A text that may be longer gets a field of several lines. */
 const lineLength = 2048
 
 export function defaultTexts({ input_schema: schema }: Model): FieldTexts {

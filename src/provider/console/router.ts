@@ -54,7 +54,7 @@ const pages = {
   '/audit': 'Audit',
 }
 
-/** The developer console, on a listener of its own (spec, API key; decisions, sign-in of both consoles). */
+/** The developer console, on a separate listener (spec, API key; decisions, sign-in of both consoles). */
 export function createConsole(deps: ConsoleDeps): Express {
   const { settings, clock, logger } = deps
   const app = express()

@@ -44,7 +44,7 @@ export function videoGraph({ width, height }: FrameSize, durationSeconds: number
   return graph.join(';')
 }
 
-/** Fades the picture of an input in over what is labelled `over`, as `[clip]`. */
+/** Returns filters that fade the picture of `input` in over the stream labelled `over`. Their output is `[clip]`. */
 export function captionFilters({ input, seconds, over }: { input: number; seconds: number; over: string }): string[] {
   return [
     `[${input}:v]format=yuva420p,${hold(seconds)},fade=t=in:st=0.2:d=0.8:alpha=1[caption]`,

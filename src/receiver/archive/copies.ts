@@ -83,7 +83,7 @@ export async function claimCopies(
   }))
 }
 
-/** One look-up per copy, whatever the statistics say. */
+/** One look-up per copy, also with outdated statistics. */
 function ofRequest(column: SQL): SQL {
   return sql`(select ${column} from mediadock.requests r where ${r.request_id} = ${c.request_id})`
 }

@@ -11,7 +11,7 @@ import { storedName, type Source } from './source.ts'
  */
 export type Environment = 'live' | 'sandbox'
 
-/** The environment stored with a delivery: that of the key that signed it. */
+/** The environment stored with a delivery: the environment of the key that signed it. */
 export type SignedEnvironment = Environment | 'unknown'
 
 export type GenerationKey = {

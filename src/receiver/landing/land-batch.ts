@@ -42,7 +42,7 @@ export type BatchDeps = WorkerDeps & {
   cut: AbortSignal
 }
 
-/** `settled`: deliveries whose work has ended, with any outcome. `failed`: those that are retried or parked. */
+/** `settled`: deliveries whose work has ended, with any outcome. `failed`: deliveries that are retried or parked. */
 export type BatchEnd = { settled: number; failed: number }
 
 /** The pauses for a row that another transaction locks. They do not count as failures of the delivery. */

@@ -201,8 +201,8 @@ function isOfRequest(requestId: string): SQL {
 }
 
 /**
- * Starts from the deliveries of a rarely used key, since the log has no index by key. Adds the arrivals that could not
- * be stored.
+ * SQL condition: the arrivals of a rarely used key; undefined for a key that is used often. The log has no index by key,
+ * so they are found by the key's deliveries, and those that could not be stored by their outcome.
  */
 async function isOfSeldomKey(
   tx: Executor,

@@ -105,7 +105,7 @@ export async function attemptsOf(
 }
 
 /**
- * Returns the landings at the first try: processed deliveries without an attempt of their own. Postgres decides this,
+ * Returns the landings at the first try: processed deliveries without a row in `attempts`. Postgres decides this,
  * since only the first `maxEvents` attempts were read.
  */
 async function ordinaryEnds(

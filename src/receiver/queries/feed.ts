@@ -113,7 +113,7 @@ export type FeedWanted = { after: number; limit: number; filter?: FeedFilter | u
 /**
  * Reads the changes after a position, oldest first, with the present rows of their requests. A page is shorter than
  * `limit` at the end of the feed, at its limit of bytes or time, and if a filter skipped the others. A change that
- * cannot be written as JSON gets a page of its own, with an error. Throws ExpiredPositionError and QueryTimeoutError.
+ * cannot be written as JSON gets a page alone, with an error. Throws ExpiredPositionError and QueryTimeoutError.
  */
 export async function readFeed(db: Database, { limit, ...wanted }: FeedWanted): Promise<FeedPage> {
   try {

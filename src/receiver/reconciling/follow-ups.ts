@@ -15,7 +15,7 @@ export type FollowUps = {
   settled: () => Promise<void>
 }
 
-/** Polls in progress at a time. One that hangs occupies a place for 10 s. */
+/** Polls in progress at a time. A poll that hangs occupies a place for 10 s. */
 const maxSideBySide = 16
 /** A line (the due polls of one key) without calls rests this long, so that its next claim gets several calls. */
 const restMs = 3000

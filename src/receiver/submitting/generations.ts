@@ -222,7 +222,7 @@ export async function submitted(
     select from tracked`)
 }
 
-/** SQL on `g`: the doubt without this attempt, which the provider surely did not accept. */
+/** SQL on `g`: `in_doubt_from` after an attempt that was surely not accepted. Null if the doubt began with it. */
 export const unlessThisOne = sql`nullif(${g.in_doubt_from}, ${g.attempts})`
 
 /**

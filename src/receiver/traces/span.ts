@@ -7,7 +7,7 @@ export type SpanRoot = { traceId: string; parent: SpanParent | undefined }
 export type WrittenSpan = {
   name: string
   kind: 'server' | 'client' | 'consumer' | 'internal'
-  /** Without a root, the span starts a trace of its own. */
+  /** Without a root, the span starts a new trace. */
   root: SpanRoot | undefined
   /** An id that is already known; a random one by default. */
   spanId?: string | undefined

@@ -23,7 +23,7 @@ export async function openTraces({ traces }: ReceiverSettings, logger: Logger): 
  * below it `land`, in the process that lands it. Spans are written when they have ended, so deliveries do not wait
  * for them.
  *
- * An arrival that is not authentic gets a trace of its own: its traceparent is not trusted either.
+ * An arrival that is not authentic gets a new trace: its traceparent is not trusted either.
  */
 function createTraces(writer: SpanWriter): Traces {
   const arrived = (arrival: Arrival) => {

@@ -73,7 +73,7 @@ export function problemList({
   </section>`
 }
 
-/** A notice needs nobody, so it is not counted as wrong. */
+/** A notice needs no action, so it is not counted as wrong. */
 function stateLine(problems: readonly Problem[], critical: number): Markup {
   const notices = problems.filter(({ severity }) => severity === 'notice').length
   const wrong = problems.length - notices

@@ -49,7 +49,7 @@ export function read(json: unknown): Read {
   }
 }
 
-/** The report of a webhook. A prediction that runs is no reason to poll: its end has a webhook of its own. */
+/** The report of a webhook. A prediction that runs is no reason to poll: its end brings another webhook. */
 export function parse(json: unknown): Parsed | Hint {
   return webhookOf(read(json))
 }
