@@ -108,11 +108,31 @@ export async function untilNotGivingWay<T>(run: () => PromiseLike<T>): Promise<T
   }
 }
 
-/** Postgres's own message, without drizzle's text around it. */
+/** Attempts keep 500 characters of a refusal. A cut message leaves room for the names behind it. */
+const maxMessageCharacters = 300
+
+/** Postgres's own message, without drizzle's text around it, and the constraint, table and function that refused. */
 export function postgresMessage(error: unknown): string {
   const cause = databaseErrorOf(error)
   if (!(cause instanceof Error)) return String(cause)
-  return cause instanceof postgres.PostgresError ? `${cause.message} (${cause.code})` : cause.message
+  if (!(cause instanceof postgres.PostgresError)) return cause.message
+  const message = `${cause.message.slice(0, maxMessageCharacters).toWellFormed()} (${cause.code})`
+  return [message, ...refusedBy(cause)].join(', ')
+}
+
+function refusedBy({ schema_name, table_name, constraint_name, where }: postgres.PostgresError): string[] {
+  const table = [schema_name, table_name].filter((name) => name !== undefined).join('.')
+  const of = table === '' ? '' : ` of ${table}`
+  // The last line names the outermost function: that of a trigger. The words around it are in the server's language.
+  const [signature] = /[^\s()]+\([^()]*\)(?=\s[^"]*$)/.exec(where?.split('\n').at(-1) ?? '') ?? []
+  return [
+    ...(constraint_name !== undefined
+      ? [`constraint ${constraint_name}${of}`]
+      : table === ''
+        ? []
+        : [`table ${table}`]),
+    ...(signature === undefined ? [] : [`function ${signature}`]),
+  ]
 }
 
 /** The error of a statement. Returns undefined for an error that ends the session, such as a refused password. */

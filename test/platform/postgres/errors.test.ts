@@ -126,6 +126,21 @@ it("returns Postgres's own message", async () => {
   expect(postgresMessage(new Error('plain'))).toBe('plain')
 })
 
+it('names the constraint, the table and the function of a trigger that refused', async () => {
+  const of = (fields: Partial<postgres.PostgresError>, message = 'no') =>
+    postgresMessage(Object.assign(new postgres.PostgresError(message), { message, code: 'P0001', ...fields }))
+  const where =
+    'SQL statement "insert into shop.lines values (f(1))"\nPL/pgSQL-Funktion shop.take_order() Zeile 3 bei RAISE'
+  expect(of({ where })).toBe('no (P0001), function shop.take_order()')
+  expect(of({ where: 'SQL statement "select f(1) from x"' })).toBe('no (P0001)')
+  const table = { schema_name: 'shop', table_name: 'orders' }
+  expect(of(table)).toBe('no (P0001), table shop.orders')
+  expect(of({ ...table, constraint_name: 'one_each', where })).toBe(
+    'no (P0001), constraint one_each of shop.orders, function shop.take_order()',
+  )
+  expect(of({ where }, 'x'.repeat(1000)).length).toBeLessThan(400)
+})
+
 describe('a statement that lost a deadlock or a serialization conflict', () => {
   it.each(['40001', '40P01'])('is retried at once (%s), a few times only', async (state) => {
     const [refused] = await failureOf(raising(state))

@@ -90,7 +90,7 @@ describe.each(usualServers)("a landing that a service's trigger refuses (%s)", (
     expect((await states()).get(guilty)).toMatchObject({
       pending: false,
       parked_reason: 'landing_failed',
-      detail: `landing_failed: shop has no order for ${guilty} (P0001)`,
+      detail: `landing_failed: shop has no order for ${guilty} (P0001), function take_result()`,
     })
     expect(await rounds(restarted, 1)).toMatchObject([{ claimed: 0 }])
   })
@@ -161,7 +161,7 @@ describe.each(usualServers)("a landing that a service's trigger refuses (%s)", (
     for (const { requestId } of samples) {
       expect((await states()).get(requestId)).toMatchObject({
         parked_reason: 'landing_failed',
-        detail: 'landing_failed: permission denied for schema shop (42501)',
+        detail: 'landing_failed: permission denied for schema shop (42501), function take_result()',
       })
     }
     expect(await rounds(deps, 1)).toMatchObject([{ claimed: 0 }])
@@ -244,7 +244,11 @@ describe.each(usualServers)("a landing that a service's trigger refuses (%s)", (
     for (const id of [ids[2]!, ids[3]!]) {
       const [row] =
         await database.sql`select next_poll_at > ${deps.clock().toISOString()}::timestamptz as later, poll_outcome, poll_detail from mediadock.requests where request_id = ${id}`
-      expect(row).toEqual({ later: true, poll_outcome: 'landing_failed', poll_detail: 'not this one (P0001)' })
+      expect(row).toEqual({
+        later: true,
+        poll_outcome: 'landing_failed',
+        poll_detail: 'not this one (P0001), function take_result()',
+      })
     }
   })
 })

@@ -78,7 +78,9 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
     expect(done).toMatchObject({
       requeued: 1,
       parked: 1,
-      failures: [{ message: 'landing_failed: the ledger is closed (P0001)', count: 1, delivery_ids: [id] }],
+      failures: [
+        { message: 'landing_failed: the ledger is closed (P0001), function refuse()', count: 1, delivery_ids: [id] },
+      ],
     })
     expect(await shown(id)).toMatchObject({ state: 'parked', reason: 'landing_failed' })
   })
