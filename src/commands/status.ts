@@ -43,13 +43,14 @@ receiver is running, else with 0.
   run: async (args, env) => {
     const { values } = parseArgs({ args, options })
     return withReceiver(env, async ({ db, settings }) => {
-      const { keys, fetchRatePerMinute, stuckAfterSeconds, reconcileCron } = settings
+      const { keys, fetchRatePerMinute, stuckAfterSeconds, webhookPublicUrl, reconcileCron } = settings
       const at = await readTime(db)
       const now = await readNow(db, {
         now: at,
         keys,
         fetchRatePerMinute,
         stuckAfterSeconds,
+        webhookPublicUrl,
         silentAfterSeconds: silentAfterSeconds(reconcileCron),
         startedAt: undefined,
         readSlices: (tx) => sliceProblems(tx, slices, { settings, now: at }),

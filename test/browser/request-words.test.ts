@@ -82,7 +82,7 @@ describe('the summary of the last poll', () => {
       'that it was postponed',
       { poll_outcome: 'postponed', poll_detail: 'quota' },
       'postponed',
-      'calls for this minute are used up',
+      'calls for polls in this minute are used up',
     ],
     [
       'that it was postponed, for a reason that has no words',

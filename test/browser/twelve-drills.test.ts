@@ -72,7 +72,7 @@ const drills: Drill[] = [
         await call(receiver, 'GET /api/stats', { headers: { authorization: 'Bearer an-old-token-of-a-client' } })
     },
     alarms: ['wrong_tokens'],
-    says: /Too many wrong tokens came from 127\.0\.0\.1\./,
+    says: /A client at 127\.0\.0\.1 calls with a wrong INTERNAL_TOKEN, perhaps an old one\. The last call was GET \/api\/stats .* Give it the present token\./,
     behind: /127\.0\.0\.1/,
   },
   {
@@ -99,8 +99,8 @@ const drills: Drill[] = [
       await untilParked(place, 3)
     },
     alarms: ['parked:landing_failed'],
-    says: /3 deliveries parked .*aurora-image: shop\.orders has no order for request … \(P0001\)\. .*Fix the cause, then replay\./,
-    behind: /3× aurora-image/,
+    says: /3 deliveries parked .*aurora-image: shop\.orders has no order for request … \(P0001\), function shop\.take_order\(\), trigger take_order on mediadock\.requests\. .*No result of aurora-image has landed since\. Fix the cause, then replay\./,
+    behind: /trigger take_order on mediadock\.requests 3× aurora-image/,
   },
   {
     name: 'secret-rotated',
@@ -150,7 +150,7 @@ const drills: Drill[] = [
       await untilParked(place, 1)
     },
     alarms: ['parked:landing_failed'],
-    says: /1 delivery parked in the last hour/,
+    says: /1 delivery parked in the last hour: .* Other results of aurora-image land: look at what differs in this one\./,
     behind: /What to do/,
   },
   {
@@ -167,8 +167,8 @@ const drills: Drill[] = [
       receiver.setNow(undefined)
     },
     alarms: ['webhooks_missing'],
-    says: /No webhook came for the last 6 results .* Check that WEBHOOK_PUBLIC_URL/,
-    behind: /accepted/,
+    says: /No webhook came for the last 6 results .* Send a sample there: mediadock trigger ok --url https:\/\/hooks\.example\.com\/webhooks/,
+    behind: /First webhook\s+none/,
   },
   {
     name: 'strangers',
@@ -209,7 +209,7 @@ const drills: Drill[] = [
       await receiver.deps.background.reconcileNow()
     },
     alarms: ['overdue'],
-    says: /overdue: .* Last poll of each: postponed: the key's calls for this minute are used up\./,
+    says: /overdue: .* Last poll of each: postponed: the key's calls for polls in this minute are used up; calls that are left are for submits\./,
     behind: /postponed/,
   },
   {

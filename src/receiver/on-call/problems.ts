@@ -36,6 +36,8 @@ export type Numbers = RefusalNumbers & {
   provider: ProviderState
   contradictions: Contradictions
   webhooks: WebhooksSeen
+  /** The address that the provider posts to. */
+  webhookPublicUrl: string
   /** The problems of the optional capabilities. */
   ofSlices?: readonly Problem[]
   /** The addresses whose wrong tokens this process answers 429. */
@@ -101,15 +103,18 @@ function pollingProblem(numbers: Numbers): Problem[] {
 const manyWithoutWebhook = 5
 
 /** The problem that polls, and no webhook, brought the last results. Webhooks that failed here are another problem. */
-function missingWebhooks({ webhooks: { landed, reported }, recent, giveUps, overdue }: Numbers): Problem[] {
+function missingWebhooks({ webhooks, webhookPublicUrl, recent, giveUps, overdue }: Numbers): Problem[] {
+  const { landed, reported, last } = webhooks
   const anyFailed = recent.failing.length > 0 || giveUps.length > 0
   if (landed < manyWithoutWebhook || reported > 0 || anyFailed) return []
   const late = overdue === 0 ? '' : ` ${overdueText(overdue)}.`
   const text = [
     `No webhook came for the last ${landed} results of requests that were submitted here: polls brought them.${late}`,
-    'Results are late, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver.',
+    'Results are late, and none is lost.',
+    'Check that WEBHOOK_PUBLIC_URL leads to this receiver.',
+    `Send a sample there: mediadock trigger ok --url ${webhookPublicUrl}`,
   ].join(' ')
-  const href = '/deliveries?view=arrivals'
+  const href = last === null ? '/requests' : `/requests/${last}`
   return [{ severity: 'warning', text, cause: 'webhooks_missing', count: landed, href }]
 }
 
@@ -193,9 +198,13 @@ function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] {
       ? first.address
       : `${first.address} and ${count(others.length, 'other address', 'other addresses')}`
   const until = first.until.toISOString().slice(11, 19)
-  const effect = `Wrong tokens are answered 429 until ${until}; right ones are accepted.`
-  const last = first.asked === undefined ? '' : ` The last one asked for ${first.asked}.`
-  const text = `Too many wrong tokens came from ${from}.${last} ${effect} Give that caller the present token.`
+  const last = first.asked === undefined ? '' : ` The last call was ${first.asked}.`
+  const who = others.length === 0 ? `A client at ${from} calls` : `Clients at ${from} call`
+  const text = [
+    `${who} with a wrong INTERNAL_TOKEN, perhaps an old one.${last}`,
+    `Give ${others.length === 0 ? 'it' : 'them'} the present token.`,
+    `Until ${until} wrong tokens from there are answered 429; callers with the right token are not affected.`,
+  ].join(' ')
   const affected = limited.slice(0, maxAddressesShown).map(({ address }) => address)
   return [
     {
@@ -249,6 +258,12 @@ function parkedProblem({ reason, count: parked, errors = [] }: Cause): Problem {
   if (newest === undefined) return { ...about, text: `${many}: ${causeClause(reason).replaceAll('_', ' ')}.` }
   const model = newest.model === null ? '' : ` of ${newest.model}`
   const more = others.length === 0 ? '' : ` ${count(others.length, 'other error', 'other errors')} beside it.`
-  const text = `${many}: Postgres refused the result${model}: ${newest.message}.${more} Fix the cause, then replay.`
-  return { ...about, text }
+  const extent =
+    newest.model === null
+      ? ''
+      : newest.landed_since
+        ? ` Other results${model} land: look at what differs in ${parked === 1 ? 'this one' : 'these'}.`
+        : ` No result${model} has landed since.`
+  const what = `${many}: Postgres refused the result${model}: ${newest.message}.`
+  return { ...about, text: `${what}${more}${extent} Fix the cause, then replay.` }
 }

@@ -31,7 +31,8 @@ export const problemSchema = z
   .meta({ id: 'Problem' })
 
 export type ProblemsOptions = ReconcilerOptions &
-  KeysOptions & {
+  KeysOptions &
+  Pick<Numbers, 'webhookPublicUrl'> & {
     /** Reads the problems of the slices in the same transaction. */
     readSlices?: ((tx: Executor) => Promise<Problem[]>) | undefined
     /** The addresses whose wrong tokens this process answers 429. */
@@ -77,6 +78,7 @@ export async function readNumbers(
     provider: await readProviderState(tx, now),
     contradictions: await readContradictions(tx, now),
     webhooks: await readWebhooksSeen(tx, now),
+    webhookPublicUrl: options.webhookPublicUrl,
     limited: options.limited,
     ofSlices: (await options.readSlices?.(tx)) ?? [],
   }

@@ -9,7 +9,7 @@ import type { ReceiverSettings } from '../settings.ts'
 import type { Slice } from '../slice.ts'
 
 type Known = {
-  settings: Pick<ReceiverSettings, 'stuckAfterSeconds' | 'fetchRatePerMinute' | 'mediaArchive'>
+  settings: Pick<ReceiverSettings, 'stuckAfterSeconds' | 'fetchRatePerMinute' | 'mediaArchive' | 'webhookPublicUrl'>
   background: {
     silentAfterSeconds: number | undefined
     guesses: GuessLimit
@@ -24,12 +24,13 @@ type Known = {
 
 /** The options of the on-call readers: Postgres's time, the settings and the state of this process. */
 export async function readingOptions({ settings, background, keys, db, worker, startedAt, slices }: Known) {
-  const { stuckAfterSeconds, fetchRatePerMinute } = settings
+  const { stuckAfterSeconds, fetchRatePerMinute, webhookPublicUrl } = settings
   const now = await readWithin(db, (tx) => readTime(tx, worker.time))
   return {
     now,
     stuckAfterSeconds,
     fetchRatePerMinute,
+    webhookPublicUrl,
     silentAfterSeconds: background.silentAfterSeconds,
     failingRoles: background.failingRoles(),
     startedAt,

@@ -16,6 +16,9 @@ const causeErrorSchema = z.object({
   message: z.string().meta({ description: 'What Postgres answered.' }),
   model: z.string().nullable(),
   count: z.int(),
+  landed_since: z.boolean().meta({
+    description: 'True if other results of the model landed since the first of these deliveries was received.',
+  }),
 })
 
 export const causeSchema = z
@@ -67,17 +70,37 @@ const anyUuid = '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 async function errorsOfLanding(tx: Executor, since: Date = new Date(0)): Promise<NonNullable<Cause['errors']>> {
   return tx.execute<z.infer<typeof causeErrorSchema>>(sql`
     -- Without ids, so that one error of many requests is one group.
-    select message, model, count(*)::int from (
-      select ${d.received_at}, left(${r.model}, 100) as model,
-        coalesce((
-          select regexp_replace(regexp_replace(left(${a.detail}, 500), '^landing_failed: ', ''), ${anyUuid}, '…', 'gi')
-          from mediadock.attempts a
-          where ${a.delivery_id} = ${d.id} and ${a.detail} is not null order by ${a.attempted_at} desc limit 1
-        ), 'unknown error') as message
+    with failed as (
+      select ${d.received_at}, newest.at, left(${r.model}, 100) as model,
+        coalesce(newest.message, 'unknown error') as message
       from mediadock.deliveries d left join mediadock.requests r on ${r.request_id} = ${d.request_id}
+      left join lateral (
+        select ${a.attempted_at} as at,
+          regexp_replace(
+            regexp_replace(left(${a.detail}, 500), '^landing_failed: ', ''), ${anyUuid}, '…', 'gi') as message
+        from mediadock.attempts a
+        where ${a.delivery_id} = ${d.id} and ${a.detail} is not null order by ${a.attempted_at} desc limit 1
+      ) as newest on true
       where ${d.parked_reason} = 'landing_failed' and ${d.received_at} >= ${since.toISOString()}::timestamptz
       order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit ${maxFailed}
-    ) as failed group by message, model order by max(received_at) desc limit ${maxErrors}`)
+    ),
+    grouped as (
+      select message, model, count(*)::int, min(received_at) as since, max(at) as at from failed
+      group by message, model order by max(at) desc nulls last limit ${maxErrors}
+    )
+    -- Postgres's error names the function of a trigger, and the catalog names the trigger.
+    select message || coalesce(', trigger ' || left(triggers.names, 200), '') as message, model, count,
+      exists (
+        select from (
+          select ${r.model} from mediadock.requests r
+          where ${r.landed_at} is not null and ${r.landed_at} >= grouped.since
+          order by ${r.landed_at} desc limit ${maxFailed}
+        ) as landed where left(landed.model, 100) = grouped.model
+      ) as landed_since
+    from grouped left join lateral (
+      select string_agg(format('%I on %s', tgname, tgrelid::regclass), ' and ' order by tgname, tgrelid) as names
+      from pg_trigger where tgparentid = 0 and tgfoid::regprocedure::text = substring(message from '.*, function (.*)$')
+    ) as triggers on true order by at desc nulls last`)
 }
 
 function causeOf(reason: Column, at: Column) {

@@ -60,17 +60,18 @@ export async function readProviderState(tx: Executor, now: Date): Promise<Provid
 const [lateMinutes, lostLookBackMinutes] = [2, 15]
 const maxLanded = 50
 
-/** Of the newest results of requests that were submitted here: how many a webhook reported. */
-export type WebhooksSeen = { landed: number; reported: number }
+/** Of the newest results of requests that were submitted here: how many a webhook reported, and the newest one. */
+export type WebhooksSeen = { landed: number; reported: number; last: string | null }
 
 /** Reads whether webhooks arrive for requests that were submitted with this receiver's webhook URL. */
 export async function readWebhooksSeen(tx: Executor, now: Date): Promise<WebhooksSeen> {
   const ago = (minutes: number) => sql`${new Date(now.getTime() - minutes * 60_000).toISOString()}::timestamptz`
   const rows = await tx.execute<WebhooksSeen>(sql`
     select count(*)::int as landed, (count(*) filter (where source = 'webhook' or exists (
-        select from mediadock.deliveries d where ${d.request_id} = newest.request_id)))::int as reported
+        select from mediadock.deliveries d where ${d.request_id} = newest.request_id)))::int as reported,
+      (array_agg(request_id::text order by landed_at desc))[1] as last
     from (
-      select ${list(requests, 'request_id', 'source', 'idempotency_key')} from mediadock.requests
+      select ${list(requests, 'request_id', 'source', 'idempotency_key', 'landed_at')} from mediadock.requests
       where landed_at between ${ago(lostLookBackMinutes)} and ${ago(lateMinutes)}
       order by landed_at desc limit ${maxLanded}
     ) as newest where idempotency_key is not null`)

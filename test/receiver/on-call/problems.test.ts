@@ -37,7 +37,8 @@ const calm: Numbers = {
   strangers: { arrivals: 0, senders: 0, networks: 0, top: [] },
   provider: { failing_since: null, failed: 0, detail: null },
   contradictions: { open: 0, decided: 0, last_open: null, last_decided: null },
-  webhooks: { landed: 0, reported: 0 },
+  webhooks: { landed: 0, reported: 0, last: null },
+  webhookPublicUrl: 'https://hooks.example/webhooks',
 }
 const key: KeyState = {
   id: 'live',
@@ -161,7 +162,7 @@ const cases: Case[] = [
       href: '/issues?cause=wrong_tokens',
       count: 2,
       affected: ['203.0.113.9', '203.0.113.10'],
-      text: 'Too many wrong tokens came from 203.0.113.9 and 1 other address. The last one asked for GET /api/feed by curl/8.5.0. Wrong tokens are answered 429 until 03:00:40; right ones are accepted. Give that caller the present token.',
+      text: 'Clients at 203.0.113.9 and 1 other address call with a wrong INTERNAL_TOKEN, perhaps an old one. The last call was GET /api/feed by curl/8.5.0. Give them the present token. Until 03:00:40 wrong tokens from there are answered 429; callers with the right token are not affected.',
     },
   ],
   [
@@ -518,17 +519,17 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'overdue',
       href: '/requests?overdue=true',
-      text: "2 requests are overdue: neither a webhook nor a poll has brought their results. Last poll of each: postponed: the key's calls for this minute are used up. Polling takes about 12 minutes.",
+      text: "2 requests are overdue: neither a webhook nor a poll has brought their results. Last poll of each: postponed: the key's calls for polls in this minute are used up; calls that are left are for submits. Polling takes about 12 minutes.",
     },
   ],
   [
     'results that no webhook brought',
-    { webhooks: { landed: 5, reported: 0 }, overdue: 2 },
+    { webhooks: { landed: 5, reported: 0, last: 'b1' }, overdue: 2 },
     {
       severity: 'warning',
       cause: 'webhooks_missing',
-      href: '/deliveries?view=arrivals',
-      text: 'No webhook came for the last 5 results of requests that were submitted here: polls brought them. 2 requests are overdue. Results are late, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver.',
+      href: '/requests/b1',
+      text: 'No webhook came for the last 5 results of requests that were submitted here: polls brought them. 2 requests are overdue. Results are late, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver. Send a sample there: mediadock trigger ok --url https://hooks.example/webhooks',
     },
   ],
   [
@@ -551,8 +552,8 @@ const cases: Case[] = [
           first_seen: '',
           last_seen: '',
           errors: [
-            { message: 'the ledger is closed (P0001)', model: 'vela', count: 2 },
-            { message: 'value too long', model: null, count: 1 },
+            { message: 'the ledger is closed (P0001)', model: 'vela', count: 2, landed_since: true },
+            { message: 'value too long', model: null, count: 1, landed_since: false },
           ],
         },
       ],
@@ -561,7 +562,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'parked:landing_failed',
       href: '/parked?reason=landing_failed',
-      text: '3 deliveries parked in the last hour: Postgres refused the result of vela: the ledger is closed (P0001). 1 other error beside it. Fix the cause, then replay.',
+      text: '3 deliveries parked in the last hour: Postgres refused the result of vela: the ledger is closed (P0001). 1 other error beside it. Other results of vela land: look at what differs in these. Fix the cause, then replay.',
     },
   ],
 ]
@@ -721,8 +722,8 @@ describe('the sentences of problems', () => {
       { ofSlices: archiveProblems({ ...archive, waiting: 500, due_since: '2026-03-04T02:59:00.000Z' }, now) },
     ],
     ['a change that has just come', { unsequencedSeconds: 60 }],
-    ['a few results that polls brought', { webhooks: { landed: 4, reported: 0 } }],
-    ['results of which one webhook came', { webhooks: { landed: 50, reported: 1 } }],
+    ['a few results that polls brought', { webhooks: { landed: 4, reported: 0, last: 'b1' } }],
+    ['results of which one webhook came', { webhooks: { landed: 50, reported: 1, last: 'b1' } }],
     [
       'a role that failed twice',
       { failingRoles: [{ role: 'archive', failures: 2, seconds: 1, error: new Error('x') }] },

@@ -31,6 +31,7 @@ beforeAll(async () => {
 const options = () => ({
   now: new Date(),
   stuckAfterSeconds: 120,
+  webhookPublicUrl: 'https://hooks.example/webhooks',
   fetchRatePerMinute: 100,
   silentAfterSeconds: 300,
   startedAt: receiver.deps.startedAt,

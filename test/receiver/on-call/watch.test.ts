@@ -29,6 +29,7 @@ it('posts one notice of a lasting outage without Postgres, and records it as one
     read: async () => ({
       now,
       stuckAfterSeconds: 120,
+      webhookPublicUrl: 'https://hooks.example/webhooks',
       fetchRatePerMinute: 100,
       silentAfterSeconds: 300,
       startedAt: new Date(begun),

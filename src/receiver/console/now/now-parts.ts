@@ -11,7 +11,7 @@ import { sparkline } from '../parts/sparkline.ts'
 
 /** The label of the one action, by the kind of problem or by its whole cause. */
 const acts: Record<string, string> = {
-  'refused:no_matching_secret': 'Add the secret',
+  'refused:no_matching_secret': 'How to add the secret',
   refused: 'See the cause',
   unavailable: 'See these arrivals',
   slow_acknowledgement: 'See the arrivals',
@@ -26,8 +26,8 @@ const acts: Record<string, string> = {
   strangers: 'See these arrivals',
   overdue: 'See the requests',
   parked: 'See and replay',
-  wrong_tokens: 'See the addresses',
-  webhooks_missing: 'See the arrivals',
+  wrong_tokens: 'See the issue',
+  webhooks_missing: 'See the requests',
   role_failing: 'See the issue',
   notify_queue_full: 'See the issue',
   feed_stalled: 'See the subscriptions',
