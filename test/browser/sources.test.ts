@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { Browser } from 'playwright-core'
 import { Webhook } from 'standardwebhooks'
 import { beforeAll, expect, it, vi } from 'vitest'
+import { requestIdOf } from '../../src/receiver/domain/request-id.ts'
 import { withSources } from '../../src/receiver/sources/keys.ts'
 import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
@@ -55,4 +56,18 @@ it('lists fit a phone and a desktop beside the longest name of a source', async 
     expect(await page.getByTitle('The source in SOURCES_FILE').count(), list).toBeGreaterThan(0)
     await expectGoodLooks(page, `sources-${list.replace(/\W+/, '-')}`)
   }
+})
+
+it('the search for any id finds the job of a source, and opens the page of its request', async () => {
+  const job = 'models/veo/operations/any-id'
+  await post({ id: job, status: 'succeeded', output: 'https://replicate.delivery/2.png' })
+  const { requestId } = requestIdOf(name, job)
+  await eventually(
+    async () => (await database.sql`select from mediadock.requests where request_id = ${requestId}`).length === 1,
+  )
+  const page = await openPage(browser, receiver.internalUrl, { expectProblems: true })
+  await page.getByRole('searchbox', { name: 'Find any id' }).fill(job)
+  await page.keyboard.press('Enter')
+  await page.waitForURL(new RegExp(`/requests/${requestId}`))
+  expect(await page.locator('main').innerText()).toContain(job)
 })

@@ -20,7 +20,7 @@ export const findFiltersSchema = z.strictObject({
   q: textFilter.min(2, 'must have at least 2 characters').meta({
     description:
       'An id or its beginning: of a request, a delivery, a webhook or an Idempotency-Key, including ids ' +
-      'claimed by refused bodies. Or a complete value in the metadata of one of the latest 20,000 requests: ' +
+      'claimed by refused bodies. Or the whole id of a request at its source, where that is no uuid. Or a complete value in the metadata of one of the latest 20,000 requests: ' +
       'the search goes from the newest to the oldest, for one second.',
   }),
 })
@@ -57,16 +57,17 @@ export type Found = z.infer<typeof foundSchema>
 export async function find(db: Database, { q }: { q: string }, when: StuckAfter): Promise<Found> {
   const isId = q.length >= minIdCharacters
   const isUuid = uuidRange(q).length > 0
-  const [found, byMetadata, asRequests, deliveries, refused, unavailable] = await Promise.all([
+  const [found, byMetadata, byExternalId, asRequests, deliveries, refused, unavailable] = await Promise.all([
     findByIds(db, q),
     listRequests(db, { value: q, limit: shown }, when),
+    listRequests(db, { external_id: q, limit: shown }, when),
     isUuid ? listRequests(db, { q, limit: shown }, when) : undefined,
     isId ? listDeliveries(db, { q, limit: shown }) : undefined,
     isId ? listArrivals(db, { q, outcome: 'refused', limit: shown }) : undefined,
     isId ? listArrivals(db, { q, outcome: 'unavailable', limit: shown }) : undefined,
   ])
   return {
-    requests: asRequests?.data ?? [],
+    requests: [...byExternalId.data, ...(asRequests?.data ?? [])],
     by_metadata: byMetadata.data,
     deliveries: deliveries?.data ?? [],
     arrivals: [...(refused?.data ?? []), ...(unavailable?.data ?? [])],

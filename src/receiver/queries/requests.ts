@@ -221,7 +221,9 @@ function matching(
     status && statusIs(status),
     equals(listed.model, model),
     equals(listed.key_name, key_name),
-    equals(listed.external_id, external_id),
+    external_id === undefined
+      ? undefined
+      : isOneOf(sql`(${chosenId} where ${requests.external_id} = ${external_id} limit ${maxFound})`),
     overdue === undefined ? undefined : overdue === 'true' ? isOverdue(when) : not(isOverdue(when)),
     contradiction === undefined ? undefined : contradiction === 'true' ? isContradicted : not(isContradicted),
     q === undefined ? undefined : idBegins(q),
@@ -257,15 +259,17 @@ const isContradicted = sql`${r.request_id} = any(array(
     order by ${d.received_at} desc, ${d.id} desc limit ${searchedRows}
   ) flagged where 'contradiction' = any(flags) and request_id is not null))`
 
-/**
- * SQL condition by the beginning of an id. The ids are looked up first, or the planner would walk all requests by time.
- */
+const chosenId = sql`select ${requests.request_id} from ${requests}`
+
+/** SQL condition by the beginning of an id. */
 function idBegins(q: string): SQL {
-  const ranges = uuidRange(q).map(
-    (range) =>
-      sql`(select ${requests.request_id} from ${requests} where ${requests.request_id} ${range} limit ${maxFound})`,
-  )
-  return sql`${r.request_id} = any(array(${sql.join(ranges, sql` union all `)}))`
+  const ranges = uuidRange(q).map((range) => sql`(${chosenId} where ${requests.request_id} ${range} limit ${maxFound})`)
+  return isOneOf(sql.join(ranges, sql` union all `))
+}
+
+/** SQL condition: the ids are looked up first, or the planner would walk all requests by time. */
+function isOneOf(ids: SQL): SQL {
+  return sql`${r.request_id} = any(array(${ids}))`
 }
 
 /** SQL condition by status. Open states use the index of open requests. */

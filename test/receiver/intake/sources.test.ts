@@ -264,6 +264,14 @@ describe('readers', () => {
     const { requestId } = requestIdOf('pictures', 'job-10')
     await eventually(async () => expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED' }))
     expect(await read('requests?external_id=job-10')).toMatchObject({ json: { data: [{ request_id: requestId }] } })
+    expect(await read('search?q=job-10')).toMatchObject({ json: { requests: [{ request_id: requestId }] } })
+    expect(await read('search?q=job-1')).not.toMatchObject({ json: { requests: [{ request_id: requestId }] } })
+    // A whole id with the form of a uuid's beginning is found once.
+    await post('pictures', prediction('abcd1234'))
+    await eventually(async () => (await read('search?q=abcd1234')).json.requests.length > 0)
+    expect(await read('search?q=abcd1234')).toMatchObject({
+      json: { requests: [{ request_id: requestIdOf('pictures', 'abcd1234').requestId }] },
+    })
   })
 
   it('see the source in the console', async () => {

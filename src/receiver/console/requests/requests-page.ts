@@ -42,6 +42,7 @@ export function requestsRoutes(console: ConsoleDeps): Router {
       { name: 'contradiction', label: 'Contradicted', options: ['true', 'false'], more: true },
       { name: 'key_name', label: 'Key', options: keys().all.map(({ name }) => name) },
       ...sourceFields(keys()),
+      ...(keys().sources.size === 0 ? [] : [{ name: 'external_id', label: 'Id at its source', more: true }]),
       { name: 'model', label: 'Model' },
       { name: 'sandbox', label: 'Sandbox', options: ['true', 'false'], more: true },
       { name: 'complete', label: 'Complete', options: ['true', 'false'], more: true },
