@@ -47,6 +47,7 @@ export const parkReasons = [
   'not_json',
   'not_storable',
   'unknown_shape',
+  'inline_media',
   'no_request_id',
   'unknown_status',
   'unknown_source',

@@ -106,6 +106,11 @@ const parked: Record<ParkReason | 'key_mismatch' | 'source_mismatch' | 'landing_
     means: 'Authentic JSON, but not a notification as the API describes it.',
     todo: notDescribed(),
   },
+  inline_media: {
+    title: 'Media as base64',
+    means: 'Authentic, but its output has data: URIs instead of links. mediadock stores links only.',
+    todo: 'Ask the API for links. Until RETENTION_DAYS, the bytes are in the body of the delivery.',
+  },
   no_request_id: {
     title: 'No request id',
     means: 'Authentic, but it names no request by a uuid.',

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import type { Hint, Parsed, Report } from '../domain/report.ts'
+import type { Hint, Parsed, ParkReason, Report } from '../domain/report.ts'
 import { maxAnswerBytes, type Api, type ApiAnswer, type FetchOutcome, type SubmitOutcome } from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
 import { jobIdOf } from './ids.ts'
@@ -51,16 +51,19 @@ export function answeredOtherwise({ status, body, retryAfterSeconds }: ApiAnswer
 export function outcomeOf(read: Read, asked: string): FetchOutcome {
   const jobId = read.ok && read.report !== undefined ? read.report.jobId : read.jobId
   if (jobId !== asked) return { kind: 'invalid', detail: 'the answer is not of this job' }
-  if (!read.ok)
-    return {
-      kind: 'invalid',
-      detail: read.reason === 'unknown_shape' ? 'the result contains no media' : 'the answer has an unknown status',
-    }
+  if (!read.ok) return unreadable(read.reason)
   if (read.report !== undefined) return fetched(read.report)
   return { kind: 'running', status: { status: read.status, progress: 0, queue_position: null } }
 }
 
 export const keyHeader = (apiKey: string) => ({ authorization: `Bearer ${apiKey}` })
+/** The outcome of an answer that is of the job and has no report. */
+export function unreadable(reason: ParkReason): FetchOutcome {
+  if (reason === 'inline_media') return { kind: 'invalid', detail: 'the result contains base64 instead of links' }
+  const detail = reason === 'unknown_shape' ? 'the result contains no media' : 'the answer has an unknown status'
+  return { kind: 'invalid', detail }
+}
+
 const bearer = (apiKey: string) => ({ ...keyHeader(apiKey), accept: 'application/json' })
 
 /** Asks for a job by `GET` of a path below the API's URL, with the key as a bearer token. */
@@ -82,8 +85,7 @@ export async function submitJob(
 }
 
 /** The outcome of a result. A result that Postgres cannot store would fail at every landing. */
-export function fetched(report: Report | undefined): FetchOutcome {
-  if (report === undefined) return { kind: 'invalid', detail: 'the result contains no media' }
+export function fetched(report: Report): FetchOutcome {
   return isStorable(report)
     ? { kind: 'result', report }
     : { kind: 'invalid', detail: 'the result contains values that Postgres cannot store' }

@@ -35,6 +35,28 @@ const maxValues = 10_000
 export function mediaIn(output: unknown): MediaItem[] | undefined {
   const media: MediaItem[] = []
   const counts = { image: 0, video: 0, audio: 0 }
+  const isRead = readTexts(output, (url, { content_type, width, height, duration }, named) => {
+    const kind = isLink(url) ? (asKind(content_type?.split('/', 1)[0]) ?? kindOfName(url) ?? named) : undefined
+    if (kind === undefined) return
+    media.push({ kind, position: counts[kind]++, url, width, height, duration_seconds: duration })
+  })
+  return isRead && media.length <= maxOutputItems ? media : undefined
+}
+
+/** Returns why an output without media is parked. Some models return base64 when they are asked for it. */
+export function reasonWithoutMedia(output: unknown): 'inline_media' | 'unknown_shape' {
+  let isInline = false
+  readTexts(output, (text) => {
+    isInline ||= /^data:(?:image|video|audio)\//i.test(text)
+  })
+  return isInline ? 'inline_media' : 'unknown_shape'
+}
+
+/** Reads the texts and files in an output. Returns false if there are too many values. */
+function readTexts(
+  output: unknown,
+  add: (text: string, file: Partial<File>, named: Kind | undefined) => void,
+): boolean {
   let left = maxValues
   const read = (value: unknown, named: Kind | undefined, depth: number): void => {
     if (--left < 0 || depth > maxDepth) return
@@ -48,17 +70,8 @@ export function mediaIn(output: unknown): MediaItem[] | undefined {
       for (const [name, inner] of Object.entries(value)) read(inner, kindNamed(name) ?? named, depth + 1)
     }
   }
-  const add = (
-    url: string,
-    { content_type, width, height, duration }: Partial<File>,
-    named: Kind | undefined,
-  ): void => {
-    const kind = isLink(url) ? (asKind(content_type?.split('/', 1)[0]) ?? kindOfName(url) ?? named) : undefined
-    if (kind === undefined) return
-    media.push({ kind, position: counts[kind]++, url, width, height, duration_seconds: duration })
-  }
   read(output, undefined, 0)
-  return left < 0 || media.length > maxOutputItems ? undefined : media
+  return left >= 0
 }
 
 /** Media of one kind from a list of links. Returns undefined where a value is no link, or where there are too many. */

@@ -1,4 +1,5 @@
 import { createHash, createPrivateKey, generateKeyPairSync, sign as signBytes } from 'node:crypto'
+import type { OutputType, QueueStatus } from '@fal-ai/client'
 import { describe, expect, test } from 'vitest'
 import { atOnce } from '../../../src/receiver/domain/source.ts'
 import { publicKeysOf } from '../../../src/receiver/sources/fal/signature.ts'
@@ -207,7 +208,6 @@ describe('the body', () => {
 
   test.each<[string, unknown]>([
     ['text', { text: 'A dog' }],
-    ['a data URI', { images: [{ url: 'data:image/png;base64,AAAA' }] }],
     ['another scheme', { images: [{ url: 'ftp://a.test/1.png' }] }],
     ['a link without a host', { images: [{ url: 'https://' }] }],
     ['101 pictures', { images: Array.from({ length: 101 }, () => ({ url: 'https://a.test/1.png' })) }],
@@ -216,6 +216,16 @@ describe('the body', () => {
     ['deep nesting', JSON.parse(deepJson('images'))],
   ])('with %s instead of media is parked', (_, payload) => {
     expect(ended(payload)).toEqual({ ok: false, reason: 'unknown_shape', jobId })
+  })
+
+  test.each([
+    { images: [{ url: 'data:image/png;base64,AAAA', content_type: 'image/png' }] },
+    { video: 'DATA:video/mp4;base64,AAAA' },
+  ])('with base64 in %j is parked for that', (payload) => {
+    expect(ended(payload)).toEqual({ ok: false, reason: 'inline_media', jobId })
+    expect(ended({ ...payload, audio: { url: 'https://a.test/1.mp3' } })).toMatchObject({
+      report: { media: [{ kind: 'audio' }] },
+    })
   })
 
   test('with sizes of wrong types lands without them', () => {
@@ -235,6 +245,34 @@ describe('the body', () => {
 describe('a poll', () => {
   const url = 'https://queue.fal.run'
   const job = { jobId, model: 'fal-ai/flux/dev' }
+  const path = `${url}/fal-ai/flux/requests/${jobId}`
+  const urls = { request_id: jobId, response_url: path, status_url: `${path}/status`, cancel_url: `${path}/cancel` }
+
+  // The bodies are checked against the types of fal's own package.
+  test('reads the states and the output as the client of fal types them', async () => {
+    const queued = { ...urls, status: 'IN_QUEUE', queue_position: 2 } as const satisfies QueueStatus
+    const running = { ...urls, status: 'IN_PROGRESS', logs: [] } as const satisfies QueueStatus
+    const done = {
+      ...urls,
+      status: 'COMPLETED',
+      logs: [],
+      metrics: { inference_time: 2.1 },
+    } as const satisfies QueueStatus
+    const image = { url: 'https://v3.fal.media/files/a.jpeg', width: 1024, height: 768, content_type: 'image/jpeg' }
+    const output = {
+      images: [image],
+      timings: {},
+      seed: 1,
+      has_nsfw_concepts: [false],
+      prompt: 'dog',
+    } satisfies OutputType<'fal-ai/flux/dev'>
+    const asked = (...bodies: object[]) =>
+      fal.fetchResult(job, apiOf(url, ...bodies.map((json) => ({ status: 200, json }))).api)
+    expect(await asked(queued)).toMatchObject({ kind: 'running', status: { status: 'IN_QUEUE', queue_position: 2 } })
+    expect(await asked(running)).toMatchObject({ kind: 'running', status: { status: 'IN_PROGRESS' } })
+    const media = [{ kind: 'image', position: 0, url: image.url, width: 1024, height: 768 }]
+    expect(await asked(done, output)).toMatchObject({ kind: 'result', report: { status: 'COMPLETED', media } })
+  })
 
   test('asks below owner and app, and then for the output', async () => {
     const output = { images: [{ url: 'https://a.test/1.png' }] }
@@ -299,7 +337,14 @@ describe('a poll', () => {
     [{ status: 503 }, { kind: 'unreachable' }],
     [{ status: 302 }, { kind: 'invalid' }],
     [{ status: 200, json: { images: [{ url: 'https://a.test/\0.png' }] } }, { kind: 'invalid' }],
-    [{ status: 200, json: { text: 'A dog' } }, { kind: 'invalid' }],
+    [
+      { status: 200, json: { text: 'A dog' } },
+      { kind: 'invalid', detail: 'the result contains no media' },
+    ],
+    [
+      { status: 200, json: { image: { url: 'data:image/png;base64,AAAA' } } },
+      { kind: 'invalid', detail: 'the result contains base64 instead of links' },
+    ],
     [{ status: 200 }, { kind: 'invalid' }],
   ])('whose output is answered %j', async (answer, outcome) => {
     const { api } = apiOf(url, { status: 200, json: { status: 'COMPLETED' } }, answer)

@@ -1,6 +1,6 @@
 import { createHmac } from 'node:crypto'
 import fc from 'fast-check'
-import { validateWebhook } from 'replicate'
+import { validateWebhook, type Prediction } from 'replicate'
 import { Webhook } from 'standardwebhooks'
 import { describe, expect, test } from 'vitest'
 import { atOnce } from '../../../src/receiver/domain/source.ts'
@@ -23,9 +23,13 @@ const prediction = {
   output: link,
   started_at: '2025-06-08T12:06:15.136427877Z',
   status: 'succeeded',
-  urls: { get: `https://api.replicate.com/v1/predictions/${id}` },
+  urls: {
+    cancel: `https://api.replicate.com/v1/predictions/${id}/cancel`,
+    get: `https://api.replicate.com/v1/predictions/${id}`,
+  },
   version: 'hidden',
-}
+  // The package of Replicate types a `source`, which the delivery lacks, and fewer metrics.
+} satisfies Omit<Prediction, 'source' | 'metrics'> & { metrics: object }
 
 describe('the signature, against the packages of the scheme and of Replicate', () => {
   const secret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'
@@ -160,14 +164,15 @@ describe('the body', () => {
     expect(replicate.parse(running)).toEqual({ ok: true, report: undefined, jobId: id, poll: false })
   })
 
-  test.each<[string, unknown]>([
+  test.each<[string, unknown, string?]>([
     ['removed', null],
     ['text', 'a dog'],
     ['tokens', ['a', ' dog', 'https']],
     ['an archive', 'https://replicate.delivery/a/out.zip'],
     ['deep', JSON.parse(deepJson('a'))],
-  ])('with an output that is %s is parked', (_, output) => {
-    expect(replicate.parse({ ...prediction, output })).toEqual({ ok: false, reason: 'unknown_shape', jobId: id })
+    ['base64', ['data:image/webp;base64,AAAA'], 'inline_media'],
+  ])('with an output that is %s is parked', (_, output, reason = 'unknown_shape') => {
+    expect(replicate.parse({ ...prediction, output })).toEqual({ ok: false, reason, jobId: id })
   })
 
   test('keeps its other members out, so that numbers beyond 2^53 do not change', () => {

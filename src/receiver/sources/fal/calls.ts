@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import type { Api, FetchOutcome, Job, Submission, SubmitOutcome } from '../../domain/source.ts'
-import { answeredOtherwise, fetched, jsonOf, refusedHere, submitted } from '../answers.ts'
+import { answeredOtherwise, fetched, jsonOf, refusedHere, submitted, unreadable } from '../answers.ts'
+import { reasonWithoutMedia } from '../media.ts'
 import { reportOfFailure, reportOfOutput } from './report.ts'
 
 const segmentPattern = /^(?!\.)[A-Za-z0-9._-]{1,100}$/
@@ -39,7 +40,9 @@ export async function fetchResult({ jobId, model }: Job, { url, apiKey, call }: 
     return fetched(reportOfFailure(jobId, model, { error, payload: { error_type: error_type ?? undefined } }))
 
   const result = await call({ url: job, headers })
-  return answeredOtherwise(result) ?? fetched(reportOfOutput(jobId, model, jsonOf(result.body)))
+  const output = jsonOf(result.body)
+  const report = reportOfOutput(jobId, model, output)
+  return answeredOtherwise(result) ?? (report === undefined ? unreadable(reasonWithoutMedia(output)) : fetched(report))
 }
 
 /** The outcome of a status other than COMPLETED. */

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import type { Hint, Parsed, Report } from '../../domain/report.ts'
 import { jobIdOf } from '../ids.ts'
-import { mediaIn, outputOf } from '../media.ts'
+import { mediaIn, outputOf, reasonWithoutMedia } from '../media.ts'
 
 const notificationSchema = z.object({
   request_id: z.unknown().optional(),
@@ -23,7 +23,9 @@ export function parse(json: unknown): Parsed | Hint {
       // `payload_error`: fal could not write the output into the webhook.
       if (data.payload === null || data.payload === undefined) return { ok: true, report: undefined, jobId, poll: true }
       const report = reportOfOutput(jobId, undefined, data.payload)
-      return report === undefined ? { ok: false, reason: 'unknown_shape', jobId } : { ok: true, report }
+      return report === undefined
+        ? { ok: false, reason: reasonWithoutMedia(data.payload), jobId }
+        : { ok: true, report }
     }
     default:
       return { ok: false, reason: 'unknown_status', jobId }

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import type { Hint, Parsed } from '../../domain/report.ts'
 import { webhookOf, type Read } from '../answers.ts'
 import { jobIdOf } from '../ids.ts'
-import { mediaIn, outputOf } from '../media.ts'
+import { mediaIn, outputOf, reasonWithoutMedia } from '../media.ts'
 
 const text = z.string().optional().catch(undefined)
 const predictionSchema = z.object({
@@ -32,7 +32,8 @@ export function read(json: unknown): Read {
     case 'succeeded': {
       const media = mediaIn(data.output)
       // Also an output that Replicate has removed: it does so after an hour.
-      if (media === undefined || media.length === 0) return { ok: false, reason: 'unknown_shape', jobId }
+      if (media === undefined || media.length === 0)
+        return { ok: false, reason: reasonWithoutMedia(data.output), jobId }
       const output = outputOf(media)
       return { ok: true, report: { ...stated, status: 'COMPLETED', output, media, error: undefined } }
     }
