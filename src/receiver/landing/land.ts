@@ -7,9 +7,8 @@ import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { isTried, tried } from '../../platform/postgres/tried.ts'
 import type { Environments } from '../domain/keys.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
-import { landingStatement } from './landing-statement.ts'
+import { landingStatement, mayBeOrdinary, ordinaryStatement } from './landing-statement.ts'
 import type { Landing } from './landing.ts'
-import { mayBeOrdinary, ordinaryStatement } from './ordinary-statement.ts'
 import { everyNotification, landingLockWaitMs } from './statement-parts.ts'
 
 const outcomeNames = [
@@ -68,7 +67,7 @@ export async function landSettling(db: Database, landings: readonly Landing[], a
   const outcomes = new Map<string, LandingOutcome>()
   try {
     const given = { ...at, waitMs: at.waitMs ?? landingLockWaitMs }
-    const ordinary = landings.filter((landing) => mayBeOrdinary(landing, at.environments))
+    const ordinary = landings.filter(mayBeOrdinary)
     for (const one of await run(db, ordinary, ordinaryStatement(ordinary, given))) outcomes.set(...one)
     let open = landings.filter(({ requestId }) => !outcomes.has(requestId))
     for (let tries = 1; open.length > 0 && tries <= maxTries; tries += 1) {

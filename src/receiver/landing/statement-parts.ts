@@ -2,6 +2,7 @@ import { atMost } from '../../platform/postgres/at-most.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { addChange } from './add-change.ts'
 import type { Landing } from './landing.ts'
+import { nextDoubt } from './next-doubt.ts'
 
 /* The parts that both landing statements share. landing-statement.ts lists the inputs and columns of each part. */
 
@@ -51,10 +52,10 @@ function toItem({ delivery, error, ...landing }: Landing) {
 }
 
 /**
- * SQL: writes requests. An existing row is overwritten only if `unlessChanged` holds, so a row that appeared or changed
- * since its verdict is missing from `written`. `doubt` is the time of an extra poll of an unconfirmed row.
+ * SQL: writes requests. A row that appeared or changed since its verdict is missing from `written`. A delivery parked
+ * for its key is still doubtful after its request has landed, so the request gets an extra poll.
  */
-export const writeRequests = (now: SQL, { unlessChanged, doubt }: { unlessChanged: SQL; doubt: SQL }) => sql`
+export const writeRequests = (now: SQL) => sql`
     written as (
       insert into mediadock.requests as r (request_id, source_name, external_id,
         status, model, output, media_complete, cost,
@@ -79,12 +80,14 @@ export const writeRequests = (now: SQL, { unlessChanged, doubt }: { unlessChange
           and (r.signed_sandbox is not null or (r.landed_at is null and r.sandbox is not null))
           then excluded.sandbox end,
         next_poll_at = excluded.next_poll_at,
-        doubt_poll_at = case when excluded.confirmed_at is null then ${doubt} end,
+        doubt_poll_at = case when excluded.confirmed_at is null then coalesce(r.doubt_poll_at, (
+          select ${nextDoubt(now)} from mediadock.deliveries d
+          where d.request_id = r.request_id and d.parked_reason = 'key_mismatch' limit 1)) end,
         landed_at = coalesce(r.landed_at, excluded.landed_at),
         polled_at = coalesce(excluded.confirmed_at, r.polled_at),
         poll_outcome = case when excluded.confirmed_at is not null then 'result' else r.poll_outcome end,
         poll_detail = case when excluded.confirmed_at is null then r.poll_detail end
-      where ${unlessChanged}
+      where (r.request_id, r.xmin::text) in (select request_id, version from verdict)
       returning r.request_id, r.status, r.model, r.output, r.media_complete, r.cost, r.error_code, r.error_message,
         coalesce(r.created_at, r.tracked_at) as created_at, r.completed_at, r.landed_at, r.source, r.key_name, r.sandbox
     )`
@@ -119,15 +122,16 @@ const writtenThatLanded = sql`written
 
 /**
  * SQL: ends the work on each delivery. If the claim still holds, its row leaves the inbox, or is due again at once if
- * the request raced. `attempts` gets a row if `isNoted` holds. A single replay has no claim and settles a pending
- * delivery. The attempt of a replay shows whether it ended a pending or parked delivery, or repeated an end.
+ * the request raced. A single replay has no claim and settles a pending delivery. The attempt of a replay shows whether
+ * it ended a pending or parked delivery, or repeated an end. A delivery that lands its request at its first claim has
+ * no attempt: the time of its landing is that of the request.
  */
-export const settle = (now: SQL, isNoted: SQL) => sql`
+export const settle = (now: SQL) => sql`
     settled as (
       delete from mediadock.inbox i using outcome
       where i.delivery_id = any(array[outcome.delivery_id]) and actual_outcome <> 'raced'
         and (i.claims = outcome.claims or outcome.claims is null)
-      returning i.delivery_id, i.failures, i.replay_id, outcome.claims, outcome.actual_outcome
+      returning i.delivery_id, i.failures, i.replay_id, outcome.claims, outcome.actual_outcome, outcome.old_landed_at
     ),
     released as (
       update mediadock.inbox i set due_at = ${now} from outcome
@@ -137,7 +141,8 @@ export const settle = (now: SQL, isNoted: SQL) => sql`
       insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
       select delivery_id, ${now}, actual_outcome,
         case when replay_id is null then null when failures > 0 then 'replayed to its end' else 'replay' end, replay_id
-      from settled where claims is not null and actual_outcome <> 'discarded' and ${isNoted}
+      from settled where claims is not null and actual_outcome <> 'discarded'
+        and (claims > 1 or actual_outcome <> 'landed' or old_landed_at is not null)
       union all
       select delivery_id, ${now}, actual_outcome,
         case when delivery_id in (select delivery_id from settled)

@@ -134,6 +134,15 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     })
   })
 
+  it('and an ERROR of a retired key, with which the request was tracked, is polled at once', async () => {
+    const requestId = randomUUID()
+    await track(requestId, 'old')
+    await settle(failed(requestId).body, oldKey.signing_secret)
+    const [row] =
+      await database.sql`select next_poll_at <= now() as due from mediadock.requests where request_id = ${requestId}`
+    expect(row).toEqual({ due: true })
+  })
+
   it('lands if the request is tracked with a sandbox key, and a live one is parked', async () => {
     const requestId = randomUUID()
     await track(requestId, 'sandbox')

@@ -353,6 +353,24 @@ tried('a webhook and the reconciler: the provider has the last word, and readers
   },
 })
 
+tried("a contradicting webhook and the reconciler: a flag stays only where the provider's result differs", {
+  make: async (round) => {
+    const requestId = randomUUID()
+    await track(requestId)
+    await (
+      await webhook({ sample: okImage(requestId) })
+    )(pool.db)
+    // From the second contradiction on, an extra poll is scheduled already.
+    if (round % 2 === 1) await (await webhook({ sample: failed(requestId) }))(pool.db)
+    const result = results[1](requestId)
+    return { requestId, acts: [await webhook({ sample: failed(requestId) }), await reconciler(requestId, result)] }
+  },
+  end: (one, round) => {
+    expect(one).toMatchObject({ status: 'FAILED', confirmed: true, media: 0, pending: 0 })
+    expect(one.flags).toEqual([['contradiction'], ...(round % 2 === 1 ? [[]] : []), []])
+  },
+})
+
 tried("two webhooks before anybody tracked, one of them with the provider's result in hand: the result stands, whole", {
   make: async (round) => {
     const requestId = randomUUID()

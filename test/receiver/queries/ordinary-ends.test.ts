@@ -26,6 +26,22 @@ const knowing = (databaseUrl: string): TestWorker =>
     }),
   })
 
+it('shows that a delivery landed that was parked until it came again with the key of its request', async () => {
+  const { url, sql } = await withTestDatabase()
+  const deps = createTestWorker({ databaseUrl: url })
+  const { requestId, body } = failed()
+  await sql`insert into mediadock.requests (request_id, key_name) values (${requestId}, 'live')`
+  const delivery = newDelivery(body)
+  await storeDeliveries(deps.db, [{ ...delivery, keyName: 'sandbox', environment: 'sandbox' }])
+  deps.setNow(new Date())
+  await workOnce(deps)
+  expect(await findDelivery(deps.db, delivery.id)).toMatchObject({ state: 'parked' })
+  await storeDeliveries(deps.db, [delivery])
+  deps.setNow(new Date(deps.clock().getTime() + 5000))
+  await workOnce(deps)
+  expect(await findDelivery(deps.db, delivery.id)).toMatchObject({ state: 'processed', outcome: 'landed' })
+})
+
 describe.each(testServers)('on %s: a delivery is not shown as the one that landed its request', (server) => {
   it('if a replay took it from the queue after the reconciler had landed the request', async () => {
     const { url, sql } = await withTestDatabase(server)
