@@ -50,7 +50,7 @@ type CallerRow = RowOf<typeof schema.apiKeys, 'account_id' | 'environment' | 'fa
 }
 
 /**
- * Returns the caller of a key, for pages that use a key without knowing it. Undefined if the key is unknown or revoked.
+ * Returns the caller of a key, for pages that know a key by its id only. Undefined if the key is unknown or revoked.
  */
 export async function callerOfKey(db: Database, keyId: string): Promise<Caller | undefined> {
   const [row] = await db.execute<CallerRow>(sql`

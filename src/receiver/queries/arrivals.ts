@@ -201,8 +201,8 @@ function isOfRequest(requestId: string): SQL {
 }
 
 /**
- * SQL condition: the arrivals of a rarely used key; undefined for a key that is used often. The log has no index by key,
- * so they are found by the key's deliveries, and those that could not be stored by their outcome.
+ * SQL condition: the arrivals of a rarely used key; undefined for a key that is used often. The log has no index by
+ * key, so they are found by the key's deliveries, and unstored ones by their outcome.
  */
 async function isOfSeldomKey(
   tx: Executor,

@@ -95,7 +95,7 @@ type Computed =
 
 const order: Order = { at: listed.tracked_at, id: listed.request_id }
 
-/** Lists requests by the time of tracking, newest first. A page with a filter by metadata may be empty and have a cursor. */
+/** Lists requests by the time of tracking, newest first. With a metadata filter, a page may be empty but not last. */
 export async function listRequests(
   db: Database,
   { limit = defaultLimit, cursor, ...filters }: RequestFilters & Paging & { value?: string },
