@@ -8,9 +8,6 @@ import { storeMedia } from './media-store.ts'
 import { encodePicture, rasterize } from './rasterize.ts'
 import { fillWithPicture, fitPicture } from './reference-picture.ts'
 
-/** Opacity of the drawn picture over the references at strength 1. They stay recognisable. */
-const mostOpacity = 0.6
-
 /**
  * Creates the engine that draws pictures from the prompt. The same model and input give the same bytes. Reference
  * pictures are composed, and the drawing covers them as a veil. With `withOriginal`, each picture also has a lossless
@@ -39,9 +36,8 @@ async function runLocalImage(
       credit: `${job.model}  ${size.width}x${size.height}  ${index + 1}/${brief.num_images}`,
     }
     const seed = `${brief.seed}:${index}`
-    const opacity = mostOpacity * brief.strength
     const picture = ground
-      ? await layOver(ground, await rasterize(drawVeil(size, seed, { opacity, caption }), signal))
+      ? await layOver(ground, await rasterize(drawVeil(size, seed, { strength: brief.strength, caption }), signal))
       : await rasterize(drawPicture(size, seed, caption), signal)
     const encoded = await encodePicture(picture.clone(), format)
     const url = await storeMedia(job, `image-${index}`, format, encoded)
@@ -61,11 +57,6 @@ async function layOver(ground: Buffer, veil: Sharp): Promise<Sharp> {
   return sharp(ground).composite([{ input: await veil.png({ compressionLevel: 1 }).toBuffer() }])
 }
 
-/** Size of the inset pictures and of the space around them, as shares of the short side. */
-const insetShare = 0.22
-const marginShare = 0.03
-const frameShare = 0.006
-
 /**
  * Composes pictures in one frame as a PNG. The first one fills the frame, the others are framed insets along the top.
  */
@@ -74,10 +65,10 @@ async function composePictures(pictures: readonly [Reference, ...Reference[]], s
   const ground = await fitPicture(first, size)
   if (others.length === 0) return ground
   const shortSide = Math.min(size.width, size.height)
-  const margin = Math.round(shortSide * marginShare)
-  const frame = Math.max(2, Math.round(shortSide * frameShare))
+  const margin = Math.round(shortSide * 0.03)
+  const frame = Math.max(2, Math.round(shortSide * 0.006))
   const room = Math.floor((size.width - margin) / others.length) - margin
-  const side = Math.min(Math.round(shortSide * insetShare), room)
+  const side = Math.min(Math.round(shortSide * 0.22), room)
   const insets = []
   for (const [at, picture] of others.entries()) {
     const inner = await fillWithPicture(picture, { width: side - 2 * frame, height: side - 2 * frame })

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
+import { words } from '../../platform/ffmpeg.ts'
 import type { Output } from '../../wire/schemas.ts'
 import { drawCaptionLayer, drawLayers, drawVeil } from './artwork/picture.ts'
 import { readBrief, type Brief } from './brief.ts'
@@ -16,14 +17,9 @@ import { pictureSize } from './reference-picture.ts'
 import { captionFilters, framesPerSecond, layerSize, planShots, videoGraph } from './video-graph.ts'
 import { sampleRate, encodeWav, wavOf } from './wav.ts'
 
-const deadlineSeconds = 180
-
 /** Percentage of the work that is done when encoding starts and when it ends. */
 const drawnPercent = 25
 const encodedPercent = 95
-
-/** Opacity of the drawn picture over the references at strength 1. They stay recognisable. */
-const mostOpacity = 0.6
 
 /**
  * Creates the engine that makes an MP4 (H.264, yuv420p, optional AAC) with the prompt written on it: of drawn pictures
@@ -54,7 +50,13 @@ async function runLocalVideo(job: EngineJob, { ffmpegPath, media, report, signal
     const onFrames = steps(frames, async (share) =>
       report(Math.round(drawnPercent + (encodedPercent - drawnPercent) * share)),
     )
-    await runFfmpeg({ binary, args: [...encoderArgs({ film, track, brief }), clip], signal, deadlineSeconds, onFrames })
+    await runFfmpeg({
+      binary,
+      args: [...encoderArgs({ film, track, brief }), clip],
+      signal,
+      deadlineSeconds: 180,
+      onFrames,
+    })
     const url = await storeMedia(job, 'video', 'mp4', await fs.readFile(clip))
     await report(100, 'the clip is encoded')
     return { video: { url, ...size, duration: brief.duration } }
@@ -102,7 +104,7 @@ async function filmOfReferences(making: Making): Promise<Film> {
   const { job, brief, size } = making
   const references = job.references.filter(isSeen)
   const shots = await shootReferences({ ...making, references, durationSeconds: brief.duration, seed: brief.seed })
-  const veil = drawVeil(size, brief.seed, { opacity: mostOpacity * brief.strength, caption: captionOf(making) })
+  const veil = drawVeil(size, brief.seed, { strength: brief.strength, caption: captionOf(making) })
   const inputs = [...shots.inputs, await drawn(veil, making)]
   return {
     inputs,
@@ -154,8 +156,6 @@ function encoderArgs({ film, track, brief }: { film: Film; track: string | undef
     ),
   ]
 }
-
-const words = (line: string) => line.split(' ')
 
 /** Calls `reached` once for every tenth of the work. */
 function steps(total: number, reached: (share: number) => Promise<void>): (done: number) => Promise<void> {

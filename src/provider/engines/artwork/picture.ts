@@ -1,15 +1,12 @@
 import type { FrameSize } from '../frame-size.ts'
 import { createRandom } from '../random.ts'
-import { drawAurora } from './aurora.ts'
 import { drawCaption } from './caption.ts'
-import { drawOrbits } from './orbits.ts'
 import { pickPalette } from './palette.ts'
 import { drawRidges } from './ridges.ts'
 import type { Scene } from './scene.ts'
-import { drawSkyline } from './skyline.ts'
 import { drawTiles } from './tiles.ts'
 
-const scenes: readonly [Scene, ...Scene[]] = [drawRidges, drawSkyline, drawOrbits, drawAurora, drawTiles]
+const scenes: readonly [Scene, ...Scene[]] = [drawRidges, drawTiles]
 
 /** The text on a picture: the prompt, and a small line below it. */
 export type Caption = { prompt: string; credit: string }
@@ -35,13 +32,14 @@ export function drawPicture(size: FrameSize, seed: string, caption: Caption): st
   return document(size, content.join(''))
 }
 
-/** The picture of a seed as a veil of this opacity, with the caption, to lay over a reference picture. */
+/** The picture of a seed as a veil with the caption, to lay over a reference picture. */
 export function drawVeil(
   size: FrameSize,
   seed: string,
-  { opacity, caption }: { opacity: number; caption: Caption },
+  { strength, caption }: { strength: number; caption: Caption },
 ): string {
-  const veil = `<g opacity="${opacity.toFixed(3)}">${drawLayers(size, seed).join('')}</g>`
+  // The references stay recognisable at strength 1.
+  const veil = `<g opacity="${(0.6 * strength).toFixed(3)}">${drawLayers(size, seed).join('')}</g>`
   return document(size, veil + drawCaptionLayer(size, caption))
 }
 

@@ -16,16 +16,3 @@ export function at(value: number): string {
 export function circle(x: number, y: number, radius: number, fill: string, opacity = 1): string {
   return `<circle cx="${at(x)}" cy="${at(y)}" r="${at(radius)}" fill="${fill}" fill-opacity="${opacity}"/>`
 }
-
-export function stars(
-  { width, height }: FrameSize,
-  random: Random,
-  { count, lowest }: { count: number; lowest: number },
-): string {
-  const shortSide = Math.min(width, height)
-  return Array.from({ length: count }, () => {
-    const radius = shortSide * 0.0022 * random.between(0.35, 1) ** 2
-    const [x, y] = [random.between(0, width), random.between(0, height * lowest)]
-    return circle(x, y, Math.max(radius, 0.5), '#ffffff', +random.between(0.3, 0.95).toFixed(2))
-  }).join('')
-}

@@ -1,8 +1,5 @@
 import { captionMetrics } from './font.ts'
 
-/** Enough of a prompt to fill any caption. The rest is ignored. */
-const mostCodeUnits = 600
-
 const graphemes = new Intl.Segmenter('en', { granularity: 'grapheme' })
 
 /**
@@ -12,7 +9,8 @@ const graphemes = new Intl.Segmenter('en', { granularity: 'grapheme' })
  */
 export function drawableText(prompt: string): string {
   const clean = prompt
-    .slice(0, mostCodeUnits)
+    // Enough of a prompt to fill any caption. The rest is ignored.
+    .slice(0, 600)
     .toWellFormed()
     .normalize('NFC')
     .replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Zs}\uFFFD]+/gu, ' ')
