@@ -7,8 +7,6 @@ export type ApiCall = <T>(path: string, options: CallOptions) => Promise<T>
 export type CallOptions = { method?: 'GET' | 'POST'; body?: object; signal?: AbortSignal | undefined }
 export type ApiOptions = { url: string; token?: string | undefined; fetch?: typeof globalThis.fetch }
 
-/** Longer than the longest wait of a call. */
-const answerMs = 45_000
 const retry = { baseMs: 250, capMs: 10_000 }
 
 /**
@@ -35,7 +33,8 @@ async function once(
   path: string,
   { method = 'GET', body, signal }: CallOptions,
 ): Promise<unknown> {
-  const deadline = AbortSignal.timeout(answerMs)
+  // Longer than the longest wait of a call.
+  const deadline = AbortSignal.timeout(45_000)
   const response = await fetch(new URL(`api/${path}`, url.endsWith('/') ? url : `${url}/`), {
     method,
     headers: {

@@ -93,10 +93,6 @@ export type Account = {
   usage_30d: { requests: number; credits_spent: number }
 }
 
-const waitSeconds = 30
-/** With `onProgress`, each call returns the current state after this time. */
-const progressSeconds = 2
-
 /** Creates a client of the internal listener. It has no dependencies. */
 export function createClient({ keyName: usualKey, ...api }: ClientOptions): Client {
   const call = apiCalls(api)
@@ -126,7 +122,8 @@ async function untilComplete<M>(
   idempotencyKey: string,
   { signal, onProgress }: Waiting<M>,
 ): Promise<Generated<M>> {
-  const path = `generations/${encodeURIComponent(idempotencyKey)}?wait=${onProgress ? progressSeconds : waitSeconds}`
+  // With `onProgress`, each call soon returns the current state.
+  const path = `generations/${encodeURIComponent(idempotencyKey)}?wait=${onProgress ? 2 : 30}`
   let last = ''
   for (;;) {
     const generation = await call<Generation<M>>(path, { signal })

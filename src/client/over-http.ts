@@ -11,20 +11,18 @@ export type OverHttp = {
   fetch?: typeof globalThis.fetch
 }
 
-const pageRows = 200
 const waitSeconds = 30
-/** Time for the answer after the wait. */
-const answerMs = 15_000
 
 /** Reads changes by long polls of `GET /api/feed`. */
 export function overHttp({ url, token, fetch = globalThis.fetch }: OverHttp, filter: FeedFilter = {}): ChangeSource {
   const base = new URL('api/feed', url.endsWith('/') ? url : `${url}/`)
   return async (after, signal) => {
-    const query = { after, limit: pageRows, wait: waitSeconds, ...filter }
+    const query = { after, limit: 200, wait: waitSeconds, ...filter }
     base.search = new URLSearchParams(Object.entries(query).flatMap(toParameter)).toString()
     const response = await fetch(base, {
       headers: { accept: 'application/json', ...(token !== undefined && { authorization: `Bearer ${token}` }) },
-      signal: AbortSignal.any([signal, AbortSignal.timeout(waitSeconds * 1000 + answerMs)]),
+      // Time for the answer after the wait.
+      signal: AbortSignal.any([signal, AbortSignal.timeout(waitSeconds * 1000 + 15_000)]),
     })
     const body: unknown = await response.json()
     if (isPage(body) && response.ok) return body

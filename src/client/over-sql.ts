@@ -10,11 +10,6 @@ export type SqlDriver =
   | { unsafe: (text: string, params: (number | string)[]) => PromiseLike<readonly object[]> }
   | { query: (text: string, params: (number | string)[]) => PromiseLike<{ rows: readonly object[] }> }
 
-const pageRows = 100
-const pauseMs = 100
-/** Neither driver cancels a statement when the server is frozen. */
-const statementMs = 15_000
-
 /** The CTEs `walked` and `head`. */
 const ctes = (isRead: boolean) => `
   with recursive asked as (select $1::bigint as after, $2::int as most, $3::text::jsonb as filter),
@@ -44,8 +39,9 @@ const unreadable = `${ctes(false)}
 /** Reads `mediadock.feed` with the caller's driver. */
 export function overSql(driver: SqlDriver, filter: FeedFilter = {}): ChangeSource {
   return async (after, signal) => {
-    const page = await withDeadline(read(driver, { after, filter }), statementMs, 'reading mediadock.feed')
-    if (page.next_after === after) await delay(pauseMs, undefined, { signal })
+    // Neither driver cancels a statement when the server is frozen.
+    const page = await withDeadline(read(driver, { after, filter }), 15_000, 'reading mediadock.feed')
+    if (page.next_after === after) await delay(100, undefined, { signal })
     return page
   }
 }
@@ -53,7 +49,7 @@ export function overSql(driver: SqlDriver, filter: FeedFilter = {}): ChangeSourc
 type Reading = { after: number; filter: FeedFilter }
 
 /** Reads a page. If a row cannot be serialised, halves the page until that row is alone, and returns its error. */
-async function read(driver: SqlDriver, { after, filter }: Reading, rows = pageRows): Promise<ChangePage> {
+async function read(driver: SqlDriver, { after, filter }: Reading, rows = 100): Promise<ChangePage> {
   try {
     return await ask(driver, statement, [after, rows, JSON.stringify(filter)])
   } catch (error) {

@@ -18,7 +18,6 @@ export type Listing<S extends z.ZodObject, T> = {
   row: (item: T) => readonly (string | number | null)[]
 }
 
-const defaultRows = 50
 const switches = ['json']
 const valued = ['limit']
 
@@ -31,7 +30,7 @@ export function listCommand<S extends z.ZodObject, T>({ help, filters, list, hea
       const { words, options } = readWords(args, { filters, switches, valued })
       if (words.length > 0) throw new UsageError(`"${cell(words[0] ?? '')}" is not an option: --help lists the options`)
       const { json, limit, ...given } = options
-      const wanted = limit === undefined ? defaultRows : Number(limit)
+      const wanted = limit === undefined ? 50 : Number(limit)
       if (!Number.isInteger(wanted) || wanted < 1) throw new UsageError('--limit: must be a whole number above 0')
       const query = filtersOf(filters, given)
       return withDatabase(env, 'receiver', async (url) => {

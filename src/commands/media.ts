@@ -9,9 +9,6 @@ import { withPool } from './listing.ts'
 import { withProgress } from './progress.ts'
 import { printJson, UsageError, type Command } from './usage.ts'
 
-const waitMs = 15_000
-const lookMs = 200
-
 const options = { json: { type: 'boolean' } } as const
 
 export const mediaCommand: Command = {
@@ -56,13 +53,13 @@ media refer to. The command waits up to 15 seconds for that and exits with 1 if 
   },
 }
 
-/** Waits until no file is left or `waitMs` have passed. Returns how many are left. */
+/** Waits until no file is left or 15 s have passed. Returns how many are left. */
 async function waitForFiles(db: Database, files: readonly string[], say: (words: string) => void): Promise<number> {
-  const until = performance.now() + waitMs
+  const until = performance.now() + 15_000
   for (;;) {
     const left = files.length === 0 ? [] : await stillThere(db, files)
     if (left.length === 0 || performance.now() > until) return left.length
     say(`${left.length} of ${files.length} files not yet deleted`)
-    await delay(lookMs)
+    await delay(200)
   }
 }

@@ -5,9 +5,6 @@ import { migrate } from '../platform/postgres/migrate.ts'
 import { withDatabase } from './database.ts'
 import { UsageError, type Command } from './usage.ts'
 
-const reachableWithinMs = 60_000
-const locksWithinMs = 600_000
-
 let printed = ''
 function sayOnce(words: string): void {
   if (words !== printed) process.stderr.write(`mediadock: waiting: ${words}\n`)
@@ -29,8 +26,8 @@ To run migrations as a deployment step of their own, set MIGRATE_ON_START=false.
     const wanted = programs.filter((program) => what === 'all' || what === program)
     if (wanted.length === 0) throw new UsageError('migrate takes one of receiver, provider, all')
     const { signal } = new AbortController()
-    const waiting = { waitMs: reachableWithinMs, say: sayOnce, signal }
-    const locks = { lockWaitMs: locksWithinMs, onWait: sayOnce }
+    const waiting = { waitMs: 60_000, say: sayOnce, signal }
+    const locks = { lockWaitMs: 600_000, onWait: sayOnce }
     for (const program of wanted) {
       const applied = await withDatabase(env, program, (url) =>
         untilReachable(() => migrate({ url, ...migrationsOf[program] }, locks), waiting),

@@ -105,9 +105,6 @@ async function replayPages(
   return all
 }
 
-/** Bounds the memory for printed changes. Further changes are only counted. */
-const maxChangesBytes = 16 * 1024 * 1024
-
 type Replayed = ReplayedMany & { changed: number; bytes: number }
 
 function nothing(): Replayed {
@@ -119,7 +116,8 @@ function add(all: Replayed, { replayed, changes }: Replay): void {
   all.changed += changes.length
   for (const change of changes) {
     all.bytes += JSON.stringify(change).length
-    if (all.bytes <= maxChangesBytes) all.changes.push(change)
+    // Bounds the memory for printed changes. Further changes are only counted.
+    if (all.bytes <= 16 * 1024 * 1024) all.changes.push(change)
   }
 }
 

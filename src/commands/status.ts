@@ -12,13 +12,11 @@ import { withReceiver } from './processing.ts'
 import { screen, tinted } from './terminal.ts'
 import { printable, printJson, type Command } from './usage.ts'
 
-/** Over three times the longest pause (35 s) between two writes of `minutes` while a receiver runs. */
-const goneAfterSeconds = 120
-
 /** Reports that no receiver runs. The console cannot report this, because a receiver serves it. */
 function noReplicaProblem(seenAt: Date | undefined, now: Date): Problem[] {
   const seconds = seenAt === undefined ? Number.POSITIVE_INFINITY : (now.getTime() - seenAt.getTime()) / 1000
-  if (seconds <= goneAfterSeconds) return []
+  // Over three times the longest pause (35 s) between two writes of `minutes` while a receiver runs.
+  if (seconds <= 120) return []
   const seen =
     seenAt === undefined
       ? 'none has written to this database within RETENTION_DAYS'

@@ -44,8 +44,6 @@ export function tinted(text: string, { colours }: Screen): string {
 
 /** Columns of ids, which are never shortened, so that they can be copied. Coloured columns are not shortened either. */
 const ids = new Set(['id', 'request', 'webhook id', 'fingerprint', 'slug'])
-/** The least width of a column that is shortened. Headings are never shortened. */
-const leastWidth = 6
 
 /**
  * Aligns rows as columns. If they are wider than the screen, the widest columns that may be shortened are shortened
@@ -53,10 +51,9 @@ const leastWidth = 6
  */
 export function tableLines(headings: readonly string[], rows: readonly (readonly string[])[], on: Screen): string[] {
   const widest = headings.map((heading, at) => Math.max(heading.length, ...rows.map((row) => (row[at] ?? '').length)))
+  // A column is never shortened below 6 characters, nor below its heading.
   const least = headings.map((heading, at) =>
-    ids.has(heading) || toned.has(heading)
-      ? (widest[at] ?? 0)
-      : Math.min(widest[at] ?? 0, Math.max(heading.length, leastWidth)),
+    ids.has(heading) || toned.has(heading) ? (widest[at] ?? 0) : Math.min(widest[at] ?? 0, Math.max(heading.length, 6)),
   )
   const widths = fitted(widest, least, on.columns - 2 * (headings.length - 1))
   const line = (cells: readonly string[], isHeading: boolean) =>

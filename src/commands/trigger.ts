@@ -12,8 +12,6 @@ import { sign } from '../wire/signature.ts'
 import { notificationOf, senders, type Sender } from './trigger-kinds.ts'
 import { printable, UsageError, type Command } from './usage.ts'
 
-const deadlineMs = 15_000
-
 /** Which webhook is sent. `isForged`: the signature is of other bytes. */
 type Sample = { body: object; isForged?: boolean; ageSeconds?: number; times?: number; expected: number }
 
@@ -116,7 +114,7 @@ async function send(
     const response = await fetch(to.url, {
       method: 'POST',
       redirect: 'manual',
-      signal: AbortSignal.timeout(deadlineMs),
+      signal: AbortSignal.timeout(15_000),
       headers: { 'content-type': 'application/json', ...to.sender.headers?.(signed, { ...to, id, timestampSeconds }) },
       body: bytes,
     }).catch((cause: unknown) => {
@@ -130,11 +128,9 @@ async function send(
   return asExpected ? 0 : 1
 }
 
-const shownLength = 500
-
 /** Converts a foreign answer to one short line without control characters. */
 function oneLine(answer: string): string {
-  return printable(answer.slice(0, shownLength).replaceAll(/\s+/g, ' '))
+  return printable(answer.slice(0, 500).replaceAll(/\s+/g, ' '))
 }
 
 type SignerOptions = {

@@ -1,14 +1,8 @@
 import type { ProcessEnvironment, SettingProblem } from '../platform/settings.ts'
 
 /**
- * A swap of neighbours counts as two edits. With three, DATABASE_PORT and GENERATION_API_PORT would be reported as
- * misspelt. Kubernetes sets them for services of these names.
- */
-const maxEdits = 2
-
-/**
  * Finds unknown variables that look like a misspelt setting: the first word is that of a setting, and at most
- * `maxEdits` edits lead to its name. Other unknown variables are ignored: they may belong to other programs.
+ * two edits lead to its name. Other unknown variables are ignored: they may belong to other programs.
  */
 export function misspeltSettings(env: ProcessEnvironment, settings: ReadonlySet<string>): SettingProblem[] {
   const long = [...settings].filter((name) => name.includes('_'))
@@ -19,7 +13,9 @@ export function misspeltSettings(env: ProcessEnvironment, settings: ReadonlySet<
       .map((setting) => ({ setting, edits: editsBetween(name, setting) }))
       .toSorted((a, b) => a.edits - b.edits)
     const nearest = near[0]
-    if (nearest === undefined || nearest.edits > maxEdits) return []
+    // A swap of neighbours counts as two edits. With three, DATABASE_PORT and GENERATION_API_PORT would be reported as
+    // misspelt. Kubernetes sets them for services of these names.
+    if (nearest === undefined || nearest.edits > 2) return []
     return [{ name, message: `is not a setting: did you mean ${nearest.setting}?` }]
   })
 }

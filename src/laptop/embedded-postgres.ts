@@ -20,9 +20,6 @@ export type EmbeddedPostgres = {
 
 export type EmbeddedOptions = { dataDir: string; logger: Logger; settings?: Record<string, string> }
 
-const startTimeoutMs = 30_000
-const stopTimeoutMs = 4_000
-
 /**
  * Starts the packaged PostgreSQL on `<dataDir>/postgres` and creates the cluster on first use. The caller holds the
  * lock on `dataDir`. First stops a server that a killed process left running.
@@ -180,7 +177,7 @@ async function setPassword(at: Making): Promise<void> {
 }
 
 async function waitUntilReady(url: string, server: Launched): Promise<void> {
-  const deadline = Date.now() + startTimeoutMs
+  const deadline = Date.now() + 30_000
   const hasEnded = () => server.child.exitCode !== null || server.child.signalCode !== null
   while (Date.now() < deadline && !hasEnded()) {
     if (await answers(url)) return
@@ -205,7 +202,7 @@ async function stop(child: ChildProcess): Promise<void> {
   const gone = once(child, 'exit')
   for (const signal of ['SIGINT', 'SIGQUIT', 'SIGKILL'] as const) {
     child.kill(signal)
-    const ended = await Promise.race([gone, delay(signal === 'SIGINT' ? stopTimeoutMs : 2000, 'late', { ref: false })])
+    const ended = await Promise.race([gone, delay(signal === 'SIGINT' ? 4_000 : 2000, 'late', { ref: false })])
     if (ended !== 'late') return
   }
 }

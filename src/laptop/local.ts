@@ -71,7 +71,6 @@ export function laptopEnvironment(env: ProcessEnvironment, wanted: readonly Prog
 }
 
 const secretsFile = path.join(dataDir, 'demo-keys.json')
-const demoCredits = 10_000
 
 /** Reads the demo keys and the secret key. Creates them on first use, and keeps them across restarts. */
 export async function readLocalSecrets(): Promise<Pick<Local, 'defaults' | 'demoKeys'>> {
@@ -82,7 +81,7 @@ export async function readLocalSecrets(): Promise<Pick<Local, 'defaults' | 'demo
     environment,
     apiKey: secrets[environment].api_key,
     signingSecret: secrets[environment].signing_secret,
-    credits: environment === 'live' ? demoCredits : 0,
+    credits: environment === 'live' ? 10_000 : 0,
   }))
   const keys = demoKeys.map(({ name, apiKey, signingSecret }) => ({
     name,

@@ -113,7 +113,8 @@ function argumentsOf({ inputs, args, maxPixels: pixels = maxPixels }: Decoding):
   return [...flags, ...opened, ...args, ...words('-threads 1 pipe:1')]
 }
 
-const words = (line: string) => line.split(' ')
+/** Splits options without spaces in them. */
+export const words = (line: string) => line.split(' ')
 
 type Run = Pick<ContainedRun, 'args' | 'descriptors' | 'limits' | 'write' | 'signal'>
 

@@ -30,16 +30,6 @@ import { createWebhookPoster } from './webhooks/webhook-post.ts'
 
 export type { DemoKey } from './accounts/demo-keys.ts'
 
-/** Pause between polls of the queue while this process submits nothing. */
-const queuePollMs = 500
-/** Well below the 60 s in which a dead process's generation must be taken over. Renewed four times as often. */
-const leaseSeconds = 10
-const housekeepingMs = 60_000
-/** Connections for lookups and statuses. Submits that wait for each other's account do not delay them. */
-const askingConnections = 4
-/** Time for cut work to release its resources. */
-const cutGraceMs = 3000
-
 export type ProviderOptions = {
   settings: ProviderSettings
   logger: Logger
@@ -58,7 +48,8 @@ export async function startProvider(options: ProviderOptions): Promise<RunningPr
   const catalog = createCatalogSource(settings, logger)
   if (settings.catalogFile !== undefined) options.onCatalogReload?.(catalog.reread)
   const { databaseUrl: url, databasePoolSize: max } = settings
-  const askingMax = Math.min(askingConnections, Math.floor(max / 2))
+  // Connections for lookups and statuses. Submits that wait for each other's account do not delay them.
+  const askingMax = Math.min(4, Math.floor(max / 2))
   const asking = createPool({ url, max: askingMax })
   const pool = createPool({ url, max: max - askingMax })
   const close = async () => void (await Promise.all([pool.close(), asking.close()]))
@@ -146,7 +137,8 @@ async function startListening({ asking, ...parts }: Parts & { asking: Pool }): P
       stopping.abort()
       const timer = setTimeout(() => cut.abort(new Error('the process is stopping')), graceMs)
       const ended = Promise.all([...listeners.map((listener) => listener.close(graceMs)), background.ended()])
-      await withDeadline(ended, graceMs + cutGraceMs, 'stopping the provider').catch((error: unknown) => {
+      // Time for cut work to release its resources.
+      await withDeadline(ended, graceMs + 3000, 'stopping the provider').catch((error: unknown) => {
         logger.error(
           { err: error },
           'the provider did not stop in time: another process takes over its unfinished work when the leases end',
@@ -169,7 +161,8 @@ function startBackground(
   const engines = createEngineHost({ settings: settings.engines, logger })
   const references = createReferences({ ...settings, resolve })
   const slots = { live: Math.max(2, os.availableParallelism()), sandbox: 200 }
-  const job = { db, engines, references, catalog, mediaDir, mediaUrl, time, random, logger, leaseSeconds }
+  // Well below the 60 s in which a dead process's generation must be taken over. Renewed four times as often.
+  const job = { db, engines, references, catalog, mediaDir, mediaUrl, time, random, logger, leaseSeconds: 10 }
   const worker = createQueueWorker({ ...job, slots, onFree: () => workerLoop.wake() }, cut)
   const poster = createWebhookPoster({
     allow: settings.webhookAllow,
@@ -187,7 +180,8 @@ function startBackground(
   const workerLoop = startLoop({
     name: 'queue worker',
     runOnce: worker.runOnce,
-    idleMs: queuePollMs,
+    // Pause between polls of the queue while this process submits nothing.
+    idleMs: 500,
     after,
     logger,
     signal,
@@ -209,7 +203,7 @@ function startBackground(
     startLoop({
       name: 'housekeeping',
       runOnce: () => runHousekeepingOnce(housekeeping),
-      idleMs: housekeepingMs,
+      idleMs: 60_000,
       after,
       logger,
       signal,

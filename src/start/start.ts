@@ -21,11 +21,6 @@ import { parseKeys, withSources } from '../receiver/sources/keys.ts'
 /** Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage, 78 invalid settings (EX_CONFIG). */
 export type ExitCode = 0 | 1 | 2 | 78
 
-/** Limits the wait after Ctrl-C, because a person waits. SIGTERM gets the full grace. */
-const interruptGraceMs = 3500
-/** `npm start` forwards a Ctrl-C that the terminal has sent already. Both count as one signal. */
-const sameKeyPressMs = 500
-
 /** Runs one program or both until a signal arrives. Returns the exit code. */
 export async function start(what: string, environment: ProcessEnvironment): Promise<ExitCode> {
   const wanted = programs.filter((program) => what === 'all' || what === program)
@@ -79,9 +74,8 @@ async function run(config: Config, local: Local, stopping: Stopping): Promise<Ex
   const graceMs = shutdownGraceSeconds * 1000
   await shutDown(
     running,
-    stop.interrupted
-      ? { graceMs: Math.min(graceMs, interruptGraceMs), drainMs: 0 }
-      : { graceMs, drainMs: drainSeconds * 1000 },
+    // After Ctrl-C a person waits. SIGTERM gets the full grace.
+    stop.interrupted ? { graceMs: Math.min(graceMs, 3500), drainMs: 0 } : { graceMs, drainMs: drainSeconds * 1000 },
   )
   logger.info('stopped')
   return stop.failed ? fail(1, stop.reason) : 0
@@ -160,7 +154,8 @@ function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: 
   let stopRequestedAt: number | undefined
   const onSignal = (signal: NodeJS.Signals) => {
     // A second signal stops at once.
-    if (stopRequestedAt !== undefined && performance.now() - stopRequestedAt > sameKeyPressMs) process.exit(1)
+    // `npm start` forwards a Ctrl-C that the terminal has sent already. Both count as one signal.
+    if (stopRequestedAt !== undefined && performance.now() - stopRequestedAt > 500) process.exit(1)
     stopRequestedAt ??= performance.now()
     request({ reason: signal, interrupted: signal !== 'SIGTERM', failed: false })
   }

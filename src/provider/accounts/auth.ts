@@ -9,7 +9,6 @@ import { isKeyShaped } from './keys.ts'
 import type { RateLimits } from './rate-limit.ts'
 
 const authorizationPattern = /^(?:Bearer|Key) +(\S+) *$/i
-const maxKeyLength = 200
 
 /**
  * Reads the API key of a request in any of the spec's three forms (Authentication 1). Returns undefined if it is
@@ -27,7 +26,7 @@ export function readApiKey({
   const fromCustom = custom === undefined ? undefined : String(custom).trim()
   if (fromAuthorization !== undefined && fromCustom !== undefined && fromAuthorization !== fromCustom) return undefined
   const key = fromAuthorization ?? fromCustom
-  return key !== undefined && key.length <= maxKeyLength && isKeyShaped(key) ? key : undefined
+  return key !== undefined && key.length <= 200 && isKeyShaped(key) ? key : undefined
 }
 
 /** True if several Authorization headers differ. Node keeps only the first. */
@@ -49,14 +48,6 @@ export function invalidApiKey(): HttpError {
 
 /** Resolves to null for an unknown or revoked key. */
 export type Identify = (apiKey: string) => Promise<Identified | null>
-
-/** Limits the callers with unseen keys that wait, so that guesses cannot fill the memory. */
-const maxStrangers = 500
-/** Valid keys that the process remembers, at about 100 bytes each. */
-const maxSeen = 10_000
-const retryAfterSeconds = 1
-/** How long a key over its limit is refused from memory. Such a key costs Postgres one statement per second. */
-const refusalMs = 1000
 
 type Refusal = { identified: Identified; untilMs: number }
 
@@ -84,8 +75,10 @@ export function createIdentify({
   const remember = (hash: string, identified: Identified | null) => {
     if (identified === null) return void seen.delete(hash)
     const [oldest] = seen.keys()
-    if (seen.size >= maxSeen && oldest !== undefined && !seen.has(hash)) seen.delete(oldest)
-    seen.set(hash, identified.rate.exceeded ? { identified, untilMs: clock().getTime() + refusalMs } : undefined)
+    // Valid keys that the process remembers, at about 100 bytes each.
+    if (seen.size >= 10_000 && oldest !== undefined && !seen.has(hash)) seen.delete(oldest)
+    // How long a key over its limit is refused from memory. Such a key costs Postgres one statement per second.
+    seen.set(hash, identified.rate.exceeded ? { identified, untilMs: clock().getTime() + 1000 } : undefined)
   }
   return async (apiKey) => {
     const hash = sha256(apiKey).toString('base64')
@@ -96,8 +89,9 @@ export function createIdentify({
       remember(hash, identified)
       return identified
     }
-    if (strangersWaiting >= maxStrangers) {
-      const headers = { 'Retry-After': String(retryAfterSeconds) }
+    // Limits the callers with unseen keys that wait, so that guesses cannot fill the memory.
+    if (strangersWaiting >= 500) {
+      const headers = { 'Retry-After': '1' }
       throw new HttpError(503, 'unavailable', 'too many unknown API keys are being looked up at this moment', {
         headers,
       })

@@ -98,14 +98,12 @@ export function applyRateLimit(res: Response, { limit, remaining, resetSeconds, 
   throw new HttpError(429, 'rate_limit_exceeded', message, { headers: { 'Retry-After': String(resetSeconds) } })
 }
 
-const idleSeconds = 3600
-
 /** Deletes at most `limit` windows without calls for an hour. Returns their number. */
 export async function pruneIdleWindows(db: Database, limit: number, now: SQL): Promise<number> {
   const rows = await db.execute(sql`
     delete from provider.rate_windows where ${rateWindows.id} = any (array(
       select ${rateWindows.id} from provider.rate_windows
-      where ${rateWindows.at_ms}[1] < ${millisecondsOf(later(now, -idleSeconds))} limit ${limit}::int
+      where ${rateWindows.at_ms}[1] < ${millisecondsOf(later(now, -3600))} limit ${limit}::int
       for update skip locked
     )) returning 1`)
   return rows.length

@@ -11,11 +11,9 @@ const ledgerEntries = columnsOf(schema.ledgerEntries)
 const e = columnsOf(schema.ledgerEntries, 'e')
 const r = columnsOf(schema.requests, 'r')
 
-const usageDays = 30
-
 /** `GET /v1/account` (spec, Account; decisions, balance.credits and usage_30d). */
 export async function readAccount(db: Database, accountId: string): Promise<z.infer<typeof accountSchema>> {
-  const since = sql`now() - make_interval(days => ${usageDays}::int)`
+  const since = sql`now() - make_interval(days => 30)`
   const [row] = await db.execute<RowOf<typeof schema.accounts, 'available'> & { requests: number; spent: string }>(sql`
     select ${a.available},
       (select count(*)::int from provider.requests r

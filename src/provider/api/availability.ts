@@ -3,10 +3,6 @@ import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { isOutage } from '../../platform/postgres/errors.ts'
 
-/** Concurrent requests. Further ones would only wait in memory for a connection. */
-const maxInFlight = 2000
-const deadlineMs = 10_000
-const retryAfterSeconds = 5
 /** Error codes of a full or read-only media folder. A sandbox submit may copy its sample there. */
 const fullDiskCodes: ReadonlySet<unknown> = new Set(['ENOSPC', 'EDQUOT', 'EROFS'])
 
@@ -17,12 +13,13 @@ const fullDiskCodes: ReadonlySet<unknown> = new Set(['ENOSPC', 'EDQUOT', 'EROFS'
 export function createAvailability(logger: Logger) {
   let inFlight = 0
   return async function available(work: (signal: AbortSignal) => Promise<void>): Promise<void> {
-    if (inFlight >= maxInFlight) throw unavailable('too many requests are being answered at this moment')
+    // Concurrent requests. Further ones would only wait in memory for a connection.
+    if (inFlight >= 2000) throw unavailable('too many requests are being answered at this moment')
     inFlight += 1
     const late = new AbortController()
     const running = work(late.signal).finally(() => (inFlight -= 1))
     try {
-      await withDeadline(running, deadlineMs, 'the answer')
+      await withDeadline(running, 10_000, 'the answer')
     } catch (error) {
       late.abort(error)
       const isFull = error instanceof Error && 'code' in error && fullDiskCodes.has(error.code)
@@ -37,5 +34,5 @@ export function createAvailability(logger: Logger) {
 }
 
 function unavailable(message: string): HttpError {
-  return new HttpError(503, 'unavailable', message, { headers: { 'Retry-After': String(retryAfterSeconds) } })
+  return new HttpError(503, 'unavailable', message, { headers: { 'Retry-After': '5' } })
 }

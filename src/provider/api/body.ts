@@ -18,15 +18,13 @@ export async function readBody<T extends z.ZodType>(req: Request, res: Response,
   return parsed.data
 }
 
-const shownMemberLength = 80
-
 /** Words the validator's issue for the caller, with JSON's types instead of the validator's. */
 function refusal(issue: z.core.$ZodIssue | undefined): HttpError {
   const [member] = issue?.path ?? []
   if (member === 'webhook_url') return new HttpError(400, 'webhook_url_invalid', 'webhook_url must be a string')
   if (member === 'input') return invalidBody('input is required, and must be a JSON object')
   if (issue?.code !== 'unrecognized_keys') return invalidBody('the body must be a JSON object')
-  const unknown = issue.keys[0]?.slice(0, shownMemberLength).toWellFormed()
+  const unknown = issue.keys[0]?.slice(0, 80).toWellFormed()
   return invalidBody(`${unknown} is not a member of this body: it takes input and webhook_url`)
 }
 

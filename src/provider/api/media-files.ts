@@ -3,8 +3,6 @@ import express from 'express'
 import type { ErrorRequestHandler, Response } from 'express'
 import { HttpError, methodNotAllowed, notFound } from '../../platform/http/http.ts'
 
-const yearSeconds = 31_536_000
-
 /** The served types. Other extensions are never served. */
 const contentTypes: Record<string, string> = {
   '.png': 'image/png',
@@ -32,7 +30,7 @@ export function serveMedia(mediaDir: string): express.Router {
       index: false,
       redirect: false,
       fallthrough: false,
-      maxAge: yearSeconds * 1000,
+      maxAge: '365d',
       immutable: true,
       setHeaders: setMediaHeaders,
     }),

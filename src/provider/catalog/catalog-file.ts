@@ -7,9 +7,6 @@ import { jsonType, named, placeOf, plainWords } from '../../platform/plain-words
 import type { Catalog } from './catalog-model.ts'
 import { catalogFileSchema } from './catalog-schema.ts'
 
-/** Problems shown of one file. The others appear after these are corrected. */
-const problemsShown = 20
-
 export type CatalogProblem = { line: number; message: string }
 export type ParsedCatalog =
   /** `lineOf` finds the engine settings of a model. */
@@ -57,7 +54,8 @@ export function builtInCatalog(): Catalog {
 }
 
 function broken(problems: readonly CatalogProblem[]): ParsedCatalog {
-  const shown = problems.slice(0, problemsShown)
+  // Problems shown of one file. The others appear after these are corrected.
+  const shown = problems.slice(0, 20)
   const last = shown.at(-1)
   if (last === undefined || shown.length === problems.length) return { kind: 'broken', problems: shown }
   return {

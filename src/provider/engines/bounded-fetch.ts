@@ -1,5 +1,8 @@
 import { EngineError } from './engine.ts'
 
+/** Room for the JSON around base64 outputs, which are a third larger than their bytes. */
+export const base64Overhead = 1.4
+
 export type BoundedRequest = {
   url: string
   init: RequestInit

@@ -12,12 +12,6 @@ import { EngineError, type EngineJob, isDiscarded, type Report } from './engine.
 const script = path.join(import.meta.dirname, `engine-process${path.extname(import.meta.filename)}`)
 
 /**
- * Drawing takes 20 MB of heap, and the largest answer of an image service briefly takes 200 MB. Pixels are outside the
- * heap and have separate limits (reference-picture.ts).
- */
-const maxHeapMegabytes = 512
-
-/**
  * Variables that Node and calls to services need. The process decodes foreign pictures, so it does not get our secrets.
  */
 const passedOn =
@@ -83,7 +77,9 @@ export function createEngineHost({
   }
   const start = (): ChildProcess => {
     const started = fork(script, {
-      execArgv: [`--max-old-space-size=${maxHeapMegabytes}`],
+      // Drawing takes 20 MB of heap, and the largest answer of an image service briefly takes 200 MB. Pixels are
+      // outside the heap and have separate limits (reference-picture.ts).
+      execArgv: ['--max-old-space-size=512'],
       env: Object.fromEntries(Object.entries(process.env).filter(([name]) => passedOn.test(name))),
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
       serialization: 'json',

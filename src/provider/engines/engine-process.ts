@@ -13,7 +13,6 @@ import { type Engine, EngineError, EngineStop } from './engine.ts'
  * code ends this process, not the API.
  */
 const niceness = 19
-const maxDetailLength = 8000
 
 /** Of 1000. If memory runs out, the kernel kills this process first and spares the API and Postgres. */
 const outOfMemoryScore = '1000'
@@ -69,7 +68,7 @@ async function run(loaded: Promise<FindEngine>, { run: id, engine: choice, token
     say({ kind: 'done', run: id, output: await engine.run(whole, report, controller.signal) })
   } catch (error) {
     const forClient = error instanceof EngineError ? { message: error.message, transient: error.transient } : undefined
-    say({ kind: 'failed', run: id, detail: inspect(error).slice(0, maxDetailLength), forClient })
+    say({ kind: 'failed', run: id, detail: inspect(error).slice(0, 8000), forClient })
   } finally {
     running.delete(id)
   }

@@ -8,8 +8,6 @@ import { EngineError } from './engine.ts'
 
 const require = createRequire(import.meta.url)
 
-const mostStderrCharacters = 4096
-
 export type FfmpegRun = {
   binary: string
   args: readonly string[]
@@ -58,7 +56,7 @@ async function followProgress(stdout: Readable, onFrames: FfmpegRun['onFrames'])
 function collectTail(stderr: Readable): () => string {
   let tail = ''
   stderr.setEncoding('utf8').on('data', (chunk: string) => {
-    tail = (tail + chunk).slice(-mostStderrCharacters)
+    tail = (tail + chunk).slice(-4096)
   })
   return () => tail
 }

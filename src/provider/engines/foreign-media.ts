@@ -1,5 +1,5 @@
 import fs from 'node:fs/promises'
-import { decode, type Decoding, type Ffmpeg, findFfmpeg, readerOf } from '../../platform/ffmpeg.ts'
+import { decode, type Decoding, type Ffmpeg, findFfmpeg, readerOf, words } from '../../platform/ffmpeg.ts'
 import { EngineError, placeOf, type Reference } from './engine.ts'
 import type { FrameSize } from './frame-size.ts'
 import { undecodable } from './reference-picture.ts'
@@ -13,13 +13,6 @@ const maxListingBytes = maxFrames * 100
 /** The limit of one decoded frame: more pixels than 8K has. */
 const maxFramePixels = 40_000_000
 const bytesPerSample = 4
-const lineFeed = 0x0a
-/**
- * The WebAssembly build decodes and scales 30 frames of 1080p per second. This allows half a minute of video three
- * times.
- */
-const framesCpuSeconds = 90
-const framesWallSeconds = 180
 
 /** Decodes foreign videos and sounds in a contained process. */
 export type MediaReader = {
@@ -63,7 +56,7 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
   const boundFrames = async (video: Reference, signal: AbortSignal): Promise<void> => {
     let lines = 0
     const write = (text: Buffer) => {
-      for (const byte of text) if (byte === lineFeed) lines += 1
+      for (const byte of text) if (byte === 0x0a) lines += 1
       if (lines > maxFrames) throw new EngineError(`${placeOf(video)} has more than ${maxFrames} frames`)
     }
     await read(video, { args: words('-map 0:v:0 -c copy -f framecrc'), write, maxOutputBytes: maxListingBytes, signal })
@@ -88,8 +81,10 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
         const args = words(`-map 0:v:0 -vf ${fitFilter(size)} -frames:v ${frames} -pix_fmt yuv420p -f rawvideo`)
         const bounds = {
           maxOutputBytes: frames * frameBytes,
-          cpuSeconds: framesCpuSeconds,
-          wallSeconds: framesWallSeconds,
+          // The WebAssembly build decodes and scales 30 frames of 1080p per second. This allows half a minute of video
+          // three times.
+          cpuSeconds: 90,
+          wallSeconds: 180,
         }
         return (await read(video, { args, write, signal, ...bounds })) / frameBytes
       } finally {
@@ -116,5 +111,3 @@ function fitFilter({ width, height }: FrameSize): string {
   const scaled = `scale=${width}:${height}:force_original_aspect_ratio=decrease:force_divisible_by=2`
   return `fps=${framesPerSecond},${scaled},pad=${width}:${height}:(ow-iw)/2:(oh-ih)/2,setsar=1`
 }
-
-const words = (line: string) => line.split(' ')

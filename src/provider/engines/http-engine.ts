@@ -4,22 +4,14 @@ import { z } from 'zod'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Output } from '../../wire/schemas.ts'
 import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
-import { type BoundedAnswer, boundedFetch } from './bounded-fetch.ts'
+import { base64Overhead, type BoundedAnswer, boundedFetch } from './bounded-fetch.ts'
 import type { HttpEngineSettings } from './engine-settings.ts'
 import { type Engine, EngineError, type EngineJob, isDiscarded, type Report } from './engine.ts'
 import { storeRemoteMedia, unusable } from './remote-media.ts'
 
-/** The engine's answers about a job are small, so a slow one means that it hangs. */
-const callTimeoutMs = 30_000
 /** Limit of one upload or download. `timeout_seconds` limits the whole job. */
 const transferTimeoutMs = 300_000
-/** Short, because the answer is not needed. */
-const cancelTimeoutMs = 5000
-const triesPerCall = 6
-const retryCapMs = 10_000
 const maxAnswerBytes = 262_144
-/** Room for the JSON around base64 outputs, which are a third larger than their bytes. */
-const base64Overhead = 1.4
 
 const acceptedSchema = z.object({ url: z.string().min(1) })
 
@@ -145,7 +137,8 @@ async function formOf(
 
 async function lookAt(run: Run, url: string): Promise<z.infer<typeof lookSchema> | 'lost'> {
   const maxBytes = Math.ceil(run.settings.max_output_bytes * base64Overhead) + maxAnswerBytes
-  const { status, body } = await call(run, url, { timeoutMs: callTimeoutMs, maxBytes })
+  // The engine's answers about a job are small, so a slow one means that it hangs.
+  const { status, body } = await call(run, url, { timeoutMs: 30_000, maxBytes })
   if (status === 404 || status === 410) return 'lost'
   if (status !== 200) throw unusable(reasonOf({ status, body }))
   return read(lookSchema, body)
@@ -181,7 +174,7 @@ async function call(
   options: Call,
 ): Promise<BoundedAnswer> {
   const { init, timeoutMs, maxBytes, isOwn = true } = options
-  const pauses = { baseMs: settings.poll_seconds * 1000, capMs: retryCapMs }
+  const pauses = { baseMs: settings.poll_seconds * 1000, capMs: 10_000 }
   for (let attempt = 1; ; attempt += 1) {
     let lastFailure: unknown
     try {
@@ -198,8 +191,7 @@ async function call(
       if (error instanceof EngineError && !error.transient) throw unusable(error)
       lastFailure = error
     }
-    if (attempt === triesPerCall)
-      throw new EngineError('the engine is busy or away', { cause: lastFailure, transient: true })
+    if (attempt === 6) throw new EngineError('the engine is busy or away', { cause: lastFailure, transient: true })
     await delay(jitteredPauseMs(attempt, pauses, Math.random), undefined, { signal })
   }
 }
@@ -207,7 +199,8 @@ async function call(
 /** Cancels on a best-effort basis. An unreachable engine finishes the job in vain. */
 async function cancel(settings: HttpEngineSettings, url: string): Promise<void> {
   const init = { method: 'DELETE', headers: authorization(settings) }
-  const signal = AbortSignal.timeout(cancelTimeoutMs)
+  // Short, because the answer is not needed.
+  const signal = AbortSignal.timeout(5000)
   await boundedFetch({ url, init, signal, maxBytes: maxAnswerBytes }).catch(() => {})
 }
 

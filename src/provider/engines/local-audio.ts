@@ -1,5 +1,6 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
+import { words } from '../../platform/ffmpeg.ts'
 import type { Output } from '../../wire/schemas.ts'
 import { readBrief } from './brief.ts'
 import type { Engine, EngineJob, Report } from './engine.ts'
@@ -7,8 +8,6 @@ import { locateFfmpeg, runFfmpeg } from './ffmpeg.ts'
 import { storeMedia, withScratch } from './media-store.ts'
 import { composeMusic } from './music.ts'
 import { encodeWav } from './wav.ts'
-
-const deadlineSeconds = 60
 
 /** Creates the engine that composes music for the prompt, as WAV or MP3. */
 export function createLocalAudioEngine({ name, ffmpegPath }: { name: string; ffmpegPath: string | undefined }): Engine {
@@ -38,22 +37,9 @@ async function storeMp3({ job, binary, wav, signal }: Mp3): Promise<string> {
   return withScratch(job, async (scratch) => {
     const [source, target] = [path.join(scratch, 'sound.wav'), path.join(scratch, 'sound.mp3')]
     await fs.writeFile(source, wav)
-    const args = [
-      '-i',
-      source,
-      '-c:a',
-      'libmp3lame',
-      '-b:a',
-      '128k',
-      '-map_metadata',
-      '-1',
-      '-fflags',
-      '+bitexact',
-      '-flags:a',
-      '+bitexact',
-      target,
-    ]
-    await runFfmpeg({ binary, args, signal, deadlineSeconds })
+    const options = words('-c:a libmp3lame -b:a 128k -map_metadata -1 -fflags +bitexact -flags:a +bitexact')
+    const args = ['-i', source, ...options, target]
+    await runFfmpeg({ binary, args, signal, deadlineSeconds: 60 })
     return storeMedia(job, 'audio', 'mp3', await fs.readFile(target))
   })
 }

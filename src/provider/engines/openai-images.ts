@@ -3,7 +3,7 @@ import sharp from 'sharp'
 import { z } from 'zod'
 import { extensionOf } from '../../platform/media-type.ts'
 import type { Output } from '../../wire/schemas.ts'
-import { boundedFetch } from './bounded-fetch.ts'
+import { base64Overhead, boundedFetch } from './bounded-fetch.ts'
 import { readBrief, type Brief } from './brief.ts'
 import type { OpenAiImagesSettings } from './engine-settings.ts'
 import { EngineError, type Engine, type EngineJob, type Reference, type Report } from './engine.ts'
@@ -15,9 +15,6 @@ import { receivePicture, type ReceivedPicture } from './received-picture.ts'
 const answerSchema = z.object({
   data: z.array(z.object({ b64_json: z.string().nullish(), url: z.string().nullish() })).min(1),
 })
-
-/** Room for the JSON around base64 pictures, which are a third larger than their bytes. */
-const base64Overhead = 1.4
 
 /**
  * Creates the engine that orders pictures from a service with the OpenAI images API, or edits the job's reference

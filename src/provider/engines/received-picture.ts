@@ -3,8 +3,6 @@ import { EngineError } from './engine.ts'
 
 export type ReceivedPicture = { bytes: Buffer; format: 'png' | 'webp' | 'jpg'; width: number; height: number }
 
-const mostPixels = 67_108_864
-
 /**
  * Accepts bytes from an image service as a complete PNG, WebP or JPEG, detected by content, with its true size. Refuses
  * anything else, especially SVG and HTML, because stored files are served from our host.
@@ -14,7 +12,7 @@ export async function receivePicture(bytes: Buffer): Promise<ReceivedPicture> {
   if (format === undefined)
     throw new EngineError('the image service answered with something that is no PNG, WebP or JPEG')
   try {
-    const picture = sharp(bytes, { limitInputPixels: mostPixels, failOn: 'truncated' })
+    const picture = sharp(bytes, { limitInputPixels: 67_108_864, failOn: 'truncated' })
     const { autoOrient } = await picture.metadata()
     // The header proves little, so this decodes every row.
     await picture.clone().resize(8, 8).raw().toBuffer()

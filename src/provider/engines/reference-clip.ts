@@ -1,5 +1,6 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
+import { words } from '../../platform/ffmpeg.ts'
 import type { Reference } from './engine.ts'
 import type { MediaReader } from './foreign-media.ts'
 import type { FrameSize } from './frame-size.ts'
@@ -7,8 +8,6 @@ import { createRandom, type Random } from './random.ts'
 import { fitPicture } from './reference-picture.ts'
 import { framesPerSecond } from './video-graph.ts'
 
-/** Zoom of a shot from its first to its last frame. */
-const zoomShare = 0.12
 /** Enlarges pictures relative to the frame, so that the slow zoom does not jump between pixels. */
 const pictureScale = 2
 
@@ -71,9 +70,8 @@ type Shot = { size: FrameSize; given: number; frames: number; random: Random }
 function shotFilter({ size: { width, height }, given, frames, random }: Shot): string {
   const held = given < frames ? `loop=loop=${frames - given}:size=1:start=${given - 1},` : ''
   const [x, y] = [random.between(0.3, 0.7), random.between(0.3, 0.7)].map((share) => share.toFixed(3))
-  const zoom = `1+${zoomShare}*max(0,on-${given})/${frames}`
+  // Zoom of a shot from its first to its last frame.
+  const zoom = `1+0.12*max(0,on-${given})/${frames}`
   const move = `zoompan=z='${zoom}':x='(iw-iw/zoom)*${x}':y='(ih-ih/zoom)*${y}':d=1:s=${width}x${height}:fps=${framesPerSecond}`
   return `format=yuv420p,${held}setpts=N/${framesPerSecond}/TB,${move},setsar=1`
 }
-
-const words = (line: string) => line.split(' ')

@@ -4,18 +4,14 @@ import type { FrameSize } from './frame-size.ts'
 
 /** Pictures are decoded row by row, so memory does not grow with this. A larger picture is an attack. */
 const maxPixels = 60_000_000
-/** An interlaced PNG takes up to 10 bytes per pixel, a progressive JPEG 6, so neither takes more than 240 MB. */
-const maxPixelsWhole = 24_000_000
-const withinSeconds = 20
-/** Blur of the background behind a picture of another shape, as a share of the frame's short side. */
-const groundBlurShare = 0.04
 
 /** Opens a foreign picture and returns its displayed size. Decodes only the header. */
 async function openPicture(reference: Reference): Promise<{ picture: Sharp } & FrameSize> {
   const { path } = reference
   try {
     const { width, height, isProgressive, autoOrient } = await sharp(path, { limitInputPixels: false }).metadata()
-    if (width * height > (isProgressive ? maxPixelsWhole : maxPixels))
+    // An interlaced PNG takes up to 10 bytes per pixel, a progressive JPEG 6, so neither takes more than 240 MB.
+    if (width * height > (isProgressive ? 24_000_000 : maxPixels))
       throw new EngineError(`${placeOf(reference)} has too many pixels`)
     const picture = sharp(path, { limitInputPixels: maxPixels, failOn: 'error', sequentialRead: true }).autoOrient()
     return { picture, width: autoOrient.width, height: autoOrient.height }
@@ -37,7 +33,7 @@ export async function fitPicture(reference: Reference, size: FrameSize): Promise
   if (width === size.width && height === size.height) return whole
   const ground = sharp(whole).resize(size.width, size.height, { fit: 'cover' })
   return ground
-    .blur(Math.min(size.width, size.height) * groundBlurShare)
+    .blur(Math.min(size.width, size.height) * 0.04)
     .composite([{ input: whole, gravity: 'centre' }])
     .png({ compressionLevel: 1 })
     .toBuffer()
@@ -63,7 +59,7 @@ async function decodeNow(reference: Reference, shape: (picture: Sharp) => Sharp)
     return await shape(picture)
       .flatten({ background: '#ffffff' })
       .toColourspace('srgb')
-      .timeout({ seconds: withinSeconds })
+      .timeout({ seconds: 20 })
       .png({ compressionLevel: 1 })
       .toBuffer()
   } catch (cause) {

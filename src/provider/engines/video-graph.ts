@@ -2,15 +2,13 @@ import type { FrameSize } from './frame-size.ts'
 
 export const framesPerSecond = 24
 const crossfadeSeconds = 0.8
-const secondsPerShot = 6
-const mostShots = 5
 
 /** One picture of the clip: shown from `startSeconds` on, its neighbour fades in over its end. */
 export type Shot = { startSeconds: number; seconds: number; toTheLeft: boolean }
 
 /** Cuts a clip into shots of about six seconds that overlap by a crossfade. */
 export function planShots(durationSeconds: number): readonly Shot[] {
-  const count = Math.min(Math.max(1, Math.round(durationSeconds / secondsPerShot)), mostShots)
+  const count = Math.min(Math.max(1, Math.round(durationSeconds / 6)), 5)
   const step = durationSeconds / count
   return Array.from({ length: count }, (_, index) => ({
     startSeconds: index * step,

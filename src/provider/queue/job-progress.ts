@@ -4,10 +4,6 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import { EngineStop, type Report } from '../engines/engine.ts'
 import { type ClaimedRequest, isCanceled, recordProgress } from './requests.ts'
 
-/** Limits writes of engines that report more often. With twice this pause, `progress` would visibly jump. */
-const writePauseMs = 250
-const maxLogLineLength = 500
-
 export type JobProgressDeps = { db: Database; time: SharedTime; logger: Logger; leaseSeconds: number }
 
 /** Writes the progress of a running request, renews its lease, and notices the loss of the lease. */
@@ -39,8 +35,9 @@ export function createJobProgress({ db, time, logger, leaseSeconds }: JobProgres
 
   const report: Report = async (percent, line) => {
     progress = Math.min(Math.max(Math.trunc(percent), progress), 100)
-    if (line !== undefined) logLines.push(line.replaceAll('\0', '').toWellFormed().slice(0, maxLogLineLength))
-    if (performance.now() - writtenAt >= writePauseMs) await writeOnce()
+    if (line !== undefined) logLines.push(line.replaceAll('\0', '').toWellFormed().slice(0, 500))
+    // Limits writes of engines that report more often. With twice this pause, `progress` would visibly jump.
+    if (performance.now() - writtenAt >= 250) await writeOnce()
   }
   /** Writes the remaining log lines and stops the heartbeat. */
   const close = async () => {

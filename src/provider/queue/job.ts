@@ -16,15 +16,7 @@ import type { Ending } from '../webhooks/notification.ts'
 import { createJobProgress } from './job-progress.ts'
 import { type ClaimedRequest, finishRequest, giveRequestBack, putRequestOff, recordRemoteJob } from './requests.ts'
 
-/** Runs that may fail by an internal error or a busy service before the request is FAILED and refunded. */
-const maxAttempts = 3
-/**
- * Runs whose worker may die. Engines crash in a separate process, so the request is rarely the cause, but it must end.
- */
-const maxClaims = 20
-const jobTimeoutMs = 15 * 60_000
 const retryPause = { baseMs: 2000, capMs: 30_000 }
-const finishTries = 5
 
 export type JobDeps = {
   db: Database
@@ -42,7 +34,7 @@ export type JobDeps = {
 /** Runs one claimed request to its end, or gives it back. `cut` aborts when the process must stop. */
 export async function runJob(deps: JobDeps, claimed: ClaimedRequest, cut: AbortSignal): Promise<void> {
   const progress = createJobProgress(deps, claimed)
-  const signal = AbortSignal.any([cut, progress.lost, AbortSignal.timeout(jobTimeoutMs + waitMsOf(claimed))])
+  const signal = AbortSignal.any([cut, progress.lost, AbortSignal.timeout(15 * 60_000 + waitMsOf(claimed))])
   try {
     const ending = await endingOf(deps, claimed, progress.report, signal)
     await progress.close().catch((error: unknown) => {
@@ -62,7 +54,9 @@ export async function runJob(deps: JobDeps, claimed: ClaimedRequest, cut: AbortS
 type Outcome = Ending | { kind: 'retry'; pauseMs: number }
 
 async function endingOf(deps: JobDeps, claimed: ClaimedRequest, report: Report, signal: AbortSignal): Promise<Outcome> {
-  if (claimed.attempt > maxClaims) return failed('the generation could not be completed')
+  // Runs whose worker may die. Engines crash in a separate process, so the request is rarely the cause, but it must
+  // end.
+  if (claimed.attempt > 20) return failed('the generation could not be completed')
   try {
     if (claimed.environment === 'sandbox') return await rehearse(deps, claimed, report, signal)
     return { kind: 'completed', output: await generate(deps, claimed, report, signal) }
@@ -76,7 +70,8 @@ async function endingOf(deps: JobDeps, claimed: ClaimedRequest, report: Report, 
     if (error instanceof EngineError) deps.logger.warn(facts, 'the engine failed')
     else deps.logger.error(facts, 'the engine failed unexpectedly')
     const isForGood = error instanceof EngineError && !error.transient
-    if (isForGood || claimed.attempt >= maxAttempts) {
+    // Runs that may fail by an internal error or a busy service before the request is FAILED and refunded.
+    if (isForGood || claimed.attempt >= 3) {
       return failed(error instanceof EngineError ? error.message : 'the generation could not be completed')
     }
     return { kind: 'retry', pauseMs: jitteredPauseMs(claimed.attempt, retryPause, deps.random) }
@@ -152,7 +147,7 @@ async function finish({ db, time, random, logger }: Finishing, claimed: ClaimedR
       )
     } catch (error) {
       if (isAboutTheData(error)) return endRefused({ db, time, random, logger }, claimed, { ending, refusal: error })
-      if (attempt === finishTries) throw error
+      if (attempt === 5) throw error
       await delay(jitteredPauseMs(attempt, { baseMs: 200, capMs: 5000 }, random))
     }
   }

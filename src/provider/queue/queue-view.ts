@@ -10,19 +10,14 @@ export type QueueView = {
   maxAgeMs: number
 }
 
-/** A queue of this length takes under a millisecond to walk, so each answer walks it. */
-const alwaysWalked = 500
-/** Greatest age of the positions in a longer queue. */
-const usualMaxAgeMs = 2000
-/** Limits slow walks to a twentieth of the time. */
-const restsPerWalk = 20
-
 export function createQueueView(
   turns: number[],
   seqs: number[],
   { readAtMs, tookMs }: { readAtMs: number; tookMs: number },
 ): QueueView {
-  const maxAgeMs = turns.length <= alwaysWalked ? 0 : Math.max(usualMaxAgeMs, restsPerWalk * tookMs)
+  // A queue of 500 takes under a millisecond to walk, so each answer walks it. In a longer one, positions may be two
+  // seconds old, and slow walks take at most a twentieth of the time.
+  const maxAgeMs = turns.length <= 500 ? 0 : Math.max(2000, 20 * tookMs)
   return { turns, seqs, readAtMs, maxAgeMs }
 }
 

@@ -18,9 +18,6 @@ export type QueueWorker = {
   drain: () => Promise<void>
 }
 
-/** Pause before the next check of an empty queue, which other processes fill too. Shorter than the loop's pause. */
-const emptyRestMs = 300
-
 /** Runs the queue (spec, States). Any number of processes can share it. */
 export function createQueueWorker(deps: WorkerDeps, cut: AbortSignal): QueueWorker {
   const running = { live: new Set<Promise<void>>(), sandbox: new Set<Promise<void>>() }
@@ -30,7 +27,8 @@ export function createQueueWorker(deps: WorkerDeps, cut: AbortSignal): QueueWork
     const jobs = running[environment]
     const limit = deps.slots[environment] - jobs.size
     if (limit <= 0 || performance.now() < restsUntilMs[environment]) return
-    restsUntilMs[environment] = performance.now() + emptyRestMs
+    // Pause before the next check of an empty queue, which other processes fill too. Shorter than the loop's pause.
+    restsUntilMs[environment] = performance.now() + 300
     const { leaseSeconds, time } = deps
     const claimed = await claimRequests(deps.db, { environment, limit, leaseSeconds, now: time() })
     if (claimed.length === limit) restsUntilMs[environment] = 0

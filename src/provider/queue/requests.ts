@@ -82,8 +82,6 @@ export async function claimRequests(
   )
 }
 
-const maxLogLines = 500
-
 /**
  * Records progress (spec, progress and logs) and renews the lease. Returns false if the lease was lost, because the
  * request was canceled or taken over.
@@ -102,7 +100,7 @@ export async function recordProgress(
     update provider.requests r
     set ${requests.progress} = greatest(${r.progress}, ${progress}::int),
       ${requests.lease_until} = ${later(now, leaseSeconds)},
-      ${requests.logs} = (${r.logs} || ${sql.param([...logLines])}::text[])[:${maxLogLines}::int]
+      ${requests.logs} = (${r.logs} || ${sql.param([...logLines])}::text[])[:500]
     where ${isMine(claimed)} returning ${r.id}`)
   return rows.length > 0
 }

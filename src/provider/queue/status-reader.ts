@@ -22,9 +22,6 @@ export type StatusQuestion = {
 /** Resolves to null if this account and environment have no such request. */
 export type StatusReader = (question: StatusQuestion) => Promise<StatusBody | null>
 
-/** As a share of a view's greatest age. Early enough that the walk ends before the view is too old. */
-const refreshFrom = 0.7
-
 /** Reads statuses for all callers of this process. Concurrent calls share a statement. */
 export function createStatusReader(db: Database): StatusReader {
   const views: QueueViews = new Map()
@@ -73,7 +70,8 @@ function ageOf(views: QueueViews, environment: Environment): number {
 /** Walks a long queue before its view is too old, so that no caller waits for it. */
 function refreshInTime(db: Database, views: QueueViews, environment: Environment): void {
   const known = views.get(environment)
-  if (known === undefined || known.refreshing || ageOf(views, environment) < refreshFrom) return
+  // As a share of a view's greatest age. Early enough that the walk ends before the view is too old.
+  if (known === undefined || known.refreshing || ageOf(views, environment) < 0.7) return
   known.refreshing = true
   read(db, [], [environment]).then(
     ({ seen }) => seen.forEach((view) => views.set(environment, { view })),

@@ -14,9 +14,6 @@ const maxBytesOf: Record<Reference['kind'], number> = {
   video: 100 * megabyte,
   audio: 100 * megabyte,
 }
-/** Limit for one reference, from the lookup of its host to its last byte. A picture of 20 MB needs 16 Mbit/s. */
-const fetchDeadlineMs = 10_000
-const maxRedirects = 3
 const headers = {
   accept: 'image/*, video/*, audio/*',
   'accept-encoding': 'identity',
@@ -47,7 +44,8 @@ export type ReferenceFetcher = {
 /** Fetches references. Each chunk goes to the file at once, so memory stays flat. */
 export function createReferenceFetcher({
   resolve,
-  deadlineMs = fetchDeadlineMs,
+  // Limit for one reference, from the lookup of its host to its last byte. A picture of 20 MB needs 16 Mbit/s.
+  deadlineMs = 10_000,
   ...rules
 }: FetcherOptions): ReferenceFetcher {
   // Redirects to the own media host are refused, because its files are read from the folder, never over HTTP.
@@ -55,7 +53,14 @@ export function createReferenceFetcher({
     const source = judgeReference(link, rules)
     return source.kind === 'own' ? { kind: 'refused', why: 'must not point to the media host' } : source
   }
-  const getter = createGetter({ judge, resolve, maxRedirects, connectMs: deadlineMs, silenceMs: deadlineMs, headers })
+  const getter = createGetter({
+    judge,
+    resolve,
+    maxRedirects: 3,
+    connectMs: deadlineMs,
+    silenceMs: deadlineMs,
+    headers,
+  })
 
   const fetch: ReferenceFetcher['fetch'] = async ({ reference, to, allowance, signal }) => {
     const deadline = AbortSignal.timeout(deadlineMs)

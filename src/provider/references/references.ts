@@ -9,12 +9,6 @@ import { type ReferenceLink, referencesIn } from './reference-links.ts'
 const folderName = '.references'
 /** With two, 30 slow pictures would exceed the minute of one request. */
 const fetchedAtOnce = 4
-/** Limits the disk use of one request: four full videos or twenty full pictures. */
-const maxBytesTogether = 400_000_000
-/** The limit for all references of a request. Most of the 15 minutes of a generation are left for its engine. */
-const maxSecondsTogether = 60
-/** Far longer than the 15 minutes of a generation. */
-const leftoverAfterMs = 3_600_000
 
 export type ReferencedJob = {
   id: string
@@ -31,8 +25,10 @@ export type References = {
 
 /** Keeps the references of each running job in a private folder. */
 export function createReferences({
-  maxBytes = maxBytesTogether,
-  maxSeconds = maxSecondsTogether,
+  // Limits the disk use of one request: four full videos or twenty full pictures.
+  maxBytes = 400_000_000,
+  // The limit for all references of a request. Most of the 15 minutes of a generation are left for its engine.
+  maxSeconds = 60,
   ...options
 }: FetcherOptions & { maxBytes?: number; maxSeconds?: number }): References {
   const { mediaDir } = options
@@ -91,7 +87,8 @@ async function allOrNone<T>(signal: AbortSignal, runs: readonly ((signal: AbortS
 export async function removeLeftReferences(mediaDir: string, nowMs: number): Promise<void> {
   await removeFolders(mediaDir, async (_name, folder) => {
     const { mtimeMs } = await fs.stat(folder).catch(() => ({ mtimeMs: nowMs }))
-    return nowMs - mtimeMs >= leftoverAfterMs
+    // Far longer than the 15 minutes of a generation.
+    return nowMs - mtimeMs >= 3_600_000
   })
 }
 

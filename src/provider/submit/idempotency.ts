@@ -11,9 +11,6 @@ import * as schema from '../domain/schema.ts'
 const k = columnsOf(schema.idempotencyKeys, 'k')
 const r = columnsOf(schema.requests, 'r')
 
-/** After this time the same key counts as a new request (spec, Limits). */
-const retentionSeconds = 24 * 3600
-
 const uuidV4 = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i
 
 /** Reads the Idempotency-Key of a submit, in lower case. Anything but a UUID v4 is 400. */
@@ -102,5 +99,6 @@ export async function pruneExpiredKeys(db: Database, limit: number, now: SQL): P
 }
 
 function cutoff(now: SQL): SQL {
-  return later(now, -retentionSeconds)
+  // After this time the same key counts as a new request (spec, Limits).
+  return later(now, -24 * 3600)
 }

@@ -42,12 +42,6 @@ export type SubmitOutcome =
   | { kind: 'key_taken' }
 
 /**
- * How long a submit may wait for its account's row. Shorter than the caller's wait, so that the 503 is true: nothing
- * was written.
- */
-const lockTimeoutMs = 8000
-
-/**
  * Reserves credits, queues the request and remembers the Idempotency-Key, in one statement.
  *
  * - The account's row decides. Postgres evaluates `available >= charge` again after waiting for the row, so parallel
@@ -97,9 +91,10 @@ function statement(submission: Submission, now: SQL): SQL {
   const charge = environment === 'live' ? cost : '0'
   const key = idempotency?.key ?? null
   const endedAt = completed ? now : sql`null::timestamptz`
+  // A submit waits for its account's row shorter than its caller waits, so that the 503 is true: nothing was written.
   return sql`
     with patience as materialized (
-      select set_config('lock_timeout', ${`${lockTimeoutMs}ms`}, true)
+      select set_config('lock_timeout', '8000ms', true)
     ), payer as (${completed ? freeOfTurn(accountId) : takeTurn(accountId, environment, charge)}
     ), request as (
       insert into provider.requests (${list(

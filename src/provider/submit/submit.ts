@@ -43,11 +43,6 @@ export type SubmitRequest = {
   signal?: AbortSignal
 }
 
-/** An expired key is deleted and taken again. Another submit may take it first. */
-const maxTries = 3
-/** Part of the caller's ten seconds. The request is accepted by then, with or without its position. */
-const positionMs = 5000
-
 /** `POST /v1/models/{model}` (spec, submit). */
 export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<Submitted> {
   const { caller, slug, body, idempotencyKey, signal } = request
@@ -67,7 +62,8 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
       ? undefined
       : await checkWebhookUrl(body.webhook_url, { allow, resolve: deps.resolve })
 
-  for (let tries = 0; tries < maxTries; tries += 1) {
+  // An expired key is deleted and taken again. Another submit may take it first.
+  for (let tries = 0; tries < 3; tries += 1) {
     const submission = await prepare(deps, caller, model, { input, webhookUrl, idempotency })
     const outcome = await writeSubmission(deps.db, submission, deps.time(), signal)
     switch (outcome.kind) {
@@ -95,7 +91,8 @@ async function accepted(deps: SubmitDeps, submission: Submission): Promise<Submi
   if (submission.completed !== undefined) return answer(deps, requestId, { cost, queued: false, position: 0 })
   const position = await withDeadline(
     positionOf(deps, submission),
-    positionMs,
+    // Part of the caller's ten seconds. The request is accepted by then, with or without its position.
+    5000,
     'reading the position in the queue',
   ).catch((error: unknown) => {
     // The credits are reserved. An answer without the exact position is better than none.

@@ -47,20 +47,15 @@ export type DeliveryListing = RowOf<
 /** A row as Postgres returns it. */
 export type DeliveryRow = Omit<DeliveryListing, 'ended'> & { ended: AttemptListing[] | null }
 
-/** A delivery that an operator resends often has more attempts than a page can show. */
-const attemptsListed = 12
-const attemptsShown = 100
-const detailListed = 120
-
 const attempt = list(deliveryAttempts, 'number', 'started_at', 'duration_ms', 'ok', 'http_status')
 
 export const listedColumns = sql`${d.id}, ${d.request_id}, ${d.account_id} as account,
   ${list(d, 'url', 'host', 'state', 'attempts', 'max_attempts', 'due_at', 'created_at', 'settled_at')},
     ${standingOf(d)} as standing,
   (select jsonb_agg(a order by a.number) from (
-    select ${attempt}, left(${deliveryAttempts.detail}, ${detailListed}::int) as detail
+    select ${attempt}, left(${deliveryAttempts.detail}, 120) as detail
     from provider.delivery_attempts where ${deliveryAttempts.delivery_id} = ${d.id}
-    order by ${deliveryAttempts.number} desc limit ${attemptsListed}::int
+    order by ${deliveryAttempts.number} desc limit 12
   ) a) as ended`
 
 export async function listDeliveriesOf(db: Database, requestId: string): Promise<DeliveryListing[]> {
@@ -102,7 +97,7 @@ export async function showDelivery(db: Database, id: string): Promise<DeliveryDe
   const attempts = await db.execute<AttemptListing>(sql`
     select ${attempt}, ${deliveryAttempts.detail}
     from provider.delivery_attempts where ${deliveryAttempts.delivery_id} = ${id}
-    order by ${deliveryAttempts.number} desc limit ${attemptsShown}::int`)
+    order by ${deliveryAttempts.number} desc limit 100`)
   const { body, api_key_id, key_name, ...delivery } = row
   const key = { id: api_key_id, name: key_name }
   return { delivery: toListing(delivery), key, body, attempts: attempts.map(toAttempt).toReversed() }

@@ -10,9 +10,6 @@ import { claimDue, type ClaimedDelivery, maxInFlight } from './outbox-claims.ts'
 import { failAbandoned, settleAttempt } from './outbox.ts'
 import { signedHeaders } from './shapes.ts'
 
-/** How long a lease outlives the attempt's deadline, so that only a dead process loses an attempt. */
-const leaseMarginSeconds = 10
-
 export type DispatcherDeps = {
   db: Database
   secretKey: Buffer
@@ -67,7 +64,8 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
       isMore = false
       const { claimed, walked } = await claimDue(deps.db, {
         now: deps.time(),
-        leaseSeconds: deps.timeoutMs / 1000 + leaseMarginSeconds,
+        // How long a lease outlives the attempt's deadline, so that only a dead process loses an attempt.
+        leaseSeconds: deps.timeoutMs / 1000 + 10,
         inFlight: [...inFlight.keys()],
         walk: Object.fromEntries(walk),
       })

@@ -69,16 +69,14 @@ export async function settleAttempt(
   return one(rows, `settling an attempt of the delivery ${claimed.id}`).settled
 }
 
-/** Keeps the statement short after the death of a busy process. */
-const abandonedRows = 1000
-
 /** Gives up deliveries whose process died during their last attempt. */
 export async function failAbandoned(db: Database, now: SQL): Promise<void> {
+  // Keeps the statement short after the death of a busy process.
   await db.execute(sql`
     update provider.deliveries set ${deliveries.state} = 'failed', ${deliveries.settled_at} = ${now}
     where ${deliveries.id} = any (array(
       select ${d.id} from provider.deliveries d
       where ${d.state} = 'pending' and ${d.attempts} >= ${d.max_attempts} and ${lease.isDue(now)}
-      order by ${d.due_at} limit ${abandonedRows}::int for update skip locked
+      order by ${d.due_at} limit 1000 for update skip locked
     ))`)
 }

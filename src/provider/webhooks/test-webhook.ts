@@ -11,8 +11,6 @@ const deliveries = columnsOf(schema.deliveries)
 
 /** Tests per account and minute, over all processes. */
 export const testsPerMinute = 10
-/** A test shows its first answer and needs no second attempt. */
-const attemptsOfTest = 1
 
 /** `id` identifies the form and the webhook, so resending a form makes no second test. `url` has been checked. */
 export type WantedTest = { id: string; keyId: string; url: string }
@@ -37,6 +35,7 @@ export function testBody(id: string): string {
 export async function insertTest(db: Database, { id, keyId, url }: WantedTest): Promise<TestOutcome> {
   const now = postgresTime()
   const window = sql`select 'tests:' || account_id, 1 from key where not exists (select from known)`
+  // A test shows its first answer and needs no second attempt.
   const rows = await db.execute<{ key: boolean; known: boolean | null; granted: boolean }>(sql`
     with key as (
       select ${list(apiKeys, 'id', 'account_id')} from provider.api_keys where ${apiKeys.id} = ${keyId}::uuid
@@ -50,7 +49,7 @@ export async function insertTest(db: Database, { id, keyId, url }: WantedTest): 
         (${list(deliveries, 'id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'state')},
         ${list(deliveries, 'max_attempts', 'due_at', 'created_at')})
       select ${id}::uuid, key.account_id, key.id, ${url}, ${new URL(url).host}, ${testBody(id)}, 'pending',
-        ${attemptsOfTest}::int,
+        1,
         ${now}, ${now}
       from key cross join taken where taken.granted > 0
       on conflict do nothing

@@ -3,8 +3,6 @@ import { isPublicAddress, literalAddress } from '../../platform/outward/public-a
 import { diallingOf, parseGivenUrl } from '../../platform/outward/public-url.ts'
 import type { Resolve } from '../../platform/outward/resolver.ts'
 
-const resolveTimeoutMs = 1000
-
 export type WebhookUrlRules = {
   /** PROVIDER_WEBHOOK_ALLOW: origins that may be plain http and private, for local use only. */
   allow: readonly string[]
@@ -21,7 +19,7 @@ export async function checkWebhookUrl(text: string, { allow, resolve }: WebhookU
   const dialling = diallingOf(url, allow)
   if (dialling.kind === 'named') return url.href
   if (dialling.kind === 'refused') throw refused(dialling.why)
-  const addresses = literalAddress(url.hostname) === undefined ? await resolve(url.hostname, resolveTimeoutMs) : []
+  const addresses = literalAddress(url.hostname) === undefined ? await resolve(url.hostname, 1000) : []
   if (!addresses.every(isPublicAddress)) throw refused('must not point to an internal or private address')
   return url.href
 }
