@@ -45,6 +45,16 @@ const composeFile = z.object({
 })
 const readCompose = async () => composeFile.parse(parse(await read('compose.yaml'), { merge: true }))
 
+/** Replaces variables as Compose does: `:-` states a default, `:+` what stands for a given one, `:?` refuses. */
+function interpolated(value: string, env: Readonly<Record<string, string>>): string {
+  return value.replaceAll(/\$\{(\w+):([-+?])([^}]*)\}/g, (_, name: string, how: string, text: string) => {
+    const given = env[name] ?? ''
+    if (how === '+') return given === '' ? '' : text
+    if (how === '?' && given === '') throw new Error(`${name} is missing: ${text}`)
+    return given === '' ? text : given
+  })
+}
+
 describe('compose.yaml', () => {
   it.each<[string, Program]>([
     ['mediadock-1', 'receiver'],
@@ -62,13 +72,12 @@ describe('compose.yaml', () => {
       generation_keys: '[{"name":"live","api_key":"service_live_x","signing_secret":"whsec_of_this_test"}]',
     }
     for (const [secret, text] of Object.entries(contents)) await fs.writeFile(path.join(secrets, secret), `${text}\n`)
-    const given = Object.entries(services[name]?.environment ?? {}).map(([setting, value]) => {
+    const urls = { GENERATION_API_URL: 'https://api.example.com', WEBHOOK_PUBLIC_URL: 'https://given.example.com' }
+    const given = Object.entries(services[name]?.environment ?? {}).map(([setting, stated]) => {
+      const value = interpolated(stated, urls)
       const file = /^\/run\/secrets\/(\w+)$/.exec(value)?.[1]
       if (file !== undefined) expect(services[name]?.secrets).toContain(file)
-      return [
-        setting,
-        file === undefined ? value.replace(/^\$\{\w+:\?.*\}$/, 'https://given.example.com') : path.join(secrets, file),
-      ]
+      return [setting, file === undefined ? value : path.join(secrets, file)]
     })
     expect(services[name]?.env_file).toEqual([{ path: '.env', required: false }])
     // All of the example beneath it, with a database, keys and ports of which none may win over those of this file.
@@ -88,6 +97,32 @@ describe('compose.yaml', () => {
       })
     const grace = config[program]?.shutdownGraceSeconds ?? Number.NaN
     expect(Number.parseInt(services[name]?.stop_grace_period ?? '', 10)).toBeGreaterThan(grace)
+  })
+
+  it('a receiver starts with further sources alone, and asks for no URL of the first', async () => {
+    const { services } = await readCompose()
+    const { environment = {}, volumes = [] } = services['mediadock-1'] ?? {}
+    const folder = await temporaryFolder()
+    const texts = { mediadock_run: 'postgres://mediadock_run:secret@postgres/media', internal_token: 'x'.repeat(32) }
+    for (const [secret, text] of Object.entries(texts)) await fs.writeFile(path.join(folder, secret), text)
+    const keys = [{ name: 'pictures', api_key: 'r8_x', signing_secret: `whsec_${'A'.repeat(32)}` }]
+    await fs.writeFile(
+      path.join(folder, 'sources.json'),
+      JSON.stringify([{ name: 'pictures', kind: 'replicate', keys }]),
+    )
+    const env = { WEBHOOK_PUBLIC_URL: 'https://hooks.example.com/webhooks', SOURCES_FILE: '/run/sources/sources.json' }
+    expect(volumes).toContain('./secrets/sources:/run/sources:ro')
+    // Compose interpolates the whole file, also that of profiles that do not run.
+    const all = Object.values(services).flatMap((service) => Object.values(service.environment ?? {}))
+    for (const value of all) interpolated(value, env)
+    const given = Object.entries({ ...env, ...environment }).map(([name, value]) => [
+      name,
+      interpolated(value, env).replace(/^\/run\/(?:secrets|sources)\//, `${folder}/`),
+    ])
+    const config = readConfig(Object.fromEntries(given), ['receiver'], nothing)
+    expect([...(config.receiver?.keys.sources.keys() ?? [])]).toEqual(['pictures'])
+    const { PROVIDER_BASE_URL = '' } = services['provider']?.environment ?? {}
+    expect(() => new URL(interpolated(PROVIDER_BASE_URL, env))).toThrow('Invalid URL')
   })
 
   it('refers to existing files, and to services that nginx and Prometheus are configured for', async () => {
