@@ -8,7 +8,7 @@ import { withReceiver } from '../support/with-receiver.ts'
 import { framing, type FramingCase } from './cases/framing.ts'
 import { connect, heldBytes } from './raw.ts'
 
-vi.setConfig({ testTimeout: long ? 1_800_000 : 30_000 })
+if (long) vi.setConfig({ testTimeout: 1_800_000 })
 
 let receiver: TestReceiver
 

@@ -18,7 +18,7 @@ beforeAll(async () => {
   server = http.createServer(express().use(docsRouter('https://api.example.com'))).listen(0, '127.0.0.1')
   await once(server, 'listening')
   url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/docs`
-}, 120_000)
+})
 afterAll(async () => {
   server.close()
 })

@@ -87,7 +87,7 @@ it('a missing secret: the banner names it; after the key is added, the verified 
   )
   // Nothing of it is needed again: what is signed with it now is taken.
   expect(await send(missing)).toBe(200)
-}, 90_000)
+})
 
 it('the provider is down for an hour: the backlog is shown with its duration, and drains when the provider is back', async () => {
   const database = await withTestDatabase()
@@ -183,4 +183,4 @@ it('the provider is down for an hour: the backlog is shown with its duration, an
   expect(await tile(page, 'Overdue requests')).toBe('Overdue requests 0 nothing to poll')
   await page.locator(`#result-${ids[44]}, .result`).first().getByRole('link').last().click()
   await page.getByText('4 of 4').first().waitFor()
-}, 90_000)
+})

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, afterEach, beforeAll, beforeEach, expect, it, onTestFinished, vi } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest'
 import { startPostgresProxy } from '../platform/support/postgres-proxy.ts'
 import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
@@ -14,8 +14,6 @@ import { takeAllBack } from './support/lent-pages.ts'
 import { track } from './support/request-world.ts'
 
 // The first page that the on-call reads, and the pages that it links to: each sentence must be true.
-
-vi.setConfig({ testTimeout: 90_000 })
 
 let browser: Browser
 let stand: ProviderStand

@@ -15,7 +15,7 @@ beforeAll(async () => {
   browser = await sharedBrowser()
   catcher = await startWebhookCatcher((_one, res) => void res.writeHead(503).end('<h1>away</h1> for a while'))
   provider = await startTestProvider({ webhookAllow: [catcher.origin] })
-}, 120_000)
+})
 afterAll(async () => {
   await provider.stop()
   await catcher.close()
@@ -49,7 +49,7 @@ it("a model's page estimates, runs and shows the picture, with one click each", 
   await expectGoodLooks(page, 'developer-requests')
   const rows = await provider.database.sql`select status, cost from provider.requests where account_id = 'studio'`
   expect(rows).toEqual([{ status: 'COMPLETED', cost: '4' }])
-}, 90_000)
+})
 
 /** Wide, and within a phone; long: in all. */
 async function glance(page: Page, name: string): Promise<void> {
@@ -79,7 +79,7 @@ it('a test webhook is sent with one click, and its page shows the answer', async
   await page.getByRole('link', { name: 'Usage', exact: true }).click()
   await page.getByText('As a table').click()
   await expectGoodLooks(page, 'developer-usage')
-}, 60_000)
+})
 
 it('the code that verifies a webhook is found from the deliveries', async () => {
   const page = await openPage(browser, `${provider.consoleUrl}/deliveries`)
@@ -137,7 +137,7 @@ it('finds every other page whole: tabs, keys, faults, confirmations, the ledger,
   await page.getByRole('button', { name: 'Create key' }).click()
   await page.getByText('Copy both now').waitFor()
   await glance(page, 'developer-new-key')
-}, 90_000)
+})
 
 it('shows the picture that a field links to, below the field', async () => {
   const page = await openPage(browser, `${provider.consoleUrl}/models/aurora-image`, { expectProblems: true })

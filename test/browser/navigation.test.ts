@@ -48,13 +48,10 @@ it('shows the number of items that need attention beside each page, and no numbe
   await leaveSomethingToDo()
   // Issues are opened by a loop, in its own time.
   await expect
-    .poll(
-      async () => {
-        await calm.reload()
-        return (await counters(calm)).slice(-2)
-      },
-      { timeout: 15_000 },
-    )
+    .poll(async () => {
+      await calm.reload()
+      return (await counters(calm)).slice(-2)
+    })
     .toEqual(['1 overdue', '3 parked or in the quarantine'])
   expect(await navigation(calm).getByRole('link', { name: 'Requests', exact: true }).count()).toBe(1)
   await expectGoodLooks(calm, 'navigation')
@@ -64,11 +61,9 @@ it('keeps the counters fresh beside the first page', async () => {
   const page = await openPage(browser, receiver.internalUrl)
   await page.getByText('Nothing is wrong').waitFor()
   await deliver(receiver.webhookUrl, Buffer.from('not json at all'))
-  await expect
-    .poll(async () => (await counters(page)).at(-1), { timeout: 10_000 })
-    .toBe('1 parked or in the quarantine')
+  await expect.poll(async () => (await counters(page)).at(-1)).toBe('1 parked or in the quarantine')
   await database.sql`delete from mediadock.deliveries`
-  await expect.poll(() => navigation(page).locator('[data-count=parked]:visible').count(), { timeout: 10_000 }).toBe(0)
+  await expect.poll(() => navigation(page).locator('[data-count=parked]:visible').count()).toBe(0)
 })
 
 it('shows no counter, rather than a wrong one, while Postgres does not answer, and delays no page', async () => {
@@ -87,15 +82,12 @@ it('shows no counter, rather than a wrong one, while Postgres does not answer, a
     .toEqual(['1 overdue'])
   proxy.swallowAfter(0)
   await expect
-    .poll(
-      async () => {
-        const before = performance.now()
-        await page.reload()
-        expect(performance.now() - before).toBeLessThan(3000)
-        return counters(page)
-      },
-      { timeout: 30_000 },
-    )
+    .poll(async () => {
+      const before = performance.now()
+      await page.reload()
+      expect(performance.now() - before).toBeLessThan(3000)
+      return counters(page)
+    })
     .toEqual([])
   proxy.passOn()
   proxy.cut()

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser } from 'playwright-core'
-import { afterAll, beforeAll, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, expect, it } from 'vitest'
 import { call } from '../receiver/api/calls.ts'
 import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
@@ -10,8 +10,6 @@ import { deliver, okAudio } from '../support/webhooks.ts'
 import { withReceiver } from '../support/with-receiver.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, shoot } from './support/console.ts'
 import { startWorld, type World } from './support/request-world.ts'
-
-vi.setConfig({ testTimeout: 90_000 })
 
 let browser: Browser
 let world: World

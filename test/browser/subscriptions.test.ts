@@ -67,7 +67,7 @@ it('a service is subscribed, tested, paused, resumed and removed from the consol
   expect(actions.map(({ action, via }) => `${action} ${via}`)).toEqual(
     ['add', 'test', 'pause', 'resume', 'remove'].map((act) => `subscription_${act} console`),
   )
-}, 60_000)
+})
 
 it('a subscription whose next change was deleted can only be resumed at the oldest kept change', async () => {
   await database.sql`insert into mediadock.subscriptions (name, url, secret, state, position, stopped_at, stop_reason, last_error)
@@ -80,4 +80,4 @@ it('a subscription whose next change was deleted can only be resumed at the olde
   // Nothing comes after it but what was there.
   const [{ position } = {}] = await database.sql`select position::int from mediadock.subscriptions where claims > 0`
   expect(position).toBe(90)
-}, 60_000)
+})

@@ -61,7 +61,7 @@ const untilParked = ({ database, receiver }: Place, count: number) =>
     receiver.deps.background.wake('inbox')
     const parked = await database.sql`select from mediadock.deliveries where parked_reason = 'landing_failed'`
     return parked.length >= count
-  }, 40_000)
+  })
 
 const drills: Drill[] = [
   {
@@ -134,7 +134,7 @@ const drills: Drill[] = [
       await eventually(async () => {
         await place.database.sql`update mediadock.media_copies set due_at = now() where state = 'waiting'`
         return (await place.database.sql`select from mediadock.media_copies where state = 'failed'`).length >= 2
-      }, 40_000)
+      })
     },
     alarms: ['media_gone'],
     says: /stopped serving 2 media/,
@@ -234,7 +234,7 @@ const drills: Drill[] = [
       subscriber.answer(() => 500)
       await call(place.receiver, 'POST /api/subscriptions', { body: { name: 'shop', url: subscriber.url } })
       for (let n = 0; n < 3; n += 1) await place.land()
-      await eventually(async () => subscriber.posted.length >= 2, 20_000)
+      await eventually(async () => subscriber.posted.length >= 2)
       await place.database.sql`update mediadock.subscriptions set failing_since = now() - interval '10 minutes'`
     },
     alarms: ['subscription_failing:shop'],
@@ -320,9 +320,9 @@ it('takes two screens at most while all is well', async () => {
   expect(await page.locator('tr').count()).toBeGreaterThan(5)
   await shoot(page, 'now-all-is-well')
   expect(await page.evaluate('document.documentElement.scrollHeight')).toBeLessThanOrEqual(2 * wideViewport.height)
-}, 60_000)
+})
 
-it.for(drills)('$name', { timeout: 90_000 }, async (drill) => {
+it.for(drills)('$name', async (drill) => {
   const place = await startPlace(drill)
   const { receiver } = place
   await drill.goesWrong(place)
@@ -332,7 +332,7 @@ it.for(drills)('$name', { timeout: 90_000 }, async (drill) => {
     await page.getByRole('button', { name: 'Sign in' }).click()
   }
   receiver.deps.background.wake('issues')
-  await expect.poll(() => causes(page), { timeout: 15_000 }).toEqual(drill.alarms)
+  await expect.poll(() => causes(page)).toEqual(drill.alarms)
   await shoot(page, `drill-${drill.name}-1`)
   expect((await wrong(page).innerText()).replaceAll(/\s+/g, ' ')).toMatch(drill.says)
   await wrong(page).locator('li').first().getByRole('link').last().click()
@@ -342,7 +342,7 @@ it.for(drills)('$name', { timeout: 90_000 }, async (drill) => {
     if (!drill.behind.test(text)) await page.reload()
     return text
   }
-  await expect.poll(behind, { timeout: 15_000 }).toMatch(drill.behind)
+  await expect.poll(behind).toMatch(drill.behind)
   await shoot(page, `drill-${drill.name}-2`)
   const { pathname, search } = new URL(page.url())
   const headers = { authorization: `Bearer ${internalToken}` }

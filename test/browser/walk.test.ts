@@ -16,7 +16,7 @@ beforeAll(async () => {
   browser = await sharedBrowser()
   database = await createTestDatabase()
   scene = await startScene({ url: database.url, sql: database.sql, hostile: true })
-}, 120_000)
+})
 afterAll(async () => {
   await scene.stop()
   await database.drop()
@@ -123,7 +123,7 @@ describe('a walk through the console', () => {
       scene.receiver.internalUrl,
       scene.pages.map(([, path]) => path),
     )
-  }, 120_000)
+  })
 
   it('ends the first page on a phone after a few screens', async () => {
     const page = await openPage(browser, at('/'), { viewport: phone })
@@ -145,7 +145,7 @@ describe('a walk through the console', () => {
       await expectInert(page)
       await expectNoOverflow(page)
     }
-  }, 120_000)
+  })
 })
 
 async function look(page: Page, axe: { isRun: boolean; hasLooked: boolean }): Promise<void> {

@@ -45,7 +45,7 @@ describeOnPackaged('the canary', () => {
             // As in a machine failure: unflushed commits are still in memory, and no background writer has flushed them.
             process.kill(writer?.pid ?? expect.fail(), 'SIGSTOP')
             const load = startLoad({ urls: [receiver.url], perSecond })
-            await eventually(() => load.tally.acknowledged.length > perSecond, 30_000)
+            await eventually(() => load.tally.acknowledged.length > perSecond)
             const stopping = server.stop('immediate')
             await delay(300)
             process.kill(writer?.pid ?? expect.fail(), 'SIGCONT')

@@ -33,7 +33,7 @@ it(
           { outcome: string; n: number }[]
         >`select outcome, count(*)::int as n from mediadock.arrivals group by outcome order by outcome`
       ).map(({ outcome, n }) => [outcome, n])
-    await eventually(async () => (await logged()).reduce((sum, [, n]) => sum + Number(n), 0) >= 3 * count, 30_000)
+    await eventually(async () => (await logged()).reduce((sum, [, n]) => sum + Number(n), 0) >= 3 * count)
     expect(Object.fromEntries(await logged())).toEqual({ accepted: count, duplicate: 2 * count })
     expect(notified.sort()).toEqual(deliveries.map(({ requestId }) => requestId).sort())
   },

@@ -128,9 +128,9 @@ async function killAtRandom({ start, receiver, stand }: Killing): Promise<TestPr
   const random = randomOf(seed)
   const runs = [start()]
   // From here on, a kill leaves something behind.
-  await eventually(async () => (await submittedOf(stand)).length > 0, 60_000)
+  await eventually(async () => (await submittedOf(stand)).length > 0)
   // The engine ends no picture before it is released, so the service shows its progress, however slow the machine is.
-  await eventually(() => runs.some((run) => progressOf(run.output()).some((percent) => percent > 0)), 60_000)
+  await eventually(() => runs.some((run) => progressOf(run.output()).some((percent) => percent > 0)))
   const victims = shuffled(
     Array.from({ length: kills }, (_, at) => (['service', 'receiver', 'service', 'both'] as const)[at % 4] ?? 'both'),
     random,

@@ -147,7 +147,7 @@ it.skipIf(process.platform !== 'linux')(
     ).toBeLessThan(1000)
     expect(await receiver.ready()).toBe(200)
     await expectKept(sql, acknowledged)
-    await eventually(async () => (await residentMebibytes(receiver.pid())) < atFirst + nearMebibytes, 60_000)
+    await eventually(async () => (await residentMebibytes(receiver.pid())) < atFirst + nearMebibytes)
     const [held] = await sql<
       { bytes: number }[]
     >`select coalesce(sum(bytes), 0)::float8 as bytes from mediadock.quarantine`

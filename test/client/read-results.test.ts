@@ -100,7 +100,7 @@ describe.each(usualServers)('readResults (%s)', (server) => {
     await eventually(() => retries.length > 0)
     await proxy.open()
     ids.push(await land())
-    await eventually(() => had.length === 3, 20_000)
+    await eventually(() => had.length === 3)
     expect(had.map(({ request_id }) => request_id)).toEqual(ids)
   })
 

@@ -1,10 +1,8 @@
 import { spawnSync } from 'node:child_process'
-import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { commands } from '../../src/commands/index.ts'
 import { deliveryOutcomes, deliveryStates } from '../../src/receiver/queries/filters.ts'
 import { mediadock, mediadockHere } from './mediadock.ts'
-
-vi.setConfig({ testTimeout: 120_000 })
 
 const names = Object.keys(commands)
 const starts = (text: string) => (word: string) => word.startsWith(text)

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import path from 'node:path'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
 import { childEnv } from '../support/child-env.ts'
 import { createTestDatabase, type TestDatabase, withTestDatabase } from '../support/database.ts'
@@ -11,9 +11,6 @@ import { json, startProviderStand, type ProviderStand } from '../support/provide
 import { liveKey, sandboxKey, startTestReceiver } from '../support/receiver.ts'
 import { deliver, failed, headersFor } from '../support/webhooks.ts'
 import { linesOf, mediadock, mediadockHere } from './mediadock.ts'
-
-// Starting a process is slow on a busy machine.
-vi.setConfig({ testTimeout: 120_000 })
 
 let database: TestDatabase
 let stand: ProviderStand

@@ -59,7 +59,7 @@ it('lists the models of PROVIDER_CATALOG, and exits with 78 for an invalid file'
   })
 })
 
-it('each action changes the database and prints its result', { timeout: 120_000 }, async () => {
+it('each action changes the database and prints its result', async () => {
   const { url, sql } = await withTestDatabase()
   const env = { DATABASE_URL: url, PROVIDER_SECRET_KEY: randomBytes(32).toString('base64') }
   const done = ({ code, stdout, stderr }: Ended) => {

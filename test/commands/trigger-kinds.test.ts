@@ -2,16 +2,13 @@ import { randomBytes } from 'node:crypto'
 import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
-import { afterAll, beforeAll, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, expect, it } from 'vitest'
 import { atOnce } from '../../src/receiver/domain/source.ts'
 import { kinds } from '../../src/receiver/sources/kinds.ts'
 import { falKeyOf, falKeySetOf } from '../../src/wire/fal-signature.ts'
 import { startWebhookCatcher, type Caught } from '../provider/support/webhook-catcher.ts'
 import { liveKey } from '../support/receiver.ts'
 import { mediadockHere } from './mediadock.ts'
-
-// Starting a process is slow on a busy machine.
-vi.setConfig({ testTimeout: 120_000 })
 
 const secret = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
 const secretKey = randomBytes(32)

@@ -197,7 +197,7 @@ describe('the rights in compose.yaml', () => {
 describeOnPackaged('the roles that compose.yaml makes', () => {
   it(
     "sign in with the passwords of their URLs, and only the server's owner is a superuser",
-    { timeout: 60_000 },
+    { timeout: 120_000 },
     async () => {
       const { services } = await readCompose()
       const server = await withPackagedPostgres({ settings: { fsync: 'off' } })

@@ -14,7 +14,7 @@ import { deliver, failed, type Sample } from '../support/webhooks.ts'
 import { printedCommands } from './printed-commands.ts'
 
 describeOnPackaged('docs/postgres.md, "Backup and restore"', () => {
-  it('restores all data, and readers of the feed continue without a gap', { timeout: 60_000 }, async () => {
+  it('restores all data, and readers of the feed continue without a gap', async () => {
     const [dump, restore] = await printedCommands('postgres.md', 'Backup and restore')
     const { url, sql } = await withTestDatabase('packaged')
     const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-restore-'))

@@ -130,7 +130,7 @@ describeOnPackaged('ops/roles.sql', () => {
 
   it(
     'lets one role migrate, another run the whole receiver, and a third read results and nothing more',
-    { timeout: 90_000 },
+    { timeout: 120_000 },
     async () => {
       const { as, owner, url } = await migratedByRoles()
       const stand = await startProviderStand()
@@ -263,7 +263,7 @@ describeOnPackaged('ops/roles.sql', () => {
     },
   )
 
-  it('moves to a new server by the printed commands, with every owner and right', { timeout: 60_000 }, async () => {
+  it('moves to a new server by the printed commands, with every owner and right', async () => {
     const { owner, url } = await migratedByRoles()
     const next = await withPackagedPostgres({ settings: { fsync: 'off' } })
     await runPrinted('Move to a new server', { ADMIN_URL: url.replace(/media$/, 'postgres'), NEW_ADMIN_URL: next.url })
@@ -273,7 +273,7 @@ describeOnPackaged('ops/roles.sql', () => {
     expect(await moved`select datname from pg_database where datname = 'roles_only'`).toEqual([])
   })
 
-  it('lets only writing roles hold up the feed, the days of the log or a migration', { timeout: 60_000 }, async () => {
+  it('lets only writing roles hold up the feed, the days of the log or a migration', async () => {
     const { as } = await migratedByRoles()
     const [read, run] = (['mediadock_read', 'mediadock_run'] as const).map((role) =>
       postgres(as(role), { max: 1, onnotice: () => {} }),
@@ -305,7 +305,7 @@ describeOnPackaged('ops/roles.sql', () => {
 
   it(
     'lets no role create in public, which PostgreSQL 14 allowed, and resolves no name there',
-    { timeout: 60_000 },
+    { timeout: 120_000 },
     async () => {
       const { as, owner, apply } = await migratedByRoles()
       await owner`grant create on schema public to public`
@@ -329,7 +329,7 @@ describeOnPackaged('ops/roles.sql', () => {
     },
   )
 
-  it('lets no role create objects, functions or large objects', { timeout: 60_000 }, async () => {
+  it('lets no role create objects, functions or large objects', async () => {
     const { as } = await migratedByRoles()
     for (const role of roles) {
       const sql = postgres(as(role), { max: 1, onnotice: () => {} })
@@ -350,7 +350,7 @@ describeOnPackaged('ops/roles.sql', () => {
     }
   })
 
-  it('says what to do if the role may not apply a new migration', { timeout: 60_000 }, async () => {
+  it('says what to do if the role may not apply a new migration', async () => {
     const { as, owner } = await migratedByRoles()
     await owner.unsafe('delete from mediadock.migrations where id = (select max(id) from mediadock.migrations)')
     const { code, stderr } = await mediadock({ DATABASE_URL: as('mediadock_run') }, 'migrate', 'receiver')
@@ -362,7 +362,7 @@ describeOnPackaged('ops/roles.sql', () => {
     })
   })
 
-  it('lets one role migrate the provider and another run it', { timeout: 60_000 }, async () => {
+  it('lets one role migrate the provider and another run it', async () => {
     const { as } = await migratedByRoles()
     const url = as('mediadock_provider_run')
     const settings = await testSettings(url, { migrateOnStart: true })

@@ -28,7 +28,7 @@ beforeAll(async () => {
 })
 afterAll(() => fs.rm(folder, { recursive: true }))
 
-describe.each(found)('decode with %s (skipped where there is none)', { timeout: 120_000 }, (_name, ffmpeg) => {
+describe.each(found)('decode with %s (skipped where there is none)', (_name, ffmpeg) => {
   const decoded = async (bytes: Buffer | string, { args = frame, ...decoding }: Partial<Decoding> = {}) => {
     const file = path.join(folder, 'foreign')
     await fs.writeFile(file, bytes, { mode: 0o600 })

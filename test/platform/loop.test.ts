@@ -48,10 +48,10 @@ describe('a loop', () => {
       return { more: false }
     }, 20)
     expect(failing()).toBeUndefined()
-    await eventually(() => failing()?.failures === 3, 10_000)
+    await eventually(() => failing()?.failures === 3)
     expect(failing()).toMatchObject({ role: 'test', seconds: expect.any(Number), error: { message: 'round 3' } })
     fails = false
-    await eventually(() => failing() === undefined, 10_000)
+    await eventually(() => failing() === undefined)
   })
 
   it('runs again after the pause', async () => {
@@ -248,7 +248,7 @@ it('a failed round is retried after growing pauses, and success resets the pause
     if (failing.has(starts.length - 1)) throw new Error('the database is away')
     return { more: false }
   }, 1)
-  await eventually(() => starts.length > 5, 15_000)
+  await eventually(() => starts.length > 5)
   const pauses = starts.slice(1).map((at, before) => at - (starts[before] ?? 0))
   const bounds = [
     [370, 700],

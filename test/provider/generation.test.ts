@@ -1,14 +1,11 @@
 import Stripe from 'stripe'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { notificationSchema, resultSchema, statusBodySchema, submittedSchema } from '../../src/wire/schemas.ts'
 import { verify } from '../../src/wire/signature.ts'
 import { eventually } from '../support/eventually.ts'
 import { likeness } from './engines/reference-files.ts'
 import { startTestProvider, type TestProvider } from './support/running-provider.ts'
 import { startWebhookCatcher } from './support/webhook-catcher.ts'
-
-// Engines run at the lowest priority: a busy machine takes its time.
-vi.setConfig({ testTimeout: 120_000 })
 
 let catcher: Awaited<ReturnType<typeof startWebhookCatcher>>
 let provider: TestProvider

@@ -97,7 +97,7 @@ describe('a provider', () => {
       expect(waiting).toEqual({ n: 0 })
     })
     expect(await database.sql`select count(*)::int as n from provider.requests`).toEqual([{ n: 0 }])
-  }, 60_000)
+  })
 
   it.each([
     ['PROVIDER_PORT', 'port'],
@@ -255,7 +255,7 @@ describe('the engine process', () => {
       await database.sql`update provider.requests set lease_until = now() where id = ${body.request_id} and claims % 2 = 0`
       const answer = await call(url, 'GET', `/v1/requests/${body.request_id}`, { key: key.api_key })
       return answer.status === 200 && answer
-    }, 25_000)
+    })
     expect(result.body).toMatchObject({
       status: 'FAILED',
       cost: 0,

@@ -66,7 +66,7 @@ it('logs each change of readiness once, with its cause', async () => {
   onTestFinished(readiness.stop)
   proxy.swallowAfter(0)
   await eventually(() => !readiness.isReady(), 5000)
-  await eventually(() => proxy.accepted() >= 3, 10_000)
+  await eventually(() => proxy.accepted() >= 3)
   proxy.passOn()
   proxy.cut()
   await eventually(() => readiness.isReady(), 5000)

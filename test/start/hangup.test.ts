@@ -79,7 +79,7 @@ describe('SIGHUP', () => {
   })
 
   // `script` gives it a terminal, which closes with its own end.
-  it.skipIf(!hasScript)('on a laptop stops the program when its terminal closes', { timeout: 60_000 }, async () => {
+  it.skipIf(!hasScript)('on a laptop stops the program when its terminal closes', async () => {
     const laptop = await openLaptop()
     onTestFinished(laptop.remove)
     const env = {

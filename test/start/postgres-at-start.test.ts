@@ -93,7 +93,7 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
         },
         'all',
       )
-      await eventually(() => program.output().match(waits)?.length === 2, 20_000)
+      await eventually(() => program.output().match(waits)?.length === 2)
       for (const port of [laptop.ports.PORT, laptop.ports.INTERNAL_PORT, laptop.ports.PROVIDER_PORT]) {
         expect((await fetch(`http://127.0.0.1:${port}/healthz`)).status).toBe(200)
         expect((await fetch(`http://127.0.0.1:${port}/readyz`)).status).toBe(503)
@@ -133,7 +133,7 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
 })
 
 describeOnPackaged('a packaged server', () => {
-  it('that starts later makes the waiting receiver ready without a restart', { timeout: 60_000 }, async () => {
+  it('that starts later makes the waiting receiver ready without a restart', async () => {
     const server = await withPackagedPostgres()
     await server.stop()
     const laptop = await folder()
@@ -151,7 +151,7 @@ describeOnPackaged('a packaged server', () => {
     ).toBe(200)
   })
 
-  it('with an untrusted certificate ends the start at once, in one line', { timeout: 60_000 }, async () => {
+  it('with an untrusted certificate ends the start at once, in one line', async () => {
     const server = await withPackagedPostgres({
       settings: { ssl: 'on' },
       prepare: async (dataDir) => {
@@ -185,7 +185,7 @@ describeOnPackaged('a packaged server', () => {
     ])
   })
 
-  it('without free connections is waited for', { timeout: 60_000 }, async () => {
+  it('without free connections is waited for', async () => {
     const server = await withPackagedPostgres({
       settings: { max_connections: '5', superuser_reserved_connections: '0' },
     })

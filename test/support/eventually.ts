@@ -6,7 +6,7 @@ const soonMs = 200
 /** Waits until `check` answers something other than undefined or false; the last failure tells why it never did. */
 export async function eventually<T>(
   check: () => Promise<T | undefined | false> | T | undefined | false,
-  withinMs = 10_000,
+  withinMs = 60_000,
 ): Promise<T> {
   const started = Date.now()
   const deadline = started + withinMs

@@ -7,7 +7,7 @@ import postgres from 'postgres'
 import { onTestFinished } from 'vitest'
 import { startEmbeddedPostgres } from '../../../src/laptop/embedded-postgres.ts'
 import { createLogger } from '../../../src/platform/logger.ts'
-import { processesIn } from '../../platform/support/processes.ts'
+import { killAllIn } from '../../platform/support/processes.ts'
 
 const logger = createLogger('silent')
 /** A program that runs an embedded PostgreSQL until it is ended. */
@@ -16,7 +16,7 @@ export const holderScript = path.join(import.meta.dirname, 'postgres-holder.ts')
 export async function temporaryFolder(): Promise<string> {
   const made = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-embedded-'))
   onTestFinished(async () => {
-    for (const pid of await processesIn(made)) process.kill(pid, 'SIGKILL')
+    await killAllIn(made)
     await fs.rm(made, { recursive: true, force: true, maxRetries: 10 })
   })
   return made

@@ -3,7 +3,7 @@ import os from 'node:os'
 import path from 'node:path'
 import postgres from 'postgres'
 import { findEmbeddedPostgres } from '../../../src/laptop/embedded-postgres.ts'
-import { processesIn, startProcess, type TestProcess } from '../../platform/support/processes.ts'
+import { killAllIn, processesIn, startProcess, type TestProcess } from '../../platform/support/processes.ts'
 import { freePort } from '../../provider/support/free-port.ts'
 import { childEnv } from '../../support/child-env.ts'
 
@@ -70,7 +70,7 @@ export async function openLaptop(): Promise<Laptop> {
       Number((await fs.readFile(path.join(dataDir, 'postgres/postmaster.pid'), 'utf8')).split('\n')[0]),
     processes: () => processesIn(folder),
     remove: async () => {
-      for (const pid of await processesIn(folder)) process.kill(pid, 'SIGKILL')
+      await killAllIn(folder)
       await fs.rm(folder, { recursive: true, force: true, maxRetries: 10 })
     },
   }

@@ -29,7 +29,7 @@ describeOnPackaged('several hosts', () => {
   let pair: Pair
   beforeAll(async () => {
     pair = await startPair()
-  }, 60_000)
+  })
   afterAll(() => removePair(pair))
 
   it('with read-write finds the primary in any order, with read-only the standby', async () => {
@@ -49,7 +49,7 @@ describeOnPackaged('several hosts', () => {
         expect(new Set(answers), attributes).toEqual(new Set([expected]))
       }
     }
-  }, 60_000)
+  })
 
   it('fail the statement with the reason if none matches or none answers', async () => {
     const server = await withPackagedPostgres()
@@ -71,14 +71,14 @@ describeOnPackaged('several hosts', () => {
     ).rejects.toMatchObject({
       code: 'ECONNREFUSED',
     })
-  }, 60_000)
+  })
 
   it('use the next one if the first accepts connections but never answers', async () => {
     const server = pair.primary
     const mute = await startCuttingProxy(server.url)
     mute.cutAfter({ after: 0, how: 'end' })
     expect(await withDeadline(isStandby(poolOver([mute.url, server.url], 'read-write', 1)), 10_000, 'it')).toBe(false)
-  }, 60_000)
+  })
 
   it('behind poolers are asked for their present state; all settings are omitted if one is refused', async () => {
     const server = pair.primary
@@ -89,7 +89,7 @@ describeOnPackaged('several hosts', () => {
     expect(await Promise.all(Array.from({ length: 8 }, () => isStandby(pool)))).toEqual(
       Array.from({ length: 8 }, () => false),
     )
-  }, 60_000)
+  })
 
   it('are changed after the first statement that a now read-only server refuses', async () => {
     const [first, second] = [await withPackagedPostgres(), await withPackagedPostgres()]
@@ -107,7 +107,7 @@ describeOnPackaged('several hosts', () => {
       ),
     )
     expect(await eventually(portOf)).toBe(String(second.port))
-  }, 60_000)
+  })
 
   it('follow a failover to a promoted standby without a new pool', async () => {
     const { primary, standby } = pair
@@ -121,5 +121,5 @@ describeOnPackaged('several hosts', () => {
       async () => (await pool.client.unsafe('insert into written values (2) returning n')).length === 1,
       10_000,
     )
-  }, 60_000)
+  })
 })

@@ -114,7 +114,7 @@ it('a start does not wait for it', async () => {
   expect(await prepareSchema(start, new AbortController().signal)).toBe(true)
   expect(await database.sql`select count(*)::int as n from probe.migrations`).toEqual([{ n: 2 }])
   expect(await indexes(database)).not.toEqual(made.rows)
-  await eventually(async () => (await indexes(database))[0]?.['valid'] === true, 30_000)
+  await eventually(async () => (await indexes(database))[0]?.['valid'] === true)
 })
 
 it('is built once by four concurrent migrations', async () => {

@@ -87,7 +87,7 @@ describeOnPackaged('behind TLS', () => {
   it('a statement whose connection is cut at any point ends with its rows or an error', async () => {
     const server = await withTlsPostgres()
     await cutEverywhere(server.urlWith({ sslmode: 'require' }))
-  }, 120_000)
+  })
 
   it.each(['plain', 'tls'])(
     "no statement under resets ends with another statement's answer (%s)",

@@ -35,7 +35,7 @@ export function startProcess(command: string, args: readonly string[], options: 
     pid: child.pid ?? -1,
     output: () => output,
     stdout: () => stdout,
-    says: async (pattern, withinMs = 30_000) => {
+    says: async (pattern, withinMs = 60_000) => {
       const found = await eventually(() => pattern.exec(output) ?? (hasEnded() ? 'ended' : undefined), withinMs)
       if (found === 'ended') throw new Error(`the process ended before it printed ${pattern}: ${output}`)
       return found
@@ -51,6 +51,11 @@ export async function processesIn(folder: string): Promise<number[]> {
   const ids = (await fs.readdir('/proc')).filter((name) => /^\d+$/.test(name))
   const places = await Promise.all(ids.map((id) => fs.readlink(`/proc/${id}/cwd`).catch(() => undefined)))
   return ids.filter((_, at) => places[at]?.startsWith(real)).map(Number)
+}
+
+/** Kills all processes that work in a folder. Some may end meanwhile. */
+export async function killAllIn(folder: string): Promise<void> {
+  for (const pid of await processesIn(folder)) if (isAlive(pid)) process.kill(pid, 'SIGKILL')
 }
 
 export function isAlive(pid: number): boolean {

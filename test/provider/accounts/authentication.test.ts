@@ -186,7 +186,7 @@ describe('guesses of API keys', () => {
           ),
         )
       }
-      await eventually(() => refused.length >= 100, 20_000)
+      await eventually(() => refused.length >= 100)
       // Waits for the lock, as the guesses do that are looked up.
       const waiting = provider.call('GET', '/v1/account', { key })
       await eventually(() => refused.length >= 1000, 20_000).catch(() => {})
@@ -195,7 +195,7 @@ describe('guesses of API keys', () => {
     expect((await answer.waiting).status).toBe(200)
     await Promise.all(guesses)
     expect(new Set(refused)).toEqual(new Set([401, 503]))
-  }, 60_000)
+  })
 
   it('in an impossible format cause no query', async () => {
     await provider.database.sql.begin(async (sql) => {

@@ -188,7 +188,7 @@ describe.each(testServers)('the windows, on the %s server', (server) => {
       }
     })
     await fc.assert(property, { numRuns: 25 })
-  }, 30_000)
+  })
 
   it('keep only the calls of the last minute, and recover after a clock was set back', async () => {
     const limits = { perKey: 100_000, perAccount: 100_000 }

@@ -33,7 +33,7 @@ beforeAll(async () => {
       stdio: 'ignore',
     },
   )
-  await eventually(async () => (await fetch(`${proxyUrl}/v1/account`)).status > 0, 30_000)
+  await eventually(async () => (await fetch(`${proxyUrl}/v1/account`)).status > 0)
 })
 afterAll(async () => {
   prism.kill('SIGKILL')

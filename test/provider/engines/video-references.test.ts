@@ -1,5 +1,5 @@
 import sharp from 'sharp'
-import { describe, expect, it, vi } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import type { Reference } from '../../../src/provider/engines/engine.ts'
 import { createEngines } from '../../../src/provider/engines/registry.ts'
@@ -8,9 +8,6 @@ import { long } from '../../chaos/length.ts'
 import { fileOf, filesBelow, runEngine, videoOf } from './engine-run.ts'
 import { ffmpegOutput, frameAt, probe, toneIn } from './probe.ts'
 import { disc, likeness, referenceOf } from './reference-files.ts'
-
-// Foreign media are decoded at the lowest priority: a busy machine takes its time.
-vi.setConfig({ testTimeout: 120_000 })
 
 const models = [...builtInCatalog().values()]
   .filter(({ capabilities }) => capabilities.includes('image-to-video'))

@@ -45,7 +45,7 @@ describe.each(usualServers)('webhooks, on the %s server', (server) => {
     await eventually(() => quick.caught.length === 1, tickMs + 2500)
     // A quarter of all that one process sends at the same time.
     expect(held()).toBeLessThanOrEqual(32)
-  }, 60_000)
+  })
 
   it('of seven such accounts do not delay others either', async () => {
     const { provider, quick, submit, submitMany, held } = await setUp(24, server)
@@ -56,7 +56,7 @@ describe.each(usualServers)('webhooks, on the %s server', (server) => {
     await eventually(() => held() >= 60)
     await submit(modest, quick.origin)
     await eventually(() => quick.caught.length === 1, tickMs + 2500)
-  }, 60_000)
+  })
 
   it("to a host that answers this account at once are not held up by another account's to the same host", async () => {
     let greedyIds: Set<unknown> | undefined
@@ -86,5 +86,5 @@ describe.each(usualServers)('webhooks, on the %s server', (server) => {
       () => slowly.caught.some(({ headers }) => !greedyIds?.has(headers['x-service-webhook-id'])),
       tickMs + 2500,
     )
-  }, 60_000)
+  })
 })

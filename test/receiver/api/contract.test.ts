@@ -41,7 +41,7 @@ beforeAll(async () => {
     },
   )
   proxied = { ...receiver, internalUrl: `http://127.0.0.1:${port}/` }
-  await eventually(async () => (await authorized(proxied, 'GET /api/stats')).status === 200, 30_000)
+  await eventually(async () => (await authorized(proxied, 'GET /api/stats')).status === 200)
   return its.stop
 })
 afterAll(async () => {

@@ -76,4 +76,4 @@ it("costs by model, key and user add up to the provider's ledger, to the last de
     expect(json.total).toEqual({ requests: 5, credits_settled: 0.47, credits_reserved: 0 })
     expect(await ledgerOf([...members.values()].flat())).toBe(0.47)
   }
-}, 120_000)
+})

@@ -75,7 +75,7 @@ export function archivedMedia({ sql }: WithReceiver['database'], requestId: stri
       rows.length > 0 &&
       rows.every(({ archived_at, archive_error }) => archived_at !== null || archive_error !== null) && [...rows]
     )
-  }, 15_000)
+  })
 }
 
 export type CopyRow = { state: string; tries: number; fault: string | null; trouble: string | null }
@@ -92,7 +92,7 @@ export function failedCopy(
       CopyRow[]
     >`select state, tries, fault, trouble from mediadock.media_copies where request_id = ${requestId} and fault = ${fault} and tries >= ${tries}`
     return row
-  }, 15_000)
+  })
 }
 
 /** Does not wait for the pause of what was put off. */

@@ -207,7 +207,7 @@ describe.each(testServers)('positions (%s)', (server) => {
 })
 
 describeOnPackaged('positions, on another server', () => {
-  it('continue above the old ones after a restore, and after a crash', { timeout: 120_000 }, async () => {
+  it('continue above the old ones after a restore, and after a crash', async () => {
     const [old, fresh] = [await withPackagedPostgres(), await withPackagedPostgres({ settings: { fsync: 'off' } })]
     const tool = (name: string, ...args: string[]) =>
       promisify(execFile)(path.join(inject('packagedBinaries'), name), args)

@@ -37,7 +37,7 @@ it('a full NOTIFY queue stops neither landing nor the feed, and is a problem tha
   )
   const metrics = await (await fetch(new URL('metrics', receiver.internalUrl))).text()
   expect(Number(/^mediadock_notify_queue_usage (.*)$/m.exec(metrics)?.[1])).toBeGreaterThan(0.9)
-}, 60_000)
+})
 
 it.each(testServers)('a landing notifies only while the queue has room (%s)', async (server) => {
   const { url, sql } = await withTestDatabase(server)

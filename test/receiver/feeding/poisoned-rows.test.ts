@@ -187,7 +187,7 @@ describe.each(testServers)('a row that cannot be serialized (%s)', (server) => {
       const subscriber = await startSubscriber()
       await database.sql`insert into mediadock.subscriptions (name, url, secret, position) values ('it', ${subscriber.url}, 'whsec_of_the_subscription', ${before})`
       onTestFinished(async () => void (await database.sql`delete from mediadock.subscriptions`))
-      await eventually(() => subscriber.posted.length === ids.length, 20_000)
+      await eventually(() => subscriber.posted.length === ids.length)
       expect(subscriber.posted.map(({ body }) => JSON.parse(body))).toMatchObject(asExpected)
     })
 

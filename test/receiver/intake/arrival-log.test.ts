@@ -36,7 +36,7 @@ function refused(at: number): Arrival {
 
 it(
   'bounds rows of refused arrivals per day, and folds the rest into one per cause and minute, with counts',
-  { timeout: 60_000 },
+  { timeout: 120_000 },
   async () => {
     const { url, sql } = await withTestDatabase()
     const pool = createPool({ url, max: 1 })

@@ -21,7 +21,7 @@ describeOnPackaged('a synchronous standby', () => {
   beforeAll(async () => {
     pair = await startPair()
     await waitForStandby(pair.primary)
-  }, 60_000)
+  })
   afterAll(() => removePair(pair))
 
   let databases = 0
@@ -39,7 +39,7 @@ describeOnPackaged('a synchronous standby', () => {
   it.each([
     ['', async (url: string) => url],
     [', behind a pooler that refuses settings', async (url: string) => startRefusingPooler(url, 1)],
-  ])('is not acknowledged if its wait for the standby is canceled%s', { timeout: 90_000 }, async (_how, through) => {
+  ])('is not acknowledged if its wait for the standby is canceled%s', async (_how, through) => {
     const { standby } = pair
     const url = await migratedDatabase()
     const sql = postgres(url, { max: 1, onnotice: () => {} })
@@ -65,7 +65,7 @@ describeOnPackaged('a synchronous standby', () => {
 
   it(
     'that does not answer blocks all landings at their commit: they are retried whole, not halved',
-    { timeout: 90_000 },
+    { timeout: 120_000 },
     async () => {
       const { standby } = pair
       const url = await migratedDatabase()
@@ -103,7 +103,7 @@ describeOnPackaged('a synchronous standby', () => {
   // A primary that crashes while it waits for the standby comes back with what the standby never got.
   it(
     'that is away prevents acknowledging what only the primary has, also as a duplicate',
-    { timeout: 90_000 },
+    { timeout: 120_000 },
     async () => {
       const { primary, standby } = pair
       const url = await migratedDatabase()

@@ -279,7 +279,7 @@ function tried(name: string, { make, end }: Pair): void {
         ends.forEach((one, at) => end(one, done + at))
         await forget()
       }
-    }, 60_000)
+    })
   })
 }
 

@@ -42,7 +42,7 @@ describe.each(usualServers)('the memory of landing (%s)', (server) => {
     const rest = await taken(1000 * mib)
     expect(rest).toHaveLength(91)
     expect(rest.every(({ claims }) => claims === 1)).toBe(true)
-  }, 60_000)
+  })
 
   it.runIf(server === preferredServer)(
     `${failures} failures of 1 MB are landed by a process with ${heapMb} MB`,

@@ -49,7 +49,7 @@ describe.each(usualServers)('landing beside a locked request (%s)', (server) => 
     expect(
       await sql`select status, model, count(*)::int as n from mediadock.requests where model = 'mine' group by 1, 2`,
     ).toEqual([{ status: 'FAILED', model: 'mine', n: held.length }])
-  }, 60_000)
+  })
 
   it.each(['for share', 'for update'])(
     'rows that an open transaction locks %s are postponed in a few statements',

@@ -165,7 +165,7 @@ describe.each(usualServers)("a landing that a service's trigger refuses (%s)", (
       })
     }
     expect(await rounds(deps, 1)).toMatchObject([{ claimed: 0 }])
-  }, 30_000)
+  })
 
   it.each(['P0001', '42501'])(
     '%s from a trigger on deliveries: nothing is acknowledged, and the number of statements stays small',

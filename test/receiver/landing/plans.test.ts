@@ -40,10 +40,10 @@ describe.each(testServers)('the plans of a landing (%s)', (name) => {
   beforeAll(async () => {
     server = await startPlansServer(name)
     old = await fill(server)
-  }, 120_000)
+  })
   afterAll(() => server.remove())
 
-  it('made on nearly empty tables and kept stay fast', { timeout: 60_000 }, async () => {
+  it('made on nearly empty tables and kept stay fast', async () => {
     const { sql } = server
     await server.plans()
     for (const size of sizes) await landDue(sql, size)
@@ -55,7 +55,7 @@ describe.each(testServers)('the plans of a landing (%s)', (name) => {
     expectNoWholeTable(plans)
   })
 
-  it('of one more delivery of a request with many read only its own flags', { timeout: 60_000 }, async () => {
+  it('of one more delivery of a request with many read only its own flags', async () => {
     const { sql } = server
     const one = okAudio()
     await addDue(sql, [one])
@@ -76,7 +76,7 @@ describe.each(testServers)('the plans of a landing (%s)', (name) => {
       if (statistics === 'of an empty inbox') await inboxWasEmpty(server.sql)
     })
 
-    it(`of ${crowd} new ones, and of one`, { timeout: 60_000 }, async () => {
+    it(`of ${crowd} new ones, and of one`, async () => {
       const { sql } = server
       await addDue(
         sql,
@@ -104,7 +104,7 @@ describe.each(testServers)('the plans of a landing (%s)', (name) => {
     })
 
     // By the long way, whose estimate may well be above that: there only its session keeps JIT away.
-    it(`of ${crowd} that contradict stored results`, { timeout: 60_000 }, async () => {
+    it(`of ${crowd} that contradict stored results`, async () => {
       const { sql } = server
       const known = await sql<{ id: string }[]>`
         select request_id as id from mediadock.requests where status = 'COMPLETED' and landed_at < now() - interval '1 hour'
@@ -292,7 +292,7 @@ async function untilLanded(sql: postgres.Sql): Promise<void> {
     const [row] =
       await sql`select exists (select from mediadock.inbox where due_at <= now() + interval '1 minute') as waiting`
     return row?.['waiting'] === false
-  }, 30_000)
+  })
 }
 
 async function forgetStatistics(sql: postgres.Sql): Promise<void> {

@@ -110,7 +110,7 @@ describeOnPackaged('lists with a standby', () => {
       expect(
         log.lines().filter((line) => line.includes('does not serve them') && !line.includes('another database')),
       ).toHaveLength(1)
-      await eventually(async () => (await list()).asOf !== null, 20_000)
+      await eventually(async () => (await list()).asOf !== null)
     },
   )
 

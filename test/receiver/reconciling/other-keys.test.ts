@@ -94,7 +94,7 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
     // A call comes back a minute after it was spent.
     expect(Math.max(0, ...lateSeconds)).toBeLessThan(60)
     expect(callsForUnknown).toBeLessThanOrEqual(5 * 10)
-  }, 120_000)
+  })
 })
 
 it('metadata that lists cannot show is refused at tracking', async () => {

@@ -141,7 +141,7 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     const behind = await timed(new Set(['live']))
     expect([held.claimed, due.claimed, behind.claimed]).toEqual([144, 144, 0])
     for (const { ms } of [held, due, behind]) expect(ms).toBeLessThan(60)
-  }, 120_000)
+  })
 
   it('all incomplete results are complete within 30 s without an operator', async () => {
     const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, followsUp: true })
@@ -159,5 +159,5 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     expect(whileAway).toBeLessThan(40)
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     await eventually(async () => (await incomplete(database)) === 0, 30_000)
-  }, 60_000)
+  })
 })

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { withSources } from '../../../src/receiver/sources/keys.ts'
 import { freePort } from '../../provider/support/free-port.ts'
 import { startTestProvider, type TestProvider } from '../../provider/support/running-provider.ts'
@@ -7,8 +7,6 @@ import { eventually } from '../../support/eventually.ts'
 import { keysOf, liveKey, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, okAudio } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
-
-vi.setConfig({ testTimeout: 60_000 })
 
 let provider: TestProvider
 let receiver: TestReceiver

@@ -55,4 +55,4 @@ it('the program of docs/subscriptions.md accepts posts, and refuses other signat
     expect(answer.status).toBe(401)
   }
   expect(printed).toBe(before)
-}, 60_000)
+})

@@ -99,7 +99,7 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
     })
     const requests = Array.from({ length: 30 }, () => randomUUID())
     const positions = await change(database, [...requests.flatMap((one) => [one, one, one]), ...requests])
-    await eventually(async () => (await stateOf(database, name)).position === positions.at(-1), 20_000)
+    await eventually(async () => (await stateOf(database, name)).position === positions.at(-1))
     expect(subscriber.ids().toSorted()).toEqual(positions)
     for (const request of requests) {
       const its = subscriber.posted.filter(({ requestId }) => requestId === request).map(({ id }) => id)
@@ -240,7 +240,7 @@ it('loses no change when a process is killed, and repeats posts with their ids a
     return child
   }
   const first = begin()
-  await eventually(() => subscriber.posted.length > 150, 30_000)
+  await eventually(() => subscriber.posted.length > 150)
   first.kill('SIGKILL')
   await once(first, 'exit')
   await eventually(() => subscriber.isQuiet())
@@ -248,7 +248,7 @@ it('loses no change when a process is killed, and repeats posts with their ids a
   const answered = subscriber.posted.length
   expect(Number(killed.position)).toBeLessThan(Number(positions.at(-1)))
   begin()
-  await eventually(async () => (await stateOf(database, name)).position === positions.at(-1), 30_000)
+  await eventually(async () => (await stateOf(database, name)).position === positions.at(-1))
   expect([...new Set(subscriber.ids())].toSorted()).toEqual(positions)
   expect(subscriber.posted.length).toBeGreaterThanOrEqual(600)
   // Not from the beginning.
@@ -258,4 +258,4 @@ it('loses no change when a process is killed, and repeats posts with their ids a
     const ids = later.map(({ id }) => id)
     expect(ids).toEqual(ids.toSorted())
   }
-}, 60_000)
+})

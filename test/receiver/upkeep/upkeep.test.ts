@@ -152,7 +152,9 @@ describe('retention', () => {
   it('deletes old processed deliveries and days, never pending deliveries or results', async () => {
     const day = 86_400_000
     const old = new Date(Date.now() - 40 * day)
-    await ensurePartitions(receiver.deps.db, old)
+    await database.sql`delete from mediadock.arrivals_other`
+    // The log itself may hold the lock that a partition takes, at the start and at the end of it.
+    await eventually(async () => (await ensurePartitions(receiver.deps.db, old)).missing === 0)
     const [done, pending, fresh] = [randomUUID(), randomUUID(), randomUUID()]
     const { body, requestId } = failed()
     await deliver(receiver.webhookUrl, body, { webhookId: done })
@@ -169,8 +171,14 @@ describe('retention', () => {
       await database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) select ${at}, 'accepted', 200, 1 from generate_series(1, 1200)`
     expect(await database.sql`select from mediadock.arrivals_other`).toHaveLength(2400)
 
-    const pruned = await pruneOnce({ ...receiver.deps, retentionDays: 30 }, new AbortController().signal)
-    expect(pruned).toMatchObject({ deliveries: 1, partitions: 8 })
+    const pruned = { deliveries: 0, partitions: 0 }
+    await eventually(async () => {
+      const round = await pruneOnce({ ...receiver.deps, retentionDays: 30 }, new AbortController().signal)
+      pruned.deliveries += round['deliveries'] ?? 0
+      pruned.partitions += round['partitions'] ?? 0
+      return pruned.partitions >= 8
+    })
+    expect(pruned).toEqual({ deliveries: 1, partitions: 8 })
     expect(await database.sql`select arrived_at from mediadock.arrivals_other where arrived_at <> ${ahead}`).toEqual([])
     expect(await database.sql`select from mediadock.arrivals_other`).toHaveLength(1200)
     const kept =
