@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createPool, type Database, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { maxCounted, readBacklog } from '../../../src/receiver/reconciling/backlog.ts'
 import { countOverdue } from '../../../src/receiver/reconciling/due.ts'
 import { claimOverdue } from '../../../src/receiver/reconciling/poll-claims.ts'
 import { parseKeys } from '../../../src/receiver/sources/keys.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
+import { countingPool } from '../../support/rows-read.ts'
 import { keepsNothing } from '../../support/worker.ts'
 
 /*
@@ -18,11 +18,12 @@ const keys = parseKeys('[{"name": "live", "signing_secret": "' + 's'.repeat(32) 
 
 describe.each(testServers)('reading a large backlog, %s', (server) => {
   let database: TestDatabase
-  let pool: Pool
+  let reading: ReturnType<typeof countingPool>['reading']
+  let close: () => Promise<void>
 
   beforeAll(async () => {
     database = await createTestDatabase(server)
-    pool = createPool({ url: database.url, max: 1, keepsPlans: true })
+    ;({ reading, close } = countingPool(database.url))
     await database.sql`set session_replication_role = replica`
     await database.sql`
       insert into mediadock.requests (request_id, status, model, key_name, key_source, media_complete, source, tracked_at, landed_at, next_poll_at)
@@ -39,32 +40,11 @@ describe.each(testServers)('reading a large backlog, %s', (server) => {
       select gen_random_uuid(), case when n % 2 = 0 then 'live' else 'gone' end, now() - interval '9 days', 'infinity', 'lost' from generate_series(1, 1000) as n`
   })
   afterAll(async () => {
-    await pool.close()
+    await close()
     await database.drop()
   })
 
   const when = () => ({ now: new Date(), stuckAfterSeconds: 600 })
-
-  /** With how many rows of requests were read, by a scan or an index. */
-  async function reading<T>(work: (db: Database) => Promise<T>): Promise<{ answer: T; read: number }> {
-    const rowsRead = async (db: Database) => {
-      const [row] = await db.execute<{
-        n: number
-      }>(`select (coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::int as n
-        from pg_stat_xact_user_tables where relid = 'mediadock.requests'::regclass`)
-      return row?.n ?? NaN
-    }
-    // The pool has one connection.
-    const { client, db } = pool
-    try {
-      await client`begin`
-      const before = await rowsRead(db)
-      const answer = await work(db)
-      return { answer, read: (await rowsRead(db)) - before }
-    } finally {
-      await client`commit`
-    }
-  }
 
   it.each(['missing', 'fresh'])('is bounded, with %s statistics', async (statistics) => {
     if (statistics === 'fresh') await database.sql`analyze mediadock.requests`
