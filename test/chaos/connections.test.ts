@@ -9,7 +9,7 @@ import { describeOnPackaged } from '../support/own-packaged-postgres.ts'
 import { startTestReceiver } from '../support/receiver.ts'
 import { withTlsPostgres } from '../support/tls-postgres.ts'
 import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { long, roundsOf } from './length.ts'
+import { limitMs, long, roundsOf } from './length.ts'
 import { makeDeliveries, withSender, type Answer, type Outgoing } from './sender.ts'
 import { inTable } from './table.ts'
 
@@ -26,7 +26,7 @@ type Fault = {
   run: (scene: Scene) => Promise<Round>
 }
 
-const answeredWithinMs = 5000
+const answeredWithinMs = limitMs(5000)
 /** The server ends a statement after 5 s where deliveries are accepted, after 30 elsewhere. */
 const noStatementOlderThan = '35 s'
 

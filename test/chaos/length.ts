@@ -6,5 +6,11 @@ export function roundsOf(count: number): number {
   return Math.max(1, Math.round(count * Number(process.env['CHAOS_SHARE'] ?? 1)))
 }
 
+/**
+ * A time limit, in milliseconds. The long form runs alone and holds it. The short form runs beside other tests, on
+ * machines of any speed, and allows three times as long.
+ */
+export const limitMs = (ms: number) => (long ? ms : 3 * ms)
+
 /** How long a stranger is let loose: `CHAOS_SECONDS` of them in the long form, an hour unless it says otherwise. */
 export const strangerSeconds = long ? Number(process.env['CHAOS_SECONDS'] ?? 3600) : 4

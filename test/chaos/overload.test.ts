@@ -44,8 +44,9 @@ it(
     })
     const turnedAway = ['too_much_waiting', 'too_much_being_received']
     expect(reasons.filter(({ reason }) => turnedAway.includes(reason)).length).toBeGreaterThan(0)
+    // too_slow: a body of 1 MB among 75 others on a slow machine.
     for (const { outcome, reason } of reasons)
-      expect(outcome === 'accepted' ? [null] : [...turnedAway, 'postgres_too_slow']).toContain(reason)
+      expect(outcome === 'accepted' ? [null] : [...turnedAway, 'postgres_too_slow', 'too_slow']).toContain(reason)
 
     await expectKept(
       sql,

@@ -4,12 +4,12 @@ import { expect, it, onTestFinished } from 'vitest'
 import { preferredServer } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { expectKept, expectLandedOnce, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { long } from './length.ts'
+import { limitMs, long } from './length.ts'
 import { withOwnPostgres, type OwnPostgres } from './own-postgres.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { makeDeliveries, withSender, type Answer, type Outgoing } from './sender.ts'
 
-const answeredWithinMs = 5000
+const answeredWithinMs = limitMs(5000)
 /** Longer than the 15 s after which the receiver cuts a connection that sends nothing. */
 const longFreezeMs = 25_000
 
@@ -41,7 +41,7 @@ it(
 
     await server.freeze()
     // Readiness is of at most 2 s ago.
-    const notReady = eventually(async () => (await receiver.ready()) === 503, 5000)
+    const notReady = eventually(async () => (await receiver.ready()) === 503, answeredWithinMs)
     const [answers] = await Promise.all([sender.sendAll(deliveries.slice(32, 64)), notReady])
     expectUnavailable(answers)
     expectUnavailable(await sender.sendAll(deliveries.slice(64)))

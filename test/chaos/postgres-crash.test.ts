@@ -4,7 +4,7 @@ import { it, onTestFinished } from 'vitest'
 import { eventually } from '../support/eventually.ts'
 import { describeOnPackaged, withPackagedPostgres } from '../support/own-packaged-postgres.ts'
 import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { long, roundsOf } from './length.ts'
+import { limitMs, long, roundsOf } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { watchResident } from './resident.ts'
 import { firstAfter, longestSilenceMs, startLoad } from './steady-load.ts'
@@ -12,7 +12,7 @@ import { inTable } from './table.ts'
 
 const crashes = long ? roundsOf(50) : 1
 const perSecond = 300
-const readyWithinMs = 5000
+const readyWithinMs = limitMs(5000)
 
 async function withMigratedReceiver() {
   const server = await withPackagedPostgres()

@@ -3,7 +3,7 @@ import { Pool } from 'undici'
 import { expect, it } from 'vitest'
 import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { long, roundsOf } from './length.ts'
+import { limitMs, long, roundsOf } from './length.ts'
 import { balancerKinds, findBalancers, startBalancer } from './real-balancers.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import type { Connecting } from './sender.ts'
@@ -23,7 +23,7 @@ const settings = {
 const backWithinMs = 1500
 const senderAddress = '127.0.0.2'
 /** A check that comes late on a busy machine costs a try now and then, and no delivery; without the drain it is one in twelve. */
-const maxShareInVain = 0.005
+const maxShareInVain = long ? 0.005 : 0.03
 
 const installed = await findBalancers()
 for (const kind of balancerKinds)
@@ -67,8 +67,10 @@ it.skipIf(installed.length === 0)(
         const books = await countBooks(sql, acknowledged)
         const inVain = (await Promise.all(balancers.map((balancer) => balancer.inVain()))).reduce((sum, n) => sum + n)
         const failed = tallies.map(({ refused, broken }) => refused + broken)
-        // The receiver trusts the balancer's header, and not the sender's.
-        expect(await sql`select distinct remote from mediadock.arrivals`).toEqual([{ remote: senderAddress }])
+        // The receiver trusts the balancer's header, and not the sender's. A broken connection has no address.
+        expect(await sql`select distinct remote from mediadock.arrivals where remote is not null`).toEqual([
+          { remote: senderAddress },
+        ])
         const badEnds = codes.filter((code) => code !== 0)
         return {
           rounds,
@@ -82,7 +84,7 @@ it.skipIf(installed.length === 0)(
             failed.every((count) => count === 0) &&
             inVain < acknowledged.length * maxShareInVain &&
             badEnds.length === 0 &&
-            slowest <= graceSeconds * 1000,
+            slowest <= limitMs(graceSeconds * 1000),
         }
       },
     )

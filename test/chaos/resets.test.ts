@@ -5,7 +5,7 @@ import { startCuttingProxy } from '../platform/support/cutting-proxy.ts'
 import { describeOnPackaged } from '../support/own-packaged-postgres.ts'
 import { withTlsPostgres } from '../support/tls-postgres.ts'
 import { expectKept } from './books.ts'
-import { long } from './length.ts'
+import { limitMs, long } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { startLoad } from './steady-load.ts'
 
@@ -41,9 +41,9 @@ describeOnPackaged(`resets of every connection to Postgres, every ${resetEveryMs
           )
         expect(receiver.isRunning()).toBe(true)
         expect(tally).toMatchObject({ wrongDuplicates: 0, broken: 0 })
-        expect(tally.slowestMs).toBeLessThanOrEqual(5500)
+        expect(tally.slowestMs).toBeLessThanOrEqual(limitMs(5500))
         // Most of the time Postgres is there; beside other tests not all of it is ours.
-        expect(tally.acknowledged.length).toBeGreaterThan((perSecond * seconds) / (long ? 2 : 5))
+        expect(tally.acknowledged.length).toBeGreaterThan((perSecond * seconds) / (long ? 2 : 20))
         await expectKept(
           sql,
           tally.acknowledged.map(({ delivery }) => delivery),

@@ -4,7 +4,7 @@ import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { withBalancer } from './balancer.ts'
 import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { long, roundsOf } from './length.ts'
+import { limitMs, long, roundsOf } from './length.ts'
 import { findBalancers } from './real-balancers.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { longestSilenceMs, startLoad } from './steady-load.ts'
@@ -57,7 +57,7 @@ it.skipIf(!long && (await findBalancers()).length > 0)(
             books.doubled === 0 &&
             refused + broken === 0 &&
             badEnds.length === 0 &&
-            slowest <= graceSeconds * 1000,
+            slowest <= limitMs(graceSeconds * 1000),
         }
       },
     )

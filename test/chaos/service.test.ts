@@ -130,7 +130,7 @@ async function killAtRandom({ start, receiver, stand }: Killing): Promise<TestPr
   // From here on, a kill leaves something behind.
   await eventually(async () => (await submittedOf(stand)).length > 0)
   // The engine ends no picture before it is released, so the service shows its progress, however slow the machine is.
-  await eventually(() => runs.some((run) => progressOf(run.output()).some((percent) => percent > 0)))
+  await eventually(() => runs.some((run) => progressOf(run.output()).some((percent) => percent > 0)), 300_000)
   const victims = shuffled(
     Array.from({ length: kills }, (_, at) => (['service', 'receiver', 'service', 'both'] as const)[at % 4] ?? 'both'),
     random,

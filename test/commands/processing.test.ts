@@ -146,7 +146,7 @@ describe('mediadock reconcile', () => {
     // A run that takes less than a second, which on a busy machine is not every one.
     await eventually(async () => {
       await track(600)
-      return /^scanned 1/.test(await mediadockInTerminal(settings(), 100, 'reconcile'))
+      return (await mediadockInTerminal(settings(), 100, 'reconcile')).startsWith('scanned 1')
     })
   })
 

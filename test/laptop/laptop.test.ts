@@ -54,7 +54,7 @@ it('a command without settings and without a running start explains what to do, 
 describe('npm start without any setting', () => {
   it(
     'prints the URLs, both demo keys and a curl whose picture lands and is shown; a second start is refused',
-    { timeout: 120_000 },
+    { timeout: 480_000 },
     async () => {
       // A retry too is a first start.
       await openFolder()
@@ -84,7 +84,8 @@ describe('npm start without any setting', () => {
       const landed = await eventually(async () => {
         const row = await resultOf(requestId)
         return row?.['status'] === 'COMPLETED' && row['media'] > 0 ? row : undefined
-      })
+        // Engines have the lowest priority.
+      }, 300_000)
       expect(landed).toMatchObject({ source: 'webhook', key_name: 'demo-live', sandbox: false, media: 1 })
       const [media] = await laptop.query((sql) => sql`select * from mediadock.media where request_id = ${requestId}`)
       expect(media).toMatchObject({ kind: 'image', position: 0 })
