@@ -135,8 +135,9 @@ export async function renew(db: Database, claims: readonly InboxClaim[], now: SQ
 export type ReturnedClaim = InboxClaim & { pauseMs?: number }
 
 /**
- * Returns claims that ended without a failure of the delivery. Claims that no longer hold are left alone. `trouble` is
- * the reason for the on-call engineer. No other record shows it while a delivery is retried forever.
+ * Returns claims that ended without a failure of the delivery. Claims that no longer hold are left alone. So are rows
+ * that another transaction locks, which become due when their leases end. `trouble` is the reason for the on-call
+ * engineer. No other record shows it while a delivery is retried forever.
  */
 export async function returnClaims(
   db: Database,
@@ -152,11 +153,16 @@ export async function returnClaims(
     with given as materialized (
       select * from jsonb_to_recordset(${JSON.stringify(given)}::jsonb) as g (id uuid, claims integer, pause float8)
       limit ${atMost(claims.length)}
+    ),
+    free as (
+      select delivery_id, pause from given, lateral (
+        select delivery_id from mediadock.inbox
+        where delivery_id = given.id and claims = given.claims limit 1 for update skip locked) as held
     )
-    update mediadock.inbox i set due_at = ${later(now, sql`given.pause`)}, claims = i.claims + 1,
+    update mediadock.inbox i set due_at = ${later(now, sql`free.pause`)}, claims = i.claims + 1,
       trouble = coalesce(${trouble?.slice(0, maxTroubleLength) ?? null}, i.trouble)
-    from given
-    where i.delivery_id = any(array[given.id]) and i.claims = given.claims
+    from free
+    where i.delivery_id = any(array[free.delivery_id])
       and set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 

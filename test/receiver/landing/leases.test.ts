@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { Delivery } from '../../../src/receiver/domain/delivery.ts'
 import { createAcceptor, type MemoryRoom } from '../../../src/receiver/intake/accept.ts'
-import { claim, inboxLeaseSeconds } from '../../../src/receiver/landing/inbox.ts'
+import { claim, inboxLeaseSeconds, returnClaims } from '../../../src/receiver/landing/inbox.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { aroundStatements, landingAfter } from '../../support/statements.ts'
@@ -12,6 +12,21 @@ import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 /* What a process holds: for how long it is its own, and when it no longer is. */
 
 const later = (date: Date, seconds: number) => new Date(date.getTime() + seconds * 1000)
+
+it('returns claims at once beside a row that another transaction locks', async () => {
+  const { url, sql } = await withTestDatabase()
+  const deps = createTestWorker({ databaseUrl: url })
+  await store(deps.db, [failed().body, failed().body])
+  deps.setNow(new Date())
+  const claims = await claim(deps.db, { limit: 2, maxBytes: 10_000, now: deps.time() })
+  const [locked, free] = claims.map(({ deliveryId }) => deliveryId)
+  await sql.begin(async (tx) => {
+    await tx`select from mediadock.inbox where delivery_id = ${locked ?? ''} for update`
+    await returnClaims(deps.db, claims, { now: deps.time() })
+    const due = await sql`select delivery_id from mediadock.inbox where due_at <= ${deps.clock()}`
+    expect(due).toEqual([{ delivery_id: free }])
+  })
+})
 
 describe.each(usualServers)('on %s: a held delivery', (server) => {
   it('is renewed in time, regardless of how long storing took', async () => {
