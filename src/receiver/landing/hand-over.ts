@@ -152,7 +152,9 @@ export function createHandOver(deps: HandOverDeps): HandOver {
 
   return {
     leaseSeconds: inboxLeaseSeconds,
-    reserve: ({ id, keyName, body, report, headers }) => {
+    reserve: ({ id, sourceName, keyName, body, report, headers }) => {
+      // Claimed from the queue, it is parked.
+      if (sourceOf(deps.keys(), sourceName) === undefined) return false
       // A webhook that ends a submit is claimed from the queue, which joins them.
       if (headers[pathHeader]?.includes('?') === true) return false
       if (signal.aborted || !report || body.length > maxStoredBytes) return false

@@ -19,6 +19,18 @@ const failedWith = (requestId: string, n: number): Buffer =>
     JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: `${n}` } }),
   )
 
+it('a delivery whose source was removed since its arrival is parked, as one in the queue is', async () => {
+  const { url, sql } = await withTestDatabase()
+  const deps = createTestWorker({ databaseUrl: url })
+  const handOver = testHandOver(deps)
+  await acceptorFor(deps, handOver).accept({ ...newDelivery(failed().body), sourceName: 'removed' })
+  await handOver.idle()
+  deps.setNow(new Date())
+  await workOnce(deps)
+  expect(await sql`select parked_reason from mediadock.deliveries`).toEqual([{ parked_reason: 'unknown_source' }])
+  expect(await sql`select from mediadock.requests`).toEqual([])
+})
+
 describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
   it('lands without a claim', async () => {
     const { url, sql } = await withTestDatabase(server)
