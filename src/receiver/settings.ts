@@ -121,7 +121,7 @@ function isInstalled(packageName: string): boolean {
 
 export type ReceiverSettings = ReturnType<typeof readReceiverSettings>
 
-/** Reads the keys from the file, from GENERATION_KEYS, or from `fallback`, and records problems. Undefined without any. */
+/** Reads the keys from the file, GENERATION_KEYS or `fallback`, and records problems. Undefined without any. */
 function readKeys(reader: SettingsReader, file: string | undefined, fallback: string | undefined): Keys | undefined {
   if (file !== undefined && reader.optional('GENERATION_KEYS', setting.nonEmpty) !== undefined) {
     reader.problems.push({ name: 'GENERATION_KEYS and GENERATION_KEYS_FILE', message: 'are both set: unset one' })

@@ -179,7 +179,7 @@ async function textsLike(
   return request === undefined || request.model !== model.slug ? undefined : textsOf(JSON.parse(request.input))
 }
 
-/** Leaves out wrong fields and fills required empty ones with an example. */
+/** Returns the call that is shown as code. Wrong fields are left out, and required empty ones get an example. */
 function callOf({ settings: { baseUrl } }: ConsoleDeps, model: CatalogModel, { texts, webhookUrl }: Filled) {
   const given = inputOf(model, texts)
   const problems = problemsOf(model, given)

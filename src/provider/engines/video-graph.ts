@@ -3,7 +3,7 @@ import type { FrameSize } from './frame-size.ts'
 export const framesPerSecond = 24
 const crossfadeSeconds = 0.8
 
-/** One picture of the clip: shown from `startSeconds` on, its neighbour fades in over its end. */
+/** One picture of the clip, shown from `startSeconds` on. The next picture fades in over its end. */
 export type Shot = { startSeconds: number; seconds: number; toTheLeft: boolean }
 
 /** Cuts a clip into shots of about six seconds that overlap by a crossfade. */

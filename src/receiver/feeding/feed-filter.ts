@@ -6,7 +6,7 @@ export type FeedFilter = {
   model?: string | undefined
   status?: 'COMPLETED' | 'FAILED' | 'CANCELED' | 'REFUSED' | undefined
   sandbox?: boolean | undefined
-  /** True: changes that no other change completes. FAILED, CANCELED and REFUSED are complete. */
+  /** True: only changes whose result is complete, as FAILED, CANCELED and REFUSED always are. False: the others. */
   complete?: boolean | undefined
   /** Metadata that the request must contain, compared like Postgres's `@>`. */
   metadata?: Record<string, unknown> | undefined

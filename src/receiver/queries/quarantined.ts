@@ -22,7 +22,7 @@ export async function findQuarantined(db: Database, id: number, keys: Keys): Pro
   return { ...kept, headers, matchingKey: authenticate(kept, keys)?.keyName }
 }
 
-/** The number of arrivals that another verification would accept, among those tried. */
+/** How many of the tried arrivals another verification would accept, and the keys that signed these. */
 export type Check = { tried: number; acceptable: number; keyNames: readonly string[] }
 
 const triedRows = 50

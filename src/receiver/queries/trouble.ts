@@ -84,7 +84,7 @@ export type Contradictions = {
   open: number
   /** Decided: the provider's own result is stored and differs from the delivery. */
   decided: number
-  /** The request of the newest one, counted apart. */
+  /** The requests of the newest open and of the newest decided one. */
   last_open: string | null
   last_decided: string | null
 }
