@@ -15,7 +15,7 @@ export type Limited = { address: string; until: Date; asked?: string | undefined
 export type GuessLimit = {
   /** Returns the end of the limit of this address; undefined if it is not limited. */
   limitedUntil: (address: string | undefined) => Date | undefined
-  /** Counts a wrong token; `asked` tells callers behind one address apart. Returns the end of a limit that begins. */
+  /** Counts a wrong token; `asked` distinguishes callers behind one address. Returns the end of a limit that begins. */
   failed: (address: string | undefined, asked?: string) => Date | undefined
   limited: () => Limited[]
 }

@@ -18,7 +18,7 @@ export function foundByFilter<Row>(page: NewestPage<Row>, account: string, nothi
   return { rows: page.rows, older: page.older && `${page.older.atUs}_${page.older.id}`, none }
 }
 
-/** The rows of one id. `ids` names the kinds of ids that are searched. */
+/** Finds the rows with the id `q`. `ids` names the kinds of ids that `find` searches, for the answer to a wrong id. */
 export async function foundById<Row>(
   q: string,
   find: (id: string) => Promise<Row[]>,

@@ -41,10 +41,11 @@ const lookedInto = 140
 export const atUs = (instant: StringChunk | SQL) => sql`(extract(epoch from ${instant}) * 1000000)::bigint`
 
 /**
- * Rows of all accounts, newest first. The latest rows of each account are merged, as the index by account has them in
- * order (with nulls last, or Postgres does not use it). The accounts with the newest rows are looked into, the others
- * show their newest row alone. A page that did not look at all rows ends at the newest of these ends, its horizon, so
- * that no older row is shown before one that was not looked at. The next page continues there.
+ * Reads a page of rows of all accounts, newest first. It merges the latest rows of each account, which the index by
+ * account has in order (with nulls last, or Postgres does not use it). It looks at a limited number of rows: at many of
+ * the accounts with the newest rows, and at the newest row alone of the others. The newest row at which such a look
+ * ended is the horizon. The page ends there, because beyond it rows were not looked at, and the next page
+ * continues from there.
  */
 export async function searchNewest<Row>(db: Database, search: NewestSearch): Promise<NewestPage<Row>> {
   const { account, before, limit, table, names, columns, bounds = sql``, wanted, rows: read } = search

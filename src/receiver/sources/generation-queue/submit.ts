@@ -3,7 +3,7 @@ import type { Api, ApiAnswer, Submission, SubmitOutcome } from '../../domain/sou
 import { isStorable } from '../../domain/storable.ts'
 import { jsonOf } from '../answers.ts'
 
-/** `POST /v1/models/{model}` (spec, Endpoints: submit). */
+/** Submits by `POST /v1/models/{model}` (spec, Endpoints: submit). */
 export async function submit(
   { model, input, webhookUrl, idempotencyKey }: Submission,
   { url, apiKey, call }: Api,
