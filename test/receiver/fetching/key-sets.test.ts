@@ -16,14 +16,15 @@ const own = withSources(
 )
 
 /** Key sets on a clock of their own, and what their URL answers. */
-function setsThat(answer: (url: string) => Response) {
+function setsThat(answer: (url: string, init: RequestInit | undefined) => Response | Promise<Response>) {
   let nowMs = 0
   const calls: string[] = []
-  const fetch = async (input: string | URL | Request) => {
+  const fetch = async (input: string | URL | Request, init?: RequestInit) => {
     calls.push(String(input))
-    return answer(String(input))
+    return answer(String(input), init)
   }
-  const cut = new AbortController().signal
+  const stopping = new AbortController()
+  const cut = stopping.signal
   const sets = createKeySets({ fetch, clock: () => new Date(nowMs), logger: createLogger('silent'), cut })
   const fal = () => sets.apply(own).sources.get('fal') ?? expect.fail()
   return {
@@ -31,9 +32,10 @@ function setsThat(answer: (url: string) => Response) {
     known: () => fal().secrets.map(({ signingSecret }) => signingSecret),
     doubt: () => sets.doubt(fal()),
     sets,
-    pass: async (minutes: number) => {
+    stop: () => stopping.abort(),
+    pass: async (minutes: number, keys = own) => {
       nowMs += minutes * 60_000
-      await sets.runOnce(own)
+      await sets.runOnce(keys)
     },
   }
 }
@@ -85,4 +87,45 @@ test.each<[string, () => Response]>([
   answer = () => new Response(setOf(2))
   await pass(0.5)
   expect(known()).toEqual([x(2)])
+})
+
+test('a slow set holds up no other one, keeps the earlier keys meanwhile, and ends with the process', async () => {
+  const other = 'https://other.test/jwks.json'
+  const more = [
+    { name: 'fal', kind: 'fal', account: 'user_1', keys: [{ name: 'f', api_key: 'a' }] },
+    { name: 'second', kind: 'fal', account: 'user_2', key_set_url: other, keys: [{ name: 's', api_key: 'b' }] },
+  ]
+  const both = withSources(keysOf(liveKey), JSON.stringify(more))
+  const reading = Promise.withResolvers<void>()
+  let isSlow = false
+  const { sets, stop, calls, pass } = setsThat(async (at, init) => {
+    if (!isSlow || at === other) return new Response(setOf(isSlow ? 3 : 1))
+    // The head at once, and never the end of the body.
+    const body = new ReadableStream({
+      start: (controller) => {
+        init?.signal?.addEventListener('abort', () => controller.error(init.signal?.reason))
+        reading.resolve()
+      },
+    })
+    return new Response(body)
+  })
+  const known = (name: string) =>
+    sets
+      .apply(both)
+      .sources.get(name)
+      ?.secrets.map(({ signingSecret }) => signingSecret)
+  await sets.runOnce(both)
+  isSlow = true
+  for (const source of both.sources.values()) sets.doubt(source)
+  let ended = false
+  const round = pass(1, both).then(() => (ended = true))
+  await reading.promise
+  await expect.poll(() => known('second')).toEqual([x(3)])
+  expect(known('fal')).toEqual([x(1)])
+  expect(ended).toBe(false)
+  stop()
+  await expect.poll(() => ended).toBe(true)
+  await round
+  expect(known('fal')).toEqual([x(1)])
+  expect(calls).toHaveLength(4)
 })

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { atOnce } from '../../../src/receiver/domain/source.ts'
 import { publicKeysOf } from '../../../src/receiver/sources/fal/signature.ts'
 import { fal } from '../../../src/receiver/sources/fal/source.ts'
-import { falKeySetOf, signFalWebhook } from '../../../src/wire/fal-signature.ts'
+import { falKeyOf, falKeySetOf, signFalWebhook } from '../../../src/wire/fal-signature.ts'
 import { apiOf, arrived, deepJson, junk } from './support/calls.ts'
 
 const jobId = '5057fca7-2eb3-468f-b95d-cefe92b0b9d4'
@@ -63,6 +63,17 @@ describe('the signature', () => {
     const keys = publicKeysOf({ keys: [{ x: mine.signingSecret }, { kty: 'OKP', crv: 'Ed25519', x }] }) ?? []
     const secrets = keys.map((signingSecret) => ({ ...mine, signingSecret }))
     expect(verified({ body, headers: { 'x-fal-webhook-signature': signature } }, secrets)).toMatchObject({ ok: true })
+  })
+
+  test('covers a body that reads like a pattern of a replacement', () => {
+    const key = falKeyOf(Buffer.alloc(32, 1))
+    const [secret = ''] = publicKeysOf(falKeySetOf(key)) ?? []
+    for (const body of ['{"a":"$& $$ $` $1"}', "$'", '\\n\n'].map((text) => Buffer.from(text))) {
+      const headers = signFalWebhook(body, { key, requestId: jobId, userId: 'user_test', timestampSeconds: signedAt })
+      const secrets = [{ ...mine, signingSecret: secret }]
+      expect(verified({ body, headers }, secrets)).toMatchObject({ ok: true })
+      expect(verified({ body: Buffer.concat([body, body]), headers }, secrets)).toMatchObject({ ok: false })
+    }
   })
 
   test.each<[string, Change]>([

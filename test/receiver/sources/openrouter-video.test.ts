@@ -33,6 +33,11 @@ describe('the signature', () => {
     expect(verified(`t=${signedAt},v1=${large}`, { sent })).toMatchObject({ ok: true })
   })
 
+  test.each(['{"a":"$& $$ $` $1"}', "$'", '%s {0}'])('covers a body that reads like a pattern: %j', (sent) => {
+    const right = createHmac('sha256', 'test_secret').update(`${signedAt},${sent}`).digest('hex')
+    expect(verified(`t=${signedAt},v1=${right}`, { sent })).toMatchObject({ ok: true })
+  })
+
   test.each<[string | string[], Change, string]>([
     [header, { sent: `${body} ` }, 'no_matching_secret'],
     [header.replace(String(signedAt), String(signedAt + 1)), {}, 'no_matching_secret'],
