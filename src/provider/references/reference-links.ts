@@ -31,7 +31,7 @@ function kindOf(field: string): Reference['kind'] | undefined {
 }
 
 export type ReferenceSource =
-  /** A file of the own media folder. */
+  /** A file of our own media folder. */
   | { kind: 'own'; file: string }
   /** A link that is fetched, only from public addresses or from an origin in PROVIDER_REFERENCE_ALLOW. */
   | { kind: 'public' }

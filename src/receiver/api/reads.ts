@@ -57,7 +57,7 @@ type Filtered<Filters extends z.ZodObject> = About & {
   send: (wanted: z.infer<Filters>, res: Response) => Promise<unknown>
 }
 
-/** A call that reads what its filters select. */
+/** Makes a GET that answers what its filters select. */
 export function filtered<Filters extends z.ZodObject>(
   path: string,
   { filters, answer, send, ...about }: Filtered<Filters>,

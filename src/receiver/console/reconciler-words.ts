@@ -65,7 +65,7 @@ export function counts({
   return parts.filter((part) => part !== '').join(', ')
 }
 
-/** A run without an answer of the provider is not ok. */
+/** The outcome of a run as a badge. It is ok only if no poll failed and none was postponed. */
 export function outcomeOf({
   outcome,
   scanned,

@@ -99,7 +99,7 @@ function pollingProblem(numbers: Numbers): Problem[] {
   return [...reconcilerProblem(numbers), ...(missing.length > 0 ? missing : overdueProblem(numbers))]
 }
 
-/** So many results without a webhook are no accident. */
+/** From this many results without a webhook, the missing webhooks are no accident. */
 const manyWithoutWebhook = 5
 
 /** The problem that polls, and no webhook, brought the last results. Webhooks that failed here are another problem. */

@@ -202,7 +202,10 @@ export const arrivalListSchema = arrivalFiltersSchema.extend(paging)
 export const requestListSchema = requestFiltersSchema.extend(paging)
 export const quarantineListSchema = quarantineFiltersSchema.extend(paging)
 
-/** The filter is parsed and written again, so a number that a double does not hold would find other rows. */
+/**
+ * True for a storable object of which no number loses digits when it is parsed. The filter is written again from the
+ * parsed object, so such a number would find other rows.
+ */
 function isComparableObject(text: string): boolean {
   try {
     const value: unknown = JSON.parse(text, (_, inner: unknown) => {

@@ -6,7 +6,7 @@ import { answeredOtherwise } from '../answers.ts'
 import { receivedResultSchema, receivedStatusSchema, type ReceivedResult } from './received.ts'
 import { reportOfResult } from './report.ts'
 
-/** `GET /v1/requests/{id}` (spec, Endpoints: result). */
+/** Fetches a result by `GET /v1/requests/{id}` (spec, Endpoints: result). */
 export async function fetchResult({ jobId: requestId }: Job, { url, apiKey, call }: Api): Promise<FetchOutcome> {
   const answer = await call({
     url: `${url}/v1/requests/${requestId}`,
