@@ -86,7 +86,7 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
 export function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fetch, roles, cut }: Base) {
   const { generationApiUrl: baseUrl, fetchRatePerMinute, webhookPublicUrl } = settings
   const calls = metrics.providerCalls
-  const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => roles.wake('polls') })
+  const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => roles.wake('pollLog') })
   const client = createSourceClient({ baseUrl, fetch, clock })
   const onPolled = pollLog.record
   const fetcher = createFetcher({
@@ -135,7 +135,7 @@ export function openLanding({ settings, db, keys, clock, time, logger, metrics, 
 }
 
 export function openHandOver({ pools, roles, stopping }: Base, worker: WorkerDeps, { rest }: Pressure): HandOver {
-  const wake = () => roles.wake('inbox')
+  const wake = () => roles.wake('claiming')
   return createHandOver({ ...worker, db: pools.landing.db, rest, wake, signal: stopping.signal })
 }
 
@@ -147,7 +147,7 @@ export function openLogs({ settings, db, clock, time, logger, metrics, roles, st
     onWritten: noteAuthentic(senders, metrics),
     dropped: metrics.logDropped,
     clock,
-    wake: () => roles.wake('arrivals'),
+    wake: () => roles.wake('arrivalLog'),
     onFolded: logFolded(logger),
   })
   const quarantine = createQuarantine({
@@ -187,7 +187,7 @@ export function openPublicApp(base: Base, { handOver, pressure, logs, background
   const { arrivalLog, quarantine, unsignedHints } = logs
   // While the schema is older than this version, accepted deliveries stay in the queue and nothing lands.
   const reserve: HandOver['reserve'] = (delivery) => background.isPrepared() && handOver.reserve(delivery)
-  const onStored = () => background.wake('inbox')
+  const onStored = () => background.wake('claiming')
   const webhooks: WebhookDeps = {
     keys: base.keys,
     acceptor: createAcceptor({

@@ -32,12 +32,12 @@ import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
 import { noteStart, writeMinutes } from './upkeep/minutes.ts'
 
 export type Role =
-  | 'inbox'
-  | 'claims'
+  | 'claiming'
+  | 'renewing'
   | 'feed'
   | 'followUps'
-  | 'arrivals'
-  | 'polls'
+  | 'arrivalLog'
+  | 'pollLog'
   | 'quarantine'
   | 'submits'
   | 'accounts'
@@ -203,8 +203,8 @@ function startLandingRoles(deps: BackgroundDeps) {
   const sequencer = createSequencer({ db: worker.db, onSequenced, signal })
   const claim = () => pressure.paced(handOver.claimSome, signal)
   return {
-    inbox: loopOf(deps, { name: 'inbox', runOnce: claim, idleMs: pollMs }),
-    claims: loopOf(deps, { name: 'claims', runOnce: handOver.renewClaims, idleMs: pollMs }),
+    claiming: loopOf(deps, { name: 'inbox', runOnce: claim, idleMs: pollMs }),
+    renewing: loopOf(deps, { name: 'claims', runOnce: handOver.renewClaims, idleMs: pollMs }),
     feed: loopOf(deps, { name: 'feed', runOnce: sequencer.runOnce, idleMs: feedMs }),
   }
 }
@@ -221,8 +221,8 @@ function startLogRoles(deps: BackgroundDeps) {
   const writeMinute = () => pressure.paced(minute, signal)
   const makePartitions = createPartitionMaker({ db, clock, logger })
   return {
-    arrivals: loopOf(deps, { name: 'arrival-log', runOnce: writeArrivals, idleMs: pollMs, gather: gatherRows }),
-    polls: loopOf(deps, { name: 'poll-log', runOnce: writePolls, idleMs: pollMs, gather: gatherRows }),
+    arrivalLog: loopOf(deps, { name: 'arrival-log', runOnce: writeArrivals, idleMs: pollMs, gather: gatherRows }),
+    pollLog: loopOf(deps, { name: 'poll-log', runOnce: writePolls, idleMs: pollMs, gather: gatherRows }),
     quarantine: loopOf(deps, { name: 'quarantine', runOnce: quarantine.runOnce, idleMs: pollMs }),
     minutes: loopOf(deps, { name: 'minutes', runOnce: writeMinute, idleMs: minutesMs }),
     partitions: loopOf(deps, { name: 'arrival-partitions', runOnce: makePartitions, idleMs: partitionsMs }),

@@ -19,7 +19,7 @@ export function noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps }: Proce
     if (outcome !== 'landed') return
     wakeFeed()
     if (!landing.mediaComplete) wakeFollowUps()
-    metrics.landed.inc({ status: landing.status, source: landing.source, ...sourceLabel(landing.sourceName) })
+    metrics.landed.inc({ status: landing.status, source: landing.via, ...sourceLabel(landing.sourceName) })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
   }
 }

@@ -119,7 +119,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     providerReads: calls.providerReads,
     background,
     awaited,
-    onStored: () => background.wake('inbox'),
+    onStored: () => background.wake('claiming'),
     startedAt: base.clock(),
     isReady: ready.isReady,
     signal: stopping.signal,

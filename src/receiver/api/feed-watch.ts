@@ -4,8 +4,8 @@ import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { isEmpty } from '../feeding/feed-filter.ts'
 import { headOf, readFeed, type FeedPage, type FeedWanted } from '../queries/feed.ts'
+import { createFeedCache } from './feed-cache.ts'
 import { listenTo } from './listening.ts'
-import { createRecentChanges } from './recent-changes.ts'
 
 export type FeedWatchDeps = { db: Database; databaseUrl: string; logger: Logger; signal: AbortSignal }
 
@@ -36,7 +36,7 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   let head = 0
   let noticesAtLook = 0
   let notices = 0
-  const recent = createRecentChanges()
+  const cache = createFeedCache()
   /** Counts known growths of the feed. A read that began before a growth is not shared with readers who know of it. */
   let growths = 0
   const bounded = boundedBy(maxReads, (page: FeedWanted) => readFeed(db, page))
@@ -81,7 +81,7 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   return {
     read: async (page) => {
       if (!isEmpty(page.filter ?? {})) return readShared({ ...page, growths })
-      return recent.after(page.after, page.limit) ?? recent.keep(page.after, await readShared({ ...page, growths }))
+      return cache.after(page.after, page.limit) ?? cache.keep(page.after, await readShared({ ...page, growths }))
     },
     join: async (onGrown) => {
       if (waiting.size >= maxWaiters)

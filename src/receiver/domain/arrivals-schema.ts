@@ -94,7 +94,7 @@ export const quarantine = mediadock.table(
     body: bytea().notNull(),
     /** Size of body and headers, stored so that the size of the table can be summed without reading either. */
     bytes: integer().generatedAlwaysAs(sql`octet_length(body) + octet_length(headers::text)`),
-    /** The sender, see sourceOf(). No sender may use the room of all others. */
+    /** The sender, see senderOf(). No sender may use the room of all others. */
     source: text(),
   },
   (table) => [
@@ -111,7 +111,7 @@ export const knownSenders = mediadock.table(
   'known_senders',
   {
     key_name: text().notNull(),
-    /** The same value as in the quarantine, see sourceOf(). */
+    /** The same value as in the quarantine, see senderOf(). */
     source: text().notNull(),
     last_at: instant().notNull(),
   },

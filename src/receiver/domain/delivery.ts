@@ -68,7 +68,7 @@ export function toDelivery({ source, timestampSeconds, ...arrived }: Authentic):
  * number of deliveries for a request of the other environment. The oldest ones are kept and judged again after a key
  * correction.
  */
-export const maxParkedForKey = 16
+export const maxParkedForRequest = 16
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 

@@ -116,8 +116,8 @@ export type SourcePromises = {
   linkLifeSeconds?: number
 }
 
-/** `bytesOf`: the HMAC key in a secret; undefined for a secret that is not of the form. */
-export type SecretForm = { mustBe: string; bytesOf: (secret: string) => Buffer | undefined }
+/** `keyBytes`: the HMAC key in a secret; undefined for a secret that is not of the form. */
+export type SecretForm = { mustBe: string; keyBytes: (secret: string) => Buffer | undefined }
 
 /**
  * A source of the settings: a kind with its name and its secrets. `apiUrl` is undefined for the first source, whose API

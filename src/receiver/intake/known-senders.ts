@@ -2,14 +2,14 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
-import { sourceOf } from './refused-source.ts'
+import { senderOf } from './sender.ts'
 
 const senders = columnsOf(arriving.knownSenders)
 const s = columnsOf(arriving.knownSenders, 's')
 
 const knownForDays = 7
 /** The latest addresses per key: the holder of one secret must not fill the table, or displace others' senders. */
-const maxSourcesPerKey = 64
+const maxSendersPerKey = 64
 /** The precision of the last time. */
 const noteAgainMs = 3_600_000
 /** How often other replicas' senders are read, and how soon this process's are written. */
@@ -21,7 +21,7 @@ export type KnownSenders = {
   /** Records the address of an authentic delivery. */
   note: (sighting: { keyName: string; remote: string | undefined; at: Date }) => void
   /** Returns true if any replica received an authentic delivery from the address in the last seven days. */
-  isKnown: (source: string) => boolean
+  isKnown: (sender: string) => boolean
   /**
    * Writes new senders and reads those of other replicas. May be called at any rate; it works only as often as needed.
    */
@@ -48,31 +48,31 @@ export function createKnownSenders({ db, clock }: { db: Database; clock: () => D
       noted.set(of, at.getTime())
       const ofKey = fresh.get(keyName) ?? new Map<string, Date>()
       fresh.set(keyName, ofKey)
-      if (ofKey.size < maxSourcesPerKey) ofKey.set(sourceOf(remote), at)
+      if (ofKey.size < maxSendersPerKey) ofKey.set(senderOf(remote), at)
       hasFresh = true
     },
-    isKnown: (source) => known.has(source),
+    isKnown: (sender) => known.has(sender),
     keep: async () => {
       if (performance.now() - keptAt < (hasFresh ? writeEveryMs : readEveryMs)) return
       hasFresh = false
       const cutoff = new Date(clock().getTime() - knownForDays * 86_400_000)
-      const writing = [...fresh].flatMap(([keyName, sources]) =>
-        [...sources].map(([source, at]) => ({ keyName, source, at })),
+      const writing = [...fresh].flatMap(([keyName, ofKey]) =>
+        [...ofKey].map(([sender, at]) => ({ keyName, sender, at })),
       )
       await write(db, writing).catch((error: unknown) => {
         hasFresh = true
         throw error
       })
-      for (const { keyName, source } of writing) fresh.get(keyName)?.delete(source)
+      for (const { keyName, sender } of writing) fresh.get(keyName)?.delete(sender)
       await forget(db, cutoff)
-      const rows = await db.selectDistinct({ source: arriving.knownSenders.source }).from(arriving.knownSenders)
-      known = new Set(rows.map(({ source }) => source))
+      const rows = await db.selectDistinct({ sender: arriving.knownSenders.source }).from(arriving.knownSenders)
+      known = new Set(rows.map(({ sender }) => sender))
       keptAt = performance.now()
     },
   }
 }
 
-type Sighting = { keyName: string; source: string; at: Date }
+type Sighting = { keyName: string; sender: string; at: Date }
 
 async function write(db: Database, sightings: readonly Sighting[]): Promise<void> {
   if (sightings.length === 0) return
@@ -81,7 +81,7 @@ async function write(db: Database, sightings: readonly Sighting[]): Promise<void
   await db.execute(sql`
     insert into mediadock.known_senders as s (${list(senders, 'key_name', 'source', 'last_at')})
     select * from unnest(
-      ${column((s) => s.keyName)}::text[], ${column((s) => s.source)}::text[],
+      ${column((s) => s.keyName)}::text[], ${column((s) => s.sender)}::text[],
       ${column((s) => s.at.toISOString())}::text[]::timestamptz[]) as seen (key_name, source, last_at)
     order by key_name, source
     on conflict (key_name, source) do update set last_at = greatest(${s.last_at}, excluded.last_at)`)
@@ -95,5 +95,5 @@ async function forget(db: Database, cutoff: Date): Promise<void> {
           row_number() over (
             partition by ${senders.key_name} order by ${senders.last_at} desc, ${senders.source}) as place
         from mediadock.known_senders
-      ) as ranked where place > ${maxSourcesPerKey} or last_at < ${cutoff.toISOString()}::timestamptz)`)
+      ) as ranked where place > ${maxSendersPerKey} or last_at < ${cutoff.toISOString()}::timestamptz)`)
 }

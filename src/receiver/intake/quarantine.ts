@@ -13,9 +13,9 @@ import { pathIn } from '../domain/webhook-path.ts'
 import { noteKeyUses } from './key-uses.ts'
 import type { KnownSenders } from './known-senders.ts'
 import { createQuarantineBounds } from './quarantine-bounds.ts'
-import { sourceOf as senderOf } from './refused-source.ts'
 import { redacted } from './request-headers.ts'
-import { bytesOf, storeDeliveries } from './store.ts'
+import { senderOf } from './sender.ts'
+import { toBytea, storeDeliveries } from './store.ts'
 import type { Refused } from './webhook.ts'
 
 const quarantine = columnsOf(arriving.quarantine)
@@ -36,7 +36,7 @@ type Row = {
   arrivedAt: Date
   reason: string
   webhookId: string | undefined
-  source: string
+  sender: string
   headers: string
   body: Buffer
   /** The owner of the share of memory that the row takes, and its size. */
@@ -94,15 +94,15 @@ export function createQuarantine({
 
   return {
     record: (refused) => {
-      const source = senderOf(refused.remote)
-      const owner = senders.isKnown(source) ? source : 'strangers'
+      const sender = senderOf(refused.remote)
+      const owner = senders.isKnown(sender) ? sender : 'strangers'
       // Checked before the row is built, so that a flood without room costs little.
       if (!room.isOpen(owner)) return dropped.inc()
       const headers = JSON.stringify(refused.headers())
       const { arrivedAt, reason, webhookId } = refused
       // Two bytes per character, since a string outside Latin-1 is stored in that way.
       const bytes = rowOverheadBytes + refused.body.length + headers.length * 2 + (webhookId?.length ?? 0)
-      return rows.add({ arrivedAt, reason, webhookId, source, headers, body: ownBytes(refused.body), owner, bytes })
+      return rows.add({ arrivedAt, reason, webhookId, sender, headers, body: ownBytes(refused.body), owner, bytes })
     },
     runOnce: async () => {
       const rest = restUntil - performance.now()
@@ -128,18 +128,18 @@ function ownBytes(body: Buffer): Buffer {
 
 async function insert(db: Database, batch: readonly Row[]): Promise<void> {
   let end = 0
-  const items = batch.map(({ arrivedAt, reason, webhookId, source, headers, body }) => ({
+  const items = batch.map(({ arrivedAt, reason, webhookId, sender, headers, body }) => ({
     arrived_at: arrivedAt,
     reason,
     webhook_id: webhookId,
     request_id: claimedRequestId(body),
-    source,
+    source: sender,
     headers,
     start: (end += body.length) - body.length + 1,
     length: body.length,
   }))
   await db.execute(sql`
-    with bodies as materialized (select ${bytesOf(Buffer.concat(batch.map(({ body }) => body)))} as bytes)
+    with bodies as materialized (select ${toBytea(Buffer.concat(batch.map(({ body }) => body)))} as bytes)
     insert into mediadock.quarantine
       (${list(quarantine, 'arrived_at', 'reason', 'webhook_id', 'request_id', 'source', 'headers', 'body')})
     select arrived_at, reason, webhook_id, request_id, source, headers::jsonb,

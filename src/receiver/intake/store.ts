@@ -58,7 +58,7 @@ export async function storeDeliveries(
     db,
     sql`
     with ${durable},
-    bodies as materialized (select ${bytesOf(bodies)} as bytes),
+    bodies as materialized (select ${toBytea(bodies)} as bytes),
     arrived as (
       select * from jsonb_to_recordset(${JSON.stringify(itemsOf(rows, claimed?.ids))}::jsonb) as a (
         id uuid, webhook_id text, source_name text, request_id uuid, status text, key_name text, environment text,
@@ -147,7 +147,7 @@ const takeOverKeys = (now: SQL) => sql`
 /**
  * SQL: all bodies of a batch as one value, as text if possible, since the driver sends a bytea as hex, twice as long.
  */
-export function bytesOf(bodies: Buffer): SQL {
+export function toBytea(bodies: Buffer): SQL {
   const storableAsText = isUtf8(bodies) && !bodies.includes(0)
   return storableAsText ? sql`convert_to(${bodies.toString()}::text, 'UTF8')` : sql`${bodies}::bytea`
 }

@@ -7,7 +7,7 @@ import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { returnClaims, type ReturnedClaim } from './inbox.ts'
 import { landBatch, lockedPause, type BatchEnd, type Ready, type WorkerDeps } from './land-batch.ts'
-import { bytesOf } from './landing.ts'
+import { estimateBytes } from './landing.ts'
 
 export type BatchesDeps = WorkerDeps & {
   /** Rests after work of this duration, if acknowledging needs the machine. */
@@ -98,7 +98,7 @@ export function createBatches(deps: BatchesDeps): Batches {
         flood.push({ ...claimed, pauseMs: turnSeconds * 1000 })
       } else if (batch.length < batchRows && bytes < maxBatch.bytes && !inFlight.has(landing.requestId)) {
         inFlight.add(landing.requestId)
-        bytes += bytesOf(landing)
+        bytes += estimateBytes(landing)
         batch.push(one.ready)
         deps.onLanding(claimed.deliveryId)
       } else left.push(one)

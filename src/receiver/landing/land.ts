@@ -29,7 +29,7 @@ const outcomeNames = [
  * - `contradiction`: another terminal state stands. The delivery is flagged and the row not changed
  * - `key_mismatch`: signed with a key of the other environment, and parked
  * - `source_mismatch`: the request belongs to another source than the delivery, which is parked
- * - `discarded`: a mismatch, but `maxParkedForKey` deliveries of the request are parked for it already. It is deleted
+ * - `discarded`: a mismatch, but `maxParkedForRequest` deliveries of the request are parked for it already. It is deleted
  * - `raced`: the row appeared or landed at the same moment. Nothing was written; try again
  */
 export type LandingOutcome = (typeof outcomeNames)[number]

@@ -1,5 +1,5 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { maxParkedForKey } from '../domain/delivery.ts'
+import { maxParkedForRequest } from '../domain/delivery.ts'
 import type { Environments } from '../domain/keys.ts'
 import { flagDeliveries, parking } from './flags.ts'
 import type { Landing } from './landing.ts'
@@ -88,11 +88,11 @@ const isAlone = sql`old_landed_at is null
  */
 const isFullOfParked = sql`(select i.replay_id from mediadock.inbox i
                       where i.delivery_id = verdict.delivery_id limit 1) is null and (
-                    select count(*) >= ${maxParkedForKey} from (
+                    select count(*) >= ${maxParkedForRequest} from (
                       select from mediadock.deliveries d
                       where d.request_id = verdict.request_id and d.parked_reason = planned_outcome
                         and d.id <> verdict.delivery_id
-                      limit ${maxParkedForKey}) as parked)`
+                      limit ${maxParkedForRequest}) as parked)`
 
 const outcomes = sql`
     outcome as (

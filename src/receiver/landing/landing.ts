@@ -13,7 +13,8 @@ export type Landing = Omit<Report, 'jobId'> & {
   sourceName: string | null
   /** Undefined also for an output that consists of one item alone. */
   output: unknown
-  source: 'webhook' | 'reconciler'
+  /** The column `source`. */
+  via: 'webhook' | 'reconciler'
   /** True for the provider's own result, which overrules a webhook. */
   confirmed: boolean
   keyName: string
@@ -28,7 +29,7 @@ export type Landing = Omit<Report, 'jobId'> & {
 
 /** The origin of a webhook or result. */
 export type Origin = {
-  source: 'webhook' | 'reconciler'
+  via: 'webhook' | 'reconciler'
   sourceName: string | null
   keyName: string
   environment: Environment | undefined
@@ -58,7 +59,7 @@ export function landingOfDelivery(
   // The stored environment. The current keys decide for rows of releases that did not store it.
   const signed = environment ?? signedEnvironment(keys(), keyName)
   return landingOfReport(report, {
-    source: 'webhook',
+    via: 'webhook',
     sourceName,
     keyName,
     environment: signed === 'unknown' ? undefined : signed,
@@ -69,7 +70,7 @@ export function landingOfDelivery(
 
 /** Returns the landing of a report. The source's own result, which the reconciler fetches, overrules a webhook. */
 export function landingOfReport({ jobId, ...report }: Report, origin: Origin): Landing {
-  const { source, sourceName, keyName, environment, delivery } = origin
+  const { via, sourceName, keyName, environment, delivery } = origin
   return {
     ...requestIdOf(sourceName, jobId),
     sourceName,
@@ -79,8 +80,8 @@ export function landingOfReport({ jobId, ...report }: Report, origin: Origin): L
     error: report.error && bounded(report.error),
     createdAt: storable(report.createdAt),
     completedAt: storable(report.completedAt),
-    source,
-    confirmed: source === 'reconciler',
+    via,
+    confirmed: via === 'reconciler',
     keyName,
     environment,
     flags: flagsOf(report.media, origin),
@@ -116,7 +117,7 @@ function hostOf(link: string): string {
 export const rowBytes = 512
 
 /** Estimates the size of a landing as JSON. An output that is stored repeats the links of its media. */
-export function bytesOf({ error, media, model, output }: Landing): number {
+export function estimateBytes({ error, media, model, output }: Landing): number {
   const links = media.reduce(
     (sum, { url, original_url }) => sum + url.length + (original_url?.length ?? 0) + rowBytes,
     0,

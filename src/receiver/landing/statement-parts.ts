@@ -39,7 +39,7 @@ function toItem({ delivery, error, ...landing }: Landing) {
     error_message: error?.message,
     created_at: landing.createdAt,
     completed_at: landing.completedAt,
-    source: landing.source,
+    source: landing.via,
     confirmed: landing.confirmed,
     key_name: landing.keyName,
     environment: landing.environment,

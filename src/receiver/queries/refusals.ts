@@ -5,7 +5,7 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { knownSenders } from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
-import { networkOf, sourceOf } from '../intake/refused-source.ts'
+import { networkOf, senderOf } from '../intake/sender.ts'
 import { searchedRows } from './search.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
@@ -57,20 +57,20 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
   const quarantined = await tx.execute<{ reason: string; kept: number; named: number }>(sql`
     select ${q.reason}, count(*)::int as kept, (count(*) filter (where ${namesKnownRequest}))::int as named
     from mediadock.quarantine q where ${q.arrived_at} >= ${since} group by ${q.reason}`)
-  const senders = await tx.selectDistinct({ source: knownSenders.source }).from(knownSenders)
-  const known = new Set(senders.map(({ source }) => source))
+  const senders = await tx.selectDistinct({ sender: knownSenders.source }).from(knownSenders)
+  const known = new Set(senders.map(({ sender }) => sender))
   const namedOf = new Map(quarantined.map(({ reason, named }) => [reason, named] as [string | null, number]))
   const provided = new Map<string | null, number>()
   const strangers = new Map<string, number>()
   for (const [reason, some] of Map.groupBy(rows, (row) => row.reason)) {
     const isOwn = ({ remote }: (typeof rows)[number]) =>
-      ours.has(reason) || (!unsignedReasons.has(reason) && known.has(sourceOf(remote ?? undefined)))
+      ours.has(reason) || (!unsignedReasons.has(reason) && known.has(senderOf(remote ?? undefined)))
     // In a flood only some arrivals have a row with a sender. The others are assumed to have the same shares.
     const sent = some.filter(({ remote }) => remote !== null)
     const own = ours.has(reason) ? 1 : sum(sent.filter(isOwn)) / Math.max(1, sum(sent))
     provided.set(reason, Math.min(1, Math.max(own, (namedOf.get(reason) ?? 0) / Math.max(1, sum(some)))))
     for (const row of sent) {
-      const sender = sourceOf(row.remote ?? undefined)
+      const sender = senderOf(row.remote ?? undefined)
       if (!isOwn(row)) strangers.set(sender, (strangers.get(sender) ?? 0) + row.arrivals)
     }
   }

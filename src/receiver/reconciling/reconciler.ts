@@ -229,7 +229,7 @@ async function landAnswer(
   { one, keyName, report }: { one: Due; keyName: string; report: Report },
 ): Promise<void> {
   const landing = landingOfReport(report, {
-    source: 'reconciler',
+    via: 'reconciler',
     sourceName: one.sourceName,
     keyName,
     environment: deps.keys().byName.get(keyName)?.environment,

@@ -33,7 +33,7 @@ function problemsOf(keys: readonly Entry[], { promises: { secrets } }: SourceKin
       if (signing_secret !== undefined) refuse('must be left out: webhooks of this kind are not signed with secrets')
       continue
     }
-    const bytes = signing_secret === undefined ? undefined : secrets.bytesOf(signing_secret)
+    const bytes = signing_secret === undefined ? undefined : secrets.keyBytes(signing_secret)
     if (bytes === undefined) refuse(signing_secret === undefined ? 'is missing' : `must ${secrets.mustBe}`)
     const signature = bytes === undefined ? `${at}` : createHmac('sha256', bytes).digest('hex')
     const first = signatures.indexOf(signature)
@@ -109,7 +109,7 @@ export function parseKeys(text: string): Keys {
  */
 export function withSources(keys: Keys, text: string): Keys {
   const added = parse({ schema: sourcesSchema, shape: shapeOfSources }, text).map(({ keys: entries, ...source }) =>
-    sourceOf(source, entries),
+    sourceWithKeys(source, entries),
   )
   const own = keys.all.filter(({ source }) => source === keys.first)
   const all = [...own, ...added.flatMap((one) => one.keys)]
@@ -141,11 +141,11 @@ function parse<T>({ schema, shape }: { schema: z.ZodType<T>; shape: string }, te
 export const noKeys = keysOf([])
 
 function keysOf(entries: readonly Entry[]): Keys {
-  const { source: first, keys: all } = sourceOf({ name: firstSourceName, kind: generationQueue }, entries)
+  const { source: first, keys: all } = sourceWithKeys({ name: firstSourceName, kind: generationQueue }, entries)
   return { all, byName: new Map(all.map((key) => [key.name, key])), first, sources: new Map() }
 }
 
-function sourceOf(
+function sourceWithKeys(
   stated: Omit<Source, 'secrets'>,
   entries: readonly Entry[],
 ): { source: Source; keys: GenerationKey[] } {

@@ -1,7 +1,7 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { claimsAnew } from '../../platform/postgres/lease.ts'
-import { maxParkedForKey } from '../domain/delivery.ts'
+import { maxParkedForRequest } from '../domain/delivery.ts'
 import type { Environment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 
@@ -55,7 +55,7 @@ export function requeueParked({ environment, keyNames, now }: TrackedBy): SQL {
             -- The current keys decide for rows of releases that did not store the environment.
             or (${deliveries.environment} is null
               and ${deliveries.key_name} = any(${sql.param([...keyNames])}::text[])))
-        order by ${deliveries.received_at} limit ${maxParkedForKey}
+        order by ${deliveries.received_at} limit ${maxParkedForRequest}
       ) p
       where ${d.id} = p.id returning ${d.id}
     ),

@@ -47,7 +47,7 @@ const running: requests.ClaimedRequest = {
   attempt: 1,
 }
 const origin = {
-  source: 'reconciler' as const,
+  via: 'reconciler' as const,
   sourceName: null,
   keyName: 'live',
   environment: 'live' as const,

@@ -171,8 +171,8 @@ describe('Standard Webhooks v1a', () => {
   })
 
   test('takes public keys of 32 bytes only', () => {
-    expect(secrets.bytesOf(secret)).toHaveLength(32)
-    expect(secrets.bytesOf(`whpk_${Buffer.alloc(31).toString('base64')}`)).toBeUndefined()
+    expect(secrets.keyBytes(secret)).toHaveLength(32)
+    expect(secrets.keyBytes(`whpk_${Buffer.alloc(31).toString('base64')}`)).toBeUndefined()
   })
 })
 

@@ -12,7 +12,7 @@ export const identify = idIn('webhook-id', { pattern: idPattern, form: 'visible 
 
 export const secrets: SecretForm = {
   mustBe: 'be whsec_ and the base64 of 24 to 64 bytes, or whpk_ and the base64 of an Ed25519 public key',
-  bytesOf: (secret) => hmacKeyOf(secret) ?? publicKeyOf(secret),
+  keyBytes: (secret) => hmacKeyOf(secret) ?? publicKeyOf(secret),
 }
 
 function publicKeyOf(secret: string): Buffer | undefined {

@@ -1,7 +1,7 @@
 import { maxPageBytes } from '../domain/page-limits.ts'
 import type { FeedItem, FeedPage } from '../queries/feed.ts'
 
-export type RecentChanges = {
+export type FeedCache = {
   /** Returns the page after a position if it was read a moment ago. */
   after: (position: number, limit: number) => FeedPage | undefined
   /** Caches a page that was read after a position, if it continues the cache. Returns the page. */
@@ -18,7 +18,7 @@ type Kept = { item: FeedItem; bytes: number; readAt: number }
  * Caches the changes that were read last, so that readers at about the same position share one read. Bounded in time,
  * in items, and in bytes to one page.
  */
-export function createRecentChanges(now: () => number = () => performance.now()): RecentChanges {
+export function createFeedCache(now: () => number = () => performance.now()): FeedCache {
   let kept: Kept[] = []
   /** No change is missing between this position and the last one. */
   let from = 0

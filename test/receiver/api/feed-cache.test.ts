@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { createRecentChanges } from '../../../src/receiver/api/recent-changes.ts'
+import { createFeedCache } from '../../../src/receiver/api/feed-cache.ts'
 import { maxPageBytes } from '../../../src/receiver/domain/page-limits.ts'
 import type { FeedItem, FeedPage } from '../../../src/receiver/queries/feed.ts'
 
@@ -54,7 +54,7 @@ it('returns the next changes or nothing, for any order of reads', () => {
       let now = 0
       const feed: FeedItem[] = []
       let pruned: FeedItem[] = []
-      const recent = createRecentChanges(() => now)
+      const recent = createFeedCache(() => now)
       const places = [0, 0, 0, 0]
       const fromFeed = (after: number, limit: number): FeedPage => {
         const data = feed
@@ -97,7 +97,7 @@ it('returns the next changes or nothing, for any order of reads', () => {
 
 it('returns nothing that was read more than a second ago, and at most a page', () => {
   let now = 0
-  const recent = createRecentChanges(() => now)
+  const recent = createFeedCache(() => now)
   const pageOf = (...data: FeedItem[]): FeedPage => ({ data, next_after: data.at(-1)?.position ?? 0, head: 9 })
   recent.keep(0, pageOf(itemAt(1), itemAt(2)))
   // Pruning may change the beginning at any time.
