@@ -15,7 +15,7 @@ type MessageKey = keyof typeof en
 export const messages = { en, de, fr, es, pt, ja } as const satisfies Record<string, Record<MessageKey, string>>
 export type Language = keyof typeof messages
 
-/** The first is what we speak where nothing matches. */
+/** The languages of messages. The first is used if none matches. */
 export const languages = ['en', 'de', 'fr', 'es', 'pt', 'ja'] as const satisfies readonly Language[]
 
 const placeholder = /\{(\w+)\}/g

@@ -59,7 +59,7 @@ function linksOf(output: Output): string | string[] {
   return 'video' in output ? output.video.url : output.audio.url
 }
 
-/** A webhook of fal. */
+/** Makes the body of a webhook as fal sends it. */
 export function falWebhookOf({ request_id, output, error }: ShapedJob): object {
   const ids = { request_id, gateway_request_id: request_id }
   if (error === undefined) return { error: null, ...ids, payload: output, status: 'OK' }

@@ -9,7 +9,7 @@ const headersOf = (apiKey: string) => ({ ...keyHeader(apiKey), accept: 'applicat
 const namePattern = /^(?!\.)[A-Za-z0-9._-]+(?:\/(?!\.)[A-Za-z0-9._-]+)+$/
 const modelPattern = /^(?!\.)[A-Za-z0-9._-]{1,100}$/
 
-/** `GET /v1beta/{name}`. The links in its answer need the key. */
+/** Fetches an operation by `GET /v1beta/{name}`. The links in its answer need the key. */
 export async function fetchResult({ jobId, model }: Job, { url, apiKey, call }: Api): Promise<FetchOutcome> {
   if (!namePattern.test(jobId)) return { kind: 'invalid', detail: 'the id is not the name of an operation' }
   const answer = await call({ url: `${url}/v1beta/${jobId}`, headers: headersOf(apiKey) })

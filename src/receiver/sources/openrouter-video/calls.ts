@@ -10,7 +10,7 @@ export async function fetchResult({ jobId }: Job, api: Api): Promise<FetchOutcom
 
 const inputSchema = z.record(z.string(), z.unknown())
 
-/** `POST /videos`. No header for idempotency is known: a submit in doubt must not be repeated. */
+/** Submits by `POST /videos`. No header for idempotency is known, so a submit in doubt is not repeated. */
 export async function submit({ model, input, webhookUrl }: Submission, api: Api): Promise<SubmitOutcome> {
   const members = inputSchema.safeParse(input)
   if (!members.success) return refusedHere('the input must be an object')
