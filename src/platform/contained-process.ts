@@ -32,7 +32,6 @@ export type ContainedEnd =
 const isRoot = process.getuid?.() === 0
 /** systemd and Debian assign no account or range to this number. Containers map ids below 65536. */
 const containedUser = 61_000
-const stderrTailCharacters = 4096
 /** ffmpeg writes a few lines about a broken file, so more output is a fault. */
 const maxStderrBytes = 1_048_576
 /** macOS enforces neither memory limit, and its shell refuses to set the first. */
@@ -165,7 +164,7 @@ function keepTail(stderr: Readable, onTooMuch: () => void): () => string {
   stderr.on('data', (chunk: Buffer) => {
     bytes += chunk.length
     if (bytes > maxStderrBytes) onTooMuch()
-    tail = (tail + chunk.toString('latin1')).slice(-stderrTailCharacters)
+    tail = (tail + chunk.toString('latin1')).slice(-4096)
   })
   return () => tail
 }

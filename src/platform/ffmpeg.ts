@@ -39,14 +39,11 @@ const decoders =
  * (8192 pages of 64 KiB), and Node needs as much again.
  */
 const memoryBytes = { program: 536_870_912, webassembly: 1_073_741_824 }
-const wasmMaxPages = 8192
 /** The limit of thumbnails too. More than 8K. */
 export const maxPixels = 40_000_000
 /** The CPU time is the actual limit. The wall time leaves room for other work on a loaded machine. */
 const cpuSeconds = 30
 const wallSeconds = 120
-/** The libavcodec of ffmpeg 5, the oldest release that distributions still maintain. */
-const minAvcodecMajor = 59
 
 export type Decoding = {
   /** Regular files, each with the demuxer that its content requires. */
@@ -121,7 +118,7 @@ type Run = Pick<ContainedRun, 'args' | 'descriptors' | 'limits' | 'write' | 'sig
 function runFfmpeg({ kind, path: file }: Pick<Ffmpeg, 'kind' | 'path'>, run: Run): Promise<ContainedEnd> {
   if (kind === 'program') return runContained({ ...run, program: file, memoryLimit: 'address space', ownUser: true })
   // WebAssembly itself is the sandbox. Another user might be unable to read Node and the package.
-  const flags = ['--no-warnings', '--max-old-space-size=64', `--wasm-max-mem-pages=${wasmMaxPages}`]
+  const flags = ['--no-warnings', '--max-old-space-size=64', '--wasm-max-mem-pages=8192']
   const args = [...flags, wasmScript, file, ...run.args]
   return runContained({ ...run, program: process.execPath, args, memoryLimit: 'data', ownUser: false })
 }
@@ -173,7 +170,8 @@ async function check(candidate: Pick<Ffmpeg, 'kind' | 'path'>, signal: AbortSign
   if (end.kind !== 'ended' || end.code !== 0) return undefined
   const [, version] = /^ffmpeg version (\S+)/m.exec(about) ?? []
   const [, avcodecMajor] = /^libavcodec\s+(\d+)\./m.exec(about) ?? []
-  return version !== undefined && Number(avcodecMajor) >= minAvcodecMajor ? { ...candidate, version } : undefined
+  // The libavcodec of ffmpeg 5, the oldest release that distributions still maintain.
+  return version !== undefined && Number(avcodecMajor) >= 59 ? { ...candidate, version } : undefined
 }
 
 async function isExecutable(file: string): Promise<boolean> {

@@ -1,9 +1,5 @@
 /** A second statement begins beside the first only when this many rows wait: it costs as much as tens of rows. */
 export const worthSecondRows = 64
-/** The weight of the newest wait beside earlier ones. */
-const newest = 0.25
-/** One batch of so many tries whether a wait brings rows again. */
-const tryEvery = 16
 
 export type GatherOptions = {
   /** Batches of a steady load begin this far apart. */
@@ -37,7 +33,8 @@ export function createGather({ ms, enoughRows, wake }: GatherOptions): (rows: nu
   const endWait = (rows: number) => {
     if (!wait) return
     clearTimeout(wait.timer)
-    rowsGained += (rows - wait.rows - rowsGained) * newest
+    // The weight of the newest wait beside earlier ones.
+    rowsGained += (rows - wait.rows - rowsGained) * 0.25
     wait = undefined
   }
 
@@ -46,7 +43,8 @@ export function createGather({ ms, enoughRows, wake }: GatherOptions): (rows: nu
     const leftMs = beganAt + ms - now
     if (rows < enoughRows) {
       if (wait && !wait.isOver) return false
-      if (!wait && leftMs > 0 && (rowsGained >= 1 || (batches + 1) % tryEvery === 0)) {
+      // One batch of so many tries whether a wait brings rows again.
+      if (!wait && leftMs > 0 && (rowsGained >= 1 || (batches + 1) % 16 === 0)) {
         beginWait(rows, leftMs)
         return false
       }

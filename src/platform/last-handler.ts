@@ -1,8 +1,5 @@
 import type { Logger } from './logger.ts'
 
-/** Longer than any grace: ends a process that failed to stop. */
-const endWithinMs = 60_000
-
 /**
  * Logs an uncaught error in one line without values, then stops the process in good order. The state after such an
  * error is unknown, so the supervisor must restart the process.
@@ -13,7 +10,8 @@ export function stopOnUncaught({ logger, stop }: { logger: Logger; stop: (reason
     logger.fatal({ err: error, origin }, 'uncaught error: stopping')
     if (isStopping) return
     isStopping = true
-    setTimeout(() => process.exit(1), endWithinMs).unref()
+    // Longer than any grace: ends a process that failed to stop.
+    setTimeout(() => process.exit(1), 60_000).unref()
     stop('uncaught error: see the log')
   }
   process.on('uncaughtException', (error, origin) => onFault(error, origin))

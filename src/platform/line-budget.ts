@@ -1,7 +1,6 @@
 import type { Logger } from './logger.ts'
 
 const burst = 200
-const perSecond = 20
 
 /** True if a line may be written now. */
 export type LineBudget = () => boolean
@@ -29,7 +28,7 @@ export function createLineBudget({
   }
   return () => {
     const now = performance.now()
-    tokens = Math.min(burst, tokens + ((now - refilledAt) / 1000) * perSecond)
+    tokens = Math.min(burst, tokens + ((now - refilledAt) / 1000) * 20)
     refilledAt = now
     if (tokens >= 1) {
       tokens -= 1

@@ -29,8 +29,6 @@ const controls = /[\u007f-\u009f]/
 const allControls = new RegExp(controls, 'g')
 const escaped = (control: string) => `\\u00${control.charCodeAt(0).toString(16)}`
 
-const blockLength = 32_768
-const blockEveryMs = 200
 type Lines = { write: (line: string) => void }
 let stdout: Lines | undefined
 
@@ -55,11 +53,11 @@ function gatherLines(): Lines {
     isGone = true
     stream.flushSync = () => {}
   })
-  setInterval(flush, blockEveryMs).unref()
+  setInterval(flush, 200).unref()
   return {
     write: (line) => {
       block += controls.test(line) ? line.replace(allControls, escaped) : line
-      if (block.length >= blockLength) flush()
+      if (block.length >= 32_768) flush()
     },
   }
 }

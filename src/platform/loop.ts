@@ -34,8 +34,6 @@ export type LoopOptions = {
   signal: AbortSignal
 }
 
-const failurePauseMaxMs = 10_000
-
 /**
  * Runs one background role until the signal aborts. A round that throws is logged and retried after a growing, jittered
  * pause. Nothing is lost meanwhile, because the work is in Postgres.
@@ -90,7 +88,7 @@ export function startLoop({
         await sleep(jittered(idleMs))
       } catch (error) {
         const failures = streak.failed(error)
-        const pauseMs = jittered(Math.min(250 * 2 ** failures, failurePauseMaxMs))
+        const pauseMs = jittered(Math.min(250 * 2 ** failures, 10_000))
         logger.error({ err: error, loop: name, failures, retry_in_ms: pauseMs }, 'background round failed, will retry')
         woken = false
         await sleep(pauseMs)

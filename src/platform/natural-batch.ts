@@ -7,9 +7,6 @@ export type BatchOptions<Q, A> = {
   parallel?: number
 }
 
-/** Bounds a batch to a few milliseconds, so that no caller waits long for the others. */
-const maxBatch = 500
-
 /**
  * Gathers questions that arrive during a batch and answers them together in the next one. There is no timer, so no
  * question waits needlessly. A batch starts after its questions arrived, so no answer is older than its question. The
@@ -20,7 +17,8 @@ export function createNaturalBatch<Q, A>({ answerAll, parallel = 2 }: BatchOptio
   let underWay = 0
 
   const runNext = async (): Promise<void> => {
-    const batch = waiting.splice(0, maxBatch)
+    // Bounds a batch to a few milliseconds, so that no caller waits long for the others.
+    const batch = waiting.splice(0, 500)
     underWay += 1
     try {
       const answers = await answerAll(batch.map(({ question }) => question))

@@ -1,8 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** The longest wait of a round for a free place, so that a round still ends where all work hangs. */
-const waitMs = 1000
-
 /** Places for work of a role that is done side by side, and continues after the round that began it. */
 export type Places = {
   free: () => number
@@ -23,7 +20,8 @@ export function createPlaces(count: number): Places {
     },
     untilOneEnds: async () => {
       const waited = new AbortController()
-      const timeout = delay(waitMs, undefined, { signal: waited.signal, ref: false }).catch(() => {})
+      // The longest wait of a round for a free place, so that a round still ends where all work hangs.
+      const timeout = delay(1000, undefined, { signal: waited.signal, ref: false }).catch(() => {})
       await Promise.race([...underWay, timeout])
       waited.abort()
     },

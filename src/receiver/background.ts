@@ -102,22 +102,10 @@ export type BackgroundDeps = {
   signal: AbortSignal
 }
 
-const drainDeadlineMs = 3000
-/**
- * A landing in this process wakes the feed. This interval serves landings of other processes, and tracked rows that
- * joined.
- */
-const feedMs = 250
-/** The time after the grace for the writes of calls that were cut. */
-const lastWritesMs = 2000
 /** Under a steady load the logs gather rows, since a statement costs as much as many rows. */
 const gatherRows = { ms: 100, burst: 50 }
 /** A landing wakes the follow-ups. They gather wakes for this long, since each round costs a statement. */
 const gatherFollowUps = { ms: 20, burst: 20 }
-const minutesMs = 20_000
-const accountsMs = 60_000
-const keySetsMs = 5000
-const partitionsMs = 10_000
 
 /**
  * Starts every background role: inbox, feed, logs, minutes, reconciler with follow-ups, on-call roles and partitions.
@@ -175,7 +163,8 @@ export function startBackground(deps: BackgroundDeps): Background {
     isPrepared: () => isPrepared,
     // Bounded: a Postgres that does not answer must not hold the process. Leases end on their own.
     drain: (graceMs) =>
-      withDeadline(drain(), graceMs + lastWritesMs, 'ending the background roles').catch((error: unknown) =>
+      // The time after the grace for the writes of calls that were cut.
+      withDeadline(drain(), graceMs + 2000, 'ending the background roles').catch((error: unknown) =>
         logger.warn({ err: error }, 'stopping before every role has ended; other replicas or the next start take over'),
       ),
   }
@@ -205,7 +194,9 @@ function startLandingRoles(deps: BackgroundDeps) {
   return {
     claiming: loopOf(deps, { name: 'inbox', runOnce: claim, idleMs: pollMs }),
     renewing: loopOf(deps, { name: 'claims', runOnce: handOver.renewClaims, idleMs: pollMs }),
-    feed: loopOf(deps, { name: 'feed', runOnce: sequencer.runOnce, idleMs: feedMs }),
+    // A landing in this process wakes the feed. This interval serves landings of other processes, and tracked rows that
+    // joined.
+    feed: loopOf(deps, { name: 'feed', runOnce: sequencer.runOnce, idleMs: 250 }),
   }
 }
 
@@ -224,8 +215,8 @@ function startLogRoles(deps: BackgroundDeps) {
     arrivalLog: loopOf(deps, { name: 'arrival-log', runOnce: writeArrivals, idleMs: pollMs, gather: gatherRows }),
     pollLog: loopOf(deps, { name: 'poll-log', runOnce: writePolls, idleMs: pollMs, gather: gatherRows }),
     quarantine: loopOf(deps, { name: 'quarantine', runOnce: quarantine.runOnce, idleMs: pollMs }),
-    minutes: loopOf(deps, { name: 'minutes', runOnce: writeMinute, idleMs: minutesMs }),
-    partitions: loopOf(deps, { name: 'arrival-partitions', runOnce: makePartitions, idleMs: partitionsMs }),
+    minutes: loopOf(deps, { name: 'minutes', runOnce: writeMinute, idleMs: 20_000 }),
+    partitions: loopOf(deps, { name: 'arrival-partitions', runOnce: makePartitions, idleMs: 10_000 }),
   }
 }
 
@@ -243,8 +234,8 @@ function startPollRoles(deps: BackgroundDeps, followUps: ReturnType<typeof creat
     return pressure.paced(followUps.runOnce, signal)
   }
   return {
-    keySets: loopOf(deps, { name: 'key-sets', runOnce: () => keySets.runOnce(keys()), idleMs: keySetsMs }),
-    accounts: loopOf(deps, { name: 'accounts', runOnce: accounts, idleMs: accountsMs }),
+    keySets: loopOf(deps, { name: 'key-sets', runOnce: () => keySets.runOnce(keys()), idleMs: 5000 }),
+    accounts: loopOf(deps, { name: 'accounts', runOnce: accounts, idleMs: 60_000 }),
     submits: loopOf(deps, { name: 'submits', runOnce: submitter.runOnce, idleMs: pollMs }),
     followUps: loopOf(deps, { name: 'follow-ups', runOnce: followUp, idleMs: pollMs, gather: gatherFollowUps }),
   }
@@ -261,7 +252,7 @@ async function drainLogs(deps: BackgroundDeps, isPrepared: boolean): Promise<voi
     for (const log of [arrivalLog, pollLog]) while (log.waiting() > 0) await log.runOnce()
     while ((await quarantine.runOnce()).more);
   }
-  await withDeadline(write(), drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) =>
+  await withDeadline(write(), 3000, 'writing the last of the arrival log').catch((error: unknown) =>
     worker.logger.warn({ err: error, ...waiting() }, 'some rows of the logs were not written'),
   )
 }

@@ -12,9 +12,8 @@ export const requestIdSchema = z.guid().transform((id) => id.toLowerCase())
 const timestampSchema = z.iso.datetime({ offset: true })
 const creditsSchema = z.number().nonnegative()
 const pixelsSchema = z.int().positive()
-/** The spec sets no limit. This is a common limit of servers for a request line, and signed links fit. */
-const maxUrlLength = 8192
-export const urlSchema = z.string().min(1).max(maxUrlLength)
+// The spec sets no limit. This is a common limit of servers for a request line, and signed links fit.
+export const urlSchema = z.string().min(1).max(8192)
 /** The most media of one request. A notification with more is parked. */
 export const maxOutputItems = 100
 

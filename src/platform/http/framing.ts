@@ -100,7 +100,6 @@ function pathOfUrl(url: string): string | undefined {
   return parts && `${parts['path'] ?? '/'}${parts['query'] ?? ''}`
 }
 
-const lingerMs = 2000
 /** The longest wait for earlier answers, because an event stream has no end. */
 const answersMs = 30_000
 const refused = new WeakSet<Socket>()
@@ -165,7 +164,7 @@ function isAnsweredAlready(socket: Socket): boolean {
 
 /** Closes the connection after a moment, so that the sender can read the answer. */
 function endSoon(socket: Socket, given?: FramingAnswer): void {
-  closeWithin(socket, lingerMs)
+  closeWithin(socket, 2000)
   if (!given) return void socket.end()
   const { headers, body } = headersAndBody(given)
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)

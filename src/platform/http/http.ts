@@ -80,13 +80,11 @@ function expectedIn(error: unknown): HttpError | undefined {
     : undefined
 }
 
-const unreadBodyMs = 2000
-
 /** Reads the rest of a refused request's body for a short time, so that its sender sees the answer. */
 function endWithoutBody(req: http.IncomingMessage): void {
   const hasBody = req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
   if (req.complete || !hasBody) return
-  const timer = setTimeout(() => req.socket.destroy(), unreadBodyMs)
+  const timer = setTimeout(() => req.socket.destroy(), 2000)
   req.once('end', () => clearTimeout(timer)).once('close', () => clearTimeout(timer))
 }
 
@@ -97,9 +95,6 @@ export type Listener = {
   /** Stops accepting connections, waits up to `graceMs` for answers in progress, then cuts the rest. */
   close: (graceMs: number) => Promise<void>
 }
-
-/** The largest accept queue that Linux allows. A client that finds it full retries only after seconds. */
-const maxBacklog = 4096
 
 /** The listener cannot bind its address. The message gives the reason and the setting to change. */
 export class ListenError extends Error {
@@ -185,7 +180,8 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   if (continues) server.on('checkContinue', requests)
   boundConnections(server, { onClosed: () => onClosed?.('too_many_connections') })
   try {
-    server.listen({ port, host, backlog: maxBacklog })
+    // The largest accept queue that Linux allows. A client that finds it full retries only after seconds.
+    server.listen({ port, host, backlog: 4096 })
     await once(server, 'listening')
   } catch (error) {
     const why = error instanceof Error && 'code' in error ? listenFailures[String(error.code)] : undefined

@@ -6,11 +6,6 @@ import { isMissingTable } from '../postgres/errors.ts'
 import { createPool, type Pool } from '../postgres/postgres.ts'
 import { explainPostgres } from '../postgres/words.ts'
 
-const everyMs = 1000
-/** Together with the pause, keeps answers younger than `validMs` while Postgres answers. */
-const deadlineMs = 900
-const validMs = 2000
-
 export type Readiness = {
   /** True if Postgres was writable and migrated at most 2 s ago and the program is not stopping. Reads memory only. */
   isReady: () => boolean
@@ -53,7 +48,8 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
   /** Returns the obstacle, or undefined if there is none. */
   const look = async (): Promise<Obstacle | undefined> => {
     pool ??= createPool({ url, max: 1, silenceSeconds: 2 })
-    const state = await withDeadline(readState(pool, schema), deadlineMs, 'asking Postgres')
+    // Together with the pause, keeps answers younger than two seconds while Postgres answers.
+    const state = await withDeadline(readState(pool, schema), 900, 'asking Postgres')
     if (state?.writable === false) return { level: 'warn', reason: 'Postgres is read-only' }
     const migrations = state?.migrations ?? 0
     // Normal before the first migration.
@@ -77,7 +73,7 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
     looks += 1
     if (obstacle === undefined) {
       if (validUntil <= 0) logger.info({ schema }, 'ready: Postgres is writable')
-      validUntil = started + validMs
+      validUntil = started + 2000
       isSaid = false
       return
     }
@@ -99,7 +95,7 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
     looking = lookOnce()
     await looking
     if (!stopped.signal.aborted)
-      timer = setTimeout(() => void goOn(), Math.max(0, everyMs - (performance.now() - started)))
+      timer = setTimeout(() => void goOn(), Math.max(0, 1000 - (performance.now() - started)))
   }
   await goOn()
   return {

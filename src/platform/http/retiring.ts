@@ -29,11 +29,6 @@ export function endConnectionsFrom(
   }
 }
 
-/** Ends the wait in a flood of connections. */
-const maxTurns = 1000
-/** Two, because the current turn may have accepted its connections before this call. */
-const quietTurns = 2
-
 /**
  * Accepts the connections that wait in the system's queue, one per turn of the event loop. A closing listener would
  * reset them and lose the requests sent on them.
@@ -44,7 +39,9 @@ export async function takeWaitingConnections(server: http.Server): Promise<void>
     quiet = 0
   }
   server.on('connection', note)
-  for (let turns = 0; quiet < quietTurns && turns < maxTurns; turns += 1) {
+  // Two quiet turns, because the current one may have accepted its connections before this call. A flood of
+  // connections ends the wait too.
+  for (let turns = 0; quiet < 2 && turns < 1000; turns += 1) {
     quiet += 1
     await nextTurn()
   }

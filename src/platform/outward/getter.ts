@@ -3,11 +3,6 @@ import { guardedLookup } from './guarded-lookup.ts'
 import { type Dialling, idleConnectionMs } from './poster.ts'
 import type { Resolve } from './resolver.ts'
 
-/** Enough for the headers of a media server. */
-const maxHeaderBytes = 16_384
-/** Enough to fetch the files of one request in parallel. */
-const connectionsPerHost = 8
-
 export type GettingOptions = {
   /**
    * Judges the text of a link and of each redirect. Literal addresses are judged here, because they are never looked
@@ -43,9 +38,11 @@ export function createGetter({ judge, resolve, maxRedirects, connectMs, silenceM
   const limits = {
     headersTimeout: silenceMs,
     bodyTimeout: silenceMs,
-    maxHeaderSize: maxHeaderBytes,
+    // Enough for the headers of a media server.
+    maxHeaderSize: 16_384,
     keepAliveMaxTimeout: idleConnectionMs,
-    connections: connectionsPerHost,
+    // Enough to fetch the files of one request in parallel.
+    connections: 8,
   }
   const guarded = new Agent({ ...limits, connect: { lookup: guardedLookup(resolve, connectMs), timeout: connectMs } })
   const named = new Agent({ ...limits, connect: { timeout: connectMs } })

@@ -4,7 +4,6 @@ import type { Resolve } from './resolver.ts'
 
 /** The part of an answer that is read. The rest is not needed. */
 const maxAnswerBytes = 16_384
-const keptAnswerCharacters = 500
 /** The longest time that an idle connection stays open for the next call, even if the server allows more. */
 export const idleConnectionMs = 4000
 
@@ -84,7 +83,7 @@ async function readSome(body: AsyncIterable<Buffer>): Promise<string> {
 
 /** Makes a text fit for a text column and a page: no NUL, no lone surrogates, and a limited length. */
 function printable(text: string): string {
-  return text.replaceAll('\0', '�').toWellFormed().slice(0, keptAnswerCharacters).toWellFormed()
+  return text.replaceAll('\0', '�').toWellFormed().slice(0, 500).toWellFormed()
 }
 
 function reasonOf(error: unknown, timeoutMs: number): string {

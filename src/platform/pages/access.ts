@@ -66,15 +66,13 @@ type Secured = AccessOptions & {
 
 type BoundedLog = (fields: { remote: string | undefined; until?: Date }) => void
 
-/** Keeps a flood of wrong tokens from filling the log. */
-const logEveryMs = 10_000
-
 /** Logs the first event at once, then at most one line every ten seconds, with the count since the last line. */
 function createBoundedLog(logger: Logger, message: string): BoundedLog {
   let [count, loggedAt] = [0, -Infinity]
   return (fields) => {
     count += 1
-    if (performance.now() - loggedAt < logEveryMs) return
+    // Keeps a flood of wrong tokens from filling the log.
+    if (performance.now() - loggedAt < 10_000) return
     logger.warn({ ...fields, count }, message)
     ;[count, loggedAt] = [0, performance.now()]
   }
@@ -154,12 +152,10 @@ function noteWrongToken(req: Request, { clock, guesses, noteWrong, noteLimited, 
   onRefused?.('wrong_token')
 }
 
-const maxAskedLength = 120
-
 /** The call and the program that made it, in printable characters: `GET /api/stats by curl/8.5.0`. */
 function askedBy(req: Request): string {
   const agent = req.get('user-agent') ?? 'an unnamed program'
-  return `${req.method} ${req.path} by ${agent}`.replaceAll(/[^ -~]/g, '?').slice(0, maxAskedLength)
+  return `${req.method} ${req.path} by ${agent}`.replaceAll(/[^ -~]/g, '?').slice(0, 120)
 }
 
 async function sessionOf(req: Request, { cookie, sessions }: Secured): Promise<Session | undefined> {

@@ -25,9 +25,6 @@ export type AuditDeps = {
   logger: { error: (fields: object, message: string) => void }
 }
 
-const writeWithinMs = 2000
-const maxTextLength = 1000
-
 /** The audit of one program, in its table. */
 export function createAudit(table: AuditTable) {
   async function writeAudit(
@@ -46,7 +43,7 @@ export function createAudit(table: AuditTable) {
 
   async function note({ db, clock, logger }: AuditDeps, taken: AuditedAction, detail: Detail): Promise<void> {
     try {
-      await withDeadline(writeAudit(db, { ...taken, detail, at: clock() }), writeWithinMs, 'writing the audit')
+      await withDeadline(writeAudit(db, { ...taken, detail, at: clock() }), 2000, 'writing the audit')
     } catch (error) {
       logger.error({ err: error, ...taken, detail }, 'an action could not be written to the audit')
     }
@@ -78,7 +75,7 @@ export function createAudit(table: AuditTable) {
 
 /** Postgres stores neither NUL nor lone surrogates. */
 function storable(text: string): string {
-  return text.replaceAll('\0', '').toWellFormed().slice(0, maxTextLength).toWellFormed()
+  return text.replaceAll('\0', '').toWellFormed().slice(0, 1000).toWellFormed()
 }
 
 function storableDetail(detail: Detail): Detail {

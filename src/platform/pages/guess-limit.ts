@@ -6,8 +6,6 @@ const windowMs = 60_000
 const maxOfAddress = 10
 /** The limit over all addresses. Beyond it, an address is limited after one wrong token. */
 const maxOfAll = 100
-/** Bounds memory. The address whose last wrong token is oldest is forgotten first. */
-const maxAddresses = 10_000
 
 /** An address (for IPv6, its /64) whose wrong tokens are answered 429 until then, and what it asked for last. */
 export type Limited = { address: string; until: Date; asked?: string | undefined }
@@ -46,7 +44,8 @@ export function createGuessLimit(clock: () => Date): GuessLimit {
       failures.delete(name)
       failures.set(name, noted)
       for (const oldest of failures.keys()) {
-        if (failures.size <= maxAddresses) break
+        // Bounds memory. The address whose last wrong token is oldest is forgotten first.
+        if (failures.size <= 10_000) break
         failures.delete(oldest)
       }
       return dateOf(noted)

@@ -29,11 +29,6 @@ export type SessionsDeps = {
 
 /** When more are opened, the oldest sessions end. */
 const maxSessions = 1000
-/** A sign-out takes effect on all replicas after this time. */
-const freshMs = 2000
-/** Bounds the reads that unknown cookies cause. */
-const betweenLoadsMs = 200
-const deadlineMs = 1000
 
 const cookiePattern = /^[\w-]{43}$/
 
@@ -51,11 +46,12 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
   let changes = 0
 
   const idOf = (cookie: string) => createHmac('sha256', token).update(`session ${cookie}`).digest('hex')
-  const run = <T>(statement: Promise<T>) => withDeadline(statement, deadlineMs, 'a statement about sessions')
+  const run = <T>(statement: Promise<T>) => withDeadline(statement, 1000, 'a statement about sessions')
   const sessionOf = (name: string, expiresAt: Date) => ({ name: name === '' ? undefined : name, expiresAt })
 
   const load = async () => {
-    await delay(Math.max(0, begunAt + betweenLoadsMs - performance.now()))
+    // Bounds the reads that unknown cookies cause.
+    await delay(Math.max(0, begunAt + 200 - performance.now()))
     begunAt = performance.now()
     const before = changes
     try {
@@ -99,7 +95,8 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
       if (!cookiePattern.test(cookie)) return undefined
       const id = idOf(cookie)
       const calledAt = performance.now()
-      if (calledAt - begunAt > freshMs) await refresh()
+      // A sign-out takes effect on all replicas after this time.
+      if (calledAt - begunAt > 2000) await refresh()
       // Another replica may have opened the session since.
       if (!known.has(id) && begunAt < calledAt) await refresh()
       const session = known.get(id)

@@ -18,9 +18,6 @@ export type Waiting = {
 }
 
 const pauseMs = 1000
-const sayEveryMs = 30_000
-/** Short, because a person waits. */
-const laptopLockWaitMs = 30_000
 
 /** Retries until `work` succeeds. Throws a StartError if the failure cannot pass, or when the wait is over. */
 export async function untilReachable<T>(work: () => Promise<T>, { waitMs, say, signal }: Waiting): Promise<T> {
@@ -66,7 +63,8 @@ export async function prepareSchema(at: SchemaAtStart, signal: AbortSignal): Pro
     `the schema ${at.schema} is missing or older than this version, and MIGRATE_ON_START is false: ` +
     `run "mediadock migrate ${program}"`
   const prepare = async (): Promise<boolean> => {
-    const locks = { lockWaitMs: production ? Number.POSITIVE_INFINITY : laptopLockWaitMs, onWait: say, signal }
+    // Short, because a person waits.
+    const locks = { lockWaitMs: production ? Number.POSITIVE_INFINITY : 30_000, onWait: say, signal }
     if (migrateOnStart)
       return migrated(at, (onMigrated) => untilReachable(() => migrate(at, { ...locks, onMigrated }), waiting))
     while (!signal.aborted) {
@@ -119,7 +117,7 @@ function sayingSeldom(logger: Logger, program: string): (words: string) => void 
   let lastAt = Number.NEGATIVE_INFINITY
   return (words) => {
     const now = performance.now()
-    if (words === last && now - lastAt < sayEveryMs) return
+    if (words === last && now - lastAt < 30_000) return
     last = words
     lastAt = now
     logger.warn(

@@ -90,9 +90,6 @@ export function isConnectionLost(error: unknown): boolean {
   return /^(?:CONNECTION_|E[A-Z_]+$|57P0)/.test(databaseCodeOf(error) ?? '')
 }
 
-const maxTries = 5
-const maxPauseMs = 50
-
 /**
  * Runs a statement and retries it if it lost a conflict. It was rolled back as a whole, and the other transaction ends
  * soon.
@@ -102,21 +99,19 @@ export async function untilNotGivingWay<T>(run: () => PromiseLike<T>): Promise<T
     try {
       return await run()
     } catch (error) {
-      if (tries === maxTries || !hadToGiveWay(error)) throw error
-      await delay(Math.random() * maxPauseMs * tries)
+      if (tries === 5 || !hadToGiveWay(error)) throw error
+      await delay(Math.random() * 50 * tries)
     }
   }
 }
-
-/** Attempts keep 500 characters of a refusal. A cut message leaves room for the names behind it. */
-const maxMessageCharacters = 300
 
 /** Postgres's own message, without drizzle's text around it, and the constraint, table and function that refused. */
 export function postgresMessage(error: unknown): string {
   const cause = databaseErrorOf(error)
   if (!(cause instanceof Error)) return String(cause)
   if (!(cause instanceof postgres.PostgresError)) return cause.message
-  const message = `${cause.message.slice(0, maxMessageCharacters).toWellFormed()} (${cause.code})`
+  // Attempts keep 500 characters of a refusal. A cut message leaves room for the names behind it.
+  const message = `${cause.message.slice(0, 300).toWellFormed()} (${cause.code})`
   return [message, ...refusedBy(cause)].join(', ')
 }
 

@@ -7,11 +7,6 @@ type IndexStep = { name: string; schema: string; table: string; rest: string }
 
 /** Smaller tables are indexed within 200 ms, in the migration's own statement. */
 const largeBytes = 8 * 1024 * 1024
-const lookDeadlineMs = 10_000
-/** An index of a large table can take hours. */
-const buildDeadlineMs = 6 * 3_600_000
-/** How long a process reserves a build. After that, its lock on the table shows that the build runs. */
-const leaseSeconds = 5
 const maxTries = 5
 
 /** Parses a step that creates an index. Skips unique indexes, because the new version may need them at once. */
@@ -131,11 +126,12 @@ async function buildOn(client: postgres.Sql, index: IndexStep): Promise<void> {
  * `index_builds` prevents two builders from waiting for each other's snapshots.
  */
 function clear({ schema, table, name }: IndexStep): string {
+  // The row reserves the build for a few seconds. After that, the lock on the table shows that the build runs.
   return `do $clear$ begin
     perform set_config('lock_timeout', '3s', true);
     lock table "${schema}"."${table}" in share update exclusive mode;
     create table if not exists ${schema}.index_builds (name text primary key, leased_until timestamptz not null);
-    insert into ${schema}.index_builds as b values ('${name}', clock_timestamp() + interval '${leaseSeconds} s')
+    insert into ${schema}.index_builds as b values ('${name}', clock_timestamp() + interval '5 s')
       on conflict (name) do update set leased_until = excluded.leased_until where b.leased_until < clock_timestamp();
     if not found then
       raise exception using errcode = 'lock_not_available', message = 'another mediadock is about to create this index';
@@ -161,10 +157,11 @@ function textArray(names: readonly string[]): string {
 }
 
 async function run(client: postgres.Sql, statement: string): Promise<void> {
-  await withDeadline(client.unsafe(statement), buildDeadlineMs, 'making an index')
+  // An index of a large table can take hours.
+  await withDeadline(client.unsafe(statement), 6 * 3_600_000, 'making an index')
 }
 
 async function looked<Row extends object>(client: postgres.Sql, statement: string, values: string[]): Promise<Row[]> {
   const rows = client.unsafe<Row[]>(statement, values)
-  return [...checkAnswer(await withDeadline(rows, lookDeadlineMs, 'looking for indexes'), statement)]
+  return [...checkAnswer(await withDeadline(rows, 10_000, 'looking for indexes'), statement)]
 }

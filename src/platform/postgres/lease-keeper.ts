@@ -1,7 +1,5 @@
 import type { Logger } from '../logger.ts'
 
-/** Several renewals may fail before a lease of `leaseSeconds` ends. */
-const renewalMs = 1000
 /** The longest time until another process takes over the claims of a dead one. */
 export const leaseSeconds = 10
 
@@ -72,7 +70,8 @@ export function createLeaseKeeper<Claim>({
     keep: (claim, claimedAtMs) => {
       const entry: Entry = { endsAtMs: claimedAtMs + leaseMs, lost: new AbortController() }
       entries.set(claim, entry)
-      timer ??= setInterval(tick, renewalMs).unref()
+      // Several renewals may fail before a lease of `leaseSeconds` ends.
+      timer ??= setInterval(tick, 1000).unref()
       return {
         lost: entry.lost.signal,
         leftMs: () => entry.endsAtMs - performance.now(),

@@ -26,13 +26,6 @@ export class OtherHistoryError extends Error {
   code = 'other_history' as const
 }
 
-const readDeadlineMs = 10_000
-/** Longer than any migration, because an index of a large table takes time. */
-const migrationDeadlineMs = 3_600_000
-const defaultLockWaitMs = 60_000
-const maxPauseMs = 5000
-const quietMs = 1000
-
 /**
  * Migrates one schema and returns the number of new migrations.
  * Each migration is one `DO` statement that includes its row in the history, under a lock of the history table. So
@@ -47,12 +40,13 @@ export async function migrate({ url, schema, folder }: Migrations, wait: LockWai
   try {
     const known = await history(client, schema, files)
     const missing = files.filter(({ hash }) => !known.has(hash))
-    const until = performance.now() + (wait.lockWaitMs ?? defaultLockWaitMs)
+    const until = performance.now() + (wait.lockWaitMs ?? 60_000)
     const patience = { schema, until, wait }
     for (const migration of missing) {
       const sql = await withoutLargeIndexes(client, migration.sql)
       await untilUnlocked(patience, () =>
-        withDeadline(client.unsafe(statement(schema, { ...migration, sql })), migrationDeadlineMs, 'a migration'),
+        // Longer than any migration, because an index of a large table takes time.
+        withDeadline(client.unsafe(statement(schema, { ...migration, sql })), 3_600_000, 'a migration'),
       )
     }
     wait.onMigrated?.()
@@ -94,7 +88,7 @@ async function history(client: postgres.Sql, schema: string, files: readonly Mig
     if (!table?.['known']) return new Set<string>()
     return new Set((await client.unsafe(`select hash from ${schema}.migrations`)).map((row) => String(row['hash'])))
   }
-  const known = await withDeadline(read(), readDeadlineMs, 'reading the migrations that were applied')
+  const known = await withDeadline(read(), 10_000, 'reading the migrations that were applied')
   if (known.size > 0 && files[0] !== undefined && !known.has(files[0].hash))
     throw new OtherHistoryError(
       `the schema ${schema} comes from before the first release and cannot be upgraded: delete it with all its rows ` +
@@ -114,9 +108,9 @@ async function untilUnlocked({ schema, until, wait }: Patience, work: () => Prom
     } catch (error) {
       if (!(metALock(error) || hadToGiveWay(error)) || performance.now() >= until || wait.signal?.aborted) throw error
       // Programs that start together wait for each other briefly, which is not worth a message.
-      if (performance.now() - began >= quietMs)
+      if (performance.now() - began >= 1000)
         wait.onWait?.(`migrating ${schema} waits for a lock, perhaps of a dump or of another migration`)
-      const pauseMs = Math.min(100 * 1.5 ** attempt, maxPauseMs) * (0.5 + Math.random())
+      const pauseMs = Math.min(100 * 1.5 ** attempt, 5000) * (0.5 + Math.random())
       await delay(pauseMs, undefined, { signal: wait.signal }).catch(() => {})
     }
   }

@@ -26,7 +26,7 @@ export type ArchiveState = {
   last_failed: string | null
   failed_trouble: string | null
   /**
-   * Copies that still wait although their links end within `expiringSoonSeconds`, with the first of these ends, its
+   * Copies that still wait although their links end within a quarter of an hour, with the first of these ends, its
    * request, and the last error.
    */
   expiring: number
@@ -35,14 +35,11 @@ export type ArchiveState = {
   expiring_trouble: string | null
 }
 
-const looked = 200
-/** A copy takes up to ten minutes. A person needs a few more to act. */
-const expiringSoonSeconds = 15 * 60
-
 /** Reads the state of the archive for the problems of the first page. */
 export async function readArchiveState(tx: Executor, now: Date): Promise<ArchiveState> {
   const at = sql`${now.toISOString()}::timestamptz`
   const since = sql`${new Date(now.getTime() - 3_600_000).toISOString()}::timestamptz`
+  // Links that end within 15 minutes: a copy takes up to ten, and a person needs a few more to act.
   const rows = await tx.execute<ArchiveState>(sql`
     with waiting as (
       select ${copies.due_at} from mediadock.media_copies
@@ -50,7 +47,7 @@ export async function readArchiveState(tx: Executor, now: Date): Promise<Archive
     ),
     first as (
       select ${copies.due_at}, ${copies.fault}, ${copies.trouble} from mediadock.media_copies
-      where ${copies.state} = 'waiting' order by ${copies.due_at} limit ${looked}
+      where ${copies.state} = 'waiting' order by ${copies.due_at} limit 200
     ),
     failed as (
       select ${copies.request_id}, ${copies.fault}, ${copies.trouble}, ${copies.ended_at} from mediadock.media_copies
@@ -60,7 +57,7 @@ export async function readArchiveState(tx: Executor, now: Date): Promise<Archive
     expiring as (
       select ${copies.request_id}, ${copies.expires_at}, ${copies.trouble} from mediadock.media_copies
       where ${copies.state} = 'waiting' and ${copies.expires_at} > ${at}
-        and ${copies.expires_at} <= ${later(at, expiringSoonSeconds)}
+        and ${copies.expires_at} <= ${later(at, 15 * 60)}
       order by ${copies.expires_at} limit ${maxCounted}
     )
     select (select count(*)::int from waiting) as waiting,

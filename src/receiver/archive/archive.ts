@@ -16,9 +16,6 @@ export const archive: SliceWithPages = {
   internal: async () => ({ routes: (await import('./archived-files-api.ts')).archivedFiles }),
 }
 
-/** The archive counts as behind if a copy has been due for this long. */
-const behindMs = 10 * 60_000
-
 /** Returns the problems of the archive; none without MEDIA_ARCHIVE. */
 export function archiveProblems(archive: ArchiveState | undefined, now: Date): Problem[] {
   if (archive === undefined) return []
@@ -36,7 +33,8 @@ export function archiveProblems(archive: ArchiveState | undefined, now: Date): P
       count: waiting,
       href: issueOf('archive_store'),
     })
-  } else if (due_since !== null && now.getTime() - Date.parse(due_since) >= behindMs) {
+  } else if (due_since !== null && now.getTime() - Date.parse(due_since) >= 10 * 60_000) {
+    // The archive counts as behind if a copy has been due for this long.
     const text = `The archive is behind: ${wait} to be copied, the oldest due since ${clockTime(due_since, now)}.`
     problems.push({
       severity: 'warning',

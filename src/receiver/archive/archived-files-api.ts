@@ -10,9 +10,6 @@ import * as archive from './archive-schema.ts'
 import { openStore } from './open-store.ts'
 import { StoreError, type ArchiveStore, type ByteRange } from './store.ts'
 
-const yearSeconds = 31_536_000
-/** A client that accepts no data for this long is disconnected. */
-const stallMs = 30_000
 const maxReaders = 64
 
 /**
@@ -109,7 +106,8 @@ async function give(req: Request, res: Response, stream: Readable): Promise<void
     stream.on('error', () => {}).destroy()
     return void res.end()
   }
-  res.setTimeout(stallMs, () => res.destroy())
+  // A client that accepts no data for this long is disconnected.
+  res.setTimeout(30_000, () => res.destroy())
   await pipeline(stream, res)
 }
 
@@ -141,7 +139,7 @@ function headersOf({ sha256, content_type }: FoundFile, isThumbnail: boolean): R
     ETag: `"${sha256}${isThumbnail ? '-thumbnail' : ''}"`,
     ...(!isThumbnail && { 'Accept-Ranges': 'bytes' }),
     // Files need a sign-in: the browser may cache them, proxies may not.
-    'Cache-Control': `private, max-age=${yearSeconds}, immutable`,
+    'Cache-Control': 'private, max-age=31536000, immutable',
     'X-Content-Type-Options': 'nosniff',
     'Content-Security-Policy': "default-src 'none'; sandbox",
   }

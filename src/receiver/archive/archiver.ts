@@ -35,20 +35,12 @@ export type ArchiverDeps = SourceRules &
     signal: AbortSignal
   }
 
-/** Copies at a time in a process: each takes a connection, a few chunks of memory, and a file in the spool. */
-const maxSideBySide = 8
-/** After a failure of the store, no copies are claimed for this long: fetching would be in vain. */
-const storeRestMs = 10_000
-/** Pages of the feed per round. */
-const maxPages = 10
-/** How often files of killed processes are deleted from the spool. */
-const sweepSpoolMs = 600_000
-
 /** Creates the role that copies media. Replicas share the work by claims. */
 export function createArchiver(deps: ArchiverDeps): Archiver {
   const { db, clock, logger, signal } = deps
   const downloader = createDownloader(deps)
-  const places = createPlaces(maxSideBySide)
+  // Copies at a time in a process: each takes a connection, a few chunks of memory, and a file in the spool.
+  const places = createPlaces(8)
   const keeper = createLeaseKeeper<Copy>({ renew: (held) => renewCopies(db, held), logger })
   let store: ArchiveStore | undefined
   let restsUntil = -Infinity
@@ -64,7 +56,8 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
           copy,
           AbortSignal.any([signal, kept.lost]),
         )
-        if (outcome === 'store_failed') restsUntil = performance.now() + storeRestMs
+        // After a failure of the store, no copies are claimed for this long: fetching would be in vain.
+        if (outcome === 'store_failed') restsUntil = performance.now() + 10_000
         deps.onCopied(outcome, bytes)
       } finally {
         await kept.letGo()
@@ -80,7 +73,8 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
 
   /** Reads several pages of the feed. Returns true if there are more. */
   const follow = async (): Promise<boolean> => {
-    for (let page = 0; page < maxPages && !signal.aborted; page += 1)
+    // Pages of the feed per round.
+    for (let page = 0; page < 10 && !signal.aborted; page += 1)
       if (!(await followFeed(db, linkLives(deps.keys()))).more) return false
     return true
   }
@@ -97,7 +91,8 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
   /** Deletes files. A failure here must not stop copying. */
   const sweep = async (from: ArchiveStore): Promise<boolean> => {
     try {
-      if (clock().getTime() - spoolSweptAt >= sweepSpoolMs) {
+      // How often files of killed processes are deleted from the spool.
+      if (clock().getTime() - spoolSweptAt >= 600_000) {
         spoolSweptAt = clock().getTime()
         await from.sweepSpool()
       }

@@ -39,14 +39,6 @@ export type Copy = {
 
 export type CopyFault = 'gone' | 'refused' | 'unreachable' | 'store'
 
-/**
- * The lease doubles with each consecutive claim that was not ended, up to this many times. So a file that kills
- * processes does so less and less often.
- */
-const maxDoublings = 6
-/** Fits into a smallint. */
-const maxUnended = 1000
-
 type CopyRow = RowOf<
   typeof archive.mediaCopies,
   'request_id' | 'kind' | 'position' | 'url' | 'claims' | 'unended' | 'tries'
@@ -63,13 +55,14 @@ export async function claimCopies(
       where ${c.state} = 'waiting' and ${copyLease.isDue(now)} and ${only}
       order by ${order} limit ${limit} for update skip locked`
   // A link that has ended is tried in its ordinary turn, so that lost media hold up none that can be saved.
+  // The count of claims without an end stays within a smallint.
   const rows = await db.execute<CopyRow>(sql`
     with expiring as materialized (${due(sql`${c.expires_at} > ${now}`, sql`${c.expires_at}`)}),
     others as materialized (${due(sql`(${c.expires_at} > ${now}) is not true`, sql`${c.due_at}`)}),
     -- Reads the others only as far as the expiring ones leave places.
     due as materialized (select * from expiring union all select * from others limit ${limit})
     update mediadock.media_copies c set ${copyLease.claim(now, lasts(sql`${c.unended}`))},
-      ${copies.unended} = least(${c.unended} + 1, ${maxUnended}::int)
+      ${copies.unended} = least(${c.unended} + 1, 1000)
     from due where (${c.request_id}, ${c.kind}, ${c.position}) = (due.request_id, due.kind, due.position)
     returning ${list(c, 'request_id', 'kind', 'position', 'url', 'claims', 'unended', 'tries')},
       coalesce(${c.expires_at} > ${now}, false) as is_promised,
@@ -95,7 +88,9 @@ export function renewCopies(db: Database, held: readonly Copy[]): Promise<Copy[]
 }
 
 function lasts(unendedBefore: SQL): SQL {
-  return sql`${leaseSeconds}::int * 2 ^ least(${unendedBefore}, ${maxDoublings}::int)`
+  // The lease doubles with each consecutive claim that was not ended, up to this many times. So a file that kills
+  // processes does so less and less often.
+  return sql`${leaseSeconds}::int * 2 ^ least(${unendedBefore}, 6)`
 }
 
 /** Gives back a copy that was not begun, or was cut. Any replica may claim it at once. */

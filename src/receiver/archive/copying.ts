@@ -20,15 +20,11 @@ export type CopyingDeps = LinkKeyDeps & {
   random?: () => number
 }
 
-/** For one file of any size, from the first byte to the store. */
-const copyDeadlineMs = 600_000
 /** With jitter, 12 tries take 1.7 to 3.4 hours. A media that is gone at the provider is tried for about a minute. */
 const pauses = { baseMs: 10_000, capMs: 3_600_000 }
 const maxTries: Record<Exclude<CopyFault, 'store'>, number> = { unreachable: 12, gone: 4, refused: 1 }
 /** What is not the fault of the media counts as no try. By the next one a disk may be free, or a key replaced. */
 const waitSeconds = 30
-/** Decoding can kill a process. After this many claims without an end, the file is archived without decoding it. */
-const maxDecodings = 3
 
 /**
  * Copies one claimed media and ends the claim: archived, put off with a jittered pause, or given up. Aborting `cut`
@@ -39,7 +35,8 @@ export async function copyMedia(
   copy: Copy,
   cut: AbortSignal,
 ): Promise<{ outcome: CopyOutcome; bytes: number }> {
-  const signal = AbortSignal.any([cut, AbortSignal.timeout(copyDeadlineMs)])
+  // For one file of any size, from the first byte to the store.
+  const signal = AbortSignal.any([cut, AbortSignal.timeout(600_000)])
   const came = await bring(deps, copy, signal).catch((error: unknown) => {
     if (error instanceof StoreError) return error
     if (signal.aborted) return { kind: 'unreachable' as const, detail: 'the copy took too long' }
@@ -122,7 +119,8 @@ async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: Ab
 }
 
 async function picture(copy: Copy, file: SpooledFile, options: ThumbnailOptions): Promise<Thumbnail | undefined> {
-  if (copy.unended <= maxDecodings) return thumbnailOf(file, options)
+  // Decoding can kill a process. After this many claims without an end, the file is archived without decoding it.
+  if (copy.unended <= 3) return thumbnailOf(file, options)
   return { kind: 'none', why: `${copy.unended - 1} consecutive processes ended while copying it` }
 }
 

@@ -37,12 +37,8 @@ export type DownloaderOptions = SourceRules & {
   slowAfterMs?: number
 }
 
-const maxRedirects = 5
-const connectMs = 10_000
 /** A connection without a byte for this long is dead. */
 const silenceMs = 30_000
-/** Slower servers are cut, since a few of them would occupy all places for copies. */
-const leastBytesPerSecond = 16_384
 const goneStatuses = new Set([401, 403, 404, 410, 451])
 const keyStatuses = new Set([401, 403, 429])
 const headers = {
@@ -57,7 +53,7 @@ const headers = {
  */
 export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }: DownloaderOptions): Downloader {
   const judge = (link: string) => judgeSource(link, rules)
-  const getter = createGetter({ judge, resolve, maxRedirects, connectMs, silenceMs, headers })
+  const getter = createGetter({ judge, resolve, maxRedirects: 5, connectMs: 10_000, silenceMs, headers })
 
   const download = async ({ url, kind, spoolDir, signal, credential }: DownloadWish): Promise<Download> => {
     const spooled = path.join(spoolDir, `${randomUUID()}.part`)
@@ -131,7 +127,8 @@ async function spool(
       if (bytes > maxBytes) return tooLarge(maxBytes)
       const ms = performance.now() - looked.at
       if (ms >= slowAfterMs) {
-        if ((bytes - looked.bytes) * 1000 < leastBytesPerSecond * ms)
+        // Slower servers are cut, since a few of them would occupy all places for copies.
+        if ((bytes - looked.bytes) * 1000 < 16_384 * ms)
           return { kind: 'unreachable', detail: 'the download is slower than 16 KiB per second' }
         looked = { at: performance.now(), bytes }
       }

@@ -6,9 +6,6 @@ import { pathToFileURL } from 'node:url'
 import { nameOfFile, nameOfThumbnail } from './file-names.ts'
 import { inStore, type ArchiveStore } from './store.ts'
 
-/** Older files in the spool belong to a process that has died: no copy takes this long. */
-const abandonedMs = 3_600_000
-
 /** Opens an archive in a folder that all replicas share. A rename makes each file appear whole or not at all. */
 export async function openFileStore(root: string): Promise<ArchiveStore> {
   const spoolDir = path.join(root, 'incoming')
@@ -78,7 +75,8 @@ export async function sweepSpool(spoolDir: string): Promise<void> {
     for (const name of await fs.readdir(spoolDir)) {
       const file = path.join(spoolDir, name)
       const age = Date.now() - ((await fs.stat(file).catch(() => undefined))?.mtimeMs ?? Date.now())
-      if (age > abandonedMs) await fs.rm(file, { force: true })
+      // Older files in the spool belong to a process that has died: no copy takes this long.
+      if (age > 3_600_000) await fs.rm(file, { force: true })
     }
   })
 }

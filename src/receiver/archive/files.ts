@@ -21,9 +21,6 @@ const now = postgresTime()
 /** A file, identified by its content. */
 export type ArchivedFile = { sha256: string; bytes: number; contentType: string }
 
-/** Longer than storing a file may take until `endCopy`. After that it is checked whether a copy refers to the file. */
-const wantedSeconds = 900
-
 /**
  * Registers a file that is about to be stored. Returns its incarnation; undefined while the same file is being deleted,
  * after which it has to be stored again.
@@ -33,12 +30,13 @@ export async function wantFile(
   { sha256, bytes, contentType }: ArchivedFile,
 ): Promise<string | undefined> {
   const rows = await untilNotGivingWay(() =>
+    // Longer than storing a file may take until `endCopy`. After that it is checked whether a copy refers to the file.
     db.execute<{ wanted: string | null }>(sql`
       with wanted as (
         insert into mediadock.archived_files as f 
         (${list(files, 'sha256', 'bytes', 'content_type', 'incarnation', 'look_at')})
         values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid,
-          ${later(now, wantedSeconds)})
+          ${later(now, 900)})
         on conflict (sha256) do update set ${files.look_at} = excluded.look_at where ${f.removing_at} is null
         returning ${f.incarnation}
       )

@@ -17,13 +17,6 @@ import { inStore, type ArchiveStore } from './store.ts'
 
 export type S3Place = { bucket: string; prefix: string; endpoint: string | undefined; region: string | undefined }
 
-/** The timeout of a call that transfers no file. */
-const callMs = 15_000
-const connectMs = 5000
-/** A socket without data for this long is dead. */
-const silenceMs = 30_000
-const attempts = 3
-
 /**
  * Opens an archive in a bucket. The AWS SDK finds region, credentials and endpoint in its usual places: AWS_REGION,
  * AWS_ACCESS_KEY_ID and so on, roles of the machine, AWS_ENDPOINT_URL_S3. A file is spooled on the local disk first,
@@ -36,15 +29,17 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
     // Other S3 servers usually have neither a host name per bucket nor regions.
     ...(endpoint !== undefined && { endpoint, forcePathStyle: true }),
     ...((region ?? endpoint) !== undefined && { region: region ?? 'us-east-1' }),
-    maxAttempts: attempts,
+    maxAttempts: 3,
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
-    requestHandler: { connectionTimeout: connectMs, socketTimeout: silenceMs, requestTimeout: 0 },
+    // A socket without data for this long is dead.
+    requestHandler: { connectionTimeout: 5000, socketTimeout: 30_000, requestTimeout: 0 },
   })
   const keyOf = (name: string) => (prefix === '' ? name : `${prefix}/${name}`)
   const at = (name: string) => ({ Bucket: bucket, Key: keyOf(name) })
   const soon = (signal?: AbortSignal) => ({
-    abortSignal: AbortSignal.any([AbortSignal.timeout(callMs), ...(signal ? [signal] : [])]),
+    // The timeout of a call that transfers no file.
+    abortSignal: AbortSignal.any([AbortSignal.timeout(15_000), ...(signal ? [signal] : [])]),
   })
 
   const put = async (

@@ -11,7 +11,6 @@ const maxPixelsWhole: Readonly<Record<string, number>> = {
   gif: 24_000_000,
 }
 const edgePixels = 320
-const withinSeconds = 20
 const quality = 80
 /** The image types that are decoded. Others get no thumbnail. */
 const decoded = new Set(['image/png', 'image/jpeg', 'image/webp', 'image/gif', 'image/avif'])
@@ -71,7 +70,7 @@ async function ofPicture(from: string): Promise<Thumbnail> {
       return { kind: 'none', why: `it has ${width} × ${height} pixels` }
     const picture = sharp(from, { limitInputPixels: maxPixels, failOn: 'truncated', sequentialRead: true })
     const small = picture.autoOrient().resize(edgePixels, edgePixels, { fit: 'inside', withoutEnlargement: true })
-    return { kind: 'made', bytes: await small.timeout({ seconds: withinSeconds }).webp({ quality }).toBuffer() }
+    return { kind: 'made', bytes: await small.timeout({ seconds: 20 }).webp({ quality }).toBuffer() }
   } catch (error) {
     const why = error instanceof Error ? error.message.slice(0, 200) : 'the image cannot be decoded'
     return /timeout/i.test(why) ? { kind: 'none', why } : { kind: 'damaged', why }

@@ -13,8 +13,6 @@ const files = columnsOf(archive.archivedFiles)
 type Doomed = RowOf<typeof archive.archivedFiles, 'sha256' | 'content_type' | 'incarnation'> & { marked: string }
 
 const maxFiles = 50
-/** The pause after a failed deletion. */
-const againSeconds = 60
 
 /**
  * Deletes files without a reference. It marks doubted files without a reference, so that no copy can refer to them,
@@ -27,7 +25,8 @@ export async function removeUnreferred(
   store: ArchiveStore,
   now = postgresTime(),
 ): Promise<{ removed: number; more: boolean }> {
-  const again = later(now, againSeconds)
+  // The pause after a failed deletion.
+  const again = later(now, 60)
   const doomed = await db.execute<Doomed>(sql`
     with looked as materialized (
       select due.*, c.one is not null as is_referred from (

@@ -12,12 +12,8 @@ import { clockTime, duration } from './figures.ts'
 const issues = columnsOf(onCall.issues)
 const i = columnsOf(onCall.issues, 'i')
 
-/** A notice is given up after this many posts. The console still shows its issue. */
-const maxTries = 8
 const retryPause = { baseMs: 2000, capMs: 300_000 }
 const deadlineMs = 10_000
-/** Longer than one post. It is not renewed. */
-const leaseSeconds = 30
 
 /** The lease of a notice, for statements that call the table `i`. Its tries are counted by its claims. */
 const lease = leaseOf('i', {
@@ -56,7 +52,8 @@ export async function tellOnce(deps: AlertDeps): Promise<{ more: boolean }> {
   if (failure === undefined) {
     await settle(db, issue, sql`${issues.untold} = null`)
     logger.info(facts, 'a notice of an issue was posted')
-  } else if (issue.tell_tries >= maxTries) {
+  } else if (issue.tell_tries >= 8) {
+    // A notice is given up after this many posts. The console still shows its issue.
     await settle(db, issue, sql`${issues.untold} = null`)
     logger.error({ ...facts, failure }, 'the alert webhook did not accept an issue, which is not sent again')
   } else {
@@ -68,8 +65,9 @@ export async function tellOnce(deps: AlertDeps): Promise<{ more: boolean }> {
 }
 
 async function claimUntold(db: Database, now: SQL): Promise<(Told & { now: string }) | undefined> {
+  // The lease is longer than one post. It is not renewed.
   const rows = await db.execute<Told & { now: string }>(sql`
-    update mediadock.issues i set ${lease.claim(now, leaseSeconds)}
+    update mediadock.issues i set ${lease.claim(now, 30)}
     where ${i.id} = (
       select ${i.id} from mediadock.issues i where ${i.untold} is not null and ${lease.isDue(now)}
       order by ${i.tell_at} limit 1 for update skip locked)

@@ -2,10 +2,6 @@ import type { Problem } from '../domain/problem.ts'
 import type { Balances } from '../fetching/balances.ts'
 import { clockTime, duration } from './figures.ts'
 
-/** The landed cost and the provider's usage may differ by this share: both round, and by different clocks. */
-const toleratedDifference = 0.01
-const hoursOfADay = 24
-
 /** Accounts without credits, or soon without, and accounts whose usage differs from the landed cost. */
 export function balanceProblems({ refused, accounts }: Balances, now: Date): Problem[] {
   const spent = refused.map(({ keyName, at }): Problem => {
@@ -31,7 +27,7 @@ export function balanceProblems({ refused, accounts }: Balances, now: Date): Pro
       affected: [keyName],
     })
     const problems: Problem[] = []
-    if (credits < spentLastHour * hoursOfADay) {
+    if (credits < spentLastHour * 24) {
       const lasts = duration((Math.max(0, credits) / spentLastHour) * 3600)
       const text = [
         `The account of the key ${keyName} has ${credits} credits left, which last about ${lasts}`,
@@ -39,7 +35,8 @@ export function balanceProblems({ refused, accounts }: Balances, now: Date): Pro
       ].join(' ')
       problems.push(problem('balance_low', text))
     }
-    if (difference !== null && difference > toleratedDifference) {
+    // The landed cost and the provider's usage may differ by this share: both round, and by different clocks.
+    if (difference !== null && difference > 0.01) {
       const share = (difference * 100).toFixed(1)
       const text = [
         `The landed cost of 30 days differs by ${share} % from the provider's usage`,

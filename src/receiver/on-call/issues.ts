@@ -12,8 +12,6 @@ const i = columnsOf(onCall.issues, 'i')
 export const closeAfterSeconds = 60
 /** An issue keeps this many counts. When there would be more, each covers twice the time. */
 const maxSamples = 60
-/** An issue becomes worse when its notified count doubles. A smaller notified count is taken as this. */
-const worthTelling = 5
 const maxText = 2000
 
 const written = [
@@ -55,8 +53,9 @@ export async function noteIssues(
   }))
   const rank = (severity: typeof issues.severity) =>
     sql`array_position(array['notice', 'warning', 'critical'], ${severity})`
+  // An issue becomes worse when its notified count doubles. A smaller notified count is taken as this.
   const isWorse = sql`(${rank(i.severity)} < array_position(array['notice', 'warning', 'critical'], excluded.severity)
-    or (excluded.severity <> 'notice' and coalesce(excluded.count, 0) >= 2 * greatest(${i.told_count}, ${worthTelling})))`
+    or (excluded.severity <> 'notice' and coalesce(excluded.count, 0) >= 2 * greatest(${i.told_count}, 5)))`
   const rises = sql`${rank(i.severity)} < array_position(array['notice', 'warning', 'critical'], excluded.severity)`
   // A higher severity ends a mute.
   const isMuted = sql`(coalesce(${i.muted_until} > ${at}, false) and not ${rises})`

@@ -33,9 +33,6 @@ export type Now = {
   results: Stats['results']
 }
 
-const newestArrivalRows = 10
-const newestResults = 6
-
 /** The data of the first page, read on one connection. It is fetched every few seconds, so nothing is read twice. */
 export async function readNow(db: Database, options: ProblemsOptions): Promise<Now> {
   return readWithin(db, async (tx) => {
@@ -55,8 +52,8 @@ export async function readNow(db: Database, options: ProblemsOptions): Promise<N
       keys: numbers.keys,
       give_ups: numbers.giveUps,
       counters: await countersIn(tx, options),
-      arrivals: await newestArrivals(tx, newestArrivalRows),
-      results: await latestResults(tx, newestResults),
+      arrivals: await newestArrivals(tx, 10),
+      results: await latestResults(tx, 6),
     }
   })
 }

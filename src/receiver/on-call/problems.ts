@@ -99,14 +99,12 @@ function pollingProblem(numbers: Numbers): Problem[] {
   return [...reconcilerProblem(numbers), ...(missing.length > 0 ? missing : overdueProblem(numbers))]
 }
 
-/** From this many results without a webhook, the missing webhooks are no accident. */
-const manyWithoutWebhook = 5
-
 /** The problem that polls, and no webhook, brought the last results. Webhooks that failed here are another problem. */
 function missingWebhooks({ webhooks, webhookPublicUrl, recent, giveUps, overdue }: Numbers): Problem[] {
   const { landed, reported, last } = webhooks
   const anyFailed = recent.failing.length > 0 || giveUps.length > 0
-  if (landed < manyWithoutWebhook || reported > 0 || anyFailed) return []
+  // From this many results without a webhook, the missing webhooks are no accident.
+  if (landed < 5 || reported > 0 || anyFailed) return []
   const late = overdue === 0 ? '' : ` ${overdueText(overdue)}.`
   const text = [
     `No webhook came for the last ${landed} results of requests that were submitted here: polls brought them.${late}`,
@@ -140,12 +138,10 @@ function reconcilerProblem({
   return [{ severity: 'warning', text, cause: 'reconciler_failed', href: '/reconciler' }]
 }
 
-/** Longer than a restart of the provider. */
-const longMs = 5 * 60_000
-
 function providerProblem({ provider: { detail }, reconciler, overdue, now }: Numbers, since: string): Problem {
   const { backlog } = reconciler
-  const isLong = now.getTime() - Date.parse(since) >= longMs
+  // Longer than a restart of the provider.
+  const isLong = now.getTime() - Date.parse(since) >= 5 * 60_000
   const incomplete = `${backlog.incomplete_capped ? 'at least ' : ''}${count(backlog.incomplete, 'result is', 'results are')} not complete`
   const effects = [
     ...(overdue === 0 ? [] : [overdueText(overdue)]),
@@ -186,9 +182,6 @@ function contradictionProblems({ contradictions: { open, decided, last_open, las
   return problems
 }
 
-/** Bounded, because an issue keeps its addresses in one row. */
-const maxAddressesShown = 20
-
 /** Names the first address in the text. `affected` lists the first ones, including that one. */
 function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] {
   const [first, ...others] = limited
@@ -205,7 +198,8 @@ function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] {
     `Give ${others.length === 0 ? 'it' : 'them'} the present token.`,
     `Until ${until} wrong tokens from there are answered 429; callers with the right token are not affected.`,
   ].join(' ')
-  const affected = limited.slice(0, maxAddressesShown).map(({ address }) => address)
+  // Bounded, because an issue keeps its addresses in one row.
+  const affected = limited.slice(0, 20).map(({ address }) => address)
   return [
     {
       severity: 'warning',

@@ -21,11 +21,6 @@ export type RefusalNumbers = {
 
 type Group = Pick<Failing, 'outcome' | 'reason'> & { failing?: Failing | undefined; giveUps: readonly GiveUp[] }
 
-/** A single scanner or replayed sample stays below this share. */
-const refusedShare = 0.02
-/** Long enough to add a secret and verify again. */
-const soonMinutes = 10
-
 /** One problem for each reason for which arrivals fail now, or failed and were not accepted since. */
 export function refusalProblems(numbers: RefusalNumbers): Problem[] {
   return groupsOf(numbers).map((group) => {
@@ -70,9 +65,11 @@ function totalOf({ arrivals }: Failing, { recent, strangers }: RefusalNumbers): 
 
 function severityOf({ failing, outcome, reason, giveUps }: Group, numbers: RefusalNumbers): Problem['severity'] {
   if (failing && outcome === 'unavailable') return 'critical'
-  const soon = numbers.now.getTime() + soonMinutes * 60_000
+  // Long enough to add a secret and verify again.
+  const soon = numbers.now.getTime() + 10 * 60_000
   const isLostSoon = giveUps.some((one) => !one.given_up && Date.parse(one.last_attempt_at) <= soon)
-  const isMany = failing !== undefined && failing.arrivals / totalOf(failing, numbers) >= refusedShare
+  // A single scanner or replayed sample stays below this share.
+  const isMany = failing !== undefined && failing.arrivals / totalOf(failing, numbers) >= 0.02
   if (isLostSoon || (isMany && reason === 'no_matching_secret')) return 'critical'
   return isMany || giveUps.length > 0 ? 'warning' : 'notice'
 }

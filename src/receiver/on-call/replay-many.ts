@@ -18,9 +18,6 @@ export type ReplayMany = {
 
 export type ReplayedMany = Replay & { failed: { delivery_id: string; message: string }[]; next_cursor: string | null }
 
-/** Bounds one answer: a change contains the rows before and after, outputs included. */
-const maxChangesBytes = 4 * 1024 * 1024
-
 /** Few, because landing comes first. */
 const atOnce = 4
 
@@ -52,7 +49,8 @@ export async function replayMany(
       onProgress?.(done)
       const isLast = at + some.length === places.length
       all.next_cursor = isLast ? null : (some.at(-1)?.cursor ?? null)
-      if (isLast || bytes > maxChangesBytes || done >= limit) return all
+      // Bounds one answer: a change contains the rows before and after, outputs included.
+      if (isLast || bytes > 4 * 1024 * 1024 || done >= limit) return all
     }
     if (page.length === 0) return { ...all, next_cursor: null }
   }

@@ -19,8 +19,6 @@ const attempts = columnsOf(schema.attempts)
 
 /** Small, because landing waits for the rows that one statement locks. */
 const pageRows = 500
-const maxListed = 50
-const maxFailureKinds = 20
 
 /** A replay of many deliveries. */
 export type ManyReplayed = {
@@ -90,7 +88,7 @@ export async function listReplays(db: Database, which = sql`true`): Promise<Many
         (select count(*)::int from mediadock.inbox where ${inbox.replay_id} = replays.id) as waiting,
         (select count(*)::int from mediadock.attempts
           where ${attempts.replay_id} = replays.id and ${wasParked}) as parked
-      from mediadock.replays where ${which} order by ${replays.started_at} desc limit ${maxListed}`),
+      from mediadock.replays where ${which} order by ${replays.started_at} desc limit 50`),
   )
   return rows.map(({ started_at, filters, ...row }) => ({ ...row, startedAt: isoAlways(started_at), query: filters }))
 }
@@ -108,6 +106,6 @@ export async function findReplay(db: Database, id: string): Promise<ReplayProgre
       select coalesce(${attempts.detail}, ${attempts.outcome}) as message, count(*)::int,
         (array_agg(${attempts.delivery_id}))[1:${shownFailures}::int] as delivery_ids
       from mediadock.attempts where ${attempts.replay_id} = ${id}::uuid and ${wasParked}
-      group by message order by count desc limit ${maxFailureKinds}`),
+      group by message order by count desc limit 20`),
   }))
 }

@@ -31,12 +31,10 @@ function howToEnd(holder: NotifyQueue['holder']): string {
   return `${whose} End it: select pg_terminate_backend(${holder.pid}).`
 }
 
-/** One or two failed rounds may be a lock or a restart. */
-const failuresInARow = 3
-
 /** The problem of a failing role. An outage of Postgres is one problem for all roles, reported elsewhere. */
 export function roleProblem({ role, failures, seconds, error }: FailingRole): Problem[] {
-  if (failures < failuresInARow || isConnectionLost(error)) return []
+  // One or two failed rounds may be a lock or a restart.
+  if (failures < 3 || isConnectionLost(error)) return []
   const failed = `has failed ${failures} times in a row, for ${duration(seconds)}: ${failureWords(error)}`
   const text = `The background role ${role} of a receiver ${failed}. It is retried. That receiver logs each failure.`
   const cause = `role_failing:${role}`

@@ -25,10 +25,6 @@ export type OnCallRolesDeps = {
   signal: AbortSignal
 }
 
-const issuesMs = 10_000
-/** A start creates the days of the log first, without waiting for the locks of readers. */
-const firstIssuesMs = 3000
-
 /** Starts two roles: one keeps problems as issues, the other posts notices of them to `ALERT_WEBHOOK_URL`. */
 export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop> {
   const { settings, worker, guesses, slices, fetch, failingRoles, after, signal } = deps
@@ -52,7 +48,7 @@ export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop
     issues: startLoop({
       name: 'issues',
       runOnce: watch,
-      idleMs: issuesMs,
+      idleMs: 10_000,
       ...common,
       after: after.then(() => pauseAtStart(signal)),
     }),
@@ -60,5 +56,6 @@ export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop
 }
 
 function pauseAtStart(signal: AbortSignal): Promise<unknown> {
-  return delay(firstIssuesMs, undefined, { signal }).catch(() => {})
+  // A start creates the days of the log first, without waiting for the locks of readers.
+  return delay(3000, undefined, { signal }).catch(() => {})
 }

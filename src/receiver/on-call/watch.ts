@@ -7,10 +7,6 @@ import { readProblems, type ProblemsOptions } from './read-problems.ts'
 
 /** A shorter outage is a restart or a failover. */
 const awayAfterMs = 30_000
-/** The window of a signature is 300 s, so this leaves time to correct a clock before it refuses webhooks. */
-const toleratedClockMs = 5000
-/** A round of a role ends within 30 s, and the next begins at most 12.5 s later. */
-const settledAfterMs = 45_000
 
 export type WatchDeps = AlertDeps & {
   /** Returns what readProblems() takes, as it is now: the time, keys, limits and failing roles of this process. */
@@ -32,7 +28,8 @@ export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
   let isClockOff = false
   const compareClocks = (now: Date) => {
     const aheadMs = clock().getTime() - now.getTime()
-    if (Math.abs(aheadMs) > toleratedClockMs === isClockOff) return
+    // The window of a signature is 300 s, so this leaves time to correct a clock before it refuses webhooks.
+    if (Math.abs(aheadMs) > 5000 === isClockOff) return
     isClockOff = !isClockOff
     const ahead_seconds = Math.round(aheadMs / 1000)
     if (isClockOff)
@@ -44,7 +41,8 @@ export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
   }
   /** Roles that failed during the outage need another round before their failures count again. */
   const readAgain = async (): Promise<ProblemsOptions> => {
-    const isBack = failedAt === undefined || clock().getTime() - failedAt.getTime() > settledAfterMs
+    // A round of a role ends within 30 s, and the next begins at most 12.5 s later.
+    const isBack = failedAt === undefined || clock().getTime() - failedAt.getTime() > 45_000
     return { ...(await read()), ...(!isBack && { failingRoles: [] }) }
   }
   return async () => {

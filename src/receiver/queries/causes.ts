@@ -63,7 +63,6 @@ export async function parkedCauses(tx: Executor, since?: Date): Promise<Cause[]>
 
 /** Deliveries whose errors are grouped, and groups that a person reads. */
 const maxFailed = 1000
-const maxErrors = 5
 
 const anyUuid = '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 
@@ -86,7 +85,7 @@ async function errorsOfLanding(tx: Executor, since: Date = new Date(0)): Promise
     ),
     grouped as (
       select message, model, count(*)::int, min(received_at) as since, max(at) as at from failed
-      group by message, model order by max(at) desc nulls last limit ${maxErrors}
+      group by message, model order by max(at) desc nulls last limit 5
     )
     -- Postgres's error names the function of a trigger, and the catalog names the trigger.
     select message || coalesce(', trigger ' || left(triggers.names, 200), '') as message, model, count,

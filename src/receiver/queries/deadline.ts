@@ -5,8 +5,6 @@ import { clientOf, type Database, databaseOn, type Executor } from '../../platfo
 
 /** The longest that a page or a call may keep Postgres busy. */
 const queryDeadlineMs = 5000
-/** Postgres ends the statement itself. This is the extra time for a server that is frozen or unreachable. */
-const graceMs = 250
 
 /** The query was stopped at its deadline; a narrower one may succeed. */
 export class QueryTimeoutError extends Error {
@@ -28,7 +26,8 @@ export class QueryTimeoutError extends Error {
 export async function readWithin<T>(db: Database, read: (tx: Executor) => Promise<T>): Promise<T> {
   const state = { late: false }
   try {
-    return await withDeadline(readOnOneConnection(db, read, state), queryDeadlineMs + graceMs, 'a query')
+    // Postgres ends the statement itself. This is the extra time for a server that is frozen or unreachable.
+    return await withDeadline(readOnOneConnection(db, read, state), queryDeadlineMs + 250, 'a query')
   } catch (error) {
     state.late = true
     if (error instanceof DeadlineError || databaseCodeOf(error) === '57014')

@@ -115,9 +115,6 @@ export async function idsOfSeldomKey(
   return rows.length === 0 || rows.length > seldom ? undefined : rows.map(({ id }) => id)
 }
 
-/** New names are not longer. Rows of earlier releases may contain longer texts. */
-const maxModelLength = 255
-
 /** Reads one delivery; undefined if it does not exist. */
 export async function findDeliveryEntry(tx: Executor, id: string): Promise<DeliveryEntry | undefined> {
   const [row] = await selectDeliveries(tx, { where: eq(d.id, id), limit: 1 })
@@ -175,7 +172,8 @@ async function selectDeliveries(tx: Executor, { where, limit }: Which) {
       outcome: sql<string>`${outcomeShown}`,
       reason: chosen.parked_reason,
       flags: chosen.flags,
-      model: sql<string | null>`left(${requests.model}, ${maxModelLength}::int)`,
+      // New names are not longer. Rows of earlier releases may contain longer texts.
+      model: sql<string | null>`left(${requests.model}, 255)`,
       key_name: chosen.key_name,
       source_name: nameOfSource(chosen.source_name),
       signed_at: chosen.signed_at,

@@ -14,7 +14,6 @@ import { uuidRange } from './search.ts'
 
 /** The limit of findings per kind. */
 const shown = 20
-const minIdCharacters = 4
 
 export const findFiltersSchema = z.strictObject({
   q: textFilter.min(2, 'must have at least 2 characters').meta({
@@ -56,7 +55,7 @@ export type Found = z.infer<typeof foundSchema>
 
 /** Searches deliveries, requests and refused arrivals by an id or a metadata value. */
 export async function find(db: Database, { q }: { q: string }, when: StuckAfter): Promise<Found> {
-  const isId = q.length >= minIdCharacters
+  const isId = q.length >= 4
   const isUuid = uuidRange(q).length > 0
   const [found, byMetadata, byExternalId, asRequests, deliveries, refused, unavailable] = await Promise.all([
     findByIds(db, q),

@@ -7,13 +7,8 @@ import type { Place } from './page.ts'
 
 type FollowDeps = { db: Database; clock: () => Date; logger: Pick<Logger, 'warn'> }
 
-const pauseMs = 200
 /** The limit of rows per round; the newest are returned. */
 const maxRowsPerRound = 1000
-/** An arrival is logged when it has been answered. A slow sender can delay that by this long. */
-const lookBackMs = 35_000
-/** A statement that commits late is still found this many rounds later. */
-const overlapRounds = 6
 
 /** The arrivals logged since the previous round. `isCut`: there were more than the limit. */
 export type Round = { fresh: TailedArrival[]; isCut: boolean }
@@ -32,7 +27,8 @@ export async function* followArrivals(
   let notBefore = new Date(Number(after.micros) / 1000)
   while (!closed.aborted) {
     const started = performance.now()
-    const idFloor = floors.length < overlapRounds ? 0 : (floors.shift() ?? 0)
+    // A statement that commits late is still found this many rounds later.
+    const idFloor = floors.length < 6 ? 0 : (floors.shift() ?? 0)
     let round: Round = { fresh: [], isCut: false }
     try {
       const looked = clock()
@@ -41,13 +37,14 @@ export async function* followArrivals(
       round = { fresh, isCut: found.length === maxRowsPerRound }
       floors.push(Math.max(floors.at(-1) ?? 0, ...found.map(({ arrival }) => arrival.id)))
       sent = new Set([...sent, ...fresh.map(({ arrival }) => arrival.id)].filter((id) => id > idFloor))
-      notBefore = new Date(looked.getTime() - lookBackMs)
+      // An arrival is logged when it has been answered. A slow sender can delay that by this long.
+      notBefore = new Date(looked.getTime() - 35_000)
     } catch (error) {
       logger.warn({ err: error }, 'tailing the arrival log failed, the next round tries again')
     }
     yield round
     // The pause limits an open tail to a quarter of a connection's time.
-    await delay(Math.max(pauseMs, 3 * (performance.now() - started)), undefined, { signal: closed }).catch(() => {})
+    await delay(Math.max(200, 3 * (performance.now() - started)), undefined, { signal: closed }).catch(() => {})
   }
 }
 

@@ -47,8 +47,6 @@ export const giveUpSchema = z
   .meta({ id: 'GiveUp' })
 export type GiveUp = z.infer<typeof giveUpSchema>
 
-/** Longer than the quarter of an hour of six attempts, so that the morning still shows webhooks given up at night. */
-const lookBackHours = 12
 export const maxGiveUps = 200
 
 type Row = RowOf<typeof arriving.arrivals, 'outcome' | 'reason' | 'request_id'> & {
@@ -72,7 +70,8 @@ export async function listGiveUps(db: Database, now: Date): Promise<GiveUp[]> {
 
 /** Lists give-ups inside another read. */
 export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
-  const at = sql`${new Date(now.getTime() - lookBackHours * 3_600_000).toISOString()}::timestamptz`
+  // Longer than the quarter of an hour of six attempts, so that the morning still shows webhooks given up at night.
+  const at = sql`${new Date(now.getTime() - 12 * 3_600_000).toISOString()}::timestamptz`
   const unsigned = sql.param([...unsignedReasons])
   const rows = await tx.execute<Row>(sql`
     with known as materialized (select distinct ${senders.source} from mediadock.known_senders),

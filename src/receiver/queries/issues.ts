@@ -78,8 +78,6 @@ export async function listIssues(
   return toPage(rows, { limit }, ({ micros: _micros, ...row }) => toIssue(row, now))
 }
 
-const maxOpen = 200
-
 /** Reads all open issues inside another read, the most severe first. */
 export async function openIssues(tx: Executor, now: Date): Promise<Issue[]> {
   const worst = sql`array_position(array['critical', 'warning', 'notice'], ${issues.severity})`
@@ -88,7 +86,7 @@ export async function openIssues(tx: Executor, now: Date): Promise<Issue[]> {
     .from(issues)
     .where(isNull(issues.closed_at))
     .orderBy(worst, issues.opened_at)
-    .limit(maxOpen)
+    .limit(200)
   return rows.map((row) => toIssue(row, now))
 }
 

@@ -8,8 +8,6 @@ import { callBudgets, callsLeft } from '../fetching/read-budgets.ts'
 import { readWithin } from './deadline.ts'
 
 const stillMatchesHours = 24
-/** More keys than any installation has. */
-const maxUses = 1000
 const fingerprintDigits = 8
 
 export const keySchema = z
@@ -69,7 +67,8 @@ export async function readKeys(db: Database, options: KeysOptions): Promise<KeyS
 /** Reads the same in the transaction of another read. */
 export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }: KeysOptions): Promise<KeyState[]> {
   const budgets = await callBudgets(tx, now)
-  const uses = await tx.select().from(keyUses).orderBy(desc(keyUses.last_match_at)).limit(maxUses)
+  // More keys than any installation has.
+  const uses = await tx.select().from(keyUses).orderBy(desc(keyUses.last_match_at)).limit(1000)
   const useOf = new Map(uses.map((use) => [use.key_name, use]))
   const names = [
     ...keys.byName.keys(),

@@ -14,8 +14,6 @@ export type ListReader = <T>(list: (db: Database) => Promise<T>) => Promise<List
 const standbyAnswersWithinMs = 1000
 /** The pause before a standby that did not answer is tried again. */
 const restMs = 10_000
-/** How long the identity check of both servers is valid: another server may appear behind the same name. */
-const knownMs = 60_000
 
 export type ListReaderOptions = { primary: Database; standby: Database | undefined; logger: Logger }
 
@@ -38,7 +36,8 @@ export function createListReader({ primary, standby, logger }: ListReaderOptions
   const isOurs = async () => {
     if (performance.now() < knownUntilMs) return true
     const isSame = await isSameDatabase(primary, standby)
-    if (isSame !== false) knownUntilMs = performance.now() + (isSame ? knownMs : restMs)
+    // How long the identity check of both servers is valid: another server may appear behind the same name.
+    if (isSame !== false) knownUntilMs = performance.now() + (isSame ? 60_000 : restMs)
     return isSame !== false
   }
   return async (list) => {

@@ -45,25 +45,21 @@ export const minutesSchema = z
 export type Minutes = z.infer<typeof minutesSchema>
 export type MinutePoint = Minutes['minutes'][number]
 
-const defaultMinutes = 180
-const maxMinutes = 31 * 24 * 60
-const defaultPoints = 1500
 const steps = [1, 5, 15, 30, 60]
-const maxStarts = 500
 
 /** Reads the points of charts, by default of the last three hours. A minute without a running receiver has no point. */
 export async function readMinutes(
   db: Database,
-  { since, until, maxPoints = defaultPoints }: MinutesFilters & { maxPoints?: number },
+  { since, until, maxPoints = 1500 }: MinutesFilters & { maxPoints?: number },
   now: Date,
 ): Promise<Minutes> {
   const to = until === undefined ? now : new Date(until)
-  const from = since === undefined ? new Date(to.getTime() - defaultMinutes * 60_000) : new Date(since)
+  const from = since === undefined ? new Date(to.getTime() - 180 * 60_000) : new Date(since)
   const wanted = (to.getTime() - from.getTime()) / 60_000
   if (wanted <= 0 && until === undefined)
     throw new InvalidFilterError('since', 'must not be in the future without until')
   if (wanted <= 0) throw new InvalidFilterError('until', 'must be later than since')
-  if (wanted > maxMinutes) throw new InvalidFilterError('since', 'must not be more than 31 days before until')
+  if (wanted > 31 * 24 * 60) throw new InvalidFilterError('since', 'must not be more than 31 days before until')
   const step = steps.find((minutes) => wanted / minutes <= maxPoints) ?? 60
   return readWithin(db, async (tx) => {
     // Counts are summed. Of measurements, the worst minute is taken.
@@ -92,7 +88,7 @@ export async function readMinutes(
       .from(processStarts)
       .where(and(gte(started_at, from.toISOString()), lt(started_at, to.toISOString())))
       .orderBy(desc(started_at))
-      .limit(maxStarts)
+      .limit(500)
     return {
       since: from.toISOString(),
       until: to.toISOString(),

@@ -21,7 +21,6 @@ export const quarantinedSchema = z
   .meta({ id: 'Quarantined' })
 export type QuarantinedEntry = z.infer<typeof quarantinedSchema>
 
-const previewBytes = 512
 const order: Order = { at: quarantine.arrived_at, id: quarantine.id }
 
 /** Lists refused arrivals, newest first. Signatures are kept only for another verification and never leave Postgres. */
@@ -45,7 +44,7 @@ export async function listQuarantine(
         webhook_id: quarantine.webhook_id,
         headers: sql`${quarantine.headers} - 'x-service-signature'`.mapWith(quarantine.headers),
         bytes: sql<number>`octet_length(${quarantine.body})`,
-        preview: sql`substr(${quarantine.body}, 1, ${previewBytes}::integer)`.mapWith(quarantine.body),
+        preview: sql`substr(${quarantine.body}, 1, 512)`.mapWith(quarantine.body),
       })
       .from(quarantine)
       .where(chosen)

@@ -25,9 +25,6 @@ export async function findQuarantined(db: Database, id: number, keys: Keys): Pro
 /** How many of the tried arrivals another verification would accept, and the keys that signed these. */
 export type Check = { tried: number; acceptable: number; keyNames: readonly string[] }
 
-const triedRows = 50
-const triedBytes = 1024 * 1024
-
 /**
  * Tries the present secrets on the newest arrivals with a reason, and changes nothing. Bounded, so that a page can
  * afford it with a full quarantine.
@@ -44,12 +41,12 @@ export async function checkQuarantine(
       .from(quarantine)
       .where(eq(quarantine.reason, reason))
       .orderBy(newestFirst({ at, id }))
-      .limit(triedRows)
+      .limit(50)
       .as('newest')
     const ranked = sql`
       select id, row_number() over newest as place, sum(bytes) over newest as bytes
       from ${newest} window newest as (order by at desc, id desc)`
-    const chosen = sql`(select id from (${ranked}) as ranked where place = 1 or bytes <= ${triedBytes})`
+    const chosen = sql`(select id from (${ranked}) as ranked where place = 1 or bytes <= 1024 * 1024)`
     return tx.select(quarantinedColumns).from(quarantine).where(inArray(id, chosen))
   })
   if (rows.length === 0) return undefined

@@ -11,7 +11,6 @@ const c = columnsOf(arriving.arrivalCounts, 'c')
 const minutes = columnsOf(onCall.minutes)
 
 export const recentMinutes = 5
-const ackSample = 5000
 
 export type Recent = {
   minutes: number
@@ -46,7 +45,7 @@ export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
   const [ack] = await tx.execute<{ p95: number | null }>(sql`
     select percentile_cont(0.95) within group (order by ack_ms) as p95 from (
       select ${arrivals.ack_ms}, ${arrivals.status} from mediadock.arrivals where ${arrivals.arrived_at} >= ${from}
-        order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${ackSample}) as newest
+        order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit 5000) as newest
     where status = 200`)
   return {
     minutes: recentMinutes,

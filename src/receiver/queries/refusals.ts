@@ -24,9 +24,6 @@ export const unsignedReasons: ReadonlySet<string | null> = new Set([
 /** Reasons that need a valid signature with one of our secrets. */
 const ours: ReadonlySet<string | null> = new Set(['timestamp_too_old', 'timestamp_in_future'])
 
-const maxSenders = 500
-const shownSenders = 3
-
 /** The refused arrivals of a time range: those that may be the provider's, by reason, and those of strangers. */
 export type Refusals = {
   /** By reason: the share, from 0 to 1, that came from a known sender or claims a known request. */
@@ -51,7 +48,7 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
       select ${arrivals.reason}, ${arrivals.remote}, ${arrivals.folded} from mediadock.arrivals
       where ${arrivals.outcome} = 'refused' and ${arrivals.arrived_at} >= ${since}
       order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${searchedRows}
-    ) as newest group by reason, remote order by arrivals desc limit ${maxSenders}`)
+    ) as newest group by reason, remote order by arrivals desc limit 500`)
   if (rows.length === 0)
     return { provided: new Map(), kept: new Map(), strangers: { senders: 0, networks: 0, top: [] } }
   const quarantined = await tx.execute<{ reason: string; kept: number; named: number }>(sql`
@@ -81,7 +78,7 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
     strangers: {
       senders: top.length,
       networks: new Set(top.map(({ sender }) => networkOf(sender))).size,
-      top: top.slice(0, shownSenders),
+      top: top.slice(0, 3),
     },
   }
 }

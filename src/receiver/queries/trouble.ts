@@ -13,11 +13,6 @@ const polls = columnsOf(onCall.polls)
 const r = columnsOf(schema.requests, 'r')
 const requests = columnsOf(schema.requests)
 
-const lookBackMinutes = 15
-const maxPolls = 2000
-/** This many failures in a row are an outage, not an accident of one call. */
-const inARow = 3
-
 /** How the provider answered the last calls. */
 export type ProviderState = {
   /** Since when no call got a usable answer; null if some do or none was made. */
@@ -29,7 +24,7 @@ export type ProviderState = {
 
 /** Reads from the last polls of all replicas how the provider answers. */
 export async function readProviderState(tx: Executor, now: Date): Promise<ProviderState> {
-  const since = sql`${new Date(now.getTime() - lookBackMinutes * 60_000).toISOString()}::timestamptz`
+  const since = sql`${new Date(now.getTime() - 15 * 60_000).toISOString()}::timestamptz`
   const rows = await tx.execute<{
     failed: number
     first: string | null
@@ -39,7 +34,7 @@ export async function readProviderState(tx: Executor, now: Date): Promise<Provid
   }>(sql`
     with recent as materialized (
       select ${polls.polled_at}, ${polls.detail}, ${polls.outcome} in ('unreachable', 'invalid') as failed
-      from mediadock.polls where ${polls.polled_at} >= ${since} order by ${polls.polled_at} desc limit ${maxPolls}
+      from mediadock.polls where ${polls.polled_at} >= ${since} order by ${polls.polled_at} desc limit 2000
     ),
     answered as (select max(polled_at) as at from recent where not failed),
     unanswered as (
@@ -50,7 +45,8 @@ export async function readProviderState(tx: Executor, now: Date): Promise<Provid
       (select detail from unanswered order by polled_at desc limit 1) as detail,
       (select min(${budget.failing_since}) from mediadock.call_budgets where ${budget.refusals} = 0) as noted`)
   const { failed, first, answered, detail, noted } = one(rows, "reading the outcomes of the provider's last calls")
-  const failing = failed >= inARow || (failed > 0 && !answered)
+  // This many failures in a row are an outage, not an accident of one call.
+  const failing = failed >= 3 || (failed > 0 && !answered)
   if (!failing) return { failing_since: null, failed: 0, detail: null }
   const [seen, before] = [iso(first), iso(noted)]
   return { failing_since: before !== null && seen !== null && before < seen ? before : seen, failed, detail }
@@ -58,7 +54,6 @@ export async function readProviderState(tx: Executor, now: Date): Promise<Provid
 
 /** Webhooks come within seconds of the end; polls that are faster than they prove nothing. */
 const [lateMinutes, lostLookBackMinutes] = [2, 15]
-const maxLanded = 50
 
 /** Of the newest results of requests that were submitted here: how many a webhook reported, and the newest one. */
 export type WebhooksSeen = { landed: number; reported: number; last: string | null }
@@ -73,7 +68,7 @@ export async function readWebhooksSeen(tx: Executor, now: Date): Promise<Webhook
     from (
       select ${list(requests, 'request_id', 'source', 'idempotency_key', 'landed_at')} from mediadock.requests
       where landed_at between ${ago(lostLookBackMinutes)} and ${ago(lateMinutes)}
-      order by landed_at desc limit ${maxLanded}
+      order by landed_at desc limit 50
     ) as newest where idempotency_key is not null`)
   return one(rows, 'looking for the webhooks of the newest results')
 }
@@ -89,8 +84,6 @@ export type Contradictions = {
   last_decided: string | null
 }
 
-const maxContradictions = 1000
-
 export async function readContradictions(tx: Executor, now: Date): Promise<Contradictions> {
   const since = sql`${new Date(now.getTime() - 86_400_000).toISOString()}::timestamptz`
   const lately = sql`${new Date(now.getTime() - 3_600_000).toISOString()}::timestamptz`
@@ -103,7 +96,7 @@ export async function readContradictions(tx: Executor, now: Date): Promise<Contr
     from (
       select ${d.request_id}, ${d.received_at} from mediadock.deliveries d
       where ${d.flags} <> '{}' and 'contradiction' = any(${d.flags}) and ${d.received_at} >= ${since}
-      order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit ${maxContradictions}
+      order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit 1000
     ) as flagged
     left join lateral (
       select ${r.confirmed_at} from mediadock.requests r where ${r.request_id} = flagged.request_id

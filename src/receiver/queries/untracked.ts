@@ -4,9 +4,6 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { requests } from '../domain/schema.ts'
 import { newestFirst } from './page.ts'
 
-/** Enough to distinguish a service that never tracks from one that is sometimes late. */
-const latestRequests = 1000
-
 /** Counts, among the latest requests, those that no service had tracked before their webhook arrived. */
 export async function countUntracked(db: Database): Promise<{ untracked: number; requests: number }> {
   const { request_id, key_source, landed_at, tracked_at } = requests
@@ -14,7 +11,8 @@ export async function countUntracked(db: Database): Promise<{ untracked: number;
     .select({ key_source, landed_at, tracked_at })
     .from(requests)
     .orderBy(newestFirst({ at: tracked_at, id: request_id }))
-    .limit(latestRequests)
+    // Enough to distinguish a service that never tracks from one that is sometimes late.
+    .limit(1000)
     .as('latest')
   const isUntracked = sql`${latest.key_source} = 'landed' and ${latest.landed_at} = ${latest.tracked_at}`
   const rows = await db

@@ -111,13 +111,11 @@ const { name, retry_hours, failing_since, last_error, stop_reason } = subscribin
 const troubles = { name, retry_hours, failing_since, last_error, stop_reason }
 export type TroubledSubscription = Pick<typeof subscribing.subscriptions.$inferSelect, keyof typeof troubles>
 
-/** Shorter failures, for example during a restart of the service, are not reported. */
-const failingMinutes = 10
-
 /** Reads subscriptions that have stopped, or have been failing for a while. Paused ones are not included. */
 export async function troubledSubscriptions(tx: Executor): Promise<TroubledSubscription[]> {
   const { state } = subscribing.subscriptions
-  const fails = sql`${failing_since} <= now() - make_interval(mins => ${failingMinutes})`
+  // Shorter failures, for example during a restart of the service, are not reported.
+  const fails = sql`${failing_since} <= now() - make_interval(mins => 10)`
   return tx
     .select(troubles)
     .from(subscribing.subscriptions)

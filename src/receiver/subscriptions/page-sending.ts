@@ -12,7 +12,7 @@ export type PageSending = {
   /** No post begins while it returns false. */
   mayBegin: () => boolean
   post: (item: FeedItem) => Promise<ChangePostEnd>
-  /** Stores the progress from time to time. */
+  /** Stores the progress, at most twice a second: after a crash, only later changes are posted again. */
   save: (progress: Progress) => Promise<void>
 }
 
@@ -22,9 +22,6 @@ export type PageSent = Progress & {
   /** Why a post failed. */
   trouble?: string | undefined
 }
-
-/** After a crash, only changes of this time and posts under way are posted again. */
-const saveEveryMs = 500
 
 /**
  * Posts a page of changes: changes of different requests side by side, those of one request in order. After a failure
@@ -58,7 +55,7 @@ export async function sendPage({
     return { position, ahead: [...done].filter((one) => one > position) }
   }
   const saveNowAndThen = async () => {
-    if (saving || performance.now() - savedAt < saveEveryMs) return
+    if (saving || performance.now() - savedAt < 500) return
     saving = true
     isSaved = true
     await save(progress())

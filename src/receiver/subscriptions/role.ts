@@ -12,15 +12,13 @@ import { listSubscriptions, maxCountedBacklog } from './list-subscriptions.ts'
 import { judgeSubscriptionUrl } from './posting.ts'
 import { createSubscriptionSender, postDeadlineMs } from './sender.ts'
 
-const connectionsPerHost = 16
-
 /** Creates the HTTP client for posts. It checks each address when it is dialled. */
 export function createSubscriptionPoster({ production }: Pick<ReceiverSettings, 'production'>) {
   return createPoster({
     judge: (url) => judgeSubscriptionUrl(url, { production }),
     resolve,
     timeoutMs: postDeadlineMs,
-    connectionsPerHost,
+    connectionsPerHost: 16,
   })
 }
 

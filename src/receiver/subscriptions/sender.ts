@@ -18,8 +18,6 @@ export type SubscriptionSenderDeps = TurnDeps & {
 
 /** For one post, from connecting to the last byte of the answer. */
 export const postDeadlineMs = 10_000
-/** Subscriptions at a time in a process: each holds one page of the feed. */
-const maxAtOnce = 8
 /** Leaves time for one post and for late renewals. */
 const usualLeaseMs = postDeadlineMs * 2
 
@@ -27,7 +25,8 @@ const usualLeaseMs = postDeadlineMs * 2
 export function createSubscriptionSender(deps: SubscriptionSenderDeps): SubscriptionSender {
   const { db, logger, signal, leaseMs = usualLeaseMs } = deps
   const leaseSeconds = leaseMs / 1000
-  const places = createPlaces(maxAtOnce)
+  // Subscriptions at a time in a process: each holds one page of the feed.
+  const places = createPlaces(8)
   const keeper = createLeaseKeeper<LeasedSubscription>({
     renew: (held) => renewSubscriptions(db, held, leaseSeconds),
     leaseMs,

@@ -26,14 +26,7 @@ export type TurnDeps = PostingDeps & {
   cut: AbortSignal
 }
 
-/** Posts at a time per subscription, each of another request. */
-const sideBySide = 8
-const pageItems = 100
-/** After this, another subscription may have the place. */
-const turnMs = 10_000
 const pauses = { baseMs: 1000, capMs: 300_000 }
-/** As much as a page shows. */
-const maxTroubleCharacters = 500
 
 /**
  * Posts changes to one subscription for a while, and gives it back. Returns true if there are more. An error counts as
@@ -50,7 +43,8 @@ export async function takeTurn(
     if (isOutage(error)) throw error
     deps.logger.error({ err: error, subscription: leased.name }, 'posting to a subscription failed')
     await putOff(deps, leased, {
-      trouble: `posting failed: ${failureWords(error).slice(0, maxTroubleCharacters)}`,
+      // As much as a page shows.
+      trouble: `posting failed: ${failureWords(error).slice(0, 500)}`,
       failures: leased.failures,
     })
     return { more: false }
@@ -59,7 +53,8 @@ export async function takeTurn(
 
 async function postOn(deps: TurnDeps, leased: LeasedSubscription, holds: () => boolean): Promise<{ more: boolean }> {
   const { db } = deps
-  const until = performance.now() + turnMs
+  // After this, another subscription may have the place.
+  const until = performance.now() + 10_000
   let at: Progress = leased
   let { failures } = leased
   let isOurs = true
@@ -78,7 +73,8 @@ async function postOn(deps: TurnDeps, leased: LeasedSubscription, holds: () => b
       items: page.data,
       from: at,
       probes: failures > 0,
-      sideBySide,
+      // Posts at a time per subscription, each of another request.
+      sideBySide: 8,
       mayBegin,
       post: (item) => postOne(deps, leased, item),
       save: (progress) => save(progress, true),
@@ -107,7 +103,7 @@ async function readOn(
 ): Promise<FeedPage | undefined> {
   const { filter } = leased
   try {
-    return await pressure.paced(() => readFeed(db, { after, limit: pageItems, filter }), signal)
+    return await pressure.paced(() => readFeed(db, { after, limit: 100, filter }), signal)
   } catch (error) {
     if (!(error instanceof ExpiredPositionError)) throw error
     const trouble = `the changes after position ${after} were deleted before they were posted (RETENTION_DAYS)`

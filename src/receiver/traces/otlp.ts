@@ -31,14 +31,7 @@ import type { SpanRoot, SpanWriter, WrittenSpan } from './span.ts'
 
 // The only file that imports OpenTelemetry's packages. traces.ts loads it if traces are configured.
 
-/** About 8 MB. Spans beyond that are dropped, with a warning. */
-const maxQueued = 8192
-const maxBatch = 512
-const batchEveryMs = 1000
-const exportDeadlineMs = 10_000
 const lastFlush = { minMs: 500, maxMs: 5000 }
-const complainEveryMs = 60_000
-const maxTextLength = 1024
 
 const kinds = {
   server: SpanKind.SERVER,
@@ -56,7 +49,7 @@ export function createSpanWriter(settings: TraceSettings, { logger }: { logger: 
   const provider = new TracerProvider({
     resource: defaultResource().merge(resourceFromAttributes({ 'service.version': version, ...settings.resource })),
     sampler,
-    spanLimits: { attributeValueLengthLimit: maxTextLength },
+    spanLimits: { attributeValueLengthLimit: 1024 },
     idGenerator: {
       generateTraceId: () => lent.traceId ?? random.generateTraceId(),
       generateSpanId: () => lent.spanId ?? random.generateSpanId(),
@@ -64,10 +57,11 @@ export function createSpanWriter(settings: TraceSettings, { logger }: { logger: 
     spanProcessors: [
       new BatchSpanProcessor({
         exporter: complaining(new OTLPTraceExporter({ url: settings.endpoint }), complain),
-        maxQueueSize: maxQueued,
-        maxExportBatchSize: maxBatch,
-        scheduledDelayMillis: batchEveryMs,
-        exportTimeoutMillis: exportDeadlineMs,
+        // About 8 MB. Spans beyond that are dropped, with a warning.
+        maxQueueSize: 8192,
+        maxExportBatchSize: 512,
+        scheduledDelayMillis: 1000,
+        exportTimeoutMillis: 10_000,
       }),
     ],
   })
@@ -152,13 +146,13 @@ function createComplaints(logger: Logger, collector: string): Complain {
   }
 }
 
-/** Returns a function that is true at most once per `complainEveryMs`. */
+/** Returns a function that is true at most once a minute. */
 function createPauses(): () => boolean {
   let silentUntil = 0
   return () => {
     const now = performance.now()
     if (now < silentUntil) return false
-    silentUntil = now + complainEveryMs
+    silentUntil = now + 60_000
     return true
   }
 }

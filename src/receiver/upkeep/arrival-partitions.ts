@@ -3,12 +3,7 @@ import type { Logger } from '../../platform/logger.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 
-/** Longer than a dump holds its locks, so that the partition of a day exists before the day. */
-const daysAhead = 7
 export const dayMs = 86_400_000
-/** Tries against a lock. The next round follows soon. */
-const dropTries = 3
-const dropPauseMs = 500
 
 export type Partitions = { made: number; missing: number }
 
@@ -17,7 +12,8 @@ export type Partitions = { made: number; missing: number }
  * rest is left to the next round. Rows of a day without a partition go to the catch-all, and are moved later.
  */
 export async function ensurePartitions(db: Database, now: Date): Promise<Partitions> {
-  const wanted = Array.from({ length: daysAhead + 1 }, (_, ahead) =>
+  // Today and seven days ahead: longer than a dump holds its locks, so that the partition exists before its day.
+  const wanted = Array.from({ length: 8 }, (_, ahead) =>
     new Date(now.getTime() + ahead * dayMs).toISOString().slice(0, 10),
   )
   const days = await db.execute<{ day: string }>(sql`
@@ -78,7 +74,8 @@ async function dropDay(db: Database, day: string, signal: AbortSignal): Promise<
   for (let attempt = 1; ; attempt += 1) {
     const [row] = await db.execute<{ outcome: string }>(sql`select mediadock.drop_arrival_day(${day}::date) as outcome`)
     const outcome = row?.outcome ?? 'busy'
-    if (outcome !== 'busy' || attempt === dropTries || signal.aborted) return outcome
-    await delay(dropPauseMs * (0.5 + Math.random()))
+    // Tries against a lock. The next round follows soon.
+    if (outcome !== 'busy' || attempt === 3 || signal.aborted) return outcome
+    await delay(500 * (0.5 + Math.random()))
   }
 }

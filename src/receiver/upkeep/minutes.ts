@@ -24,10 +24,6 @@ export const oldSeconds = 60
 export const settledAfterSeconds = 15
 /** Percentiles come from this many newest rows, so that a busy minute costs no more. */
 const sampled = 1000
-/** Skips a minute that another replica has just written. */
-const freshSeconds = 10
-/** The time that arrival_counts are kept. The first page uses the last five minutes. */
-const countsKeptSeconds = 3600
 
 /**
  * Writes the figures of this minute so far, and of the last one. The statement may run any number of times and on any
@@ -43,6 +39,8 @@ export async function writeMinutes(
   const current = sql`${new Date(Math.floor(now.getTime() / 60_000) * 60_000).toISOString()}::timestamptz`
   const inMinute = (column: StringChunk) =>
     sql`${column} >= due.minute and ${column} < due.minute + interval '1 minute'`
+  // Skips a minute that another replica has just written. Keeps arrival_counts for an hour: the first page uses the
+  // last five minutes.
   await db.execute(sql`
     with due as (
       select minute from (values (${current}), (${current} - interval '1 minute')) as m (minute)
@@ -50,11 +48,11 @@ export async function writeMinutes(
         select from mediadock.minutes w where ${w.minute} = ${m.minute}
           and ${w.written_at} >= least(
             ${m.minute} + make_interval(secs => 60 + ${settledAfterSeconds}),
-            ${at} - make_interval(secs => ${freshSeconds})))
+            ${at} - make_interval(secs => 10)))
     ),
     forgotten as (
       delete from mediadock.arrival_counts
-      where ${arrivalCounts.minute} < ${at} - make_interval(secs => ${countsKeptSeconds})
+      where ${arrivalCounts.minute} < ${at} - make_interval(secs => 3600)
     )
     insert into mediadock.minutes as m (${list(
       minutes,

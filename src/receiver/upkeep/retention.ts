@@ -74,9 +74,6 @@ async function dropDays({ db, logger }: RetentionDeps, cutoff: Date, signal: Abo
   return days.dropped
 }
 
-/** The least difference that is logged. */
-const aheadMs = 60_000
-
 /**
  * Prunes by the earlier of the host's and Postgres's clock, so that a host whose clock is ahead deletes nothing early.
  */
@@ -85,7 +82,7 @@ export async function pruneByBothClocks(deps: RetentionDeps, signal: AbortSignal
   const rows = await deps.db.execute<{ theirs: string }>(sql`select clock_timestamp() as theirs`)
   const theirs = new Date(one(rows, 'asking Postgres for its time').theirs)
   const ahead = ours.getTime() - theirs.getTime()
-  if (ahead > aheadMs)
+  if (ahead > 60_000)
     deps.logger.warn(
       { ahead_seconds: Math.round(ahead / 1000) },
       "this host's clock is ahead of Postgres's: pruning goes by Postgres's time. Correct the host's clock",
