@@ -2,7 +2,7 @@ import { listArrivals } from '../receiver/queries/arrivals.ts'
 import { arrivalFiltersSchema } from '../receiver/queries/filters.ts'
 import { listCommand } from './listing.ts'
 
-export const arrivalsCommand = listCommand({
+export const command = listCommand({
   help: `
 mediadock arrivals [--outcome accepted|duplicate|parked|hint|refused|unavailable] [--reason R] [--state S]
                    [--request-id ID] [--webhook-id ID] [--key-name N] [--source-name S] [--q TEXT]

@@ -22,7 +22,7 @@ so that it always matches the installed version:
       if (!shells.includes(shell) || more.length > 0)
         throw new UsageError(`completion takes one of ${shells.join(', ')}`)
       const described = await Promise.all(
-        Object.entries(commands).map(async ([name, { summary, load }]) => ({ name, summary, command: await load() })),
+        Object.entries(commands).map(async ([name, { summary, load }]) => ({ name, summary, ...(await load()) })),
       )
       process.stdout.write(`${whatMayFollow(described)}\n${shell === 'bash' ? bash : zsh(described)}`)
       return 0

@@ -14,7 +14,7 @@ import { withReceiver } from './processing.ts'
 import { printTable } from './terminal.ts'
 import { printable, UsageError, type Command } from './usage.ts'
 
-export const configCommand: Command = {
+export const command: Command = {
   help: `
 mediadock config check
 

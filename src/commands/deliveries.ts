@@ -2,7 +2,7 @@ import { listDeliveries } from '../receiver/queries/deliveries.ts'
 import { deliveryFiltersSchema } from '../receiver/queries/filters.ts'
 import { listCommand } from './listing.ts'
 
-export const deliveriesCommand = listCommand({
+export const command = listCommand({
   help: `
 mediadock deliveries [--state pending|processed|parked] [--outcome O] [--reason R] [--request-id ID]
                      [--webhook-id ID] [--key-name N] [--source-name S] [--model M] [--flag F] [--ids ID,ID…]

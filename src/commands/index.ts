@@ -2,77 +2,29 @@ import type { Entry } from './usage.ts'
 
 /** All commands by their first word. Only the command that runs is loaded. */
 export const commands: Record<string, Entry> = {
-  start: {
-    summary: 'start the receiver, the provider, or both',
-    load: async () => (await import('./start.ts')).startCommand,
-  },
-  migrate: {
-    summary: 'bring the database schema up to date',
-    load: async () => (await import('./migrate.ts')).migrateCommand,
-  },
-  deliveries: {
-    summary: 'list accepted deliveries, newest first',
-    load: async () => (await import('./deliveries.ts')).deliveriesCommand,
-  },
-  requests: {
-    summary: 'list tracked requests, newest first',
-    load: async () => (await import('./requests.ts')).requestsCommand,
-  },
-  arrivals: {
-    summary: 'list HTTP arrivals, also refused ones, newest first',
-    load: async () => (await import('./arrivals.ts')).arrivalsCommand,
-  },
-  tail: {
-    summary: 'print new HTTP arrivals as they are logged',
-    load: async () => (await import('./tail.ts')).tailCommand,
-  },
-  status: {
-    summary: 'print current problems, as on the first page of the console',
-    load: async () => (await import('./status.ts')).statusCommand,
-  },
-  keys: {
-    summary: 'list keys with their last match, calls left and rest',
-    load: async () => (await import('./keys.ts')).keysCommand,
-  },
-  verify: {
-    summary: "verify refused webhooks again with today's secrets",
-    load: async () => (await import('./verify.ts')).verifyCommand,
-  },
-  replay: {
-    summary: 'process deliveries again',
-    load: async () => (await import('./replay.ts')).replayCommand,
-  },
-  reconcile: {
-    summary: 'poll the provider for overdue requests',
-    load: async () => (await import('./reconcile.ts')).reconcileCommand,
-  },
+  start: { summary: 'start the receiver, the provider, or both', load: () => import('./start.ts') },
+  migrate: { summary: 'bring the database schema up to date', load: () => import('./migrate.ts') },
+  deliveries: { summary: 'list accepted deliveries, newest first', load: () => import('./deliveries.ts') },
+  requests: { summary: 'list tracked requests, newest first', load: () => import('./requests.ts') },
+  arrivals: { summary: 'list HTTP arrivals, also refused ones, newest first', load: () => import('./arrivals.ts') },
+  tail: { summary: 'print new HTTP arrivals as they are logged', load: () => import('./tail.ts') },
+  status: { summary: 'print current problems, as on the first page of the console', load: () => import('./status.ts') },
+  keys: { summary: 'list keys with their last match, calls left and rest', load: () => import('./keys.ts') },
+  verify: { summary: "verify refused webhooks again with today's secrets", load: () => import('./verify.ts') },
+  replay: { summary: 'process deliveries again', load: () => import('./replay.ts') },
+  reconcile: { summary: 'poll the provider for overdue requests', load: () => import('./reconcile.ts') },
   subscriptions: {
     summary: 'post each change of a result to a URL: list, add, pause, resume, test',
-    load: async () => (await import('./subscriptions.ts')).subscriptionsCommand,
+    load: () => import('./subscriptions.ts'),
   },
-  types: {
-    summary: "print TypeScript types of every model's input",
-    load: async () => (await import('./types.ts')).typesCommand,
-  },
-  media: {
-    summary: 'remove the archived media of a request',
-    load: async () => (await import('./media.ts')).mediaCommand,
-  },
-  config: {
-    summary: 'check the settings, the database and the keys',
-    load: async () => (await import('./config.ts')).configCommand,
-  },
-  trigger: {
-    summary: 'send a signed sample webhook to a receiver',
-    load: async () => (await import('./trigger.ts')).triggerCommand,
-  },
-  provider: {
-    summary: "the provider's developer console, on the command line",
-    load: async () => (await import('./provider.ts')).providerCommand,
-  },
+  types: { summary: "print TypeScript types of every model's input", load: () => import('./types.ts') },
+  media: { summary: 'remove the archived media of a request', load: () => import('./media.ts') },
+  config: { summary: 'check the settings, the database and the keys', load: () => import('./config.ts') },
+  trigger: { summary: 'send a signed sample webhook to a receiver', load: () => import('./trigger.ts') },
+  provider: { summary: "the provider's developer console, on the command line", load: () => import('./provider.ts') },
   completion: {
     summary: 'print a script that completes these commands in a shell',
-    load: async () => (await import('./completion.ts')).completionCommand(commands),
+    load: async () => ({ command: (await import('./completion.ts')).completionCommand(commands) }),
   },
 }
 

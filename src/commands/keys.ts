@@ -7,7 +7,7 @@ import { printJson, type Command } from './usage.ts'
 
 const options = { json: { type: 'boolean' } } as const
 
-export const keysCommand: Command = {
+export const command: Command = {
   help: `
 mediadock keys [--json]
 

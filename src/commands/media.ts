@@ -11,7 +11,7 @@ import { printJson, UsageError, type Command } from './usage.ts'
 
 const options = { json: { type: 'boolean' } } as const
 
-export const mediaCommand: Command = {
+export const command: Command = {
   help: `
 mediadock media remove <request_id> [--json]
 

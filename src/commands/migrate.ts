@@ -11,7 +11,7 @@ function sayOnce(words: string): void {
   printed = words
 }
 
-export const migrateCommand: Command = {
+export const command: Command = {
   help: `
 mediadock migrate [receiver|provider|all]
 

@@ -89,7 +89,7 @@ const options = {
   json: { type: 'boolean' },
 } as const
 
-export const providerCommand: Command = {
+export const command: Command = {
   help: `
 mediadock provider keys create --account A --name N --environment live|sandbox [--scopes generate,read] [--json]
 mediadock provider keys list [--account A] [--json]

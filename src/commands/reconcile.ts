@@ -9,7 +9,7 @@ import { printJson, UsageError, type Command } from './usage.ts'
 
 const options = { json: { type: 'boolean' } } as const
 
-export const reconcileCommand: Command = {
+export const command: Command = {
   help: `
 mediadock reconcile [request_id] [--json]
 

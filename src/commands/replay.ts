@@ -17,7 +17,7 @@ type Options = { dryRun: boolean; interrupted: AbortSignal }
 
 const accepted = { filters: deliveryFiltersSchema, switches: ['dry-run', 'json'] }
 
-export const replayCommand: Command = {
+export const command: Command = {
   help: `
 mediadock replay <delivery id>… [--dry-run] [--json]
 mediadock replay --state parked [--reason R] [--key-name N] [--since T] [--until T] … [--dry-run] [--json]

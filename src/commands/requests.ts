@@ -1,5 +1,5 @@
-import { ConfigError } from '../config/config-error.ts'
-import { positiveInt, settingsReader, type ProcessEnvironment } from '../platform/settings.ts'
+import { readSome } from '../config/config.ts'
+import { positiveInt, type ProcessEnvironment } from '../platform/settings.ts'
 import { requestFiltersSchema } from '../receiver/queries/filters.ts'
 import { listRequests } from '../receiver/queries/requests.ts'
 import { listCommand } from './listing.ts'
@@ -45,7 +45,7 @@ An overdue request has no terminal state for longer than STUCK_AFTER_SECONDS. --
   ],
 })
 
-export const requestsCommand: Command = {
+export const command: Command = {
   ...listing,
   // `--overdue` alone means `--overdue true`.
   run: (args, env) =>
@@ -58,8 +58,5 @@ export const requestsCommand: Command = {
 }
 
 function stuckAfterSeconds(env: ProcessEnvironment): number {
-  const reader = settingsReader(env)
-  const seconds = reader.withDefault('STUCK_AFTER_SECONDS', positiveInt, 120)
-  if (reader.problems.length > 0) throw new ConfigError(reader.problems)
-  return seconds
+  return readSome(env, (reader) => reader.withDefault('STUCK_AFTER_SECONDS', positiveInt, 120))
 }

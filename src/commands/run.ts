@@ -24,7 +24,7 @@ export async function runCommand(argv: readonly string[], env: ProcessEnvironmen
   try {
     const entry = commands[name]
     if (!entry) throw new UsageError(`unknown command "${name}": mediadock --help lists the commands`)
-    const command = await entry.load()
+    const { command } = await entry.load()
     if (args.includes('--help') || args.includes('-h')) {
       process.stdout.write(`${command.help.trim()}\n`)
       return 0

@@ -2,7 +2,7 @@ import { programs } from '../config/config.ts'
 import { start } from '../start/start.ts'
 import { UsageError, type Command } from './usage.ts'
 
-export const startCommand: Command = {
+export const command: Command = {
   help: `
 mediadock start [receiver|provider|all]
 

@@ -27,7 +27,7 @@ function noReplicaProblem(seenAt: Date | undefined, now: Date): Problem[] {
 
 const options = { json: { type: 'boolean' } } as const
 
-export const statusCommand: Command = {
+export const command: Command = {
   help: `
 mediadock status [--json]
 

@@ -52,7 +52,7 @@ const acts: Record<string, { words: number; work: (to: WithReceiver, name: strin
 const feedFilters = z.strictObject(feedFilterQuery)
 const accepted = { filters: feedFilters, switches: ['json'], valued: ['from', 'retry-hours'] } as const
 
-export const subscriptionsCommand: Command = {
+export const command: Command = {
   help: `
 mediadock subscriptions [list] [--json]
 mediadock subscriptions add <name> <url> [--complete true] [--sandbox false] [--key-name N] [--model M]

@@ -7,7 +7,7 @@ import { printJson, UsageError, type Command } from './usage.ts'
 
 const accepted = { filters: arrivalFiltersSchema, switches: ['json'] }
 
-export const tailCommand: Command = {
+export const command: Command = {
   help: `
 mediadock tail [--outcome O] [--reason R] [--key-name N] [--request-id ID] [--webhook-id ID] [--q TEXT] [--json]
 

@@ -1,10 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import { parseArgs } from 'node:util'
-import { ConfigError } from '../config/config-error.ts'
-import { isProduction, readProviderSecretKey } from '../config/config.ts'
+import { isProduction, readProviderSecretKey, readSome } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
-import { type ProcessEnvironment, settingsReader } from '../platform/settings.ts'
+import type { ProcessEnvironment } from '../platform/settings.ts'
 import type { Keys } from '../receiver/domain/keys.ts'
 import { describeFailure } from '../receiver/fetching/source-client.ts'
 import { readSources } from '../receiver/settings.ts'
@@ -54,7 +53,7 @@ const options = {
   source: { type: 'string' },
 } as const
 
-export const triggerCommand: Command = {
+export const command: Command = {
   help: `
 mediadock trigger [<kind>] <${samples.join('|')}>
                   [--source NAME] [--url URL] [--secret-file FILE | --secret SECRET] [--request-id UUID]
@@ -177,8 +176,5 @@ async function keysOf(env: ProcessEnvironment): Promise<Keys> {
     throw new UsageError(
       'no secret is set: use --secret-file, or set TRIGGER_SECRET, GENERATION_KEYS or GENERATION_KEYS_FILE',
     )
-  const reader = settingsReader(env)
-  const { keys } = readSources(reader, local)
-  if (reader.problems.length > 0) throw new ConfigError(reader.problems)
-  return keys
+  return readSome(env, (reader) => readSources(reader, local)).keys
 }

@@ -15,7 +15,7 @@ import type { Command } from './usage.ts'
 const options = { 'key-name': { type: 'string' } } as const
 const catalogSchema = z.object({ data: z.array(catalogEntrySchema.pick({ slug: true })) })
 
-export const typesCommand: Command = {
+export const command: Command = {
   help: `
 mediadock types [--key-name K]
 

@@ -21,7 +21,7 @@ export type Command = {
 }
 
 /** A command's entry in the list of all commands. Only the command that runs is loaded. */
-export type Entry = { summary: string; load: () => Promise<Command> }
+export type Entry = { summary: string; load: () => Promise<{ command: Command }> }
 
 // JSON escapes only ASCII control characters, but terminals obey others too.
 const steering = /[^\P{C}\n]|[\u2028\u2029]/gu

@@ -9,7 +9,7 @@ import { printJson, type Command } from './usage.ts'
 
 const options = { reason: { type: 'string' }, json: { type: 'boolean' } } as const
 
-export const verifyCommand: Command = {
+export const command: Command = {
   help: `
 mediadock verify [--reason R] [--json]
 

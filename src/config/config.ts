@@ -5,6 +5,7 @@ import {
   settingsReader,
   withSetting,
   type ProcessEnvironment,
+  type SettingsReader,
 } from '../platform/settings.ts'
 import {
   readCatalogSettings,
@@ -73,31 +74,32 @@ export function settingNames(): Set<string> {
   return names
 }
 
+/** Reads some settings for a command on the command line. Throws ConfigError with all problems. */
+export function readSome<T>(env: ProcessEnvironment, read: (reader: SettingsReader) => T): T {
+  const reader = settingsReader(env)
+  const value = read(reader)
+  if (reader.problems.length > 0) throw new ConfigError(reader.problems)
+  return value
+}
+
 /** The database URL for a command on the command line. Throws ConfigError if none is set. */
 export function readDatabaseUrl(env: ProcessEnvironment, program: Program, fallback: string | undefined): string {
-  const reader = settingsReader(env)
-  const own = program === 'provider' ? reader.optional('PROVIDER_DATABASE_URL', postgresUrl) : undefined
-  const url = own ?? reader.optional('DATABASE_URL', postgresUrl) ?? fallback
-  if (url === undefined && reader.problems.length === 0)
-    reader.problems.push({ name: 'DATABASE_URL', message: 'is required' })
-  if (url === undefined || reader.problems.length > 0) throw new ConfigError(reader.problems)
-  return url
+  return readSome(env, (reader) => {
+    const own = program === 'provider' ? reader.optional('PROVIDER_DATABASE_URL', postgresUrl) : undefined
+    const url = own ?? reader.optional('DATABASE_URL', postgresUrl) ?? fallback
+    if (url === undefined && reader.problems.length === 0)
+      reader.problems.push({ name: 'DATABASE_URL', message: 'is required' })
+    return url ?? ''
+  })
 }
 
 /** The provider's catalog, for a command on the command line. Throws ConfigError if the catalog's file is invalid. */
 export function readProviderCatalog(env: ProcessEnvironment): ProviderSettings['catalog'] {
-  const reader = settingsReader(env)
-  const { catalog } = readCatalogSettings(reader)
-  if (reader.problems.length > 0) throw new ConfigError(reader.problems)
-  return catalog
+  return readSome(env, readCatalogSettings).catalog
 }
 
 /** The key that encrypts signing secrets, for a command on the command line. Throws ConfigError if none is set. */
 export function readProviderSecretKey(env: ProcessEnvironment, fallback: string | undefined): Buffer {
-  const reader = settingsReader(
-    isGiven(env, 'PROVIDER_SECRET_KEY') ? env : withSetting(env, 'PROVIDER_SECRET_KEY', fallback),
-  )
-  const key = reader.required('PROVIDER_SECRET_KEY', secretKeySchema, Buffer.alloc(0))
-  if (reader.problems.length > 0) throw new ConfigError(reader.problems)
-  return key
+  const given = isGiven(env, 'PROVIDER_SECRET_KEY') ? env : withSetting(env, 'PROVIDER_SECRET_KEY', fallback)
+  return readSome(given, (reader) => reader.required('PROVIDER_SECRET_KEY', secretKeySchema, Buffer.alloc(0)))
 }

@@ -174,7 +174,7 @@ async function check(candidate: Pick<Ffmpeg, 'kind' | 'path'>, signal: AbortSign
   return version !== undefined && Number(avcodecMajor) >= 59 ? { ...candidate, version } : undefined
 }
 
-async function isExecutable(file: string): Promise<boolean> {
+export async function isExecutable(file: string): Promise<boolean> {
   return fs.access(file, constants.X_OK).then(
     () => true,
     () => false,

@@ -122,7 +122,7 @@ it('mediadock completion accepts only known shells', async () => {
 
 it('--help of a command shows the options that it accepts', async () => {
   const shown = async (name: string) => {
-    const { help, options } = await commands[name]!.load()
+    const { help, options } = (await commands[name]!.load()).command
     const form = /^[^]*?\n\n/.exec(help.trimStart())?.[0] ?? ''
     return {
       name,

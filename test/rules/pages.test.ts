@@ -47,7 +47,7 @@ ${sections.join('\n')}`).toMatchFileSnapshot(page('api.md'))
 it('docs/cli.md prints the help of every command', async () => {
   const helps = await Promise.all(
     Object.entries(commands).map(async ([name, { load }]) => {
-      const { help } = await load()
+      const { help } = (await load()).command
       return `## ${name}\n\`\`\`\n${help.trim()}\n\`\`\`\n`
     }),
   )

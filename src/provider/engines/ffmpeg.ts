@@ -1,9 +1,9 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import fs from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'
+import { isExecutable } from '../../platform/ffmpeg.ts'
 import { EngineError } from './engine.ts'
 
 const require = createRequire(import.meta.url)
@@ -64,11 +64,8 @@ function collectTail(stderr: Readable): () => string {
 /** Finds the configured or the packaged ffmpeg. Throws an EngineError if there is none. */
 export async function locateFfmpeg(given: string | undefined): Promise<string> {
   const binary = given ?? installedFfmpeg()
-  const usable = await fs.access(binary, fs.constants.X_OK).then(
-    () => true,
-    () => false,
-  )
-  if (!usable) throw new EngineError('there is no ffmpeg that can be run on the server; video and mp3 need it')
+  if (!(await isExecutable(binary)))
+    throw new EngineError('there is no ffmpeg that can be run on the server; video and mp3 need it')
   return binary
 }
 

@@ -102,36 +102,18 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
     })
     .post('/subscriptions/:name/pause', readForm, async (req, res) => {
       const name = nameOf(req)
-      await doing(
-        req,
-        'pause',
-        name,
-        () => pauseSubscription(db, name, actorOf(req)),
-        (done) => done,
-      )
+      await doing(req, 'pause', name, () => pauseSubscription(db, name, actorOf(req)), placed)
       res.redirect(303, path)
     })
     .post('/subscriptions/:name/resume', readForm, async (req, res) => {
       const name = nameOf(req)
       const { from } = checked(resumeSchema, fieldsOf(req))
-      await doing(
-        req,
-        'resume',
-        name,
-        () => resumeSubscription(db, name, from),
-        (done) => done,
-      )
+      await doing(req, 'resume', name, () => resumeSubscription(db, name, from), placed)
       res.redirect(303, path)
     })
     .post('/subscriptions/:name/remove', readForm, async (req, res) => {
       const name = nameOf(req)
-      await doing(
-        req,
-        'remove',
-        name,
-        () => removeSubscription(db, name),
-        (done) => done,
-      )
+      await doing(req, 'remove', name, () => removeSubscription(db, name), placed)
       res.redirect(303, path)
     })
     .post('/subscriptions/:name/roll', readForm, async (req, res) => {
@@ -152,6 +134,8 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       await show(res, tested(name, await doing(req, 'test', name, work, ({ ok, trouble }) => ({ ok, trouble }))))
     })
 }
+
+const placed = ({ position }: { position: number }) => ({ position })
 
 function tested(name: string, { ok, trouble }: SubscriptionTest): Markup {
   return ok
