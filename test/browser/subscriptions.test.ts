@@ -59,13 +59,16 @@ it('a service is subscribed, tested, paused, resumed and removed from the consol
 
   await row.getByRole('button', { name: 'Resume' }).click()
   await eventually(() => subscriber.posted.length === 2)
+  await row.getByRole('link', { name: 'New secret…' }).click()
+  await page.getByRole('button', { name: 'Make a new secret' }).click()
+  expect(await page.locator('#secret').innerText()).not.toBe(secret)
   await row.getByRole('link', { name: 'Remove' }).click()
   await expectAccessible(page)
   await page.getByRole('button', { name: 'Remove' }).click()
   await page.getByText('There are no subscriptions').waitFor()
   const actions = await database.sql`select action, via from mediadock.audit order by id`
   expect(actions.map(({ action, via }) => `${action} ${via}`)).toEqual(
-    ['add', 'test', 'pause', 'resume', 'remove'].map((act) => `subscription_${act} console`),
+    ['add', 'test', 'pause', 'resume', 'roll', 'remove'].map((act) => `subscription_${act} console`),
   )
 })
 

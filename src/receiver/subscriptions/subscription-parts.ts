@@ -83,7 +83,7 @@ function buttons({ name, state, stop_reason }: Subscription): Markup {
   return html`<div class="inline">
     ${isGoing ? action({ path: at('pause'), label: 'Pause', tone: 'quiet' }) : resume}
     ${action({ path: at('test'), label: 'Send a test', tone: 'quiet' })}
-    ${action({ path: at('roll'), label: 'New secret', tone: 'quiet' })}
+    <a class="button quiet" href="${at('roll')}">New secret…</a>
     <a class="button quiet" href="${at('remove')}">Remove…</a>
   </div>`
 }

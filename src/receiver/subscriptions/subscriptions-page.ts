@@ -24,7 +24,7 @@ import {
   testSubscription,
   type SubscriptionTest,
 } from './acts.ts'
-import { listSubscriptions } from './list-subscriptions.ts'
+import { listSubscriptions, type Subscription } from './list-subscriptions.ts'
 import { addForm, secretShown, subscriptionsTable } from './subscription-parts.ts'
 
 const path = '/subscriptions'
@@ -73,6 +73,18 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
     return done
   }
 
+  const ask = async (
+    req: Request,
+    res: Response,
+    question: (one: Subscription) => Omit<Parameters<typeof confirmation>[0], 'back'>,
+  ) => {
+    const name = nameOf(req)
+    const one = (await listSubscriptions(db)).find((subscription) => subscription.name === name)
+    if (one === undefined) throw unknown(req)
+    const body = html`<h1>Subscriptions</h1>${confirmation({ ...question(one), back: path })}`
+    sendConsolePage(console, res, { title: 'Subscriptions', body })
+  }
+
   return Router()
     .get(path, async (_req, res) => show(res))
     .post(path, readForm, async (req, res) => {
@@ -88,18 +100,26 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       )
       await show(res, secretShown(added))
     })
-    .get('/subscriptions/:name/remove', async (req, res) => {
-      const name = nameOf(req)
-      const one = (await listSubscriptions(db)).find((subscription) => subscription.name === name)
-      if (one === undefined) throw unknown(req)
-      const left =
-        one.backlog === 0 ? 'All changes were posted to it.' : `${one.backlog} changes were not posted to it.`
-      const what = html`<p>No more changes are posted to it, and its position is forgotten. ${left}</p>`
-      const confirm = { path: `${path}/${name}/remove`, label: 'Remove', tone: 'danger' } as const
-      const title = `Remove the subscription ${name}?`
-      const body = html`<h1>Subscriptions</h1>${confirmation({ title, what, confirm, back: path })}`
-      sendConsolePage(console, res, { title: 'Subscriptions', body })
-    })
+    .get('/subscriptions/:name/roll', (req, res) =>
+      ask(req, res, ({ name }) => ({
+        title: `Make a new secret for the subscription ${name}?`,
+        what: html`<p>
+          Posts are signed with the new secret at once. Those that the service refuses until it has the new secret are
+          posted again.
+        </p>`,
+        confirm: { path: `${path}/${name}/roll`, label: 'Make a new secret' },
+      })),
+    )
+    .get('/subscriptions/:name/remove', (req, res) =>
+      ask(req, res, ({ name, backlog }) => {
+        const left = backlog === 0 ? 'All changes were posted to it.' : `${backlog} changes were not posted to it.`
+        return {
+          title: `Remove the subscription ${name}?`,
+          what: html`<p>No more changes are posted to it, and its position is forgotten. ${left}</p>`,
+          confirm: { path: `${path}/${name}/remove`, label: 'Remove', tone: 'danger' },
+        }
+      }),
+    )
     .post('/subscriptions/:name/pause', readForm, async (req, res) => {
       const name = nameOf(req)
       await doing(req, 'pause', name, () => pauseSubscription(db, name, actorOf(req)), placed)
