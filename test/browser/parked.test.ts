@@ -88,6 +88,8 @@ describe('parked and quarantine, empty', () => {
     await page.getByText('Such arrivals are not kept').waitFor()
     await page.getByRole('link', { name: 'log of arrivals' }).click()
     await page.waitForURL(/view=arrivals&outcome=refused&reason=payload_too_large/)
+    expect(await page.locator('select[name=reason] option:checked').innerText()).toBe('Body too large')
+    await page.getByText('Cause Body too large').waitFor()
   })
 
   it('names a wrong filter and keeps the form', async () => {

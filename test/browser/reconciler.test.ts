@@ -64,6 +64,7 @@ describe('the reconciler', () => {
     const text = await page.locator('main').innerText()
     expect(text).toContain('no run has ended yet')
     expect(text).toContain('Nothing is due')
+    expect(text).toContain('by hand\nRECONCILE_CRON (0 0 1 1 *) runs rarely, next at')
     expect(text).toContain('or the reconciler has not run yet')
   })
 

@@ -115,12 +115,22 @@ function stateView(
   return html`${silent ? silence(last_run, silent_after_seconds) : last_run?.outcome === 'error' ? failure(last_run) : ''} ${noAnswer(provider)}
     <div class="tiles">
       ${tile(last_run === null ? 'never' : `${duration(Math.max(1000, now - Date.parse(last_run.ended_at)))} ago`, last_run === null ? 'no run has ended yet' : html`the last run ended: ${outcomeOf(last_run)}`)}
-      ${tile(next === undefined ? '—' : `in ${duration(Math.max(0, next.getTime() - now))}`, html`the next run of this replica: ${time(next)}`)}
+      ${nextRun(next, { now, isRare: silent_after_seconds === null, cron: settings.reconcileCron })}
       ${tile(`${number(due)}${backlog.due_capped ? '+' : ''}`, `${due === 1 ? 'request is' : 'requests are'} due${others}`)}
       ${due === 0 ? '' : tile(`${backlog.due_capped ? 'at least' : 'about'} ${Math.max(1, backlog.minutes)} min`, html`to poll them all, at ${number(calls)} calls a minute for each key`)}
       ${tile(`${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`, html`${backlog.incomplete === 1 ? 'result is' : 'results are'} incomplete; ${number(backlog.per_minute)} a minute can be completed${completeBy(backlog)}`)}
     </div>
     ${last_working_run === null || last_working_run.scanned === 0 ? '' : html`<p class="soft">Last run with work to do: ${time(last_working_run.started_at)}, ${counts(last_working_run)}.</p>`}`
+}
+
+/** With a pattern that runs too rarely, runs are started by hand. */
+function nextRun(
+  next: Date | undefined,
+  { now, isRare, cron }: { now: number; isRare: boolean; cron: string },
+): Markup {
+  if (isRare) return tile('by hand', html`RECONCILE_CRON (${cron}) runs rarely, next at ${time(next)}`)
+  const pause = next === undefined ? '—' : `in ${duration(Math.max(0, next.getTime() - now))}`
+  return tile(pause, html`the next run of this replica: ${time(next)}`)
 }
 
 function completeBy({ complete_by }: ReconcilerState['backlog']): Markup | '' {

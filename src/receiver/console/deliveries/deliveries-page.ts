@@ -22,7 +22,7 @@ import { type Field, filterBar, sourceFields } from '../parts/filter-bar.ts'
 import { pager, table, tabs, type Row } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
-import { parkReasons, refusalReasons } from '../parts/words.ts'
+import { parkReasons, refusalReasons, titleOfCause } from '../parts/words.ts'
 import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './delivery-rows.ts'
 
 const path = '/deliveries'
@@ -86,7 +86,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
     { name: 'outcome', label: 'Outcome', options: deliveryOutcomes },
     keyField(console),
     ...sourceFields(console.keys()),
-    { name: 'reason', label: 'Parked because', suggestions: parkReasons, more: true },
+    { name: 'reason', label: 'Parked because', options: parkReasons, wordsOf: titleOfCause, more: true },
     { name: 'flag', label: 'Flag', options: deliveryFlags, more: true },
     { name: 'model', label: 'Model', more: true },
     { name: 'min_arrivals', label: 'Arrived … times or more', more: true },
@@ -138,7 +138,7 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
   const fields: Field[] = [
     search,
     { name: 'outcome', label: 'Outcome', options: arrivalOutcomes },
-    { name: 'reason', label: 'Cause', suggestions: [...refusalReasons, ...parkReasons] },
+    { name: 'reason', label: 'Cause', options: [...refusalReasons, ...parkReasons], wordsOf: titleOfCause },
     keyField(console),
     ...sourceFields(console.keys()),
     { name: 'state', label: "Delivery's state", options: deliveryStates, more: true },

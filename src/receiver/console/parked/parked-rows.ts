@@ -16,6 +16,7 @@ import { filterBar, sourceFields } from '../parts/filter-bar.ts'
 import { card, code, facts, foreign, moment, number, pager, size, sourceLine, table, time } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, without, type Query } from '../parts/url.ts'
+import { titleOfCause } from '../parts/words.ts'
 import { addedSecretHint } from './verify-pages.ts'
 
 const path = '/parked'
@@ -155,7 +156,7 @@ function count(causes: readonly Cause[], reason: string | undefined): number {
 }
 
 function reasonField(causes: readonly Cause[]) {
-  return { name: 'reason', label: 'Cause', options: causes.map(({ reason }) => reason) }
+  return { name: 'reason', label: 'Cause', options: causes.map(({ reason }) => reason), wordsOf: titleOfCause }
 }
 
 type Bar = { query: Query; problem: string | undefined; fields: Parameters<typeof filterBar>[0]['fields'] }

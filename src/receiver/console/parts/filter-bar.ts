@@ -9,8 +9,8 @@ export type Field = {
   label: string
   /** The choices of a select; without them the field takes any text. */
   options?: readonly string[]
-  /** Values that the browser proposes for a text. */
-  suggestions?: readonly string[]
+  /** The words for a choice, where the code alone is not understood. */
+  wordsOf?: (choice: string) => string
   placeholder?: string
   /** True for a field that is folded below "More filters". */
   more?: boolean
@@ -70,24 +70,24 @@ export function filterBar({ path, query, fields, keep = [], now, problem: wrong 
     ${wrong === undefined ? '' : problem(wrong)}`
 }
 
-function control({ name, label, options, suggestions, placeholder = '', search }: Field, query: Query): Markup {
+function control({ name, label, options, wordsOf, placeholder = '', search }: Field, query: Query): Markup {
   const value = query[name] ?? ''
   if (options === undefined) {
     return html`<label class="${search ? 'wide' : ''}"><span>${label}</span>
       <input type="${search ? 'search' : 'text'}" name="${name}" value="${value}" placeholder="${placeholder}" autocomplete="off" spellcheck="false"
-        ${search ? html`data-search` : ''} ${suggestions === undefined ? '' : html`list="${name}-list"`} />
-      ${suggestions === undefined ? '' : html`<datalist id="${name}-list">${suggestions.map((value) => html`<option value="${value}"></option>`)}</datalist>`}</label>`
+        ${search ? html`data-search` : ''} /></label>`
   }
   // An unknown value stays visible, because the error message below mentions it.
   const choices = value === '' || options.includes(value) ? options : [value, ...options]
   return html`<label><span>${label}</span>
-    <select name="${name}"><option value="">any</option>${choices.map((choice) => html`<option ${choice === value ? html`selected` : ''}>${choice}</option>`)}</select></label>`
+    <select name="${name}"><option value="">any</option>${choices.map((choice) => html`<option value="${choice}" ${choice === value ? html`selected` : ''}>${wordsOf?.(choice) ?? choice}</option>`)}</select></label>`
 }
 
 function chips(fields: readonly Field[], path: string, query: Query): readonly Markup[] {
-  return fields.flatMap(({ name, label }) => {
-    const value = query[name]
-    if (value === undefined) return []
+  return fields.flatMap(({ name, label, wordsOf }) => {
+    const chosen = query[name]
+    if (chosen === undefined) return []
+    const value = wordsOf?.(chosen) ?? chosen
     return [
       html`<a class="chip" href="${linkWith(path, query, { [name]: undefined })}" aria-label="Take off ${label}: ${value}">${label} <bdi>${value.slice(0, 40)}</bdi> <span aria-hidden="true">×</span></a>`,
     ]

@@ -23,5 +23,8 @@ export function meaningOf(code: string): string | undefined {
   return Object.hasOwn(meanings, code) ? meanings[code] : causeWords(code)?.means
 }
 
+/** The title of a cause; an unknown cause itself. */
+export const titleOfCause = (reason: string) => causeWords(reason)?.title ?? reason
+
 export const parkReasons = causesOf('parked')
 export const refusalReasons = [...causesOf('quarantine'), ...causesNotKept()]
