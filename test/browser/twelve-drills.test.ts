@@ -319,6 +319,11 @@ it('takes two screens at most while all is well', async () => {
   await page.locator('.result').nth(5).waitFor()
   expect(await page.locator('tr').count()).toBeGreaterThan(5)
   await shoot(page, 'now-all-is-well')
+  const [results, link] = await Promise.all([
+    page.locator('.results').boundingBox(),
+    page.getByRole('link', { name: 'All requests' }).boundingBox(),
+  ])
+  expect((link?.y ?? 0) - (results?.y ?? 0) - (results?.height ?? 0)).toBeGreaterThanOrEqual(8)
   expect(await page.evaluate('document.documentElement.scrollHeight')).toBeLessThanOrEqual(2 * wideViewport.height)
 })
 

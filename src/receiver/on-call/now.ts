@@ -38,10 +38,13 @@ export async function readNow(db: Database, options: ProblemsOptions): Promise<N
   return readWithin(db, async (tx) => {
     const { numbers, recent } = await readNumbers(tx, options)
     const problems = problemsOf(numbers)
+    const issues = await openIssues(tx, options.now)
+    const muted = new Set(issues.flatMap(({ cause, state }) => (state === 'muted' ? [cause] : [])))
+    const wrong = problems.filter(({ cause, severity }) => severity !== 'notice' && !muted.has(cause))
     return {
       at: options.now,
       problems,
-      issues: await openIssues(tx, options.now),
+      issues,
       calm_since: problems.length === 0 ? await calmSince(tx, options.now) : undefined,
       recent,
       pending: numbers.inbox.pending,
@@ -51,7 +54,8 @@ export async function readNow(db: Database, options: ProblemsOptions): Promise<N
       backlog: numbers.reconciler.backlog,
       keys: numbers.keys,
       give_ups: numbers.giveUps,
-      counters: await countersIn(tx, options),
+      // A new problem is counted at once; its issue follows within half a minute.
+      counters: { ...(await countersIn(tx, options)), issues: wrong.length },
       arrivals: await newestArrivals(tx, 10),
       results: await latestResults(tx, 6),
     }

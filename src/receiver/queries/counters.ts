@@ -1,4 +1,4 @@
-import { columnsOf } from '../../platform/postgres/columns.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
@@ -7,6 +7,7 @@ import * as onCall from '../domain/on-call-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { isOverdue } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
+import { mayBeTheProviders } from './refusals.ts'
 
 const d = columnsOf(schema.deliveries, 'd')
 const i = columnsOf(onCall.issues, 'i')
@@ -24,16 +25,19 @@ export function readCounters(db: Database, options: CountersOptions): Promise<Co
   return readWithin(db, (tx) => countersIn(tx, options))
 }
 
-/** Counts inside another read. Muted issues are not counted. */
+/** Counts inside another read. Muted issues, notices and refused arrivals of strangers are not counted. */
 export async function countersIn(tx: Executor, { now, stuckAfterSeconds }: CountersOptions): Promise<Counters> {
   const muted = sql`coalesce(${i.muted_until} > ${now.toISOString()}::timestamptz, false)`
+  const isOpen = sql`${i.closed_at} is null and ${i.severity} <> 'notice' and not ${muted}`
   // Each count reads in the order of an index, so outdated statistics cannot cause a scan of a whole table.
   const rows = await tx.execute<Counters>(sql`
-    select ${upTo(sql`mediadock.issues i where ${i.closed_at} is null and not ${muted}`)} as issues,
+    select ${upTo(sql`mediadock.issues i where ${isOpen}`)} as issues,
       ${upTo(sql`mediadock.deliveries d where ${d.parked_reason} is not null
         order by ${d.received_at} desc nulls last, ${d.id} desc nulls last`)} as parked,
-      ${upTo(sql`mediadock.quarantine q
-        order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last`)} as quarantined,
+      ${upTo(sql`(
+        select ${list(q, 'reason', 'request_id', 'source')} from mediadock.quarantine q
+        order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last limit ${maxCounted}
+      ) as q where ${mayBeTheProviders}`)} as quarantined,
       ${upTo(sql`mediadock.requests r
         where ${isOverdue({ now, stuckAfterSeconds })} order by ${r.tracked_at}`)} as overdue`)
   return one(rows, 'counting items that need attention')

@@ -1,14 +1,16 @@
 import { z } from 'zod'
-import { columnsOf } from '../../platform/postgres/columns.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { and, desc, gte, lt, sql } from '../../platform/postgres/drizzle.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { processStarts } from '../domain/on-call-schema.ts'
 import { readWithin } from './deadline.ts'
 import { InvalidFilterError, times } from './filters.ts'
 import { isoAlways } from './page.ts'
 
+const c = columnsOf(arriving.arrivalCounts, 'c')
 const minutes = columnsOf(onCall.minutes)
 
 export const minutesFiltersSchema = z.strictObject(times)
@@ -46,6 +48,16 @@ export type Minutes = z.infer<typeof minutesSchema>
 export type MinutePoint = Minutes['minutes'][number]
 
 const steps = [1, 5, 15, 30, 60]
+const measures = [
+  'ack_p50_ms',
+  'ack_p95_ms',
+  'landed',
+  'landing_p50_seconds',
+  'landing_p95_seconds',
+  'inbox_pending',
+  'inbox_oldest_seconds',
+  'overdue',
+] as const
 
 /** Reads the points of charts, by default of the last three hours. A minute without a running receiver has no point. */
 export async function readMinutes(
@@ -62,26 +74,7 @@ export async function readMinutes(
   if (wanted > 31 * 24 * 60) throw new InvalidFilterError('since', 'must not be more than 31 days before until')
   const step = steps.find((minutes) => wanted / minutes <= maxPoints) ?? 60
   return readWithin(db, async (tx) => {
-    // Counts are summed. Of measurements, the worst minute is taken.
-    const worst = (column: keyof typeof minutes) => sql`max(${minutes[column]}) as ${minutes[column]}`
-    const rows = await tx.execute<RowOf<typeof onCall.minutes, keyof MinutePoint>>(sql`
-      with chosen as (
-        select date_bin(make_interval(mins => ${step}), ${minutes.minute}, timestamptz 'epoch') as point, *
-        from mediadock.minutes
-        where ${minutes.minute} >= ${from.toISOString()}::timestamptz
-          and ${minutes.minute} < ${to.toISOString()}::timestamptz
-      ),
-      counted as (
-        select point, jsonb_object_agg(what, n) as arrivals from (
-          select point, what, sum(n::bigint) as n from chosen, jsonb_each_text(${minutes.arrivals}) as each (what, n)
-          group by point, what) as sums
-        group by point
-      )
-      select point as minute, coalesce(counted.arrivals, '{}') as arrivals,
-        ${worst('ack_p50_ms')}, ${worst('ack_p95_ms')}, sum(${minutes.landed})::int as ${minutes.landed},
-        ${worst('landing_p50_seconds')}, ${worst('landing_p95_seconds')},
-        ${worst('inbox_pending')}, ${worst('inbox_oldest_seconds')}, ${worst('overdue')}
-      from chosen left join counted using (point) group by point, counted.arrivals order by point`)
+    const rows = await readPoints(tx, { begin: from.toISOString(), end: to.toISOString(), step, now })
     const { started_at } = processStarts
     const starts = await tx
       .select()
@@ -97,4 +90,43 @@ export async function readMinutes(
       process_starts: starts.toReversed(),
     }
   })
+}
+
+type Points = { begin: string; end: string; step: number; now: Date }
+
+function readPoints(
+  tx: Executor,
+  { begin, end, step, now }: Points,
+): PromiseLike<readonly RowOf<typeof onCall.minutes, keyof MinutePoint>[]> {
+  // Counts are summed. Of measurements, the worst minute is taken.
+  const worst = (column: keyof typeof minutes) => sql`max(${minutes[column]}) as ${minutes[column]}`
+  return tx.execute<RowOf<typeof onCall.minutes, keyof MinutePoint>>(sql`
+    with wanted as (
+      select * from mediadock.minutes
+      where ${minutes.minute} >= ${begin}::timestamptz and ${minutes.minute} < ${end}::timestamptz
+    ),
+    -- A minute is written every half a minute, and its arrivals are counted as they come.
+    counts as (
+      select ${c.minute}, jsonb_object_agg(concat_ws('/', ${c.outcome}, nullif(${c.reason}, '')), ${c.arrivals}) as now
+      from mediadock.arrival_counts c
+      where ${c.minute} >= greatest(${begin}::timestamptz, ${now.toISOString()}::timestamptz - interval '2 minutes')
+        and ${c.minute} < ${end}::timestamptz
+      group by ${c.minute}
+    ),
+    chosen as (
+      select date_bin(make_interval(mins => ${step}), minute, timestamptz 'epoch') as point,
+        coalesce(counts.now, wanted.arrivals) as arrivals, ${list(minutes, ...measures)}
+      from wanted full join counts using (minute)
+    ),
+    counted as (
+      select point, jsonb_object_agg(what, n) as arrivals from (
+        select point, what, sum(n::bigint) as n from chosen, jsonb_each_text(arrivals) as each (what, n)
+        group by point, what) as sums
+      group by point
+    )
+    select point as minute, coalesce(counted.arrivals, '{}') as arrivals,
+      ${worst('ack_p50_ms')}, ${worst('ack_p95_ms')}, coalesce(sum(${minutes.landed}), 0)::int as ${minutes.landed},
+      ${worst('landing_p50_seconds')}, ${worst('landing_p95_seconds')},
+      ${worst('inbox_pending')}, ${worst('inbox_oldest_seconds')}, ${worst('overdue')}
+    from chosen left join counted using (point) group by point, counted.arrivals order by point`)
 }

@@ -9,6 +9,7 @@ import { isoAlways } from './page.ts'
 const arrivals = columnsOf(arriving.arrivals)
 const c = columnsOf(arriving.arrivalCounts, 'c')
 const minutes = columnsOf(onCall.minutes)
+const starts = columnsOf(onCall.processStarts)
 
 export const recentMinutes = 5
 
@@ -58,17 +59,26 @@ export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
 const troubled = sql.raw("array['refused', 'unavailable', 'parked']")
 
 /**
- * Returns since when nothing has been wrong: the end of the last minute with trouble, or now if that minute has not
- * ended. Without trouble in the last day: the first minute recorded in it. Undefined if none is.
+ * Returns since when nothing has been wrong, at most now: the end of the last minute with trouble in the last day, or
+ * the start of the receiver that ended a time without one. Its first write covers the minute before its start.
  */
 export async function calmSince(tx: Executor, now: Date): Promise<string | undefined> {
   const [row] = await tx.execute<{ at: string | null }>(sql`
-    select coalesce(
-      max(${minutes.minute} + interval '1 minute') filter (
-        where ${minutes.overdue} > 0 or ${minutes.inbox_oldest_seconds} > ${oldSeconds} or exists (
-          select from jsonb_object_keys(${minutes.arrivals}) as key where split_part(key, '/', 1) = any(${troubled}))),
-      min(${minutes.minute})) as at
-    from mediadock.minutes where ${minutes.minute} >= ${dayBefore(now)}::timestamptz`)
+    select greatest(
+      max(minute + interval '1 minute') filter (where troubled),
+      max(coalesce(started.at, minute)) filter (where begins)) as at
+    from (
+      select ${minutes.minute}, ${minutes.overdue} > 0 or ${minutes.inbox_oldest_seconds} > ${oldSeconds} or exists (
+          select from jsonb_object_keys(${minutes.arrivals}) as key
+          where split_part(key, '/', 1) = any(${troubled})) as troubled,
+        lag(${minutes.minute}) over (order by ${minutes.minute})
+          is distinct from ${minutes.minute} - interval '1 minute' as begins
+      from mediadock.minutes where ${minutes.minute} >= ${dayBefore(now)}::timestamptz
+    ) as recorded
+    left join lateral (
+      select min(${starts.started_at}) as at from mediadock.process_starts where begins
+        and ${starts.started_at} >= minute and ${starts.started_at} < minute + interval '2 minutes'
+    ) as started on true`)
   if (!row?.at) return undefined
   const at = isoAlways(row.at)
   // The present minute ends later.

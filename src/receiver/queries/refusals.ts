@@ -87,6 +87,15 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
 export const namesKnownRequest = sql`${q.request_id} is not null
   and (select 1 from mediadock.requests r where ${r.request_id} = ${q.request_id} limit 1) = 1`
 
+/**
+ * SQL condition: the provider may have sent the arrival in the quarantine's row `q`. It claims a known request, or it
+ * is signed and its sender is known. Before the first authentic arrival no sender is known, and each signed one counts.
+ */
+export const mayBeTheProviders = sql`(${namesKnownRequest}
+  or ${q.reason} <> all(${sql.param([...unsignedReasons])}::text[])
+  and (${q.source} in (select source from mediadock.known_senders)
+    or not exists (select from mediadock.known_senders)))`
+
 function sum(rows: readonly { arrivals: number }[]): number {
   return rows.reduce((all, { arrivals }) => all + arrivals, 0)
 }
