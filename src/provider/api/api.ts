@@ -125,7 +125,7 @@ function showResult(deps: ApiDeps): Handler {
   }
 }
 
-/** Off by default: the public contract has no cancel (spec, Cancel; decisions, cancel). */
+/** Answers a cancel. Off by default: the public contract has none (spec, Cancel; decisions, cancel). */
 function cancel(deps: ApiDeps): Handler {
   return async (req, res, caller, signal) => {
     if (!deps.settings.cancelEndpoint) return void notFound(req, res, () => {})

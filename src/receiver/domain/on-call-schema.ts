@@ -70,7 +70,7 @@ export const minutes = mediadock.table('minutes', {
   landed: integer().notNull(),
   landing_p50_seconds: real(),
   landing_p95_seconds: real(),
-  /** The maximum seen in this minute. */
+  /** This and the next two columns: the highest value that was seen in the minute. */
   inbox_pending: integer(),
   inbox_oldest_seconds: real(),
   overdue: integer(),
