@@ -118,9 +118,9 @@ describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
     const writing = Promise.withResolvers<void>()
     const handOver = testHandOver({ ...deps, db: aroundStatements(deps.db, (run) => writing.promise.then(run)) })
     const acceptor = acceptorFor(deps, handOver)
-    // Two batches are being written, of one row and of one flush. The others wait.
+    // Two batches are being written, of one row and of at most 500. The others wait.
     await acceptor.accept(newDelivery(failed().body))
-    await Promise.all(Array.from({ length: 700 }, () => acceptor.accept(newDelivery(failed().body))))
+    await Promise.all(Array.from({ length: 900 }, () => acceptor.accept(newDelivery(failed().body))))
     expect(handOver.isBehind()).toBe(true)
     writing.resolve()
     await handOver.idle()
