@@ -1,3 +1,6 @@
+/** How often the provider sends a webhook (spec, Delivery rules 2). */
+export const webhookAttempts = 6
+
 /**
  * The spec's pause between deliveries (Events, Delivery rules 3): doubles from `baseMs` up to `capMs`. `failures`
  * counts from 1, which gives `baseMs`.

@@ -3,6 +3,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
+import { webhookAttempts } from '../../wire/backoff.ts'
 import * as schema from '../domain/schema.ts'
 import type { NewDelivery } from './notification.ts'
 import { type ClaimedDelivery, lease } from './outbox-claims.ts'
@@ -10,9 +11,6 @@ import { type ClaimedDelivery, lease } from './outbox-claims.ts'
 const deliveries = columnsOf(schema.deliveries)
 const d = columnsOf(schema.deliveries, 'd')
 const deliveryAttempts = columnsOf(schema.deliveryAttempts)
-
-/** Six attempts (spec, Delivery rules 2). */
-export const maxAttempts = 6
 
 /**
  * SQL that puts a notification into the outbox, as part of the statement that ends its request. `request` has id,
@@ -26,7 +24,7 @@ export function insertDelivery(delivery: NewDelivery | undefined, request: SQL, 
       (${list(deliveries, 'id', 'request_id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'state')},
       ${list(deliveries, 'max_attempts', 'due_at', 'faults', 'created_at')})
     select ${id}::uuid, r.id, r.account_id, r.api_key_id, ${url}, ${host}, ${body}, ${dropped ? 'dropped' : 'pending'},
-      ${maxAttempts}::int, ${later(now, lateSeconds)}, r.faults, ${now}
+      ${webhookAttempts}::int, ${later(now, lateSeconds)}, r.faults, ${now}
     from ${request} r`
 }
 

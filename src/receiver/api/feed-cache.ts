@@ -8,10 +8,6 @@ export type FeedCache = {
   keep: (after: number, page: FeedPage) => FeedPage
 }
 
-/** Items include their result's row, so they are not reused for longer. */
-const keptMs = 1000
-const maxItems = 2000
-
 type Kept = { item: FeedItem; bytes: number; readAt: number }
 
 /**
@@ -29,7 +25,8 @@ export function createFeedCache(now: () => number = () => performance.now()): Fe
     let bytes = kept.reduce((sum, one) => sum + one.bytes, 0)
     while (gone < kept.length) {
       const oldest = kept[gone]
-      if (!oldest || (oldest.readAt > now() - keptMs && bytes <= maxPageBytes && kept.length - gone <= maxItems)) break
+      // Items include their result's row, so they are not reused for longer.
+      if (!oldest || (oldest.readAt > now() - 1000 && bytes <= maxPageBytes && kept.length - gone <= 2000)) break
       bytes -= oldest.bytes
       from = oldest.item.position
       gone += 1

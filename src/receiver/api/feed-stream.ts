@@ -10,11 +10,8 @@ import { heartbeatMs, writeTo } from './slow-reader.ts'
 
 export type FeedStreamDeps = { watch: FeedWatch; logger: Logger; signal: AbortSignal }
 
-const maxStreams = 100
-const pageRows = 200
-const retryMs = 1000
-/** Changes that arrive during this pause share the next read. */
-const restMs = 20
+/** Streams that may be open in this process, of each kind. */
+export const maxStreams = 100
 
 /** Streams changes from a first page on, as server-sent events, until the client disconnects or the process stops. */
 export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
@@ -48,7 +45,7 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
         passed = page.next_after
         const next = await nextPage(page.next_after)
         if (next === 'over') break
-        if (next === undefined) await delay(retryMs, undefined, { signal: closed })
+        if (next === undefined) await delay(1000, undefined, { signal: closed })
         else if (next.data.length === 0 && next.next_after >= next.head) await untilWoken(woken)
         if (next !== undefined) page = next
       }
@@ -69,13 +66,14 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
       )
       if ((await Promise.race([woken, silent])) === 'silent') await writeTo(res, ': still here\n\n', { signal: closed })
       beat.abort()
-      await delay(restMs, undefined, { signal: closed })
+      // Changes that arrive during this pause share the next read.
+      await delay(20, undefined, { signal: closed })
     }
 
     /** Reads the next page; undefined if the read failed, `over` if the position has expired. */
     async function nextPage(after: number): Promise<FeedPage | 'over' | undefined> {
       try {
-        return await watch.read({ after, limit: pageRows, filter })
+        return await watch.read({ after, limit: 200, filter })
       } catch (error) {
         const answer = asHttpError(error, logger)
         if (answer instanceof HttpError && answer.status === 410) {

@@ -18,14 +18,8 @@ export type FeedWatch = {
   join: (onGrown: () => void) => Promise<{ leave: () => void }>
 }
 
-const maxWaiters = 1000
-/**
- * LISTEN does not work through PgBouncer in transaction mode, and connections get lost. Polling finds missed changes.
- */
-const lookMs = 1000
-const listenWithinMs = 1000
-/** The number of connections that reading the feed may take from other reads. */
-const maxReads = 2
+/** Calls that may wait in this process, of each kind. */
+export const maxWaiters = 1000
 
 /** Wakes every reader in this process that waits for the feed to grow, from one LISTEN connection, and shares reads. */
 export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDeps): FeedWatch {
@@ -39,7 +33,8 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   const cache = createFeedCache()
   /** Counts known growths of the feed. A read that began before a growth is not shared with readers who know of it. */
   let growths = 0
-  const bounded = boundedBy(maxReads, (page: FeedWanted) => readFeed(db, page))
+  // The number of connections that reading the feed may take from other reads.
+  const bounded = boundedBy(2, (page: FeedWanted) => readFeed(db, page))
   const readShared = shared(({ growths: _growths, ...page }: FeedWanted & { growths: number }) => bounded(page))
 
   const wakeAll = () => {
@@ -91,8 +86,10 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
       // A new function for each waiter, so that equal callbacks leave independently.
       const waiter = () => onGrown()
       waiting.add(waiter)
-      timer ??= setInterval(() => void look(), lookMs)
-      await withDeadline(listening.start(), listenWithinMs, 'LISTEN').catch(() => {})
+      // LISTEN does not work through PgBouncer in transaction mode, and connections get lost. Polling finds missed
+      // changes.
+      timer ??= setInterval(() => void look(), 1000)
+      await withDeadline(listening.start(), 1000, 'LISTEN').catch(() => {})
       return {
         leave: () => {
           waiting.delete(waiter)

@@ -8,10 +8,6 @@ import { createFeedStream } from './feed-stream.ts'
 import type { FeedWatch } from './feed-watch.ts'
 import { abortOf, gone, responses, waitSchemaFor, type Operation } from './operation.ts'
 
-const defaultLimit = 100
-/** More than the clock difference between servers. A position further ahead was never assigned. */
-const maxAheadMs = 60_000
-
 const positionSchema = z
   .string()
   .regex(/^\d{1,16}$/, 'is not a position of the feed')
@@ -61,7 +57,7 @@ export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[
         },
       },
       answer: async (req, res) => {
-        const { after = 0, limit = defaultLimit, wait = 0, ...given } = parseFilters(querySchema, req.query)
+        const { after = 0, limit = 100, wait = 0, ...given } = parseFilters(querySchema, req.query)
         const wanted = { limit, filter: toFeedFilter(given) }
         if (req.accepts(['json', 'text/event-stream']) === 'text/event-stream') {
           const from = { ...wanted, after: lastEventId(req) ?? after }
@@ -91,7 +87,8 @@ async function firstPage(
   { name, ...wanted }: FeedWanted & { name: string },
 ): Promise<FeedPage> {
   const page = await watch.read(wanted)
-  if (wanted.after > page.head && wanted.after > (clock().getTime() + maxAheadMs) * 1000)
+  // More than the clock difference between servers. A position further ahead was never assigned.
+  if (wanted.after > page.head && wanted.after > (clock().getTime() + 60_000) * 1000)
     throw new InvalidFilterError(name, `is not a position of this feed: the newest is ${page.head}`)
   return page
 }

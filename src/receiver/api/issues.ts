@@ -9,9 +9,12 @@ import { readBody } from './body.ts'
 import { jsonBody, readsBody, responses, unknown, type Operation } from './operation.ts'
 import { filtered, onePage } from './reads.ts'
 
-const maxMinutes = 7 * 24 * 60
 const muteSchema = z.strictObject({
-  minutes: z.int().min(0).max(maxMinutes).meta({ description: 'Minutes from now. 0 ends the mute.' }),
+  minutes: z
+    .int()
+    .min(0)
+    .max(7 * 24 * 60)
+    .meta({ description: 'Minutes from now. 0 ends the mute.' }),
 })
 const mutedSchema = z.object({ id: z.int(), muted_until: z.iso.datetime().nullable() }).meta({ id: 'MutedIssue' })
 const issueIdSchema = z.object({ id: z.string().regex(/^\d{1,15}$/) })

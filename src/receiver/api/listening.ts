@@ -19,8 +19,6 @@ export type Listening = {
   missed: () => void
 }
 
-const relistenAfterMs = 60_000
-
 /**
  * Creates the one connection on which a process listens to a channel. It opens at first use and closes when `signal`
  * aborts. If it cannot listen, callers find changes by their own polls.
@@ -49,7 +47,7 @@ export function listenTo({ channel, databaseUrl, logger, signal, onNotice }: Lis
       await listening.started
     },
     missed: () => {
-      if (listening && performance.now() - listening.at > relistenAfterMs) hangUp()
+      if (listening && performance.now() - listening.at > 60_000) hangUp()
     },
   }
 }

@@ -15,9 +15,6 @@ import { auditedCall } from './audited-call.ts'
 import { responses, type Operation } from './operation.ts'
 import { filtered, onePage, shown } from './reads.ts'
 
-/** The call waits this long for the end of a run. The run continues after that. */
-const waitMs = 20_000
-
 const startedRunSchema = z
   .object({
     state: z.enum(['ended', 'running']),
@@ -61,7 +58,8 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
       const waited = new AbortController()
       const first = await Promise.race([
         ended,
-        delay(waitMs, undefined, { signal: waited.signal, ref: false }),
+        // The call waits this long for the end of a run. The run continues after that.
+        delay(20_000, undefined, { signal: waited.signal, ref: false }),
       ]).finally(() => waited.abort())
       // An error after the wait has no caller left. The log and the audit record it.
       ended.catch(() => {})

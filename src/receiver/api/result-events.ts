@@ -5,14 +5,11 @@ import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { Media } from '../queries/request-detail.ts'
 import { findResultWithMedia, type ResultRow } from '../queries/results.ts'
+import { maxStreams } from './feed-stream.ts'
 import { gone } from './operation.ts'
 import { heartbeatMs, writeTo } from './slow-reader.ts'
 
 export type ResultEventsDeps = { db: Database; logger: Logger; signal: AbortSignal }
-
-const maxStreams = 100
-/** Progress is not part of the feed, so each stream reads its own row. */
-const lookEveryMs = 1000
 
 type Known = { result: ResultRow; media: Media[] }
 type Event = { name: 'queued' | 'progress' | 'first_media' | 'complete' | 'failed'; data: object }
@@ -39,7 +36,8 @@ export function createResultEvents({ db, logger, signal }: ResultEventsDeps) {
         const events = eventsOf(known)
         for (const event of events) if (isNew(sent, event)) await write(textOf(event))
         if (events.some(({ name }) => name === 'complete' || name === 'failed')) break
-        await delay(lookEveryMs, undefined, { signal: closed })
+        // Progress is not part of the feed, so each stream reads its own row.
+        await delay(1000, undefined, { signal: closed })
         known = await read(requestId)
       }
     } catch (error) {

@@ -4,9 +4,6 @@ import type { Writable } from 'node:stream'
 /** A stream without data sends a sign of life this often, so that proxies keep the connection. */
 export const heartbeatMs = 15_000
 
-/** A client that accepts no data for this long has gone, or takes the place of another. */
-const maxStallMs = 30_000
-
 /**
  * Writes, and waits until the client has accepted the data, so that memory holds one piece per slow reader. Rejects
  * when `signal` aborts, or when the client accepts nothing for `stallMs`.
@@ -14,7 +11,8 @@ const maxStallMs = 30_000
 export async function writeTo(
   reader: Writable,
   text: string,
-  { signal, stallMs = maxStallMs }: { signal: AbortSignal; stallMs?: number },
+  // A client that accepts no data for this long has gone, or takes the place of another.
+  { signal, stallMs = 30_000 }: { signal: AbortSignal; stallMs?: number },
 ): Promise<void> {
   if (!reader.write(text))
     await once(reader, 'drain', { signal: AbortSignal.any([signal, AbortSignal.timeout(stallMs)]) })

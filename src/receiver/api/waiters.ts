@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
-import type { FeedWatch } from './feed-watch.ts'
+import { maxWaiters, type FeedWatch } from './feed-watch.ts'
 import { abortOf } from './operation.ts'
 
 export type WaitersDeps = {
@@ -20,12 +20,6 @@ export type Waiters = {
   wait: (id: string, until: { clientGone: AbortSignal; seconds: number }) => Promise<void>
 }
 
-const maxWaiters = 1000
-/** A stalled feed wakes no call, so all ids are looked up at least this often. */
-const lookEveryMs = 1000
-/** Under a steady load the feed grows all the time. Changes are gathered for this long before the next look. */
-const restMs = 50
-
 /**
  * Holds the calls of this process that wait for a request or a submit. Every end of a wait is a change in the feed, so
  * one statement looks up all ids when the feed grows.
@@ -38,7 +32,8 @@ export function createWaiters({ watch, overOf, logger, signal }: WaitersDeps): W
   const look = lookingUp(waiting, { overOf, logger })
   const add = (id: string, over: AbortController) => {
     count += 1
-    timer ??= setInterval(() => void look(), lookEveryMs)
+    // A stalled feed wakes no call, so all ids are looked up at least this often.
+    timer ??= setInterval(() => void look(), 1000)
     waiting.set(id, (waiting.get(id) ?? new Set()).add(over))
   }
   const remove = (id: string, over: AbortController) => {
@@ -92,7 +87,8 @@ function lookingUp(waiting: ReadonlyMap<string, ReadonlySet<AbortController>>, {
       while (isWoken && waiting.size > 0) {
         isWoken = false
         for (const id of await overOf([...waiting.keys()])) waiting.get(id)?.forEach((over) => over.abort())
-        await delay(restMs)
+        // Under a steady load the feed grows all the time. Changes are gathered for this long before the next look.
+        await delay(50)
       }
     } catch (error) {
       logger.warn({ err: error }, 'looking up the ids of waiting calls failed; trying again within a second')

@@ -3,9 +3,9 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
+import { maxCounted } from '../domain/limits.ts'
 import { iso } from '../queries/page.ts'
 import * as archive from './archive-schema.ts'
-import { maxCounted } from './copies.ts'
 
 const copies = columnsOf(archive.mediaCopies)
 

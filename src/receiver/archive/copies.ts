@@ -6,6 +6,7 @@ import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later, postgresTime } from '../../platform/postgres/time.ts'
+import { maxCounted } from '../domain/limits.ts'
 import * as schema from '../domain/schema.ts'
 import * as archive from './archive-schema.ts'
 
@@ -138,9 +139,6 @@ export async function giveUpCopy(db: Database, copy: Copy, { fault, trouble }: C
   )
   one(rows, `giving up the copy of a media of ${copy.requestId}`)
 }
-
-/** The limit of what is counted for persons, since there may be millions of copies. */
-export const maxCounted = 10_000
 
 /** Counts the copies that wait, up to `maxCounted`. */
 export async function countWaitingCopies(db: Database): Promise<number> {

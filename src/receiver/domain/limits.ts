@@ -49,5 +49,8 @@ export const isOtherSource = sql.raw(
 
 export const isErrorMessage = sql.raw(`char_length(error_message) <= ${maxErrorMessageCharacters}`)
 
+/** What a page shows of large counts. There may be millions of rows, and each view counts them. */
+export const maxCounted = 10_000
+
 /** The range of a column of type integer. */
 export const maxInteger = 2_147_483_647

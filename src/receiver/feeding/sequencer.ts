@@ -15,13 +15,6 @@ export type Sequencer = {
   runOnce: () => Promise<{ more: boolean; sequenced: number }>
 }
 
-/** Statements per round, of up to 500 results each. */
-const maxChanges = 200
-/** Changes that arrive during this pause share the next round and its fsync. */
-const restMs = 40
-/** After this long a round looks through all changes, in case a shorter look has missed one. */
-const maxSinceMs = 10_000
-
 type Seen = { server: string; snapshot: string; at: number }
 
 /**
@@ -30,14 +23,16 @@ type Seen = { server: string; snapshot: string; at: number }
  *
  * A round looks only for changes that the last round could not see, by transaction ids. Otherwise it would read the
  * whole queue again and again during a dump, which keeps deleted rows from being vacuumed. Transaction ids are
- * meaningless on another server, and on one that has crashed.
+ * meaningless on another server, and on one that has crashed. A round sequences at most `maxRows` statements, of up to
+ * 500 results each.
  */
-export function createSequencer(deps: SequencerDeps, { maxRows = maxChanges } = {}): Sequencer {
+export function createSequencer(deps: SequencerDeps, { maxRows = 200 } = {}): Sequencer {
   let last: Seen | undefined
 
   return {
     runOnce: async () => {
-      const since = last !== undefined && performance.now() - last.at < maxSinceMs ? last : undefined
+      // After this long a round looks through all changes, in case a shorter look has missed one.
+      const since = last !== undefined && performance.now() - last.at < 10_000 ? last : undefined
       last = undefined
       const rows = await deps.db.execute<{
         sequenced: number
@@ -54,7 +49,8 @@ export function createSequencer(deps: SequencerDeps, { maxRows = maxChanges } = 
       const { sequenced, seen, server, known } = one(rows, 'assigning positions in the feed')
       if (seen !== null) last = { server, snapshot: seen, at: known && since ? since.at : performance.now() }
       if (sequenced > 0) deps.onSequenced?.()
-      if (sequenced > 0 && seen !== null) await delay(restMs, undefined, { signal: deps.signal }).catch(() => {})
+      // Changes that arrive during this pause share the next round and its fsync.
+      if (sequenced > 0 && seen !== null) await delay(40, undefined, { signal: deps.signal }).catch(() => {})
       return { more: seen === null, sequenced }
     },
   }

@@ -45,7 +45,7 @@ async function noteIds(deps: AccountsDeps, usable: readonly GenerationKey[]): Pr
     await db
       .update(callBudgets)
       .set({
-        account_id: account.account_id.slice(0, maxIdCharacters),
+        account_id: account.account_id.slice(0, 255),
         account_limit: limitPerMinute,
       })
       .where(eq(callBudgets.key_name, name))
@@ -71,5 +71,3 @@ async function readAccount({ reads }: AccountsDeps, keyName: string): Promise<Ac
   const answer = await reads({ path: '/v1/account' }, keyName).catch(() => undefined)
   return accountSchema.safeParse(answer?.status === 200 ? answer.body : undefined).data
 }
-
-const maxIdCharacters = 255

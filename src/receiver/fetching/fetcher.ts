@@ -33,7 +33,6 @@ export type Fetcher = (lookup: ResultLookup) => Promise<Fetched>
 
 /** Each try is a call of up to 10 s, one after the other. */
 const maxOthers = 3
-const maxStandIns = 1000
 
 /**
  * Fetches the provider's result within the keys' budgets. The named key is tried first. After a 404, or if the key is
@@ -99,7 +98,7 @@ function learn(
 ): void {
   if (answer.kind === 'result' || answer.kind === 'running') {
     // Services may track under any name, so the map is bounded. Cleared entries are learnt again.
-    if (standIns.size >= maxStandIns) standIns.clear()
+    if (standIns.size >= 1000) standIns.clear()
     standIns.set(keyName, key.name)
   }
   if (answer.kind === 'not_found' && standIns.get(keyName) === key.name) standIns.delete(keyName)

@@ -3,8 +3,6 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { blockCalls, type KeyHealth } from './call-budget.ts'
 
-const firstRestSeconds = 5
-const maxRestSeconds = 300
 /** After a shorter outage, polls that it held up are due soon in any case. */
 const worthRecoveringFromSeconds = 15
 const defaultRetryAfterSeconds = 30
@@ -18,7 +16,7 @@ export async function restRefusedKey(
   db: Database,
   { keyName, health, now }: { keyName: string; health: KeyHealth; now: SQL },
 ): Promise<void> {
-  const until = later(now, Math.min(firstRestSeconds * 2 ** Math.min(health.refusals, 16), maxRestSeconds))
+  const until = later(now, Math.min(5 * 2 ** Math.min(health.refusals, 16), 300))
   await db.execute(sql`
     update mediadock.call_budgets set refusals = refusals + 1, failing_since = coalesce(failing_since, ${now}),
       blocked_until = ${until}, blocked_reason = 'unauthorized'

@@ -14,11 +14,6 @@ export type KeySets = {
   runOnce: (keys: Keys) => Promise<{ more: false }>
 }
 
-/** fal asks its customers to keep a key set for 24 h at most. The other half is for an outage. */
-const refreshMs = 12 * 3_600_000
-/** Anyone can send a signature that matches no key, so doubt must not cost more calls than this. */
-const betweenTriesMs = 60_000
-
 type KeySet = { keys: readonly string[]; fetchedAtMs: number; triedAtMs: number; isInDoubt: boolean }
 
 /**
@@ -32,8 +27,10 @@ export function createKeySets(deps: KeySetsDeps): KeySets {
   const refresh = async (url: string, { kind, name }: Source): Promise<void> => {
     const now = deps.clock().getTime()
     const set = sets.get(url) ?? { keys: [], fetchedAtMs: -Infinity, triedAtMs: -Infinity, isInDoubt: false }
-    const isDue = set.isInDoubt || now - set.fetchedAtMs >= refreshMs
-    if (!isDue || now - set.triedAtMs < betweenTriesMs) return
+    // fal asks its customers to keep a key set for 24 h at most. The other half is for an outage.
+    const isDue = set.isInDoubt || now - set.fetchedAtMs >= 12 * 3_600_000
+    // Anyone can send a signature that matches no key, so doubt must not cost more calls than this.
+    if (!isDue || now - set.triedAtMs < 60_000) return
     set.triedAtMs = now
     sets.set(url, set)
     try {

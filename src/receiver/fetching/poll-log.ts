@@ -17,11 +17,6 @@ export type PollRecord = {
   detail: string | undefined
 }
 
-/** The limit of what a request's timeline shows. */
-const maxDetailLength = 500
-const maxWaitingRows = 10_000
-const flushRows = 1000
-
 export type PollLog = {
   record: (poll: PollRecord) => void
   runOnce: () => Promise<{ more: boolean }>
@@ -32,8 +27,8 @@ export type PollLog = {
 export function createPollLog({ db, dropped, wake }: { db: Database; dropped: Counter; wake: () => void }): PollLog {
   const rows = createWriteBehind<PollRecord>({
     write: (polls) => write(db, polls),
-    rowsPerWrite: flushRows,
-    room: createShares({ rows: maxWaitingRows, bytes: Infinity }, 1),
+    rowsPerWrite: 1000,
+    room: createShares({ rows: 10_000, bytes: Infinity }, 1),
     dropped,
     wake,
   })
@@ -52,5 +47,6 @@ async function write(db: Database, polls: readonly PollRecord[]): Promise<void> 
 }
 
 function detailOf({ detail }: PollRecord): string | null {
-  return detail?.replaceAll('\0', '').toWellFormed().slice(0, maxDetailLength) ?? null
+  // The limit of what a request's timeline shows.
+  return detail?.replaceAll('\0', '').toWellFormed().slice(0, 500) ?? null
 }

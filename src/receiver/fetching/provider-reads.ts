@@ -29,11 +29,6 @@ export type ReadAnswer = { status: number; body: unknown; retryAfterSeconds?: nu
 
 export type ProviderReads = (read: ProviderRead, keyName: string | undefined) => Promise<ReadAnswer>
 
-/** The catalog may change at any time (spec, Model), so answers are cached only this long. */
-const keptMs = 60_000
-/** A catalog has at most a few hundred models, and estimates are small. */
-const maxKept = 500
-
 /**
  * Reads from the provider for services without an API key, within the budget of the key's submits. Answers are cached
  * for a minute, and concurrent calls for the same thing share one. Throws HttpError 422 unknown_key, 429 if the key has
@@ -48,9 +43,11 @@ export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
     if (known && performance.now() < known.until) return known.answer
     const answer = callProvider(deps, read, key)
     kept.delete(name)
-    kept.set(name, { answer, until: performance.now() + keptMs })
+    // The catalog may change at any time (spec, Model), so answers are cached only this long.
+    kept.set(name, { answer, until: performance.now() + 60_000 })
     const [oldest] = kept.keys()
-    if (kept.size > maxKept && oldest !== undefined) kept.delete(oldest)
+    // A catalog has at most a few hundred models, and estimates are small.
+    if (kept.size > 500 && oldest !== undefined) kept.delete(oldest)
     const forget = () => {
       if (kept.get(name)?.answer === answer) kept.delete(name)
     }

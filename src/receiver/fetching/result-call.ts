@@ -33,9 +33,6 @@ export type ResultAnswer =
   | { kind: 'postponed'; reason: string }
   | { kind: 'not_found_yet'; reason: string }
 
-/** This many unanswered calls in a row are not caused by a single request. */
-const failuresToNote = 3
-
 type Call = {
   requestId: string
   job: Job
@@ -130,8 +127,8 @@ async function noteHealth(deps: CallDeps, { key, outcome, health, failures }: He
   const keyNames = namesOfSource(deps.keys(), key.source)
   const accepted = outcome.kind === 'result' || outcome.kind === 'running' || outcome.kind === 'not_found'
   if (outcome.kind === 'unauthorized') await restRefusedKey(deps.db, { keyName: key.name, health, now })
-  else if (outcome.kind === 'unreachable' && failures % failuresToNote === 0)
-    await noteFailing(deps.db, { keyNames, now })
+  // This many unanswered calls in a row are not caused by a single request.
+  else if (outcome.kind === 'unreachable' && failures % 3 === 0) await noteFailing(deps.db, { keyNames, now })
   else if (accepted && (health.failing || health.refusals > 0))
     await noteRecovered(deps.db, { keyName: key.name, keyNames, now })
 }

@@ -22,27 +22,13 @@ export class UnavailableError extends Error {
   }
 }
 
-/** While one commit waits for the disk, the next statement runs. A third would only split the rows. */
-const maxFlushesInFlight = 2
-/**
- * Gathering delays answers under a steady load by half of this. A flush for every few deliveries would cost far more
- * CPU.
- */
-const gatherMs = 10
 /** The limit of one statement. More rows save little, and a refused flush takes longer to halve. */
 const maxFlushRows = 256
 const maxFlushBytes = 4 * 1024 * 1024
-/**
- * After this many refusals with nothing stored, every row is probably refused, for example by a missing grant. Halving
- * then ends. Finding one bad row of 256 takes nine refusals.
- */
-const maxRefusalsOfAll = 16
 /** About a second of full load. One key may fill four fifths of it (fair-share.ts). */
 const maxWaiting = { rows: 5000, bytes: 64 * 1024 * 1024 }
 /** Below 5 s, the time after which a sender may give up. */
 const answerWithinMs = 4500
-/** About the time of a commit, after which the other transaction has usually ended. */
-const storeAgainAfterMs = 20
 
 type Waiting = {
   delivery: Delivery
@@ -100,7 +86,8 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   }
 
   const pump = () => {
-    while (inFlight === 0 || (inFlight < maxFlushesInFlight && queue.length >= worthSecondRows)) {
+    // While one commit waits for the disk, the next statement runs. A third would only split the rows.
+    while (inFlight === 0 || (inFlight < 2 && queue.length >= worthSecondRows)) {
       if (queue.length === 0 || !mayBegin(queue.length)) return
       const batch = takeBatch()
       if (batch.length === 0) return
@@ -119,7 +106,9 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   }
 
   const pumpAfterThisTurn = afterThisTurn(pump)
-  const mayBegin = createGather({ ms: gatherMs, enoughRows: worthSecondRows, wake: pump })
+  // Gathering delays answers under a steady load by half of this. A flush for every few deliveries would cost far more
+  // CPU.
+  const mayBegin = createGather({ ms: 10, enoughRows: worthSecondRows, wake: pump })
 
   const enqueue = (waiting: Waiting) => {
     queue.push(waiting)
@@ -129,7 +118,8 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
 
   /** Enqueues a group again after a pause. The timer of accept() still bounds its wait. */
   const storeAgain = (group: readonly Waiting[]) => {
-    setTimeout(() => group.filter(({ abandoned }) => !abandoned).forEach(enqueue), storeAgainAfterMs)
+    // About the time of a commit, after which the other transaction has usually ended.
+    setTimeout(() => group.filter(({ abandoned }) => !abandoned).forEach(enqueue), 20)
   }
 
   const takeBatch = (): Waiting[] => {
@@ -185,7 +175,9 @@ async function flush(
       isAnyStored = true
     } catch (error) {
       refusals += 1
-      const isWorthHalving = isAnyStored || refusals <= maxRefusalsOfAll
+      // After this many refusals with nothing stored, every row is probably refused, for example by a missing grant.
+      // Halving then ends. Finding one bad row of 256 takes nine refusals.
+      const isWorthHalving = isAnyStored || refusals <= 16
       if (part.length > 1 && isWorthHalving && isAboutTheRow(error) && !metALock(error)) {
         const half = Math.ceil(part.length / 2)
         parts.push(part.slice(half), part.slice(0, half))

@@ -14,7 +14,6 @@ const { id: _generated, ...logged } = columnsOf(arriving.arrivals)
 const columns = sql.join(Object.values(logged), sql`, `)
 
 const maxWaitingRows = 50_000
-const flushRows = 2000
 /** Refused arrivals with a row of their own: bounded, so that a forger cannot fill the disk. */
 const refusedBurst = 1000
 const refusedPerSecond = 100
@@ -54,7 +53,7 @@ export type ArrivalLogDeps = {
 export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded }: ArrivalLogDeps): ArrivalLog {
   const rows = createWriteBehind<Row>({
     write: (batch) => write(db, batch, onWritten),
-    rowsPerWrite: flushRows,
+    rowsPerWrite: 2000,
     room: createShares({ rows: maxWaitingRows, bytes: Infinity }, 1),
     dropped,
     wake,

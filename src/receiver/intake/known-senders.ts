@@ -7,15 +7,12 @@ import { senderOf } from './sender.ts'
 const senders = columnsOf(arriving.knownSenders)
 const s = columnsOf(arriving.knownSenders, 's')
 
-const knownForDays = 7
 /** The latest addresses per key: the holder of one secret must not fill the table, or displace others' senders. */
 const maxSendersPerKey = 64
 /** The precision of the last time. */
 const noteAgainMs = 3_600_000
 /** How often other replicas' senders are read, and how soon this process's are written. */
 const readEveryMs = 60_000
-const writeEveryMs = 1000
-const maxNoted = 10_000
 
 export type KnownSenders = {
   /** Records the address of an authentic delivery. */
@@ -44,7 +41,7 @@ export function createKnownSenders({ db, clock }: { db: Database; clock: () => D
     note: ({ keyName, remote, at }) => {
       const of = `${keyName} ${remote}`
       if (at.getTime() - (noted.get(of) ?? -Infinity) < noteAgainMs) return
-      if (noted.size >= maxNoted) noted.clear()
+      if (noted.size >= 10_000) noted.clear()
       noted.set(of, at.getTime())
       const ofKey = fresh.get(keyName) ?? new Map<string, Date>()
       fresh.set(keyName, ofKey)
@@ -53,9 +50,9 @@ export function createKnownSenders({ db, clock }: { db: Database; clock: () => D
     },
     isKnown: (sender) => known.has(sender),
     keep: async () => {
-      if (performance.now() - keptAt < (hasFresh ? writeEveryMs : readEveryMs)) return
+      if (performance.now() - keptAt < (hasFresh ? 1000 : readEveryMs)) return
       hasFresh = false
-      const cutoff = new Date(clock().getTime() - knownForDays * 86_400_000)
+      const cutoff = new Date(clock().getTime() - 7 * 86_400_000)
       const writing = [...fresh].flatMap(([keyName, ofKey]) =>
         [...ofKey].map(([sender, at]) => ({ keyName, sender, at })),
       )

@@ -25,13 +25,11 @@ export function createTurns() {
   }
 }
 
-/** Large bodies read per turn of the event loop. Few, so that turns stay short: each accepts one new connection. */
-const readsPerTurn = 4
-
 const paused: (() => void)[] = []
 
 function readOn(): void {
-  for (const resume of paused.splice(0, readsPerTurn)) resume()
+  // Large bodies read per turn of the event loop. Few, so that turns stay short: each accepts one new connection.
+  for (const resume of paused.splice(0, 4)) resume()
   if (paused.length > 0) setImmediate(readOn)
 }
 

@@ -22,15 +22,10 @@ const quarantine = columnsOf(arriving.quarantine)
 
 /** The memory for waiting rows. One known sender, or all strangers together, can take four fifths (createShares). */
 const maxWaiting = { rows: 40_000, bytes: 40 * 1024 * 1024 }
-const flushRows = 100
-const flushBytes = 1024 * 1024
-const pageRows = 100
-const pageBytes = 4 * 1024 * 1024
 /** The memory of a row besides its texts. */
 const rowOverheadBytes = 1024
 /** Limits how busy refused arrivals keep Postgres. */
 const bytesPerSecond = 4 * 1024 * 1024
-const maxRestMs = 1000
 
 type Row = {
   arrivedAt: Date
@@ -83,8 +78,8 @@ export function createQuarantine({
       await insert(db, batch)
       writtenBytes += batch.reduce((sum, { bytes }) => sum + bytes, 0)
     },
-    rowsPerWrite: flushRows,
-    bytesPerWrite: flushBytes,
+    rowsPerWrite: 100,
+    bytesPerWrite: 1024 * 1024,
     room,
     costOf: ({ owner, bytes }) => ({ owner, bytes }),
     dropped,
@@ -110,7 +105,7 @@ export function createQuarantine({
       writtenBytes = 0
       await senders.keep()
       const { written, more } = await rows.writeSome()
-      restUntil = performance.now() + Math.min(maxRestMs, (writtenBytes / bytesPerSecond) * 1000)
+      restUntil = performance.now() + Math.min(1000, (writtenBytes / bytesPerSecond) * 1000)
       if (written > 0) await bounds.keep({ rows: written, bytes: writtenBytes })
       return { more }
     },
@@ -205,9 +200,6 @@ export async function verifyQuarantine(
   }
 }
 
-const maxTries = 50
-const betweenTriesMs = 100
-
 /**
  * Stores the authentic deliveries of a page and deletes their rows of the quarantine. While another transaction holds
  * one of the deliveries, it deletes no row and tries again, for about 5 s. Then it throws.
@@ -218,11 +210,11 @@ async function storeReleased(
   quarantineIds: readonly number[],
 ): Promise<{ isNew: ReadonlySet<string> }> {
   const isNew = new Set<string>()
-  for (let tries = 1; tries <= maxTries; tries += 1) {
+  for (let tries = 1; tries <= 50; tries += 1) {
     const stored = await storeDeliveries(db, deliveries, { quarantineIds })
     for (const id of stored.isNew) isNew.add(id)
     if (stored.contended.size === 0) return { isNew }
-    await delay(betweenTriesMs)
+    await delay(100)
   }
   throw new Error('another transaction holds deliveries of the quarantine: verify again after it has ended')
 }
@@ -254,12 +246,12 @@ async function nextRows(
     .from(arriving.quarantine)
     .where(and(gt(id, after), reason === undefined ? undefined : eq(arriving.quarantine.reason, reason)))
     .orderBy(id)
-    .limit(pageRows)
+    .limit(100)
     .as('page')
   const summed = sql`
     select id, row_number() over oldest as place, sum(bytes) over oldest as total
     from ${page} window oldest as (order by id)`
-  const chosen = sql`(select id from (${summed}) as summed where place = 1 or total <= ${pageBytes})`
+  const chosen = sql`(select id from (${summed}) as summed where place = 1 or total <= ${4 * 1024 * 1024})`
   const rows = await db.select(quarantinedColumns).from(arriving.quarantine).where(inArray(id, chosen)).orderBy(id)
   return rows.map(toQuarantined)
 }

@@ -81,9 +81,6 @@ function unavailable(message: string, reason: string): Refusal {
 }
 
 const tooManyChunks: BodyRefusal = 'too_many_chunks'
-const drainMs = 2000
-const drainBytes = 4 * 1024 * 1024
-const drainChunks = 1024
 
 /**
  * Answers a refusal. If the body is still arriving, the connection is closed a little later, since a sender that is cut
@@ -113,9 +110,9 @@ function drain(req: IncomingMessage, end: () => void): void {
   const count = (chunk: Buffer) => {
     bytes += chunk.length
     chunks += 1
-    if (bytes > drainBytes || chunks > drainChunks) stop()
+    if (bytes > 4 * 1024 * 1024 || chunks > 1024) stop()
     else if (bytes > freeBytes) waitForTurn(req)
   }
-  const timer = setTimeout(stop, drainMs)
+  const timer = setTimeout(stop, 2000)
   req.on('data', count).on('end', stop).on('close', stop)
 }

@@ -124,9 +124,6 @@ function receive(deps: WebhookDeps, intake: Intake): Receive {
   }
 }
 
-/** The longest address. Behind a trusted proxy it is text from a header. */
-const maxRemoteCharacters = 64
-
 function newArrival(req: Request, { arrivedAt, source }: { arrivedAt: Date; source: Source }): Arrival {
   return {
     arrivedAt,
@@ -138,7 +135,8 @@ function newArrival(req: Request, { arrivedAt, source }: { arrivedAt: Date; sour
     requestId: undefined,
     keyName: undefined,
     sourceName: storedName(source),
-    remote: req.ip === undefined ? undefined : startOf(req.ip, maxRemoteCharacters),
+    // The longest address. Behind a trusted proxy it is text from a header.
+    remote: req.ip === undefined ? undefined : startOf(req.ip, 64),
     bytes: undefined,
     skewSeconds: undefined,
     timestampMismatch: false,

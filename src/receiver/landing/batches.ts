@@ -35,13 +35,8 @@ export type Batches = {
 
 /** The limit of one statement. More rows save little, and a refused batch takes longer to halve. */
 const maxBatch = { rows: 500, bytes: 8 * 1024 * 1024 }
-/** More than half a batch waits only when the machine cannot keep up. */
-const behindRows = 250
 /** Deliveries of one request that may wait. The rest of a flood is due later, this many per second. */
 const turnsOfRequest = 4
-const longestTurnSeconds = 300
-/** Far beyond any landing. A statement that is lost with its connection must not block a lane forever. */
-const writingDeadlineMs = 30_000
 /** The pause after Postgres failed. */
 const failurePause = { baseMs: 250, capMs: 5000 }
 
@@ -94,7 +89,7 @@ export function createBatches(deps: BatchesDeps): Batches {
       const place = places.get(landing.requestId) ?? 0
       places.set(landing.requestId, place + 1)
       if (place >= turnsOfRequest) {
-        const turnSeconds = Math.min(Math.floor(place / turnsOfRequest), longestTurnSeconds)
+        const turnSeconds = Math.min(Math.floor(place / turnsOfRequest), 300)
         flood.push({ ...claimed, pauseMs: turnSeconds * 1000 })
       } else if (batch.length < batchRows && bytes < maxBatch.bytes && !inFlight.has(landing.requestId)) {
         inFlight.add(landing.requestId)
@@ -138,7 +133,8 @@ export function createBatches(deps: BatchesDeps): Batches {
     const cut = new AbortController()
     try {
       const written = landBatch({ ...deps, onReturned, cut: cut.signal }, batch)
-      const result = await withDeadline(written, writingDeadlineMs, 'landing a batch')
+      // Far beyond any landing. A statement that is lost with its connection must not block a lane forever.
+      const result = await withDeadline(written, 30_000, 'landing a batch')
       deps.onBatch?.(result)
       failures = 0
       batchRows = Math.min(maxBatch.rows, batchRows * 2)
@@ -181,7 +177,8 @@ export function createBatches(deps: BatchesDeps): Batches {
       lane.waiting.push(waiting)
       pumpAfterThisTurn()
     },
-    isBehind: () => fresh.waiting.length + again.waiting.length >= behindRows,
+    // More than half a batch waits only when the machine cannot keep up.
+    isBehind: () => fresh.waiting.length + again.waiting.length >= 250,
     isIdle: () => spreading === 0 && lanes.every(({ waiting, writing }) => waiting.length === 0 && writing === 0),
   }
 }

@@ -41,10 +41,7 @@ export type HandOver = {
 /** The memory for deliveries in flight. Stored and claimed ones have separate room. */
 const roomForStored = { rows: 1250, bytes: 10 * 1024 * 1024 }
 const roomForClaimed = { rows: 1000, bytes: 8 * 1024 * 1024 }
-/** A larger body is read back from the queue, since its parsed form takes several times its memory. */
-const maxStoredBytes = 64 * 1024
-/** As many as one statement lands. Claiming fewer than a hundred costs as much as claiming a hundred. */
-const maxClaimRows = 500
+/** Claiming fewer than a hundred costs as much as claiming a hundred. */
 const leastClaim = { rows: 100, bytes: 1024 * 1024 }
 
 /**
@@ -157,7 +154,8 @@ export function createHandOver(deps: HandOverDeps): HandOver {
       if (sourceOf(deps.keys(), sourceName) === undefined) return false
       // A webhook that ends a submit is claimed from the queue, which joins them.
       if (headers[pathHeader]?.includes('?') === true) return false
-      if (signal.aborted || !report || body.length > maxStoredBytes) return false
+      // A larger body is read back from the queue, since its parsed form takes several times its memory.
+      if (signal.aborted || !report || body.length > 64 * 1024) return false
       if (held.has(id) || !fromArrivals.isOpen(keyName)) return false
       hold(id, { room: fromArrivals, keyName, bytes: body.length, claimedAtMs: nowMs() })
       return true
@@ -177,7 +175,8 @@ export function createHandOver(deps: HandOverDeps): HandOver {
         lacksRoom = true
         return { claimed: 0, parked: 0, more: false }
       }
-      const limit = Math.min(maxClaimRows, room.rows)
+      // As many as one statement lands.
+      const limit = Math.min(500, room.rows)
       const claimedAtMs = nowMs()
       const rows = await claim(db, { limit, maxBytes: room.bytes, now: time() })
       let parked = 0

@@ -47,15 +47,6 @@ export type BatchEnd = { settled: number; failed: number }
 
 /** The pauses for a row that another transaction locks. They do not count as failures of the delivery. */
 export const lockedPause = { baseMs: 1000, capMs: 15_000 }
-/**
- * The shortest wait for a lock: a landing needs that long. Otherwise each half of a batch waits half as long as the
- * whole, so that both together wait as long.
- */
-const leastLockWaitMs = 10
-/**
- * A commit waits for the notifications of other transactions, doubled with each try. Beyond this, Postgres has failed.
- */
-const mostLockWaitMs = 4000
 
 /**
  * Lands a batch in one statement, with one delivery per request. If Postgres refuses it for a row, deliveries whose
@@ -94,11 +85,15 @@ async function landRefused(
   const isAlone = part.length === 1 && first !== undefined
   if (isAlone || !isAboutTheRow(error)) for (const one of part) traceFailure(deps, one, error, started)
   // The parts of the batch would wait for the same lock, so it is not halved.
-  if (waitedToCommit(error) && waitMs < mostLockWaitMs) return landPart(deps, part, waitMs * 2)
+  // A commit waits for the notifications of other transactions, doubled with each try. Beyond this, Postgres has
+  // failed.
+  if (waitedToCommit(error) && waitMs < 4000) return landPart(deps, part, waitMs * 2)
   if (!isAboutTheRow(error)) throw error
   let nextWaitMs = waitMs
   if (metALock(error)) {
-    nextWaitMs = Math.max(leastLockWaitMs, Math.round(waitMs / 2))
+    // The shortest wait for a lock: a landing needs that long. Otherwise each half of a batch waits half as long as the
+    // whole, so that both together wait as long.
+    nextWaitMs = Math.max(10, Math.round(waitMs / 2))
     const locked = await lockedRequests(
       deps.db,
       part.map(({ landing }) => landing.requestId),

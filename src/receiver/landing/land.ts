@@ -50,9 +50,6 @@ type At = { now: SQL; environments: Environments; waitMs?: number | undefined }
 
 type Ended = { request_id: string; outcome: LandingOutcome }
 
-/** Another landing of the request may come between reading and writing. The next try sees it. */
-const maxTries = 5
-
 /** Outcomes by request. With a `failure`, they were committed before it, except `raced`. */
 export type Settled = { outcomes: Map<string, LandingOutcome>; failure?: { error: unknown } }
 
@@ -70,7 +67,8 @@ export async function landSettling(db: Database, landings: readonly Landing[], a
     const ordinary = landings.filter(mayBeOrdinary)
     for (const one of await run(db, ordinary, ordinaryStatement(ordinary, given))) outcomes.set(...one)
     let open = landings.filter(({ requestId }) => !outcomes.has(requestId))
-    for (let tries = 1; open.length > 0 && tries <= maxTries; tries += 1) {
+    // Another landing of the request may come between reading and writing. The next try sees it.
+    for (let tries = 1; open.length > 0 && tries <= 5; tries += 1) {
       const ended = await run(db, open, landingStatement(open, given))
       // Every landing must have an outcome.
       if (ended.length < open.length) throw new NoAnswerError(`landing ${open.length} results`)

@@ -23,9 +23,6 @@ async function pollIncomplete({ db, time }: WorkerDeps, requestId: string): Prom
       and ${requests.confirmed_at} is null and ${requests.next_poll_at} > ${now}`)
 }
 
-/** A row may appear between reading and writing. The next try sees it. */
-const maxTries = 3
-
 /**
  * Processes a stored delivery again, as idempotently as the first time. A dry run does the same, including triggers,
  * and rolls it back, so its changes, or its error, are those of a replay. Undefined for an unknown delivery.
@@ -52,7 +49,8 @@ export async function replayDelivery(
       environments: environmentsOf(deps.keys()),
       dryRun,
     })
-    if (change.outcome === 'raced' && tries < maxTries) continue
+    // A row may appear between reading and writing. The next try sees it.
+    if (change.outcome === 'raced' && tries < 3) continue
     if (!dryRun) {
       if (change.outcome === 'no_effect' && !landing.mediaComplete) await pollIncomplete(deps, landing.requestId)
       deps.logger.info({ delivery_id: id, request_id: landing.requestId, outcome: change.outcome }, 'delivery replayed')

@@ -9,9 +9,6 @@ export type UnsignedHints = {
   runOnce: () => Promise<void>
 }
 
-/** A round looks these up within some milliseconds. Strangers may name any number; a request is polled without too. */
-const maxNoted = 1000
-
 /**
  * Keeps the requests that unsigned webhooks name, until the next round. Only a request that is tracked, of that source
  * and not confirmed gets an extra poll, at most one a minute.
@@ -20,7 +17,9 @@ export function createUnsignedHints({ db, time }: { db: Database; time: SharedTi
   let noted = new Map<string, string | null>()
   return {
     note: ({ sourceName, requestId }) => {
-      if (noted.size < maxNoted) noted.set(requestId, sourceName)
+      // A round looks these up within some milliseconds. Strangers may name any number; a request is polled without
+      // too.
+      if (noted.size < 1000) noted.set(requestId, sourceName)
     },
     runOnce: async () => {
       if (noted.size === 0) return

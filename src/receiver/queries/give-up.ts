@@ -1,7 +1,6 @@
-import { doublingPauseMs } from '../../wire/backoff.ts'
+import { doublingPauseMs, webhookAttempts } from '../../wire/backoff.ts'
 
-/** The spec's delivery rules 2 and 3: six attempts, pauses doubling from 30 s, and a dispatch run every 30 s. */
-export const maxAttempts = 6
+/** The spec's delivery rule 3: pauses doubling from 30 s, and a dispatch run every 30 s. */
 const pause = { baseMs: 30_000, capMs: 3_600_000 }
 const dispatchMs = 30_000
 
@@ -27,14 +26,14 @@ export type GiveUpClock = {
  * that is more than a dispatch run overdue counts as made.
  */
 export function giveUpClock({ attempts, lastSeenAt, now }: Seen): GiveUpClock {
-  let spent = Math.min(Math.max(1, attempts), maxAttempts)
+  let spent = Math.min(Math.max(1, attempts), webhookAttempts)
   let last = lastSeenAt.getTime()
-  while (spent < maxAttempts && last + doublingPauseMs(spent, pause) + 2 * dispatchMs < now.getTime()) {
+  while (spent < webhookAttempts && last + doublingPauseMs(spent, pause) + 2 * dispatchMs < now.getTime()) {
     last += doublingPauseMs(spent, pause)
     spent += 1
   }
-  const next = spent < maxAttempts ? new Date(last + doublingPauseMs(spent, pause)) : undefined
+  const next = spent < webhookAttempts ? new Date(last + doublingPauseMs(spent, pause)) : undefined
   let end = last
-  for (let left = spent; left < maxAttempts; left += 1) end += doublingPauseMs(left, pause)
+  for (let left = spent; left < webhookAttempts; left += 1) end += doublingPauseMs(left, pause)
   return { attemptsSpent: spent, nextAttemptAt: next, lastAttemptAt: new Date(end), givenUp: next === undefined }
 }

@@ -3,11 +3,12 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { inArray, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import { webhookAttempts } from '../../wire/backoff.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { isInIdRange } from '../domain/delivery.ts'
 import { deliveries, requests } from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
-import { giveUpClock, maxAttempts } from './give-up.ts'
+import { giveUpClock } from './give-up.ts'
 import { isoAlways } from './page.ts'
 import { namesKnownRequest, unsignedReasons } from './refusals.ts'
 import { searchedRows } from './search.ts'
@@ -35,7 +36,7 @@ export const giveUpSchema = z
     attempts_seen: z.int(),
     attempts_spent: z.int().meta({
       description:
-        `How many of the provider's ${maxAttempts} attempts were made, including those that must have failed ` +
+        `How many of the provider's ${webhookAttempts} attempts were made, including those that must have failed ` +
         'before they reached the receiver.',
     }),
     first_seen: z.iso.datetime(),

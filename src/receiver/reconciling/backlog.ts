@@ -3,6 +3,7 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
+import { maxCounted } from '../domain/limits.ts'
 import * as schema from '../domain/schema.ts'
 import { callBudgets, completionsPerMinute, type CallBudget } from '../fetching/read-budgets.ts'
 import { isDue, isHeldUp, isIncomplete, isNeverPolled, isOfLine, strangers } from './due.ts'
@@ -30,9 +31,6 @@ export type Backlog = {
 }
 
 export type BacklogOptions = { now: Date; stuckAfterSeconds: number; fetchRatePerMinute: number; keys: Keys }
-
-/** Per key. With a quota far below the arrivals there may be millions, and each view of the console counts them. */
-export const maxCounted = 10_000
 
 /** Counts what the reconciler still has to poll, and estimates the time. Must run in a transaction (readWithin). */
 export async function readBacklog(

@@ -94,8 +94,6 @@ export function isOverdue({ now, stuckAfterSeconds }: StuckAfter): SQL {
   return sql`(${r.landed_at} is null and ${r.tracked_at} <= ${later(timeAt(now), -stuckAfterSeconds)})`
 }
 
-const maxOverdueRead = 1000
-
 /** The most frequent outcome of the last polls of overdue requests. The outcome is null if they were never polled. */
 export type OverduePolls = { outcome: PollOutcome | null; detail: string | null; requests: number }
 
@@ -104,7 +102,7 @@ export async function readOverduePolls(db: Executor, when: StuckAfter): Promise<
     select outcome, mode() within group (order by detail) as detail, count(*)::int as requests
     from (
       select ${r.poll_outcome} as outcome, ${r.poll_detail} as detail from mediadock.requests r
-      where ${isOverdue(when)} limit ${maxOverdueRead}
+      where ${isOverdue(when)} limit 1000
     ) as overdue group by outcome order by requests desc, outcome limit 1`)
   return most
 }

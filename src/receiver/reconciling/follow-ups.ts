@@ -15,8 +15,6 @@ export type FollowUps = {
   settled: () => Promise<void>
 }
 
-/** Polls in progress at a time. A poll that hangs occupies a place for 10 s. */
-const maxSideBySide = 16
 /** A line (the due polls of one key) without calls rests this long, so that its next claim gets several calls. */
 const restMs = 3000
 
@@ -26,7 +24,8 @@ const restMs = 3000
  * for a poll, and requests of unknown keys, are left to the runs of the reconciler.
  */
 export function createFollowUps(deps: ReconcilerDeps): FollowUps {
-  const places = createPlaces(maxSideBySide)
+  // Polls in progress at a time. A poll that hangs occupies a place for 10 s.
+  const places = createPlaces(16)
   const scheduled = createRests(deps.clock)
   const extra = createRests(deps.clock)
   const onError = (error: unknown) =>

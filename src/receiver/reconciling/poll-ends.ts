@@ -13,8 +13,6 @@ import { nextPollAfter, rhythmOf, type Rhythm } from './rhythm.ts'
 const r = columnsOf(schema.requests, 'r')
 const requests = columnsOf(schema.requests)
 
-const maxDetail = 500
-
 type Again = { outcome: PollOutcome; detail?: string; status?: RunningStatus; rhythm?: Rhythm }
 
 /**
@@ -37,7 +35,7 @@ export async function reschedule(
     : again
   await db.execute(sql`
     update mediadock.requests r set ${requests.polled_at} = greatest(${now}, ${r.polled_at}),
-      ${requests.poll_outcome} = ${outcome}, ${requests.poll_detail} = ${detail?.slice(0, maxDetail) ?? null},
+      ${requests.poll_outcome} = ${outcome}, ${requests.poll_detail} = ${detail?.slice(0, 500) ?? null},
       ${requests.next_poll_at} = ${unlessConfirmed(at)} ${seen(status)}
     where ${isStillOurs(one)}`)
 }

@@ -33,10 +33,7 @@ export type ReconcileRun = {
   rateLimited: number
 }
 
-/** The limit of one run. The next tick continues. */
-const maxPolls = 2000
 const claimRows = 16
-const lostAfterSeconds = 86_400
 
 /**
  * One run: polls everything that is due or overdue, as far as the keys' budgets allow. The state in Postgres decides,
@@ -47,7 +44,8 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
   // Lines without calls. Their requests wait for the next run; other lines continue.
   const resting = new Set<string>()
   const restingExtra = new Set<string>()
-  while (run.scanned < maxPolls && !signal?.aborted) {
+  // The limit of one run. The next tick continues.
+  while (run.scanned < 2000 && !signal?.aborted) {
     const wanted = { limit: claimRows, resting }
     // Requests that were never polled may be unknown to the provider, so those that it knows get their calls first.
     const due = [
@@ -157,7 +155,8 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
       return 'polled'
     case 'not_found': {
       run.notFound += 1
-      const lost = one.ageSeconds > lostAfterSeconds
+      // Unknown for a day.
+      const lost = one.ageSeconds > 86_400
       await reschedule(deps, one, { outcome: lost ? 'lost' : answer.kind })
       return 'polled'
     }

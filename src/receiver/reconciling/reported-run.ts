@@ -3,9 +3,6 @@ import { withDeadline } from '../../platform/deadline.ts'
 import { recorded, type RunTrigger } from './reconcile-runs.ts'
 import * as reconciler from './reconciler.ts'
 
-/** Ticks do not overlap, so a run that never ended would block all later ones. */
-const runDeadlineMs = 600_000
-
 export type ReportedRunDeps = reconciler.ReconcilerDeps & { runs: Counter<'outcome'> }
 
 /** Does a whole run, and counts, logs and stores it, also if it fails. Returns its counts and the id of its row. */
@@ -18,7 +15,8 @@ export async function runReported(
   const started = performance.now()
   const ms = () => Math.round(performance.now() - started)
   try {
-    const run = () => withDeadline(reconciler.runOnce(deps, signal), runDeadlineMs, 'a reconcile run')
+    // Ticks do not overlap, so a run that never ended would block all later ones.
+    const run = () => withDeadline(reconciler.runOnce(deps, signal), 600_000, 'a reconcile run')
     const ended = await recorded(deps, trigger, run)
     runs.inc({ outcome: 'ok' })
     const { notFound, rateLimited, ...counts } = ended.run

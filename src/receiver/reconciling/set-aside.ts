@@ -9,7 +9,6 @@ export type SetAside = {
 
 /** A corrected trigger or constraint is noticed after this time. */
 const restMs = 300_000
-const maxIds = 10_000
 
 /** Creates the list in memory, since a row that Postgres refuses to write cannot be marked there. */
 export function createSetAside({ clock, logger }: { clock: () => Date; logger: Logger }): SetAside {
@@ -21,7 +20,7 @@ export function createSetAside({ clock, logger }: { clock: () => Date; logger: L
       return [...untilMs.keys()]
     },
     add: (requestId, error) => {
-      if (untilMs.size < maxIds) untilMs.set(requestId, clock().getTime() + restMs)
+      if (untilMs.size < 10_000) untilMs.set(requestId, clock().getTime() + restMs)
       logger.error(
         { err: error, request_id: requestId },
         'Postgres refuses to claim a request for polling: it is left out for 5 minutes',
@@ -29,9 +28,6 @@ export function createSetAside({ clock, logger }: { clock: () => Date; logger: L
     },
   }
 }
-
-/** The limit of consecutive claims that meet only refused rows. */
-const maxRefusedClaims = 8
 
 type Claiming<Due> = {
   claimBut: (aside: readonly string[]) => Promise<Due[]>
@@ -53,7 +49,8 @@ export async function claimedApart<Due>(
     try {
       return await claimBut(aside)
     } catch (error) {
-      if (!isAboutTheRow(error) || setAside === undefined || refused === maxRefusedClaims) throw error
+      // The limit of consecutive claims that meet only refused rows.
+      if (!isAboutTheRow(error) || setAside === undefined || refused === 8) throw error
     }
     const claimed: Due[] = []
     for (const id of await idsBut(aside)) {

@@ -1,10 +1,10 @@
 import { z } from 'zod'
 import { urlSchema, maxOutputItems } from '../../wire/schemas.ts'
+import { maxInteger } from '../domain/limits.ts'
 import type { MediaItem } from '../domain/report.ts'
 
 type Kind = MediaItem['kind']
 
-const maxInteger = 2_147_483_647
 /** A width or height. A value that the columns refuse is omitted. */
 export const pixels = z.int().positive().max(maxInteger).optional().catch(undefined)
 /** The members of a file that describe it. A value of another type is omitted. */

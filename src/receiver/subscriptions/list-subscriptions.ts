@@ -4,6 +4,7 @@ import { and, eq, or, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as feeding from '../domain/feed-schema.ts'
+import { maxCounted } from '../domain/limits.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { iso, isoAlways } from '../queries/page.ts'
@@ -12,9 +13,6 @@ import * as subscribing from './subscriptions-schema.ts'
 
 const e = columnsOf(feeding.feedEntries, 'e')
 const s = columnsOf(subscribing.subscriptions, 's')
-
-/** The limit of counted changes per backlog. */
-export const maxCountedBacklog = 10_000
 
 export const subscriptionStates = ['active', 'failing', 'paused', 'stopped'] as const
 
@@ -29,7 +27,7 @@ export const subscriptionSchema = z
     }),
     position: z.int().meta({ description: 'All changes up to here were answered 2xx or skipped by the filter.' }),
     backlog: z.int().meta({
-      description: `Changes after its position, including those that its filter skips. Counted up to ${maxCountedBacklog}.`,
+      description: `Changes after its position, including those that its filter skips. Counted up to ${maxCounted}.`,
     }),
     oldest_unsent_at: z.iso
       .datetime()
@@ -88,7 +86,7 @@ export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
       from (
         select row_number() over (order by ${e.position}) as n, ${e.changed_at} from (
           select ${list(e, 'position', 'changed_at')} from mediadock.feed_entries e where ${e.position} > ${s.position}
-          order by ${e.position} limit ${maxCountedBacklog}
+          order by ${e.position} limit ${maxCounted}
         ) e where ${e.position} <> all(${s.ahead})
       ) w
     ) waiting

@@ -5,10 +5,11 @@ import { startLoop } from '../../platform/loop.ts'
 import { createPoster } from '../../platform/outward/poster.ts'
 import { resolve } from '../../platform/outward/resolver.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { maxCounted } from '../domain/limits.ts'
 import { readDeadlineMs } from '../metrics.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import { pollMs, type RunningSlice, type SliceDeps } from '../slice.ts'
-import { listSubscriptions, maxCountedBacklog } from './list-subscriptions.ts'
+import { listSubscriptions } from './list-subscriptions.ts'
 import { judgeSubscriptionUrl } from './posting.ts'
 import { createSubscriptionSender, postDeadlineMs } from './sender.ts'
 
@@ -66,7 +67,7 @@ export function createSubscriptionMetrics({
 }) {
   void new Gauge({
     name: 'mediadock_subscription_backlog',
-    help: `Changes still to be posted to a subscription, counted up to ${maxCountedBacklog}`,
+    help: `Changes still to be posted to a subscription, counted up to ${maxCounted}`,
     labelNames: ['name'],
     registers: [registry],
     async collect() {

@@ -14,8 +14,9 @@ import {
   type Tone,
 } from '../console/parts/parts.ts'
 import { feedStatusNames } from '../domain/feed-schema.ts'
+import { maxCounted } from '../domain/limits.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
-import { maxCountedBacklog, type Subscription } from './list-subscriptions.ts'
+import type { Subscription } from './list-subscriptions.ts'
 
 const tones: Record<Subscription['state'], Tone> = { active: 'good', failing: 'warn', paused: '', stopped: 'bad' }
 
@@ -50,7 +51,7 @@ function subscriptionRow(one: Subscription, now: Date): Row {
     cells: [
       html`<b>${name}</b><div class="soft">${foreign(new URL(url).host, 60)}</div>${filterShown(filter)}`,
       html`${badge(state, tones[state])}${since.map((line) => html`<div class="soft">${line}</div>`)}`,
-      html`${number(backlog)}${backlog === maxCountedBacklog ? '+' : ''}${oldest}`,
+      html`${number(backlog)}${backlog === maxCounted ? '+' : ''}${oldest}`,
       last_error === null
         ? html`<span class="soft">—</span>`
         : html`<div class="detail">${foreign(last_error, 160)}${failuresOf(one)}</div>`,

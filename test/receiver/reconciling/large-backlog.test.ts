@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { postgresTime } from '../../../src/platform/postgres/time.ts'
-import { maxCounted, readBacklog } from '../../../src/receiver/reconciling/backlog.ts'
+import { maxCounted } from '../../../src/receiver/domain/limits.ts'
+import { readBacklog } from '../../../src/receiver/reconciling/backlog.ts'
 import { countOverdue } from '../../../src/receiver/reconciling/due.ts'
 import { claimOverdue } from '../../../src/receiver/reconciling/poll-claims.ts'
 import { parseKeys } from '../../../src/receiver/sources/keys.ts'

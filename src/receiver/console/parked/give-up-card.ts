@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { maxAttempts } from '../../queries/give-up.ts'
+import { webhookAttempts } from '../../../wire/backoff.ts'
 import { maxGiveUps, type GiveUp } from '../../queries/give-ups.ts'
 import { badge, card, code, duration, foreign, moment, shortId, table, time, type Row } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
@@ -14,8 +14,8 @@ export function giveUpCard(giveUps: readonly GiveUp[], now: Date, { isShort = fa
   const [first] = waiting
   const lead =
     first === undefined
-      ? html`<p class="soft">The provider makes ${maxAttempts} attempts in about 15 minutes. By its schedule, none of these will be sent again. The reconciler polls for the results of tracked requests.</p>`
-      : html`<p>${waiting.length === 1 ? 'One webhook that failed here' : `${giveUps.length < maxGiveUps ? '' : 'At least '}${waiting.length} webhooks that failed here`} will be sent again, if the provider sent ${waiting.length === 1 ? 'it' : 'them'}: it makes ${maxAttempts} attempts in all. Fix the cause before ${time(first.last_attempt_at)} (in ${duration(Math.max(0, Date.parse(first.last_attempt_at) - now.getTime()))}), and they land without further action.</p>`
+      ? html`<p class="soft">The provider makes ${webhookAttempts} attempts in about 15 minutes. By its schedule, none of these will be sent again. The reconciler polls for the results of tracked requests.</p>`
+      : html`<p>${waiting.length === 1 ? 'One webhook that failed here' : `${giveUps.length < maxGiveUps ? '' : 'At least '}${waiting.length} webhooks that failed here`} will be sent again, if the provider sent ${waiting.length === 1 ? 'it' : 'them'}: it makes ${webhookAttempts} attempts in all. Fix the cause before ${time(first.last_attempt_at)} (in ${duration(Math.max(0, Date.parse(first.last_attempt_at) - now.getTime()))}), and they land without further action.</p>`
   return card(
     'Give-up clock',
     html`${giveUps.length === 0 ? '' : lead}
@@ -52,7 +52,7 @@ function giveUpRow({
     cells: [
       html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}">${foreign(webhook_id, 24)}</a>`,
       given_up ? html`${badge('given up', 'bad')} ${moment(last_attempt_at)}` : moment(last_attempt_at),
-      html`<span title="Attempts that arrived here, of the ${maxAttempts} that the provider makes. Others may have failed on the way.">${attempts_seen} of ${maxAttempts}</span>`,
+      html`<span title="Attempts that arrived here, of the ${webhookAttempts} that the provider makes. Others may have failed on the way.">${attempts_seen} of ${webhookAttempts}</span>`,
       code(reason ?? outcome),
       html`${shortId('request', request_id)} ${request_status === null ? '' : badge(request_status)}`,
       moment(next_attempt_at),
