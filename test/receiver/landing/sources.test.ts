@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../../src/receiver/domain/delivery.ts'
@@ -10,11 +10,13 @@ import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { createHandOver } from '../../../src/receiver/landing/hand-over.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { requeue } from '../../../src/receiver/landing/requeue.ts'
-import { runOnce } from '../../../src/receiver/reconciling/reconciler.ts'
+import { runOnce, type ReconcilerDeps } from '../../../src/receiver/reconciling/reconciler.ts'
+import { openrouterVideo } from '../../../src/receiver/sources/openrouter-video/source.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { firstSource, keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
 import { failed, okAudio } from '../../support/webhooks.ts'
 import { createTestWorker } from '../../support/worker.ts'
+import { apiOf } from '../sources/support/calls.ts'
 
 /* Two sources, and requests and deliveries that both could mean. The other source has the first one's bodies. */
 
@@ -220,4 +222,55 @@ it('an end that lands while the poll of a hint is under way keeps the next poll,
   const [row] = await database.sql`
     select status, next_poll_at > now() as scheduled from mediadock.requests where request_id = ${requestId}`
   expect(row).toEqual({ status: 'FAILED', scheduled: true })
+})
+
+it('a source that says both ends keeps FAILED while the poll that decides dies, and is polled again', async () => {
+  const clips: Source = { ...engine, name: 'clips', kind: openrouterVideo }
+  const key = { ...engineKey, name: 'clips-key', source: clips } as Keys['all'][number]
+  const withClips: Keys = {
+    ...keys,
+    all: [...keys.all, key],
+    byName: new Map([...keys.byName, [key.name, key]]),
+    sources: new Map([...keys.sources, [clips.name, clips]]),
+  }
+  const { requestId } = requestIdOf('clips', 'clip-1')
+  const says = (status: string) =>
+    signedBy(clips, Buffer.from(JSON.stringify({ type: `video.generation.${status}`, data: { id: 'clip-1', status } })))
+  await landed([says('failed')], withClips)
+  await landed([says('completed')], withClips)
+  const state = async () => {
+    const [row] = await database.sql`
+      select status, confirmed_at is not null as confirmed, least(next_poll_at, doubt_poll_at) is not null as scheduled,
+        (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media
+      from mediadock.requests r where request_id = ${requestId}`
+    return row
+  }
+  const open = { status: 'FAILED', confirmed: false, scheduled: true, media: 0 }
+  expect(await state()).toEqual(open)
+
+  let asked = 0
+  const at = (minutes: number, fetchResult: ReconcilerDeps['fetchResult']) => {
+    const now = new Date(Date.now() + minutes * 60_000)
+    const worker = createTestWorker({ databaseUrl: database.url, keys: () => withClips, fetchResult })
+    worker.setNow(now)
+    return runOnce(worker)
+  }
+  // The process dies between the claim of the poll and its answer: nothing of it is written.
+  const dying = at(30, ({ jobId }) => {
+    if (jobId === 'clip-1') asked += 1
+    return Promise.withResolvers<never>().promise
+  })
+  void dying
+  await vi.waitUntil(() => asked === 1)
+  expect(await state()).toEqual(open)
+
+  await at(120, async ({ jobId, keyName }) => {
+    if (jobId !== 'clip-1') return { answer: { kind: 'not_found' }, keyName }
+    asked += 1
+    const json = { id: jobId, status: 'completed', urls: ['https://media.test/clip.mp4'] }
+    const { api } = apiOf('https://clips.test', { status: 200, json })
+    return { answer: await openrouterVideo.fetchResult({ jobId, model: undefined }, api), keyName }
+  })
+  expect(asked).toBe(2)
+  expect(await state()).toMatchObject({ status: 'COMPLETED', confirmed: true, media: 1 })
 })
