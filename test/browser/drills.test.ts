@@ -25,7 +25,7 @@ beforeAll(async () => {
 
 const wrong = (page: Page) => page.getByRole('region', { name: 'What is wrong' })
 const banner = (page: Page, cause: string) => wrong(page).locator(`[data-cause="${cause}"]`)
-const allClear = (page: Page) => wrong(page).getByText('Nothing is wrong').waitFor({ timeout: 15_000 })
+const allClear = (page: Page) => wrong(page).getByText('Nothing is wrong').waitFor()
 const tile = async (page: Page, label: string) =>
   (await page.locator('a.tile', { hasText: label }).innerText()).replaceAll(/\s+/g, ' ')
 const goTo = (page: Page, name: string) =>

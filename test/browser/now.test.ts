@@ -108,7 +108,7 @@ describe('what is wrong', () => {
     const page = await open()
     await wrong(page).getByText('One thing is wrong').waitFor()
     const issues = page.locator('[data-count=issues] b')
-    await expect.poll(() => issues.innerText(), { timeout: 10_000 }).toBe('1')
+    await expect.poll(() => issues.innerText()).toBe('1')
     const legend = page.locator('figure', { hasText: 'Arrivals by outcome' }).locator('.u-legend')
     await expect.poll(async () => (await legend.innerText()).replaceAll(/\s+/g, '')).toContain('parked1')
   })

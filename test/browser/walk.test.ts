@@ -134,8 +134,8 @@ describe('a walk through the console', () => {
   it('shows the page of every delivery, request and refused arrival completely', async () => {
     const { sql } = database
     const paths = [
-      ...(await sql`select '/deliveries/' || id as path from mediadock.deliveries where received_at > now() - interval '2 minutes' or parked_reason is not null`),
-      ...(await sql`select '/requests/' || request_id as path from mediadock.requests where tracked_at > now() - interval '11 minutes' limit 20`),
+      ...(await sql`select '/deliveries/' || id as path from mediadock.deliveries order by parked_reason is null, received_at desc limit 30`),
+      ...(await sql`select '/requests/' || request_id as path from mediadock.requests order by tracked_at desc limit 20`),
       ...(await sql`select '/parked/quarantine/' || id as path from mediadock.quarantine order by id desc limit 3`),
     ].map((row) => String(row['path']))
     expect(paths.length).toBeGreaterThan(15)
