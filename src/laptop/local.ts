@@ -94,7 +94,7 @@ export async function readLocalSecrets(): Promise<Pick<Local, 'defaults' | 'demo
 const storedKeySchema = z.object({ api_key: z.string(), signing_secret: z.string() })
 const secretsSchema = z.object({ secret_key: z.string(), live: storedKeySchema, sandbox: storedKeySchema })
 
-/** Throws if the file was edited or truncated. */
+/** Parses the file of secrets. Throws if it was edited or truncated. */
 function parseSecrets(text: string): z.infer<typeof secretsSchema> {
   try {
     return secretsSchema.parse(JSON.parse(text))

@@ -32,7 +32,7 @@ export type BaseOptions = {
   logger: Logger
   /** The optional capabilities. */
   slices: readonly Slice[]
-  /** Asks for new keys on SIGHUP; called with the function that puts them in force. */
+  /** Called once, with the function that puts new keys in force. The start calls that function on SIGHUP. */
   onKeysReload?: (replace: (keys: Keys) => void) => void
   /** The clock of this process. If it is given, it also replaces Postgres's time, which replicas share. */
   clock?: () => Date

@@ -13,7 +13,7 @@ export const sessionSeconds = 12 * 3600
 export type Session = { name: string | undefined; expiresAt: Date }
 
 export type Sessions = {
-  /** Returns the value of the cookie. Throws HttpError 503 if the session cannot be stored. */
+  /** Opens a session and returns the value of its cookie. Throws HttpError 503 if it cannot be stored. */
   open: (name: string) => Promise<string>
   find: (cookie: string) => Promise<Session | undefined>
   end: (cookie: string) => Promise<void>

@@ -169,7 +169,7 @@ function backTo(query: Query): string {
 const othersNotice = html`<p class="soft">The others were waiting in the inbox already, or this replay was interrupted.
   Replaying them again is safe.</p>`
 
-/** The page fetches this card again each second while deliveries wait. */
+/** The progress of a replay. The page fetches this card again each second while deliveries wait. */
 function progressCard(replay: ReplayProgress): Markup {
   const { id, count, requeued, waiting, parked, startedAt, outcomes, failures, query } = replay
   const again = html`hx-get="/deliveries/replays/${id}?part=1" hx-trigger="every 1s" hx-swap="outerMorph"`
