@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { Pool } from 'undici'
 import { expect, it } from 'vitest'
 import { preferredServer, withTestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
 import { limitMs, long, roundsOf } from './length.ts'
 import { balancerKinds, findBalancers, startBalancer } from './real-balancers.ts'
@@ -19,8 +20,6 @@ const settings = {
   DATABASE_POOL_SIZE: '6',
   TRUST_PROXY: '127.0.0.1',
 }
-/** HAProxy checks once a second for a healthy server. */
-const backWithinMs = 1500
 const senderAddress = '127.0.0.2'
 /** A check that comes late on a busy machine costs a try now and then, and no delivery; without the drain it is one in twelve. */
 const maxShareInVain = long ? 0.005 : 0.03
@@ -53,12 +52,12 @@ it.skipIf(installed.length === 0)(
         const codes: (number | null)[] = []
         let slowest = 0
         for (let round = 1; round <= rounds; round += 1) {
-          for (const receiver of receivers) {
+          for (const [at, receiver] of receivers.entries()) {
             const { code, tookMs } = await receiver.stop()
             codes.push(code)
             slowest = Math.max(slowest, tookMs)
             await receiver.start()
-            await delay(backWithinMs)
+            await eventually(() => balancers.every((balancer) => balancer.sendsTo(at)))
           }
         }
         const tallies = await Promise.all(loads.map((load) => load.end()))

@@ -44,6 +44,8 @@ export type BalancerProcess = {
    * connect are not counted: it has no other way to notice that one is gone.
    */
   inVain: () => Promise<number>
+  /** True if it sends to the receiver of this place. nginx tries each, always. */
+  sendsTo: (at: number) => boolean
 }
 
 /** The program with its file of `ops/`, of which only addresses, the certificate and the places to write are others. */
@@ -96,6 +98,10 @@ export async function startBalancer(
     const lines = await fs.readFile(path.join(folder, 'access.log'), 'utf8')
     return [...lines.matchAll(/"receiver_bytes":"[1-9]\d*, /g)].length
   }
+  const sendsTo = (at: number) => {
+    const changes = [...log.matchAll(/Server mediadock\/mediadock-(\d+) is (UP|DOWN)/g)]
+    return changes.findLast(([, place]) => Number(place) === at + 1)?.[2] !== 'DOWN'
+  }
   await eventually(async () => {
     if (child.exitCode !== null) throw new Error(`${kind} ended with ${child.exitCode}: ${log}`)
     const socket = net.connect(port, '127.0.0.1')
@@ -103,5 +109,5 @@ export async function startBalancer(
     socket.destroy()
     return true
   })
-  return { url: `https://127.0.0.1:${port}`, ca: await fs.readFile(authority.root, 'utf8'), inVain }
+  return { url: `https://127.0.0.1:${port}`, ca: await fs.readFile(authority.root, 'utf8'), inVain, sendsTo }
 }
