@@ -11,7 +11,7 @@ export default defineConfig({
     // These limits only end tests that hang. They hold on a machine that is several times slower than ours.
     testTimeout: 120_000,
     hookTimeout: 120_000,
-    expect: { poll: { timeout: 30_000 } },
+    expect: { poll: { timeout: 60_000 } },
     // The programs are imported once in each worker: their caches (fonts, samples) are the same for every test.
     isolate: false,
     // More than there are cores: many tests wait, for a timeout or for a process.

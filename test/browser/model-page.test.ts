@@ -37,7 +37,8 @@ it("a model's page estimates, runs and shows the picture, with one click each", 
   // It is seen through without the page being loaded again.
   await page.evaluate('window.stays = true')
   const picture = page.getByRole('img', { name: 'Picture 1 of this request' })
-  await picture.waitFor({ timeout: 30_000 })
+  // Engines have the lowest priority.
+  await picture.waitFor({ timeout: 100_000 })
   await expect
     .poll(() => picture.evaluate((image) => (image as unknown as { naturalWidth: number }).naturalWidth))
     .toBeGreaterThan(0)

@@ -30,14 +30,13 @@ const queued = (id: string, place: number) => ({
   status: 202,
   body: { request_id: id, status: 'IN_QUEUE', queue_position: place, progress: 0, logs: [] },
 })
-const inTime = { timeout: 20_000 }
 
 /** The provider's words appear on the page, one after the other, and nobody but the page asks for them. */
 async function expectFollowed(page: Page, id: string): Promise<void> {
   const shown = page.locator('[data-request]')
-  await expect.poll(() => shown.innerText(), inTime).toMatch(/IN_QUEUE\s+position 3/)
+  await expect.poll(() => shown.innerText()).toMatch(/IN_QUEUE\s+position 3/)
   world.says(id, running(id))
-  await expect.poll(() => shown.getByRole('progressbar').getAttribute('value'), inTime).toBe('40')
+  await expect.poll(() => shown.getByRole('progressbar').getAttribute('value')).toBe('40')
   expect(await shown.innerText()).toMatch(/IN_PROGRESS\s+40\s%/)
   await shown.getByText('Metadata').waitFor()
 }
@@ -56,7 +55,7 @@ it('has the receiver poll the request of an opened page, and shows its progress 
   await page.setViewportSize(phone)
   await shoot(page, 'request-progress-phone')
   world.says(id, completed(id, pictures()))
-  await expect.poll(() => page.locator('.head').innerText(), inTime).toContain('COMPLETED')
+  await expect.poll(() => page.locator('.head').innerText()).toContain('COMPLETED')
   expect(await page.locator('[data-follows]').count()).toBe(0)
   await page.locator('.gallery img').waitFor()
 })
@@ -79,11 +78,11 @@ it('does not poll a request whose page is closed', async () => {
   const [left, held] = [await trackOne(), await trackOne()]
   for (const id of [left, held]) world.says(id, queued(id, 3))
   const page = await open(`requests/${left}`)
-  await expect.poll(() => page.locator('[data-request]').innerText(), inTime).toContain('position 3')
+  await expect.poll(() => page.locator('[data-request]').innerText()).toContain('position 3')
   await page.goto(new URL(`requests/${held}`, receiver.internalUrl).href)
   const polls = async (id: string) => (await call(receiver, `GET /api/requests/${id}`)).json.polls
-  await expect.poll(() => polls(held), inTime).toBeGreaterThan(0)
+  await expect.poll(() => polls(held)).toBeGreaterThan(0)
   const before = await polls(left)
-  await expect.poll(() => polls(held), inTime).toBeGreaterThan(2)
+  await expect.poll(() => polls(held)).toBeGreaterThan(2)
   expect(await polls(left)).toBe(before)
 })

@@ -3,7 +3,7 @@ import { createRequire } from 'node:module'
 import type { Browser, BrowserContextOptions, ConsoleMessage, Page } from 'playwright-core'
 import { expect, onTestFinished } from 'vitest'
 import { long } from '../../chaos/length.ts'
-import { lendPage, takeBack, wideViewport } from './lent-pages.ts'
+import { lendPage, newPage, takeBack, wideViewport } from './lent-pages.ts'
 import { phone, schemes } from './look.ts'
 
 const require = createRequire(import.meta.url)
@@ -32,9 +32,7 @@ export async function openPage(browser: Browser, url: string, look: Look = {}): 
     ...more
   } = look
   const isLent = language === undefined && !isForItself && Object.keys(more).length === 0
-  const page = isLent
-    ? await lendPage(browser)
-    : await (await browser.newContext({ viewport, colorScheme, ...more })).newPage()
+  const page = isLent ? await lendPage(browser) : await newPage(browser, { viewport, colorScheme, ...more })
   const problems: string[] = []
   const onConsole = (message: ConsoleMessage) => message.type() === 'error' && problems.push(message.text())
   const onError = (error: Error) => problems.push(String(error))

@@ -1,4 +1,4 @@
-import type { Browser, Page } from 'playwright-core'
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
 
 // A new page is a process of its own that compiles every script once more: it
 // costs more than most tests do with it. So the pages of a browser are lent to
@@ -29,9 +29,16 @@ function shelfOf(browser: Browser): Shelf {
   return shelf
 }
 
+/** A page in a context of its own. Its time limit only ends waits for what never comes. */
+export async function newPage(browser: Browser, options: BrowserContextOptions): Promise<Page> {
+  const context = await browser.newContext(options)
+  context.setDefaultTimeout(60_000)
+  return context.newPage()
+}
+
 export async function lendPage(browser: Browser): Promise<Page> {
   const { idle, lent } = shelfOf(browser)
-  const page = idle.pop() ?? (await (await browser.newContext({ viewport: wideViewport })).newPage())
+  const page = idle.pop() ?? (await newPage(browser, { viewport: wideViewport }))
   lent.add(page)
   return page
 }
