@@ -81,7 +81,7 @@ describe(`${submits} mixed submits over ${connections} connections with balances
       const [row] =
         await sql`select count(*)::int as n from provider.requests where status in ('IN_QUEUE', 'IN_PROGRESS')`
       return row?.['n'] === 0
-    }, 180_000)
+    }, 400_000)
     const rows = await sql`select id from provider.requests`
     expect(new Set(rows.map(({ id }) => id))).toEqual(accepted)
     expect(await checkLedger(provider.deps)).toMatchObject({ ok: true, problems: [] })
@@ -96,5 +96,5 @@ describe(`${submits} mixed submits over ${connections} connections with balances
     ])
     const balances = await sql`select id, available::float8 as available from provider.accounts`
     for (const { available } of balances) expect(available).toBeGreaterThanOrEqual(0)
-  }, 240_000)
+  }, 480_000)
 })

@@ -188,7 +188,7 @@ describe('the engine process', () => {
       process.execPath = execPath
       host.close()
     })
-    const run = () => host.run(engine('no-engine'), job('/nowhere'), async () => {}, AbortSignal.timeout(20_000))
+    const run = () => host.run(engine('no-engine'), job('/nowhere'), async () => {}, AbortSignal.timeout(100_000))
     process.execPath = '/nowhere/node'
     const failures = await Promise.allSettled([run(), run()])
     for (const failure of failures)
@@ -255,7 +255,8 @@ describe('the engine process', () => {
       await database.sql`update provider.requests set lease_until = now() where id = ${body.request_id} and claims % 2 = 0`
       const answer = await call(url, 'GET', `/v1/requests/${body.request_id}`, { key: key.api_key })
       return answer.status === 200 && answer
-    })
+      // The engine process has the lowest priority, and is started up to three times.
+    }, 100_000)
     expect(result.body).toMatchObject({
       status: 'FAILED',
       cost: 0,
