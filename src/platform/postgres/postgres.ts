@@ -1,6 +1,6 @@
 import postgres from 'postgres'
 import { PgDatabase, PgDialect, type PostgresJsQueryResultHKT, PostgresJsSession, type SQL } from './drizzle.ts'
-import { checkAnswer } from './errors.ts'
+import { checkAnswer, databaseErrorOf, isConnectionLost } from './errors.ts'
 import { parsePostgresUrl } from './url.ts'
 
 export type Database = PgDatabase<PostgresJsQueryResultHKT>
@@ -109,6 +109,37 @@ const dialect = new PgDialect()
 /** Creates a database on one connection, valid until its release. `before` runs before each statement and may throw. */
 export function databaseOn(connection: postgres.ReservedSql, before?: () => void): Database {
   return databaseOver(connection, before)
+}
+
+/**
+ * Runs statements on a reserved connection, since `begin` of postgres.js needs pipelining, and rolls back what they left
+ * open. `before` runs before each statement and may throw.
+ */
+export async function onOneConnection<T>(
+  db: Database,
+  work: (alone: Database) => Promise<T>,
+  before?: () => void,
+): Promise<T> {
+  const connection = await clientOf(db).reserve()
+  let usable = true
+  try {
+    return await work(databaseOn(connection, before))
+  } catch (error) {
+    // postgres.js returns a lost connection to the pool itself.
+    usable = !isConnectionLost(error)
+    throw databaseErrorOf(error)
+  } finally {
+    if (usable) await takeBack(connection)
+  }
+}
+
+async function takeBack(connection: postgres.ReservedSql): Promise<void> {
+  try {
+    await connection.unsafe('rollback')
+    connection.release()
+  } catch {
+    // The connection was lost, so it is rolled back and already in the pool.
+  }
 }
 
 /**
