@@ -1,4 +1,5 @@
 import sharp from 'sharp'
+import { contentTypeOf } from '../../platform/media-type.ts'
 import { EngineError } from './engine.ts'
 
 export type ReceivedPicture = { bytes: Buffer; format: 'png' | 'webp' | 'jpg'; width: number; height: number }
@@ -8,7 +9,7 @@ export type ReceivedPicture = { bytes: Buffer; format: 'png' | 'webp' | 'jpg'; w
  * anything else, especially SVG and HTML, because stored files are served from our host.
  */
 export async function receivePicture(bytes: Buffer): Promise<ReceivedPicture> {
-  const format = formatOf(bytes)
+  const format = formats[contentTypeOf(bytes) ?? '']
   if (format === undefined)
     throw new EngineError('the image service answered with something that is no PNG, WebP or JPEG')
   try {
@@ -22,10 +23,8 @@ export async function receivePicture(bytes: Buffer): Promise<ReceivedPicture> {
   }
 }
 
-function formatOf(bytes: Buffer): ReceivedPicture['format'] | undefined {
-  const starts = (text: string, at = 0) => bytes.toString('latin1', at, at + text.length) === text
-  if (starts('\x89PNG\r\n\x1a\n')) return 'png'
-  if (starts('RIFF') && starts('WEBP', 8)) return 'webp'
-  if (starts('\xff\xd8\xff')) return 'jpg'
-  return undefined
+const formats: Readonly<Record<string, ReceivedPicture['format']>> = {
+  'image/png': 'png',
+  'image/webp': 'webp',
+  'image/jpeg': 'jpg',
 }

@@ -1,3 +1,4 @@
+import { contentTypeOf } from '../../platform/media-type.ts'
 import type { Output } from '../../wire/schemas.ts'
 import type { EngineChoice } from '../domain/engine-choice.ts'
 import { EngineError, type EngineJob } from './engine.ts'
@@ -51,18 +52,11 @@ async function pictureOf(bytes: Buffer): Promise<ReceivedPicture> {
 }
 
 async function storeClip(type: 'video' | 'audio', job: EngineJob, bytes: Buffer): Promise<string> {
-  const extension = extensionOf(bytes)
+  const extension = clips[contentTypeOf(bytes) ?? '']
   if (extension === undefined || (extension === 'mp4') !== (type === 'video')) {
     throw unusable(`its output is not ${type === 'video' ? 'an MP4' : 'a WAV or MP3'}`)
   }
   return storeMedia(job, type, extension, bytes)
 }
 
-function extensionOf(bytes: Buffer): MediaExtension | undefined {
-  const has = (text: string, at: number) => bytes.toString('latin1', at, at + text.length) === text
-  if (has('ftyp', 4)) return 'mp4'
-  if (has('RIFF', 0) && has('WAVE', 8)) return 'wav'
-  // An ID3 tag, or the sync word of a layer III frame.
-  const isFrame = bytes[0] === 0xff && ((bytes[1] ?? 0) & 0xe6) === 0xe2
-  return has('ID3', 0) || isFrame ? 'mp3' : undefined
-}
+const clips: Readonly<Record<string, MediaExtension>> = { 'video/mp4': 'mp4', 'audio/wav': 'wav', 'audio/mpeg': 'mp3' }
