@@ -1,19 +1,20 @@
 import { isProduction, programs, readConfig } from '../config/config.ts'
 import { laptopEnvironment, readLocalSecrets } from '../laptop/local.ts'
 import { createLogger } from '../platform/logger.ts'
-import { createRegistry } from '../platform/metrics.ts'
 import type { Database } from '../platform/postgres/postgres.ts'
 import { postgresTime } from '../platform/postgres/time.ts'
 import { withSetting, type ProcessEnvironment } from '../platform/settings.ts'
 import { createFetcher } from '../receiver/fetching/fetcher.ts'
 import { createPollLog } from '../receiver/fetching/poll-log.ts'
 import { createSourceClient } from '../receiver/fetching/source-client.ts'
-import { createReceiverMetrics } from '../receiver/metrics.ts'
 import { createPollKeeper } from '../receiver/reconciling/poll-lease.ts'
 import type { ReconcilerDeps } from '../receiver/reconciling/reconciler.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 import { withDatabase } from './database.ts'
 import { withPool } from './listing.ts'
+
+/** A command ends before its counters could be scraped. */
+export const notCounted = { inc: () => {} }
 
 export type WithReceiver = { db: Database; settings: ReceiverSettings; interrupted: AbortSignal }
 
@@ -43,35 +44,13 @@ export async function withProcessing<T>(
   work: (deps: ReconcilerDeps, interrupted: AbortSignal) => Promise<T>,
 ): Promise<T> {
   return withReceiver(env, async ({ db, settings, interrupted }) => {
-    const clock = () => new Date()
-    const logger = createLogger('silent')
-    const keys = () => settings.keys
+    const [clock, time, logger, keys] = [() => new Date(), postgresTime, createLogger('silent'), () => settings.keys]
     const { fetchRatePerMinute, stuckAfterSeconds, mediaHosts, generationApiUrl: baseUrl } = settings
-    const registry = createRegistry({ processDefaults: false })
-    const metrics = createReceiverMetrics({
-      registry,
-      db,
-      time: postgresTime,
-      fetchRatePerMinute,
-      stuckAfterSeconds,
-      logger,
-    })
     const client = createSourceClient({ baseUrl, fetch, clock })
-    const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => {} })
-    const calls = metrics.providerCalls
-    const fetcher = createFetcher({
-      time: postgresTime,
-      db,
-      client,
-      keys,
-      fetchRatePerMinute,
-      clock,
-      logger,
-      calls,
-      onPolled: pollLog.record,
-    })
-    const polls = createPollKeeper({ db, time: postgresTime, logger })
-    const shared = { db, keys, mediaHosts, clock, time: postgresTime, logger, fetchRatePerMinute, stuckAfterSeconds }
+    const pollLog = createPollLog({ db, dropped: notCounted, wake: () => {} })
+    const shared = { db, keys, mediaHosts, clock, time, logger, fetchRatePerMinute, stuckAfterSeconds }
+    const fetcher = createFetcher({ ...shared, client, calls: notCounted, onPolled: pollLog.record })
+    const polls = createPollKeeper({ db, time, logger })
     try {
       return await work(
         { ...shared, polls, fetchResult: fetcher, onProcessed: () => {}, cut: new AbortController().signal },

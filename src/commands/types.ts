@@ -3,12 +3,10 @@ import { parseArgs } from 'node:util'
 import { z } from 'zod'
 import { HttpError } from '../platform/http/http.ts'
 import { createLogger } from '../platform/logger.ts'
-import { createRegistry } from '../platform/metrics.ts'
 import { postgresTime } from '../platform/postgres/time.ts'
 import { createProviderReads, type ProviderReads } from '../receiver/fetching/provider-reads.ts'
-import { createReceiverMetrics } from '../receiver/metrics.ts'
 import { catalogEntrySchema, modelSchema, type InputDescriptor, type Model } from '../wire/schemas.ts'
-import { withReceiver, type WithReceiver } from './processing.ts'
+import { notCounted, withReceiver, type WithReceiver } from './processing.ts'
 import { withProgress } from './progress.ts'
 import type { Command } from './usage.ts'
 
@@ -42,31 +40,10 @@ catalog. Each model costs one call of the key's budget. Without calls left, the 
 }
 
 function readsOf({ db, settings, interrupted: cut }: WithReceiver): ProviderReads {
-  const { keys, fetchRatePerMinute, stuckAfterSeconds, generationApiUrl: baseUrl } = settings
-  const logger = createLogger('silent')
-  const registry = createRegistry({ processDefaults: false })
-  const time = postgresTime
-  const { providerCalls: calls } = createReceiverMetrics({
-    registry,
-    db,
-    time,
-    fetchRatePerMinute,
-    stuckAfterSeconds,
-    logger,
-  })
-  const clock = () => new Date()
-  return createProviderReads({
-    db,
-    baseUrl,
-    fetch,
-    keys: () => keys,
-    fetchRatePerMinute,
-    clock,
-    time,
-    logger,
-    calls,
-    cut,
-  })
+  const { keys, fetchRatePerMinute, generationApiUrl: baseUrl } = settings
+  const [clock, logger] = [() => new Date(), createLogger('silent')]
+  const asking = { keys: () => keys, fetchRatePerMinute, calls: notCounted, cut }
+  return createProviderReads({ db, baseUrl, fetch, clock, time: postgresTime, logger, ...asking })
 }
 
 type Reading = { keyName: string | undefined; interrupted: AbortSignal }

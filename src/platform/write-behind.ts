@@ -12,7 +12,7 @@ export type WriteBehindOptions<Row> = {
   /** The owner of a row and its bytes in memory. By default all rows have one owner. */
   costOf?: (row: Row) => Cost
   /** Counts rows that exceed the room or that Postgres refuses. */
-  dropped: Counter
+  dropped: Pick<Counter, 'inc'>
   wake: () => void
 }
 

@@ -3,8 +3,7 @@ import { createReadStream } from 'node:fs'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { nameOfFile, nameOfThumbnail } from './file-names.ts'
-import { inStore, type ArchiveStore } from './store.ts'
+import { inStore, nameOfFile, nameOfThumbnail, type ArchiveStore } from './store.ts'
 
 /** Opens an archive in a folder that all replicas share. A rename makes each file appear whole or not at all. */
 export async function openFileStore(root: string): Promise<ArchiveStore> {

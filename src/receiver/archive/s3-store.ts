@@ -11,9 +11,8 @@ import {
   S3Client,
   S3ServiceException,
 } from '@aws-sdk/client-s3'
-import { nameOfFile, nameOfThumbnail } from './file-names.ts'
 import { sweepSpool } from './file-store.ts'
-import { inStore, type ArchiveStore } from './store.ts'
+import { inStore, nameOfFile, nameOfThumbnail, type ArchiveStore } from './store.ts'
 
 export type S3Place = { bucket: string; prefix: string; endpoint: string | undefined; region: string | undefined }
 

@@ -24,7 +24,15 @@ export type PollLog = {
 }
 
 /** Creates the log of polls for timelines. Rows are written in batches, after landing, and bounded. */
-export function createPollLog({ db, dropped, wake }: { db: Database; dropped: Counter; wake: () => void }): PollLog {
+export function createPollLog({
+  db,
+  dropped,
+  wake,
+}: {
+  db: Database
+  dropped: Pick<Counter, 'inc'>
+  wake: () => void
+}): PollLog {
   const rows = createWriteBehind<PollRecord>({
     write: (polls) => write(db, polls),
     rowsPerWrite: 1000,

@@ -17,7 +17,7 @@ export type ProviderReadsDeps = {
   clock: () => Date
   time: SharedTime
   logger: Logger
-  calls: Counter<'operation' | 'outcome'>
+  calls: Pick<Counter<'operation' | 'outcome'>, 'inc'>
   cut: AbortSignal
 }
 

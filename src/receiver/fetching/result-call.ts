@@ -19,7 +19,7 @@ export type CallDeps = {
   /** The time that replicas share. */
   time: SharedTime
   logger: Logger
-  calls: Counter<'operation' | 'outcome' | 'source_name'>
+  calls: Pick<Counter<'operation' | 'outcome' | 'source_name'>, 'inc'>
   /** Receives every poll, with its outcome. */
   onPolled?: (poll: PollRecord) => void
 }
