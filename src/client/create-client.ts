@@ -71,6 +71,14 @@ export type Client = {
     requestId: string,
     options?: { waitSeconds?: number; signal?: AbortSignal },
   ) => Promise<Result<M>>
+  /**
+   * Asks the source of a request to cancel its job, which may still complete. `ended`: it had ended before. Rejects with
+   * the code `not_cancelable` if the source cancels no jobs, or the request has landed.
+   */
+  cancel: (
+    requestId: string,
+    options?: { signal?: AbortSignal },
+  ) => Promise<{ outcome: 'asked' | 'ended'; request: Pick<ResultRow, 'status'> }>
   /** Returns the price of a generation in credits. */
   estimate: (model: string, input: Input, options?: Asking) => Promise<{ credits: number }>
   /** Returns the models that the key may use. */
@@ -108,6 +116,8 @@ export function createClient({ keyName: usualKey, ...api }: ClientOptions): Clie
     generate: (model, input, options = {}) => generate({ call, submit }, { model, input, options }),
     result: (requestId, { waitSeconds: seconds = 0, signal } = {}) =>
       call(`results/${encodeURIComponent(requestId)}?wait=${seconds}`, { signal }),
+    cancel: (requestId, { signal } = {}) =>
+      call(`requests/${encodeURIComponent(requestId)}/cancel`, { method: 'POST', signal }),
     estimate: (model, input, { keyName, signal } = {}) => {
       const path = `models/${encodeURIComponent(model)}/estimate${query(keyName)}`
       return call(path, { method: 'POST', body: { input }, signal })

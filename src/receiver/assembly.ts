@@ -4,6 +4,7 @@ import { createRegistry } from '../platform/metrics.ts'
 import { postgresTime, timeOf } from '../platform/postgres/time.ts'
 import { type Background } from './background.ts'
 import type { Keys } from './domain/keys.ts'
+import { cancelJob, type Cancelable } from './fetching/canceling.ts'
 import { createFetcher } from './fetching/fetcher.ts'
 import { createKeySets } from './fetching/key-sets.ts'
 import { createPollLog } from './fetching/poll-log.ts'
@@ -112,7 +113,13 @@ export function openCalls({ settings, db, pools, keys, clock, time, logger, metr
     cut: cut.signal,
   }
   const reading = { db, baseUrl, fetch, keys, fetchRatePerMinute, clock, time, logger, calls, cut: cut.signal }
-  return { pollLog, fetcher, submitter: createSubmitter(submitting), providerReads: createProviderReads(reading) }
+  return {
+    pollLog,
+    fetcher,
+    submitter: createSubmitter(submitting),
+    providerReads: createProviderReads(reading),
+    cancel: (request: Cancelable) => cancelJob(submitting, request),
+  }
 }
 
 export function openLanding({ settings, db, keys, clock, time, logger, metrics, traces, roles }: Base): WorkerDeps {

@@ -21,6 +21,7 @@ import {
 import { startBackground, type Background } from './background.ts'
 import type { Keys } from './domain/keys.ts'
 import { migrations } from './domain/migrations.ts'
+import type { Cancelable } from './fetching/canceling.ts'
 import type { ProviderReads } from './fetching/provider-reads.ts'
 import { createPressure } from './intake/pressure.ts'
 import type { WorkerDeps } from './landing/land-batch.ts'
@@ -49,6 +50,8 @@ export type ReceiverDeps = {
   worker: WorkerDeps
   submitter: Submitter
   providerReads: ProviderReads
+  /** Asks the source of a request to cancel its job: see cancelJob(). */
+  cancel: (request: Cancelable) => Promise<'asked' | 'ended'>
   background: Background
   /** Records the requests whose results callers wait for. */
   awaited: Awaited
@@ -117,6 +120,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     worker,
     submitter: calls.submitter,
     providerReads: calls.providerReads,
+    cancel: calls.cancel,
     background,
     awaited,
     onStored: () => background.wake('claiming'),

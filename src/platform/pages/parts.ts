@@ -27,14 +27,14 @@ export function confirmation({
   confirm,
   back,
 }: {
-  title: string
+  title: string | Markup
   what: Markup
   confirm: Action | undefined
   back: string
 }): Markup {
   return html`<section class="card confirm" aria-labelledby="confirm"><h2 id="confirm">${title}</h2>
     ${what}
-    <div class="inline">${confirm === undefined ? '' : action(confirm)}<a class="button quiet" href="${back}">${confirm === undefined ? 'Back' : 'Cancel'}</a></div>
+    <div class="inline">${confirm === undefined ? '' : action(confirm)}<a class="button quiet" href="${back}">Back</a></div>
   </section>`
 }
 

@@ -160,6 +160,11 @@ const errors = {
     when: 'the limit of subscriptions is reached: remove one first',
     message: 'there are 50 subscriptions already: remove one that is not needed',
   },
+  not_cancelable: {
+    status: 409,
+    when: 'the request has ended, or its source cancels no jobs, or does not know this one',
+    message: 'the source generation-queue cancels no jobs',
+  },
   source_mismatch: {
     status: 409,
     when: 'the request belongs to another source than the key',

@@ -34,7 +34,14 @@ const reconciledSchema = z
   })
   .meta({ id: 'Reconciled' })
 
-/** The calls that track requests, list them and poll them. */
+const cancellationSchema = z
+  .object({
+    outcome: z.enum(['asked', 'ended']).meta({ description: '`ended`: the source had ended the job before.' }),
+    request: requestSchema,
+  })
+  .meta({ id: 'Cancellation' })
+
+/** The calls that track requests, list them, poll them and cancel their jobs. */
 export function requestOperations(deps: ReceiverDeps): Operation[] {
   const { db, keys, clock, settings, background, worker } = deps
   const overdue = () => ({ now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })
@@ -119,5 +126,39 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       res.json({ scanned, landed, running, not_found: notFound, failed, postponed, request })
     },
   }
-  return [track, list, show, reconcile]
+  const cancel: Operation = {
+    method: 'post',
+    path: '/requests/{id}/cancel',
+    document: {
+      operationId: 'cancelRequest',
+      summary: "Ask the request's source to cancel its job",
+      description:
+        'It only asks: the job may still complete. The request is polled at once, and ends with this or a later poll, ' +
+        'or with its webhook.',
+      requestParams: { path: idPathSchema },
+      responses: responses(
+        { 202: { description: 'The request, after the poll', schema: cancellationSchema } },
+        'not_found',
+        'not_cancelable',
+        'unknown_key',
+        'no_call_left',
+        'provider_unreachable',
+      ),
+    },
+    answer: async (req, res) => {
+      const id = uuidParam(req, 'id')
+      const find = () => readWithin(db, (tx) => findRequest(tx, id, overdue()))
+      const before = await find()
+      if (!before) throw unknown(req)
+      const outcome = await auditedCall(deps, req, {
+        action: 'cancel',
+        target: id,
+        detailOf: (result) => ({ outcome: result }),
+        work: () => deps.cancel(before),
+      })
+      await background.reconcileOne(id)
+      res.status(202).json({ outcome, request: await find() })
+    },
+  }
+  return [track, list, show, reconcile, cancel]
 }

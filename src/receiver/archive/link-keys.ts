@@ -1,7 +1,7 @@
 import type { Credential } from '../../platform/outward/getter.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
-import { namesOfSource, sourceOf, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { keyOfRequest, namesOfSource, sourceOf, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { takeCall, type KeyHealth } from '../fetching/call-budget.ts'
 import { noteAnswer } from '../fetching/key-health.ts'
 import type { Copy } from './copies.ts'
@@ -29,8 +29,7 @@ export async function takeLinkKey(
   if (source?.apiUrl === undefined || linkHeaders === undefined) return { kind: 'not_needed' }
   const { origin } = new URL(source.apiUrl)
   if (!URL.canParse(url) || new URL(url).origin !== origin) return { kind: 'not_needed' }
-  const usable = keys().all.filter((key) => key.source.name === source.name && !key.retired)
-  const key = usable.find(({ name }) => name === keyName) ?? usable[0]
+  const key = keyOfRequest(keys(), source, keyName)
   if (key?.apiKey === undefined) return { kind: 'missing', detail: `the source ${source.name} has no usable key` }
   const wanted = { keyName: key.name, limitPerMinute: fetchRatePerMinute, purpose: 'completing' } as const
   const grant = await takeCall(db, { ...wanted, now: postgresTime() })

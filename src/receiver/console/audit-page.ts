@@ -99,6 +99,7 @@ function hrefOf(action: string, target: string | null): string | undefined {
       return parameters['reason'] === undefined
         ? '/parked'
         : linkTo('/parked', { view: 'quarantine', reason: parameters['reason'] })
+    case 'cancel':
     case 'reconcile':
     case 'media_remove':
       return target !== null && isId(target) ? `/requests/${target}` : undefined

@@ -22,6 +22,7 @@ import { failurePage } from './parts/failures.ts'
 import { linkPolicy } from './parts/media-links.ts'
 import type { ConsoleDeps } from './parts/shell.ts'
 import { reconcilerRoutes } from './reconciler-page.ts'
+import { cancelRoutes } from './requests/cancel-page.ts'
 import { requestRoutes } from './requests/request-page.ts'
 import { requestsRoutes } from './requests/requests-page.ts'
 import { searchRoutes } from './search-page.ts'
@@ -47,6 +48,7 @@ const pages = [
   deliveryRoutes,
   requestsRoutes,
   requestRoutes,
+  cancelRoutes,
   parkedRoutes,
   reconcilerRoutes,
   keysRoutes,

@@ -66,6 +66,12 @@ export function namesOfSource({ all }: Keys, { name }: Source): string[] {
   return all.filter((key) => key.source.name === name).map((key) => key.name)
 }
 
+/** Returns the key of a request, or where that cannot be used any more, another of its source. */
+export function keyOfRequest(keys: Keys, source: Source, keyName: string | null): GenerationKey | undefined {
+  const usable = keys.all.filter((key) => key.source.name === source.name && !key.retired && key.apiKey !== undefined)
+  return usable.find(({ name }) => name === keyName) ?? usable[0]
+}
+
 /** The key names of each environment. A key without a known environment is in neither. */
 export type Environments = { live: readonly string[]; sandbox: readonly string[] }
 

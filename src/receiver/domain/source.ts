@@ -38,7 +38,7 @@ export function atOnce<Result>(steps: Steps<Result>): Result {
 /** One call to a source. Follows no redirect. Throws where there is no whole answer in time. */
 export type Call = (request: {
   url: string
-  method?: 'GET' | 'POST'
+  method?: 'GET' | 'POST' | 'PUT'
   headers: Record<string, string>
   body?: string
 }) => Promise<ApiAnswer>
@@ -56,14 +56,18 @@ export type Api = { url: string; apiKey: string; call: Call }
 export type Job = { jobId: string; model: string | undefined }
 
 /** Every outcome of fetching a result. */
-export type FetchOutcome =
-  | { kind: 'result'; report: Report }
-  | { kind: 'running'; status: RunningStatus }
+export type FetchOutcome = { kind: 'result'; report: Report } | { kind: 'running'; status: RunningStatus } | NoResult
+
+/** The outcomes of a call that brings no state of the job. */
+export type NoResult =
   | { kind: 'not_found' }
   | { kind: 'unauthorized' }
   | { kind: 'rate_limited'; retryAfterSeconds: number | undefined }
   | { kind: 'unreachable'; detail: string }
   | { kind: 'invalid'; detail: string }
+
+/** Every outcome of asking for a cancellation. After `asked` the job may still complete; `ended`: it has ended. */
+export type CancelOutcome = { kind: 'asked' | 'ended' } | NoResult
 
 export type Submission = { model: string; input: unknown; webhookUrl: string; idempotencyKey: string }
 
@@ -81,7 +85,7 @@ export type SubmitOutcome =
 
 /**
  * A generation API, as functions without state (docs/sources.md). The core knows a source by these alone. `identify`,
- * `verify` and `parse` are pure. `fetchResult` and `submit` make calls only by `api.call`.
+ * `verify` and `parse` are pure. The others make calls only by `api.call`.
  */
 export type SourceKind = {
   /** The id of a delivery. Without a body, it may have no id yet. */
@@ -92,6 +96,8 @@ export type SourceKind = {
   parse: (json: unknown) => Parsed | Hint
   fetchResult: (job: Job, api: Api) => Promise<FetchOutcome>
   submit: (submission: Submission, api: Api) => Promise<SubmitOutcome>
+  /** Left out where the API has no call for it, or where that also deletes results. */
+  cancel?: (job: Job, api: Api) => Promise<CancelOutcome>
   promises: SourcePromises
 }
 

@@ -4,7 +4,7 @@ import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { namesOfSource, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
-import { takeCall } from './call-budget.ts'
+import { takeCall, type Grant } from './call-budget.ts'
 import { noteAnswer } from './key-health.ts'
 import { callDeadlineMs, describeFailure, rateOf, readBounded, retryAfterOf } from './source-client.ts'
 
@@ -60,17 +60,8 @@ export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
 }
 
 async function callProvider(deps: ProviderReadsDeps, read: ProviderRead, key: GenerationKey): Promise<ReadAnswer> {
-  const { db, time, fetchRatePerMinute: limitPerMinute } = deps
-  const grant = await takeCall(db, { keyName: key.name, limitPerMinute, purpose: 'submitting', now: time() })
-  if (!grant.ok) {
-    const seconds = Math.max(1, Math.ceil(grant.retryAfterSeconds))
-    throw new HttpError(
-      429,
-      'no_call_left',
-      `the key ${key.name} has no call left (${grant.reason}): try again in ${seconds} s`,
-      { type: 'rate_limit_error', headers: { 'retry-after': String(seconds) } },
-    )
-  }
+  const { db, time } = deps
+  const grant = await grantedCall(deps, key)
   const started = performance.now()
   const { answer, response, failure } = await post(deps, read, key)
   const outcome = answer === undefined ? 'unreachable' : String(answer.status)
@@ -93,6 +84,22 @@ async function callProvider(deps: ProviderReadsDeps, read: ProviderRead, key: Ge
     says: status === 401 ? 'refused' : status === 429 ? 'nothing' : 'accepted',
   })
   return answer
+}
+
+/** Takes a call within the budget of the key's submits. Throws HttpError 429 if there is none. */
+export async function grantedCall(
+  { db, time, fetchRatePerMinute: limitPerMinute }: Pick<ProviderReadsDeps, 'db' | 'time' | 'fetchRatePerMinute'>,
+  { name: keyName }: GenerationKey,
+): Promise<Extract<Grant, { ok: true }>> {
+  const grant = await takeCall(db, { keyName, limitPerMinute, purpose: 'submitting', now: time() })
+  if (grant.ok) return grant
+  const seconds = Math.max(1, Math.ceil(grant.retryAfterSeconds))
+  throw new HttpError(
+    429,
+    'no_call_left',
+    `the key ${keyName} has no call left (${grant.reason}): try again in ${seconds} s`,
+    { type: 'rate_limit_error', headers: { 'retry-after': String(seconds) } },
+  )
 }
 
 type Called = { answer?: ReadAnswer; response?: Response; failure?: string }

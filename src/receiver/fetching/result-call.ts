@@ -12,7 +12,7 @@ import type { SourceClient } from './source-client.ts'
 
 export type CallDeps = {
   db: Database
-  client: SourceClient
+  client: Pick<SourceClient, 'fetchResult'>
   keys: () => Keys
   fetchRatePerMinute: number
   clock: () => Date

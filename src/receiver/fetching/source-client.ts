@@ -4,8 +4,10 @@ import {
   type Api,
   type ApiAnswer,
   type Call,
+  type CancelOutcome,
   type FetchOutcome,
   type Job,
+  type SourceKind,
   type Submission,
   type SubmitOutcome,
 } from '../domain/source.ts'
@@ -22,7 +24,11 @@ export const callDeadlineMs = 10_000
 export type SourceClient = {
   fetchResult: (job: Job, key: GenerationKey, signal: AbortSignal) => Promise<Answered<FetchOutcome>>
   submit: (submission: Submission, key: GenerationKey, signal: AbortSignal) => Promise<Answered<SubmitOutcome>>
+  cancel: (asked: Cancellation, key: GenerationKey, signal: AbortSignal) => Promise<Answered<CancelOutcome>>
 }
+
+/** A job, with the call of its source that cancels one. */
+export type Cancellation = { cancel: NonNullable<SourceKind['cancel']>; job: Job }
 
 export type SourceClientDeps = {
   /** Of the API of the first source. */
@@ -37,6 +43,7 @@ export function createSourceClient(deps: SourceClientDeps): SourceClient {
       answerOf(deps, { key, signal, ask: (api) => key.source.kind.fetchResult(job, api) }),
     submit: (submission, key, signal) =>
       answerOf(deps, { key, signal, ask: (api) => key.source.kind.submit(submission, api) }),
+    cancel: ({ cancel, job }, key, signal) => answerOf(deps, { key, signal, ask: (api) => cancel(job, api) }),
   }
 }
 

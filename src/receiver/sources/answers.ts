@@ -1,6 +1,14 @@
 import { z } from 'zod'
 import type { Hint, Parsed, ParkReason, Report } from '../domain/report.ts'
-import { maxAnswerBytes, type Api, type ApiAnswer, type FetchOutcome, type SubmitOutcome } from '../domain/source.ts'
+import {
+  maxAnswerBytes,
+  type Api,
+  type ApiAnswer,
+  type CancelOutcome,
+  type FetchOutcome,
+  type NoResult,
+  type SubmitOutcome,
+} from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
 import { jobIdOf } from './ids.ts'
 
@@ -26,7 +34,7 @@ export function jsonOf(text: string | undefined): unknown {
 }
 
 /** The outcome of an answer that is no result, by its status alone; undefined for 200 and 202. */
-export function answeredOtherwise({ status, body, retryAfterSeconds }: ApiAnswer): FetchOutcome | undefined {
+export function answeredOtherwise({ status, body, retryAfterSeconds }: ApiAnswer): NoResult | undefined {
   switch (status) {
     case 200:
     case 202:
@@ -56,15 +64,15 @@ export function outcomeOf(read: Read, asked: string): FetchOutcome {
   return { kind: 'running', status: { status: read.status, progress: 0, queue_position: null } }
 }
 
-export const keyHeader = (apiKey: string) => ({ authorization: `Bearer ${apiKey}` })
 /** The outcome of an answer that is of the job and has no report. */
-export function unreadable(reason: ParkReason): FetchOutcome {
+export function unreadable(reason: ParkReason): NoResult {
   if (reason === 'inline_media') return { kind: 'invalid', detail: 'the result contains base64 instead of links' }
   const detail = reason === 'unknown_shape' ? 'the result contains no media' : 'the answer has an unknown status'
   return { kind: 'invalid', detail }
 }
 
-const bearer = (apiKey: string) => ({ ...keyHeader(apiKey), accept: 'application/json' })
+export const keyHeader = (apiKey: string) => ({ authorization: `Bearer ${apiKey}` })
+export const bearer = (apiKey: string) => ({ ...keyHeader(apiKey), accept: 'application/json' })
 
 /** Asks for a job by `GET` of a path below the API's URL, with the key as a bearer token. */
 export async function fetchJob(
@@ -82,6 +90,11 @@ export async function submitJob(
 ): Promise<SubmitOutcome> {
   const headers = { ...bearer(apiKey), 'content-type': 'application/json' }
   return submitted(await call({ url: `${url}${path}`, method: 'POST', headers, body: JSON.stringify(body) }), 'id')
+}
+
+/** The outcome of asking for a cancellation. A success promises only that the source tries. */
+export function canceled(answer: ApiAnswer): CancelOutcome {
+  return answeredOtherwise(answer) ?? { kind: 'asked' }
 }
 
 /** The outcome of a result. A result that Postgres cannot store would fail at every landing. */

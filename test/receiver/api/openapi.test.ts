@@ -68,6 +68,7 @@ it('names for each call the codes that it can give, and no others', () => {
     'post /api/subscriptions': ['name_taken', 'too_many_subscriptions'],
     'post /api/deliveries/{id}/replay': ['landing_refused'],
     'post /api/requests': ['source_mismatch'],
+    'post /api/requests/{id}/cancel': ['not_cancelable'],
   })
   expect(Object.keys(codesAt(document, '431'))).toHaveLength(
     Object.values<object>(document.paths).flatMap((methods) => Object.keys(methods)).length,

@@ -367,6 +367,32 @@ describe('a poll', () => {
   })
 })
 
+describe('a cancellation', () => {
+  const url = 'https://queue.fal.run'
+  const job = { jobId, model: 'fal-ai/flux/dev' }
+
+  test.each<[number, object, object]>([
+    [202, { status: 'CANCELLATION_REQUESTED' }, { kind: 'asked' }],
+    [200, { status: 'OK' }, { kind: 'asked' }],
+    [400, { status: 'ALREADY_COMPLETED' }, { kind: 'ended' }],
+    [400, { status: 'OTHER' }, { kind: 'invalid' }],
+    [404, { status: 'NOT_FOUND' }, { kind: 'not_found' }],
+    [401, {}, { kind: 'unauthorized' }],
+    [503, {}, { kind: 'unreachable' }],
+  ])('answered %i %j', async (status, json, outcome) => {
+    const { api, calls } = apiOf(url, { status, json })
+    expect(await fal.cancel?.(job, api)).toMatchObject(outcome)
+    const expected = { method: 'PUT', url: `${url}/fal-ai/flux/requests/${jobId}/cancel` }
+    expect(calls).toMatchObject([{ ...expected, headers: { authorization: 'Key key' } }])
+  })
+
+  test('of an unknown model calls nothing', async () => {
+    const { api, calls } = apiOf(url)
+    expect(await fal.cancel?.({ jobId, model: undefined }, api)).toMatchObject({ kind: 'invalid' })
+    expect(calls).toEqual([])
+  })
+})
+
 describe('a submit', () => {
   const url = 'https://queue.fal.run'
   const webhookUrl = 'https://me.test/webhooks/fal?a=1&b=2'

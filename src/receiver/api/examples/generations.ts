@@ -92,6 +92,7 @@ export const generations: Record<string, CallExamples> = {
   },
   listRequests: { 200: { data: [request], next_cursor: null } },
   showRequest: { 200: detail },
+  cancelRequest: { 202: { outcome: 'asked', request: tracked } },
   reconcileRequest: {
     200: {
       scanned: 1,

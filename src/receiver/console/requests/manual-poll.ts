@@ -2,7 +2,7 @@ import type { Request } from '../../queries/requests.ts'
 import type { ReconcileRun } from '../../reconciling/reconciler.ts'
 import { pollSummaryOf, wholeMedia } from './request-words.ts'
 
-// The outcome of “Ask the provider now”. It is part of the address, so that a copied link shows it.
+// The outcome of “Ask the provider now”, and of the poll after a cancellation. It is part of the address, so that a copied link shows it.
 
 const ends = [
   'landed',
@@ -14,6 +14,7 @@ const ends = [
   'failed',
   'postponed',
   'busy',
+  'cancel_asked',
 ] as const
 export type ManualPollEnd = (typeof ends)[number]
 
@@ -79,6 +80,11 @@ export function manualPollWords(end: ManualPollEnd, request: Request): ManualPol
       return {
         good: false,
         text: 'Not polled: another process is polling it now. Reload this page in a few seconds.',
+      }
+    case 'cancel_asked':
+      return {
+        good: true,
+        text: 'The source was asked to cancel it. It may still complete; the next poll is shown below.',
       }
     default:
       return end satisfies never

@@ -6,6 +6,7 @@ import { actorOf } from '../../../platform/pages/access.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { action } from '../../../platform/pages/parts.ts'
 import { unknown } from '../../api/operation.ts'
+import { cancelOf } from '../../fetching/canceling.ts'
 import { readWithin } from '../../queries/deadline.ts'
 import { findClaims, type Claims } from '../../queries/find.ts'
 import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
@@ -40,7 +41,8 @@ export function requestRoutes(console: ConsoleDeps): Router {
     const [request, claims] = await Promise.all([readRequest(db, id, when()), findClaims(db, id)])
     const title = `Request ${id.slice(0, 8)}`
     if (request) {
-      const shown = { request, claims, query: queryOf(req), when: when(), links: console.links }
+      const [query, cancelable] = [queryOf(req), cancelOf(console, request) !== undefined]
+      const shown = { request, claims, query, when: when(), links: console.links, cancelable }
       return sendConsolePage(console, res, { title, body: requestPage(shown, settings.retentionDays) })
     }
     if (Object.values(claims).every((some) => some.length === 0)) return sendUnknown(req, res)
@@ -86,9 +88,16 @@ function idOf(req: HttpRequest): string | undefined {
   return parsed.success ? parsed.data.toLowerCase() : undefined
 }
 
-type Shown = { request: RequestDetail; claims: Claims; query: Query; when: When; links: LinkPolicy }
+type Shown = {
+  request: RequestDetail
+  claims: Claims
+  query: Query
+  when: When
+  links: LinkPolicy
+  cancelable: boolean
+}
 
-function requestPage({ request, claims, query, when, links }: Shown, retentionDays: number): Markup {
+function requestPage({ request, claims, query, when, links, cancelable }: Shown, retentionDays: number): Markup {
   const { id, status, contradiction } = request
   const late = overdueBy(request, when)
   const progress = progressOf(request)
@@ -97,6 +106,7 @@ function requestPage({ request, claims, query, when, links }: Shown, retentionDa
       ${badge(status)} ${progress === undefined ? '' : html`<span class="soft">${progress.short}</span>`}
       ${late === undefined ? '' : badge(`overdue ${late}`, 'warn')} ${contradiction ? badge('contradiction') : ''}
       <span class="spacer"></span>
+      ${cancelable ? html`<a class="button quiet" href="/requests/${id}/cancel">Cancel…</a>` : ''}
       ${action({ path: `/requests/${id}/ask`, label: 'Ask the provider now' })}
     </div>
     <p class="lead">${summaryOf(request, when)}</p>

@@ -1,6 +1,6 @@
 import { z } from 'zod'
-import type { Api, FetchOutcome, Job, Submission, SubmitOutcome } from '../../domain/source.ts'
-import { answeredOtherwise, fetched, jsonOf, refusedHere, submitted, unreadable } from '../answers.ts'
+import type { Api, CancelOutcome, FetchOutcome, Job, Submission, SubmitOutcome } from '../../domain/source.ts'
+import { answeredOtherwise, canceled, fetched, jsonOf, refusedHere, submitted, unreadable } from '../answers.ts'
 import { reasonWithoutMedia } from '../media.ts'
 import { reportOfFailure, reportOfOutput } from './report.ts'
 
@@ -25,10 +25,9 @@ const failedSchema = z.object({ error: z.string().nullish(), error_type: z.strin
  * failed job is COMPLETED with an error.
  */
 export async function fetchResult({ jobId, model }: Job, { url, apiKey, call }: Api): Promise<FetchOutcome> {
-  const segments = segmentsOf(model)
-  if (segments === undefined) return { kind: 'invalid', detail: 'fal is asked by model, and the model is not known' }
-  const app = segments.slice(0, namespaces.includes(segments[0] ?? '') ? 3 : 2).join('/')
-  const job = `${url}/${app}/requests/${encodeURIComponent(jobId)}`
+  const path = pathOf({ jobId, model })
+  if (path === undefined) return unknownModel
+  const job = `${url}/${path}`
   const headers = headersOf(apiKey)
 
   const answer = await call({ url: `${job}/status`, headers })
@@ -43,6 +42,24 @@ export async function fetchResult({ jobId, model }: Job, { url, apiKey, call }: 
   const output = jsonOf(result.body)
   const report = reportOfOutput(jobId, model, output)
   return answeredOtherwise(result) ?? (report === undefined ? unreadable(reasonWithoutMedia(output)) : fetched(report))
+}
+
+const unknownModel = { kind: 'invalid', detail: 'fal is asked by model, and the model is not known' } as const
+
+/** The path of a job; undefined if its model is not known. */
+function pathOf({ jobId, model }: Job): string | undefined {
+  const segments = segmentsOf(model)
+  const app = segments?.slice(0, namespaces.includes(segments[0] ?? '') ? 3 : 2).join('/')
+  return app === undefined ? undefined : `${app}/requests/${encodeURIComponent(jobId)}`
+}
+
+/** `PUT …/cancel`, below owner and app. fal takes it before and during the run. */
+export async function cancel(job: Job, { url, apiKey, call }: Api): Promise<CancelOutcome> {
+  const path = pathOf(job)
+  if (path === undefined) return unknownModel
+  const answer = await call({ url: `${url}/${path}/cancel`, method: 'PUT', headers: headersOf(apiKey) })
+  const { status } = statusSchema.safeParse(jsonOf(answer.body)).data ?? {}
+  return answer.status === 400 && status === 'ALREADY_COMPLETED' ? { kind: 'ended' } : canceled(answer)
 }
 
 /** The outcome of a status other than COMPLETED. */

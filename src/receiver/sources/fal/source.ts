@@ -1,5 +1,5 @@
 import type { SourceKind } from '../../domain/source.ts'
-import { fetchResult, submit } from './calls.ts'
+import { cancel, fetchResult, submit } from './calls.ts'
 import { parse } from './report.ts'
 import { identify, publicKeysOf, verify } from './signature.ts'
 
@@ -10,6 +10,7 @@ export const fal: SourceKind = {
   parse,
   fetchResult,
   submit,
+  cancel,
   promises: {
     signatureHeaders: ['x-fal-webhook-signature'],
     environmentOf: () => 'live',

@@ -1,10 +1,16 @@
-import type { Api, FetchOutcome, Job, Submission, SubmitOutcome } from '../../domain/source.ts'
-import { fetchJob, refusedHere, submitJob } from '../answers.ts'
+import type { Api, CancelOutcome, FetchOutcome, Job, Submission, SubmitOutcome } from '../../domain/source.ts'
+import { bearer, canceled, fetchJob, refusedHere, submitJob } from '../answers.ts'
 import { read } from './report.ts'
 
 /** `GET /predictions/{id}`: the status and the result are the same object. */
 export async function fetchResult({ jobId }: Job, api: Api): Promise<FetchOutcome> {
   return fetchJob({ path: `/predictions/${encodeURIComponent(jobId)}`, jobId, read }, api)
+}
+
+/** `POST /predictions/{id}/cancel`. A prediction that has ended stays as it is. */
+export async function cancel({ jobId }: Job, { url, apiKey, call }: Api): Promise<CancelOutcome> {
+  const job = `${url}/predictions/${encodeURIComponent(jobId)}`
+  return canceled(await call({ url: `${job}/cancel`, method: 'POST', headers: bearer(apiKey) }))
 }
 
 const modelPattern = /^(?!\.)[A-Za-z0-9._-]{1,100}\/(?!\.)[A-Za-z0-9._-]{1,100}$/

@@ -1,6 +1,6 @@
 import type { SourceKind } from '../../domain/source.ts'
 import { identify, secrets, verify } from '../standard-webhooks/signature.ts'
-import { fetchResult, submit } from './calls.ts'
+import { cancel, fetchResult, submit } from './calls.ts'
 import { parse } from './report.ts'
 
 /** The predictions of Replicate, whose webhooks are signed with Standard Webhooks. */
@@ -10,6 +10,7 @@ export const replicate: SourceKind = {
   parse,
   fetchResult,
   submit,
+  cancel,
   promises: {
     signatureHeaders: ['webhook-signature'],
     environmentOf: () => 'live',

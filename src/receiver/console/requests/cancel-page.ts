@@ -1,0 +1,55 @@
+import { Router, type Request as HttpRequest } from 'express'
+import { html } from 'hono/html'
+import { actorOf } from '../../../platform/pages/access.ts'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { confirmation } from '../../../platform/pages/parts.ts'
+import { unknown, uuidParam } from '../../api/operation.ts'
+import { cancelOf } from '../../fetching/canceling.ts'
+import { readWithin } from '../../queries/deadline.ts'
+import { findRequest, type Request } from '../../queries/requests.ts'
+import { audited } from '../../upkeep/audit.ts'
+import { foreign } from '../parts/parts.ts'
+import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
+import { linkTo } from '../parts/url.ts'
+
+/** The step before a cancellation, and the cancellation itself. */
+export function cancelRoutes(console: ConsoleDeps): Router {
+  const { db, clock, settings, background } = console
+  const requestOf = async (req: HttpRequest): Promise<Request> => {
+    const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
+    const request = await readWithin(db, (tx) => findRequest(tx, uuidParam(req, 'id'), when))
+    if (!request) throw unknown(req)
+    return request
+  }
+  const router = Router()
+  router.get('/requests/:id/cancel', async (req, res) => {
+    const request = await requestOf(req)
+    const body = cancelPage(request, cancelOf(console, request) !== undefined)
+    return sendConsolePage(console, res, { title: 'Cancel', body })
+  })
+  router.post('/requests/:id/cancel', async (req, res) => {
+    const request = await requestOf(req)
+    const { id } = request
+    await audited(
+      console,
+      { via: 'console', actor: actorOf(req), action: 'cancel', target: id, detailOf: (outcome) => ({ outcome }) },
+      () => console.cancel(request),
+    )
+    const run = await background.reconcileOne(id)
+    const poll = (run?.landed ?? 0) > 0 ? 'landed' : 'cancel_asked'
+    return res.redirect(303, linkTo(`/requests/${id}`, { poll, at: clock().toISOString() }))
+  })
+  return router
+}
+
+function cancelPage({ id, source_name, status }: Request, cancelable: boolean): Markup {
+  const what = cancelable
+    ? html`<p>The job may still complete, and may be charged. It ends here with a later poll or its webhook.</p>`
+    : html`<p>It is ${status}: it has ended, or its source has no call for this.</p>`
+  return confirmation({
+    title: cancelable ? html`Ask ${foreign(source_name)} to cancel this job?` : 'It cannot be canceled',
+    what,
+    confirm: cancelable ? { path: `/requests/${id}/cancel`, label: 'Cancel the job', tone: 'danger' } : undefined,
+    back: `/requests/${id}`,
+  })
+}

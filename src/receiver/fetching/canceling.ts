@@ -1,0 +1,94 @@
+import type { Counter } from 'prom-client'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
+import { keyOfRequest, namesOfSource, sourceNamed, type Keys } from '../domain/keys.ts'
+import { sourceLabel, storedName, type CancelOutcome, type SourceKind } from '../domain/source.ts'
+import { noteAnswer } from './key-health.ts'
+import { grantedCall } from './provider-reads.ts'
+import type { SourceClient } from './source-client.ts'
+
+/** A request as readers see it. */
+export type Cancelable = {
+  id: string
+  source_name: string
+  external_id: string
+  model: string | null
+  key_name: string | null
+  landed_at: string | null
+}
+
+export type CancelDeps = {
+  db: Database
+  client: Pick<SourceClient, 'cancel'>
+  keys: () => Keys
+  fetchRatePerMinute: number
+  time: SharedTime
+  logger: Logger
+  calls: Counter<'operation' | 'outcome' | 'source_name'>
+  cut: AbortSignal
+}
+
+/** Returns how the source of an open request cancels a job; undefined if it has no such call, or is not configured. */
+export function cancelOf(
+  { keys }: Pick<CancelDeps, 'keys'>,
+  { source_name, landed_at }: Cancelable,
+): SourceKind['cancel'] {
+  return landed_at === null ? sourceNamed(keys(), source_name)?.kind.cancel : undefined
+}
+
+/**
+ * Asks the source of a request to cancel its job, within the budget of the key's submits. It changes no state: the job
+ * may complete nevertheless, and its end comes by a webhook or a poll. Throws HttpError 409 not_cancelable, 422
+ * unknown_key, 429 if the key has no call left, and 502 if the source gives no usable answer.
+ */
+export async function cancelJob(deps: CancelDeps, request: Cancelable): Promise<'asked' | 'ended'> {
+  const { keys, client, calls, logger, time, cut } = deps
+  const { id, source_name, external_id: jobId, model, key_name, landed_at } = request
+  const source = sourceNamed(keys(), source_name)
+  const cancel = cancelOf(deps, request)
+  if (source === undefined || cancel === undefined)
+    throw notCancelable(landed_at === null ? `the source ${source_name} cancels no jobs` : 'this request has ended')
+  const key = keyOfRequest(keys(), source, key_name)
+  if (key === undefined) throw new HttpError(422, 'unknown_key', `the source ${source_name} has no usable key`)
+  const grant = await grantedCall(deps, key)
+  const { outcome, rate } = await client.cancel({ cancel, job: { jobId, model: model ?? undefined } }, key, cut)
+  const called = { operation: 'cancel', outcome: outcome.kind, ...sourceLabel(storedName(source)) }
+  calls.inc(called)
+  logger.info({ request_id: id, key_name: key.name, ...called }, 'provider called')
+  const keyNames = namesOfSource(keys(), source)
+  const answered = { keyName: key.name, keyNames, health: grant.health, now: time(), outcome, rate }
+  await noteAnswer(deps.db, { ...answered, says: saysOfKey(outcome) })
+  switch (outcome.kind) {
+    case 'asked':
+    case 'ended':
+      return outcome.kind
+    case 'not_found':
+      throw notCancelable('the source does not know this job')
+    case 'rate_limited': {
+      const headers = { 'retry-after': String(outcome.retryAfterSeconds ?? 1) }
+      throw new HttpError(429, 'no_call_left', 'the source limits the calls of this key', { headers })
+    }
+    case 'unauthorized':
+      throw unusable(`it refused the key ${key.name}`)
+    case 'unreachable':
+    case 'invalid':
+      throw unusable(outcome.detail)
+    default:
+      return outcome satisfies never
+  }
+}
+
+function saysOfKey({ kind }: CancelOutcome): 'refused' | 'accepted' | 'nothing' {
+  if (kind === 'unauthorized') return 'refused'
+  return kind === 'asked' || kind === 'ended' || kind === 'not_found' ? 'accepted' : 'nothing'
+}
+
+function notCancelable(message: string): HttpError {
+  return new HttpError(409, 'not_cancelable', message)
+}
+
+function unusable(detail: string): HttpError {
+  return new HttpError(502, 'provider_unreachable', `the source gave no usable answer (${detail}): try again`)
+}
