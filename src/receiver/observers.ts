@@ -6,6 +6,7 @@ import type { ArrivalLog, ArrivalLogDeps } from './intake/arrival-log.ts'
 import type { KnownSenders } from './intake/known-senders.ts'
 import type { Arrival, WebhookDeps } from './intake/webhook.ts'
 import type { WorkerDeps } from './landing/land-batch.ts'
+import { wayOf } from './landing/landing.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import type { Traces } from './traces/traces.ts'
 
@@ -19,7 +20,7 @@ export function noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps }: Proce
     if (outcome !== 'landed') return
     wakeFeed()
     if (!landing.mediaComplete) wakeFollowUps()
-    metrics.landed.inc({ status: landing.status, source: landing.via, ...sourceLabel(landing.sourceName) })
+    metrics.landed.inc({ status: landing.status, source: wayOf(landing), ...sourceLabel(landing.sourceName) })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
   }
 }

@@ -9,8 +9,8 @@ import * as schema from '../domain/schema.ts'
 import { returnClaims, retryOrPark, type HeldDelivery } from './inbox.ts'
 import { lockedPause, type WorkerDeps } from './land-batch.ts'
 import type { Identified } from './landing.ts'
-import { nextDoubt } from './next-doubt.ts'
 import { landingLockWaitMs } from './statement-parts.ts'
+import { nextDoubt } from './verdict.ts'
 
 const r = columnsOf(schema.requests, 'r')
 

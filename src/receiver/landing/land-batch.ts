@@ -13,9 +13,8 @@ import { environmentsOf } from '../domain/keys.ts'
 import type { RequestIds } from '../domain/request-id.ts'
 import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
 import { park, returnClaims, retryOrPark, type HeldDelivery, type InboxClaim } from './inbox.ts'
-import { landSettling, type LandingOutcome } from './land.ts'
+import { landSettling, lockedRequests, type LandingOutcome } from './land.ts'
 import type { Landing, LandingDeps } from './landing.ts'
-import { lockedRequests } from './locked-requests.ts'
 import { landingLockWaitMs } from './statement-parts.ts'
 
 export type WorkerDeps = LandingDeps & {

@@ -3,9 +3,8 @@ import { maxParkedForRequest } from '../domain/delivery.ts'
 import type { Environments } from '../domain/keys.ts'
 import { flagDeliveries, parking } from './flags.ts'
 import type { Landing } from './landing.ts'
-import { nextDoubt } from './next-doubt.ts'
 import { changed, items, notified, removeMedia, settle, writeMedia, writeRequests } from './statement-parts.ts'
-import { knownAsSeen, knownLocked, verdictOf } from './verdict.ts'
+import { knownAsSeen, knownLocked, nextDoubt, verdictOf } from './verdict.ts'
 
 /*
  * The two statements that land results. They share their parts, and so the rules of verdict.ts. In the order in which

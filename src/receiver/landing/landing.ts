@@ -13,8 +13,6 @@ export type Landing = Omit<Report, 'jobId'> & {
   sourceName: string | null
   /** Undefined also for an output that consists of one item alone. */
   output: unknown
-  /** The column `source`. */
-  via: 'webhook' | 'reconciler'
   /** True for the provider's own result, which overrules a webhook. */
   confirmed: boolean
   keyName: string
@@ -29,7 +27,8 @@ export type Landing = Omit<Report, 'jobId'> & {
 
 /** The origin of a webhook or result. */
 export type Origin = {
-  via: 'webhook' | 'reconciler'
+  /** True for the source's own result, which the reconciler fetches. */
+  confirmed: boolean
   sourceName: string | null
   keyName: string
   environment: Environment | undefined
@@ -59,7 +58,7 @@ export function landingOfDelivery(
   // The stored environment. The current keys decide for rows of releases that did not store it.
   const signed = environment ?? signedEnvironment(keys(), keyName)
   return landingOfReport(report, {
-    via: 'webhook',
+    confirmed: false,
     sourceName,
     keyName,
     environment: signed === 'unknown' ? undefined : signed,
@@ -68,9 +67,14 @@ export function landingOfDelivery(
   })
 }
 
-/** Returns the landing of a report. The source's own result, which the reconciler fetches, overrules a webhook. */
+/** Returns the way by which a landing came, as the column `source` and the metrics name it. */
+export function wayOf({ confirmed }: Pick<Landing, 'confirmed'>): 'webhook' | 'reconciler' {
+  return confirmed ? 'reconciler' : 'webhook'
+}
+
+/** Returns the landing of a report. The source's own result overrules a webhook. */
 export function landingOfReport({ jobId, ...report }: Report, origin: Origin): Landing {
-  const { via, sourceName, keyName, environment, delivery } = origin
+  const { confirmed, sourceName, keyName, environment, delivery } = origin
   return {
     ...requestIdOf(sourceName, jobId),
     sourceName,
@@ -80,8 +84,7 @@ export function landingOfReport({ jobId, ...report }: Report, origin: Origin): L
     error: report.error && bounded(report.error),
     createdAt: storable(report.createdAt),
     completedAt: storable(report.completedAt),
-    via,
-    confirmed: via === 'reconciler',
+    confirmed,
     keyName,
     environment,
     flags: flagsOf(report.media, origin),

@@ -1,8 +1,8 @@
 import { atMost } from '../../platform/postgres/at-most.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { addChange } from './add-change.ts'
-import type { Landing } from './landing.ts'
-import { nextDoubt } from './next-doubt.ts'
+import { wayOf, type Landing } from './landing.ts'
+import { nextDoubt } from './verdict.ts'
 
 /* The parts that both landing statements share. landing-statement.ts lists the inputs and columns of each part. */
 
@@ -39,7 +39,7 @@ function toItem({ delivery, error, ...landing }: Landing) {
     error_message: error?.message,
     created_at: landing.createdAt,
     completed_at: landing.completedAt,
-    source: landing.via,
+    source: wayOf(landing),
     confirmed: landing.confirmed,
     key_name: landing.keyName,
     environment: landing.environment,

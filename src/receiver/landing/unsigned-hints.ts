@@ -1,7 +1,7 @@
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import { nextDoubt } from './next-doubt.ts'
+import { nextDoubt } from './verdict.ts'
 
 export type UnsignedHints = {
   note: (hinted: { sourceName: string | null; requestId: string }) => void

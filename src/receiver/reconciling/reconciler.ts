@@ -5,9 +5,8 @@ import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import type { Report } from '../domain/report.ts'
 import type { Fetcher } from '../fetching/fetcher.ts'
-import { land, type LandingOutcome } from '../landing/land.ts'
+import { land, lockedRequests, type LandingOutcome } from '../landing/land.ts'
 import { landingOfReport, type Landing } from '../landing/landing.ts'
-import { lockedRequests } from '../landing/locked-requests.ts'
 import type { ClaimDeps, Due } from './claimed-polls.ts'
 import { claimExtra, claimOne, claimOverdue, claimScheduled, lineOf } from './poll-claims.ts'
 import { endPolling, giveBack, reschedule } from './poll-ends.ts'
@@ -228,7 +227,7 @@ async function landAnswer(
   { one, keyName, report }: { one: Due; keyName: string; report: Report },
 ): Promise<void> {
   const landing = landingOfReport(report, {
-    via: 'reconciler',
+    confirmed: true,
     sourceName: one.sourceName,
     keyName,
     environment: deps.keys().byName.get(keyName)?.environment,

@@ -47,7 +47,7 @@ const running: requests.ClaimedRequest = {
   attempt: 1,
 }
 const origin = {
-  via: 'reconciler' as const,
+  confirmed: true,
   sourceName: null,
   keyName: 'live',
   environment: 'live' as const,

@@ -117,7 +117,7 @@ async function webhook({
   const parsed = parseBody(keys.first, sample.body)
   if (!parsed.ok || parsed.report === undefined) throw new Error('the sample is no notification')
   const origin = {
-    via: 'webhook' as const,
+    confirmed: false,
     sourceName: null,
     keyName,
     environment,
@@ -689,7 +689,7 @@ it('a landing with an ended claim has its effect but does not settle: the next c
 
 function resultLanding(requestId: string): Landing {
   const origin = {
-    via: 'reconciler' as const,
+    confirmed: true,
     sourceName: null,
     keyName: 'live',
     environment: 'live' as const,

@@ -64,7 +64,7 @@ function someLandings(incomplete: string[]): Landing[] {
 }
 
 const origin = {
-  via: 'webhook',
+  confirmed: false,
   sourceName: null,
   keyName: 'live',
   environment: 'live',
@@ -84,7 +84,7 @@ function byWebhook(): Landing {
 function byResult(requestId: string): Landing {
   return landingOfReport(reportOf(imageResult(requestId)), {
     ...origin,
-    via: 'reconciler',
+    confirmed: true,
     delivery: undefined,
   })
 }
