@@ -1,3 +1,5 @@
+import { readFile } from 'node:fs/promises'
+import path from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { usableKey } from '../../../src/receiver/domain/keys.ts'
 import { parseKeys, withSources } from '../../../src/receiver/sources/keys.ts'
@@ -143,4 +145,12 @@ describe('the message names the place and shows no value:', () => {
     expect(() => withSources(own, file(...sources))).toThrow(message)
     expect(() => withSources(own, file(...sources))).not.toThrow(/hush/i)
   })
+})
+
+test.each(Object.keys(kinds))('the page of %s has settings that are accepted', async (kind) => {
+  const page = await readFile(path.join(import.meta.dirname, `../../../docs/sources/${kind}.md`), 'utf8')
+  const [, example = ''] = /```json\n([^`]*)```/.exec(page) ?? []
+  const whole = example.replaceAll('whsec_…', whsec(1)).replaceAll('…', 'x')
+  const { sources } = withSources(own, `[${whole}]`)
+  expect([...sources.values()].map((source) => source.kind)).toEqual([kinds[kind]])
 })
