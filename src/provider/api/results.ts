@@ -23,7 +23,7 @@ export async function readStatus(
 
 export type ResultAnswer = { kind: 'terminal'; body: Result } | { kind: 'running'; body: StatusBody }
 
-/** `GET /v1/requests/{request_id}`: 200 once terminal, until then 202 with the status (spec, result). */
+/** Answers `GET /v1/requests/{request_id}`: 200 once terminal, until then 202 with the status (spec, result). */
 export async function readResult(deps: ReadDeps, caller: Caller, lookup: Lookup): Promise<ResultAnswer> {
   // Keys see the requests of their account and environment (decisions, request visibility).
   const { id, account_id, environment, status, model, output, cost, error_code, error_message } = requests

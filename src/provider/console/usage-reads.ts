@@ -161,8 +161,8 @@ function allKept(filter: UsageFilter): SQL {
 }
 
 /**
- * The same from the latest `depth` requests of each account. `edge` is the first complete step. Earlier steps would
- * show too few requests and are left out.
+ * SQL: the same sums from the latest `depth` requests of each account. `edge` is the start of the first day or hour of
+ * which all requests were read. Earlier ones would show too few and are left out.
  */
 function latestKept(filter: UsageFilter, depth: number): SQL {
   return sql`seen as materialized (

@@ -70,7 +70,10 @@ async function fetchJson({ fetch, cut }: KeySetsDeps, url: string): Promise<unkn
   return JSON.parse(text)
 }
 
-/** A signature by a public key does not show which API key submitted the job: it counts for the source's first key. */
+/**
+ * Replaces the secrets of sources with a key set by the public keys. Such a signature does not show which API key
+ * submitted the job, so it counts for the source's first key.
+ */
 function withPublicKeys(keys: Keys, publicKeysAt: (url: string) => readonly string[]): Keys {
   const verifying = new Map(
     [...keys.sources.values()].map((source) => {

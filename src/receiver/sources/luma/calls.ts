@@ -3,7 +3,7 @@ import type { Api, FetchOutcome, Job, Submission, SubmitOutcome } from '../../do
 import { fetchJob, refusedHere, submitJob } from '../answers.ts'
 import { read } from './report.ts'
 
-/** `GET /generations/{id}`. */
+/** Fetches a generation by `GET /generations/{id}`. */
 export async function fetchResult({ jobId }: Job, api: Api): Promise<FetchOutcome> {
   return fetchJob({ path: `/generations/${encodeURIComponent(jobId)}`, jobId, read }, api)
 }
