@@ -150,7 +150,7 @@ describe('the message names the place and shows no value:', () => {
 test.each(Object.keys(kinds))('the page of %s has settings that are accepted', async (kind) => {
   const page = await readFile(path.join(import.meta.dirname, `../../../docs/sources/${kind}.md`), 'utf8')
   const [, example = ''] = /```json\n([^`]*)```/.exec(page) ?? []
-  const whole = example.replaceAll('whsec_…', whsec(1)).replaceAll('…', 'x')
+  const whole = example.replaceAll('whsec_…', whsec(1)).replaceAll('…', 'x'.repeat(16))
   const { sources } = withSources(own, `[${whole}]`)
   expect([...sources.values()].map((source) => source.kind)).toEqual([kinds[kind]])
 })
