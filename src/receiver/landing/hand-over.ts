@@ -11,6 +11,22 @@ import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type HeldDe
 import { parkMisunderstood, type WorkerDeps } from './land-batch.ts'
 import { landingOfDelivery, rowBytes } from './landing.ts'
 
+/*
+ * The files of this folder, in the order in which a delivery passes them:
+ *
+ *   hand-over.ts           holds deliveries that were just stored, or claimed from the queue
+ *   inbox.ts               the SQL of the queue: claim, renew, return, retry, park
+ *   landing.ts             turns the report of a delivery into a landing, the row to write
+ *   batches.ts             puts landings into batches, one per request, and gives floods later times
+ *   land-batch.ts          lands a batch, and decides what happens when Postgres refuses it
+ *   land.ts                runs the statements, and gives each landing its outcome
+ *   landing-statement.ts   the two statements, composed of verdict.ts (which result wins), flags.ts (what is flagged and
+ *                          parked) and statement-parts.ts (the writes)
+ *
+ * Besides: hint.ts and unsigned-hints.ts for webhooks that name a job without its end, replay.ts and requeue.ts to
+ * process deliveries again, add-change.ts for the feed, depth.ts for the size of the queue.
+ */
+
 export type HandOverDeps = WorkerDeps &
   Pick<BatchesDeps, 'rest' | 'signal' | 'onBatch'> & {
     /** Called when a round of claiming had no room, and there is room again. */
