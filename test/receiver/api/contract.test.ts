@@ -79,6 +79,7 @@ const promised = [
   'GET /api/requests',
   'GET /api/requests/{id}',
   'POST /api/requests/{id}/reconcile',
+  'POST /api/requests/{id}/cancel',
   'GET /api/results/{request_id}',
   'GET /api/feed',
   'GET /api/subscriptions',
@@ -208,6 +209,8 @@ describe('through a validating proxy', () => {
     await through('GET /api/requests', `/api/requests?status=COMPLETED&overdue=false`)
     await through('GET /api/requests/{id}', `/api/requests/${sample.requestId}`)
     await through('POST /api/requests/{id}/reconcile', `/api/requests/${sample.requestId}/reconcile`)
+    const canceled = await through('POST /api/requests/{id}/cancel', `/api/requests/${sample.requestId}/cancel`)
+    expect(canceled.status).toBe(409)
     await through('GET /api/results/{request_id}', `/api/results/${sample.requestId}?wait=1`)
     await through('GET /api/feed', '/api/feed?after=0&limit=2&wait=1')
     const subscription = { name: 'gallery', url: 'https://gallery.example.com/changes', retry_hours: 2, from: 'oldest' }
