@@ -43,7 +43,7 @@ export type Slice = {
   name: string
   /** Registers the slice's metrics and starts its background role, which is loaded only then. */
   start: (deps: SliceDeps) => Promise<RunningSlice>
-  /** Returns the slice's present problems, for issues and the first page. Runs inside another read. */
+  /** Returns the slice's present problems, for issues and the first page. Runs in the transaction of another read. */
   problems: (tx: Executor, at: { settings: Pick<ReceiverSettings, 'mediaArchive'>; now: Date }) => Promise<Problem[]>
   /** Deletes rows beyond the slice's own retention. Returns their number. */
   prune?: (deps: PruneDeps) => Promise<number>

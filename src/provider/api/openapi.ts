@@ -25,7 +25,7 @@ function responses(successes: readonly Success[], ...also: Code[]): ZodOpenApiRe
   return { ...all, ...refusals(also) }
 }
 
-/** Adds the header that every call accepts. */
+/** Adds Accept-Language to the parameters of a call. Every call accepts it. */
 function localizable(operation: ZodOpenApiOperationObject): ZodOpenApiOperationObject {
   return { ...operation, requestParams: { header: schemas.languageHeaderSchema, ...operation.requestParams } }
 }

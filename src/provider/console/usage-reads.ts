@@ -94,7 +94,7 @@ export async function readUsage(db: Database, filter: UsageFilter): Promise<Usag
 /** One line for each step, account, model and environment. `isWhole`: the lines cover all requests of the span. */
 type UsageLines = { lines: UsageLine[]; isWhole: boolean }
 
-/** The lines of a file, latest steps first, up to the limit of lines. */
+/** Reads the lines of a CSV file, the latest days or hours first, up to its limit of lines. */
 export async function readUsageLines(db: Database, filter: UsageFilter): Promise<UsageLines> {
   const read = async (kept: SQL) => {
     type Lines = {

@@ -43,7 +43,7 @@ export type Call = (request: {
   body?: string
 }) => Promise<ApiAnswer>
 
-/** A result of 100 items with signed links has a tenth of it. A larger answer is no result. */
+/** A result of 100 items with signed links takes a tenth of this. A larger answer is not read. */
 export const maxAnswerBytes = 4 * 1024 * 1024
 
 /** `body` is undefined where the answer is larger than `maxAnswerBytes`. */

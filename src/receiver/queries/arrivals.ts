@@ -92,7 +92,7 @@ export async function listArrivals(
   return toPage(rows, { limit }, ({ micros: _micros, ...arrival }) => arrival)
 }
 
-/** Reads the newest arrivals, inside another read. */
+/** Reads the newest arrivals in the transaction of another read. */
 export async function newestArrivals(tx: Executor, limit: number): Promise<ArrivalEntry[]> {
   return tx
     .select(shown)

@@ -69,7 +69,7 @@ export async function listGiveUps(db: Database, now: Date): Promise<GiveUp[]> {
   return readWithin(db, (tx) => giveUps(tx, now))
 }
 
-/** Lists give-ups inside another read. */
+/** Lists give-ups in the transaction of another read. */
 export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
   // Longer than the quarter of an hour of six attempts, so that the morning still shows webhooks given up at night.
   const at = sql`${new Date(now.getTime() - 12 * 3_600_000).toISOString()}::timestamptz`

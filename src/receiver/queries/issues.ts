@@ -78,7 +78,7 @@ export async function listIssues(
   return toPage(rows, { limit }, ({ micros: _micros, ...row }) => toIssue(row, now))
 }
 
-/** Reads all open issues inside another read, the most severe first. */
+/** Reads all open issues in the transaction of another read, the most severe first. */
 export async function openIssues(tx: Executor, now: Date): Promise<Issue[]> {
   const worst = sql`array_position(array['critical', 'warning', 'notice'], ${issues.severity})`
   const rows = await tx

@@ -137,7 +137,7 @@ export async function readReconciler(db: Database, options: ReconcilerOptions): 
   return readWithin(db, (tx) => reconcilerState(tx, options))
 }
 
-/** Reads the reconciler's state inside another read. */
+/** Reads the reconciler's state in the transaction of another read. */
 export async function reconcilerState(
   tx: Executor,
   { silentAfterSeconds, startedAt, ...options }: ReconcilerOptions,

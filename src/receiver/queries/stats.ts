@@ -104,7 +104,7 @@ async function latestArrivals(tx: Executor): Promise<Stats['arrivals']> {
     .limit(newest)
 }
 
-/** Reads the latest results, inside another read. */
+/** Reads the latest results in the transaction of another read. */
 export async function latestResults(tx: Executor, limit = newest): Promise<Stats['results']> {
   const { request_id, status, media_complete, landed_at } = requests
   const its = tx

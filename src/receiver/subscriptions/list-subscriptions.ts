@@ -77,7 +77,7 @@ export async function listSubscriptions(db: Database): Promise<Subscription[]> {
   return readWithin(db, subscriptionsIn)
 }
 
-/** Lists all subscriptions inside another read. */
+/** Lists all subscriptions in the transaction of another read. */
 export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
   const rows = await tx.execute<Row>(sql`
     select ${list(s, ...shown)}, ${subscribing.filterOf('s')} as filter, waiting.backlog, waiting.oldest_unsent_at
