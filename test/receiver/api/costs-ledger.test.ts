@@ -76,4 +76,5 @@ it("costs by model, key and user add up to the provider's ledger, to the last de
     expect(json.total).toEqual({ requests: 5, credits_settled: 0.47, credits_reserved: 0 })
     expect(await ledgerOf([...members.values()].flat())).toBe(0.47)
   }
-})
+  // Engines have the lowest priority.
+}, 480_000)

@@ -51,7 +51,7 @@ it(
       wake: () => {},
       onFolded: ({ arrivals }) => folded.push(arrivals),
     })
-    const minutes = 25
+    const minutes = 18
     let own = 0
     for (let minute = 0; minute < minutes; minute += 1) {
       for (let n = 0; n < 6000; n += 1) own += log.record(refused((now = midnight + minute * 60_000 + n * 10))) ? 1 : 0
