@@ -42,7 +42,7 @@ describe('a formatted body', () => {
     ['500 levels deep, 1 MiB', deep(500, 1_048_576), /longer than 256/],
     ['500 levels deep, 256 KiB', deep(500, 262_144), /nested deeper than 64/],
     ['65 levels deep', deep(65, 1000), /nested deeper than 64/],
-    ['64 levels deep, 256 KiB', deep(64, 262_144), /64\.0.KiB/],
+    ['64 levels deep, 256 KiB', deep(64, 262_144), /first 65.536 characters/],
     ['100,000 levels deep', deep(100_000, 262_144), /nested deeper than 64/],
     ['flat, 1 MiB', deep(1, 1_048_576), /longer than 256/],
     ['not JSON', Buffer.from('{"a":1,'), /not JSON/],
