@@ -49,7 +49,7 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
     summary: 'Refused arrivals that are kept for another verification, newest first',
     filters: quarantineListSchema,
     answer: onePage(quarantinedSchema),
-    send: (wanted, res) => sendList(deps, res, (from) => listQuarantine(from, wanted)),
+    send: (wanted, res) => sendList(deps, res, (from) => listQuarantine(from, keys(), wanted)),
   })
   const verify: Operation = {
     method: 'post',

@@ -2,6 +2,8 @@ import { z } from 'zod'
 import { and, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
+import type { Keys } from '../domain/keys.ts'
+import { withoutSignatures } from '../intake/quarantine.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, QuarantineFilters } from './filters.ts'
 import { afterCursor, equals, limitOf, microsOf, newestFirst, toPage, within, type Order, type Page } from './page.ts'
@@ -14,7 +16,7 @@ export const quarantinedSchema = z
     webhook_id: z.string().nullable(),
     headers: z
       .record(z.string(), z.string())
-      .meta({ description: 'The headers as received, without signature and credentials.' }),
+      .meta({ description: 'The headers as received, without signatures. Credentials are replaced by `[redacted]`.' }),
     bytes: z.int(),
     body_preview: z.string().meta({ description: 'The first bytes as text. Bytes that are not UTF-8 are replaced.' }),
   })
@@ -26,6 +28,7 @@ const order: Order = { at: quarantine.arrived_at, id: quarantine.id }
 /** Lists refused arrivals, newest first. Signatures are kept only for another verification and never leave Postgres. */
 export async function listQuarantine(
   db: Database,
+  keys: Keys,
   { limit, cursor, reason, webhook_id, since, until }: QuarantineFilters & Paging,
 ): Promise<Page<QuarantinedEntry>> {
   const chosen = and(
@@ -42,7 +45,7 @@ export async function listQuarantine(
         arrived_at: quarantine.arrived_at,
         reason: quarantine.reason,
         webhook_id: quarantine.webhook_id,
-        headers: sql`${quarantine.headers} - 'x-service-signature'`.mapWith(quarantine.headers),
+        headers: quarantine.headers,
         bytes: sql<number>`octet_length(${quarantine.body})`,
         preview: sql`substr(${quarantine.body}, 1, 512)`.mapWith(quarantine.body),
       })
@@ -53,6 +56,7 @@ export async function listQuarantine(
   )
   return toPage(rows, { limit }, ({ micros: _micros, preview, ...row }) => ({
     ...row,
+    headers: withoutSignatures(row, keys),
     body_preview: preview.toString('utf8'),
   }))
 }

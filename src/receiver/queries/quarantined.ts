@@ -2,7 +2,13 @@ import { eq, inArray, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import type { Keys } from '../domain/keys.ts'
-import { authenticate, quarantinedColumns, toQuarantined, type Quarantined } from '../intake/quarantine.ts'
+import {
+  authenticate,
+  quarantinedColumns,
+  toQuarantined,
+  withoutSignatures,
+  type Quarantined,
+} from '../intake/quarantine.ts'
 import { readWithin } from './deadline.ts'
 import { newestFirst } from './page.ts'
 
@@ -18,8 +24,7 @@ export async function findQuarantined(db: Database, id: number, keys: Keys): Pro
   )
   if (!row) return undefined
   const kept = toQuarantined(row)
-  const { 'x-service-signature': _signature, ...headers } = kept.headers
-  return { ...kept, headers, matchingKey: authenticate(kept, keys)?.keyName }
+  return { ...kept, headers: withoutSignatures(kept, keys), matchingKey: authenticate(kept, keys)?.keyName }
 }
 
 /** How many of the tried arrivals another verification would accept, and the keys that signed these. */

@@ -7,6 +7,7 @@ import { eventually } from '../../support/eventually.ts'
 import { keysOf, liveKey, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, okAudio } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
+import { call } from '../api/calls.ts'
 
 let provider: TestProvider
 let receiver: TestReceiver
@@ -82,4 +83,37 @@ test('metrics name a further source, and the series of the first one have no suc
       )
     return true
   })
+})
+
+test('the signature of a refused webhook is shown nowhere, even when its source is removed', async () => {
+  const signature = 'v1,bm90IGEgc2VjcmV0IHNpZ25hdHVyZSBhdCBhbGwhISE='
+  const falSignature = '5e'.repeat(64)
+  const headers = {
+    'content-type': 'application/json',
+    'webhook-id': 'msg_refused',
+    'webhook-timestamp': String(Math.floor(Date.now() / 1000)),
+    'webhook-signature': signature,
+    'x-fal-webhook-signature': falSignature,
+  }
+  const sent = await fetch(`${receiver.webhookUrl}/pictures`, { method: 'POST', headers, body: '{"id":"refused"}' })
+  expect(sent.status).toBe(401)
+  const item = await eventually(async () => {
+    const { json } = await call(receiver, 'GET /api/quarantine?webhook_id=msg_refused')
+    return json.data[0]
+  })
+  const [kept] = await database.sql`select headers from mediadock.quarantine where id = ${item.id}`
+  expect(JSON.stringify(kept)).toContain(signature)
+  const shown = async () => {
+    const { json } = await call(receiver, 'GET /api/quarantine?webhook_id=msg_refused')
+    expect(json.data[0].headers).toMatchObject({ 'webhook-id': 'msg_refused' })
+    const page = await (await fetch(new URL(`/parked/quarantine/${item.id}`, receiver.internalUrl))).text()
+    expect(page).toContain('webhook-timestamp')
+    return JSON.stringify(json) + page
+  }
+  for (const keys of [receiver.deps.keys(), keysOf(liveKey)]) {
+    receiver.setKeys(keys)
+    const text = await shown()
+    expect(text).not.toContain(signature)
+    expect(text).not.toContain(falSignature)
+  }
 })

@@ -38,7 +38,7 @@ async function quarantineView(console: ConsoleDeps, query: Query): Promise<View>
   const { db, keys, logger, settings } = console
   const { reason } = query
   const read = await tryRead(logger, async () => {
-    const page = await listQuarantine(db, parseFilters(quarantineListSchema, without(query, ...looks)))
+    const page = await listQuarantine(db, keys(), parseFilters(quarantineListSchema, without(query, ...looks)))
     const check = await checkQuarantine(db, keys(), { reason: reason ?? 'no_matching_secret' })
     return { page, causes: await readQuarantineCauses(db), check }
   })
