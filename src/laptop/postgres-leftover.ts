@@ -15,7 +15,7 @@ export async function stopLeftover(cluster: string, password: string, logger: Lo
     (await worksIn(left.pid, cluster)) ||
     (await answers(`postgres://postgres:${password}@127.0.0.1:${left.port}/postgres`))
   if (!isOurs) return
-  logger.warn({ pid: left.pid }, 'stopping a PostgreSQL left running by an interrupted start')
+  logger.warn({ pid: left.pid }, 'stopping a PostgreSQL that a killed run left behind')
   for (const signal of ['SIGINT', 'SIGQUIT'] as const) {
     process.kill(left.pid, signal)
     const deadline = Date.now() + 5000

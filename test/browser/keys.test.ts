@@ -122,7 +122,7 @@ describe('the keys', () => {
     receiver.setKeys(keysOf(liveKey, { name: 'new', signing_secret: 'whsec_of_the_new_key', retired: true }))
     await page.reload()
     await page
-      .getByText('A secret was added: the newest that no secret matched is authentic now')
+      .getByText('A secret was added: the newest refused arrival that no secret matched can now be accepted')
       .getByRole('link')
       .click()
     await page.getByRole('button', { name: 'Verify it' }).waitFor()

@@ -45,7 +45,10 @@ export function createAudit(table: AuditTable) {
     try {
       await withDeadline(writeAudit(db, { ...taken, detail, at: clock() }), 2000, 'writing the audit')
     } catch (error) {
-      logger.error({ err: error, ...taken, detail }, 'an action could not be written to the audit')
+      logger.error(
+        { err: error, ...taken, detail },
+        'an entry of the audit could not be written: the action itself is not affected',
+      )
     }
   }
 

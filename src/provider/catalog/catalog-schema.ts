@@ -150,7 +150,10 @@ function checkDescriptor(path: string[], descriptor: Descriptor, add: Add): void
     add([...path, 'default'], 'is longer than max_length')
 }
 
-/** Checks that every priced parameter is always set and has a finite list of values (decisions, price). */
+/**
+ * Returns what is wrong with one priced parameter: it must always be set, and have a finite list of values with one
+ * factor each (decisions, price).
+ */
 function multiplierProblem(
   name: string,
   factors: Record<string, number>,

@@ -22,8 +22,9 @@ export function attemptStrip(delivery: DeliveryListing): Markup {
 }
 
 /**
- * The attempts on a time line, from the creation of the delivery to its last or next attempt. Empty for a single
- * attempt. Hidden from screen readers, because a table with the same data follows.
+ * The attempts on a time line, from the creation of the delivery to its last or next attempt. Empty without an ended
+ * attempt, and for a single one that is the last. Hidden from screen readers, because a table with the same data
+ * follows.
  */
 export function attemptTimeline(delivery: DeliveryListing, attempts: readonly AttemptListing[]): Markup | '' {
   if (attempts.length === 0 || (attempts.length === 1 && !isComing(delivery))) return ''

@@ -25,7 +25,7 @@ const refusals: Record<number, string> = {
   408: 'the receiver waited too long for it',
   413: 'it is too large for the receiver',
   415: 'the receiver does not accept JSON',
-  429: 'the receiver accepts no more at this moment',
+  429: 'the receiver was sent too many requests',
 }
 
 /** The outcome of one attempt in words. */

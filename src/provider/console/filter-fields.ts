@@ -21,7 +21,7 @@ export function oneOfThese(choices: readonly string[]): string {
 }
 
 const noInstant = 'must be a time like 2026-01-31T03:00, in UTC and since 1970'
-/** The value of a date and time field in UTC, or empty. */
+/** Accepts the text of a date and time field, in UTC; empty if it was not filled in. */
 export const instantSchema = z
   .string(noInstant)
   .regex(/^(?:\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?)?$/, noInstant)

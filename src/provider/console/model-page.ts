@@ -125,7 +125,7 @@ function runForm({ model, keys, keysLeftOut, filled, problems, problem, estimate
     <div class="field">
       <label for="key">Account and key</label>
       <select id="key" name="key" required ${marked('key')}>
-        ${isGone ? html`<option value="" selected>choose a key</option>` : ''}
+        ${isGone ? html`<option value="" selected>that key is not available: choose another</option>` : ''}
         ${groups
           .filter(([, members]) => members.length > 0)
           .map(

@@ -7,7 +7,7 @@ import { type ReferenceLink, referencesIn } from './reference-links.ts'
 
 /** A hidden folder, so that it is never served. */
 const folderName = '.references'
-/** With two, 30 slow pictures would exceed the minute of one request. */
+/** With two, 30 pictures of 5 s each would exceed the minute of one request; with four they take 40 s. */
 const fetchedAtOnce = 4
 
 export type ReferencedJob = {

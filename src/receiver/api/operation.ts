@@ -182,7 +182,7 @@ const errors = {
   },
   unknown_key: {
     status: 422,
-    when: 'no usable key has that key_name',
+    when: 'no usable key has that key_name, or none is given and the first source has no usable key',
     message: 'no usable key has this key_name',
   },
   too_many_attempts: {

@@ -166,7 +166,7 @@ async function fail({ db, logger, random = Math.random }: CopyingDeps, copy: Cop
     await putOffCopy(db, copy, { fault, trouble, pauseSeconds, counts: true })
     return 'put_off'
   }
-  logger.warn({ ...about, fault, trouble, tries }, 'a media is not archived: all tries failed')
+  logger.warn({ ...about, fault, trouble, tries }, 'a media was given up and is not archived: see fault and trouble')
   await giveUpCopy(db, copy, { fault, trouble })
   return 'given_up'
 }

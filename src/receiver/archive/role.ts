@@ -105,11 +105,12 @@ async function ffmpegForPosters({ given, logger, signal }: FfmpegSearch): Promis
     else if (given !== undefined)
       logger.warn(
         'FFMPEG_PATH is not an ffmpeg of version 5 or newer that runs here: archived videos get no poster. ' +
-          'Correct the path, or install ffmpeg.',
+          'Correct or unset FFMPEG_PATH, and restart.',
       )
     else
       logger.info(
-        'no ffmpeg of version 5 or newer was found: archived videos get no poster. Install one, or set FFMPEG_PATH.',
+        'no ffmpeg of version 5 or newer was found: archived videos get no poster. ' +
+          'Install one or set FFMPEG_PATH, and restart.',
       )
     return ffmpeg
   } catch (error) {

@@ -256,17 +256,6 @@ async function nextRows(
   return rows.map(toQuarantined)
 }
 
-/**
- * Returns the headers that may be shown: without the signatures of its source. Any other signature goes too, since a
- * webhook may have come to the wrong source, or its source may be configured no more.
- */
-export function withoutSignatures({ headers }: Pick<Quarantined, 'headers'>, keys: Keys): Record<string, string> {
-  const own = sourceOf(keys, pathIn(headers).sourceName)?.kind.promises.signatureHeaders ?? []
-  return Object.fromEntries(
-    Object.entries(headers).filter(([name]) => !own.includes(name) && !name.includes('signature')),
-  )
-}
-
 /** Verifies a quarantined arrival with the present secrets. Returns its delivery; undefined if it is not authentic. */
 export function authenticate({ arrivedAt, headers, body }: Quarantined, keys: Keys): Delivery | undefined {
   const source = sourceOf(keys, pathIn(headers).sourceName)

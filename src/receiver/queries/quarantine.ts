@@ -3,10 +3,10 @@ import { and, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import type { Keys } from '../domain/keys.ts'
-import { withoutSignatures } from '../intake/quarantine.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, QuarantineFilters } from './filters.ts'
 import { afterCursor, equals, limitOf, microsOf, newestFirst, toPage, within, type Order, type Page } from './page.ts'
+import { withoutSignatures } from './quarantined.ts'
 
 export const quarantinedSchema = z
   .object({

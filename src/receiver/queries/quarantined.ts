@@ -1,20 +1,26 @@
 import { eq, inArray, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
-import type { Keys } from '../domain/keys.ts'
-import {
-  authenticate,
-  quarantinedColumns,
-  toQuarantined,
-  withoutSignatures,
-  type Quarantined,
-} from '../intake/quarantine.ts'
+import { sourceOf, type Keys } from '../domain/keys.ts'
+import { pathIn } from '../domain/webhook-path.ts'
+import { authenticate, quarantinedColumns, toQuarantined, type Quarantined } from '../intake/quarantine.ts'
 import { readWithin } from './deadline.ts'
 import { newestFirst } from './page.ts'
 
 export type QuarantinedDetail = Quarantined & {
   /** The key whose secret matches now; undefined if none does. */
   matchingKey: string | undefined
+}
+
+/**
+ * Returns the headers that may be shown: without the signatures of its source. Any other signature goes too, since a
+ * webhook may have come to the wrong source, or its source may be configured no more.
+ */
+export function withoutSignatures({ headers }: Pick<Quarantined, 'headers'>, keys: Keys): Record<string, string> {
+  const own = sourceOf(keys, pathIn(headers).sourceName)?.kind.promises.signatureHeaders ?? []
+  return Object.fromEntries(
+    Object.entries(headers).filter(([name]) => !own.includes(name) && !name.includes('signature')),
+  )
 }
 
 /** Reads one refused arrival without its signature; undefined if it does not exist. */

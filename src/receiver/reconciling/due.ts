@@ -62,7 +62,7 @@ export function strangers(ours: SQL): SQL {
   stranger as (select key_name from walked where key_name <> all(${ours}) limit ${maxStrangers})`
 }
 
-/** SQL: `line`, each key with the end of its last outage. */
+/** SQL: `line`, each key with the end of its last outage; requests without a key have the latest end of all. */
 export function lineOfEach(lines: readonly string[]): SQL {
   return sql`
     line as (

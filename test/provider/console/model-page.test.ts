@@ -152,7 +152,7 @@ describe('the page of a model', () => {
     expect(estimated.body).toContain('has 0 to spend')
     await post(`/keys/${live.id}/revoke`, { account: 'older' })
     const gone = (await get(`/models/aurora-image?key=${live.id}`)).body
-    expect(gone).toMatch(/<option value="" selected>choose a key/)
+    expect(gone).toMatch(/<option value="" selected>that key is not available: choose another/)
     expect(gone).toContain('does not exist, is revoked, or may not submit')
     await provider.database.sql`delete from provider.api_keys where key_hint = 'hint'`
   })

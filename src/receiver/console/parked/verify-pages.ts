@@ -109,11 +109,11 @@ export function addedSecretHint(check: Check | undefined): Markup {
   const many =
     acceptable === tried
       ? tried === 1
-        ? 'the newest'
-        : `all of the newest ${tried}`
-      : `${acceptable} of the newest ${tried}`
+        ? 'the newest refused arrival'
+        : `all of the newest ${tried} refused arrivals`
+      : `${acceptable} of the newest ${tried} refused arrivals`
   return notice(
-    html`A secret was added: ${many} that no secret matched ${acceptable === 1 ? 'is' : 'are'} authentic now, by the key ${names(keyNames)}. <a href="/parked/verify?reason=no_matching_secret">Verify again…</a>`,
+    html`A secret was added: ${many} that no secret matched can now be accepted, with the key ${names(keyNames)}. <a href="/parked/verify?reason=no_matching_secret">Verify again…</a>`,
   )
 }
 

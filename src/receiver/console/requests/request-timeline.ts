@@ -96,7 +96,7 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
 function trackedStep({ submit, tracked_at, landed_at }: RequestDetail): Omit<Step, 'at' | 'id'> {
   if (submit !== null) return { what: html`<b>Accepted by the provider</b>; tracked from here on` }
   if (tracked_at === landed_at) return { what: html`<b>First seen</b> through its webhook; no service had tracked it` }
-  return { what: html`<b>Tracked</b>: submitted by another service` }
+  return { what: html`<b>Tracked</b>: submitted by another service, or named by a webhook before its end` }
 }
 
 function arrivalStep({ arrival }: Extract<TimelineEntry, { kind: 'arrival' }>): Omit<Step, 'at' | 'id'> {
