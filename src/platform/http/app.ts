@@ -1,11 +1,12 @@
 import express, { type Express } from 'express'
 import type { Logger } from '../logger.ts'
-import { errorHandler, notFound } from './http.ts'
+import { errorHandler, type Localize, notFound } from './http.ts'
 import { requestLogger } from './request-log.ts'
 
 export type AppOptions = {
   logger: Logger
   trustProxy: string | number
+  localize?: Localize
   mount: (app: Express) => void
 }
 
@@ -13,7 +14,7 @@ export type AppOptions = {
  * Creates an Express application with the settings of all listeners: strict paths, one log line per exchange, errors in
  * the envelope.
  */
-export function createApp({ logger, trustProxy, mount }: AppOptions): Express {
+export function createApp({ logger, trustProxy, localize, mount }: AppOptions): Express {
   const app = express()
   app.disable('x-powered-by')
   app.disable('etag')
@@ -23,6 +24,6 @@ export function createApp({ logger, trustProxy, mount }: AppOptions): Express {
   app.use(requestLogger(logger))
   mount(app)
   app.use(notFound)
-  app.use(errorHandler(logger))
+  app.use(errorHandler(logger, localize))
   return app
 }

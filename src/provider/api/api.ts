@@ -1,6 +1,6 @@
-import express, { type Express, type Request, Router } from 'express'
-import { errorHandler, HttpError, methodNotAllowed, notFound } from '../../platform/http/http.ts'
-import { requestLogger } from '../../platform/http/request-log.ts'
+import { type Express, type Request, Router } from 'express'
+import { createApp } from '../../platform/http/app.ts'
+import { HttpError, methodNotAllowed, notFound } from '../../platform/http/http.ts'
 import { apiDocs } from '../../platform/pages/api-docs.ts'
 import { submitBodySchema } from '../../wire/schemas.ts'
 import { activeModels, catalogEntry, findActiveModel, modelResource, unknownModel } from '../catalog/catalog.ts'
@@ -22,19 +22,15 @@ import { shapesRouter } from './shapes.ts'
 
 /** Creates the API listener: /v1 of the spec, and media. Health is answered before it (platform/http/readiness.ts). */
 export function createApi(deps: ApiDeps): Express {
-  const app = express()
-  app.disable('x-powered-by').disable('etag').enable('case sensitive routing').enable('strict routing')
-  app.set('trust proxy', deps.settings.trustProxy).set('query parser', 'simple')
-  app.use(requestLogger(deps.logger))
-  app.all(['/healthz', '/readyz'], methodNotAllowed('GET', 'HEAD'))
-  app.use(docsRouter(deps.settings.baseUrl))
-  app.use(mediaPath(deps.settings), serveMedia(deps.settings.mediaDir))
+  const { logger, settings } = deps
   const as = asCaller(deps)
-  app.use('/v1', v1(deps, as))
-  if (!deps.settings.production) app.use(shapesRouter(deps, as))
-  app.use(notFound)
-  app.use(errorHandler(deps.logger, localized))
-  return app
+  const mount = (app: Express) => {
+    app.all(['/healthz', '/readyz'], methodNotAllowed('GET', 'HEAD'))
+    app.use(docsRouter(settings.baseUrl)).use(mediaPath(settings), serveMedia(settings.mediaDir))
+    app.use('/v1', v1(deps, as))
+    if (!settings.production) app.use(shapesRouter(deps, as))
+  }
+  return createApp({ logger, trustProxy: settings.trustProxy, localize: localized, mount })
 }
 
 /** Serves `/openapi.json`, and `/docs`, which renders it. Both need no key. */

@@ -5,9 +5,7 @@ const maxDepth = 16
 /** Limit of all members and items together. The largest valid input has about fifty. */
 const maxValues = 2000
 
-const quote = 0x22
-const backslash = 0x5c
-const comma = 0x2c
+const [quote, backslash, comma] = [0x22, 0x5c, 0x2c]
 const openings = new Set([0x5b, 0x7b])
 const closings = new Set([0x5d, 0x7d])
 
