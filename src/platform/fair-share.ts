@@ -25,11 +25,8 @@ export type Shares = {
   held: () => Amount
 }
 
-/** Leaves a fifth for other owners. */
-const usualLargestShare = 0.8
-
-/** Counts the rows of several owners in a buffer. One owner may hold up to `largestShare` of it. */
-export function createShares(max: Amount, largestShare = usualLargestShare): Shares {
+/** Counts the rows of several owners in a buffer. One owner may hold up to `largestShare`, so a fifth is left for others. */
+export function createShares(max: Amount, largestShare = 0.8): Shares {
   const mostOfOne = { rows: max.rows * largestShare, bytes: max.bytes * largestShare }
   const all = { rows: 0, bytes: 0 }
   const ofOwners = new Map<string, Amount>()

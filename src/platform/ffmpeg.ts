@@ -42,8 +42,7 @@ const memoryBytes = { program: 536_870_912, webassembly: 1_073_741_824 }
 /** The limit of thumbnails too. More than 8K. */
 export const maxPixels = 40_000_000
 /** The CPU time is the actual limit. The wall time leaves room for other work on a loaded machine. */
-const cpuSeconds = 30
-const wallSeconds = 120
+const usual = { cpuSeconds: 30, wallSeconds: 120 }
 
 export type Decoding = {
   /** Regular files, each with the demuxer that its content requires. */
@@ -78,8 +77,8 @@ export async function decode(ffmpeg: Ffmpeg, decoding: Decoding): Promise<Decode
     for (const input of decoding.inputs) handles.push(await openFor(ffmpeg, input.path))
     const limits: Limits = {
       memoryBytes: memoryBytes[ffmpeg.kind],
-      cpuSeconds: decoding.cpuSeconds ?? cpuSeconds,
-      wallSeconds: decoding.wallSeconds ?? wallSeconds,
+      cpuSeconds: decoding.cpuSeconds ?? usual.cpuSeconds,
+      wallSeconds: decoding.wallSeconds ?? usual.wallSeconds,
       outputBytes: decoding.maxOutputBytes,
     }
     const descriptors = handles.map(({ fd }) => fd)
@@ -163,7 +162,7 @@ export async function findFfmpeg(given: string | undefined, signal: AbortSignal)
 }
 
 async function check(candidate: Pick<Ffmpeg, 'kind' | 'path'>, signal: AbortSignal): Promise<Ffmpeg | undefined> {
-  const limits = { memoryBytes: memoryBytes[candidate.kind], cpuSeconds, wallSeconds, outputBytes: 65_536 }
+  const limits = { memoryBytes: memoryBytes[candidate.kind], ...usual, outputBytes: 65_536 }
   let about = ''
   const write = (chunk: Buffer) => void (about += chunk.toString('latin1'))
   const end = await runFfmpeg(candidate, { args: ['-version'], limits, write, signal })

@@ -2,8 +2,6 @@ import type http from 'node:http'
 import type { Socket } from 'node:net'
 import { afterThisTurn } from '../after-this-turn.ts'
 
-/** More than a load balancer keeps open. Each may cost up to 16 KiB of incomplete headers. */
-const maxConnections = 4096
 /** More requests than a client begins that waits for answers, in one turn of the event loop or unanswered. */
 const maxAtOnce = 4
 
@@ -18,9 +16,10 @@ type Bounds = { max?: number; onClosed?: (socket: Socket) => void }
 
 /**
  * Limits the connections of a listener. A new connection over the limit replaces the oldest unproven one, so a client
- * that holds thousands open blocks no other client. If all are proven, the new connection is closed.
+ * that holds thousands open blocks no other client. If all are proven, the new connection is closed. `max` is more than
+ * a load balancer keeps open. Each connection may cost up to 16 KiB of incomplete headers.
  */
-export function boundConnections(server: http.Server, { max = maxConnections, onClosed }: Bounds = {}): void {
+export function boundConnections(server: http.Server, { max = 4096, onClosed }: Bounds = {}): void {
   let open = 0
   const unproven = new Set<Socket>()
   const oldestUnproven = (): Socket | undefined => {

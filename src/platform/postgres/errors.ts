@@ -182,12 +182,10 @@ export function checkAnswer<Rows>(rows: Rows, statement: string): Rows {
   // A statement that returns no rows counts the rows that it wrote.
   const givesRows = (rows.columns?.length ?? 0) > 0
   if (!rows.command || (givesRows && typeof rows.count === 'number' && rows.count !== rows.length))
-    throw new NoAnswerError(statement.replace(/\s+/g, ' ').trim().slice(0, shownCharacters))
+    // Shows only the first words of the statement, without values.
+    throw new NoAnswerError(statement.replace(/\s+/g, ' ').trim().slice(0, 80))
   return rows
 }
-
-// Messages show only the first words of a statement, without values.
-const shownCharacters = 80
 
 type RowList = { length: number; command: string | null; count: number | null; columns: readonly unknown[] | null }
 

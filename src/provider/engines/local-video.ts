@@ -18,8 +18,7 @@ import { captionFilters, framesPerSecond, layerSize, planShots, videoGraph } fro
 import { sampleRate, encodeWav, wavOf } from './wav.ts'
 
 /** Percentage of the work that is done when encoding starts and when it ends. */
-const drawnPercent = 25
-const encodedPercent = 95
+const [drawnPercent, encodedPercent] = [25, 95]
 
 /**
  * Creates the engine that makes an MP4 (H.264, yuv420p, optional AAC) with the prompt written on it: of drawn pictures

@@ -2,7 +2,6 @@ import { doublingPauseMs, webhookAttempts } from '../../wire/backoff.ts'
 
 /** The spec's delivery rule 3: pauses doubling from 30 s, and a dispatch run every 30 s. */
 const pause = { baseMs: 30_000, capMs: 3_600_000 }
-const dispatchMs = 30_000
 
 export type Seen = {
   /** Attempts that arrived here and failed. */
@@ -28,7 +27,8 @@ export type GiveUpClock = {
 export function giveUpClock({ attempts, lastSeenAt, now }: Seen): GiveUpClock {
   let spent = Math.min(Math.max(1, attempts), webhookAttempts)
   let last = lastSeenAt.getTime()
-  while (spent < webhookAttempts && last + doublingPauseMs(spent, pause) + 2 * dispatchMs < now.getTime()) {
+  // Two dispatch runs later, an attempt that did not arrive has been made.
+  while (spent < webhookAttempts && last + doublingPauseMs(spent, pause) + 60_000 < now.getTime()) {
     last += doublingPauseMs(spent, pause)
     spent += 1
   }
