@@ -3,7 +3,7 @@ import { withDeadline } from '../platform/deadline.ts'
 import { listen, type Listener } from '../platform/http/http.ts'
 import { watchReadiness, withHealth } from '../platform/http/readiness.ts'
 import type { Logger } from '../platform/logger.ts'
-import { startLoop } from '../platform/loop.ts'
+import { type LoopOptions, startLoop } from '../platform/loop.ts'
 import { resolve } from '../platform/outward/resolver.ts'
 import { prepareSchema } from '../platform/postgres/await-postgres.ts'
 import { createPool, type Database, type Pool } from '../platform/postgres/postgres.ts'
@@ -56,14 +56,7 @@ export async function startProvider(options: ProviderOptions): Promise<RunningPr
   const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
   let running: RunningProgram | undefined
   try {
-    running = await startListening({
-      settings,
-      logger,
-      db: pool.db,
-      catalog: catalog.current,
-      asking,
-      prepared,
-    })
+    running = await startListening({ settings, logger, db: pool.db, catalog: catalog.current, asking, prepared })
     const { stop } = running
     const { migrateOnStart, production } = settings
     const atStart = { url, ...migrations, program: 'provider', migrateOnStart, production, logger }
@@ -164,12 +157,8 @@ function startBackground(
   // Well below the 60 s in which a dead process's generation must be taken over. Renewed four times as often.
   const job = { db, engines, references, catalog, mediaDir, mediaUrl, time, random, logger, leaseSeconds: 10 }
   const worker = createQueueWorker({ ...job, slots, onFree: () => workerLoop.wake() }, cut)
-  const poster = createWebhookPoster({
-    allow: settings.webhookAllow,
-    resolve,
-    timeoutMs,
-    connectionsPerHost: maxPerHost,
-  })
+  const { webhookAllow: allow } = settings
+  const poster = createWebhookPoster({ allow, resolve, timeoutMs, connectionsPerHost: maxPerHost })
   const pauses = { baseMs: settings.backoffBaseMs, capMs: settings.backoffCapMs }
   const userAgent = `mediadock-provider/${version}`
   const dispatcher = createDispatcher(
@@ -177,38 +166,14 @@ function startBackground(
     cut,
   )
 
-  const workerLoop = startLoop({
-    name: 'queue worker',
-    runOnce: worker.runOnce,
-    // Pause between polls of the queue while this process submits nothing.
-    idleMs: 500,
-    after,
-    logger,
-    signal,
-  })
+  const loopOf = (name: string, runOnce: LoopOptions['runOnce'], idleMs: number) =>
+    startLoop({ name, runOnce, idleMs, after, logger, signal })
+  // The pause between polls of the queue while this process submits nothing.
+  const workerLoop = loopOf('queue worker', worker.runOnce, 500)
   // The loop varies its pauses by a quarter. The longest must not exceed the spec's interval.
-  const tickMs = settings.dispatchIntervalMs * 0.8
-  const dispatcherLoop = startLoop({
-    name: 'dispatcher',
-    runOnce: dispatcher.runOnce,
-    idleMs: tickMs,
-    after,
-    logger,
-    signal,
-  })
-  const housekeeping = { db, time, hostClock, mediaDir }
-  const loops = [
-    workerLoop,
-    dispatcherLoop,
-    startLoop({
-      name: 'housekeeping',
-      runOnce: () => runHousekeepingOnce(housekeeping),
-      idleMs: 60_000,
-      after,
-      logger,
-      signal,
-    }),
-  ]
+  const dispatcherLoop = loopOf('dispatcher', dispatcher.runOnce, settings.dispatchIntervalMs * 0.8)
+  const housekeep = () => runHousekeepingOnce({ db, time, hostClock, mediaDir })
+  const loops = [workerLoop, dispatcherLoop, loopOf('housekeeping', housekeep, 60_000)]
   const ended = async () => {
     await Promise.all(loops.map((loop) => loop.done))
     await Promise.all([worker.drain(), dispatcher.drain()])

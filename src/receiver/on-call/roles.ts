@@ -41,21 +41,12 @@ export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop
     startedAt: clock(),
     slices,
   }
+  // A start creates the days of the log first, without waiting for the locks of readers.
+  const pauseAtStart = () => delay(3000, undefined, { signal }).catch(() => {})
   const alerts = startLoop({ name: 'alerts', runOnce: () => tellOnce(alerting), idleMs: pollMs, ...common })
   const watch = createWatch({ ...alerting, read: () => readingOptions(known), onChanged: alerts.wake })
   return {
     alerts,
-    issues: startLoop({
-      name: 'issues',
-      runOnce: watch,
-      idleMs: 10_000,
-      ...common,
-      after: after.then(() => pauseAtStart(signal)),
-    }),
+    issues: startLoop({ name: 'issues', runOnce: watch, idleMs: 10_000, ...common, after: after.then(pauseAtStart) }),
   }
-}
-
-function pauseAtStart(signal: AbortSignal): Promise<unknown> {
-  // A start creates the days of the log first, without waiting for the locks of readers.
-  return delay(3000, undefined, { signal }).catch(() => {})
 }
