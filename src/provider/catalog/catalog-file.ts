@@ -71,7 +71,7 @@ function whereOf(issue: Issue): readonly PropertyKey[] {
   return issue.code === 'unrecognized_keys' ? [...issue.path, issue.keys[0] ?? ''] : issue.path
 }
 
-/** `models[3].pricing.multipliers.resolution: has no factor for 1080p` */
+/** Puts an issue into words: `models[3].pricing.multipliers.resolution: has no factor for 1080p`. */
 function wordsOf(issue: Issue, value: unknown): string {
   const place = placeOf(issue.path)
   if (place === '' && issue.code === 'invalid_type')

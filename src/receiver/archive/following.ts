@@ -87,7 +87,7 @@ export async function followFeed(db: Database, lives: LinkLives = {}): Promise<F
   return { ...followed, more: followed.changes === maxChanges }
 }
 
-/** Null without a promise. The life counts from the end of the job, so a link that replaces another lasts no longer. */
+/** SQL: when links end; null without a promise. Counted from the end of the job, so a later link lasts no longer. */
 function endOfLinks(lives: LinkLives): SQL {
   const seconds = sql`(${JSON.stringify(lives)}::jsonb ->> coalesce(${r.source_name}, ''))::float8`
   return later(sql`least(${r.completed_at}, ${r.landed_at})`, seconds)

@@ -47,7 +47,7 @@ export function readParkedCauses(db: Database): Promise<Cause[]> {
   return readWithin(db, (tx) => parkedCauses(tx))
 }
 
-/** Counts parked deliveries by reason in the transaction of another read; with `since`, only those received since then. */
+/** Counts parked deliveries by reason, received since `since` if given, in the transaction of another read. */
 export async function parkedCauses(tx: Executor, since?: Date): Promise<Cause[]> {
   const { parked_reason, received_at } = deliveries
   const causes = await tx

@@ -25,7 +25,7 @@ export function readCounters(db: Database, options: CountersOptions): Promise<Co
   return readWithin(db, (tx) => countersIn(tx, options))
 }
 
-/** Counts in the transaction of another read. Muted issues, notices and refused arrivals of strangers are not counted. */
+/** Counts in the transaction of another read. Omits muted issues, notices and refused arrivals of strangers. */
 export async function countersIn(tx: Executor, { now, stuckAfterSeconds }: CountersOptions): Promise<Counters> {
   const muted = sql`coalesce(${i.muted_until} > ${now.toISOString()}::timestamptz, false)`
   const isOpen = sql`${i.closed_at} is null and ${i.severity} <> 'notice' and not ${muted}`
