@@ -39,6 +39,83 @@ export function confirmation({
 }
 
 /** A card leaves out empty cells. */
-export function isNone(cell: Markup | string | number): boolean {
+function isNone(cell: Markup | string | number): boolean {
   return !(cell instanceof Promise) && String(cell).trim() === '—'
+}
+
+type Shown = 'usual' | 'precise' | 'clock' | 'seconds'
+
+/** A moment in UTC: `precise` with milliseconds, `clock` and `seconds` without the date. The title has all of it. */
+export function time(at: string | Date | null | undefined, shown: Shown = 'usual', said: Markup | '' = ''): Markup {
+  if (at === null || at === undefined) return html`<span class="soft">—</span>`
+  const iso = typeof at === 'string' ? at : at.toISOString()
+  const clock = iso.slice(11, shown === 'usual' || shown === 'seconds' ? 19 : 23)
+  return html`<time datetime="${iso}" title="${iso}" ${said}>${shown === 'clock' || shown === 'seconds' ? '' : html`<span class="soft"><span class="year">${iso.slice(0, 5)}</span>${iso.slice(5, 10)}</span> `}${clock}</time>`
+}
+
+/** A moment in a list. assets/times.js shows how long ago it was, unless exact times are switched on. */
+export function moment(at: string | Date | null | undefined, shown: Shown = 'usual'): Markup {
+  return time(at, shown, html`data-ago`)
+}
+
+export type TableColumn = {
+  head: string | Markup
+  /** `number` is right aligned; `minor` is left out on a phone; `wide` breaks lines. */
+  kind?: 'number' | 'minor' | 'minor number' | 'select' | 'wide'
+}
+
+export type Row = {
+  /** Names the row for the keyboard and for `open` in the address. */
+  id?: string
+  cells: readonly (Markup | string | number)[]
+}
+
+export type Table = {
+  label: string
+  columns: readonly TableColumn[]
+  rows: readonly Row[]
+  empty: string | Markup
+  rowsId?: string
+  /** Keeps rows on a phone, instead of cards, to save height. */
+  staysRows?: boolean
+}
+
+/** A table for the keyboard: Enter opens the first link of a row. Beyond three columns, rows are cards on a phone. */
+export function table({ label, columns, rows, empty, rowsId, staysRows = false }: Table): Markup {
+  if (rows.length === 0 && rowsId === undefined) return emptyState(empty)
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="${label}">
+    <table class="${columns.length > 3 && !staysRows ? 'cards' : ''}">
+      <thead><tr>${columns.map(({ head, kind = '' }) => html`<th scope="col" class="${kind}">${head}</th>`)}</tr></thead>
+      <tbody data-rows ${rowsId === undefined ? '' : html`id="${rowsId}"`}>
+        ${rows.map(
+          ({ id, cells }) =>
+            html`<tr ${id === undefined ? '' : html`id="row-${id}" data-row="${id}"`}>${cells.map((cell, at) => html`<td class="${columns[at]?.kind ?? ''} ${isNone(cell) ? 'none' : ''}" ${headOf(columns[at])}>${cell}</td>`)}</tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>
+  ${rows.length === 0 ? emptyState(empty) : ''}`
+}
+
+/** The label of a cell where its row is a card. */
+function headOf(column: TableColumn | undefined): Markup | '' {
+  return typeof column?.head === 'string' && column.head !== '' ? html`data-head="${column.head}"` : ''
+}
+
+/** Says why a list is empty, and what to do. */
+export function emptyState(text: string | Markup): Markup {
+  return html`<div class="empty">${text}</div>`
+}
+
+/** Names and values, one per line. */
+export function facts(entries: readonly (readonly [string, Markup | string | number])[]): Markup {
+  return html`<dl class="facts">${entries.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`
+}
+
+export type Tab = { label: string; href: string; current: boolean }
+
+export function tabs(label: string, items: readonly Tab[]): Markup {
+  return html`<nav class="tabs" aria-label="${label}">
+    ${items.map(({ label, href, current }) => html`<a href="${href}" ${current ? html`aria-current="page"` : ''}>${label}</a>`)}
+  </nav>`
 }

@@ -1,14 +1,13 @@
 import { randomUUID } from 'node:crypto'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { action, confirmation } from '../../platform/pages/parts.ts'
+import { action, confirmation, table, moment, facts, tabs } from '../../platform/pages/parts.ts'
 import type { CreatedKey, KeyListing } from '../accounts/keys.ts'
 import { faultsSchema } from '../domain/faults.ts'
 import type { DeliveryListing } from '../webhooks/delivery-history.ts'
 import { entryTable } from './activity-pages.ts'
 import { deliveryTable } from './delivery-table.ts'
-import { listTable } from './list-table.ts'
-import { accountLink, badge, moment } from './parts.ts'
+import { accountLink, badge } from './parts.ts'
 import { type AccountRow, accountsShown, type EntryRow } from './reads.ts'
 import type { ListedRequest } from './request-search.ts'
 import { requestTable } from './requests-page.ts'
@@ -35,7 +34,7 @@ export function accountsPage(accounts: readonly AccountRow[]): Markup {
     <div class="columns">
       <section class="card">
         ${accounts.length < accountsShown ? '' : html`<p class="soft">The newest ${accountsShown} accounts. Find an older one by its requests.</p>`}
-        ${listTable({ label: 'Accounts', columns, rows, empty: 'No account yet. Create a key: it creates its account.' })}
+        ${table({ label: 'Accounts', columns, rows: rows.map((cells) => ({ cells })), empty: 'No account yet. Create a key: it creates its account.' })}
       </section>
       <section class="card">${newKeyForm('')}</section>
     </div>`
@@ -64,10 +63,14 @@ export function accountPage({ account, available, tab: current, body }: AccountV
       <h1>${account}</h1>
       <span class="soft"><b>${available}</b> credits to spend. A live request reserves its price, and a failed one is refunded. Sandbox requests are free.</span>
     </div>
-    <nav class="tabs" aria-label="Account">
-      ${accountTabs.map((tab) => html`<a href="${pathOf(account)}?tab=${tab}" ${tab === current ? html`aria-current="page"` : ''}>${tabLabels[tab]}</a>`)}
-      <a href="${usage}">Usage</a>
-    </nav>
+    ${tabs('Account', [
+      ...accountTabs.map((tab) => ({
+        label: tabLabels[tab],
+        href: `${pathOf(account)}?tab=${tab}`,
+        current: tab === current,
+      })),
+      { label: 'Usage', href: usage, current: false },
+    ])}
     ${body}`
 }
 
@@ -133,7 +136,7 @@ function keyTable(keys: readonly KeyListing[]): Markup {
     ...['Environment', 'Key', 'Scopes', 'Faults', 'Created'].map((head) => ({ head })),
     { head: '' },
   ]
-  return listTable({ label: 'API keys', columns, rows, empty: 'No key yet.' })
+  return table({ label: 'API keys', columns, rows: rows.map((cells) => ({ cells })), empty: 'No key yet.' })
 }
 
 function newKeyForm(account: string): Markup {
@@ -165,18 +168,16 @@ export function createdKeyPage(key: CreatedKey): Markup {
   return html`<h1>Key ${key.name}</h1>
     <p class="notice" role="status">Copy both now. They are shown only once and cannot be recovered.</p>
     <section class="card">
-      <dl class="facts">
-        <dt>API key</dt>
-        <dd class="mono"><span data-copy="${key.api_key}" id="api-key">${key.api_key}</span></dd>
-        <dt>Signing secret</dt>
-        <dd class="mono"><span data-copy="${key.signing_secret}" id="signing-secret">${key.signing_secret}</span></dd>
-        <dt>Account</dt>
-        <dd>${accountLink(key.account)}</dd>
-        <dt>Environment</dt>
-        <dd>${badge(key.environment)}</dd>
-        <dt>Scopes</dt>
-        <dd>${key.scopes.join(', ')}</dd>
-      </dl>
+      ${facts([
+        ['API key', html`<span class="mono" data-copy="${key.api_key}" id="api-key">${key.api_key}</span>`],
+        [
+          'Signing secret',
+          html`<span class="mono" data-copy="${key.signing_secret}" id="signing-secret">${key.signing_secret}</span>`,
+        ],
+        ['Account', accountLink(key.account)],
+        ['Environment', badge(key.environment)],
+        ['Scopes', key.scopes.join(', ')],
+      ])}
     </section>`
 }
 

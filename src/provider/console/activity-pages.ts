@@ -1,12 +1,11 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { action, confirmation } from '../../platform/pages/parts.ts'
+import { action, confirmation, table, moment } from '../../platform/pages/parts.ts'
 import type { LedgerCheck } from '../accounts/ledger.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
 import type { ModelListing } from '../operating/commands.ts'
-import { listTable } from './list-table.ts'
-import { badge, moment, requestLink } from './parts.ts'
+import { badge, requestLink } from './parts.ts'
 import type { EntryRow } from './reads.ts'
 
 export function entryTable(entries: readonly EntryRow[], empty = 'No credits have moved yet.'): Markup {
@@ -24,7 +23,7 @@ export function entryTable(entries: readonly EntryRow[], empty = 'No credits hav
     { head: 'Credits', kind: 'number' as const },
     { head: 'Request' },
   ]
-  return listTable({ label: 'Ledger', columns, rows, empty })
+  return table({ label: 'Ledger', columns, rows: rows.map((cells) => ({ cells })), empty })
 }
 
 const samplePictures = 4
@@ -73,7 +72,7 @@ function switchTable(models: readonly ModelListing[]): Markup {
     toggle(slug, 'sandbox', sandbox),
   ])
   const columns = [{ head: 'Model', kind: 'wide' as const }, { head: 'Live' }, { head: 'Sandbox' }]
-  return listTable({ label: 'Models', columns, rows, empty: '' })
+  return table({ label: 'Models', columns, rows: rows.map((cells) => ({ cells })), empty: '' })
 }
 
 export function switchOffPage({ slug, name }: ModelListing, environment: string): Markup {

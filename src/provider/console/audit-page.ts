@@ -1,8 +1,7 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { table, moment } from '../../platform/pages/parts.ts'
 import type { AuditRow } from '../operating/audit.ts'
-import { listTable } from './list-table.ts'
-import { moment } from './parts.ts'
 
 const actionWords: Readonly<Record<string, string>> = {
   key_create: 'made a key',
@@ -41,7 +40,7 @@ export function auditPage({ rows, target, olderThan }: AuditView): Markup {
   return html`<h1>Audit</h1>
     <section class="card">
       ${target === undefined ? html`<p class="soft">Every change made in this console and on the command line.</p>` : html`<p>Changes of <span class="mono">${target}</span>. <a href="/audit">Show all</a></p>`}
-      ${listTable({ label: 'Audit', columns: [...columns, ...others], rows: cells, empty: 'No change has been recorded.' })}
+      ${table({ label: 'Audit', columns: [...columns, ...others], rows: cells.map((cells) => ({ cells })), empty: 'No change has been recorded.' })}
       ${olderThan === undefined ? '' : html`<p><a href="/audit?${older}">Older entries</a></p>`}
     </section>`
 }

@@ -3,15 +3,14 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
-import { action } from '../../platform/pages/parts.ts'
+import { action, table, time, facts } from '../../platform/pages/parts.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
 import { type AttemptListing, type DeliveryDetail, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
 import { auditedHere, type ConsoleDeps, idOf } from './actions.ts'
 import { attemptTimeline } from './attempt-chart.ts'
 import { outcomeOf } from './attempt-words.ts'
 import { standingBadge } from './delivery-table.ts'
-import { listTable } from './list-table.ts'
-import { maxPolls, accountLink, requestLink, shownCharacters, type Show, time } from './parts.ts'
+import { maxPolls, accountLink, requestLink, shownCharacters, type Show } from './parts.ts'
 
 const hurriedPolls = 10
 
@@ -63,23 +62,22 @@ function currentState({ delivery, key, attempts }: DeliveryDetail, polls: number
   const again = state === 'pending' && polls < maxPolls
   return html`<div id="state" ${again ? html`hx-get="/deliveries/${id}/now?polls=${polls + 1}" hx-trigger="every ${polls < hurriedPolls ? '400ms' : '2s'}" hx-swap="outerMorph" hx-sync="this:drop" hx-status:4xx="swap:none" hx-status:5xx="swap:none"` : ''}>
     <section class="card">
-      <dl class="facts">
-        <dt>State</dt>
-        <dd><div role="status" class="live-status">${standingBadge(delivery.standing)} ${standingWords({ delivery, attempts })}
+      ${facts([
+        [
+          'State',
+          html`<div role="status" class="live-status">${standingBadge(delivery.standing)} ${standingWords({ delivery, attempts })}
           ${state === 'pending' && !again ? html`<a href="/deliveries/${id}">Reload to see its state</a>` : ''}
-        </div></dd>
-        <dt>Request</dt>
-        <dd>${request_id === null ? 'none: this is a test' : requestLink(request_id)}</dd>
-        <dt>Account</dt>
-        <dd>${accountLink(account)}, key ${key.name ?? key.id}</dd>
-        <dt>URL</dt>
-        <dd>${url}</dd>
-        <dt>Attempts</dt>
-        <dd>${begun} of ${max_attempts}</dd>
-        <dt>Made</dt>
-        <dd>${time(created_at)}</dd>
-        ${delivery.standing === 'waiting' || delivery.standing === 'retrying' ? html`<dt>Next attempt</dt><dd>${time(delivery.due_at)}</dd>` : ''}
-      </dl>
+        </div>`,
+        ],
+        ['Request', request_id === null ? 'none: this is a test' : requestLink(request_id)],
+        ['Account', html`${accountLink(account)}, key ${key.name ?? key.id}`],
+        ['URL', url],
+        ['Attempts', html`${begun} of ${max_attempts}`],
+        ['Made', time(created_at)],
+        ...(delivery.standing === 'waiting' || delivery.standing === 'retrying'
+          ? [['Next attempt', time(delivery.due_at)] as const]
+          : []),
+      ])}
       ${
         request_id === null
           ? html`<p><a class="button quiet" href="/deliveries/test?key=${key.id}">Send another test…</a></p>`
@@ -114,7 +112,12 @@ function attemptTable(attempts: readonly AttemptListing[]): Markup {
       status === null ? html`—` : answerText(detail),
     ]
   })
-  return listTable({ label: 'Attempts', columns, rows, empty: 'No attempt has ended yet.' })
+  return table({
+    label: 'Attempts',
+    columns,
+    rows: rows.map((cells) => ({ cells })),
+    empty: 'No attempt has ended yet.',
+  })
 }
 
 /** The response of the receiver, shown as text with all of its characters. */

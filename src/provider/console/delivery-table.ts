@@ -1,9 +1,9 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { table, moment } from '../../platform/pages/parts.ts'
 import type { DeliveryListing, Standing } from '../webhooks/delivery-history.ts'
 import { attemptStrip } from './attempt-chart.ts'
-import { listTable } from './list-table.ts'
-import { accountLink, moment, requestLink } from './parts.ts'
+import { accountLink, requestLink } from './parts.ts'
 
 const standingTones: Record<Standing, string> = {
   waiting: '',
@@ -36,7 +36,7 @@ export function deliveryTable(deliveries: readonly DeliveryListing[], empty = 'N
       moment(created_at),
     ]
   })
-  return listTable({ label: 'Webhook deliveries', columns, rows, empty })
+  return table({ label: 'Webhook deliveries', columns, rows: rows.map((cells) => ({ cells })), empty })
 }
 
 function nextOf({ standing, due_at }: DeliveryListing): Markup | '' {

@@ -1,5 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { tabs } from '../../platform/pages/parts.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import type { NewestPage } from './newest-first.ts'
 
@@ -43,13 +44,10 @@ export function views({ path, name, choices, filters }: Views): Markup {
   const tab = (choice: string) => {
     const kept = Object.entries({ ...filters, [name]: choice }).filter(([, value]) => value !== '')
     const label = choice === '' ? 'All' : choice.slice(0, 1).toUpperCase() + choice.slice(1).toLowerCase()
-    return html`<a
-      href="${path}?${new URLSearchParams(kept).toString()}"
-      ${filters[name] === choice ? html`aria-current="page"` : ''}
-      >${label.replace('_', ' ')}</a
-    >`
+    const href = `${path}?${new URLSearchParams(kept).toString()}`
+    return { label: label.replace('_', ' '), href, current: filters[name] === choice }
   }
-  return html`<nav class="tabs" aria-label="By ${name}">${['', ...choices].map(tab)}</nav>`
+  return tabs(`By ${name}`, ['', ...choices].map(tab))
 }
 
 /** The link to the next page, with the same filters. */

@@ -1,12 +1,11 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { action } from '../../platform/pages/parts.ts'
+import { action, table } from '../../platform/pages/parts.ts'
 import type { RunnableKey } from '../accounts/runnable-keys.ts'
 import type { CatalogModel } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
 import type { ModelListing } from '../operating/commands.ts'
 import { type FieldProblems, type FieldTexts, inputFields } from './input-form.ts'
-import { listTable } from './list-table.ts'
 import { accountLink, badge } from './parts.ts'
 import type { Snippet } from './snippets.ts'
 
@@ -101,7 +100,7 @@ function factors({ pricing: { credits_base: base, multipliers = {} } }: CatalogM
   const columns = [{ head: 'Parameter' }, { head: 'Value' }, { head: 'Factor', kind: 'number' as const }]
   return html`<details>
     <summary>How the price is made: ${base} × ${names.map(([name]) => name).join(' × ')}</summary>
-    ${listTable({ label: 'Factors of the price', columns, rows, empty: '' })}
+    ${table({ label: 'Factors of the price', columns, rows: rows.map((cells) => ({ cells })), empty: '' })}
   </details>`
 }
 

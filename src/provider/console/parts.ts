@@ -26,17 +26,6 @@ export function badge(state: string): Markup {
   return html`<span class="badge ${tones[state] ?? ''}">${state}</span>`
 }
 
-export function time(instant: string | null): Markup {
-  return instant === null ? html`—` : html`<time datetime="${instant}">${instant.slice(0, 19).replace('T', ' ')}</time>`
-}
-
-/** A moment in a list. assets/times.js shows how long ago it was, unless exact times are switched on. */
-export function moment(instant: string | null): Markup {
-  if (instant === null) return html`—`
-  const text = instant.slice(0, 19).replace('T', ' ')
-  return html`<time datetime="${instant}" title="${instant}" data-ago>${text}</time>`
-}
-
 /** The charge of a request: its price while reserved or settled, 0 once refunded and in the sandbox. */
 export function chargeOf({ environment, status, cost }: { environment: string; status: string; cost: string }): string {
   return environment === 'live' && (isUnfinished(status) || status === 'COMPLETED') ? cost : '0'

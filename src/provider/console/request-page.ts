@@ -4,14 +4,14 @@ import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import { formatOrCut } from '../../platform/json-text.ts'
 import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
-import { action } from '../../platform/pages/parts.ts'
+import { action, time, facts } from '../../platform/pages/parts.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { StatusReader } from '../queue/status-reader.ts'
 import { type DeliveryListing, listDeliveriesOf } from '../webhooks/delivery-history.ts'
 import { idOf } from './actions.ts'
 import { entryTable } from './activity-pages.ts'
 import { deliveryTable } from './delivery-table.ts'
-import { maxPolls, accountLink, badge, isUnfinished, shownCharacters, type Show, time } from './parts.ts'
+import { maxPolls, accountLink, badge, isUnfinished, shownCharacters, type Show } from './parts.ts'
 import { type EntryRow, listEntriesOf, readRequest, type RequestDetail } from './reads.ts'
 
 type RequestView = {
@@ -67,27 +67,23 @@ function currentState(view: RequestView, polls: number, isBrief: boolean): Marku
   const again = unfinished && polls < maxPolls
   return html`<div id="state" ${again ? html`hx-get="/requests/${id}/now?polls=${polls + 1}${isBrief ? '&brief=1' : ''}" hx-trigger="every 2s" hx-swap="outerMorph" hx-sync="this:drop" hx-status:4xx="swap:none" hx-status:5xx="swap:none"` : ''}>
     <section class="card">
-      <dl class="facts">
-        <dt>Status</dt>
-        <dd><div role="status" class="live-status">
+      ${facts([
+        [
+          'Status',
+          html`<div role="status" class="live-status">
           ${badge(status)} ${error_code === null ? '' : `${error_code}: ${error_message}`}
           ${position === null ? '' : position === 0 ? 'next in the queue' : `${position} before it in the queue`}
           ${status === 'IN_PROGRESS' ? html`<progress max="100" value="${progress}" aria-label="Progress"></progress> ${progress} %` : ''}
           ${unfinished && !again ? html`<a href="/requests/${id}">Reload to see its state</a>` : ''}
-        </div>${unfinished ? html`<span class="soft">as of ${time(asOf.toISOString())} UTC</span>` : ''}</dd>
-        <dt>Account</dt>
-        <dd>${accountLink(account)}, key ${request.key_name}, ${request.environment}</dd>
-        <dt>Model</dt>
-        <dd><a href="/models/${encodeURIComponent(model)}">${model}</a></dd>
-        <dt>Price</dt>
-        <dd>${cost} credits${fate(request)}</dd>
-        <dt>Runs</dt>
-        <dd>${attempts}</dd>
-        <dt>Submitted, ended</dt>
-        <dd>${time(request.created_at)}, ${time(request.completed_at)}</dd>
-        <dt>Webhook</dt>
-        <dd>${webhook_url ?? 'none'}</dd>
-      </dl>
+        </div>${unfinished ? html`<span class="soft">as of ${time(asOf.toISOString())} UTC</span>` : ''}`,
+        ],
+        ['Account', html`${accountLink(account)}, key ${request.key_name}, ${request.environment}`],
+        ['Model', html`<a href="/models/${encodeURIComponent(model)}">${model}</a>`],
+        ['Price', html`${cost} credits${fate(request)}`],
+        ['Runs', attempts],
+        ['Submitted, ended', html`${time(request.created_at)}, ${time(request.completed_at)}`],
+        ['Webhook', webhook_url ?? 'none'],
+      ])}
       ${unfinished ? action({ path: `/requests/${id}/cancel`, label: 'Cancel and refund', tone: 'danger' }) : ''}
     </section>
     ${output === null ? '' : mediaCard(output)}

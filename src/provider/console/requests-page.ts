@@ -2,15 +2,14 @@ import type { Express } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { action } from '../../platform/pages/parts.ts'
+import { action, table, moment, time } from '../../platform/pages/parts.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { requestStatuses, requestStatusSchema } from '../../wire/schemas.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { environments } from '../domain/schema.ts'
 import { choice, cursorSchema, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
 import { type Found, foundByFilter, foundById, idForm, olderLink, rowsShown, views } from './list-page.ts'
-import { listTable } from './list-table.ts'
-import { accountLink, badge, isUnfinished, moment, requestLink, type Show, time, chargeOf } from './parts.ts'
+import { accountLink, badge, isUnfinished, requestLink, type Show, chargeOf } from './parts.ts'
 import { findRequests, type ListedRequest, searchRequests } from './request-search.ts'
 
 const filterSchema = z.object({
@@ -98,7 +97,7 @@ export function requestTable(
     ...['Submitted', 'Ended', ''].map(ordinary),
   ]
   const asOf = rows.length === 0 ? '' : html`<p class="soft">As of ${time(now.toISOString())} UTC.</p>`
-  return html`${listTable({ label: 'Requests', columns, rows, empty })}${asOf}`
+  return html`${table({ label: 'Requests', columns, rows: rows.map((cells) => ({ cells })), empty })}${asOf}`
 }
 
 function kindOf(kind: string, thumbnail: string | null): Markup {

@@ -2,12 +2,12 @@ import type { Express } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { table } from '../../platform/pages/parts.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { environments } from '../domain/schema.ts'
 import { barChart } from './bar-chart.ts'
 import { choice, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
-import { listTable } from './list-table.ts'
 import type { Show } from './parts.ts'
 import {
   accountsInUsage,
@@ -118,7 +118,7 @@ function charts(steps: readonly UsageAt[], per: Span): Markup {
       ...ends,
     })}
     </div>
-    <details><summary>As a table</summary>${listTable({ label: 'Usage, as a table', columns, rows, empty: '' })}</details>`
+    <details><summary>As a table</summary>${table({ label: 'Usage, as a table', columns, rows: rows.map((cells) => ({ cells })), empty: '' })}</details>`
 }
 
 const countColumns = (['Requests', 'Completed', 'Failed', 'Canceled', 'Credits'] as const).map((head) => ({
@@ -133,7 +133,12 @@ function countCells({ requests, completed, failed, canceled, credits }: UsageCou
 
 function ofTable(label: string, head: string, rows: readonly UsageOf[], linkTo: (name: string) => string): Markup {
   const listed = rows.map((row) => [html`<a href="${linkTo(row.name)}">${row.name}</a>`, ...countCells(row)])
-  return listTable({ label, columns: [{ head }, ...countColumns], rows: listed, empty: 'No request in this time.' })
+  return table({
+    label,
+    columns: [{ head }, ...countColumns],
+    rows: listed.map((cells) => ({ cells })),
+    empty: 'No request in this time.',
+  })
 }
 
 function queryOf({ account, model, environment, per }: WantedUsage): string {

@@ -4,6 +4,7 @@ import { z } from 'zod'
 import { actorOf } from '../../platform/pages/access.ts'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../platform/pages/form.ts'
+import { moment, table, tabs, time, type Row } from '../../platform/pages/parts.ts'
 import { unknown } from '../api/operation.ts'
 import { muteIssue } from '../on-call/issues.ts'
 import { parseFilters } from '../queries/filters.ts'
@@ -11,19 +12,7 @@ import { issueListSchema, listIssues, type Issue } from '../queries/issues.ts'
 import { audited } from '../upkeep/audit.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
-import {
-  badge,
-  duration,
-  foreign,
-  moment,
-  number,
-  pager,
-  table,
-  tabs,
-  time,
-  type Row,
-  type Tone,
-} from './parts/parts.ts'
+import { badge, duration, foreign, number, pager, type Tone } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { sparkline } from './parts/sparkline.ts'
 import { linkWith, queryOf, without, type Query } from './parts/url.ts'

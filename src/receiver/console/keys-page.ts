@@ -1,6 +1,7 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { moment, table, time, type Row } from '../../platform/pages/parts.ts'
 import { readBalances, type Balances } from '../fetching/balances.ts'
 import { reloadKeys, type KeysPlace } from '../on-call/cause-words.ts'
 import { readingOptions } from '../on-call/reading.ts'
@@ -8,19 +9,7 @@ import { readWithin } from '../queries/deadline.ts'
 import { readKeys, type KeyState } from '../queries/keys.ts'
 import { checkQuarantine } from '../queries/quarantined.ts'
 import { addedSecretHint } from './parked/verify-pages.ts'
-import {
-  badge,
-  card,
-  duration,
-  foreign,
-  moment,
-  number,
-  problem,
-  sourceLine,
-  table,
-  time,
-  type Row,
-} from './parts/parts.ts'
+import { badge, card, duration, foreign, number, problem, sourceLine } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo } from './parts/url.ts'
 

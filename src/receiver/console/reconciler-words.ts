@@ -1,8 +1,9 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { time } from '../../platform/pages/parts.ts'
 import type { ReconcileRunRow } from '../queries/reconciler.ts'
 import type { ProviderState } from '../queries/trouble.ts'
-import { badge, duration, foreign, notice, number, problem, time } from './parts/parts.ts'
+import { badge, duration, foreign, notice, number, problem } from './parts/parts.ts'
 import { linkTo } from './parts/url.ts'
 
 // Sentences about runs of the reconciler and the answers of the provider.

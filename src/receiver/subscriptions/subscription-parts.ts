@@ -1,18 +1,7 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { action } from '../../platform/pages/parts.ts'
-import {
-  badge,
-  card,
-  duration,
-  foreign,
-  moment,
-  number,
-  table,
-  time,
-  type Row,
-  type Tone,
-} from '../console/parts/parts.ts'
+import { action, moment, table, time, type Row } from '../../platform/pages/parts.ts'
+import { badge, card, duration, foreign, number, type Tone } from '../console/parts/parts.ts'
 import { feedStatusNames } from '../domain/feed-schema.ts'
 import { maxCounted } from '../domain/limits.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'

@@ -1,9 +1,10 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { moment, type Row } from '../../../platform/pages/parts.ts'
 import type { ArrivalEntry } from '../../queries/arrivals.ts'
 import type { DeliveryEntry } from '../../queries/deliveries.ts'
 import type { ListColumn } from '../parts/columns.ts'
-import { badge, code, foreign, moment, number, shortId, sourceLine, type Row } from '../parts/parts.ts'
+import { badge, code, foreign, number, shortId, sourceLine } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 
 // The rows of deliveries and arrivals, for every table that shows them.

@@ -1,9 +1,10 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { time } from '../../../platform/pages/parts.ts'
 import type { Keys } from '../../domain/keys.ts'
 import { wordsOf, type CauseWords } from '../../on-call/cause-words.ts'
 import type { DeliveryDetail } from '../../queries/delivery-detail.ts'
-import { badge, foreign, number, time } from '../parts/parts.ts'
+import { badge, foreign, number } from '../parts/parts.ts'
 import { meaningOf } from '../parts/words.ts'
 
 /** The state of a delivery and the next step, in a few sentences. */

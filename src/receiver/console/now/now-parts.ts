@@ -1,12 +1,13 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { emptyState, moment, table, time } from '../../../platform/pages/parts.ts'
 import type { Problem } from '../../domain/problem.ts'
 import type { Now } from '../../on-call/now.ts'
 import type { Issue } from '../../queries/issues.ts'
 import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'
 import { named } from '../parts/columns.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
-import { badge, card, duration, emptyState, foreign, moment, shortId, table, time } from '../parts/parts.ts'
+import { badge, card, duration, foreign, shortId } from '../parts/parts.ts'
 import { sparkline } from '../parts/sparkline.ts'
 
 /** The label of the one action, by the kind of problem or by its whole cause. */

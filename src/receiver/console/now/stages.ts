@@ -1,11 +1,12 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { time } from '../../../platform/pages/parts.ts'
 import { causeClause } from '../../on-call/cause-words.ts'
 import type { Now } from '../../on-call/now.ts'
 import { slowAckMs } from '../../on-call/problems.ts'
 import type { MinutePoint, Minutes } from '../../queries/minutes.ts'
 import { oldSeconds } from '../../upkeep/minutes.ts'
-import { duration, foreign, number, time, type Tone } from '../parts/parts.ts'
+import { duration, foreign, number, type Tone } from '../parts/parts.ts'
 import { sparkline } from '../parts/sparkline.ts'
 import { countOf, gridOf } from './now-charts.ts'
 

@@ -1,8 +1,9 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { moment, table, time, type Row } from '../../../platform/pages/parts.ts'
 import { webhookAttempts } from '../../../wire/backoff.ts'
 import { maxGiveUps, type GiveUp } from '../../queries/give-ups.ts'
-import { badge, card, code, duration, foreign, moment, shortId, table, time, type Row } from '../parts/parts.ts'
+import { badge, card, code, duration, foreign, shortId } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 
 const [shownRows, shownShort] = [50, 5]

@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { time } from './parts.ts'
+import { time } from '../../../platform/pages/parts.ts'
 
 /** Each receiver writes its figures once a minute, so a standby without a change for longer is behind. */
 const behindAfterMs = 120_000

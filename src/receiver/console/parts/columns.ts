@@ -3,8 +3,8 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import { cookieOf } from '../../../platform/pages/access.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { type TableColumn, type Row } from '../../../platform/pages/parts.ts'
 import { parseFilters } from '../../queries/filters.ts'
-import type { TableColumn, Row } from './parts.ts'
 import { linkTo, queryOf, without, type Query } from './url.ts'
 
 /** A column that can be chosen. The first column of a list links to the page of a row and is always shown. */

@@ -1,6 +1,5 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { isNone } from '../../../platform/pages/parts.ts'
 import { firstSourceName } from '../../domain/source.ts'
 import { causeWords } from '../../on-call/cause-words.ts'
 import { linkTo, linkWith, type Query } from './url.ts'
@@ -8,21 +7,6 @@ import { visible } from './visible.ts'
 import { meaningOf } from './words.ts'
 
 /** Pieces that the pages of the receiver's console share. All text is escaped by `html`. */
-
-type Shown = 'usual' | 'precise' | 'clock' | 'seconds'
-
-/** A moment in UTC: `precise` with milliseconds, `clock` and `seconds` without the date. The title has all of it. */
-export function time(at: string | Date | null | undefined, shown: Shown = 'usual', said: Markup | '' = ''): Markup {
-  if (at === null || at === undefined) return html`<span class="soft">—</span>`
-  const iso = typeof at === 'string' ? at : at.toISOString()
-  const clock = iso.slice(11, shown === 'usual' || shown === 'seconds' ? 19 : 23)
-  return html`<time datetime="${iso}" title="${iso}" ${said}>${shown === 'clock' || shown === 'seconds' ? '' : html`<span class="soft"><span class="year">${iso.slice(0, 5)}</span>${iso.slice(5, 10)}</span> `}${clock}</time>`
-}
-
-/** A moment in a list. assets/times.js shows how long ago it was, unless exact times are switched on. */
-export function moment(at: string | Date | null | undefined, shown: Shown = 'usual'): Markup {
-  return time(at, shown, html`data-ago`)
-}
 
 export type IdKind = 'request' | 'delivery'
 
@@ -122,60 +106,6 @@ export function duration(milliseconds: number): string {
   return `${Math.round(milliseconds / 1000 / divisor)}\u00a0${unit}`
 }
 
-export type TableColumn = {
-  head: string | Markup
-  /** `number` is right aligned; `minor` is left out on a phone. */
-  kind?: 'number' | 'minor' | 'minor number' | 'select'
-}
-
-export type Row = {
-  /** Names the row for the keyboard and for `open` in the address. */
-  id?: string
-  cells: readonly (Markup | string | number)[]
-}
-
-export type Table = {
-  label: string
-  columns: readonly TableColumn[]
-  rows: readonly Row[]
-  empty: string | Markup
-  rowsId?: string
-  /** Keeps rows on a phone, instead of cards, to save height. */
-  staysRows?: boolean
-}
-
-/** A table for the keyboard: Enter opens the first link of a row. Beyond three columns, rows are cards on a phone. */
-export function table({ label, columns, rows, empty, rowsId, staysRows = false }: Table): Markup {
-  if (rows.length === 0 && rowsId === undefined) return emptyState(empty)
-  return html`<div class="scroll" tabindex="0" role="group" aria-label="${label}">
-    <table class="${columns.length > 3 && !staysRows ? 'cards' : ''}">
-      <thead><tr>${columns.map(({ head, kind = '' }) => html`<th scope="col" class="${kind}">${head}</th>`)}</tr></thead>
-      <tbody data-rows ${rowsId === undefined ? '' : html`id="${rowsId}"`}>
-        ${rows.map(
-          ({ id, cells }) =>
-            html`<tr ${id === undefined ? '' : html`id="row-${id}" data-row="${id}"`}>${cells.map((cell, at) => html`<td class="${columns[at]?.kind ?? ''} ${isNone(cell) ? 'none' : ''}" ${headOf(columns[at])}>${cell}</td>`)}</tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>
-  ${rows.length === 0 ? emptyState(empty) : ''}`
-}
-
-/** The label of a cell where its row is a card. */
-function headOf(column: TableColumn | undefined): Markup | '' {
-  return typeof column?.head === 'string' && column.head !== '' ? html`data-head="${column.head}"` : ''
-}
-
-/** Says why a list is empty, and what to do. */
-export function emptyState(text: string | Markup): Markup {
-  return html`<div class="empty">${text}</div>`
-}
-
-/** Names and values, one per line. */
-export function facts(entries: readonly (readonly [string, Markup | string | number])[]): Markup {
-  return html`<dl class="facts">${entries.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`
-}
-
 /** A part of a page under its own heading. */
 export function card(title: string, body: Markup, { id }: { id?: string } = {}): Markup {
   const name = id ?? title.toLowerCase().replaceAll(/[^a-z0-9]+/g, '-')
@@ -189,14 +119,6 @@ export function pager(path: string, query: Query, nextCursor: string | null): Ma
   return html`<nav class="pager" aria-label="More rows">
     ${paged ? html`<a rel="first" href="${linkWith(path, query, {})}">← Newest</a>` : ''}
     ${nextCursor === null ? html`<span class="soft">No older rows.</span>` : html`<a rel="next" href="${linkTo(path, { ...query, open: undefined, cursor: nextCursor })}">Older →</a>`}
-  </nav>`
-}
-
-export type Tab = { label: string; href: string; current: boolean }
-
-export function tabs(label: string, items: readonly Tab[]): Markup {
-  return html`<nav class="tabs" aria-label="${label}">
-    ${items.map(({ label, href, current }) => html`<a href="${href}" ${current ? html`aria-current="page"` : ''}>${label}</a>`)}
   </nav>`
 }
 

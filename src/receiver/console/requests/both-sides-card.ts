@@ -1,7 +1,8 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { facts, table, time } from '../../../platform/pages/parts.ts'
 import type { RequestDetail } from '../../queries/request-detail.ts'
-import { badge, card, facts, foreign, number, table, time } from '../parts/parts.ts'
+import { badge, card, foreign, number } from '../parts/parts.ts'
 import { driftOf, nextPoll, pollSummaryOf, progressOf, type ProgressText, type When } from './request-words.ts'
 
 /** The state and times here beside those at the provider. */

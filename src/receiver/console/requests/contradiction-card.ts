@@ -1,7 +1,8 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { table, time, type Row } from '../../../platform/pages/parts.ts'
 import type { RequestDetail } from '../../queries/request-detail.ts'
-import { badge, card, number, shortId, table, time, type Row } from '../parts/parts.ts'
+import { badge, card, number, shortId } from '../parts/parts.ts'
 
 const ends = { OK: 'COMPLETED', ERROR: 'FAILED' } as const
 

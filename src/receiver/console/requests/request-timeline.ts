@@ -1,8 +1,9 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { time } from '../../../platform/pages/parts.ts'
 import { postponedBecause } from '../../on-call/poll-words.ts'
 import type { RequestDetail, TimelineEntry } from '../../queries/request-detail.ts'
-import { badge, code, duration, foreign, number, shortId, time } from '../parts/parts.ts'
+import { badge, code, duration, foreign, number, shortId } from '../parts/parts.ts'
 import { mediaCounts } from './request-words.ts'
 
 type Step = { at: string; id: string; what: Markup; more?: Markup | undefined; theirs?: boolean }

@@ -1,10 +1,11 @@
 import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { moment, table } from '../../../platform/pages/parts.ts'
 import type { Claims } from '../../queries/find.ts'
 import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
 import { named } from '../parts/columns.ts'
-import { card, code, foreign, moment, problem, table } from '../parts/parts.ts'
+import { card, code, foreign, problem } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 
 /** The refused or unstored webhooks that name a request. Empty if there are none. */
