@@ -1,7 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
+import * as feeding from '../domain/feed-schema.ts'
+
+const changes = columnsOf(feeding.changes)
 
 export type SequencerDeps = {
   db: Database
@@ -54,4 +59,15 @@ export function createSequencer(deps: SequencerDeps, { maxRows = 200 } = {}): Se
       return { more: seen === null, sequenced }
     },
   }
+}
+
+/**
+ * Returns the age in seconds of the oldest change that waits for its position; 0 if none waits. It takes the first of
+ * the index, which is about the oldest.
+ */
+export async function unsequencedSeconds(tx: Executor, now: Date): Promise<number> {
+  const rows = await tx.execute<RowOf<typeof feeding.changes, 'changed_at'>>(sql`
+    select ${changes.changed_at} from mediadock.changes order by ${changes.xid}, ${changes.id} limit 1`)
+  const [oldest] = rows
+  return oldest === undefined ? 0 : Math.max(0, (now.getTime() - new Date(oldest.changed_at).getTime()) / 1000)
 }

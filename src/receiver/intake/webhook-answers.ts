@@ -1,8 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { errorBody, HttpError } from '../../platform/http/http.ts'
 import { UnavailableError, type Acceptance } from './accept.ts'
-import { BodyError, freeBytes, type BodyRefusal } from './body-reader.ts'
-import { waitForTurn } from './large-bodies.ts'
+import { BodyError, freeBytes, waitForTurn, type BodyRefusal } from './body-reader.ts'
 
 const retryAfterSeconds = '5'
 /** The reason of an unexpected error. */

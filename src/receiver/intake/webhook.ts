@@ -16,8 +16,7 @@ import {
 } from '../domain/source.ts'
 import { pathHeader, pathIn, webhookPath } from '../domain/webhook-path.ts'
 import type { Acceptance, Acceptor } from './accept.ts'
-import { BodyError, createBodyReader, type BodyReader } from './body-reader.ts'
-import { createTurns, largeBodyBytes } from './large-bodies.ts'
+import { BodyError, createBodyReader, createTurns, largeBodyBytes, type BodyReader } from './body-reader.ts'
 import { headersToVerify, keptHeaders, startOf, valuesOf } from './request-headers.ts'
 import { answerAcceptance, answerRefusal, internalError, Refusal, refusalOf } from './webhook-answers.ts'
 
