@@ -40,11 +40,16 @@ async function listening(): Promise<{ url: string; server: http.Server }> {
   return { server, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` }
 }
 
-const keysWith = (api_key: string) =>
+const keysWith = (api_key: string, more: object = {}, others: object[] = []) =>
   withSources(
     keysOf(liveKey),
     JSON.stringify([
-      { name: 'veo', kind: 'gemini', api_url: api, keys: [{ name: 'veo-key', api_key, signing_secret }] },
+      {
+        name: 'veo',
+        kind: 'gemini',
+        api_url: api,
+        keys: [{ name: 'veo-key', api_key, signing_secret, ...more }, ...others],
+      },
       { name: 'router', kind: 'openrouter-video', api_url: api, keys: [{ name: 'r', api_key: 'or', signing_secret }] },
       { name: 'pictures', kind: 'replicate', api_url: api, keys: [{ name: 'p', api_key: 'rp', signing_secret }] },
     ]),
@@ -151,6 +156,47 @@ it('rests a key that is refused, and copies with the one that replaces it', asyn
   await retryNow(its.database, requestId)
   expect(await isArchived(requestId)).toBe(true)
   expect(await healthOf('veo-key')).toMatchObject({ refusals: 0 })
+})
+
+it.each([
+  ['waits where the source has no usable key', [], 'the source veo has no usable key', undefined],
+  [
+    'sends another key of the source where that of the request is retired',
+    [{ name: 'next', api_key: 'new', signing_secret: `whsec_${Buffer.alloc(32, 2).toString('base64')}` }],
+    undefined,
+    'new',
+  ],
+])('%s', async (_, others, trouble, sent) => {
+  // Lands while the key is in use, and is copied when it is not.
+  answer = (_req, res) => res.writeHead(503).end()
+  const requestId = await landed(`${api}/content`)
+  await failedCopy(its.database, requestId, 'unreachable', 1)
+  seen = []
+  answer = (_req, res) => void res.end(video)
+  its.receiver.setKeys(keysWith('old', { retired: true }, others))
+  await retryNow(its.database, requestId)
+  if (trouble === undefined) expect(await isArchived(requestId)).toBe(true)
+  else
+    await eventually(async () => {
+      const copy = await failedCopy(its.database, requestId, 'unreachable', 1)
+      return copy.trouble === trouble && copy.state === 'waiting' && copy.tries === 1
+    })
+  expect(seen.map(({ gemini }) => gemini)).toEqual(sent === undefined ? [] : [sent])
+})
+
+it('takes a 403 for a refusal of the key where the key was refused before', async () => {
+  answer = (_req, res) => res.writeHead(403).end()
+  await its.database.sql`
+    insert into mediadock.call_budgets (key_name, slots, submit_slots, trial_slots, slots_until, granted, refusals)
+    select 'veo-key', none, none, none, 0, false, 3 from (select array_fill(0, array[61]) as none) as n`
+  const requestId = randomUUID()
+  await its.database.sql`
+    insert into mediadock.requests (request_id, source_name, key_name) values (${requestId}, 'veo', 'veo-key')`
+  await its.database.sql`
+    insert into mediadock.media_copies (request_id, kind, position, url, state, due_at, expires_at)
+    values (${requestId}, 'video', 0, ${`${api}/content`}, 'waiting', now(), now() + interval '1 day')`
+  expect(await failedCopy(its.database, requestId, 'unreachable', 0)).toMatchObject({ state: 'waiting', tries: 0 })
+  expect(await healthOf('veo-key')).toEqual({ refusals: 4, blocked_reason: 'unauthorized' })
 })
 
 it('does not rest a working key for one file that is refused, and tries that for hours', async () => {
