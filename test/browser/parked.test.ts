@@ -92,6 +92,20 @@ describe('parked and quarantine, empty', () => {
     await page.getByText('Cause Body too large').waitFor()
   })
 
+  it('shows the words of a long cause whole', async () => {
+    const page = await openPage(browser, at('/parked?view=parked&reason=landing_failed'))
+    const [words, room] = await page.evaluate<[number, number]>(`(() => {
+      const select = document.querySelector('select[name=reason]')
+      const span = document.createElement('span')
+      span.style.font = getComputedStyle(select).font
+      span.textContent = select.selectedOptions[0].textContent
+      document.body.append(span)
+      return [span.getBoundingClientRect().width, select.clientWidth]
+    })()`)
+    // The rest is padding and the arrow.
+    expect(room - words).toBeGreaterThan(16)
+  })
+
   it('names a wrong filter and keeps the form', async () => {
     const page = await openPage(browser, at('/parked?view=quarantine&since=yesterday'), { expectProblems: true })
     expect(await page.getByRole('alert').innerText()).toContain('since')
