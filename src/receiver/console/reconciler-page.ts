@@ -18,7 +18,7 @@ import {
   type ReconcileRunRow,
   type ReconcilerState,
 } from '../queries/reconciler.ts'
-import { readProviderState, type ProviderState } from '../queries/trouble.ts'
+import { readFailingSources, type FailingSource } from '../queries/trouble.ts'
 import { countOverdue } from '../reconciling/due.ts'
 import { runTriggers } from '../reconciling/reconcile-runs.ts'
 import { audited } from '../upkeep/audit.ts'
@@ -52,17 +52,17 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
     const query = queryOf(req)
     const { open, awaited } = parseFilters(looksSchema, query)
     const options = await readingOptions(console)
-    const { state, provider, overdue } = await readWithin(db, async (tx) => ({
+    const { state, failing, overdue } = await readWithin(db, async (tx) => ({
       state: await reconcilerState(tx, options),
-      provider: await readProviderState(tx, options.now),
+      failing: await readFailingSources(tx, options),
       overdue: await countOverdue(tx, options),
     }))
     const read = await tryRead(logger, () =>
       listReconcileRuns(db, parseFilters(runListSchema, without(query, ...looks))),
     )
     const opened = open === undefined ? undefined : await readWithin(db, (tx) => findReconcileRun(tx, open))
-    const body = html`${head(state, overdue, provider)} ${awaited === undefined ? '' : await awaitedRun(console, awaited)}
-      ${opened ? runWords(opened) : ''} ${stateView(console, state, provider)}
+    const body = html`${head(state, overdue, failing)} ${awaited === undefined ? '' : await awaitedRun(console, awaited)}
+      ${opened ? runWords(opened) : ''} ${stateView(console, state, failing)}
       <div class="below-card">${bar(console, query, read.ok ? undefined : read.problem)}</div>
       ${read.ok ? html`<div class="card table-card">${runsTable(read.value, query)}</div> ${pager(path, query, read.value.next_cursor)}` : ''}`
     sendConsolePage(console, res, { title: 'Reconciler', status: read.status, body })
@@ -89,9 +89,9 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
   return router
 }
 
-function head({ backlog }: ReconcilerState, overdue: number, { failing_since }: ProviderState): Markup {
+function head({ backlog }: ReconcilerState, overdue: number, failing: readonly FailingSource[]): Markup {
   const late = overdue === 0 ? '' : html` <a href="/requests?overdue=true">${requests(overdue)} overdue</a>.`
-  const isWaiting = failing_since !== null && overdue > 0
+  const isWaiting = failing.length > 0 && overdue > 0
   const would =
     backlog.due === 0
       ? isWaiting
@@ -106,13 +106,13 @@ function head({ backlog }: ReconcilerState, overdue: number, { failing_since }: 
 function stateView(
   { background, clock, settings }: ConsoleDeps,
   { silent, silent_after_seconds, last_run, last_working_run, backlog }: ReconcilerState,
-  provider: ProviderState,
+  failing: readonly FailingSource[],
 ): Markup {
   const now = clock().getTime()
   const next = background.nextRunAt()
   const [due, calls] = [backlog.due, settings.fetchRatePerMinute]
-  const others = provider.failing_since === null ? '' : '; others wait until the provider answers'
-  return html`${silent ? silence(last_run, silent_after_seconds) : last_run?.outcome === 'error' ? failure(last_run) : ''} ${noAnswer(provider)}
+  const others = failing.length === 0 ? '' : '; others wait until the provider answers'
+  return html`${silent ? silence(last_run, silent_after_seconds) : last_run?.outcome === 'error' ? failure(last_run) : ''} ${failing.map(noAnswer)}
     <div class="tiles">
       ${tile(last_run === null ? 'never' : `${duration(Math.max(1000, now - Date.parse(last_run.ended_at)))} ago`, last_run === null ? 'no run has ended yet' : html`the last run ended: ${outcomeOf(last_run)}`)}
       ${nextRun(next, { now, isRare: silent_after_seconds === null, cron: settings.reconcileCron })}

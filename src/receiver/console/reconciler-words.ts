@@ -1,8 +1,9 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { time } from '../../platform/pages/parts.ts'
+import { firstSourceName } from '../domain/source.ts'
 import type { ReconcileRunRow } from '../queries/reconciler.ts'
-import type { ProviderState } from '../queries/trouble.ts'
+import type { FailingSource } from '../queries/trouble.ts'
 import { badge, duration, foreign, notice, number, problem } from './parts/parts.ts'
 import { linkTo } from './parts/url.ts'
 
@@ -18,11 +19,11 @@ export function silence(last: ReconcileRunRow | null, silentAfterSeconds: number
   )
 }
 
-export function noAnswer({ failing_since, failed, detail }: ProviderState): Markup {
-  if (failing_since === null) return html``
+export function noAnswer({ source_name, failing_since, failed, detail }: FailingSource): Markup {
+  const isFurther = source_name !== firstSourceName
   const last = detail === null ? '' : html`, the last: ${foreign(detail, 200)}`
   return problem(
-    html`The provider has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row failed${last}. Check its status, and that GENERATION_API_URL is reachable from here. Calls are retried about every 5 s. Postponed requests are polled as soon as it answers.`,
+    html`The ${isFurther ? html`source <b>${foreign(source_name)}</b>` : 'provider'} has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row failed${last}. Check its status, and that ${isFurther ? 'the URL of its API' : 'GENERATION_API_URL'} is reachable from here. Calls are retried about every 5 s. Postponed requests are polled as soon as it answers.`,
   )
 }
 

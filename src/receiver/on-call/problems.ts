@@ -1,13 +1,14 @@
 import type { FailingRole } from '../../platform/loop.ts'
 import type { Limited } from '../../platform/pages/guess-limit.ts'
 import { issueOf, severities, type Problem } from '../domain/problem.ts'
+import { firstSourceName } from '../domain/source.ts'
 import type { NotifyQueue } from '../feeding/notify-queue.ts'
 import type { Balances } from '../fetching/balances.ts'
 import type { Cause } from '../queries/causes.ts'
 import type { KeyState } from '../queries/keys.ts'
 import type { ReconcilerState } from '../queries/reconciler.ts'
 import type { Refusals } from '../queries/refusals.ts'
-import type { Contradictions, ProviderState, WebhooksSeen } from '../queries/trouble.ts'
+import type { Contradictions, FailingSource, WebhooksSeen } from '../queries/trouble.ts'
 import type { OverduePolls } from '../reconciling/due.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { balanceProblems } from './balance-problems.ts'
@@ -33,7 +34,7 @@ export type Numbers = RefusalNumbers & {
   keys: readonly KeyState[]
   balances: Balances
   strangers: Refusals['strangers'] & { arrivals: number }
-  provider: ProviderState
+  failingSources: readonly FailingSource[]
   contradictions: Contradictions
   webhooks: WebhooksSeen
   /** The address that the provider posts to. */
@@ -92,8 +93,8 @@ function inboxProblem({ inbox: { pending, oldestSeconds, trouble } }: Numbers): 
 
 /** A provider that fails or a reconciler that is silent makes requests overdue. They are its effect, not a problem. */
 function pollingProblem(numbers: Numbers): Problem[] {
-  const { failing_since } = numbers.provider
-  if (failing_since !== null) return [providerProblem(numbers, failing_since), ...reconcilerProblem(numbers)]
+  const failing = numbers.failingSources.map((source, at) => failingSourceProblem(numbers, source, at === 0))
+  if (failing.length > 0) return [...failing, ...reconcilerProblem(numbers)]
   if (numbers.reconciler.silent) return reconcilerProblem(numbers)
   const missing = missingWebhooks(numbers)
   return [...reconcilerProblem(numbers), ...(missing.length > 0 ? missing : overdueProblem(numbers))]
@@ -138,26 +139,33 @@ function reconcilerProblem({
   return [{ severity: 'warning', text, cause: 'reconciler_failed', href: '/reconciler' }]
 }
 
-function providerProblem({ provider: { detail }, reconciler, overdue, now }: Numbers, since: string): Problem {
-  const { backlog } = reconciler
+/** The counts are of all sources, so only the first problem has them. */
+function failingSourceProblem(
+  { reconciler: { backlog }, now, ...numbers }: Numbers,
+  { source_name: name, failing_since: since, detail }: FailingSource,
+  isFirst: boolean,
+): Problem {
+  const isFurther = name !== firstSourceName
+  const overdue = isFirst ? numbers.overdue : 0
+  const waiting = isFirst ? backlog.incomplete : 0
   // Longer than a restart of the provider.
   const isLong = now.getTime() - Date.parse(since) >= 5 * 60_000
-  const incomplete = `${backlog.incomplete_capped ? 'at least ' : ''}${count(backlog.incomplete, 'result is', 'results are')} not complete`
-  const effects = [
-    ...(overdue === 0 ? [] : [overdueText(overdue)]),
-    ...(backlog.incomplete === 0 ? [] : [incomplete]),
-  ].join(' and ')
+  const incomplete = `${backlog.incomplete_capped ? 'at least ' : ''}${count(waiting, 'result is', 'results are')} not complete`
+  const effects = [...(overdue === 0 ? [] : [overdueText(overdue)]), ...(waiting === 0 ? [] : [incomplete])].join(
+    ' and ',
+  )
   const text = [
-    `The provider has given no usable answer since ${clockTime(since, now)}${detail === null ? '' : ` (${detail})`}.`,
+    `The ${isFurther ? `source ${name}` : 'provider'} has given no usable answer since ${clockTime(since, now)}${detail === null ? '' : ` (${detail})`}.`,
     effects === '' ? '' : `${effects.slice(0, 1).toUpperCase()}${effects.slice(1)} until it answers.`,
-    "Calls are retried every 5 s. Check the provider's status, and that GENERATION_API_URL is reachable from here.",
+    `Calls are retried every 5 s. Check ${isFurther ? 'its' : "the provider's"} status,`,
+    `and that ${isFurther ? 'the URL of its API' : 'GENERATION_API_URL'} is reachable from here.`,
   ]
   return {
     severity: isLong || overdue > 0 ? 'critical' : 'warning',
     text: text.filter((part) => part !== '').join(' '),
-    cause: 'provider_unreachable',
+    cause: isFurther ? `provider_unreachable:${name}` : 'provider_unreachable',
     href: '/reconciler',
-    count: overdue + backlog.incomplete,
+    count: overdue + waiting,
   }
 }
 

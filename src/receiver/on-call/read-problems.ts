@@ -14,7 +14,7 @@ import { keyStates, type KeysOptions } from '../queries/keys.ts'
 import { readRecent, type Recent } from '../queries/recent.ts'
 import { reconcilerState, type ReconcilerOptions } from '../queries/reconciler.ts'
 import { readRefusals, type Refusals } from '../queries/refusals.ts'
-import { readContradictions, readProviderState, readWebhooksSeen } from '../queries/trouble.ts'
+import { readContradictions, readFailingSources, readWebhooksSeen } from '../queries/trouble.ts'
 import { countOverdue, readOverduePolls } from '../reconciling/due.ts'
 import { problemsOf, type Numbers } from './problems.ts'
 import type { Failing } from './refusal-problems.ts'
@@ -75,7 +75,7 @@ export async function readNumbers(
     balances: await readBalances(tx, now),
     giveUps: failed,
     strangers: strangersOf(recent, refusals),
-    provider: await readProviderState(tx, now),
+    failingSources: await readFailingSources(tx, options),
     contradictions: await readContradictions(tx, now),
     webhooks: await readWebhooksSeen(tx, now),
     webhookPublicUrl: options.webhookPublicUrl,

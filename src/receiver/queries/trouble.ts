@@ -3,9 +3,10 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import * as fetching from '../domain/budgets-schema.ts'
+import type { Keys } from '../domain/keys.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import * as schema from '../domain/schema.ts'
-import { iso } from './page.ts'
+import { iso, isoAlways } from './page.ts'
 
 const budget = columnsOf(fetching.callBudgets)
 const d = columnsOf(schema.deliveries, 'd')
@@ -13,43 +14,56 @@ const polls = columnsOf(onCall.polls)
 const r = columnsOf(schema.requests, 'r')
 const requests = columnsOf(schema.requests)
 
-/** How the provider answered the last calls. */
-export type ProviderState = {
-  /** Since when no call got a usable answer; null if some do or none was made. */
-  failing_since: string | null
+/** A source whose last calls got no usable answer. */
+export type FailingSource = {
+  /** The name of the source in SOURCES_FILE; `generation-queue` for the first one. */
+  source_name: string
+  /** Since when no call got a usable answer. */
+  failing_since: string
   /** The number of failed calls in the last quarter of an hour, and the detail of the last one. */
   failed: number
   detail: string | null
 }
 
-/** Reads from the last polls of all replicas how the provider answers. */
-export async function readProviderState(tx: Executor, now: Date): Promise<ProviderState> {
+/** Reads from the last polls of all replicas which sources fail, the first source before others. */
+export async function readFailingSources(
+  tx: Executor,
+  { keys, now }: { keys: Keys; now: Date },
+): Promise<FailingSource[]> {
   const since = sql`${new Date(now.getTime() - 15 * 60_000).toISOString()}::timestamptz`
+  const sources = JSON.stringify(Object.fromEntries(keys.all.map(({ name, source }) => [name, source.name])))
   const rows = await tx.execute<{
+    source: string
     failed: number
-    first: string | null
+    first: string
     answered: boolean
     detail: string | null
     noted: string | null
   }>(sql`
-    with recent as materialized (
-      select ${polls.polled_at}, ${polls.detail}, ${polls.outcome} in ('unreachable', 'invalid') as failed
+    with key_source as materialized (select key as name, value as source from jsonb_each_text(${sources}::jsonb)),
+    recent as materialized (
+      select ${polls.polled_at}, ${polls.detail}, ${polls.key_name}, ${polls.outcome} in ('unreachable', 'invalid') as failed
       from mediadock.polls where ${polls.polled_at} >= ${since} order by ${polls.polled_at} desc limit 2000
     ),
-    answered as (select max(polled_at) as at from recent where not failed),
-    unanswered as (
-      select polled_at, detail from recent, answered where failed and (answered.at is null or polled_at > answered.at)
+    of_source as (
+      select k.source, polled_at, detail, failed, max(polled_at) filter (where not failed) over (partition by k.source)
+        as answered_at
+      from recent join key_source k on k.name = recent.key_name
     )
-    select (select count(*)::int from unanswered) as failed, (select min(polled_at) from unanswered) as first,
-      (select at from answered) is not null as answered,
-      (select detail from unanswered order by polled_at desc limit 1) as detail,
-      (select min(${budget.failing_since}) from mediadock.call_budgets where ${budget.refusals} = 0) as noted`)
-  const { failed, first, answered, detail, noted } = one(rows, "reading the outcomes of the provider's last calls")
-  // This many failures in a row are an outage, not an accident of one call.
-  const failing = failed >= 3 || (failed > 0 && !answered)
-  if (!failing) return { failing_since: null, failed: 0, detail: null }
-  const [seen, before] = [iso(first), iso(noted)]
-  return { failing_since: before !== null && seen !== null && before < seen ? before : seen, failed, detail }
+    select source, count(*)::int as failed, min(polled_at) as first, answered_at is not null as answered,
+      (array_agg(detail order by polled_at desc))[1] as detail,
+      (select min(${budget.failing_since}) from mediadock.call_budgets join key_source k on k.name = ${budget.key_name}
+        where k.source = of_source.source and ${budget.refusals} = 0) as noted
+    from of_source where failed and (answered_at is null or polled_at > answered_at)
+    group by source, answered_at order by source <> ${keys.first.name}, source`)
+  // Three failures in a row are an outage, not an accident of one call.
+  return rows
+    .filter(({ failed, answered }) => failed >= 3 || !answered)
+    .map(({ source, failed, first, detail, noted }) => {
+      const [seen, before] = [isoAlways(first), iso(noted)]
+      const failing_since = before !== null && before < seen ? before : seen
+      return { source_name: source, failing_since, failed, detail }
+    })
 }
 
 /** Webhooks come within seconds of the end; polls that are faster than they prove nothing. */

@@ -9,6 +9,7 @@ import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { requestIdOf } from '../../../src/receiver/domain/request-id.ts'
 import { createFetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createSourceClient } from '../../../src/receiver/fetching/source-client.ts'
+import { readFailingSources } from '../../../src/receiver/queries/trouble.ts'
 import { withSources } from '../../../src/receiver/sources/keys.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
@@ -85,7 +86,7 @@ function receiver(...sources: object[]) {
   }
   const counted = async () =>
     (await calls.get()).values.map(({ labels, value }) => [labels['source_name'], labels['outcome'], value])
-  return { now, ask, counted }
+  return { now, keys, ask, counted }
 }
 
 const answerOf: Record<Kind, object> = {
@@ -140,4 +141,31 @@ it('a source that does not answer is not called for a while, and the others are'
   expect(await counted()).toContainEqual(['away', 'not_asked_provider_down', 1])
   const failing = await database.sql`select key_name from mediadock.call_budgets where failing_since is not null`
   expect([...failing]).toEqual([{ key_name: 'away-key' }])
+})
+
+it('the calls of one source alone say whether it fails, however busy another one is', async () => {
+  const { keys, now } = receiver(sourceOf('pictures', 'luma'), sourceOf('clips', 'luma'))
+  const polled = (keyName: string, outcome: string, secondsAgo: number) =>
+    database.sql`insert into mediadock.polls (request_id, polled_at, key_name, outcome, detail)
+      values (gen_random_uuid(), ${new Date(now.getTime() - secondsAgo * 1000)}, ${keyName}, ${outcome}, ${outcome})`
+  const failing = () => readFailingSources(pool.db, { keys, now })
+  await polled('pictures-key', 'result', 100)
+  for (const seconds of [90, 60, 30]) {
+    await polled('pictures-key', 'unreachable', seconds)
+    await polled('live', 'result', seconds - 1)
+    await polled('clips-key', 'running', seconds - 1)
+  }
+  const since = (secondsAgo: number) => new Date(now.getTime() - secondsAgo * 1000).toISOString()
+  const pictures = { source_name: 'pictures', failing_since: since(90), failed: 3, detail: 'unreachable' }
+  expect(await failing()).toEqual([pictures])
+
+  for (const seconds of [20, 15, 10]) await polled('live', 'invalid', seconds)
+  // An outage that a key noted before the polls that are kept.
+  await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, failing_since)
+    values ('live', array[1], 0, true, ${new Date(now.getTime() - 3_600_000)})`
+  const first = { source_name: 'generation-queue', failing_since: since(3600), failed: 3, detail: 'invalid' }
+  expect(await failing()).toEqual([first, pictures])
+
+  await polled('pictures-key', 'not_found', 5)
+  expect(await failing()).toEqual([first])
 })

@@ -35,10 +35,16 @@ const calm: Numbers = {
   balances: { refused: [], accounts: [] },
   giveUps: [],
   strangers: { arrivals: 0, senders: 0, networks: 0, top: [] },
-  provider: { failing_since: null, failed: 0, detail: null },
+  failingSources: [],
   contradictions: { open: 0, decided: 0, last_open: null, last_decided: null },
   webhooks: { landed: 0, reported: 0, last: null },
   webhookPublicUrl: 'https://hooks.example/webhooks',
+}
+const away = {
+  source_name: 'generation-queue',
+  failing_since: '2026-03-04T02:57:00.000Z',
+  failed: 3,
+  detail: null,
 }
 const key: KeyState = {
   id: 'live',
@@ -366,7 +372,7 @@ const cases: Case[] = [
   ],
   [
     'a provider that has just stopped answering',
-    { provider: { failing_since: '2026-03-04T02:57:00.000Z', failed: 4, detail: 'answered 503' } },
+    { failingSources: [{ ...away, failed: 4, detail: 'answered 503' }] },
     {
       severity: 'warning',
       cause: 'provider_unreachable',
@@ -378,7 +384,7 @@ const cases: Case[] = [
     'a provider that has not answered for long',
     {
       overdue: 5,
-      provider: { failing_since: '2026-03-03T22:00:00.000Z', failed: 40, detail: null },
+      failingSources: [{ ...away, failing_since: '2026-03-03T22:00:00.000Z', failed: 40 }],
       reconciler: { ...calm.reconciler, backlog: { ...calm.reconciler.backlog, incomplete: 9 } },
     },
     {
@@ -386,6 +392,16 @@ const cases: Case[] = [
       cause: 'provider_unreachable',
       href: '/reconciler',
       text: "The provider has given no usable answer since 2026-03-03 22:00. 5 requests are overdue and 9 results are not complete until it answers. Calls are retried every 5 s. Check the provider's status, and that GENERATION_API_URL is reachable from here.",
+    },
+  ],
+  [
+    'a further source that does not answer',
+    { overdue: 2, failingSources: [{ ...away, source_name: 'pictures', detail: 'answered 503' }] },
+    {
+      severity: 'critical',
+      cause: 'provider_unreachable:pictures',
+      href: '/reconciler',
+      text: 'The source pictures has given no usable answer since 02:57 (answered 503). 2 requests are overdue until it answers. Calls are retried every 5 s. Check its status, and that the URL of its API is reachable from here.',
     },
   ],
   [

@@ -172,7 +172,7 @@ function tilesOf({
 /** Why overdue requests are not due for a poll. */
 function waitsFor(overdue: number, problems: Now['problems']): string {
   if (overdue === 0) return 'nothing to poll'
-  return problems.some(({ cause }) => cause === 'provider_unreachable')
+  return problems.some(({ cause }) => cause.startsWith('provider_unreachable'))
     ? 'polled as soon as the provider answers'
     : 'polled; the next poll is not due yet'
 }
