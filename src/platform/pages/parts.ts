@@ -27,7 +27,7 @@ export function confirmation({
   confirm,
   back,
 }: {
-  title: string | Markup
+  title: string
   what: Markup
   confirm: Action | undefined
   back: string

@@ -44,12 +44,15 @@ export function cancelRoutes(console: ConsoleDeps): Router {
 
 function cancelPage({ id, source_name, status }: Request, cancelable: boolean): Markup {
   const what = cancelable
-    ? html`<p>The job may still complete, and may be charged. It ends here with a later poll or its webhook.</p>`
+    ? html`<p>${foreign(source_name)} is asked to cancel it. The job may still complete, and may be charged. It ends here
+        with a later poll or its webhook.</p>`
     : html`<p>It is ${status}: it has ended, or its source has no call for this.</p>`
-  return confirmation({
-    title: cancelable ? html`Ask ${foreign(source_name)} to cancel this job?` : 'It cannot be canceled',
-    what,
-    confirm: cancelable ? { path: `/requests/${id}/cancel`, label: 'Cancel the job', tone: 'danger' } : undefined,
-    back: `/requests/${id}`,
-  })
+  const path = `/requests/${id}/cancel`
+  return html`<h1>Request <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1>
+    ${confirmation({
+      title: cancelable ? 'Cancel this job?' : 'It cannot be canceled',
+      what,
+      confirm: cancelable ? { path, label: 'Cancel the job', tone: 'danger' } : undefined,
+      back: `/requests/${id}`,
+    })}`
 }
