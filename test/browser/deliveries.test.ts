@@ -174,7 +174,7 @@ describe('the list of deliveries', () => {
     const page = await open('deliveries?q=wh_forged')
     await page.getByText('No delivery matches these filters.').waitFor()
     await page.getByRole('link', { name: 'arrivals', exact: true }).click()
-    await page.getByText('No secret matches').waitFor()
+    await page.locator('[data-row]').getByText('No secret matches').waitFor()
   })
 
   it('navigates with j, k and Enter, selects with x, and focuses the search with /', async () => {
