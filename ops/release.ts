@@ -6,8 +6,8 @@ import path from 'node:path'
 import { parseArgs } from 'node:util'
 
 // `npm run release -- <version>` makes a tagged commit from a clean main, and the package, SBOM and checksums below
-// release/. It pushes and publishes nothing: its last lines say how to. A step that fails or is interrupted leaves the
-// tree as it was. Edits that others make in the tree meanwhile are neither undone nor released.
+// release/. It pushes and publishes nothing: its last lines say how to. A step that fails, or a Ctrl-C, leaves the tree as it
+// was. Edits made meanwhile are not released; they are undone in the files that a release writes.
 
 const root = path.resolve(import.meta.dirname, '..')
 const usage = 'usage: npm run release -- <version> [--base node:24-bookworm-slim@sha256:…] [--dry-run [--skip-tests]]'

@@ -198,8 +198,16 @@ export function createReceiverMetrics(deps: MetricsDeps) {
       'Connections to the public listener that the receiver closed',
       ['reason'],
     ),
-    logDropped: counter('mediadock_arrival_log_dropped_total', 'Arrivals dropped because the log was full', []),
-    pollsDropped: counter('mediadock_poll_log_dropped_total', 'Polls dropped because their log was full', []),
+    logDropped: counter(
+      'mediadock_arrival_log_dropped_total',
+      'Arrivals dropped because the log was full or Postgres refused their rows',
+      [],
+    ),
+    pollsDropped: counter(
+      'mediadock_poll_log_dropped_total',
+      'Polls dropped because their log was full or Postgres refused their rows',
+      [],
+    ),
     signInsRefused: counter(
       'mediadock_sign_ins_refused_total',
       'Wrong tokens sent to the internal listener, including those answered 429',
@@ -207,7 +215,7 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     ),
     quarantineDropped: counter(
       'mediadock_quarantine_dropped_total',
-      'Refused arrivals dropped because the quarantine was full',
+      'Refused arrivals dropped because the quarantine was full or Postgres refused their rows',
       [],
     ),
   }

@@ -55,7 +55,7 @@ export function noteArrival({ arrivalLog, metrics, traces }: ArrivalDeps): Webho
 /** Logs one line for all arrivals that have no line each. */
 export function logFolded(logger: Logger): ArrivalLogDeps['onFolded'] {
   return ({ arrivals, ...cause }) =>
-    logger.info({ ...cause, left_out: arrivals }, 'too many refused webhooks: lines were left out')
+    logger.info({ ...cause, left_out: arrivals }, 'too many webhooks without a verified signature: lines were left out')
 }
 
 /** Logs internal errors, within a budget of lines, so that a bug met by every delivery does not fill the disk. */

@@ -200,7 +200,7 @@ async function readKeysAgain(
     replace(keys)
     logger.info({ keys: keys.all.map(({ name }) => name) }, 'keys read again')
   } catch (error) {
-    logger.error({ err: error, file }, 'the keys file is invalid: keeping the old keys')
+    logger.error({ err: error, file }, 'the file is invalid or unreadable: keeping the old keys')
   }
 }
 

@@ -374,7 +374,9 @@ describe('an untracked id', () => {
     await deliver(receiver.webhookUrl, body, { secret: 'whsec_of_no_key' })
     await eventually(async () => (await database.sql`select from mediadock.quarantine`).length > 0)
     const page = await open(`requests/${requestId}`)
-    await page.getByText('No result. A webhook naming this request was refused; see below.').waitFor()
+    await page
+      .getByText('No result. A webhook naming this request was refused or could not be stored; see below.')
+      .waitFor()
     await page.getByRole('link', { name: 'What to do' }).click()
     await page.waitForURL(/reason=no_matching_secret/)
   })

@@ -44,7 +44,7 @@ it('SIGHUP reads the keys file again; a broken one keeps the old keys, and is lo
     await fs.writeFile(keysFile, text)
     program.kill('SIGHUP')
   }
-  const brokenTimes = () => program.output().split('the keys file is invalid: keeping the old keys').length - 1
+  const brokenTimes = () => program.output().split('the file is invalid or unreadable: keeping the old keys').length - 1
   expect([await deliver(first), await deliver(second)]).toEqual([200, 401])
 
   await hangUp(JSON.stringify([keyNamed('first', first), keyNamed('second', second)]))
@@ -91,7 +91,7 @@ it('SIGHUP reads SOURCES_FILE again; a broken one keeps the old keys', async () 
   }
   await fs.writeFile(file, luma('Hush'))
   program.kill('SIGHUP')
-  await program.says(/sources\.json[^\n]*"msg":"the keys file is invalid: keeping the old keys"/)
+  await program.says(/sources\.json[^\n]*"msg":"the file is invalid or unreadable: keeping the old keys"/)
   expect(program.output()).not.toContain('hush')
 })
 
@@ -118,7 +118,7 @@ it('a receiver of further sources alone needs no GENERATION_* setting and lands 
   expect(landed).toEqual({ status: 'FAILED', source_name: 'mine' })
   await fs.writeFile(file, '[]')
   program.kill('SIGHUP')
-  await program.says(/contains no source[^\n]*"msg":"the keys file is invalid: keeping the old keys"/)
+  await program.says(/contains no source[^\n]*"msg":"the file is invalid or unreadable: keeping the old keys"/)
 })
 
 it.each<[PortSetting, string, string]>([

@@ -34,7 +34,7 @@ export const jsonBodyErrors = {
   },
   unsupported_media_type: {
     status: 415,
-    when: 'the body is not application/json in UTF-8',
+    when: 'the body is not application/json in UTF-8, or is compressed other than with gzip, deflate or br',
     message: 'the body must be application/json in UTF-8, plain or compressed with gzip, deflate or br',
   },
 } as const satisfies Record<string, ErrorAnswer>

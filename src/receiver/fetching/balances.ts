@@ -17,7 +17,10 @@ export type AccountBalance = {
   keyName: string
   credits: number
   spentLastHour: number
-  /** The share by which landed cost differs from the provider's usage of 30 days; null if they cannot be compared. */
+  /**
+   * By which share the provider's usage of 30 days lies outside the bounds of our records (MonthSpending): 0 within
+   * them, null if they cannot be compared.
+   */
   difference: number | null
 }
 

@@ -27,7 +27,7 @@ const maxFlushRows = 256
 const maxFlushBytes = 4 * 1024 * 1024
 /** About a second of full load. One key may fill four fifths of it (fair-share.ts). */
 const maxWaiting = { rows: 5000, bytes: 64 * 1024 * 1024 }
-/** Below 5 s, the time after which a sender may give up. */
+/** Below 5 s, within which every delivery is answered (docs/guarantees.md). The provider waits 10 s. */
 const answerWithinMs = 4500
 
 type Waiting = {

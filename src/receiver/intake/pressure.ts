@@ -1,6 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** Waiting flushes after the newest: below the first number no role rests, from the second on all rest fully. */
+/**
+ * The deliveries that still wait after a flush, counted in flushes of its size and averaged. Below the first number no
+ * background role rests, from the second on all rest fully.
+ */
 const calmFlushes = 0.5
 const fullFlushes = 3
 /** The weight of earlier flushes beside the newest. */

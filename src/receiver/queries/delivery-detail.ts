@@ -105,8 +105,8 @@ export async function attemptsOf(
 }
 
 /**
- * Returns the landings at the first try: processed deliveries without a row in `attempts`. Postgres decides this,
- * since only the first `maxEvents` attempts were read.
+ * Returns the landings at the first try: processed deliveries whose only rows in `attempts`, if any, are of later
+ * replays. Postgres decides this, since only the first `maxEvents` attempts were read.
  */
 async function ordinaryEnds(
   tx: Executor,

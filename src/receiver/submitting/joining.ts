@@ -31,6 +31,9 @@ export async function joinSubmit(
   } catch (error) {
     // The webhook lands without it.
     if (!isAboutTheRow(error)) throw error
-    logger.error({ err: error, idempotency_key: idempotencyKey }, 'a submit could not be joined with its webhook')
+    logger.error(
+      { err: error, idempotency_key: idempotencyKey },
+      'a webhook could not end the submit that its URL names: the webhook lands without it',
+    )
   }
 }

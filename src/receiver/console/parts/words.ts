@@ -7,7 +7,7 @@ const meanings: Record<string, string> = {
   foreign_host: 'its media are on a host that is not in MEDIA_HOSTS',
   landed: 'its result was written',
   confirmed: "the provider's result agrees with the webhook",
-  no_effect: 'it repeats a known result',
+  no_effect: 'it changed nothing: the result was known already',
   retry: 'processing failed and is tried again',
   accepted: 'it is stored and not processed yet',
   duplicate: 'the same webhook was stored before',

@@ -12,13 +12,13 @@ import { linkTo } from '../parts/url.ts'
 export function refusedCard({ quarantined, arrivals }: Pick<Claims, 'quarantined' | 'arrivals'>): Markup | '' {
   if (quarantined.length === 0 && arrivals.length === 0) return ''
   return card(
-    'Refused webhooks that name it',
+    'Webhooks that name it and were not stored',
     html`${quarantined.length === 0 ? '' : quarantinedTable(quarantined)}
       ${
         arrivals.length === 0
           ? ''
           : table({
-              label: 'Refused arrivals in the log',
+              label: 'Refused or not acknowledged, in the log',
               ...named(arrivalColumns, arrivals.map(arrivalRow), [
                 'received',
                 'outcome',
@@ -55,7 +55,7 @@ export function claimedPage(id: string, claims: Claims): Markup {
   const lead =
     deliveries.length > 0
       ? 'No result yet. A webhook naming this request was accepted and has not landed; see below.'
-      : 'No result. A webhook naming this request was refused; see below.'
+      : 'No result. A webhook naming this request was refused or could not be stored; see below.'
   return html`<div class="head"><h1>Request <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1></div>
     <p class="lead">${lead}</p>
     <p class="soft">No service tracks <span class="mono" data-copy="${id}">${id}</span>, so the reconciler does not poll it. ${howToTrack(id)}</p>
