@@ -91,6 +91,20 @@ describe('mediadock status', () => {
     expect(status.problems.filter(({ severity }: { severity: string }) => severity === 'critical')).toEqual([])
   })
 
+  it('names the trigger that refused parked results', async () => {
+    const its = await withTestDatabase()
+    await its.sql.unsafe(`create schema shop;
+      create function shop.take_order() returns trigger language plpgsql as 'begin return null; end';
+      create trigger take_order after insert on mediadock.requests for each row execute function shop.take_order()`)
+    const id = randomUUID()
+    await its.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body, parked_reason)
+      values (${id}, 'wh', 'live', now(), now(), '{}', '', 'landing_failed')`
+    const refusal = 'landing_failed: no order (P0001), function shop.take_order()'
+    await its.sql`insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail) values (${id}, now(), 'parked', ${refusal})`
+    const { stdout } = await mediadockHere({ ...settings(), DATABASE_URL: its.url }, 'status')
+    expect(stdout).toContain('no order (P0001), function shop.take_order(), trigger take_order on mediadock.requests.')
+  })
+
   it('prints how many results are incomplete and when they will be complete', async () => {
     expect((await run('status')).stdout).toContain('Every result is complete.')
     const requestId = randomUUID()
