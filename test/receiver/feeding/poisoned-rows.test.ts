@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import postgres from 'postgres'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { readResults } from '../../../src/client/read-results.ts'
-import { type TestDatabase, testServers } from '../../support/database.ts'
+import { type TestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
 import type { TestReceiver } from '../../support/receiver.ts'
@@ -19,7 +19,7 @@ const random = (length: number) =>
     .join('')
     .slice(0, length)
 
-describe.each(testServers)('a row that cannot be serialized (%s)', (server) => {
+describe.each(usualServers)('a row that cannot be serialized (%s)', (server) => {
   let database: TestDatabase
   let stand: ProviderStand
   let receiver: TestReceiver
