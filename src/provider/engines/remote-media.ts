@@ -52,11 +52,13 @@ async function pictureOf(bytes: Buffer): Promise<ReceivedPicture> {
 }
 
 async function storeClip(type: 'video' | 'audio', job: EngineJob, bytes: Buffer): Promise<string> {
-  const extension = clips[contentTypeOf(bytes) ?? '']
+  // MP4 has more brands than the platform's table of signatures.
+  const isMp4 = bytes.toString('latin1', 4, 8) === 'ftyp'
+  const extension = isMp4 ? 'mp4' : clips[contentTypeOf(bytes) ?? '']
   if (extension === undefined || (extension === 'mp4') !== (type === 'video')) {
     throw unusable(`its output is not ${type === 'video' ? 'an MP4' : 'a WAV or MP3'}`)
   }
   return storeMedia(job, type, extension, bytes)
 }
 
-const clips: Readonly<Record<string, MediaExtension>> = { 'video/mp4': 'mp4', 'audio/wav': 'wav', 'audio/mpeg': 'mp3' }
+const clips: Readonly<Record<string, MediaExtension>> = { 'audio/wav': 'wav', 'audio/mpeg': 'mp3' }

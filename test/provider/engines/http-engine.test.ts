@@ -10,7 +10,8 @@ import { type Look, startEngineStand } from './engine-stand.ts'
 import { picture, sendJson } from './images-service.ts'
 
 const requestId = '0d0c5c3e-2f1b-4c3a-9d2e-000000000001'
-const mp4 = Buffer.concat([Buffer.from([0, 0, 0, 24]), Buffer.from('ftypisom'), Buffer.alloc(64)])
+// A brand that few tables know: engines may send any.
+const mp4 = Buffer.concat([Buffer.from([0, 0, 0, 24]), Buffer.from('ftyp3gp5'), Buffer.alloc(64)])
 const wav = Buffer.concat([Buffer.from('RIFF'), Buffer.alloc(4), Buffer.from('WAVE'), Buffer.alloc(64)])
 
 const done = (...outputs: object[]) => ({ status: 'done', progress: 100, outputs })
