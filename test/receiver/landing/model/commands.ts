@@ -37,6 +37,8 @@ export type Flaw =
 
 export type Command =
   | Webhook
+  /** A webhook of another source for a request that has a row here. */
+  | { do: 'foreign webhook'; request: number; says: 'OK' | 'ERROR'; id: number }
   | { do: 'finish'; request: number; as: 'completed' | 'failed' | 'canceled'; outputs: number }
   | { do: 'falter'; flaw: Flaw; calls: number }
   | { do: 'track'; request: number; keyNamed: boolean; by: 'insert' | 'api' }
@@ -92,6 +94,13 @@ const webhook: fc.Arbitrary<Command> = fc.record({
   handedOver: fc.oneof({ weight: 2, arbitrary: fc.constant(false) }, { weight: 1, arbitrary: fc.constant(true) }),
 })
 
+const foreignWebhook: fc.Arbitrary<Command> = fc.record({
+  do: fc.constant('foreign webhook' as const),
+  request,
+  says: fc.constantFrom('OK' as const, 'ERROR' as const),
+  id: fc.nat(3),
+})
+
 const finish: fc.Arbitrary<Command> = fc.record({
   do: fc.constant('finish' as const),
   request,
@@ -104,6 +113,7 @@ export function commands({ trouble }: { trouble: number }): fc.Arbitrary<Command
   const command = fc.oneof(
     { weight: 12, arbitrary: webhook },
     { weight: 5, arbitrary: finish },
+    { weight: 2, arbitrary: foreignWebhook },
     {
       weight: 3,
       arbitrary: fc.record({

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { linkOf, type Call, type Request } from './provider.ts'
+import { linkOf, type Call, type KeyName, type Request } from './provider.ts'
 import type { RequestRow, Snapshot } from './snapshot.ts'
 import { callsPerMinute, environments } from './world.ts'
 
@@ -9,6 +9,9 @@ export type Notice = { request_id: string; status: string; media_complete: boole
 
 /** The acknowledged deliveries: the id, and the row that must be stored. */
 export type Acknowledged = Map<string, { webhookId: string; sha: string }>
+
+const isOwn = <T extends Snapshot['deliveries'][number]>(one: T): one is T & { key_name: KeyName } =>
+  one.source_name === null
 
 /** Checks what must hold after every command. */
 export function holdAlways(
@@ -22,12 +25,12 @@ export function holdAlways(
   }
   assert.equal(state.deliveries.length, acknowledged.size, 'a delivery is stored that was not acknowledged')
   // The key and environment of a delivery stay as accepted, even if the key changes.
-  for (const { key_name: signer, environment } of state.deliveries)
+  for (const { key_name: signer, environment } of state.deliveries.filter(isOwn))
     assert.equal(environment, environments[signer], 'a delivery is of another environment than the key that signed it')
   for (const { delivery_id: id } of state.inbox) {
     const reason = state.deliveries.find((delivery) => delivery.id === id)?.parked_reason
     assert.ok(
-      reason === null || reason === 'key_mismatch',
+      reason === null || reason === 'key_mismatch' || reason === 'source_mismatch',
       `the inbox holds what is no delivery, or parked for ${reason}`,
     )
   }
@@ -38,6 +41,7 @@ export function holdAlways(
     'a request has two rows',
   )
   for (const row of state.requests) {
+    assert.equal(row.source_name, null, 'a request went to another source')
     assert.ok(
       requests.some(({ id }) => id === row.request_id),
       'a row of an unnamed request',
@@ -154,8 +158,11 @@ export function holdQuota(
 }
 
 /** The end of a sequence, the provider healthy again and time enough: nothing open, and what was polled is as the provider has it. */
-export function holdEnd(state: Snapshot, requests: readonly Request[]): void {
-  assert.deepEqual(state.inbox, [], 'deliveries are still pending')
+export function holdEnd(whole: Snapshot, requests: readonly Request[]): void {
+  assert.deepEqual(whole.inbox, [], 'deliveries are still pending')
+  for (const { source_name, parked_reason } of whole.deliveries)
+    assert.equal(parked_reason === 'source_mismatch', source_name !== null, 'parked for its source, or not parked')
+  const state = { ...whole, deliveries: whole.deliveries.filter(isOwn) }
   for (const row of state.requests) {
     const request = requests.find(({ id }) => id === row.request_id)
     assert.ok(request)

@@ -15,7 +15,7 @@ import { holdAlways, holdEnd, holdForward, holdQuota, holdNotices, type Acknowle
 import { createProvider, linkOf, type KeyName, type Kind, type Request } from './provider.ts'
 import { forget, take, type Snapshot } from './snapshot.ts'
 import { stall, type Stalled } from './stall.ts'
-import { allKeys, fewKeys, keysWithout, secrets, type World } from './world.ts'
+import { allKeys, engineSecret, fewKeys, keysWithout, secrets, type World } from './world.ts'
 
 type Refused = { webhookId: string; body: Buffer; signer: KeyName | 'forger'; inWindow: boolean }
 
@@ -62,8 +62,7 @@ function startSequence(world: World) {
   const store = (webhookId: string, body: Buffer) =>
     acknowledged.set(deliveryId(webhookId, body), { webhookId, sha: createHash('sha256').update(body).digest('hex') })
   const isStored = (webhookId: string, body: Buffer) => {
-    const sha = createHash('sha256').update(body).digest('hex')
-    return [...acknowledged.values()].some((one) => one.webhookId === webhookId && one.sha === sha)
+    return acknowledged.has(deliveryId(webhookId, body))
   }
 
   const webhook = async (command: Webhook) => {
@@ -83,6 +82,19 @@ function startSequence(world: World) {
     const first = parseBody(receiver.keys().first, body).ok ? 'accepted' : 'parked'
     assert.equal(answer, isStored(webhookId, body) ? 'duplicate' : first)
     store(webhookId, body)
+  }
+
+  /** Signed by the receiver's clock. A request without a row would become one of the other source. */
+  const foreignWebhook = async ({ request: at, says, id }: Extract<Command, { do: 'foreign webhook' }>) => {
+    const request = requests[at]!
+    if (!before.requests.some(({ request_id }) => request_id === request.id)) return
+    const webhookId = webhookIds[id]!
+    const body = bodyOf(request, { says, variant: 0 })
+    const t = Math.floor(now().getTime() / 1000)
+    const delivery = deliveryId(webhookId, body, 'engine')
+    const answer = await world.post(body, headersFor(body, { webhookId, secret: engineSecret, t }), '/webhooks/engine')
+    assert.equal(answer, acknowledged.has(delivery) ? 'duplicate' : 'accepted')
+    acknowledged.set(delivery, { webhookId, sha: createHash('sha256').update(body).digest('hex') })
   }
 
   const verify = async () => {
@@ -127,6 +139,8 @@ function startSequence(world: World) {
     switch (command.do) {
       case 'webhook':
         return webhook(command)
+      case 'foreign webhook':
+        return foreignWebhook(command)
       case 'finish': {
         const request = requests[command.request]!
         // A request that has ended at the provider stays ended.
@@ -225,7 +239,7 @@ function startSequence(world: World) {
   return { step, drain, end }
 }
 
-function bodyOf(request: Request, { says, variant }: Webhook): Buffer {
+function bodyOf(request: Request, { says, variant }: Pick<Webhook, 'says' | 'variant'>): Buffer {
   const { id, kind } = request
   switch (says) {
     case 'ERROR':

@@ -4,6 +4,7 @@ import type { World } from './world.ts'
 
 export type RequestRow = {
   request_id: string
+  source_name: string | null
   status: string
   output: { images?: object[]; video?: object; audio?: object } | null
   media_complete: boolean
@@ -27,7 +28,8 @@ export type Snapshot = {
     webhook_id: string
     request_id: string | null
     status: string | null
-    key_name: KeyName
+    source_name: string | null
+    key_name: KeyName | 'engine'
     environment: 'live' | 'sandbox' | 'unknown' | null
     sha: string
     flags: string[]

@@ -41,13 +41,22 @@ export const stuckAfterSeconds = 120
 /** The parts that a sequence can replace: the keys, the clock and the provider. */
 export type Setting = { keys: Keys; now: () => Date; providerFetch: typeof globalThis.fetch; handsOver: boolean }
 
-export const fewKeys = keysOf(live, sandbox)
-export const allKeys = keysOf(live, sandbox, late)
+/** Another source, with the bodies of the first one. Its key comes and goes with no other. */
+export const engineSecret = 'whsec_engine_secret'
+function withEngine(keys: Keys): Keys {
+  const source = { ...keys.first, name: 'engine', secrets: [{ name: 'engine', signingSecret: engineSecret }] }
+  const key = { name: 'engine', source, apiKey: 'service_live_engine', signingSecret: engineSecret, retired: false }
+  const all = [...keys.all, { ...key, environment: 'live' as const }]
+  return { ...keys, all, byName: new Map(all.map((one) => [one.name, one])), sources: new Map([['engine', source]]) }
+}
+
+export const fewKeys = withEngine(keysOf(live, sandbox))
+export const allKeys = withEngine(keysOf(live, sandbox, late))
 
 /** The keys without one of them; the last one stays. */
 export function keysWithout({ all }: Keys, name: string): Keys {
   const left = [live, sandbox, late].filter((key) => key.name !== name && all.some((known) => known.name === key.name))
-  return left.length === 0 ? keysOf(live) : keysOf(...left)
+  return withEngine(left.length === 0 ? keysOf(live) : keysOf(...left))
 }
 
 /** The receiver's parts on a real database and a real socket, driven by hand instead of by loops. */
@@ -125,11 +134,11 @@ export async function createWorld(database: TestDatabase) {
   const agent = new http.Agent({ keepAlive: true })
 
   /** Answers the outcome of a delivery: `accepted`, `duplicate`, `parked`, or the code of the refusal. */
-  const post = async (body: Buffer, headers: Record<string, string>): Promise<string> => {
+  const post = async (body: Buffer, headers: Record<string, string>, path = '/webhooks'): Promise<string> => {
     const req = http.request({
       port,
       host: '127.0.0.1',
-      path: '/webhooks',
+      path,
       method: 'POST',
       agent,
       headers: { ...headers, 'content-length': body.length },
