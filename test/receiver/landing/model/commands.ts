@@ -32,7 +32,7 @@ export type Flaw =
   | 'another request'
   | 'no url'
   | 'NUL'
-  | 'too wide'
+  | 'half a pixel'
   | 'reset'
 
 export type Command =
@@ -69,7 +69,7 @@ const flaws: Flaw[] = [
   'another request',
   'no url',
   'NUL',
-  'too wide',
+  'half a pixel',
   'reset',
 ]
 

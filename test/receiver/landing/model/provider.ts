@@ -49,10 +49,10 @@ export function createProvider(requests: readonly Request[], trueNow: () => numb
         return Response.json({ ...completed({ id, kind: 'image' }, 1), output: { images: [{ width: 1, height: 1 }] } })
       case 'NUL':
         return Response.json({ ...completed({ id, kind: 'image' }, 1), model: 'a\0b' })
-      case 'too wide':
+      case 'half a pixel':
         return Response.json({
           ...completed({ id, kind: 'image' }, 1),
-          output: { images: [{ url: 'https://media.test/x.png', width: 2 ** 40, height: 1 }] },
+          output: { images: [{ url: 'https://media.test/x.png', width: 0.5, height: 1 }] },
         })
       case 'reset':
         throw new TypeError('fetch failed', { cause: new Error('read ECONNRESET') })
