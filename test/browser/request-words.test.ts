@@ -81,13 +81,13 @@ describe('the summary of the last poll', () => {
     [
       'that it was postponed',
       { poll_outcome: 'postponed', poll_detail: 'quota' },
-      'postponed',
+      'poll postponed',
       'calls for polls in this minute are used up',
     ],
     [
       'that it was postponed, for a reason that has no words',
       { poll_outcome: 'postponed', poll_detail: 'moon' },
-      'postponed',
+      'poll postponed',
       'moon',
     ],
     ['401', { poll_outcome: 'unauthorized' }, 'no answer', 'does not accept the API key'],
@@ -103,7 +103,7 @@ describe('the summary of the last poll', () => {
     [
       'that it was postponed, for a reason named like a method',
       { poll_outcome: 'postponed', poll_detail: 'constructor' },
-      'postponed',
+      'poll postponed',
       'constructor',
     ],
   ])('%s', (_what, known, word, text) => {

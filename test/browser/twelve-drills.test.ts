@@ -209,8 +209,8 @@ const drills: Drill[] = [
       await receiver.deps.background.reconcileNow()
     },
     alarms: ['overdue'],
-    says: /overdue: .* Last poll of each: postponed: the key's calls for polls in this minute are used up; calls that are left are for submits\./,
-    behind: /postponed/,
+    says: /overdue: .* the calls for polls in this minute are used up\. .* Nothing is lost\. If this lasts, raise FETCH_RATE_PER_MINUTE/,
+    behind: /poll postponed\s+the key's calls for polls in this minute are used up/,
   },
   {
     name: 'archive-full',

@@ -11,7 +11,7 @@ const texts: Partial<Record<PollOutcome, string>> = {
 }
 
 const postponedWords: Record<string, string> = {
-  quota: "the key's calls for polls in this minute are used up; calls that are left are for submits",
+  quota: "the key's calls for polls in this minute are used up",
   rate_limited: 'the provider answered 429, so the key pauses',
   rate_limit_spent: "the provider's rate limit for the key is used up",
   unauthorized: 'the provider does not accept the API key (401)',

@@ -241,9 +241,20 @@ function overdueProblem({ overdue, overduePolls, reconciler: { backlog } }: Numb
   const polling = backlog.due === 0 ? '' : ` Polling takes ${backlog.due_capped ? 'at least' : 'about'} ${minutes}.`
   const results = overdue === 1 ? 'its result' : 'their results'
   const known = `${overdueText(overdue)}: neither a webhook nor a poll has brought ${results}.`
-  const text = `${known}${lastPolls(overdue, overduePolls)}${polling}`
+  const why =
+    overduePolls?.outcome === 'postponed' && overduePolls.detail === 'quota'
+      ? quotaSpent
+      : lastPolls(overdue, overduePolls)
+  const text = `${known}${why}${polling}`
   return [{ severity: 'warning', text, cause: 'overdue', count: overdue, href: '/requests?overdue=true' }]
 }
+
+const quotaSpent = [
+  ' Polls wait for the next minute, because the calls for polls in this minute are used up.',
+  'Calls that are left are kept for submits.',
+  'Nothing is lost. If this lasts, raise FETCH_RATE_PER_MINUTE,',
+  'or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',
+].join(' ')
 
 function lastPolls(overdue: number, polls: OverduePolls | undefined): string {
   if (polls === undefined) return ''

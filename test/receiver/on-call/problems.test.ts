@@ -535,7 +535,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'overdue',
       href: '/requests?overdue=true',
-      text: "2 requests are overdue: neither a webhook nor a poll has brought their results. Last poll of each: postponed: the key's calls for polls in this minute are used up; calls that are left are for submits. Polling takes about 12 minutes.",
+      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polls wait for the next minute, because the calls for polls in this minute are used up. Calls that are left are kept for submits. Nothing is lost. If this lasts, raise FETCH_RATE_PER_MINUTE, or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit. Polling takes about 12 minutes.',
     },
   ],
   [

@@ -30,7 +30,7 @@ export function pollSummaryOf({
 }: Request): PollSummary {
   if (confirmed_at !== null) return { word: status, text: "the provider's own result is known" }
   if (poll_outcome === 'postponed')
-    return { word: 'postponed', tone: 'warn', text: pollText(poll_outcome, poll_detail) }
+    return { word: 'poll postponed', tone: 'warn', text: pollText(poll_outcome, poll_detail) }
   if (poll_outcome === 'unauthorized' || poll_outcome === 'rate_limited')
     return { word: 'no answer', tone: 'warn', text: pollText(poll_outcome, poll_detail) }
   if (poll_outcome === 'running') return { word: landed_at === null ? status : 'running', text: 'still running' }

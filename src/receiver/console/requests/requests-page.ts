@@ -3,6 +3,7 @@ import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { moment, table, tabs } from '../../../platform/pages/parts.ts'
 import { requestStatuses } from '../../../wire/schemas.ts'
+import { postponedBecause } from '../../on-call/poll-words.ts'
 import { parseFilters, requestListSchema } from '../../queries/filters.ts'
 import { listRequests, type Request } from '../../queries/requests.ts'
 import { asOfNote } from '../parts/as-of.ts'
@@ -112,7 +113,7 @@ function cellsOf(request: Request, { when, links }: { when: When; links: LinkPol
   return [
     html`${shortId('request', id)}${sourceLine(source_name)}`,
     html`${badge(status)}${late === undefined ? '' : html`<div>${badge(`overdue ${late}`, 'warn')}</div>`}${request.contradiction ? html`<div>${badge('contradiction')}</div>` : ''}`,
-    html`<span title="${summary.text}">${badge(summary.word, summary.tone)}</span>${progress === undefined ? '' : html`<div class="soft" title="${progress.text}">${progress.short}</div>`}`,
+    html`<span title="${summary.text}">${badge(summary.word, summary.tone)}</span>${request.poll_outcome === 'postponed' && request.confirmed_at === null ? html`<div class="soft">${foreign(postponedBecause(request.poll_detail ?? ''), 120)}</div>` : ''}${progress === undefined ? '' : html`<div class="soft" title="${progress.text}">${progress.short}</div>`}`,
     html`${foreign(model, 18)}<div class="soft">${foreign(key_name, 18)}</div>`,
     moment(submitted),
     later(webhook_at, submitted),
