@@ -54,7 +54,7 @@ it('a missing secret: the banner names it; after the key is added, the verified 
     .getByText(/^\d+ of \d+ arrivals? in the last 5 minutes (was|were) refused: no secret matches\.$/)
     .waitFor()
   await eventually(async () => (await tile(page, 'Refused in 5 min')) === 'Refused in 5 min 5 no secret matches: 5')
-  await page.getByRole('region', { name: 'Give-up clock' }).getByText('2 of 6').waitFor()
+  await page.getByRole('region', { name: 'Failed webhooks' }).getByText('2 of 6').waitFor()
   await shoot(page, 'drill-secret-1-now')
   await refused.getByRole('link').click()
   await page.getByText('Add the secret of the key to the configured keys').waitFor()

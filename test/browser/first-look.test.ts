@@ -81,7 +81,7 @@ it('a scanner is a notice with its senders; refusals of the provider stand out',
     )
     .waitFor()
   expect(await causes(page)).toEqual(['notice strangers'])
-  expect(await page.getByRole('region', { name: 'Give-up clock' }).count()).toBe(0)
+  expect(await page.getByRole('region', { name: 'Failed webhooks' }).count()).toBe(0)
   await shoot(page, 'look-scanner')
 
   // Among them one about a request of ours, signed with a secret that is not here.
@@ -90,7 +90,7 @@ it('a scanner is a notice with its senders; refusals of the provider stand out',
   await rows('quarantine', 61)
   await eventually(async () => (await causes(page)).join() === 'critical refused:no_matching_secret,notice strangers')
   await page.getByText(/^\d+ of \d+ arrivals? in the last 5 minutes (was|were) refused: no secret matches\.$/).waitFor()
-  const clock = page.getByRole('region', { name: 'Give-up clock' })
+  const clock = page.getByRole('region', { name: 'Failed webhooks' })
   expect(await clock.locator('tbody tr').count()).toBe(1)
   expect(await clock.innerText()).toContain('1 of 6')
 })

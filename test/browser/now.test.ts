@@ -127,7 +127,7 @@ describe('what is wrong', () => {
     expect(await items.nth(1).innerText()).toMatch(/^warning[\s\S]*1 delivery parked in the last hour/)
     expect(await tile(page, 'Refused')).toBe('Refused in 5 min 3 no secret matches: 3')
     expect(await tile(page, 'Parked')).toBe('Parked 1 to replay by hand')
-    await page.getByRole('region', { name: 'Give-up clock' }).getByText('1 of 6').first().waitFor()
+    await page.getByRole('region', { name: 'Failed webhooks' }).getByText('1 of 6').first().waitFor()
     await expectGoodLooks(page, 'now')
     await items.nth(0).getByRole('link').click()
     await page.waitForURL('**/parked?reason=no_matching_secret')

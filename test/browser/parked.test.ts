@@ -136,7 +136,7 @@ describe('parked and quarantine, with rows', () => {
     expect(await cause(page, 'Unknown status').count()).toBe(1)
     expect(await page.getByRole('heading', { name: 'Quarantine: 6 refused arrivals' }).count()).toBe(1)
     expect(await page.getByText('A secret was added').count()).toBe(0)
-    expect(await tableRow(page, 'Give-up clock', '3 of 6').count()).toBe(1)
+    expect(await tableRow(page, 'Failed webhooks', '3 of 6').count()).toBe(1)
     await shoot(page, 'parked')
   })
 

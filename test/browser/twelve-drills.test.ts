@@ -109,8 +109,9 @@ const drills: Drill[] = [
       await rows(place, 'quarantine', 5)
     },
     alarms: ['refused:no_matching_secret'],
-    says: /5 of \d+ arrivals in the last 5 minutes were refused: no secret matches\. .*They name requests of the key live\./,
-    behind: /Add the secret of the key to the configured keys/,
+    says: /5 of \d+ arrivals in the last 5 minutes were refused: no secret matches\. .*Their requests belong to the key live\. .*the final attempt of the first of 5 is in 15 min\. After it, verify again in the quarantine/,
+    behind:
+      /Add the secret of the key to the configured keys\. .*verify these again, which lands them at once\. Attempts that the provider still makes land too/,
   },
   {
     name: 'provider-unreachable',

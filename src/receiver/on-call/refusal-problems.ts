@@ -93,11 +93,11 @@ function keysOf({ giveUps }: Group): string[] {
 
 function keysText(keys: readonly string[]): string {
   if (keys.length === 0) return ''
-  return `They name requests of the ${keys.length === 1 ? 'key' : 'keys'} ${keys.join(', ')}.`
+  return `Their requests belong to the ${keys.length === 1 ? 'key' : 'keys'} ${keys.join(', ')}.`
 }
 
 /** The time at which webhooks will be lost, by the provider's schedule. */
-function deadlineOf({ giveUps }: Group, now: Date): string {
+function deadlineOf({ reason, giveUps }: Group, now: Date): string {
   const [first, ...others] = giveUps.filter(({ given_up }) => !given_up)
   const past = giveUps.filter(({ given_up }) => given_up).length
   const lost = past === 0 ? '' : `By the provider's schedule, ${past} will not be sent again.`
@@ -105,9 +105,13 @@ function deadlineOf({ giveUps }: Group, now: Date): string {
   const seconds = Math.max(0, (Date.parse(first.last_attempt_at) - now.getTime()) / 1000)
   const which =
     others.length === 0
-      ? 'If the provider sent it, it makes the last attempt'
-      : `If the provider sent them, it gives up on the first of ${others.length + 1}`
-  return `${which} in ${duration(seconds)}.${lost === '' ? '' : ` ${lost}`}`
+      ? 'If the provider sent it, the final attempt is'
+      : `If the provider sent them, the final attempt of the first of ${others.length + 1} is`
+  const after =
+    reason === 'no_matching_secret'
+      ? 'After it, verify again in the quarantine, or wait for the poll of a tracked request.'
+      : 'After it, only the poll of a tracked request brings the result.'
+  return `${which} in ${duration(seconds)}. ${after}${lost === '' ? '' : ` ${lost}`}`
 }
 
 function hrefOf({ outcome, reason }: Group): string {

@@ -246,7 +246,7 @@ const cases: Case[] = [
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
       count: 1,
-      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. They name requests of the key live. If the provider sent it, it makes the last attempt in 5 min. By the provider's schedule, 1 will not be sent again.",
+      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. Their requests belong to the key live. If the provider sent it, the final attempt is in 5 min. After it, verify again in the quarantine, or wait for the poll of a tracked request. By the provider's schedule, 1 will not be sent again.",
     },
   ],
   [
@@ -312,7 +312,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: '1 webhook was refused and not accepted since: no secret matches. If the provider sent it, it makes the last attempt in 5 min.',
+      text: '1 webhook was refused and not accepted since: no secret matches. If the provider sent it, the final attempt is in 5 min. After it, verify again in the quarantine, or wait for the poll of a tracked request.',
     },
   ],
   [

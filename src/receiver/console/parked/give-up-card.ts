@@ -8,7 +8,7 @@ import { linkTo } from '../parts/url.ts'
 
 const [shownRows, shownShort] = [50, 5]
 
-/** The card of webhooks that failed here, each with the time of the provider's last attempt (the give-up clock). */
+/** The card of webhooks that failed here, each with the time of the provider's final attempt. */
 export function giveUpCard(giveUps: readonly GiveUp[], now: Date, { isShort = false } = {}): Markup {
   const shown = isShort ? shownShort : shownRows
   const waiting = giveUps.filter(({ given_up }) => !given_up)
@@ -16,16 +16,17 @@ export function giveUpCard(giveUps: readonly GiveUp[], now: Date, { isShort = fa
   const lead =
     first === undefined
       ? html`<p class="soft">The provider makes ${webhookAttempts} attempts in about 15 minutes. By its schedule, none of these will be sent again. The reconciler polls for the results of tracked requests.</p>`
-      : html`<p>${waiting.length === 1 ? 'One webhook that failed here' : `${giveUps.length < maxGiveUps ? '' : 'At least '}${waiting.length} webhooks that failed here`} will be sent again, if the provider sent ${waiting.length === 1 ? 'it' : 'them'}: it makes ${webhookAttempts} attempts in all. Fix the cause before ${time(first.last_attempt_at)} (in ${duration(Math.max(0, Date.parse(first.last_attempt_at) - now.getTime()))}), and they land without further action.</p>`
+      : html`<p>${waiting.length === 1 ? 'One webhook' : `${giveUps.length < maxGiveUps ? '' : 'At least '}${waiting.length} webhooks`} failed here. If the provider sent ${waiting.length === 1 ? 'it' : 'them'}, it makes ${webhookAttempts} attempts in all. Those of its attempts that come after you fix the cause land without further action. The earliest final attempt is at ${time(first.last_attempt_at)} (in ${duration(Math.max(0, Date.parse(first.last_attempt_at) - now.getTime()))}).</p>
+          <p class="soft">After its final attempt, a webhook without a matching secret can be verified again in the <a href="/parked">quarantine</a>, and the reconciler polls a tracked request. A request with neither stays without a result here: track it.</p>`
   return card(
-    'Give-up clock',
+    'Failed webhooks',
     html`${giveUps.length === 0 ? '' : lead}
       ${table({
-        label: 'Give-up clock',
+        label: 'Failed webhooks',
         staysRows: isShort,
         columns: [
           { head: 'Webhook id' },
-          { head: 'Last attempt' },
+          { head: 'Final attempt' },
           { head: 'Seen here', kind: 'number' },
           { head: 'Why it fails' },
           { head: 'Request' },
