@@ -107,7 +107,18 @@ export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
 
 const { name, retry_hours, failing_since, last_error, stop_reason } = subscribing.subscriptions
 const troubles = { name, retry_hours, failing_since, last_error, stop_reason }
-export type TroubledSubscription = Pick<typeof subscribing.subscriptions.$inferSelect, keyof typeof troubles>
+export type TroubledSubscription = Pick<typeof subscribing.subscriptions.$inferSelect, keyof typeof troubles> & {
+  /** Changes after its position that were not accepted, up to `maxCounted`. */
+  backlog: number
+}
+
+const t = columnsOf(subscribing.subscriptions, 'subscriptions')
+const backlog = sql<number>`(
+  select count(*)::int from (
+    select from mediadock.feed_entries e where ${e.position} > ${t.position} and ${e.position} <> all(${t.ahead})
+    limit ${maxCounted}
+  ) as waiting
+)`
 
 /** Reads subscriptions that have stopped, or have been failing for a while. Paused ones are not included. */
 export async function troubledSubscriptions(tx: Executor): Promise<TroubledSubscription[]> {
@@ -115,7 +126,7 @@ export async function troubledSubscriptions(tx: Executor): Promise<TroubledSubsc
   // Shorter failures, for example during a restart of the service, are not reported.
   const fails = sql`${failing_since} <= now() - make_interval(mins => 10)`
   return tx
-    .select(troubles)
+    .select({ ...troubles, backlog })
     .from(subscribing.subscriptions)
     .where(or(eq(state, 'stopped'), and(eq(state, 'active'), fails)))
     .orderBy(name)

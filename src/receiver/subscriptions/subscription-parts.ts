@@ -60,7 +60,7 @@ function filterShown(filter: FeedFilter): Markup {
 function failuresOf({ failures, failing_since, next_attempt_at, state }: Subscription): Markup | '' {
   if (failing_since === null) return ''
   const next = state === 'failing' ? html`, next at ${time(next_attempt_at, 'seconds')}` : ''
-  return html`<div class="soft">${number(failures)} times since ${moment(failing_since)}${next}</div>`
+  return html`<div class="soft">${number(failures)} ${failures === 1 ? 'failure' : 'failures'}, the first ${moment(failing_since)}${next}</div>`
 }
 
 function buttons({ name, state, stop_reason }: Subscription): Markup {

@@ -1,6 +1,7 @@
 import type { SliceWithPages } from '../console/slice-pages.ts'
+import { maxCounted } from '../domain/limits.ts'
 import type { Problem } from '../domain/problem.ts'
-import { clockTime } from '../on-call/figures.ts'
+import { clockTime, count } from '../on-call/figures.ts'
 import { troubledSubscriptions, type TroubledSubscription } from './list-subscriptions.ts'
 
 /** The subscriptions slice: posts changes of the feed to services. */
@@ -21,21 +22,23 @@ export function subscriptionProblems(troubled: readonly TroubledSubscription[] =
     const why = one.last_error === null ? '' : ` (${one.last_error})`
     if (one.stop_reason === 'position_expired') {
       const text =
-        `The subscription ${one.name} stopped: ` +
+        `The subscription “${one.name}” stopped: ` +
         `${one.last_error ?? 'the changes after its position are no longer kept'}. Let its service read the ` +
         'results anew, then resume it with the oldest change that is kept.'
       return { severity: 'critical', text, cause: `subscription_stopped:${one.name}`, ...about }
     }
     if (one.stop_reason === 'retries_spent') {
       const text =
-        `The subscription ${one.name} stopped after ${one.retry_hours} h of failures${why}. No changes are ` +
+        `The subscription “${one.name}” stopped after ${one.retry_hours} h of failures${why}. No changes are ` +
         'posted to it. Resume it when its service answers: it continues at its position.'
       return { severity: 'critical', text, cause: `subscription_stopped:${one.name}`, ...about }
     }
     const since = one.failing_since === null ? '' : ` since ${clockTime(one.failing_since, now)}`
+    const wait = `${one.backlog === maxCounted ? 'At least ' : ''}${count(one.backlog, 'change waits', 'changes wait')}`
     const text =
-      `Changes cannot be posted to the subscription ${one.name}${since}${why}. They are retried ` +
-      `automatically, for ${one.retry_hours} h in all.`
+      `Changes cannot be posted to the subscription “${one.name}”${since}${why}. ${wait}, and posts are retried. ` +
+      `After ${one.retry_hours} h of failures the subscription stops: nothing is posted until an operator resumes ` +
+      'it at its position.'
     return { severity: 'warning', text, cause: `subscription_failing:${one.name}`, ...about }
   })
 }
