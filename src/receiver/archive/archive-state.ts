@@ -14,6 +14,8 @@ export type ArchiveState = {
   waiting: number
   /** Since when the oldest copy is due; null if none is due. */
   due_since: string | null
+  /** The first end of a link whose copy waits; null if none is known. */
+  links_end: string | null
   /** The store's last error, among the copies that are due first; null without one. */
   store_trouble: string | null
   /**
@@ -22,6 +24,7 @@ export type ArchiveState = {
    */
   gone: number
   last_gone: string | null
+  gone_trouble: string | null
   failed: number
   last_failed: string | null
   failed_trouble: string | null
@@ -61,10 +64,13 @@ export async function readArchiveState(tx: Executor, now: Date): Promise<Archive
       order by ${copies.expires_at} limit ${maxCounted}
     )
     select (select count(*)::int from waiting) as waiting,
+      (select min(${copies.expires_at}) from mediadock.media_copies
+        where ${copies.state} = 'waiting' and ${copies.expires_at} > ${at}) as links_end,
       (select min(due_at) from first where due_at <= ${at}) as due_since,
       (select trouble from first where fault = 'store' order by due_at desc limit 1) as store_trouble,
       (select count(*)::int from failed where fault = 'gone') as gone,
       (select request_id::text from failed where fault = 'gone' order by ended_at desc limit 1) as last_gone,
+      (select trouble from failed where fault = 'gone' order by ended_at desc limit 1) as gone_trouble,
       (select count(*)::int from failed where fault <> 'gone') as failed,
       (select request_id::text from failed where fault <> 'gone' order by ended_at desc limit 1) as last_failed,
       (select trouble from failed where fault <> 'gone' order by ended_at desc limit 1) as failed_trouble,
@@ -73,5 +79,10 @@ export async function readArchiveState(tx: Executor, now: Date): Promise<Archive
       (select request_id::text from expiring order by expires_at limit 1) as expiring_request,
       (select trouble from expiring where trouble is not null order by expires_at limit 1) as expiring_trouble`)
   const state = one(rows, 'reading the state of the archive')
-  return { ...state, due_since: iso(state.due_since), expires_first: iso(state.expires_first) }
+  return {
+    ...state,
+    due_since: iso(state.due_since),
+    links_end: iso(state.links_end),
+    expires_first: iso(state.expires_first),
+  }
 }

@@ -19,13 +19,27 @@ export const archive: SliceWithPages = {
 /** Returns the problems of the archive; none without MEDIA_ARCHIVE. */
 export function archiveProblems(archive: ArchiveState | undefined, now: Date): Problem[] {
   if (archive === undefined) return []
-  const { waiting, due_since, store_trouble, gone, last_gone, failed, last_failed, failed_trouble } = archive
+  const {
+    waiting,
+    due_since,
+    links_end,
+    store_trouble,
+    gone,
+    last_gone,
+    gone_trouble,
+    failed,
+    last_failed,
+    failed_trouble,
+  } = archive
   const problems: Problem[] = []
   const wait = count(waiting, 'media waits', 'media wait')
   if (store_trouble !== null) {
     const text =
-      `The archive cannot be written: ${store_trouble}. ${wait} for a copy, and links of the provider may expire ` +
-      'meanwhile. Make room, or correct MEDIA_ARCHIVE; copying then continues.'
+      `The archive cannot be written: ${store_trouble}. ${wait} for a copy. ` +
+      (links_end === null
+        ? 'The provider names no end of their links, but may end them at any time. '
+        : `The first of their links ends at ${clockTime(links_end, now)}, and its media is lost then. `) +
+      'Make room, or correct MEDIA_ARCHIVE; copying then continues.'
     problems.push({
       severity: 'critical',
       text,
@@ -47,8 +61,8 @@ export function archiveProblems(archive: ArchiveState | undefined, now: Date): P
   problems.push(...expiringProblem(archive, now))
   if (gone > 0) {
     const text =
-      `The provider stopped serving ${count(gone, 'media', 'media')} before the archive copied ` +
-      `${gone === 1 ? 'it' : 'them'}, in the last hour. No copy exists. ` +
+      `The provider no longer serves ${count(gone, 'media', 'media')} that the archive tried to copy in the last ` +
+      `hour${gone_trouble === null ? '' : `: ${gone_trouble}`}. No copy exists. ` +
       'Submit the requests again if their media are still needed.'
     problems.push({ severity: 'warning', text, cause: 'media_gone', count: gone, href: hrefOf(last_gone) })
   }
