@@ -87,7 +87,7 @@ function keysTable(states: readonly KeyState[], shown: Shown): Markup {
       { head: 'Matches', kind: 'minor number' },
       { head: 'Calls in this minute', kind: 'number' },
       { head: 'Account calls', kind: 'number' },
-      { head: 'Quota left', kind: 'number' },
+      { head: 'Calls left', kind: 'number' },
       { head: 'Blocked until' },
     ],
     rows: states.map((state) => keyRow(state, shown)),
@@ -150,7 +150,7 @@ function callsOf(calls: number, limit: number): Markup {
 function howTo(keys: KeysPlace): Markup {
   return html`<ol class="plain">
       <li>Add the new key beside the old one. Both are valid at once, so no webhook is refused. ${reloadKeys(keys)}</li>
-      <li>Set <code>"retired": true</code> on the old key, and reload the keys as above. It still verifies webhooks, but makes no calls.</li>
+      <li>Set <code>"retired": true</code> on the old key, and apply the change in the same way. It still verifies webhooks, but makes no calls.</li>
       <li>Remove it when its last match here is older than your longest request takes, and 15 minutes more for repeated webhooks. Webhooks signed with a removed key are refused.</li>
       <li>If webhooks were refused meanwhile, <a href="/parked/verify?reason=no_matching_secret">verify the quarantine again</a>.</li>
     </ol>

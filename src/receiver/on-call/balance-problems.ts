@@ -7,7 +7,7 @@ export function balanceProblems({ refused, accounts }: Balances, now: Date): Pro
   const spent = refused.map(({ keyName, at }): Problem => {
     const text = [
       `The account of the key ${keyName} has no credits left: submits are refused (402 insufficient_credits),`,
-      `last at ${clockTime(at, now)}. Add credits at the provider. Callers must submit refused requests again.`,
+      `last at ${clockTime(at, now)}. Add credits at the provider. Callers must submit refused requests again. Polling and landing continue.`,
     ].join(' ')
     return {
       severity: 'critical',
