@@ -131,7 +131,7 @@ describe('parked and quarantine, with rows', () => {
     expect(missing).toContain('first seen')
     expect(missing).toContain('Add the secret of the key to the configured keys')
     expect(await cause(page, 'Signed too long ago').innerText()).toContain('Compare our clock')
-    expect(await cause(page, 'No signature at all').count()).toBe(1)
+    expect(await cause(page, 'No signature header').count()).toBe(1)
     expect(await cause(page, 'Not JSON').innerText()).toContain('after an upgrade')
     expect(await cause(page, 'Unknown status').count()).toBe(1)
     expect(await page.getByRole('heading', { name: 'Quarantine: 6 refused arrivals' }).count()).toBe(1)
