@@ -72,7 +72,7 @@ const drills: Drill[] = [
         await call(receiver, 'GET /api/stats', { headers: { authorization: 'Bearer an-old-token-of-a-client' } })
     },
     alarms: ['wrong_tokens'],
-    says: /A client at 127\.0\.0\.1 calls with a wrong INTERNAL_TOKEN, perhaps an old one\. The last call was GET \/api\/stats .* Give it the present token\./,
+    says: /A client at 127\.0\.0\.1 calls with a wrong INTERNAL_TOKEN, perhaps an old one\. The last call was GET \/api\/stats .* Give it the current token\. .* more of them then start a new limit\./,
     behind: /127\.0\.0\.1/,
   },
   {
@@ -88,7 +88,7 @@ const drills: Drill[] = [
       await settled()
     },
     alarms: ['contradiction_decided'],
-    says: /1 webhook of the last hour contradicted the provider's own result, which stands\./,
+    says: /1 webhook of the last hour contradicted the provider's own result, which stands\. The webhook says ERROR, the provider's own result COMPLETED\./,
     behind: /COMPLETED stands\. .*[\s\S]*FAILED ERROR[\s\S]*not applied/,
   },
   {
@@ -138,7 +138,7 @@ const drills: Drill[] = [
       })
     },
     alarms: ['media_gone'],
-    says: /stopped serving 2 media/,
+    says: /no longer serves 2 media .*: .*404\. No copy exists/,
     behind: /404/,
   },
   {
@@ -196,8 +196,8 @@ const drills: Drill[] = [
         await call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: { prompt: 'a boat' } } })
     },
     alarms: ['credits_spent:live'],
-    says: /The account of the key live has no credits left/,
-    behind: /Add credits at the provider/,
+    says: /The account of the key live has no credits left.*Polling and landing continue\./,
+    behind: /Add credits at the provider[\s\S]*Calls left/,
   },
   {
     name: 'quota-spent',
@@ -219,14 +219,15 @@ const drills: Drill[] = [
     goesWrong: async (place) => {
       const { world, land } = place
       for (let n = 0; n < 3; n += 1) await land(picture(world, n))
-      await eventually(
-        async () => (await place.database.sql`select from mediadock.media_copies where fault = 'store'`).length >= 1,
-        30_000,
-      )
+      await eventually(async () => {
+        const copies = await place.database.sql`select from mediadock.media_copies where state = 'waiting'`
+        const failed = await place.database.sql`select from mediadock.media_copies where fault = 'store'`
+        return copies.length === 11 && failed.length >= 1
+      }, 30_000)
     },
     alarms: ['archive_store'],
-    says: /The archive cannot be written: .* Make room, or correct MEDIA_ARCHIVE/,
-    behind: /archive_store/,
+    says: /The archive cannot be written: .* 11 media wait for a copy\. The provider names no end of their links.* Make room, or correct MEDIA_ARCHIVE/,
+    behind: /11 media wait for a copy/,
   },
   {
     name: 'subscriber-500',
@@ -239,8 +240,8 @@ const drills: Drill[] = [
       await place.database.sql`update mediadock.subscriptions set failing_since = now() - interval '10 minutes'`
     },
     alarms: ['subscription_failing:shop'],
-    says: /500/,
-    behind: /500/,
+    says: /the subscription “shop” since .*500.* \d+ changes wait, and posts are retried\. After 24 h/,
+    behind: /\d failures?, the first/,
   },
 ]
 

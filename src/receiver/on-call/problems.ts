@@ -169,7 +169,8 @@ function failingSourceProblem(
   }
 }
 
-function contradictionProblems({ contradictions: { open, decided, last_open, last_decided } }: Numbers): Problem[] {
+function contradictionProblems({ contradictions }: Numbers): Problem[] {
+  const { open, decided, last_open, last_decided, decided_said, decided_stands } = contradictions
   const problems: Problem[] = []
   const hrefOf = (number: number, id: string | null) =>
     number === 1 && id !== null ? `/requests/${id}` : '/requests?contradiction=true'
@@ -178,7 +179,7 @@ function contradictionProblems({ contradictions: { open, decided, last_open, las
     problems.push({ severity: 'warning', text, cause: 'contradiction', count: open, href: hrefOf(open, last_open) })
   }
   if (decided > 0) {
-    const text = `${count(decided, 'webhook', 'webhooks')} of the last hour contradicted the provider's own result, which stands.`
+    const text = `${count(decided, 'webhook', 'webhooks')} of the last hour contradicted the provider's own result, which stands. ${decided === 1 ? 'The webhook' : 'The newest'} says ${decided_said ?? 'nothing'}, the provider's own result ${decided_stands ?? 'nothing'}.`
     problems.push({
       severity: 'notice',
       text,
@@ -203,8 +204,9 @@ function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] {
   const who = others.length === 0 ? `A client at ${from} calls` : `Clients at ${from} call`
   const text = [
     `${who} with a wrong INTERNAL_TOKEN, perhaps an old one.${last}`,
-    `Give ${others.length === 0 ? 'it' : 'them'} the present token.`,
-    `Until ${until} wrong tokens from there are answered 429; callers with the right token are not affected.`,
+    `Give ${others.length === 0 ? 'it' : 'them'} the current token.`,
+    `Wrong tokens from there are answered 429 until ${until}, and more of them then start a new limit.`,
+    'Callers with the right token are not affected.',
   ].join(' ')
   // Bounded, because an issue keeps its addresses in one row.
   const affected = limited.slice(0, 20).map(({ address }) => address)

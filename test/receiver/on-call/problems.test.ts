@@ -36,7 +36,14 @@ const calm: Numbers = {
   giveUps: [],
   strangers: { arrivals: 0, senders: 0, networks: 0, top: [] },
   failingSources: [],
-  contradictions: { open: 0, decided: 0, last_open: null, last_decided: null },
+  contradictions: {
+    open: 0,
+    decided: 0,
+    last_open: null,
+    last_decided: null,
+    decided_said: null,
+    decided_stands: null,
+  },
   webhooks: { landed: 0, reported: 0, last: null },
   webhookPublicUrl: 'https://hooks.example/webhooks',
 }
@@ -88,9 +95,11 @@ const refusedFor = (reason: string | null, arrivals: number) => ({
 const archive = {
   waiting: 0,
   due_since: null,
+  links_end: null,
   store_trouble: null,
   gone: 0,
   last_gone: null,
+  gone_trouble: null,
   failed: 0,
   last_failed: null,
   failed_trouble: null,
@@ -129,7 +138,7 @@ const cases: Case[] = [
       cause: 'credits_spent:live',
       href: '/keys',
       affected: ['live'],
-      text: 'The account of the key live has no credits left: submits are refused (402 insufficient_credits), last at 02:50. Add credits at the provider. Callers must submit refused requests again.',
+      text: 'The account of the key live has no credits left: submits are refused (402 insufficient_credits), last at 02:50. Add credits at the provider. Callers must submit refused requests again. Polling and landing continue.',
     },
   ],
   [
@@ -168,7 +177,7 @@ const cases: Case[] = [
       href: '/issues?cause=wrong_tokens',
       count: 2,
       affected: ['203.0.113.9', '203.0.113.10'],
-      text: 'Clients at 203.0.113.9 and 1 other address call with a wrong INTERNAL_TOKEN, perhaps an old one. The last call was GET /api/feed by curl/8.5.0. Give them the present token. Until 03:00:40 wrong tokens from there are answered 429; callers with the right token are not affected.',
+      text: 'Clients at 203.0.113.9 and 1 other address call with a wrong INTERNAL_TOKEN, perhaps an old one. The last call was GET /api/feed by curl/8.5.0. Give them the current token. Wrong tokens from there are answered 429 until 03:00:40, and more of them then start a new limit. Callers with the right token are not affected.',
     },
   ],
   [
@@ -406,7 +415,16 @@ const cases: Case[] = [
   ],
   [
     'a webhook that contradicts the stored result',
-    { contradictions: { open: 1, decided: 0, last_open: 'a', last_decided: null } },
+    {
+      contradictions: {
+        open: 1,
+        decided: 0,
+        last_open: 'a',
+        last_decided: null,
+        decided_said: null,
+        decided_stands: null,
+      },
+    },
     {
       severity: 'warning',
       cause: 'contradiction',
@@ -416,12 +434,21 @@ const cases: Case[] = [
   ],
   [
     "webhooks that contradict the provider's own result",
-    { contradictions: { open: 0, decided: 3, last_open: null, last_decided: 'a' } },
+    {
+      contradictions: {
+        open: 0,
+        decided: 3,
+        last_open: null,
+        last_decided: 'a',
+        decided_said: 'ERROR',
+        decided_stands: 'COMPLETED',
+      },
+    },
     {
       severity: 'notice',
       cause: 'contradiction_decided',
       href: '/requests?contradiction=true',
-      text: "3 webhooks of the last hour contradicted the provider's own result, which stands.",
+      text: "3 webhooks of the last hour contradicted the provider's own result, which stands. The newest says ERROR, the provider's own result COMPLETED.",
     },
   ],
   [
@@ -588,6 +615,7 @@ const subscription = {
   retry_hours: 24,
   failing_since: '2026-03-04T02:40:00.000Z',
   last_error: 'it answered 500',
+  backlog: 3,
   stop_reason: null,
 }
 const subscriptionCases: Case[] = [
@@ -599,7 +627,7 @@ const subscriptionCases: Case[] = [
       cause: 'subscription_failing:shop',
       affected: ['shop'],
       href: '/subscriptions',
-      text: 'Changes cannot be posted to the subscription shop since 02:40 (it answered 500). They are retried automatically, for 24 h in all.',
+      text: 'Changes cannot be posted to the subscription “shop” since 02:40 (it answered 500). 3 changes wait, and posts are retried. After 24 h of failures the subscription stops: nothing is posted until an operator resumes it at its position.',
     },
   ],
   [
@@ -610,7 +638,7 @@ const subscriptionCases: Case[] = [
       cause: 'subscription_stopped:shop',
       affected: ['shop'],
       href: '/subscriptions',
-      text: 'The subscription shop stopped after 24 h of failures (it answered 500). No changes are posted to it. Resume it when its service answers: it continues at its position.',
+      text: 'The subscription “shop” stopped after 24 h of failures (it answered 500). No changes are posted to it. Resume it when its service answers: it continues at its position.',
     },
   ],
 ]
@@ -632,13 +660,18 @@ const archiveCases: Case[] = [
   ],
   [
     'media that were gone',
-    { ofSlices: archiveProblems({ ...archive, gone: 2, last_gone: 'b' }, now) },
+    {
+      ofSlices: archiveProblems(
+        { ...archive, gone: 2, last_gone: 'b', gone_trouble: 'the provider answered 404' },
+        now,
+      ),
+    },
     {
       severity: 'warning',
       cause: 'media_gone',
       count: 2,
       href: '/requests/b',
-      text: 'The provider stopped serving 2 media before the archive copied them, in the last hour. No copy exists. Submit the requests again if their media are still needed.',
+      text: 'The provider no longer serves 2 media that the archive tried to copy in the last hour: the provider answered 404. No copy exists. Submit the requests again if their media are still needed.',
     },
   ],
   [
@@ -670,6 +703,7 @@ const archiveCases: Case[] = [
           ...archive,
           waiting: 3,
           due_since: '2026-03-04T02:00:00.000Z',
+          links_end: '2026-03-04T04:10:00.000Z',
           store_trouble: 'no space left on device (ENOSPC)',
         },
         now,
@@ -680,7 +714,7 @@ const archiveCases: Case[] = [
       cause: 'archive_store',
       count: 3,
       href: '/issues?cause=archive_store',
-      text: 'The archive cannot be written: no space left on device (ENOSPC). 3 media wait for a copy, and links of the provider may expire meanwhile. Make room, or correct MEDIA_ARCHIVE; copying then continues.',
+      text: 'The archive cannot be written: no space left on device (ENOSPC). 3 media wait for a copy. The first of their links ends at 04:10, and its media is lost then. Make room, or correct MEDIA_ARCHIVE; copying then continues.',
     },
   ],
   [
