@@ -107,7 +107,7 @@ describe.skipIf(process.platform === 'win32')('runContained', () => {
     }
     const aborted = shell('sleep 100 & echo $!; wait', { write, signal: controller.signal })
     await expect(aborted).rejects.toThrow('taken away')
-    await vi.waitFor(async () => expect(await stateOf(pid)).toMatch(/^(?:gone|Z)$/))
+    await vi.waitFor(async () => expect(await stateOf(pid)).toMatch(/^(?:gone|Z)$/), 60_000)
   })
 
   it('throws what `write` throws, and leaves no child', async () => {

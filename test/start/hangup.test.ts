@@ -27,7 +27,7 @@ describe('SIGHUP', () => {
       program.kill('SIGHUP')
       await eventually(() => program.output().match(changesNothing)?.length === time)
     }
-    expect((await fetch(`${base}/readyz`)).status).toBe(200)
+    await eventually(async () => (await fetch(`${base}/readyz`)).status === 200)
     expect(await deliver('whsec_first_secret')).toBe(200)
     program.kill('SIGTERM')
     expect(await program.exit).toEqual({ code: 0, signal: null })
@@ -44,7 +44,7 @@ describe('SIGHUP', () => {
     await program.says(/"msg":"started"/)
     program.kill('SIGHUP')
     await program.says(new RegExp(changesNothing.source))
-    expect((await fetch(`http://127.0.0.1:${laptop.ports.PROVIDER_PORT}/readyz`)).status).toBe(200)
+    await eventually(async () => (await fetch(`http://127.0.0.1:${laptop.ports.PROVIDER_PORT}/readyz`)).status === 200)
   })
 
   it('in production of a provider reads PROVIDER_CATALOG again', async () => {
@@ -65,7 +65,7 @@ describe('SIGHUP', () => {
     await fs.appendFile(file, '  - slug: broken\n')
     program.kill('SIGHUP')
     await program.says(/models\.yaml:\d+ models\[9\]\.[^\n]*"msg":"the catalog is invalid: keeping the old one"/)
-    expect((await fetch(`http://127.0.0.1:${laptop.ports.PROVIDER_PORT}/readyz`)).status).toBe(200)
+    await eventually(async () => (await fetch(`http://127.0.0.1:${laptop.ports.PROVIDER_PORT}/readyz`)).status === 200)
   })
 
   it('on a laptop without a terminal changes nothing', async () => {
@@ -75,7 +75,7 @@ describe('SIGHUP', () => {
     const program = await laptop.up({ DATABASE_URL: database.url })
     program.kill('SIGHUP')
     await program.says(new RegExp(changesNothing.source))
-    expect((await fetch(`http://127.0.0.1:${laptop.ports.PORT}/readyz`)).status).toBe(200)
+    await eventually(async () => (await fetch(`http://127.0.0.1:${laptop.ports.PORT}/readyz`)).status === 200)
   })
 
   // `script` gives it a terminal, which closes with its own end.

@@ -18,8 +18,8 @@ it('in production embeds nothing, creates no folder and writes only JSON lines; 
   const { program, folder, base, internalBase, deliver, database } = await startProductionReceiver({
     SHUTDOWN_GRACE_SECONDS: '10',
   })
-  expect((await fetch(`${base}/readyz`)).status).toBe(200)
-  expect((await fetch(`${internalBase}/readyz`)).status).toBe(200)
+  await eventually(async () => (await fetch(`${base}/readyz`)).status === 200)
+  await eventually(async () => (await fetch(`${internalBase}/readyz`)).status === 200)
   expect(await deliver(first)).toBe(200)
   const began = performance.now()
   program.kill('SIGTERM')

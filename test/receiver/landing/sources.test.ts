@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../../src/receiver/domain/delivery.ts'
@@ -13,6 +13,7 @@ import { requeue } from '../../../src/receiver/landing/requeue.ts'
 import { runOnce, type ReconcilerDeps } from '../../../src/receiver/reconciling/reconciler.ts'
 import { openrouterVideo } from '../../../src/receiver/sources/openrouter-video/source.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
 import { firstSource, keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
 import { failed, okAudio } from '../../support/webhooks.ts'
 import { createTestWorker } from '../../support/worker.ts'
@@ -261,7 +262,7 @@ it('a source that says both ends keeps FAILED while the poll that decides dies, 
     return Promise.withResolvers<never>().promise
   })
   void dying
-  await vi.waitUntil(() => asked === 1)
+  await eventually(() => asked === 1)
   expect(await state()).toEqual(open)
 
   await at(120, async ({ jobId, keyName }) => {
