@@ -40,7 +40,10 @@ export type UnreadableChange = {
   error: { code: 'unreadable'; message: string }
 }
 
-/** An item of the feed. `status` distinguishes the first two kinds; an unreadable change has no status. */
+/**
+ * An item of the feed: a change of a result, a submit that was refused (`status` REFUSED), or a change that cannot be
+ * read, which has no status.
+ */
 export type ResultChange = ReadableChange | RefusedSubmit | UnreadableChange
 
 export type ResultRow = {

@@ -5,8 +5,8 @@ import postgres from 'postgres'
 import type { Logger } from '../platform/logger.ts'
 
 /**
- * Stops a server that a killed process left running. It is ours if it accepts our password on its port, or if it works
- * in this folder (while it starts or stops).
+ * Stops a server that a killed process left running. It is ours if it works in this folder, or if it accepts our
+ * password on its port, which it does not while it starts or stops.
  */
 export async function stopLeftover(cluster: string, password: string, logger: Logger): Promise<void> {
   const left = await readPidFile(cluster)

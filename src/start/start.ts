@@ -164,7 +164,7 @@ function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: 
     for (const reread of rereads) reread()
     if (rereads.length > 0) return
     logger.warn(
-      'SIGHUP changes nothing: GENERATION_KEYS_FILE, SOURCES_FILE and PROVIDER_CATALOG are not set. ' +
+      'SIGHUP changes nothing: this program has no file of keys, sources or models to read again. ' +
         'Restart to apply other settings.',
     )
   }

@@ -294,7 +294,7 @@ describe('Ask the provider now', () => {
     world.says(id, completed(id, pictures(1)))
     await call(receiver, `POST /api/requests/${id}/reconcile`)
     await page.reload()
-    expect(await page.getByRole('status').first().innerText()).toContain('A newer poll has answered since')
+    expect(await page.getByRole('status').first().innerText()).toContain('A newer poll has begun since')
   })
 
   it.each(['poll=owned', `poll=${encodeURIComponent(nasty)}`, 'poll=landed&at=never'])(

@@ -13,7 +13,10 @@ export type Limited = { address: string; until: Date; asked?: string | undefined
 export type GuessLimit = {
   /** Returns the end of the limit of this address; undefined if it is not limited. */
   limitedUntil: (address: string | undefined) => Date | undefined
-  /** Counts a wrong token; `asked` distinguishes callers behind one address. Returns the end of a limit that begins. */
+  /**
+   * Counts a wrong token. `asked`, the call and its program, is kept to show which caller behind the address it was.
+   * Returns the end of a limit that begins.
+   */
   failed: (address: string | undefined, asked?: string) => Date | undefined
   limited: () => Limited[]
 }

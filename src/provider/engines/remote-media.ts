@@ -11,7 +11,10 @@ export function unusable(reason: string | Error): EngineError {
   return new EngineError('the engine gave an answer that cannot be used', { cause })
 }
 
-/** The size and duration that a remote engine states. The bytes determine the rest. */
+/**
+ * What a remote engine states: the width, height and duration of a video, or the duration of a sound. The size of a
+ * picture and every format come from the bytes.
+ */
 type Claimed = { width?: number | undefined; height?: number | undefined; duration?: number | undefined }
 
 /** Stores the outputs of a remote engine one after another. Accepts only bytes of the model's type. */

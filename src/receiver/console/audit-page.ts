@@ -56,7 +56,7 @@ function auditTable({ data }: Page<AuditEntry>, query: Query): Markup {
     rows: data.map((entry) => auditRow(entry, query)),
     empty: filtered
       ? 'No action matches these filters.'
-      : 'No action in the last RETENTION_DAYS. Every replay, verification and poll by hand is recorded here.',
+      : 'No action in the last RETENTION_DAYS. Every action by hand is recorded here, such as replays, polls and cancellations.',
   })
 }
 

@@ -99,7 +99,7 @@ function head({ backlog }: ReconcilerState, overdue: number, failing: readonly F
         : 'Nothing is due now.'
       : `A run now polls ${backlog.due_capped ? 'at least ' : ''}${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
   return html`<div class="head"><h1>Reconciler</h1><span class="soft">Polls the provider for results that no webhook brought, and completes incomplete results.</span></div>
-    <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now' })}<span class="soft">${would}${late} A run is safe at any time: known results stay.</span></div>`
+    <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now' })}<span class="soft">${would}${late} A run is safe at any time: confirmed results stay, and the provider's result decides the others.</span></div>`
 }
 
 /** The state of the reconciler in words, then in numbers. */

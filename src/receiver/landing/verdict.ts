@@ -111,7 +111,10 @@ const pollAt = (now: SQL) => sql`case
           -- A hint made the row. Its poll may be under way, and may end without an answer.
           when not confirmed and old_landed_at is null and old_key_source = 'landed' then old_next_poll_at end`
 
-/** The provider's result overrules a webhook, and a webhook signed live overrules one signed sandbox. */
+/**
+ * The provider's result overrules a webhook, and a webhook of the request's environment one of the other: a live one
+ * overrules a sandbox one, unless the request was tracked with a sandbox key.
+ */
 const overrules = sql`(old_confirmed_at is null and (confirmed or environment <> result_environment))`
 
 /** The first line that applies. A result of the provider has no delivery, and takes precedence over all keys. */

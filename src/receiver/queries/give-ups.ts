@@ -31,7 +31,7 @@ export const giveUpSchema = z
       .string()
       .nullable()
       .meta({ description: 'The key of this request. Where no secret matches, look at the secret of this key.' }),
-    reason: z.string().nullable().meta({ description: 'Why the last attempt failed here.' }),
+    reason: z.string().nullable().meta({ description: 'Why the newest attempt failed here.' }),
     outcome: z.enum(['refused', 'unavailable']),
     attempts_seen: z.int(),
     attempts_spent: z.int().meta({
@@ -42,7 +42,9 @@ export const giveUpSchema = z
     first_seen: z.iso.datetime(),
     last_seen: z.iso.datetime(),
     next_attempt_at: z.iso.datetime().nullable().meta({ description: 'The earliest time of the next attempt.' }),
-    last_attempt_at: z.iso.datetime().meta({ description: 'The earliest time of the last attempt, past or future.' }),
+    last_attempt_at: z.iso
+      .datetime()
+      .meta({ description: "The earliest time of the provider's final attempt, past or future." }),
     given_up: z.boolean(),
   })
   .meta({ id: 'GiveUp' })

@@ -83,7 +83,7 @@ function quarantineTable({ data }: Page<QuarantinedEntry>, query: Query): Markup
 
 function emptyQuarantine({ reason, webhook_id }: Query): Markup {
   const arrivals = linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', reason, webhook_id })
-  return html`Nothing in the quarantine matches: it was accepted since, replaced by newer arrivals, or never kept. See the <a href="${arrivals}">log of arrivals</a>.`
+  return html`Nothing in the quarantine matches. An arrival may have been accepted since, replaced by newer ones, or never kept: see the <a href="${arrivals}">log of arrivals</a>.`
 }
 
 async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
@@ -113,7 +113,7 @@ function parkedTable({ data }: Page<DeliveryEntry>): Markup {
   return table({
     label: 'Parked deliveries',
     ...usualOnly(deliveryColumns, data.map(deliveryRow)),
-    empty: html`Nothing parked matches: it was replayed or pruned. See all <a href="/deliveries">deliveries</a>.`,
+    empty: html`Nothing parked matches. What was parked before may have been replayed or pruned since: see all <a href="/deliveries">deliveries</a>.`,
   })
 }
 

@@ -44,7 +44,7 @@ export function manualPollWords(end: ManualPollEnd, request: Request): ManualPol
     case 'completed':
       return {
         good: true,
-        text: `The provider's result completed the request. It is still ${request.status}; ${wholeMedia(request.media_items)}.`,
+        text: `The provider's result added what was missing. The status stays ${request.status}; ${wholeMedia(request.media_items)}.`,
       }
     case 'confirmed':
       return {

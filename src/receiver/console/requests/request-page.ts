@@ -152,7 +152,7 @@ function manualPoll(request: RequestDetail, query: Query): Markup | '' {
   const at = z.iso.datetime().safeParse(query['at']).data
   const newer = at !== undefined && request.polled_at !== null && request.polled_at > at
   const { good, text } = newer
-    ? { good: true, text: 'A newer poll has answered since; see below.' }
+    ? { good: true, text: 'A newer poll has begun since; see below.' }
     : manualPollWords(end, request)
   const words = html`${at === undefined ? '' : html`At ${time(at, 'seconds')}: `}${text}`
   return good ? notice(words) : problem(words)
