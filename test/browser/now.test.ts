@@ -155,7 +155,7 @@ describe('what is wrong', () => {
     }
     expect(await wrong(page).locator('.problems b').count()).toBe(0)
     expect(await tile(page, 'Overdue requests')).toBe('Overdue requests 1 1 to poll, about 1 min')
-    expect(await tile(page, 'Incomplete results')).toBe('Incomplete results 0 every result is complete')
+    expect(await tile(page, 'Incomplete results')).toBe('Incomplete results 0 every landed result is fetched in full')
   })
 
   it('folds less urgent problems if there are many, and keeps unfolded ones open', async () => {

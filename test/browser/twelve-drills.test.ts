@@ -99,8 +99,9 @@ const drills: Drill[] = [
       await untilParked(place, 3)
     },
     alarms: ['parked:landing_failed'],
-    says: /3 deliveries parked .*aurora-image: shop\.orders has no order for request … \(P0001\), function shop\.take_order\(\), trigger take_order on mediadock\.requests\. .*No result of aurora-image has landed since\. Fix the cause, then replay\./,
-    behind: /trigger take_order on mediadock\.requests 3× aurora-image/,
+    says: /3 deliveries parked .*aurora-image: shop\.orders has no order for request [0-9a-f-]{36} \(P0001\), function shop\.take_order\(\), trigger take_order on mediadock\.requests\. .*No result of aurora-image has landed since the first of these arrived, and none will until the cause is fixed\. The deliveries are kept\. Fix the cause, then replay\./,
+    behind:
+      /trigger take_order on mediadock\.requests 3× aurora-image No result of aurora-image has landed since[\s\S]*kept until they land/,
   },
   {
     name: 'secret-rotated',
@@ -152,7 +153,7 @@ const drills: Drill[] = [
     },
     alarms: ['parked:landing_failed'],
     says: /1 delivery parked in the last hour: .* Other results of aurora-image land: look at what differs in this one\./,
-    behind: /What to do/,
+    behind: /Other results of aurora-image land: look at what differs in this one\.[\s\S]*kept until they land/,
   },
   {
     name: 'lost-webhooks',

@@ -273,12 +273,19 @@ function parkedProblem({ reason, count: parked, errors = [] }: Cause): Problem {
   if (newest === undefined) return { ...about, text: `${many}: ${causeClause(reason).replaceAll('_', ' ')}.` }
   const model = newest.model === null ? '' : ` of ${newest.model}`
   const more = others.length === 0 ? '' : ` ${count(others.length, 'other error', 'other errors')} beside it.`
-  const extent =
-    newest.model === null
-      ? ''
-      : newest.landed_since
-        ? ` Other results${model} land: look at what differs in ${parked === 1 ? 'this one' : 'these'}.`
-        : ` No result${model} has landed since.`
+  const extent = landingExtent(newest)
   const what = `${many}: Postgres refused the result${model}: ${newest.message}.`
-  return { ...about, text: `${what}${more}${extent} Fix the cause, then replay.` }
+  // A single delivery may be at fault itself. Several without a landed one mean that none of the model can land.
+  const severity = newest.model !== null && newest.count > 1 && !newest.landed_since ? 'critical' : 'warning'
+  const kept = 'The deliveries are kept. Fix the cause, then replay.'
+  return { ...about, severity, text: `${what}${more}${extent === '' ? '' : ` ${extent}`} ${kept}` }
+}
+
+/** Whether other results of the model land. */
+export function landingExtent({ model, count: failed, landed_since }: NonNullable<Cause['errors']>[number]): string {
+  if (model === null) return ''
+  if (landed_since)
+    return `Other results of ${model} land: look at what differs in ${failed === 1 ? 'this one' : 'these'}.`
+  const it = failed === 1 ? 'it' : 'the first of these'
+  return `No result of ${model} has landed since ${it} arrived${failed === 1 ? '' : ', and none will until the cause is fixed'}.`
 }

@@ -13,7 +13,7 @@ const d = columnsOf(deliveries, 'd')
 const r = columnsOf(schema.requests, 'r')
 
 const causeErrorSchema = z.object({
-  message: z.string().meta({ description: 'What Postgres answered.' }),
+  message: z.string().meta({ description: 'What Postgres answered, of the newest delivery.' }),
   model: z.string().nullable(),
   count: z.int(),
   landed_since: z.boolean().meta({
@@ -68,15 +68,14 @@ const anyUuid = '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 
 async function errorsOfLanding(tx: Executor, since: Date = new Date(0)): Promise<NonNullable<Cause['errors']>> {
   return tx.execute<z.infer<typeof causeErrorSchema>>(sql`
-    -- Without ids, so that one error of many requests is one group.
+    -- Grouped without ids, so that one error of many requests is one group.
     with failed as (
       select ${d.received_at}, newest.at, left(${r.model}, 100) as model,
         coalesce(newest.message, 'unknown error') as message
       from mediadock.deliveries d left join mediadock.requests r on ${r.request_id} = ${d.request_id}
       left join lateral (
         select ${a.attempted_at} as at,
-          regexp_replace(
-            regexp_replace(left(${a.detail}, 500), '^landing_failed: ', ''), ${anyUuid}, '…', 'gi') as message
+          regexp_replace(left(${a.detail}, 500), '^landing_failed: ', '') as message
         from mediadock.attempts a
         where ${a.delivery_id} = ${d.id} and ${a.detail} is not null order by ${a.attempted_at} desc limit 1
       ) as newest on true
@@ -84,8 +83,9 @@ async function errorsOfLanding(tx: Executor, since: Date = new Date(0)): Promise
       order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit ${maxFailed}
     ),
     grouped as (
-      select message, model, count(*)::int, min(received_at) as since, max(at) as at from failed
-      group by message, model order by max(at) desc nulls last limit 5
+      select (array_agg(message order by at desc nulls last))[1] as message, model, count(*)::int,
+        min(received_at) as since, max(at) as at
+      from failed group by regexp_replace(message, ${anyUuid}, '…', 'gi'), model order by max(at) desc nulls last limit 5
     )
     -- Postgres's error names the function of a trigger, and the catalog names the trigger.
     select message || coalesce(', trigger ' || left(triggers.names, 200), '') as message, model, count,

@@ -605,7 +605,27 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'parked:landing_failed',
       href: '/parked?reason=landing_failed',
-      text: '3 deliveries parked in the last hour: Postgres refused the result of vela: the ledger is closed (P0001). 1 other error beside it. Other results of vela land: look at what differs in these. Fix the cause, then replay.',
+      text: '3 deliveries parked in the last hour: Postgres refused the result of vela: the ledger is closed (P0001). 1 other error beside it. Other results of vela land: look at what differs in these. The deliveries are kept. Fix the cause, then replay.',
+    },
+  ],
+  [
+    'a model of which no result can land',
+    {
+      parked: [
+        {
+          reason: 'landing_failed',
+          count: 2,
+          first_seen: '',
+          last_seen: '',
+          errors: [{ message: 'the ledger is closed (P0001)', model: 'vela', count: 2, landed_since: false }],
+        },
+      ],
+    },
+    {
+      severity: 'critical',
+      cause: 'parked:landing_failed',
+      href: '/parked?reason=landing_failed',
+      text: '2 deliveries parked in the last hour: Postgres refused the result of vela: the ledger is closed (P0001). No result of vela has landed since the first of these arrived, and none will until the cause is fixed. The deliveries are kept. Fix the cause, then replay.',
     },
   ],
 ]

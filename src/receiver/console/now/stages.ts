@@ -133,7 +133,7 @@ function tilesOf({
         label: 'Oldest unprocessed',
         value: pending === 0 ? 'none' : duration(oldest_seconds * 1000),
         href: '/deliveries?state=pending',
-        note: pending === 0 ? 'everything is processed' : `${number(pending)} waiting`,
+        note: pending === 0 ? 'nothing waits' : `${number(pending)} waiting`,
         tone: pending > 0 && oldest_seconds > oldSeconds ? 'bad' : '',
       },
       {
@@ -161,7 +161,7 @@ function tilesOf({
         href: '/reconciler',
         note:
           backlog.complete_by === null
-            ? 'every result is complete'
+            ? 'every landed result is fetched in full'
             : html`complete not before ${time(backlog.complete_by, 'seconds')}`,
       },
       quotaTile(keys),

@@ -4,6 +4,7 @@ import type { Markup } from '../../../platform/pages/console-page.ts'
 import { facts, moment, table, time } from '../../../platform/pages/parts.ts'
 import { pathIn } from '../../domain/webhook-path.ts'
 import { placeOf, todoOf, wordsOf, type CausePlace, type KeysPlace } from '../../on-call/cause-words.ts'
+import { landingExtent } from '../../on-call/problems.ts'
 import { readParkedCauses, readQuarantineCauses, type Cause } from '../../queries/causes.ts'
 import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
 import { deliveryListSchema, parseFilters, quarantineListSchema } from '../../queries/filters.ts'
@@ -149,7 +150,10 @@ function about({ place, reason, causes, keys }: About): Markup {
 export function errorList(errors: NonNullable<Cause['errors']>): Markup | '' {
   if (errors.length === 0) return ''
   return html`<p><b>Postgres says:</b></p>
-    <ul>${errors.map(({ message, model, count: many }) => html`<li>${foreign(message, 500)} <span class="soft">${number(many)}× ${model === null ? '' : foreign(model, 60)}</span></li>`)}</ul>`
+    <ul>${errors.map((error) => {
+      const { message, model, count: many } = error
+      return html`<li>${foreign(message, 500)} <span class="soft">${number(many)}× ${model === null ? '' : foreign(model, 60)}</span> ${landingExtent(error)}</li>`
+    })}</ul>`
 }
 
 function count(causes: readonly Cause[], reason: string | undefined): number {
