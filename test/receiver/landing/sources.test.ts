@@ -257,8 +257,9 @@ it('a source that says both ends keeps FAILED while the poll that decides dies, 
     return runOnce(worker)
   }
   // The process dies between the claim of the poll and its answer: nothing of it is written.
-  const dying = at(30, ({ jobId }) => {
-    if (jobId === 'clip-1') asked += 1
+  const dying = at(30, async ({ jobId, keyName }) => {
+    if (jobId !== 'clip-1') return { answer: { kind: 'not_found' }, keyName }
+    asked += 1
     return Promise.withResolvers<never>().promise
   })
   void dying
