@@ -174,7 +174,7 @@ it('the provider is down for an hour: the backlog is shown with its duration, an
   expect(left.at(-1)).toBe(0)
   expect(left.length).toBeGreaterThan(2)
   expect(left).toEqual(left.toSorted((a, b) => b - a))
-  await page.getByText('Nothing is due').waitFor()
+  await page.getByText('No poll is due').waitFor()
   await shoot(page, 'drill-down-3-drained')
   expect(await whole()).toBe(45)
 

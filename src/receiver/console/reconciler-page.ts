@@ -62,7 +62,7 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
     )
     const opened = open === undefined ? undefined : await readWithin(db, (tx) => findReconcileRun(tx, open))
     const body = html`${head(state, overdue, failing)} ${awaited === undefined ? '' : await awaitedRun(console, awaited)}
-      ${opened ? runWords(opened) : ''} ${stateView(console, state, failing)}
+      ${opened ? runWords(opened) : ''} ${stateView(console, state, { failing, overdue })}
       <div class="below-card">${bar(console, query, read.ok ? undefined : read.problem)}</div>
       ${read.ok ? html`<div class="card table-card">${runsTable(read.value, query)}</div> ${pager(path, query, read.value.next_cursor)}` : ''}`
     sendConsolePage(console, res, { title: 'Reconciler', status: read.status, body })
@@ -95,28 +95,34 @@ function head({ backlog }: ReconcilerState, overdue: number, failing: readonly F
   const would =
     backlog.due === 0
       ? isWaiting
-        ? 'A run now polls nothing: every request waits until the provider answers.'
-        : 'Nothing is due now.'
+        ? `${overdue === 1 ? 'The overdue request waits' : 'Overdue requests wait'} until the provider answers, and a run now would not poll ${overdue === 1 ? 'it' : 'them'}.`
+        : 'No poll is due now.'
       : `A run now polls ${backlog.due_capped ? 'at least ' : ''}${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
   return html`<div class="head"><h1>Reconciler</h1><span class="soft">Polls the provider for results that no webhook brought, and completes incomplete results.</span></div>
-    <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now' })}<span class="soft">${would}${late} A run is safe at any time: confirmed results stay, and the provider's result decides the others.</span></div>`
+    <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now', tone: backlog.due === 0 && isWaiting ? 'quiet' : '' })}<span class="soft">${would}${late} A run is safe at any time: confirmed results stay, and the provider's result decides the others.</span></div>`
 }
 
 /** The state of the reconciler in words, then in numbers. */
 function stateView(
   { background, clock, settings }: ConsoleDeps,
   { silent, silent_after_seconds, last_run, last_working_run, backlog }: ReconcilerState,
-  failing: readonly FailingSource[],
+  { failing, overdue }: { failing: readonly FailingSource[]; overdue: number },
 ): Markup {
   const now = clock().getTime()
   const next = background.nextRunAt()
   const [due, calls] = [backlog.due, settings.fetchRatePerMinute]
-  const others = failing.length === 0 ? '' : '; others wait until the provider answers'
   return html`${silent ? silence(last_run, silent_after_seconds) : last_run?.outcome === 'error' ? failure(last_run) : ''} ${failing.map(noAnswer)}
     <div class="tiles">
       ${tile(last_run === null ? 'never' : `${duration(Math.max(1000, now - Date.parse(last_run.ended_at)))} ago`, last_run === null ? 'no run has ended yet' : html`the last run ended: ${outcomeOf(last_run)}`)}
       ${nextRun(next, { now, isRare: silent_after_seconds === null, cron: settings.reconcileCron })}
-      ${tile(`${number(due)}${backlog.due_capped ? '+' : ''}`, `${due === 1 ? 'request is' : 'requests are'} due${others}`)}
+      ${
+        due === 0 && failing.length > 0 && overdue > 0
+          ? tile(
+              number(overdue),
+              `overdue ${overdue === 1 ? 'request waits' : 'requests wait'} until the provider answers`,
+            )
+          : tile(`${number(due)}${backlog.due_capped ? '+' : ''}`, `${due === 1 ? 'poll is' : 'polls are'} due`)
+      }
       ${due === 0 ? '' : tile(`${backlog.due_capped ? 'at least' : 'about'} ${Math.max(1, backlog.minutes)} min`, html`to poll them all, at ${number(calls)} calls a minute for each key`)}
       ${tile(`${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`, html`${backlog.incomplete === 1 ? 'result is' : 'results are'} incomplete; ${number(backlog.per_minute)} a minute can be completed${completeBy(backlog)}`)}
     </div>
@@ -172,7 +178,7 @@ function runRow(run: ReconcileRunRow, query: Query): Row {
   const { id, started_at, ended_at, trigger, outcome, idle_runs, duration_ms, error } = run
   const idle = outcome === 'idle'
   const did = idle
-    ? html`<span class="soft">nothing was due in ${number(idle_runs)} ${idle_runs === 1 ? 'run' : 'runs'}, until ${moment(ended_at)}</span>`
+    ? html`<span class="soft">no poll was due in ${number(idle_runs)} ${idle_runs === 1 ? 'run' : 'runs'}, until ${moment(ended_at)}</span>`
     : counts(run)
   return {
     id: String(id),

@@ -23,7 +23,7 @@ export function noAnswer({ source_name, failing_since, failed, detail }: Failing
   const isFurther = source_name !== firstSourceName
   const last = detail === null ? '' : html`, the last: ${foreign(detail, 200)}`
   return problem(
-    html`The ${isFurther ? html`source <b>${foreign(source_name)}</b>` : 'provider'} has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row failed${last}. Check its status, and that ${isFurther ? 'the URL of its API' : 'GENERATION_API_URL'} is reachable from here. Calls are retried about every 5 s. Postponed requests are polled as soon as it answers.`,
+    html`The ${isFurther ? html`source <b>${foreign(source_name)}</b>` : 'provider'} has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row failed${last}. Check its status, and that ${isFurther ? 'the URL of its API' : 'GENERATION_API_URL'} is reachable from here. Calls are retried about every 5 s. Requests that wait are polled as soon as it answers.`,
   )
 }
 
@@ -55,7 +55,7 @@ export function counts({
   postponed,
   rate_limited,
 }: ReconcileRunRow): string {
-  if (scanned === 0) return 'nothing was due'
+  if (scanned === 0) return 'no poll was due'
   const parts = [
     `${requests(scanned)} polled`,
     landed > 0 ? `${number(landed)} landed` : '',
@@ -79,7 +79,7 @@ export function outcomeOf({
 }: ReconcileRunRow): Markup {
   if (outcome === 'error') return badge('error', 'bad')
   if (outcome === 'idle') return badge('idle', '')
-  if (scanned === 0) return badge('nothing due', '')
+  if (scanned === 0) return badge('no poll due', '')
   const answered = landed + running + not_found
   if (failed > 0) return badge(answered > 0 ? `${number(failed)} failed` : 'no answer', 'bad')
   if (postponed > 0) return badge(answered > 0 ? `${number(postponed)} postponed` : 'postponed', 'warn')

@@ -139,6 +139,9 @@ function reconcilerProblem({
   return [{ severity: 'warning', text, cause: 'reconciler_failed', href: '/reconciler' }]
 }
 
+/** A submit that got no answer is kept and retried with its Idempotency-Key until it expires. */
+const safeMeanwhile = 'Nothing is lost: submits wait here for up to 23.5 h, and results wait at the provider.'
+
 /** The counts are of all sources, so only the first problem has them. */
 function failingSourceProblem(
   { reconciler: { backlog }, now, ...numbers }: Numbers,
@@ -159,6 +162,7 @@ function failingSourceProblem(
     effects === '' ? '' : `${effects.slice(0, 1).toUpperCase()}${effects.slice(1)} until it answers.`,
     `Calls are retried every 5 s. Check ${isFurther ? 'its' : "the provider's"} status,`,
     `and that ${isFurther ? 'the URL of its API' : 'GENERATION_API_URL'} is reachable from here.`,
+    isFurther ? '' : safeMeanwhile,
   ]
   return {
     severity: isLong || overdue > 0 ? 'critical' : 'warning',

@@ -386,7 +386,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'provider_unreachable',
       href: '/reconciler',
-      text: "The provider has given no usable answer since 02:57 (answered 503). Calls are retried every 5 s. Check the provider's status, and that GENERATION_API_URL is reachable from here.",
+      text: "The provider has given no usable answer since 02:57 (answered 503). Calls are retried every 5 s. Check the provider's status, and that GENERATION_API_URL is reachable from here. Nothing is lost: submits wait here for up to 23.5 h, and results wait at the provider.",
     },
   ],
   [
@@ -400,7 +400,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'provider_unreachable',
       href: '/reconciler',
-      text: "The provider has given no usable answer since 2026-03-03 22:00. 5 requests are overdue and 9 results are not complete until it answers. Calls are retried every 5 s. Check the provider's status, and that GENERATION_API_URL is reachable from here.",
+      text: "The provider has given no usable answer since 2026-03-03 22:00. 5 requests are overdue and 9 results are not complete until it answers. Calls are retried every 5 s. Check the provider's status, and that GENERATION_API_URL is reachable from here. Nothing is lost: submits wait here for up to 23.5 h, and results wait at the provider.",
     },
   ],
   [
