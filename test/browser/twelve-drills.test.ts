@@ -159,20 +159,27 @@ const drills: Drill[] = [
   },
   {
     name: 'lost-webhooks',
-    goesWrong: async ({ world, receiver }) => {
+    goesWrong: async ({ world, receiver, database, settled }) => {
+      const submit = () => call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: {} } })
+      const reported = (await submit()).json.request_id
+      await deliver(receiver.webhookUrl, okImage(reported).body)
+      await settled()
+      await database.sql`update mediadock.deliveries set received_at = now() - interval '40 min' where request_id = ${reported}`
+      await database.sql`update mediadock.requests set landed_at = now() - interval '40 min' where request_id = ${reported}`
       const minutesAgo = (minutes: number) => receiver.setNow(new Date(Date.now() - minutes * 60_000))
       minutesAgo(12)
       for (let n = 0; n < 6; n += 1) {
-        const { json } = await call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: {} } })
-        world.says(json.request_id, completed(json.request_id, picture(world, n)))
+        const { json } = await submit()
+        world.says(json.request_id, completed(json.request_id, picture(world, n), 9 * 60))
       }
       minutesAgo(8)
       await receiver.deps.background.reconcileNow()
       receiver.setNow(undefined)
     },
     alarms: ['webhooks_missing'],
-    says: /No webhook came for the last 6 results .* Send a sample there: mediadock trigger ok --url https:\/\/hooks\.example\.com\/webhooks/,
-    behind: /First webhook\s+none/,
+    says: /No webhook came for the last 6 results .* The last webhook for such a request came at [-\d ]*\d\d:\d\d; those since then are for other requests\. .* Send a sample there: mediadock trigger ok --url https:\/\/hooks\.example\.com\/webhooks/,
+    behind:
+      /landed 60\ss after its end[\s\S]*First webhook\s+none[\s\S]*now https:\/\/hooks\.example\.com\/webhooks\. Check .*: mediadock trigger ok --url https:\/\/hooks/,
   },
   {
     name: 'strangers',

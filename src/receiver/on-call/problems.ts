@@ -101,14 +101,19 @@ function pollingProblem(numbers: Numbers): Problem[] {
 }
 
 /** The problem that polls, and no webhook, brought the last results. Webhooks that failed here are another problem. */
-function missingWebhooks({ webhooks, webhookPublicUrl, recent, giveUps, overdue }: Numbers): Problem[] {
-  const { landed, reported, last } = webhooks
+function missingWebhooks({ webhooks, webhookPublicUrl, recent, giveUps, overdue, now }: Numbers): Problem[] {
+  const { landed, reported, last, last_webhook_at } = webhooks
   const anyFailed = recent.failing.length > 0 || giveUps.length > 0
   // From this many results without a webhook, the missing webhooks are no accident.
   if (landed < 5 || reported > 0 || anyFailed) return []
   const late = overdue === 0 ? '' : ` ${overdueText(overdue)}.`
+  const arrived =
+    last_webhook_at === null
+      ? 'Webhooks that arrive are for other requests.'
+      : `The last webhook for such a request came at ${clockTime(last_webhook_at, now)}; those since then are for other requests.`
   const text = [
     `No webhook came for the last ${landed} results of requests that were submitted here: polls brought them.${late}`,
+    ...(last_webhook_at === null && recent.arrivals === 0 ? [] : [arrived]),
     'Results are late, and none is lost.',
     'Check that WEBHOOK_PUBLIC_URL leads to this receiver.',
     `Send a sample there: mediadock trigger ok --url ${webhookPublicUrl}`,

@@ -70,7 +70,13 @@ export async function readFailingSources(
 const [lateMinutes, lostLookBackMinutes] = [2, 15]
 
 /** Of the newest results of requests that were submitted here: how many a webhook reported, and the newest one. */
-export type WebhooksSeen = { landed: number; reported: number; last: string | null }
+export type WebhooksSeen = {
+  landed: number
+  reported: number
+  last: string | null
+  /** When the last webhook for a request that was submitted here came; null if none of the newest 1,000 is for one. */
+  last_webhook_at: string | null
+}
 
 /** Reads whether webhooks arrive for requests that were submitted with this receiver's webhook URL. */
 export async function readWebhooksSeen(tx: Executor, now: Date): Promise<WebhooksSeen> {
@@ -78,13 +84,21 @@ export async function readWebhooksSeen(tx: Executor, now: Date): Promise<Webhook
   const rows = await tx.execute<WebhooksSeen>(sql`
     select count(*)::int as landed, (count(*) filter (where source = 'webhook' or exists (
         select from mediadock.deliveries d where ${d.request_id} = newest.request_id)))::int as reported,
-      (array_agg(request_id::text order by landed_at desc))[1] as last
+      (array_agg(request_id::text order by landed_at desc))[1] as last,
+      (select max(received_at) from (
+          select ${d.request_id}, ${d.received_at} from mediadock.deliveries d
+          order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit 1000
+        ) as webhook
+        -- A scalar subquery, since for "exists" the planner may read all requests.
+        where (select 1 from mediadock.requests r where ${r.request_id} = webhook.request_id
+          and ${r.idempotency_key} is not null limit 1) is not null) as last_webhook_at
     from (
       select ${list(requests, 'request_id', 'source', 'idempotency_key', 'landed_at')} from mediadock.requests
       where landed_at between ${ago(lostLookBackMinutes)} and ${ago(lateMinutes)}
       order by landed_at desc limit 50
     ) as newest where idempotency_key is not null`)
-  return one(rows, 'looking for the webhooks of the newest results')
+  const seen = one(rows, 'looking for the webhooks of the newest results')
+  return { ...seen, last_webhook_at: iso(seen.last_webhook_at) }
 }
 
 /** The number of recent deliveries that contradict the stored result. */

@@ -44,7 +44,7 @@ const calm: Numbers = {
     decided_said: null,
     decided_stands: null,
   },
-  webhooks: { landed: 0, reported: 0, last: null },
+  webhooks: { landed: 0, reported: 0, last: null, last_webhook_at: null },
   webhookPublicUrl: 'https://hooks.example/webhooks',
 }
 const away = {
@@ -567,12 +567,12 @@ const cases: Case[] = [
   ],
   [
     'results that no webhook brought',
-    { webhooks: { landed: 5, reported: 0, last: 'b1' }, overdue: 2 },
+    { webhooks: { landed: 5, reported: 0, last: 'b1', last_webhook_at: null }, overdue: 2 },
     {
       severity: 'warning',
       cause: 'webhooks_missing',
       href: '/requests/b1',
-      text: 'No webhook came for the last 5 results of requests that were submitted here: polls brought them. 2 requests are overdue. Results are late, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver. Send a sample there: mediadock trigger ok --url https://hooks.example/webhooks',
+      text: 'No webhook came for the last 5 results of requests that were submitted here: polls brought them. 2 requests are overdue. Webhooks that arrive are for other requests. Results are late, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver. Send a sample there: mediadock trigger ok --url https://hooks.example/webhooks',
     },
   ],
   [
@@ -792,8 +792,8 @@ describe('the sentences of problems', () => {
       { ofSlices: archiveProblems({ ...archive, waiting: 500, due_since: '2026-03-04T02:59:00.000Z' }, now) },
     ],
     ['a change that has just come', { unsequencedSeconds: 60 }],
-    ['a few results that polls brought', { webhooks: { landed: 4, reported: 0, last: 'b1' } }],
-    ['results of which one webhook came', { webhooks: { landed: 50, reported: 1, last: 'b1' } }],
+    ['a few results that polls brought', { webhooks: { landed: 4, reported: 0, last: 'b1', last_webhook_at: null } }],
+    ['results of which one webhook came', { webhooks: { landed: 50, reported: 1, last: 'b1', last_webhook_at: null } }],
     [
       'a role that failed twice',
       { failingRoles: [{ role: 'archive', failures: 2, seconds: 1, error: new Error('x') }] },

@@ -43,7 +43,7 @@ export function requestRoutes(console: ConsoleDeps): Router {
     if (request) {
       const [query, cancelable] = [queryOf(req), cancelOf(console, request) !== undefined]
       const shown = { request, claims, query, when: when(), links: console.links, cancelable }
-      return sendConsolePage(console, res, { title, body: requestPage(shown, settings.retentionDays) })
+      return sendConsolePage(console, res, { title, body: requestPage(shown, settings) })
     }
     if (Object.values(claims).every((some) => some.length === 0)) return sendUnknown(req, res)
     return sendConsolePage(console, res, { title, body: claimedPage(id, claims) })
@@ -97,7 +97,9 @@ type Shown = {
   cancelable: boolean
 }
 
-function requestPage({ request, claims, query, when, links, cancelable }: Shown, retentionDays: number): Markup {
+type Settings = Pick<ConsoleDeps['settings'], 'retentionDays' | 'webhookPublicUrl'>
+
+function requestPage({ request, claims, query, when, links, cancelable }: Shown, settings: Settings): Markup {
   const { id, status, contradiction } = request
   const late = overdueBy(request, when)
   const progress = progressOf(request)
@@ -118,7 +120,7 @@ function requestPage({ request, claims, query, when, links, cancelable }: Shown,
         ${submitCard(request)}
       </div>
     </div>
-    ${deliveriesCard(request, keptFrom(when.now, retentionDays))} ${refusedCard(claims)}
+    ${deliveriesCard(request, when.now, settings)} ${refusedCard(claims)}
     ${jsonCard('Output', request.output, id)} ${jsonCard('Metadata', request.metadata, id)}</div>`
 }
 
@@ -202,12 +204,16 @@ function submitCard({ submit }: RequestDetail): Markup | '' {
 
 const shownOfDelivery = ['received', 'says', 'outcome', 'cause', 'webhook_id', 'key']
 
-function deliveriesCard({ id, tracked_at, source, timeline }: RequestDetail, kept: Date): Markup {
+function deliveriesCard(
+  { id, tracked_at, source, timeline, submit }: RequestDetail,
+  now: Date,
+  { retentionDays, webhookPublicUrl }: Settings,
+): Markup {
   const deliveries = timeline.flatMap((entry) => (entry.kind === 'delivery' ? [entry.delivery] : [])).toReversed()
   const replay = html`<div class="actions"><a class="button quiet" href="${linkTo('/deliveries/replay', { request_id: id })}" data-key-action="replay">Replay its deliveries… <kbd>r</kbd></a></div>`
   const refused = linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', since: tracked_at })
   // Older deliveries may have been pruned.
-  const isKnown = source !== 'webhook' && Date.parse(tracked_at) >= kept.getTime()
+  const isKnown = source !== 'webhook' && Date.parse(tracked_at) >= keptFrom(now, retentionDays).getTime()
   const none = isKnown
     ? 'No webhook for this request was accepted.'
     : 'No webhook for this request is kept: RETENTION_DAYS prunes deliveries.'
@@ -216,9 +222,15 @@ function deliveriesCard({ id, tracked_at, source, timeline }: RequestDetail, kep
     html`${table({
       label: 'Deliveries of this request',
       ...named(deliveryColumns, deliveries.map(deliveryRow), shownOfDelivery),
-      empty: html`${none} See the <a href="${refused}">arrivals refused since then</a>, or ask the provider.`,
+      empty: html`${none} ${isKnown && submit !== null ? addressToTry(webhookPublicUrl) : ''} See the <a href="${refused}">arrivals refused since then</a>, or ask the provider.`,
     })}${deliveries.length === 0 ? '' : replay}`,
   )
+}
+
+/** Where the provider posts the webhooks of submits, and a command that tries it. */
+function addressToTry(url: string): Markup {
+  const command = `mediadock trigger ok --url ${url}`
+  return html`The provider posts webhooks of submits to WEBHOOK_PUBLIC_URL, now <b>${url}</b>. Check that it leads to this receiver: <code data-copy="${command}">${command}</code>.`
 }
 
 function jsonCard(title: string, value: unknown, id: string): Markup | '' {
