@@ -230,7 +230,7 @@ describe('Ask the provider now', () => {
     expect(await card(await open(`requests/${id}`), 'Media').innerText()).toContain('1 of ?')
     world.says(id, completed(id, pictures(3)))
     const page = await pressed(id)
-    expect(await page.getByRole('status').first().innerText()).toContain('all 3 media items are known')
+    expect(await page.getByRole('status').first().innerText()).toContain('its result lists 3 media items')
   })
 
   it('confirms a complete webhook', async () => {

@@ -111,7 +111,7 @@ function requestPage({ request, claims, query, when, links, cancelable }: Shown,
       ${cancelable ? html`<a class="button quiet" href="/requests/${id}/cancel">Cancel…</a>` : ''}
       ${action({ path: `/requests/${id}/ask`, label: 'Ask the provider now' })}
     </div>
-    <p class="lead">${summaryOf(request, when)}</p>
+    <p class="lead">${summaryOf(request, when)}${goneText(request)}</p>
     ${manualPoll(request, query)} ${contradictionCard(request)}
     <div class="columns">
       <div>${mediaCard(request, links)} ${card('Timeline', timeline(request))}</div>
@@ -134,6 +134,14 @@ function followed({ id, landed_at, media_complete, status }: RequestDetail, quer
   return html`data-request data-live data-follows="/api/results/${id}/events"
     hx-get="${linkTo(`/requests/${id}`, query)}" hx-select="[data-request]"
     hx-trigger="refresh" hx-swap="outerMorph" hx-sync="this:drop"`
+}
+
+/** A result lists media even if their links have ended since. */
+function goneText({ media }: RequestDetail): string {
+  const gone = media.filter(({ archive_error }) => archive_error?.startsWith('gone') === true).length
+  if (gone === 0) return ''
+  const which = media.length === 1 ? 'Its media is' : `${gone} of its media ${gone === 1 ? 'is' : 'are'}`
+  return ` ${which} gone at the provider, and no copy exists.`
 }
 
 function mediaCard(request: RequestDetail, links: LinkPolicy): Markup | '' {

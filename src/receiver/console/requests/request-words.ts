@@ -99,7 +99,7 @@ export function mediaCount({
   status,
 }: Request): { short: string; text: string } | undefined {
   if (status !== 'COMPLETED') return undefined
-  if (media_complete) return { short: `${media_items} of ${media_items}`, text: 'the result is complete' }
+  if (media_complete) return { short: `${media_items} of ${media_items}`, text: 'the list of media is complete' }
   return {
     short: `${media_items} of ?`,
     text: "only the item from the webhook is known; the provider's result has the rest",
@@ -107,7 +107,7 @@ export function mediaCount({
 }
 
 export function wholeMedia(items: number): string {
-  return items === 1 ? 'its one media item is known' : `all ${items} media items are known`
+  return `its result lists ${items} media ${items === 1 ? 'item' : 'items'}`
 }
 
 /** The state of a request in one or two sentences. */
