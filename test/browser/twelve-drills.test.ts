@@ -118,7 +118,7 @@ const drills: Drill[] = [
     name: 'provider-unreachable',
     settings: async () => ({ reconcileCron: '* * * * *' }),
     goesWrong: async ({ world, database, receiver }) => {
-      await world.close()
+      world.answer((_id, req) => void req.socket.destroy())
       for (let n = 0; n < 5; n += 1) await track(database, { ago: 400 })
       await receiver.deps.background.reconcileNow()
       await receiver.deps.background.reconcileNow()
@@ -142,7 +142,7 @@ const drills: Drill[] = [
     },
     alarms: ['media_gone'],
     says: /no longer serves 2 media .*: .*404\. No copy exists/,
-    behind: /404/,
+    behind: /Its media is gone at the provider, and no copy exists\.[\s\S]*404/,
   },
   {
     name: 'poisoned-row',

@@ -8,7 +8,7 @@ const samples = path.resolve(import.meta.dirname, '../../../src/provider/engines
 
 export type Answer = { status: number; body: object; headers?: Record<string, string> }
 
-/** A provider whose answer about each request is chosen, and which serves what its results link to. */
+/** A provider whose answer about each request is chosen. `answer` replaces all of them; media are served nevertheless. */
 export type World = ProviderStand & {
   says: (requestId: string, answer: Answer) => void
   media: (name: string) => string
@@ -22,6 +22,11 @@ const unknown: Answer = {
 export async function startWorld(): Promise<World> {
   const stand = await startProviderStand()
   const answers = new Map<string, Answer>()
+  let answerCall: Parameters<ProviderStand['answer']>[0] = (id, req, res) => {
+    if (req.method === 'POST') return json(res, 200, submitted(stand.url))
+    const { status, body, headers } = answers.get(id) ?? unknown
+    return json(res, status, body, headers)
+  }
   stand.answer((id, req, res) => {
     if (id.endsWith('.svg')) return void res.writeHead(200, { 'content-type': 'image/svg+xml' }).end(picture(id))
     if (id.endsWith('.webp'))
@@ -30,12 +35,13 @@ export async function startWorld(): Promise<World> {
       )
     if (id.endsWith('.wav')) return void res.writeHead(200, { 'content-type': 'audio/wav' }).end(silence())
     if (id.endsWith('.mp4')) return void res.writeHead(200, { 'content-type': 'video/mp4' }).end()
-    if (req.method === 'POST') return json(res, 200, submitted(stand.url))
-    const { status, body, headers } = answers.get(id) ?? unknown
-    return json(res, status, body, headers)
+    return answerCall(id, req, res)
   })
   return {
     ...stand,
+    answer: (handler) => {
+      answerCall = handler
+    },
     says: (requestId, answer) => void answers.set(requestId, answer),
     media: (name) => `${stand.url}/${name}`,
   }
