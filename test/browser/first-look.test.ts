@@ -318,7 +318,7 @@ it('a problem is an issue with its start; it can be muted, and remains listed wh
   await rows('issues', 1)
   const page = await open()
   const banner = wrong(page).locator('[data-cause="parked:not_json"]')
-  await eventually(async () => /for \d+\s(ms|s)\s/.test(await banner.innerText()))
+  await eventually(async () => /for \d+\ss\s/.test(await banner.innerText()))
   await page.getByRole('link', { name: 'Issues', exact: true }).click()
   await page.getByText('1 delivery parked in the last hour: not JSON.').waitFor()
   await shoot(page, 'look-issues')

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import { linkPolicy } from '../../src/receiver/console/parts/media-links.ts'
+import { lasting } from '../../src/receiver/console/parts/parts.ts'
 import { endOf, manualPollWords, parseEnd } from '../../src/receiver/console/requests/manual-poll.ts'
 import {
   driftOf,
@@ -122,6 +123,10 @@ describe('times in words', () => {
     ['no end of the provider', null, at, undefined],
   ])('drift, %s', (_what, completed_at, landed_at, short) => {
     expect(driftOf({ ...open, completed_at, landed_at })?.short).toBe(short)
+  })
+
+  it('says how long something lasts only once its beginning is not "just now"', () => {
+    expect([237, 4999, 5000, 180_000].map(lasting)).toEqual(['', '', 'for 5\u00a0s', 'for 3\u00a0min'])
   })
 
   it('counts from when it became overdue', () => {

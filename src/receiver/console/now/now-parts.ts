@@ -7,7 +7,7 @@ import type { Issue } from '../../queries/issues.ts'
 import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'
 import { named } from '../parts/columns.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
-import { badge, card, duration, foreign, shortId } from '../parts/parts.ts'
+import { badge, card, foreign, lasting, shortId } from '../parts/parts.ts'
 import { sparkline } from '../parts/sparkline.ts'
 
 /** The label of the one action, by the kind of problem or by its whole cause. */
@@ -78,7 +78,7 @@ export function problemList({
 function stateLine(problems: readonly Problem[], critical: number): Markup {
   const notices = problems.filter(({ severity }) => severity === 'notice').length
   const wrong = problems.length - notices
-  const known = notices === 1 ? 'One notice needs no action.' : `${notices} notices need no action.`
+  const known = notices === 1 ? 'The notice below needs no action.' : `The ${notices} notices below need no action.`
   if (wrong === 0) return html`<b>Nothing is wrong.</b> ${known}`
   const one = critical === 0 ? ', and it is not critical.' : ', and it is critical.'
   const many =
@@ -102,7 +102,7 @@ function problemItem({ severity, text, cause, href }: Problem, issue: Issue | un
   const age =
     issue === undefined
       ? ''
-      : html` <span class="age" title="Since ${issue.opened_at}">for ${duration(Math.max(1000, now.getTime() - Date.parse(issue.opened_at)))}</span>`
+      : html` <span class="age" title="Since ${issue.opened_at}">${lasting(now.getTime() - Date.parse(issue.opened_at))}</span>`
   return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${effect}</bdi>${age}${issue === undefined ? '' : html` ${sparkline(issue)}`}${more.length === 0 ? '' : html`<span class="more"><bdi>${more.join(' ')}</bdi></span>`}</span> <a class="button" href="${href}">${act}</a></li>`
 }
 

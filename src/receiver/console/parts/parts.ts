@@ -106,6 +106,11 @@ export function duration(milliseconds: number): string {
   return `${Math.round(milliseconds / 1000 / divisor)}\u00a0${unit}`
 }
 
+/** `for 3 min` beside the time of a beginning; empty while that time reads "just now" (assets/times.js). */
+export function lasting(milliseconds: number): string {
+  return milliseconds < 5000 ? '' : `for ${duration(milliseconds)}`
+}
+
 /** A part of a page under its own heading. */
 export function card(title: string, body: Markup, { id }: { id?: string } = {}): Markup {
   const name = id ?? title.toLowerCase().replaceAll(/[^a-z0-9]+/g, '-')
