@@ -88,7 +88,7 @@ const drills: Drill[] = [
       await settled()
     },
     alarms: ['contradiction_decided'],
-    says: /1 webhook of the last hour contradicted the provider's own result, which stands\. The webhook says ERROR, the provider's own result COMPLETED\./,
+    says: /1 webhook of the last hour contradicted the provider's own result, which stands\. .*The webhook says ERROR, the provider's own result COMPLETED\./,
     behind: /COMPLETED stands\. .*[\s\S]*FAILED ERROR[\s\S]*not applied/,
   },
   {
@@ -141,7 +141,7 @@ const drills: Drill[] = [
       })
     },
     alarms: ['media_gone'],
-    says: /no longer serves 2 media .*: .*404\. No copy exists/,
+    says: /no longer serves 2 media .*: .*404\. .*No copy exists/,
     behind: /Its media is gone at the provider, and no copy exists\.[\s\S]*404/,
   },
   {
