@@ -1,6 +1,7 @@
 import { createHmac, randomUUID } from 'node:crypto'
 import { pino } from 'pino'
 import { expect, it, onTestFinished } from 'vitest'
+import { readArchiveState } from '../../../src/receiver/archive/archive-state.ts'
 import { claimCopies, putOffCopy, type Copy } from '../../../src/receiver/archive/copies.ts'
 import { readProblems } from '../../../src/receiver/on-call/read-problems.ts'
 import { readingOptions } from '../../../src/receiver/on-call/reading.ts'
@@ -42,6 +43,12 @@ it('copies media first whose links end soonest, and lost ones in their ordinary 
       ('put off', interval '1 minute', interval '5 minutes')) as given (name, due, expires) returning request_id`
   expect(ids).toHaveLength(5)
   const { db } = receiver.deps
+  // The first end that is still to come: that of the copy that was put off.
+  const now = new Date()
+  const { links_end: end, expiring } = await readArchiveState(db, now)
+  expect(expiring).toBe(1)
+  expect(Math.round((Date.parse(String(end)) - now.getTime()) / 60_000)).toBe(5)
+
   const claimed: Copy[] = []
   for (const limit of [1, 1, 1, 2]) claimed.push(...(await claimCopies(db, { limit })))
   expect(claimed.map(({ url }) => url)).toEqual(['in 20 minutes', 'in 30 minutes', 'lost', 'no promise'])
