@@ -10,8 +10,8 @@
 --   mediadock_migrate            owns the schema: `mediadock migrate receiver`
 --   mediadock_run                reads and writes rows: `mediadock start receiver`, the command line
 --   mediadock_read               reads results, media and the feed, and keeps its place in the feed: your services
---   mediadock_provider_migrate   the same for the provider, where it runs too
---   mediadock_provider_run
+--   mediadock_provider_migrate   owns the provider's schema, if that runs too: `mediadock migrate provider`
+--   mediadock_provider_run       reads and writes its rows: `mediadock start provider`
 --
 -- A database that was migrated by another role first needs, as a superuser:
 --

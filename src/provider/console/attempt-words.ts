@@ -10,7 +10,7 @@ const troubles: readonly [RegExp, string][] = [
   [/not public/, 'its name resolves to a private address, which is never called'],
   [/ETIMEDOUT|Connect Timeout/, 'no connection in time'],
   [/ECONNRESET|other side closed|socket hang up/, 'it closed the connection before its answer was complete'],
-  [/EHOSTUNREACH|ENETUNREACH/, 'its address cannot be reached'],
+  [/EHOSTUNREACH|ENETUNREACH/, 'no route leads to its address'],
   [/certificate|altnames|self.signed/i, 'its TLS certificate is not valid for this name'],
   [/EPROTO|SSL|TLS/, 'TLS failed: is it https at this port?'],
 ]

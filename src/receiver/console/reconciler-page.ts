@@ -129,7 +129,7 @@ function stateView(
     ${last_working_run === null || last_working_run.scanned === 0 ? '' : html`<p class="soft">Last run with work to do: ${time(last_working_run.started_at)}, ${counts(last_working_run)}.</p>`}`
 }
 
-/** With a pattern that runs too rarely, runs are started by hand. */
+/** The tile of the next run: the time until it, or `by hand` where RECONCILE_CRON runs rarely. */
 function nextRun(
   next: Date | undefined,
   { now, isRare, cron }: { now: number; isRare: boolean; cron: string },

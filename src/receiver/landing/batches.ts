@@ -68,7 +68,10 @@ export function createBatches(deps: BatchesDeps): Batches {
           pump()
         }
         write(lane, batch).then(next, (error: unknown) => {
-          logger.error({ err: error, deliveries: batch.length }, 'a batch did not end, continuing without it')
+          logger.error(
+            { err: error, deliveries: batch.length },
+            'unexpected error while landing a batch: its deliveries may wait until their leases expire',
+          )
           next()
         })
       }
@@ -103,7 +106,7 @@ export function createBatches(deps: BatchesDeps): Batches {
     return batch
   }
 
-  /** Gives the deliveries of a flood later times. */
+  /** Returns the deliveries of one request that are more than its turns to the inbox, with later times. */
   const spread = (flood: readonly ReturnedClaim[]) => {
     spreading += 1
     logger.info({ deliveries: flood.length }, 'spreading many deliveries of one request over later seconds')

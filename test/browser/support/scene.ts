@@ -352,5 +352,12 @@ async function history(sql: postgres.Sql, isCalm: boolean): Promise<void> {
     on conflict (minute) do update set arrivals = excluded.arrivals, ack_p50_ms = excluded.ack_p50_ms, ack_p95_ms = excluded.ack_p95_ms,
       landing_p50_seconds = excluded.landing_p50_seconds, landing_p95_seconds = excluded.landing_p95_seconds, inbox_pending = excluded.inbox_pending,
       overdue = excluded.overdue, inbox_oldest_seconds = excluded.inbox_oldest_seconds`
+  // Of the last minutes, the page reads the counts of the arrivals themselves.
+  await sql`
+    insert into mediadock.arrival_counts (minute, outcome, reason, arrivals)
+    select minute, split_part(what, '/', 1), split_part(what, '/', 2), n::bigint
+    from mediadock.minutes, jsonb_each_text(arrivals) as each (what, n)
+    where minute between now() - interval '4 minutes' and date_trunc('minute', now()) - interval '1 minute'
+    on conflict do nothing`
   await sql`insert into mediadock.process_starts (started_at, host, pid, version) values (now() - interval '93 minutes', 'receiver-1', 7, '0.1.0') on conflict do nothing`
 }

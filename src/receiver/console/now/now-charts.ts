@@ -44,7 +44,7 @@ export function timeChoice(query: Query, shown: Minutes | undefined): Markup {
   return html`<div class="chart-times">
     <span class="presets" role="group" aria-label="Time range of the charts">
       ${ranges.map(([label, range]) => html`<a href="${linkTo('/', { live: query['live'], range })}" ${range === current ? html`aria-current="true"` : ''}>${label}</a>`)}
-      ${shown === undefined ? '' : html`<a href="${linkTo('/', { live: query['live'], since: shown.since, until: shown.until })}" ${fixed ? html`aria-current="true"` : ''} title="The address then holds these times, so a copied link shows the same range">Copy a link to this time range</a>`}
+      ${shown === undefined ? '' : html`<a href="${linkTo('/', { live: query['live'], since: shown.since, until: shown.until })}" ${fixed ? html`aria-current="true"` : ''} title="Opens this page with these times in its address: copy that">Copy a link to this time range</a>`}
     </span>
     <form class="filters" method="get" action="/" data-filters>
       ${query['live'] === undefined ? '' : html`<input type="hidden" name="live" value="${query['live']}" />`}
