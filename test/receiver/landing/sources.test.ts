@@ -225,6 +225,25 @@ it('an end that lands while the poll of a hint is under way keeps the next poll,
   expect(row).toEqual({ status: 'FAILED', scheduled: true })
 })
 
+it('a cancelled job that is reported twice contradicts nothing', async () => {
+  const clips: Source = { ...engine, name: 'clips', kind: openrouterVideo }
+  const withClips: Keys = { ...keys, sources: new Map([...keys.sources, [clips.name, clips]]) }
+  const says = (status: string) =>
+    signedBy(clips, Buffer.from(JSON.stringify({ type: `video.generation.${status}`, data: { id: 'clip-0', status } })))
+  await landed([says('cancelled')], withClips)
+  await landed([says('cancelled')], withClips)
+  const { requestId } = requestIdOf('clips', 'clip-0')
+  const [row] = await database.sql`select status from mediadock.requests where request_id = ${requestId}`
+  expect(row).toEqual({ status: 'CANCELED' })
+  const deliveries = await database.sql`select flags from mediadock.deliveries where request_id = ${requestId}`
+  expect([...deliveries]).toEqual([{ flags: [] }, { flags: [] }])
+
+  await landed([says('failed')], withClips)
+  const flags = await database.sql`
+    select flags from mediadock.deliveries where request_id = ${requestId} order by received_at`
+  expect(flags.map((each) => each['flags'])).toEqual([[], [], ['contradiction']])
+})
+
 it('a source that says both ends keeps FAILED while the poll that decides dies, and is polled again', async () => {
   const clips: Source = { ...engine, name: 'clips', kind: openrouterVideo }
   const key = { ...engineKey, name: 'clips-key', source: clips } as Keys['all'][number]
