@@ -358,6 +358,6 @@ async function history(sql: postgres.Sql, isCalm: boolean): Promise<void> {
     select minute, split_part(what, '/', 1), split_part(what, '/', 2), n::bigint
     from mediadock.minutes, jsonb_each_text(arrivals) as each (what, n)
     where minute between now() - interval '4 minutes' and date_trunc('minute', now()) - interval '1 minute'
-    on conflict do nothing`
+    on conflict (minute, outcome, reason) do update set arrivals = excluded.arrivals`
   await sql`insert into mediadock.process_starts (started_at, host, pid, version) values (now() - interval '93 minutes', 'receiver-1', 7, '0.1.0') on conflict do nothing`
 }
