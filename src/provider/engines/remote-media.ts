@@ -12,7 +12,7 @@ export function unusable(reason: string | Error): EngineError {
 }
 
 /**
- * What a remote engine states: the width, height and duration of a video, or the duration of a sound. The size of a
+ * The width, height and duration of a video, or the duration of a sound, as a remote engine states them. The size of a
  * picture and every format come from the bytes.
  */
 type Claimed = { width?: number | undefined; height?: number | undefined; duration?: number | undefined }

@@ -23,7 +23,7 @@ export type CopyingDeps = LinkKeyDeps & {
 /** With jitter, 12 tries take 1.7 to 3.4 hours. A media that is gone at the provider is tried for about a minute. */
 const pauses = { baseMs: 10_000, capMs: 3_600_000 }
 const maxTries: Record<Exclude<CopyFault, 'store'>, number> = { unreachable: 12, gone: 4, refused: 1 }
-/** What is not the fault of the media counts as no try. By the next one a disk may be free, or a key replaced. */
+/** The pause when a copy waits for the store or a key. It counts as no try: the media is not at fault. */
 const waitSeconds = 30
 
 /**

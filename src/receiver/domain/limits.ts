@@ -49,7 +49,7 @@ export const isOtherSource = sql.raw(
 
 export const isErrorMessage = sql.raw(`char_length(error_message) <= ${maxErrorMessageCharacters}`)
 
-/** What a page shows of large counts. There may be millions of rows, and each view counts them. */
+/** The highest count that a page shows. Each view counts again, and there may be millions of rows. */
 export const maxCounted = 10_000
 
 /** The range of a column of type integer. */

@@ -290,7 +290,7 @@ function parkedProblem({ reason, count: parked, errors = [] }: Cause): Problem {
   return { ...about, severity, text: `${what}${more}${extent === '' ? '' : ` ${extent}`} ${kept}` }
 }
 
-/** Whether other results of the model land. */
+/** Says whether other results of the model still land. */
 export function landingExtent({ model, count: failed, landed_since }: NonNullable<Cause['errors']>[number]): string {
   if (model === null) return ''
   if (landed_since)
