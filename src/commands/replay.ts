@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import type { WorkerDeps } from '../receiver/landing/land-batch.ts'
+import type { WorkerDeps } from '../receiver/landing/land-or-put-off.ts'
 import { replayDelivery, type Replay } from '../receiver/landing/replay.ts'
 import { groupFailures, shownFailures } from '../receiver/on-call/failures.ts'
 import { replayMany, type ReplayedMany } from '../receiver/on-call/replay-many.ts'

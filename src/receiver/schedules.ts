@@ -1,7 +1,7 @@
 import cron from 'node-cron'
 import { cronLogger } from '../platform/cron-logger.ts'
 import { createStreak } from '../platform/loop.ts'
-import type { WorkerDeps } from './landing/land-batch.ts'
+import type { WorkerDeps } from './landing/land-or-put-off.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import type { ReconcilerDeps } from './reconciling/reconciler.ts'
 import { runReported } from './reconciling/reported-run.ts'

@@ -3,7 +3,7 @@ import type { Loop } from '../platform/loop.ts'
 import type { Database, Executor } from '../platform/postgres/postgres.ts'
 import type { Problem } from './domain/problem.ts'
 import type { Pressure } from './intake/pressure.ts'
-import type { WorkerDeps } from './landing/land-batch.ts'
+import type { WorkerDeps } from './landing/land-or-put-off.ts'
 import type { ReceiverSettings } from './settings.ts'
 
 /** Roles look for work this often without a wake: for retries, and for the work of dead replicas. */

@@ -6,8 +6,8 @@ import { isConnectionLost } from '../../platform/postgres/errors.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { returnClaims, type ReturnedClaim } from './inbox.ts'
-import { landBatch, lockedPause, type BatchEnd, type Ready, type WorkerDeps } from './land-batch.ts'
-import { estimateBytes } from './landing.ts'
+import { landBatch, lockedPause, type BatchEnd, type Ready, type WorkerDeps } from './land-or-put-off.ts'
+import { estimateBytes } from './row-to-write.ts'
 
 export type BatchesDeps = WorkerDeps & {
   /** Rests after work of this duration, if acknowledging needs the machine. */

@@ -6,25 +6,24 @@ import type { Report } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import { pathHeader } from '../domain/webhook-path.ts'
 import { createBatches, type BatchesDeps, type Pending } from './batches.ts'
-import { landClaimedHint } from './hint.ts'
+import { landClaimedHint } from './hints.ts'
 import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type HeldDelivery } from './inbox.ts'
-import { parkMisunderstood, type WorkerDeps } from './land-batch.ts'
-import { landingOfDelivery, rowBytes } from './landing.ts'
+import { parkMisunderstood, type WorkerDeps } from './land-or-put-off.ts'
+import { landingOfDelivery, rowBytes } from './row-to-write.ts'
 
 /*
  * The files of this folder, in the order in which a delivery passes them:
  *
- *   hand-over.ts           holds deliveries that were just stored, or claimed from the queue
- *   inbox.ts               the SQL of the queue: claim, renew, return, retry, park
- *   landing.ts             turns the report of a delivery into a landing, the row to write
- *   batches.ts             puts landings into batches, one per request, and gives floods later times
- *   land-batch.ts          lands a batch, and decides what happens when Postgres refuses it
- *   land.ts                runs the statements, and gives each landing its outcome
- *   landing-statement.ts   the two statements, composed of verdict.ts (which result wins), flags.ts (what is flagged and
- *                          parked) and statement-parts.ts (the writes)
+ *   hand-over.ts        holds deliveries that were just stored, or claimed from the queue
+ *   inbox.ts            the SQL of the queue: claim, renew, return, retry, park
+ *   row-to-write.ts     turns the report of a delivery into a landing, the row to write
+ *   batches.ts          puts landings into batches, one per request, and gives floods later times
+ *   land-or-put-off.ts  lands a batch; puts off or parks deliveries that Postgres refuses
+ *   two-statements.ts   composes and runs the two statements, of verdict.ts (which result wins), flags.ts (what is
+ *                       flagged and parked) and writes.ts
  *
- * Besides: hint.ts and unsigned-hints.ts for webhooks that name a job without its end, replay.ts and requeue.ts to
- * process deliveries again, add-change.ts for the feed, depth.ts for the size of the queue.
+ * Besides: hints.ts for webhooks that name a job without its end, replay.ts and requeue.ts to process deliveries again,
+ * depth.ts for the size of the queue.
  */
 
 export type HandOverDeps = WorkerDeps &

@@ -1,16 +1,34 @@
+import postgres from 'postgres'
+import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
+import { databaseErrorOf, one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import { isTried, tried } from '../../platform/postgres/tried.ts'
 import { parseBody } from '../domain/delivery.ts'
 import { environmentsOf, sourceOf } from '../domain/keys.ts'
+import { outputOfRow } from '../domain/results-schema.ts'
 import * as schema from '../domain/schema.ts'
-import { landHint } from './hint.ts'
-import type { WorkerDeps } from './land-batch.ts'
-import { landExplained, type Change } from './land.ts'
-import { landingOfDelivery, type Identified } from './landing.ts'
+import { landHint } from './hints.ts'
+import type { WorkerDeps } from './land-or-put-off.ts'
+import { landingOfDelivery, type Identified, type Landing } from './row-to-write.ts'
+import { landingOutcomes, landingStatement, type LandingAt } from './two-statements.ts'
+import { everyNotification } from './writes.ts'
 
 const deliveries = columnsOf(schema.deliveries)
 const requests = columnsOf(schema.requests)
+
+const row = z.record(z.string(), z.unknown())
+const changeSchema = z.object({
+  request_id: z.string(),
+  outcome: z.enum(landingOutcomes),
+  request: z.object({ before: row.nullable(), after: row.nullable() }),
+  media: z.object({ written: z.array(row), removed: z.array(row) }),
+})
+
+/** The rows that a landing has written. */
+export type Change = z.infer<typeof changeSchema>
 
 export type Replay = { replayed: number; changes: Change[] }
 
@@ -87,4 +105,42 @@ async function load(
       parkedReason: row.parked_reason,
     }
   )
+}
+
+/**
+ * Lands one result and returns the changes. With `dryRun` everything is done, including triggers and constraints, and
+ * rolled back. If a rollback is not possible, the statement fails at its beginning.
+ */
+export async function landExplained(
+  db: Database,
+  written: Landing,
+  { dryRun, ...at }: LandingAt & { dryRun: boolean },
+): Promise<Change> {
+  const result = dryRun ? sql`case when ${isTried} then change else mediadock.rolled_back(change) end` : sql`change`
+  const statement = sql`
+    ${landingStatement([written], at)}
+    select ${result} as change from (
+      select jsonb_build_object(
+        'request_id', outcome.request_id, 'outcome', outcome.actual_outcome,
+        'request', jsonb_build_object(
+          'before', (select to_jsonb(r) - 'metadata' from mediadock.results r
+                     where r.request_id = outcome.request_id),
+          'after', (select to_jsonb(w) || case when w.output is null and w.status = 'COMPLETED'
+              then jsonb_build_object('output', ${outputOfRow(sql`media_written`)}) else '{}' end from written w)),
+        'media', jsonb_build_object(
+          'written', coalesce((select jsonb_agg(to_jsonb(m)) from media_written m), '[]'),
+          'removed', coalesce((select jsonb_agg(to_jsonb(m)) from media_removed m), '[]'))) as change
+      from outcome where ${everyNotification}) as c`
+  const execute = () => (dryRun ? tried<{ change: Change }>(db, statement) : db.execute<{ change: Change }>(statement))
+  const rows = await untilNotGivingWay<readonly { change: Change }[]>(execute).catch((error: unknown) => [
+    { change: rolledBack(error) },
+  ])
+  return one(rows, `landing request ${written.requestId}`).change
+}
+
+/** Extracts the result that a dry run carries out of its rollback. Throws any other error. */
+function rolledBack(error: unknown): Change {
+  const cause = databaseErrorOf(error)
+  if (!(cause instanceof postgres.PostgresError) || cause.code !== 'MD001') throw error
+  return changeSchema.parse(JSON.parse(cause.detail ?? 'null'))
 }

@@ -1,7 +1,6 @@
 import { isAboutTheRow, isRefusal, postgresMessage } from '../../platform/postgres/errors.ts'
-import type { WorkerDeps } from '../landing/land-batch.ts'
-import type { Change } from '../landing/land.ts'
-import { replayDelivery, type Replay } from '../landing/replay.ts'
+import type { WorkerDeps } from '../landing/land-or-put-off.ts'
+import { replayDelivery, type Change, type Replay } from '../landing/replay.ts'
 import { listDeliveryPlaces } from '../queries/deliveries.ts'
 import { maxLimit, type DeliveryFilters } from '../queries/filters.ts'
 

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { startLoop, type FailingRole, type Loop } from '../../platform/loop.ts'
 import type { GuessLimit } from '../../platform/pages/guess-limit.ts'
-import type { WorkerDeps } from '../landing/land-batch.ts'
+import type { WorkerDeps } from '../landing/land-or-put-off.ts'
 import { silentAfterSeconds } from '../reconciling/silence.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import { pollMs } from '../slice.ts'

@@ -3,7 +3,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import * as submitting from '../domain/generations-schema.ts'
-import { addChange } from '../landing/add-change.ts'
+import { addChange } from '../landing/writes.ts'
 import { isForgotten, isHeld, unlessThisOne, type Generation } from './generations.ts'
 
 const g = columnsOf(submitting.generations, 'g')

@@ -1,4 +1,4 @@
-import type { Change } from '../../landing/land.ts'
+import type { Change } from '../../landing/replay.ts'
 import type { DeliveryDetail } from '../../queries/delivery-detail.ts'
 import type { QuarantinedEntry } from '../../queries/quarantine.ts'
 import type { CallExamples } from './call-examples.ts'

@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import type { Change } from '../../landing/land.ts'
+import type { Change } from '../../landing/replay.ts'
 import { badge, foreign, shortId } from './parts.ts'
 
 type Values = Readonly<Record<string, unknown>>

@@ -1,7 +1,7 @@
 import { createLogger } from '../../../../src/platform/logger.ts'
 import { createPool } from '../../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../../src/platform/postgres/time.ts'
-import type { WorkerDeps } from '../../../../src/receiver/landing/land-batch.ts'
+import type { WorkerDeps } from '../../../../src/receiver/landing/land-or-put-off.ts'
 import { keysOf, liveKey } from '../../../support/receiver.ts'
 import { workOnce } from '../../../support/work-once.ts'
 

@@ -1,10 +1,22 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { NoAnswerError, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
 import type { Environments } from '../domain/keys.ts'
 import { flagDeliveries, parking } from './flags.ts'
-import type { Landing } from './landing.ts'
-import { changed, items, notified, removeMedia, settle, writeMedia, writeRequests } from './statement-parts.ts'
+import type { Landing } from './row-to-write.ts'
 import { knownAsSeen, knownLocked, nextDoubt, verdictOf } from './verdict.ts'
+import {
+  changed,
+  everyNotification,
+  items,
+  notified,
+  removeMedia,
+  settle,
+  writeMedia,
+  writeRequests,
+} from './writes.ts'
 
 /*
  * The two statements that land results. They share their parts, and so the rules of verdict.ts. In the order in which
@@ -30,7 +42,92 @@ import { knownAsSeen, knownLocked, nextDoubt, verdictOf } from './verdict.ts'
  * statistics are usually those of an empty inbox. An array of all rows beside a join would be sorted for each row.
  */
 
-export type LandingAt = { now: SQL; environments: Environments; waitMs: number }
+export const landingOutcomes = [
+  'landed',
+  'confirmed',
+  'no_effect',
+  'contradiction',
+  'key_mismatch',
+  'source_mismatch',
+  'discarded',
+  'raced',
+] as const
+
+/**
+ * - `landed`: the row became terminal or complete, or was overruled by the provider's result or a live webhook
+ * - `confirmed`: the provider's result adds nothing to the complete content of the webhook, such as an ERROR
+ * - `no_effect`: the row contains this already
+ * - `contradiction`: another terminal state stands. The delivery is flagged and the row not changed
+ * - `key_mismatch`: signed with a key of the other environment, and parked
+ * - `source_mismatch`: the request belongs to another source than the delivery, which is parked
+ * - `discarded`: a mismatch, but `maxParkedForRequest` deliveries of the request are parked for it already. It is deleted
+ * - `raced`: the row appeared or landed at the same moment. Nothing was written; try again
+ */
+export type LandingOutcome = (typeof landingOutcomes)[number]
+
+/** `now`: the time that replicas share (time.ts). `waitMs`: how long to wait for a locked row. */
+export type LandingAt = { now: SQL; environments: Environments; waitMs?: number | undefined }
+
+type Ended = { request_id: string; outcome: LandingOutcome }
+
+/** Outcomes by request. With a `failure`, they were committed before it, except `raced`. */
+export type Settled = { outcomes: Map<string, LandingOutcome>; failure?: { error: unknown } }
+
+/**
+ * Writes results in one statement: the states of requests, their media, flags and ends of deliveries, the change for
+ * the feed, and the NOTIFY for readers. States never go back: docs/orders.md says which source overrules which.
+ *
+ * Takes one landing per request. First runs the short statement, then the whole one for the landings that the short one
+ * left. Never throws: a failure is returned, beside the outcomes that the short statement had committed.
+ */
+export async function landSettling(db: Database, landings: readonly Landing[], at: LandingAt): Promise<Settled> {
+  const outcomes = new Map<string, LandingOutcome>()
+  try {
+    const ordinary = landings.filter(mayBeOrdinary)
+    for (const one of await run(db, ordinary, ordinaryStatement(ordinary, at))) outcomes.set(...one)
+    let open = landings.filter(({ requestId }) => !outcomes.has(requestId))
+    // Another landing of the request may come between reading and writing. The next try sees it.
+    for (let tries = 1; open.length > 0 && tries <= 5; tries += 1) {
+      const ended = await run(db, open, landingStatement(open, at))
+      // Every landing must have an outcome.
+      if (ended.length < open.length) throw new NoAnswerError(`landing ${open.length} results`)
+      for (const one of ended) outcomes.set(...one)
+      open = open.filter(({ requestId }) => outcomes.get(requestId) === 'raced')
+    }
+    return { outcomes }
+  } catch (error) {
+    return { outcomes, failure: { error } }
+  }
+}
+
+/** Lands results like landSettling(), but throws any failure. For callers that cannot use a partial result. */
+export async function land(
+  db: Database,
+  landings: readonly Landing[],
+  at: LandingAt,
+): Promise<Map<string, LandingOutcome>> {
+  const { outcomes, failure } = await landSettling(db, landings, at)
+  if (failure) throw failure.error
+  return outcomes
+}
+
+async function run(db: Database, landings: readonly Landing[], parts: SQL): Promise<[string, LandingOutcome][]> {
+  if (landings.length === 0) return []
+  const statement = sql`${parts} select request_id, actual_outcome as outcome from outcome where ${everyNotification}`
+  const rows = await untilNotGivingWay(() => executePrepared<Ended>(db, statement))
+  return rows.map(({ request_id, outcome }) => [request_id, outcome])
+}
+
+/**
+ * Returns the requests among these whose rows another transaction has locked at this moment, including rows that it
+ * inserted and has not committed. Takes about a millisecond for each of those.
+ */
+export async function lockedRequests(db: Database, requestIds: readonly string[]): Promise<Set<string>> {
+  const rows = await db.execute<{ id: string }>(
+    sql`select id from mediadock.held_requests(${sql.param([...requestIds])}::uuid[]) as id`,
+  )
+  return new Set(rows.map(({ id }) => id))
+}
 
 /** SQL: the WITH of the whole statement. A reader of `outcome` must add `everyNotification`. */
 export function landingStatement(landings: readonly Landing[], { now, environments, waitMs }: LandingAt): SQL {

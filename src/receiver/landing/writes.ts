@@ -1,15 +1,15 @@
 import { atMost } from '../../platform/postgres/at-most.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { addChange } from './add-change.ts'
-import { wayOf, type Landing } from './landing.ts'
+import { feedStatuses } from '../domain/feed-schema.ts'
+import { wayOf, type Landing } from './row-to-write.ts'
 import { nextDoubt } from './verdict.ts'
 
-/* The parts that both landing statements share. landing-statement.ts lists the inputs and columns of each part. */
+/* The parts that both landing statements share. two-statements.ts lists the inputs and columns of each part. */
 
 /** How long a landing waits for a row that another transaction locks: much longer than a landing takes. */
 export const landingLockWaitMs = 500
 
-export function items(landings: readonly Landing[], waitMs: number): SQL {
+export function items(landings: readonly Landing[], waitMs = landingLockWaitMs): SQL {
   return sql`
     -- Another transaction may lock the row of one request. The whole batch waits for it, so the wait is short.
     patience as materialized (select set_config('lock_timeout', ${`${waitMs}ms`}, true)),
@@ -151,6 +151,23 @@ export const settle = (now: SQL) => sql`
       from outcome where delivery_id is not null and claims is null
       on conflict do nothing
     )`
+
+const { COMPLETED, FAILED, CANCELED, REFUSED } = feedStatuses
+const statusNumber = sql.raw(
+  `(case status when 'COMPLETED' then ${COMPLETED} when 'FAILED' then ${FAILED} when 'REFUSED' then ${REFUSED}
+    else ${CANCELED} end)::smallint`,
+)
+
+/**
+ * SQL: inserts one row of `changes` for all requests of `from`, with the status of each and whether its media are
+ * complete. Inserts nothing if `from` is empty. The sequencer gives committed changes their positions in the feed.
+ */
+export function addChange(now: SQL, from: SQL): SQL {
+  return sql`
+    insert into mediadock.changes (changed_at, request_ids, statuses, media_complete)
+    select ${now}, array_agg(request_id), array_agg(${statusNumber}), array_agg(media_complete)
+    from ${from} having count(*) > 0`
+}
 
 /** SQL: one row of changes for all requests that landed. Its id is drawn while the rows of the requests are locked. */
 export const changed = (now: SQL) => sql`

@@ -13,9 +13,9 @@ import { environmentsOf } from '../domain/keys.ts'
 import type { RequestIds } from '../domain/request-id.ts'
 import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
 import { park, returnClaims, retryOrPark, type HeldDelivery, type InboxClaim } from './inbox.ts'
-import { landSettling, lockedRequests, type LandingOutcome } from './land.ts'
-import type { Landing, LandingDeps } from './landing.ts'
-import { landingLockWaitMs } from './statement-parts.ts'
+import type { Landing, LandingDeps } from './row-to-write.ts'
+import { landSettling, lockedRequests, type LandingOutcome } from './two-statements.ts'
+import { landingLockWaitMs } from './writes.ts'
 
 export type WorkerDeps = LandingDeps & {
   db: Database
