@@ -6,6 +6,9 @@ import { requestIdOf } from './request-id.ts'
 import { storedName, type Source } from './source.ts'
 import { isStorable } from './storable.ts'
 
+/** The ends of reports in the words of the first source, which reports no cancellation. */
+const statuses = { COMPLETED: 'OK', FAILED: 'ERROR', CANCELED: 'CANCELED' } as const
+
 /** An authentic delivery, ready to be made durable. */
 export type Delivery = {
   id: string
@@ -13,7 +16,7 @@ export type Delivery = {
   /** See storedName(). */
   sourceName: string | null
   requestId: string | undefined
-  status: 'OK' | 'ERROR' | undefined
+  status: (typeof statuses)[Report['status']] | undefined
   keyName: string
   environment: SignedEnvironment
   signedAt: Date
@@ -55,7 +58,7 @@ export function toDelivery({ source, timestampSeconds, ...arrived }: Authentic):
     ...arrived,
     sourceName,
     requestId: jobId === undefined ? undefined : requestIdOf(sourceName, jobId).requestId,
-    status: report && (report.status === 'COMPLETED' ? 'OK' : 'ERROR'),
+    status: report && statuses[report.status],
     signedAt: new Date(timestampSeconds * 1000),
     report,
     hint: parsed.ok && parsed.report === undefined ? parsed : undefined,

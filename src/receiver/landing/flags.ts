@@ -61,17 +61,13 @@ const idReused = sql`
 
 /**
  * A contradiction is open until the provider has confirmed the end that the delivery carried. Compares all deliveries
- * of the request if the landing concerns them, otherwise its own alone. A stored delivery says ERROR of a cancelled job
- * too: of the landing's own delivery, the verdict tells whether it agrees with CANCELED.
+ * of the request if the landing concerns them, otherwise its own alone.
  */
 const contradicting = sql`
       select d.id, case when d.delivered <> outcome.final_status then 'contradiction' end,
         d.delivered = outcome.final_status, false
       from outcome, lateral (
-        select id, flags, case when status = 'OK' then 'COMPLETED'
-            when outcome.final_status = 'CANCELED' and id = outcome.delivery_id and actual_outcome <> 'contradiction'
-              then 'CANCELED'
-            else 'FAILED' end as delivered
+        select id, flags, case status when 'OK' then 'COMPLETED' when 'ERROR' then 'FAILED' else status end as delivered
         from (
           select * from mediadock.deliveries where request_id = outcome.request_id and outcome.concerns_all
           union all

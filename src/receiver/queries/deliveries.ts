@@ -34,7 +34,10 @@ export const deliverySchema = z
     id: z.guid(),
     webhook_id: z.string(),
     request_id: z.guid().nullable(),
-    status: z.enum(['OK', 'ERROR']).nullable().meta({ description: 'The status in the notification.' }),
+    status: z
+      .enum(['OK', 'ERROR', 'CANCELED'])
+      .nullable()
+      .meta({ description: 'The end in the notification, CANCELED only of further sources.' }),
     state: z.enum(deliveryStates),
     outcome: z.string().meta({ description: 'The outcome of the last processing; accepted before the first.' }),
     reason: z.string().nullable().meta({ description: 'Why it is parked.' }),

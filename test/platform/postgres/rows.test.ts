@@ -75,7 +75,7 @@ it("rows are typed by Postgres's names, with null for nullable columns", () => {
     RowOf<typeof receiver.deliveries, 'id' | 'status' | 'received_at' | 'headers' | 'body' | 'flags'>
   >().toEqualTypeOf<{
     id: string
-    status: 'OK' | 'ERROR' | null
+    status: 'OK' | 'ERROR' | 'CANCELED' | null
     received_at: string
     headers: Record<string, string>
     body: Buffer

@@ -225,23 +225,38 @@ it('an end that lands while the poll of a hint is under way keeps the next poll,
   expect(row).toEqual({ status: 'FAILED', scheduled: true })
 })
 
-it('a cancelled job that is reported twice contradicts nothing', async () => {
+it('webhooks of a cancelled job contradict nothing, also once a poll confirms its end; one of a failed job does', async () => {
   const clips: Source = { ...engine, name: 'clips', kind: openrouterVideo }
   const withClips: Keys = { ...keys, sources: new Map([...keys.sources, [clips.name, clips]]) }
+  const { requestId } = requestIdOf('clips', 'clip-0')
   const says = (status: string) =>
     signedBy(clips, Buffer.from(JSON.stringify({ type: `video.generation.${status}`, data: { id: 'clip-0', status } })))
+  const state = async () => {
+    const [row] = await database.sql`
+      select status, confirmed_at is not null as confirmed, (select array_agg(flags::text order by received_at)
+        from mediadock.deliveries d where d.request_id = r.request_id) as flags
+      from mediadock.requests r where request_id = ${requestId}`
+    return row
+  }
   await landed([says('cancelled')], withClips)
   await landed([says('cancelled')], withClips)
-  const { requestId } = requestIdOf('clips', 'clip-0')
-  const [row] = await database.sql`select status from mediadock.requests where request_id = ${requestId}`
-  expect(row).toEqual({ status: 'CANCELED' })
-  const deliveries = await database.sql`select flags from mediadock.deliveries where request_id = ${requestId}`
-  expect([...deliveries]).toEqual([{ flags: [] }, { flags: [] }])
-
+  expect(await state()).toEqual({ status: 'CANCELED', confirmed: false, flags: ['{}', '{}'] })
   await landed([says('failed')], withClips)
-  const flags = await database.sql`
-    select flags from mediadock.deliveries where request_id = ${requestId} order by received_at`
-  expect(flags.map((each) => each['flags'])).toEqual([[], [], ['contradiction']])
+  const contradicted = ['{}', '{}', '{contradiction}']
+  expect(await state()).toEqual({ status: 'CANCELED', confirmed: false, flags: contradicted })
+
+  const worker = createTestWorker({
+    databaseUrl: database.url,
+    keys: () => withClips,
+    fetchResult: async ({ jobId, keyName }) => {
+      if (jobId !== 'clip-0') return { answer: { kind: 'not_found' }, keyName }
+      const { api } = apiOf('https://clips.test', { status: 200, json: { id: jobId, status: 'cancelled' } })
+      return { answer: await openrouterVideo.fetchResult({ jobId, model: undefined }, api), keyName }
+    },
+  })
+  worker.setNow(new Date(Date.now() + 30 * 60_000))
+  await runOnce(worker)
+  expect(await state()).toEqual({ status: 'CANCELED', confirmed: true, flags: contradicted })
 })
 
 it('a source that says both ends keeps FAILED while the poll that decides dies, and is polled again', async () => {

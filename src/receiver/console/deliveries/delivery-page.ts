@@ -95,12 +95,7 @@ function factsOf({
         ? html`<span class="soft">it names none</span>`
         : html`<a class="mono" href="/requests/${request_id}" data-copy="${request_id}">${request_id}</a>`,
     ],
-    [
-      'Says',
-      status === null
-        ? html`<span class="soft">nothing recognizable</span>`
-        : badge(status, status === 'OK' ? 'good' : 'bad'),
-    ],
+    ['Says', status === null ? html`<span class="soft">nothing recognizable</span>` : badge(status)],
     ...(reason === null ? [] : [['Parked because', code(reason)] as const]),
     ...(flags.length === 0 ? [] : [['Flags', html`${flags.map((flag) => html`${badge(flag, 'warn')} `)}`] as const]),
     ['Model', foreign(model)],

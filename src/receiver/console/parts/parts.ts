@@ -33,6 +33,7 @@ const tones: Record<string, Tone> = {
   landed: 'good',
   confirmed: 'good',
   COMPLETED: 'good',
+  OK: 'good',
   result: 'good',
   duplicate: '',
   no_effect: '',
@@ -51,6 +52,7 @@ const tones: Record<string, Tone> = {
   unreachable: 'bad',
   invalid: 'bad',
   FAILED: 'bad',
+  ERROR: 'bad',
 }
 
 /** An outcome, status or state. Its tone follows from the word, its meaning is in the title. */

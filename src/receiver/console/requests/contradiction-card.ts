@@ -4,7 +4,7 @@ import { table, time, type Row } from '../../../platform/pages/parts.ts'
 import type { RequestDetail } from '../../queries/request-detail.ts'
 import { badge, card, number, shortId } from '../parts/parts.ts'
 
-const ends = { OK: 'COMPLETED', ERROR: 'FAILED' } as const
+const ends = { OK: 'COMPLETED', ERROR: 'FAILED', CANCELED: 'CANCELED' } as const
 
 /** The ends that each side reported of a request, and the end that stands. Empty without a contradiction. */
 export function contradictionCard(request: RequestDetail): Markup | '' {
@@ -38,7 +38,7 @@ function statements({ timeline, status, confirmed_at }: RequestDetail): Row[] {
     return {
       cells: [
         html`Webhook ${shortId('delivery', id)}${often}`,
-        html`${badge(end)} <span class="soft">${word}</span>`,
+        html`${badge(end)} <span class="soft">${word === end ? '' : word}</span>`,
         time(received_at),
         stands(end),
       ],
