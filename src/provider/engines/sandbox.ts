@@ -47,28 +47,11 @@ function imageCount({ input }: SandboxPlace): number {
   return typeof count === 'number' ? Math.min(Math.max(1, Math.trunc(count)), sampleImages.length) : 1
 }
 
-const load = createLoader((file) => fs.readFile(file))
-
-/** Reads each file once. A failed read is repeated by the next caller. */
-export function createLoader(read: (file: string) => Promise<Buffer>): (file: string) => Promise<Buffer> {
-  const loaded = new Map<string, Promise<Buffer>>()
-  return async (file) => {
-    const bytes = loaded.get(file) ?? read(file)
-    loaded.set(file, bytes)
-    try {
-      return await bytes
-    } catch (error) {
-      if (loaded.get(file) === bytes) loaded.delete(file)
-      throw error
-    }
-  }
-}
-
 async function storeSample(
   { mediaDir, mediaUrl }: Pick<SandboxPlace, 'mediaDir' | 'mediaUrl'>,
   name: string,
   extension: MediaExtension,
 ): Promise<string> {
-  const file = path.join(samplesDir, `${name}.${extension}`)
-  return storeMedia({ mediaDir, mediaUrl, requestId: 'sandbox' }, `sample-${name}`, extension, await load(file))
+  const bytes = await fs.readFile(path.join(samplesDir, `${name}.${extension}`))
+  return storeMedia({ mediaDir, mediaUrl, requestId: 'sandbox' }, `sample-${name}`, extension, bytes)
 }

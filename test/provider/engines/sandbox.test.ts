@@ -1,7 +1,7 @@
 import fs from 'node:fs/promises'
 import sharp from 'sharp'
-import { describe, expect, it, vi } from 'vitest'
-import { createLoader, sandboxOutput } from '../../../src/provider/engines/sandbox.ts'
+import { describe, expect, it } from 'vitest'
+import { sandboxOutput } from '../../../src/provider/engines/sandbox.ts'
 import { outputSchema } from '../../../src/wire/schemas.ts'
 import { audioOf, fileOf, filesBelow, imagesOf, mediaUrl, temporaryFolder, videoOf } from './engine-run.ts'
 import { probe } from './probe.ts'
@@ -17,17 +17,6 @@ async function place(input: Record<string, unknown> = {}) {
 }
 
 describe('sandboxOutput', () => {
-  it('reads a sample once, and retries only after a failed read', async () => {
-    const read = vi
-      .fn<(file: string) => Promise<Buffer>>()
-      .mockRejectedValueOnce(new Error('too many open files'))
-      .mockResolvedValue(Buffer.from('x'))
-    const load = createLoader(read)
-    await expect(load('a.mp3')).rejects.toThrow('too many open files')
-    expect([await load('a.mp3'), await load('a.mp3')]).toEqual([Buffer.from('x'), Buffer.from('x')])
-    expect(read).toHaveBeenCalledTimes(2)
-  })
-
   it('returns the same sample for every request', async () => {
     const first = await sandboxOutput(image, await place({ prompt: 'a' }))
     const second = await sandboxOutput(image, await place({ prompt: 'b', aspect_ratio: '16:9' }))
