@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { z } from 'zod'
 import { EngineError, type EngineJob } from './engine.ts'
 
-/** The input keys that the local engines understand. Other keys only affect the seed. */
+/** The input keys that the local engines understand. */
 const briefSchema = z.object({
   prompt: z.string().default(''),
   aspect_ratio: z.string().optional(),
@@ -16,22 +16,9 @@ const briefSchema = z.object({
 
 export type Brief = z.infer<typeof briefSchema> & { seed: string }
 
-/** True for links to references. The seed depends on the bytes behind them instead. */
-const isReferenceKey = (key: string) => /^(?:image|video|audio)_urls?$/.test(key)
-
-/** Keys about delivery, not content. The same picture in another size stays the same picture. */
-const deliveryKeys = new Set([
-  'aspect_ratio',
-  'resolution',
-  'duration',
-  'num_images',
-  'output_format',
-  'generate_audio',
-])
-
 /**
- * Reads the input for the local engines. The seed depends on the model, the bytes of the references, and every input
- * key that is not about delivery. The same reference under another link gives the same picture.
+ * Reads the input for the local engines. The seed of the brief depends on the model, the prompt, the given seed and the
+ * bytes of the references. The same picture in another size stays the same picture.
  */
 export function readBrief({ model, input, references }: Pick<EngineJob, 'model' | 'input' | 'references'>): Brief {
   const parsed = briefSchema.safeParse(input)
@@ -40,12 +27,7 @@ export function readBrief({ model, input, references }: Pick<EngineJob, 'model' 
       `this engine cannot work with the input: ${parsed.error.issues.map(({ path }) => path.join('.')).join(', ')}`,
     )
   }
-  const subject = Object.entries(input)
-    .filter(([key]) => !deliveryKeys.has(key) && !isReferenceKey(key))
-    .sort(([a], [b]) => (a < b ? -1 : 1))
   const given = references.map(({ field, sha256 }) => [field, sha256])
-  const seed = createHash('sha256')
-    .update(JSON.stringify(given.length > 0 ? [model, subject, given] : [model, subject]))
-    .digest('hex')
-  return { ...parsed.data, seed }
+  const subject = [model, parsed.data.prompt, input['seed'], given]
+  return { ...parsed.data, seed: createHash('sha256').update(JSON.stringify(subject)).digest('hex') }
 }
