@@ -3,8 +3,10 @@ import { decode, type Decoding, type Ffmpeg, findFfmpeg, readerOf, words } from 
 import { EngineError, placeOf, type Reference } from './engine.ts'
 import type { FrameSize } from './frame-size.ts'
 import { undecodable } from './reference-picture.ts'
-import { framesPerSecond } from './video-graph.ts'
-import { sampleRate } from './wav.ts'
+import { bytesPerFrame, sampleRate } from './wav.ts'
+
+/** The frame rate of every clip. */
+export const framesPerSecond = 24
 
 /** Five minutes at 60 frames per second. Far more than a clip shows, and quick to count. */
 const maxFrames = 18_000
@@ -12,7 +14,6 @@ const maxFrames = 18_000
 const maxListingBytes = maxFrames * 100
 /** The limit of one decoded frame: more pixels than 8K has. */
 const maxFramePixels = 40_000_000
-const bytesPerSample = 4
 
 /** Decodes foreign videos and sounds in a contained process. */
 export type MediaReader = {
@@ -96,7 +97,7 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
       const write = (chunk: Buffer) => void chunks.push(chunk)
       const args = words(`-map 0:a:0 -t ${seconds} -ac 2 -ar ${sampleRate} -c:a pcm_s16le -f s16le`)
       // One second more than requested, because ffmpeg may end on a whole packet.
-      await read(sound, { args, write, maxOutputBytes: (seconds + 1) * sampleRate * bytesPerSample, signal })
+      await read(sound, { args, write, maxOutputBytes: (seconds + 1) * sampleRate * bytesPerFrame, signal })
       return Buffer.concat(chunks)
     },
   }
@@ -104,7 +105,7 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
 
 /** Joins sounds to a track of this many seconds, repeating them if they are shorter. */
 export function soundTrack(sounds: readonly Buffer[], seconds: number): Buffer {
-  return Buffer.alloc(Math.round(seconds * sampleRate) * bytesPerSample, Buffer.concat(sounds))
+  return Buffer.alloc(Math.round(seconds * sampleRate) * bytesPerFrame, Buffer.concat(sounds))
 }
 
 function fitFilter({ width, height }: FrameSize): string {

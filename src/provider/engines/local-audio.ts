@@ -21,8 +21,7 @@ async function runLocalAudio(job: EngineJob, { ffmpegPath, report, signal }: Run
   // Checked before the work, so that a server without ffmpeg fails at once.
   const binary = format === 'mp3' ? await locateFfmpeg(ffmpegPath) : undefined
   await report(0, `composing ${duration} s`)
-  const onProgress = (share: number) => report(Math.round(share * 80))
-  const wav = encodeWav(await composeMusic({ seed, seconds: duration, signal, onProgress }))
+  const wav = encodeWav(await composeMusic({ seed, seconds: duration, signal }))
   await report(80, 'the piece is composed')
 
   const url =

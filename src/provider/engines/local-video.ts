@@ -1,21 +1,19 @@
-import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { words } from '../../platform/ffmpeg.ts'
 import type { Output } from '../../wire/schemas.ts'
-import { drawCaptionLayer, drawLayers, drawVeil } from './artwork/picture.ts'
+import { drawCaptionLayer, drawVeil } from './artwork/picture.ts'
 import { readBrief, type Brief } from './brief.ts'
 import { EngineError, type Engine, type EngineJob, type Reference, type Report } from './engine.ts'
 import { locateFfmpeg, runFfmpeg } from './ffmpeg.ts'
-import { createMediaReader, type MediaReader, soundTrack } from './foreign-media.ts'
+import { createMediaReader, framesPerSecond, type MediaReader, soundTrack } from './foreign-media.ts'
 import { videoSize, type FrameSize } from './frame-size.ts'
 import { storeMedia, withScratch } from './media-store.ts'
 import { composeMusic } from './music.ts'
 import { rasterize } from './rasterize.ts'
-import { shootReferences } from './reference-clip.ts'
 import { pictureSize } from './reference-picture.ts'
-import { captionFilters, framesPerSecond, layerSize, planShots, videoGraph } from './video-graph.ts'
-import { sampleRate, encodeWav, wavOf } from './wav.ts'
+import { overlayFilters, shoot } from './shots.ts'
+import { encodeWav } from './wav.ts'
 
 /** Percentage of the work that is done when encoding starts and when it ends. */
 const [drawnPercent, encodedPercent] = [25, 95]
@@ -41,14 +39,13 @@ async function runLocalVideo(job: EngineJob, { ffmpegPath, media, report, signal
 
   return withScratch(job, async (scratch) => {
     const making = { job, brief, size, scratch, media, signal }
-    const film = job.references.some(isSeen) ? await filmOfReferences(making) : await drawnFilm(making)
+    const film = await filmOf(making)
     const track = await soundOf(making)
     await report(drawnPercent, 'pictures are drawn')
     const clip = path.join(scratch, 'clip.mp4')
-    const frames = brief.duration * framesPerSecond
-    const onFrames = steps(frames, async (share) =>
-      report(Math.round(drawnPercent + (encodedPercent - drawnPercent) * share)),
-    )
+    const all = brief.duration * framesPerSecond
+    const onFrames = async (frames: number) =>
+      report(Math.round(drawnPercent + (encodedPercent - drawnPercent) * Math.min(1, frames / all)))
     await runFfmpeg({
       binary,
       args: [...encoderArgs({ film, track, brief }), clip],
@@ -87,42 +84,20 @@ type Making = {
   signal: AbortSignal
 }
 
-async function drawnFilm(making: Making): Promise<Film> {
-  const { brief, size } = making
-  const inputs: string[][] = []
-  const shots = planShots(brief.duration)
-  for (const index of shots.keys()) {
-    for (const layer of drawLayers(layerSize(size), `${brief.seed}:${index}`)) inputs.push(await drawn(layer, making))
-  }
-  inputs.push(await drawn(drawCaptionLayer(size, captionOf(making)), making))
-  return { inputs, graph: videoGraph(size, brief.duration, shots) }
-}
-
-/** Shows the references alone in the first frames. Then the caption and a veil of the drawing fade in. */
-async function filmOfReferences(making: Making): Promise<Film> {
-  const { job, brief, size } = making
+/** Shows the shots alone in the first frames. Then the caption fades in, and over references a veil of the drawing. */
+async function filmOf({ job, brief, size, scratch, media, signal }: Making): Promise<Film> {
+  const { duration: durationSeconds, seed, strength } = brief
   const references = job.references.filter(isSeen)
-  const shots = await shootReferences({ ...making, references, durationSeconds: brief.duration, seed: brief.seed })
-  const veil = drawVeil(size, brief.seed, { strength: brief.strength, caption: captionOf(making) })
-  const inputs = [...shots.inputs, await drawn(veil, making)]
-  return {
-    inputs,
-    graph: [
-      ...shots.graph,
-      ...captionFilters({ input: shots.inputs.length, seconds: brief.duration, over: 'film' }),
-    ].join(';'),
-  }
-}
-
-function captionOf({ job, brief, size }: Making) {
-  return { prompt: brief.prompt, credit: `${job.model}  ${size.width}x${size.height}  ${brief.duration} s` }
-}
-
-async function drawn(svg: string, { scratch, signal }: Making): Promise<string[]> {
-  const file = path.join(scratch, `layer-${randomUUID()}.png`)
+  const { inputs, graph } = await shoot({ references, size, durationSeconds, seed, scratch, media, signal })
+  const caption = { prompt: brief.prompt, credit: `${job.model}  ${size.width}x${size.height}  ${durationSeconds} s` }
+  const overlay = references.length > 0 ? drawVeil(size, seed, { strength, caption }) : drawCaptionLayer(size, caption)
+  const file = path.join(scratch, 'overlay.png')
   // ffmpeg reads the file once, a moment later, so compression is not worth the time.
-  await (await rasterize(svg, signal)).png({ compressionLevel: 1 }).toFile(file)
-  return ['-framerate', String(framesPerSecond), '-i', file]
+  await (await rasterize(overlay, signal)).png({ compressionLevel: 1 }).toFile(file)
+  return {
+    inputs: [...inputs, ['-framerate', String(framesPerSecond), '-i', file]],
+    graph: [...graph, ...overlayFilters(inputs.length, durationSeconds)].join(';'),
+  }
 }
 
 /** The reference sounds one after the other, or a piece of music. Undefined if no sound is wanted. */
@@ -131,12 +106,12 @@ async function soundOf({ job, brief, scratch, media, signal }: Making): Promise<
   const sounds: Buffer[] = []
   for (const reference of job.references.filter(({ kind }) => kind === 'audio'))
     sounds.push(await media.readSound(reference, brief.duration, signal))
-  const wav =
+  const pcm =
     sounds.length > 0
-      ? wavOf(soundTrack(sounds, brief.duration), sampleRate)
-      : encodeWav(await composeMusic({ seed: brief.seed, seconds: brief.duration, signal }))
+      ? soundTrack(sounds, brief.duration)
+      : await composeMusic({ seed: brief.seed, seconds: brief.duration, signal })
   const file = path.join(scratch, 'sound.wav')
-  await fs.writeFile(file, wav)
+  await fs.writeFile(file, encodeWav(pcm))
   return file
 }
 
@@ -154,15 +129,4 @@ function encoderArgs({ film, track, brief }: { film: Film; track: string | undef
         '-movflags +faststart',
     ),
   ]
-}
-
-/** Calls `reached` once for every tenth of the work. */
-function steps(total: number, reached: (share: number) => Promise<void>): (done: number) => Promise<void> {
-  let last = 0
-  return async (done) => {
-    const tenth = Math.min(10, Math.floor((done / total) * 10))
-    if (tenth <= last) return
-    last = tenth
-    await reached(tenth / 10)
-  }
 }

@@ -1,12 +1,17 @@
+import { createRequire } from 'node:module'
+import path from 'node:path'
 import { renderAsync } from '@resvg/resvg-js'
 import sharp, { type Sharp } from 'sharp'
-import { captionFamily, fontFiles } from './artwork/font.ts'
+
+const fonts = path.join(path.dirname(createRequire(import.meta.url).resolve('dejavu-fonts-ttf/package.json')), 'ttf')
+/** The only fonts, so that the machine's own never change a picture. The second has scripts that the first lacks. */
+const fontFiles = ['DejaVuSansMono.ttf', 'DejaVuSans.ttf'].map((name) => path.join(fonts, name))
 
 /** Draws an SVG on another thread, so that the event loop stays free. Returns a sharp pipeline over the pixels. */
 export async function rasterize(svg: string, signal: AbortSignal): Promise<Sharp> {
   signal.throwIfAborted()
   const image = await renderAsync(svg, {
-    font: { loadSystemFonts: false, fontFiles, defaultFontFamily: captionFamily },
+    font: { loadSystemFonts: false, fontFiles, defaultFontFamily: 'DejaVu Sans Mono' },
     logLevel: 'off',
   })
   signal.throwIfAborted()

@@ -4,7 +4,6 @@ import { describe, expect, it } from 'vitest'
 import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import { videoSize } from '../../../src/provider/engines/frame-size.ts'
 import { createLocalVideoEngine } from '../../../src/provider/engines/local-video.ts'
-import { planShots } from '../../../src/provider/engines/video-graph.ts'
 import { long } from '../../chaos/length.ts'
 import { fileOf, filesBelow, runEngine, temporaryFolder, videoOf } from './engine-run.ts'
 import { probe } from './probe.ts'
@@ -24,7 +23,7 @@ describe('local-video', () => {
     [{ duration: long ? 7 : 2, resolution: '480p', aspect_ratio: '9:16', generate_audio: true }, 480, 854],
     [{ duration: long ? 4 : 1, resolution: '720p', aspect_ratio: '21:9', generate_audio: true }, 1680, 720],
     [{ duration: long ? 4 : 1, resolution: '1080p', aspect_ratio: '1:1' }, 1080, 1080],
-    // Two pictures that fade. The longest takes a core a quarter of a minute.
+    // Two pictures, one after the other. The longest takes a core a quarter of a minute.
     [{ duration: long ? 30 : 9, resolution: '480p', aspect_ratio: 'adaptive', generate_audio: true }, 854, 480],
   ])('makes an H.264 clip that plays, for %o', async (input, width, height) => {
     const { video, probed } = await film({ prompt: 'a quiet bay', ...input })
@@ -128,20 +127,6 @@ describe('videoSize', () => {
           expect([(size?.width ?? 1) % 2, (size?.height ?? 1) % 2]).toEqual([0, 0])
         }
       }
-    }
-  })
-})
-
-describe('planShots', () => {
-  it('covers every duration without a gap', () => {
-    for (let duration = 1; duration <= 60; duration++) {
-      const shots = planShots(duration)
-      let covered = 0
-      for (const { startSeconds, seconds } of shots) {
-        expect(startSeconds).toBeLessThanOrEqual(covered + 1e-9)
-        covered = startSeconds + seconds
-      }
-      expect(covered).toBeCloseTo(duration, 9)
     }
   })
 })

@@ -48,11 +48,10 @@ async function colourOf(frame: Buffer): Promise<string> {
 }
 
 function tone(hertz: number, seconds: number): Buffer {
-  const samples = Float32Array.from(
-    { length: 44_100 * seconds },
-    (_, at) => 0.5 * Math.sin((2 * Math.PI * hertz * at) / 44_100),
-  )
-  return encodeWav({ sampleRate: 44_100, left: samples, right: samples })
+  const pcm = Buffer.alloc(44_100 * seconds * 4)
+  for (let at = 0; at < pcm.length; at += 2)
+    pcm.writeInt16LE(Math.round(16_384 * Math.sin((2 * Math.PI * hertz * Math.floor(at / 4)) / 44_100)), at)
+  return encodeWav(pcm)
 }
 
 describe.each(models)('image-to-video with %s', (slug) => {

@@ -1,6 +1,8 @@
 import type { FrameSize } from '../frame-size.ts'
-import { captionFamily, monoFamily } from './font.ts'
 import { breakLines, clipLines, drawableText, escapeXml, startsFromRight } from './text-lines.ts'
+
+/** The text on a picture: the prompt, and a small line below it. */
+export type Caption = { prompt: string; credit: string }
 
 /** Letter heights as shares of the short side, each with its greatest number of lines. The first that fits is used. */
 const sizes = [
@@ -14,7 +16,7 @@ const sizes = [
  * Draws the prompt as an SVG group at the foot of the picture, over a shade that keeps it legible. Draws nothing for an
  * empty prompt.
  */
-export function drawCaption({ width, height }: FrameSize, prompt: string, credit: string): string {
+export function drawCaption({ width, height }: FrameSize, { prompt, credit }: Caption): string {
   const text = drawableText(prompt)
   const shortSide = Math.min(width, height)
   const margin = shortSide * 0.065
@@ -38,17 +40,20 @@ export function drawCaption({ width, height }: FrameSize, prompt: string, credit
 <stop offset="0" stop-color="#05060d" stop-opacity="0"/><stop offset="${textBegins}" stop-color="#05060d" stop-opacity="0.62"/>
 <stop offset="1" stop-color="#05060d" stop-opacity="0.86"/></linearGradient></defs>
 <rect x="0" y="${shadeTop.toFixed(1)}" width="${width}" height="${(height - shadeTop).toFixed(1)}" fill="url(#shade)"/>
-<g font-family="${captionFamily}" fill="#ffffff">${drawn.join('')}</g>
-<text x="${margin}" y="${(height - margin).toFixed(1)}" font-family="${monoFamily}" font-size="${creditSize.toFixed(1)}"
- fill="#ffffff" fill-opacity="0.72">${escapeXml(credit)}</text>`
+<g fill="#ffffff">${drawn.join('')}
+<text x="${margin}" y="${(height - margin).toFixed(1)}" font-size="${creditSize.toFixed(1)}" fill-opacity="0.72">${escapeXml(credit)}</text></g>`
 }
 
+/** The width of each letter of DejaVu Sans Mono, as a share of its height. */
+const letterWidth = 0.602
+
 function fitText(text: string, { width, shortSide, leftOut }: { width: number; shortSide: number; leftOut: boolean }) {
+  const broken = (size: number) => breakLines(text, Math.floor(width / (size * letterWidth)))
   for (const { share, lines: most } of sizes) {
     const size = shortSide * share
-    const lines = breakLines(text, width / size)
+    const lines = broken(size)
     if (lines.length <= most && !leftOut) return { size, lines }
   }
   const size = shortSide * sizes[3].share
-  return { size, lines: clipLines(breakLines(text, width / size), sizes[3].lines, leftOut) }
+  return { size, lines: clipLines(broken(size), sizes[3].lines, leftOut) }
 }

@@ -1,65 +1,32 @@
-import { captionMetrics } from './font.ts'
-
-const graphemes = new Intl.Segmenter('en', { granularity: 'grapheme' })
-
 /**
  * Converts a prompt to one drawable line of at most 600 code units, without control, formatting and unpaired
- * characters, and with at most two marks per letter. Characters missing in the font become an ellipsis. A prompt of
+ * characters, and with at most two marks per letter. Characters that the fonts lack become an ellipsis. A prompt of
  * only such characters becomes empty.
  */
 export function drawableText(prompt: string): string {
-  const clean = prompt
+  const text = prompt
     // Enough of a prompt to fill any caption. The rest is ignored.
     .slice(0, 600)
     .toWellFormed()
     .normalize('NFC')
     .replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Zs}\uFFFD]+/gu, ' ')
-    // Joiners shape Arabic, Persian and emoji. All other invisible characters are removed, especially direction
-    // overrides.
+    // Joiners shape Arabic and Persian. All other invisible characters are removed, especially direction overrides.
     .replace(/(?![\u200C\u200D])[\p{Cf}\p{Co}\p{Cn}\uFE00-\uFE0F]/gu, '')
     .replace(/(\p{M}{2})\p{M}+/gu, '$1')
-  const { has } = captionMetrics()
-  const known = Array.from(clean, (character) =>
-    has(character.codePointAt(0) ?? 0) ? character : unknownCharacter,
-  ).join('')
-  const text = known.replace(unknownRuns, ' … ').replace(/ +/g, ' ').trim()
+    .replace(unknownRuns, ' … ')
+    .replace(/ +/g, ' ')
+    .trim()
   return /[^… ]/u.test(text) ? text : ''
 }
 
-/** Stands for a character without a glyph. It cannot occur in the text, because formatting characters were removed. */
-const unknownCharacter = '\uFFFE'
-const unknownRuns = /\uFFFE(?:\uFFFE|\p{M}|\u200C|\u200D| )*/gu
+/** The fonts have nearly all of the alphabets from Latin to Arabic, punctuation and symbols, and little else. */
+const unknownRuns = /[^ -\u06FF\u1E00-\u27BF](?:[^!-\u06FF\u1E00-\u27BF]|\p{M})*/gu
 
-/** Breaks text into lines no wider than `width` em. Cuts a word that is wider. */
-export function breakLines(text: string, width: number): string[] {
-  const { widthOf } = captionMetrics()
-  const lines: string[] = []
-  let line = ''
-  for (const word of text.split(' ').flatMap((whole) => cutWord(whole, width))) {
-    const longer = line === '' ? word : `${line} ${word}`
-    if (line !== '' && widthOf(longer) > width) {
-      lines.push(line)
-      line = word
-    } else {
-      line = longer
-    }
-  }
-  return line === '' ? lines : [...lines, line]
-}
-
-function cutWord(word: string, width: number): string[] {
-  const { widthOf } = captionMetrics()
-  if (widthOf(word) <= width) return [word]
-  const pieces: string[] = []
-  let piece = ''
-  for (const { segment } of graphemes.segment(word)) {
-    if (piece !== '' && widthOf(piece + segment) > width) {
-      pieces.push(piece)
-      piece = ''
-    }
-    piece += segment
-  }
-  return [...pieces, piece]
+/** Breaks text into lines of at most `most` letters. Cuts a word that is longer. */
+export function breakLines(text: string, most: number): string[] {
+  const letter = String.raw`(?:\P{M}\p{M}*)`
+  const line = new RegExp(`(?! )(?:${letter}{1,${most}}(?= |$)|${letter}{${most}})`, 'gu')
+  return (text.match(line) ?? []).map((found) => found.trimEnd())
 }
 
 /** Returns the first `most` lines. The last one ends in an ellipsis if text was left out. */
