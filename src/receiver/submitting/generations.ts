@@ -1,10 +1,9 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { and, eq, inArray, isNotNull, ne, or, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { and, eq, getTableColumns, inArray, isNotNull, ne, or, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { durable } from '../../platform/postgres/durable.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later } from '../../platform/postgres/time.ts'
 import * as submitting from '../domain/generations-schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -17,32 +16,7 @@ const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
 /** A submit, with its state. */
-export type Generation = {
-  idempotencyKey: string
-  state: 'pending' | 'submitted' | 'refused' | 'expired'
-  model: string
-  input: unknown
-  keyName: string
-  /** The source of that key: see storedName(). */
-  sourceName: string | null
-  /** Undefined for submits of an older release. */
-  webhookUrl: string | undefined
-  metadata: unknown
-  createdAt: Date
-  requestId: string | undefined
-  cost: number | undefined
-  /** The status of the tracked request, if there is one. */
-  status: string | undefined
-  nextAttemptAt: Date | undefined
-  attempts: number
-  /** True if the provider may have accepted an earlier attempt. */
-  inDoubt: boolean
-  /** True if a caller was answered 202. */
-  promised: boolean
-  answerStatus: number | undefined
-  answer: unknown
-  lastError: string | undefined
-}
+export type Generation = typeof submitting.generations.$inferSelect
 
 export type Intent = {
   idempotencyKey: string
@@ -67,46 +41,19 @@ const retryForSeconds = 23.5 * 3600
 
 /** The lease of a submit, for statements with the alias `g`. Claims count its attempts. */
 const lease = leaseOf('g', {
-  key: { idempotencyKey: submitting.generations.idempotency_key },
+  key: { idempotency_key: submitting.generations.idempotency_key },
   due_at: submitting.generations.next_attempt_at,
   claims: submitting.generations.attempts,
 })
 
 /** SQL condition on `g`: the submit is pending, and this is its latest attempt. */
-export function isHeld({ idempotencyKey, attempts }: Generation): SQL {
-  return sql`${lease.isHeld({ idempotencyKey, claims: attempts })} and ${g.state} = 'pending'`
+export function isHeld({ idempotency_key, attempts }: Generation): SQL {
+  return sql`${lease.isHeld({ idempotency_key, claims: attempts })} and ${g.state} = 'pending'`
 }
 
 /** SQL condition on `g`: the submit is so old that the provider may have forgotten its Idempotency-Key. */
 export function isForgotten(now: SQL): SQL {
   return sql`${g.created_at} < ${later(now, -retryForSeconds)}`
-}
-
-const names = [
-  'idempotency_key',
-  'state',
-  'model',
-  'input',
-  'key_name',
-  'source_name',
-  'webhook_url',
-  'metadata',
-  'created_at',
-  'request_id',
-  'cost',
-  'next_attempt_at',
-  'attempts',
-  'in_doubt_from',
-  'promised',
-  'answer_status',
-  'answer',
-  'last_error',
-] as const
-
-const columns = list(generations, ...names)
-
-type Row = RowOf<typeof submitting.generations, (typeof names)[number]> & {
-  status?: RowOf<typeof schema.requests, 'status'>['status'] | null
 }
 
 export type Opened =
@@ -124,7 +71,7 @@ export async function open(
   { idempotencyKey, model, input, keyName, sandbox, sourceName = null, webhookUrl, metadata, now }: Intent,
 ): Promise<Opened> {
   const leaseEnd = later(now, leaseSeconds)
-  const ours = await db.execute<Row & { forgotten: boolean }>(sql`
+  const ours = await db.execute<Generation & { forgotten: boolean }>(sql`
     with ${durable}
     insert into mediadock.generations as g (${list(
       generations,
@@ -157,9 +104,9 @@ export async function open(
       webhook_url = case when ${g.in_doubt_from} is null then excluded.webhook_url else ${g.webhook_url} end
     where ${g.state} = 'refused' and ${g.model} = excluded.model and ${g.input} = excluded.input
       and ${g.key_name} = excluded.key_name
-    returning ${columns}, ${isForgotten(now)} as forgotten`)
-  const [row] = ours
-  if (row) return { kind: 'ours', generation: toGeneration(row), isForgotten: row.forgotten }
+    returning ${sql.raw('g.*')}, ${isForgotten(now)} as forgotten`)
+  const [generation] = ours
+  if (generation) return { kind: 'ours', generation, isForgotten: generation.forgotten }
   // The conflict shows that the row exists. A caller that repeats a pending submit is answered 202.
   const known = await db.execute<{ same: boolean }>(sql`
     with promised as (
@@ -175,7 +122,7 @@ export async function open(
 
 /** Claims submits whose next call is due. No caller waits for their answers. */
 export async function claimDue(db: Database, { limit, now }: { limit: number; now: SQL }): Promise<Generation[]> {
-  const rows = await db.execute<Row>(sql`
+  return db.execute<Generation>(sql`
     with ${durable},
     due as (
       select ${g.idempotency_key} from durable, mediadock.generations g
@@ -187,7 +134,6 @@ export async function claimDue(db: Database, { limit, now }: { limit: number; no
       ${generations.in_doubt_from} = coalesce(${g.in_doubt_from}, ${g.attempts} + 1), ${generations.promised} = true
     from due where ${g.idempotency_key} = due.idempotency_key
     returning ${sql.raw('g.*')}`)
-  return rows.map(toGeneration)
 }
 
 export type SubmittedAs = TrackedBy & { requestId: string; externalId?: string | null; cost: number | undefined }
@@ -195,7 +141,7 @@ export type SubmittedAs = TrackedBy & { requestId: string; externalId?: string |
 /** Ends a submit that the provider accepted, and tracks the request. A row of a faster webhook is joined. */
 export async function submitted(
   db: Database,
-  { idempotencyKey, input }: Generation,
+  { idempotency_key: idempotencyKey, input }: Generation,
   { requestId, externalId = null, cost, environment, keyNames, now }: SubmittedAs,
 ): Promise<void> {
   const sandbox = environment === undefined ? null : environment === 'sandbox'
@@ -220,6 +166,11 @@ export async function submitted(
     ),
     ${requeueParked({ environment, keyNames, now })}
     select from tracked`)
+}
+
+/** True if the provider may have accepted an earlier attempt. */
+export function isInDoubt({ in_doubt_from, attempts }: Generation): boolean {
+  return in_doubt_from !== null && in_doubt_from < attempts
 }
 
 /** SQL on `g`: `in_doubt_from` after an attempt that was surely not accepted. Null if the doubt began with it. */
@@ -247,13 +198,17 @@ export async function postpone(
     where ${isHeld(generation)}`)
 }
 
-export async function find(db: Database, idempotencyKey: string): Promise<Generation | undefined> {
-  const rows = await db.execute<Row>(sql`
-    select ${columns}, (select ${r.status} from mediadock.requests r
-      where ${r.request_id} = generations.${generations.request_id}) as status
-    from mediadock.generations where ${generations.idempotency_key} = ${idempotencyKey}`)
-  const [row] = rows
-  return row && toGeneration(row)
+/** A submit with the status of its tracked request; null before there is one. */
+export type FoundGeneration = Generation & { status: string | null }
+
+export async function find(db: Database, idempotencyKey: string): Promise<FoundGeneration | undefined> {
+  const { idempotency_key, request_id } = submitting.generations
+  const [found] = await db
+    .select({ ...getTableColumns(submitting.generations), status: schema.requests.status })
+    .from(submitting.generations)
+    .leftJoin(schema.requests, eq(schema.requests.request_id, request_id))
+    .where(eq(idempotency_key, idempotencyKey))
+  return found
 }
 
 /** Returns those of the keys that have ended: refused, expired, or with a complete result. */
@@ -268,28 +223,4 @@ export async function overOf(db: Executor, idempotencyKeys: readonly string[]): 
     .leftJoin(schema.requests, eq(schema.requests.request_id, request_id))
     .where(and(inArray(idempotency_key, [...idempotencyKeys]), or(isOver, isComplete)))
   return rows.map(({ idempotency_key: key }) => key)
-}
-
-function toGeneration(row: Row): Generation {
-  return {
-    idempotencyKey: row.idempotency_key,
-    state: row.state,
-    model: row.model,
-    input: row.input,
-    keyName: row.key_name,
-    sourceName: row.source_name,
-    webhookUrl: row.webhook_url ?? undefined,
-    metadata: row.metadata,
-    createdAt: new Date(row.created_at),
-    requestId: row.request_id ?? undefined,
-    cost: row.cost === null ? undefined : Number(row.cost),
-    status: row.status ?? undefined,
-    nextAttemptAt: row.next_attempt_at === null ? undefined : new Date(row.next_attempt_at),
-    attempts: row.attempts,
-    inDoubt: row.in_doubt_from !== null && row.in_doubt_from < row.attempts,
-    promised: row.promised,
-    answerStatus: row.answer_status ?? undefined,
-    answer: row.answer,
-    lastError: row.last_error ?? undefined,
-  }
 }

@@ -21,8 +21,8 @@ export async function joinSubmit(
   { idempotencyKey, sourceName, ...ids }: Joining,
 ): Promise<void> {
   const generation = await intents.find(db, idempotencyKey)
-  if (generation?.sourceName !== sourceName || !['pending', 'expired'].includes(generation.state)) return
-  const environment = keys().byName.get(generation.keyName)?.environment
+  if (generation?.source_name !== sourceName || !['pending', 'expired'].includes(generation.state)) return
+  const environment = keys().byName.get(generation.key_name)?.environment
   const keyNames = environment === undefined ? [] : environmentsOf(keys())[environment]
   try {
     await intents.submitted(db, generation, { ...ids, cost: undefined, environment, keyNames, now: time() })

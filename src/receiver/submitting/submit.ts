@@ -15,7 +15,7 @@ import { takeCall } from '../fetching/call-budget.ts'
 import { maxPauseSeconds, noteAnswer } from '../fetching/key-health.ts'
 import type { SourceClient } from '../fetching/source-client.ts'
 import * as intents from './generations.ts'
-import type { Generation } from './generations.ts'
+import type { FoundGeneration, Generation } from './generations.ts'
 import * as refusals from './refusals.ts'
 
 export const generationBodySchema = z.strictObject({
@@ -96,7 +96,7 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
     runOnce: async () => {
       await refusals.expire(deps.db, deps.time())
       const due = await intents.claimDue(deps.db, { limit: batchRows, now: deps.time() })
-      await Promise.all(due.map((generation) => attempt(deps, generation, deps.keys().byName.get(generation.keyName))))
+      await Promise.all(due.map((generation) => attempt(deps, generation, deps.keys().byName.get(generation.key_name))))
       return { more: due.length === batchRows }
     },
   }
@@ -119,12 +119,12 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   if (!key || key.retired || key.apiKey === undefined) {
     return intents.postpone(deps.db, generation, {
       now: deps.time(),
-      error: `key ${generation.keyName} is not usable`,
+      error: `key ${generation.key_name} is not usable`,
       pauseSeconds: pauseOf(generation),
       isCertain: true,
     })
   }
-  if (generation.inDoubt && !key.source.kind.promises.idempotentSubmit)
+  if (intents.isInDoubt(generation) && !key.source.kind.promises.idempotentSubmit)
     return intents.postpone(deps.db, generation, {
       now: deps.time(),
       error: maybe('the receiver stopped before it had the answer'),
@@ -145,7 +145,9 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
       isCertain: true,
     })
 
-  const { idempotencyKey, model, input, webhookUrl = deps.webhookPublicUrl } = generation
+  const { idempotency_key: idempotencyKey, model, input } = generation
+  // Submits of an older release have no URL.
+  const webhookUrl = generation.webhook_url ?? deps.webhookPublicUrl
   const started = performance.now()
   const { outcome, rate } = await deps.client.submit({ idempotencyKey, model, input, webhookUrl }, key, deps.cut)
   const source = sourceLabel(storedName(key.source))
@@ -176,7 +178,7 @@ function saysOfKey(outcome: SubmitOutcome): 'refused' | 'accepted' | 'nothing' {
 /** Returns the details of an answer for the log. */
 function factsOf(
   outcome: SubmitOutcome,
-  { sourceName }: Generation,
+  { source_name: sourceName }: Generation,
 ): { request_id?: string; external_id?: string; detail?: string } {
   if (outcome.kind === 'submitted') {
     const { requestId, externalId } = requestIdOf(sourceName, outcome.jobId)
@@ -195,7 +197,7 @@ async function settle({ db, keys, time }: SubmitterDeps, { generation, key, outc
   switch (outcome.kind) {
     case 'submitted': {
       const { jobId, cost } = outcome
-      const ids = requestIdOf(generation.sourceName, jobId)
+      const ids = requestIdOf(generation.source_name, jobId)
       const keyNames = key.environment === undefined ? [] : environmentsOf(keys())[key.environment]
       return intents.submitted(db, generation, { ...ids, cost, environment: key.environment, keyNames, now })
     }
@@ -206,7 +208,7 @@ async function settle({ db, keys, time }: SubmitterDeps, { generation, key, outc
       // The caller of a first attempt gets the provider's answer. Later, the key must be corrected first. An earlier
       // attempt may have been charged, so only an answer to its Idempotency-Key ends the submit.
       const { status, envelope } = outcome
-      if (!generation.inDoubt && !generation.promised)
+      if (!intents.isInDoubt(generation) && !generation.promised)
         return refusals.refused(db, generation, { status, envelope, now })
       const error = `${status} ${envelope.error.code}`
       return intents.postpone(db, generation, { ...again, error, isCertain: true })
@@ -242,29 +244,30 @@ function pauseOf({ attempts }: Generation): number {
   return jitteredPauseMs(Math.min(attempts, 20), retryPause, Math.random) / 1000
 }
 
-function answerOf(generation: Generation): Answer {
-  if (generation.state === 'refused' && generation.answerStatus !== undefined)
-    return { status: generation.answerStatus, body: generation.answer }
+function answerOf(generation: FoundGeneration): Answer {
+  if (generation.state === 'refused' && generation.answer_status !== null)
+    return { status: generation.answer_status, body: generation.answer }
   return { status: 202, body: show(generation) }
 }
 
 export type ShownGeneration = ReturnType<typeof show>
 
 /** Converts a submit for answers. `request_id` is null until the provider has assigned one. */
-function show(generation: Generation) {
+function show({ idempotency_key, state, request_id, status, model, key_name, metadata, ...row }: FoundGeneration) {
+  const { cost, attempts, next_attempt_at, last_error, answer, created_at } = row
   return {
-    idempotency_key: generation.idempotencyKey,
-    state: generation.state,
-    request_id: generation.requestId ?? null,
-    status: generation.status ?? null,
-    model: generation.model,
-    key_name: generation.keyName,
-    metadata: generation.metadata ?? null,
-    cost: generation.cost ?? null,
-    attempts: generation.attempts,
-    next_attempt_at: generation.state === 'pending' ? (generation.nextAttemptAt?.toISOString() ?? null) : null,
-    last_error: generation.lastError ?? null,
-    answer: generation.answer ?? null,
-    created_at: generation.createdAt.toISOString(),
+    idempotency_key,
+    state,
+    request_id,
+    status,
+    model,
+    key_name,
+    metadata,
+    cost: cost === null ? null : Number(cost),
+    attempts,
+    next_attempt_at: state === 'pending' ? next_attempt_at : null,
+    last_error,
+    answer,
+    created_at,
   }
 }
