@@ -3,9 +3,8 @@ import { auditChannels } from '../../platform/pages/tables.ts'
 import { and, getTableColumns } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { audit } from '../domain/on-call-schema.ts'
-import { readWithin } from './deadline.ts'
 import { paging, textFilter, times, type Paging } from './filters.ts'
-import { afterCursor, equals, limitOf, microsOf, newestFirst, toPage, within, type Order, type Page } from './page.ts'
+import { matches, microsOf, readPage, type Order, type Page } from './page.ts'
 
 export const auditEntrySchema = z
   .object({
@@ -38,25 +37,14 @@ export const auditListSchema = auditFiltersSchema.extend(paging)
 const order: Order = { at: audit.at, id: audit.id }
 
 /** Lists the audit log, newest first. */
-export async function listAudit(
+export function listAudit(
   db: Database,
-  { limit, cursor, via, actor, action, target, since, until }: AuditFilters & Paging,
+  { since, until, limit, cursor, ...wanted }: AuditFilters & Paging,
 ): Promise<Page<AuditEntry>> {
-  const chosen = and(
-    equals(audit.via, via),
-    equals(audit.actor, actor),
-    equals(audit.action, action),
-    equals(audit.target, target),
-    within(order.at, { since, until }),
-    afterCursor(cursor, order),
-  )
-  const rows = await readWithin(db, (tx) =>
+  return readPage(db, { since, until, limit, cursor }, order, (tx, place) =>
     tx
       .select({ ...getTableColumns(audit), micros: microsOf(order.at) })
       .from(audit)
-      .where(chosen)
-      .orderBy(newestFirst(order))
-      .limit(limitOf({ limit })),
+      .where(and(matches(audit, wanted), place)),
   )
-  return toPage(rows, { limit }, ({ micros: _micros, ...entry }) => entry)
 }

@@ -2,9 +2,8 @@ import { z } from 'zod'
 import { and, getTableColumns, isNotNull, isNull, not, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { issues } from '../domain/on-call-schema.ts'
-import { readWithin } from './deadline.ts'
 import { paging, textFilter, times, type Paging } from './filters.ts'
-import { afterCursor, equals, limitOf, microsOf, newestFirst, toPage, within, type Order, type Page } from './page.ts'
+import { matches, microsOf, readPage, type Order, type Page } from './page.ts'
 
 export const issueStates = ['open', 'muted', 'closed'] as const
 const severities = ['critical', 'warning', 'notice'] as const
@@ -51,7 +50,7 @@ type Row = Pick<typeof issues.$inferSelect, keyof typeof shown>
 /** Lists open and closed issues, newest first. */
 export async function listIssues(
   db: Database,
-  { limit, cursor, state, severity, cause, since, until }: IssueFilters & Paging,
+  { state, since, until, limit, cursor, ...wanted }: IssueFilters & Paging,
   now: Date,
 ): Promise<Page<Issue>> {
   const isMuted = sql`coalesce(${issues.muted_until} > ${now.toISOString()}, false)`
@@ -60,22 +59,13 @@ export async function listIssues(
     muted: and(isNull(issues.closed_at), isMuted),
     closed: isNotNull(issues.closed_at),
   }
-  const chosen = and(
-    state && states[state],
-    equals(issues.severity, severity),
-    equals(issues.cause, cause),
-    within(order.at, { since, until }),
-    afterCursor(cursor, order),
-  )
-  const rows = await readWithin(db, (tx) =>
+  const page = await readPage(db, { since, until, limit, cursor }, order, (tx, place) =>
     tx
       .select({ ...shown, micros: microsOf(order.at) })
       .from(issues)
-      .where(chosen)
-      .orderBy(newestFirst(order))
-      .limit(limitOf({ limit })),
+      .where(and(state && states[state], matches(issues, wanted), place)),
   )
-  return toPage(rows, { limit }, ({ micros: _micros, ...row }) => toIssue(row, now))
+  return { ...page, data: page.data.map((row) => toIssue(row, now)) }
 }
 
 /** Reads all open issues in the transaction of another read, the most severe first. */

@@ -1,6 +1,18 @@
 import { z } from 'zod'
-import { and, type Column, eq, gte, lt, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import {
+  and,
+  type Column,
+  eq,
+  getTableColumns,
+  gte,
+  lt,
+  sql,
+  type SQL,
+  type Table,
+} from '../../platform/postgres/drizzle.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { firstSourceName } from '../domain/source.ts'
+import { readWithin } from './deadline.ts'
 import { defaultLimit, InvalidFilterError, type Paging } from './filters.ts'
 
 /** One page of a list, newest first. */
@@ -88,6 +100,26 @@ export function toPage<R extends { micros: string; id: string | number; matched?
   }
 }
 
+/** A statement of the builder that is neither ordered nor limited yet. */
+type Unordered<R> = { orderBy: (order: SQL) => { limit: (rows: number) => PromiseLike<R[]> } }
+
+/**
+ * Reads a page of a list within the deadline. `select` gets the condition of the times and of the cursor, and selects
+ * `micros`.
+ */
+export async function readPage<R extends { micros: string; id: number }>(
+  db: Database,
+  { limit, cursor, ...range }: Paging & Range,
+  order: Order,
+  select: (tx: Executor, place: SQL | undefined) => Unordered<R>,
+): Promise<Page<Omit<R, 'micros'>>> {
+  const place = and(within(order.at, range), afterCursor(cursor, order))
+  const rows = await readWithin(db, async (tx) =>
+    select(tx, place).orderBy(newestFirst(order)).limit(limitOf({ limit })),
+  )
+  return toPage(rows, { limit }, ({ micros: _micros, ...item }) => item)
+}
+
 type Range = { since?: string | undefined; until?: string | undefined }
 
 export function within(at: Column, { since, until }: Range): SQL | undefined {
@@ -97,6 +129,14 @@ export function within(at: Column, { since, until }: Range): SQL | undefined {
 /** SQL condition for an optional filter. */
 export function equals<C extends Column>(column: C, value: C['_']['data'] | undefined): SQL | undefined {
   return value === undefined ? undefined : eq(column, value)
+}
+
+type Wanted<T extends Table> = { [Name in keyof T['$inferSelect']]?: T['$inferSelect'][Name] | undefined }
+
+/** SQL condition: the columns have the wanted values, where one is wanted. */
+export function matches<T extends Table>(table: T, wanted: Wanted<T>): SQL | undefined {
+  const columns = getTableColumns<Table>(table)
+  return and(...Object.entries(wanted).map(([name, value]) => columns[name] && equals(columns[name], value)))
 }
 
 /** Converts a time of Postgres to ISO 8601. Null stays null, and so does `infinity`, which no date can express. */

@@ -3,9 +3,8 @@ import { and, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import type { Keys } from '../domain/keys.ts'
-import { readWithin } from './deadline.ts'
 import type { Paging, QuarantineFilters } from './filters.ts'
-import { afterCursor, equals, limitOf, microsOf, newestFirst, toPage, within, type Order, type Page } from './page.ts'
+import { matches, microsOf, readPage, type Order, type Page } from './page.ts'
 import { withoutSignatures } from './quarantined.ts'
 
 export const quarantinedSchema = z
@@ -29,15 +28,9 @@ const order: Order = { at: quarantine.arrived_at, id: quarantine.id }
 export async function listQuarantine(
   db: Database,
   keys: Keys,
-  { limit, cursor, reason, webhook_id, since, until }: QuarantineFilters & Paging,
+  { since, until, limit, cursor, ...wanted }: QuarantineFilters & Paging,
 ): Promise<Page<QuarantinedEntry>> {
-  const chosen = and(
-    equals(quarantine.reason, reason),
-    equals(quarantine.webhook_id, webhook_id),
-    within(order.at, { since, until }),
-    afterCursor(cursor, order),
-  )
-  const rows = await readWithin(db, (tx) =>
+  const page = await readPage(db, { since, until, limit, cursor }, order, (tx, place) =>
     tx
       .select({
         id: quarantine.id,
@@ -50,13 +43,12 @@ export async function listQuarantine(
         preview: sql`substr(${quarantine.body}, 1, 512)`.mapWith(quarantine.body),
       })
       .from(quarantine)
-      .where(chosen)
-      .orderBy(newestFirst(order))
-      .limit(limitOf({ limit })),
+      .where(and(matches(quarantine, wanted), place)),
   )
-  return toPage(rows, { limit }, ({ micros: _micros, preview, ...row }) => ({
+  const toEntry = ({ preview, ...row }: (typeof page.data)[number]) => ({
     ...row,
     headers: withoutSignatures(row, keys),
     body_preview: preview.toString('utf8'),
-  }))
+  })
+  return { ...page, data: page.data.map(toEntry) }
 }

@@ -7,7 +7,7 @@ import { readBacklog } from '../reconciling/backlog.ts'
 import { runTriggers } from '../reconciling/reconcile-runs.ts'
 import { readWithin } from './deadline.ts'
 import { paging, times, type Paging } from './filters.ts'
-import { afterCursor, equals, limitOf, microsOf, newestFirst, toPage, within, type Order, type Page } from './page.ts'
+import { matches, microsOf, readPage, type Order, type Page } from './page.ts'
 
 export const runOutcomes = ['ok', 'idle', 'error'] as const
 
@@ -48,23 +48,15 @@ const order: Order = { at: reconcileRuns.started_at, id: reconcileRuns.id }
 /** Lists runs of the reconciler, newest first. */
 export async function listReconcileRuns(
   db: Database,
-  { limit, cursor, trigger, outcome, since, until }: RunFilters & Paging,
+  { since, until, limit, cursor, ...wanted }: RunFilters & Paging,
 ): Promise<Page<ReconcileRunRow>> {
-  const chosen = and(
-    equals(reconcileRuns.trigger, trigger),
-    equals(reconcileRuns.outcome, outcome),
-    within(order.at, { since, until }),
-    afterCursor(cursor, order),
-  )
-  const rows = await readWithin(db, (tx) =>
+  const page = await readPage(db, { since, until, limit, cursor }, order, (tx, place) =>
     tx
       .select({ ...getTableColumns(reconcileRuns), micros: microsOf(order.at) })
       .from(reconcileRuns)
-      .where(chosen)
-      .orderBy(newestFirst(order))
-      .limit(limitOf({ limit })),
+      .where(and(matches(reconcileRuns, wanted), place)),
   )
-  return toPage(rows, { limit }, ({ micros: _micros, ...row }) => toRun(row))
+  return { ...page, data: page.data.map(toRun) }
 }
 
 export async function findReconcileRun(tx: Executor, id: number): Promise<ReconcileRunRow | undefined> {
