@@ -33,7 +33,6 @@ export const costsSchema = z
   .object({
     by: z.string(),
     data: z
-
       .array(
         z.object({
           group: z
@@ -51,9 +50,9 @@ export const costsSchema = z
   })
   .meta({ id: 'Costs' })
 export type Costs = z.infer<typeof costsSchema>
-type Sums = Pick<Costs['total'], keyof typeof sums>
 
-type Row = { grouping: string | null; place: string; requests: string; settled: string; reserved: string }
+/** `place` is null for the sum of all. */
+type Row = { grouping: string | null; place: number | null; requests: string; settled: string; reserved: string }
 
 /**
  * Sums the credits of live requests that were tracked from `since` on and before `until`. The cost comes from the
@@ -77,24 +76,20 @@ export async function readCosts(db: Database, { by, since, until }: CostFilters)
         from costs group by grouping
       ),
       placed as (
-        select *, least(row_number() over (order by credits desc, grouping), ${maxGroups + 1}::int) as place
+        select *, least(row_number() over (order by credits desc, grouping), ${maxGroups + 1}::int)::int as place
         from summed
       )
       select min(grouping) as grouping, place,
         sum(requests) as requests, sum(settled) as settled, sum(reserved) as reserved
-      from placed group by place order by place`),
+      from placed group by grouping sets ((place), ()) order by place`),
   )
-  const all = rows.map(({ place, ...row }) => ({
-    isOther: Number(place) > maxGroups,
-    group: row.grouping,
-    ...toSums(row),
-  }))
-  const [shown, others] = [all.filter(({ isOther }) => !isOther), all.filter(({ isOther }) => isOther)]
+  const sumsAt = (place: number | null) => toSums(rows.find((row) => row.place === place))
+  const shown = rows.filter(({ place }) => place !== null && place <= maxGroups)
   return {
     by,
-    data: shown.map(({ isOther: _isOther, ...group }) => group),
-    others: total(others),
-    total: total(all),
+    data: shown.map((row) => ({ group: row.grouping, ...toSums(row) })),
+    others: sumsAt(maxGroups + 1),
+    total: sumsAt(null),
   }
 }
 
@@ -111,17 +106,11 @@ function groupOf(by: string): SQL {
   }
 }
 
-function toSums({ requests, settled, reserved }: Omit<Row, 'place'>): Sums {
-  return { requests: Number(requests), credits_settled: Number(settled), credits_reserved: Number(reserved) }
-}
-
-/** Adds up sums in millionths, since floating point would lose the last decimal of many small sums. */
-function total(all: readonly Sums[]): Sums {
-  const sumOf = (pick: (sums: Sums) => number) =>
-    all.reduce((sum, one) => sum + Math.round(pick(one) * 1_000_000), 0) / 1_000_000
+/** Sums that no row has are 0. */
+function toSums(row?: Row): Costs['total'] {
   return {
-    requests: all.reduce((sum, { requests }) => sum + requests, 0),
-    credits_settled: sumOf(({ credits_settled: credits }) => credits),
-    credits_reserved: sumOf(({ credits_reserved: credits }) => credits),
+    requests: Number(row?.requests ?? 0),
+    credits_settled: Number(row?.settled ?? 0),
+    credits_reserved: Number(row?.reserved ?? 0),
   }
 }
