@@ -1,3 +1,4 @@
+import { z } from 'zod'
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
@@ -13,12 +14,14 @@ const starts = columnsOf(onCall.processStarts)
 
 export const recentMinutes = 5
 
-export type Recent = {
-  minutes: number
-  arrivals: number
-  ack_p95_ms: number | null
-  by_outcome: { outcome: string; reason: string | null; arrivals: number }[]
-}
+const byOutcomeSchema = z.object({ outcome: z.string(), reason: z.string().nullable(), arrivals: z.int() })
+export const recentSchema = z.object({
+  minutes: z.int().meta({ description: 'The number of whole minutes covered, besides the present one.' }),
+  arrivals: z.int(),
+  ack_p95_ms: z.number().nullable().meta({ description: 'Over the newest 5,000 arrivals.' }),
+  by_outcome: z.array(byOutcomeSchema),
+})
+export type Recent = z.infer<typeof recentSchema>
 
 /**
  * Reads the figures of the last five whole minutes and of the present one. Minutes that are final come from `minutes`,
@@ -27,7 +30,7 @@ export type Recent = {
 export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
   const current = Math.floor(now.getTime() / 60_000) * 60_000
   const from = sql`${new Date(current - recentMinutes * 60_000).toISOString()}::timestamptz`
-  const byOutcome = await tx.execute<{ outcome: string; reason: string | null; arrivals: number }>(sql`
+  const byOutcome = await tx.execute<z.infer<typeof byOutcomeSchema>>(sql`
     with written as (
       select ${minutes.minute}, ${minutes.arrivals} from mediadock.minutes
       where ${minutes.minute} >= ${from}

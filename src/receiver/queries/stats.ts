@@ -1,16 +1,16 @@
 import { z } from 'zod'
-import { desc, eq, isNotNull, sql } from '../../platform/postgres/drizzle.ts'
+import { eq, isNotNull, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import { arrivals } from '../domain/arrivals-schema.ts'
 import { media, requests } from '../domain/schema.ts'
 import { remainingCalls } from '../fetching/read-budgets.ts'
 import { countParked, depth } from '../landing/depth.ts'
 import { readBacklog, type BacklogOptions } from '../reconciling/backlog.ts'
 import { countOverdue } from '../reconciling/due.ts'
+import { arrivalSchema, newestArrivals } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
 import { issueSchema, openIssues } from './issues.ts'
 import { maxUrlLength } from './page.ts'
-import { readRecent } from './recent.ts'
+import { readRecent, recentSchema } from './recent.ts'
 import { backlogSchema } from './reconciler.ts'
 
 const at = z.iso.datetime()
@@ -30,24 +30,8 @@ export const statsSchema = z
       .record(z.string(), z.int())
       .meta({ description: 'The calls to the provider that each key has left in this minute.' }),
     issues: z.array(issueSchema).meta({ description: 'Open issues, muted ones included, the most severe first.' }),
-    recent: z.object({
-      minutes: z.int().meta({ description: 'The number of whole minutes covered, besides the present one.' }),
-      arrivals: z.int(),
-      ack_p95_ms: z.number().nullable().meta({ description: 'Over the newest 5,000 arrivals.' }),
-      by_outcome: z.array(z.object({ outcome: z.string(), reason: z.string().nullable(), arrivals: z.int() })),
-    }),
-    arrivals: z.array(
-      z.object({
-        arrived_at: at,
-        outcome: z.string(),
-        reason: z.string().nullable(),
-        webhook_id: z.string().nullable(),
-        request_id: z.string().nullable(),
-        key_name: z.string().nullable(),
-        ack_ms: z.number(),
-        folded: z.int(),
-      }),
-    ),
+    recent: recentSchema,
+    arrivals: z.array(arrivalSchema),
     results: z.array(
       z.object({
         request_id: z.guid(),
@@ -69,12 +53,10 @@ export const statsSchema = z
   .meta({ id: 'Stats' })
 export type Stats = z.infer<typeof statsSchema>
 
-export type StatsOptions = BacklogOptions
-
 /** Reads the present state for programs. The console's first page reads more at once, with readNow(). */
 export async function readStats(
   db: Database,
-  { now, stuckAfterSeconds, fetchRatePerMinute, keys }: StatsOptions,
+  { now, stuckAfterSeconds, fetchRatePerMinute, keys }: BacklogOptions,
 ): Promise<Stats> {
   return readWithin(db, async (tx) => {
     const { pending, oldestSeconds } = await depth(tx, now)
@@ -87,22 +69,13 @@ export async function readStats(
       quota_remaining: Object.fromEntries(await remainingCalls(tx, fetchRatePerMinute, now)),
       issues: await openIssues(tx, now),
       recent: await readRecent(tx, now),
-      arrivals: await latestArrivals(tx),
+      arrivals: await newestArrivals(tx, newest),
       results: await latestResults(tx),
     }
   })
 }
 
 const newest = 20
-
-async function latestArrivals(tx: Executor): Promise<Stats['arrivals']> {
-  const { arrived_at, outcome, reason, webhook_id, request_id, key_name, ack_ms, folded } = arrivals
-  return tx
-    .select({ arrived_at, outcome, reason, webhook_id, request_id, key_name, ack_ms, folded })
-    .from(arrivals)
-    .orderBy(desc(arrived_at), desc(arrivals.id))
-    .limit(newest)
-}
 
 /** Reads the latest results in the transaction of another read. */
 export async function latestResults(tx: Executor, limit = newest): Promise<Stats['results']> {

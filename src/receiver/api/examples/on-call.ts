@@ -167,7 +167,6 @@ const minutes = {
   process_starts: [{ started_at: at('00:10:42.785'), host: 'receiver-1', pid: 7, version: '0.1.0' }],
 } satisfies Minutes
 
-const { arrived_at, outcome, reason, webhook_id, request_id, key_name, ack_ms, folded } = arrival
 const stats = {
   pending: 0,
   oldest_seconds: 0,
@@ -185,7 +184,7 @@ const stats = {
       { outcome: 'refused', reason: refused.reason, arrivals: 1 },
     ],
   },
-  arrivals: [{ arrived_at, outcome, reason, webhook_id, request_id, key_name, ack_ms, folded }],
+  arrivals: [arrival],
   results: [
     {
       request_id: requestId,
