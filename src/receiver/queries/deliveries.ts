@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { alias, and, between, count, eq, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { alias, and, between, count, eq, getTableColumns, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { arrivals } from '../domain/arrivals-schema.ts'
@@ -134,22 +134,10 @@ type DeliveryRow = Awaited<ReturnType<typeof selectDeliveries>>[number]
 
 /** Selects deliveries `d`, newest first. Arrivals and requests are looked up only for the rows on the page. */
 async function selectDeliveries(tx: Executor, { where, limit }: Which) {
-  const { id, webhook_id, request_id, status, parked_reason, flags, key_name, source_name, signed_at, received_at } = d
-  const bytes = sql<number>`octet_length(${d.body})`.as('bytes')
+  const { body, headers: _headers, environment: _environment, ...columns } = getTableColumns(d)
+  const bytes = sql<number>`octet_length(${body})`.as('bytes')
   const chosen = tx
-    .select({
-      id,
-      webhook_id,
-      request_id,
-      status,
-      parked_reason,
-      flags,
-      key_name,
-      source_name,
-      signed_at,
-      received_at,
-      bytes,
-    })
+    .select({ ...columns, bytes })
     .from(d)
     .where(where)
     .orderBy(newestFirst(order))

@@ -1,18 +1,19 @@
 import postgres from 'postgres'
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { max, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { getViewSelectedFields, max, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { databaseErrorOf, isUnreadable, one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { feed } from '../domain/feed-schema.ts'
+import { results } from '../domain/results-schema.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 import { feedWalk } from '../feeding/feed-walk.ts'
 import { readWithin } from './deadline.ts'
 import { iso, isoAlways } from './page.ts'
 import { mediaSchema, type Media } from './request-detail.ts'
-import { resultColumns, resultRowSchema, toResultRow, type StoredResult } from './results.ts'
+import { resultRowSchema, toResultRow, type StoredResult } from './results.ts'
 
 const f = columnsOf(feed, 'f')
 
@@ -126,11 +127,16 @@ export async function readFeed(db: Database, { limit, ...wanted }: FeedWanted): 
   }
 }
 
+/** SQL: all columns of the view under the alias of feedWalk(). */
+const resultColumns = Object.keys(getViewSelectedFields(results))
+  .map((name) => `r.${name}`)
+  .join(', ')
+
 /** The CTE `walked`, with those that it needs. */
 function walkOf({ after, limit, filter = {} }: FeedWanted, isRead = true): SQL {
   return sql`asked as (
     select ${after}::bigint as after, ${limit}::int as most, ${JSON.stringify(filter)}::text::jsonb as filter
-  ), ${sql.raw(feedWalk(resultColumns('r').value.join(''), isRead))}`
+  ), ${sql.raw(feedWalk(resultColumns, isRead))}`
 }
 
 async function readChanges(db: Database, wanted: FeedWanted): Promise<FeedPage> {

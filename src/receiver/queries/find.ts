@@ -4,10 +4,10 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import { generations } from '../domain/generations-schema.ts'
 import type { StuckAfter } from '../reconciling/due.ts'
-import { arrivalSchema, listArrivals } from './arrivals.ts'
+import { arrivalSchema, listArrivals, type ArrivalEntry } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
 import { deliverySchema, listDeliveries } from './deliveries.ts'
-import { textFilter } from './filters.ts'
+import { textFilter, type ArrivalFilters } from './filters.ts'
 import { newestFirst } from './page.ts'
 import { listRequests, requestSchema } from './requests.ts'
 import { uuidRange } from './search.ts'
@@ -57,20 +57,19 @@ export type Found = z.infer<typeof foundSchema>
 export async function find(db: Database, { q }: { q: string }, when: StuckAfter): Promise<Found> {
   const isId = q.length >= 4
   const isUuid = uuidRange(q).length > 0
-  const [found, byMetadata, byExternalId, asRequests, deliveries, refused, unavailable] = await Promise.all([
-    findByIds(db, q),
+  const [found, byMetadata, byExternalId, asRequests, deliveries, arrivals] = await Promise.all([
+    readWithin(db, async (tx) => ({ submits: await submitsOf(tx, q), quarantined: await quarantinedOf(tx, q) })),
     listRequests(db, { value: q, limit: shown }, when),
     listRequests(db, { external_id: q, limit: shown }, when),
     isUuid ? listRequests(db, { q, limit: shown }, when) : undefined,
     isId ? listDeliveries(db, { q, limit: shown }) : undefined,
-    isId ? listArrivals(db, { q, outcome: 'refused', limit: shown }) : undefined,
-    isId ? listArrivals(db, { q, outcome: 'unavailable', limit: shown }) : undefined,
+    isId ? failedArrivals(db, { q }) : [],
   ])
   return {
     requests: [...byExternalId.data, ...(asRequests?.data ?? [])],
     by_metadata: byMetadata.data,
     deliveries: deliveries?.data ?? [],
-    arrivals: [...(refused?.data ?? []), ...(unavailable?.data ?? [])],
+    arrivals,
     ...found,
   }
 }
@@ -80,20 +79,18 @@ export type Claims = Pick<Found, 'deliveries' | 'arrivals' | 'quarantined'>
 
 /** Finds the webhooks that name this request id. Nothing that a refused one says is trusted. */
 export async function findClaims(db: Database, requestId: string): Promise<Claims> {
-  const [deliveries, refused, unavailable, quarantined] = await Promise.all([
+  const [{ data: deliveries }, arrivals, quarantined] = await Promise.all([
     listDeliveries(db, { request_id: requestId, limit: shown }),
-    listArrivals(db, { request_id: requestId, outcome: 'refused', limit: shown }),
-    listArrivals(db, { request_id: requestId, outcome: 'unavailable', limit: shown }),
+    failedArrivals(db, { request_id: requestId }),
     readWithin(db, (tx) => quarantinedOf(tx, requestId)),
   ])
-  return { deliveries: deliveries.data, arrivals: [...refused.data, ...unavailable.data], quarantined }
+  return { deliveries, arrivals, quarantined }
 }
 
-async function findByIds(db: Database, q: string): Promise<Pick<Found, 'submits' | 'quarantined'>> {
-  return readWithin(db, async (tx) => ({
-    submits: await submitsOf(tx, q),
-    quarantined: await quarantinedOf(tx, q),
-  }))
+async function failedArrivals(db: Database, filters: ArrivalFilters): Promise<ArrivalEntry[]> {
+  const list = (outcome: 'refused' | 'unavailable') => listArrivals(db, { ...filters, outcome, limit: shown })
+  const pages = await Promise.all([list('refused'), list('unavailable')])
+  return pages.flatMap(({ data }) => data)
 }
 
 async function submitsOf(tx: Executor, q: string): Promise<Found['submits']> {

@@ -9,20 +9,9 @@ const status = z.enum(feedStatusNames, `must be one of ${feedStatusNames.join(',
 export const feedFilterQuery = { ...resultFilters, status }
 type FeedFilterQuery = z.infer<z.ZodObject<typeof feedFilterQuery>>
 
-export function toFeedFilter({
-  source_name,
-  key_name,
-  model,
-  status,
-  sandbox,
-  complete,
-  metadata,
-}: FeedFilterQuery): FeedFilter {
+export function toFeedFilter({ sandbox, complete, metadata, ...named }: FeedFilterQuery): FeedFilter {
   return {
-    source_name,
-    key_name,
-    model,
-    status,
+    ...named,
     sandbox: sandbox && sandbox === 'true',
     complete: complete && complete === 'true',
     metadata: metadata === undefined ? undefined : z.record(z.string(), z.unknown()).parse(JSON.parse(metadata)),

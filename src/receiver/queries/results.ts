@@ -1,14 +1,5 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import {
-  and,
-  eq,
-  getViewSelectedFields,
-  inArray,
-  isNotNull,
-  sql,
-  type StringChunk,
-} from '../../platform/postgres/drizzle.ts'
+import { and, eq, getViewSelectedFields, inArray, isNotNull, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
@@ -50,33 +41,6 @@ export const resultRowSchema = z
 export type ResultRow = z.infer<typeof resultRowSchema>
 
 export type StoredResult = RowOf<typeof results, keyof ResultRow>
-
-const readable = [
-  'request_id',
-  'status',
-  'model',
-  'output',
-  'media_complete',
-  'cost',
-  'error_code',
-  'error_message',
-  'created_at',
-  'completed_at',
-  'landed_at',
-  'source',
-  'key_name',
-  'sandbox',
-  'idempotency_key',
-  'progress',
-  'queue_position',
-  'source_name',
-  'external_id',
-] as const
-
-/** SQL: all columns of the view under the given alias. */
-export function resultColumns(alias: string): StringChunk {
-  return list(columnsOf(results, alias), ...readable, 'metadata')
-}
 
 /** Reads the row of `results` of a request; undefined if the request is not known. */
 export async function findResult(db: Database, requestId: string): Promise<ResultRow | undefined> {
