@@ -1,21 +1,19 @@
 import type { Request, Response } from 'express'
 import { z } from 'zod'
-import { HttpError } from '../../platform/http/http.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { arrivalSchema, listArrivals } from '../queries/arrivals.ts'
 import { deliverySchema, listDeliveries } from '../queries/deliveries.ts'
 import { arrivalFiltersSchema, deliveryFiltersSchema, parseFilters, type Paging } from '../queries/filters.ts'
 import type { Page } from '../queries/page.ts'
+import { boundCalls, writeTo } from './event-stream.ts'
 import { gone, responses, type Operation } from './operation.ts'
-import { writeTo } from './slow-reader.ts'
 
 /** Rows per query, and so the rows in memory. */
 const rowsAtOnce = 1000
 
 /** Per process: each export takes a connection during its queries. */
-const maxExports = 4
-let running = 0
+const bounded = boundCalls(4, 'exports are running')
 
 const formats = { ndjson: 'application/x-ndjson', csv: 'text/csv' } as const
 type Format = keyof typeof formats
@@ -58,16 +56,7 @@ export async function sendExport(
 ): Promise<void> {
   const { filters, columns, list }: Exportable = exportable[what]
   const wanted = parseFilters(filters, query)
-  if (running >= maxExports)
-    throw new HttpError(503, 'too_many_waiting', `${maxExports} exports are running already`, {
-      headers: { 'retry-after': '5' },
-    })
-  running += 1
-  try {
-    await send(deps, { what, format, columns, wanted, list }, { req, res })
-  } finally {
-    running -= 1
-  }
+  await bounded(() => send(deps, { what, format, columns, wanted, list }, { req, res }))
 }
 
 type Sending = Exported & { columns: readonly string[]; wanted: Item; list: Exportable['list'] }

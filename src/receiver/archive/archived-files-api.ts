@@ -4,13 +4,13 @@ import { Router, type Request, type Response } from 'express'
 import { HttpError, methodNotAllowed } from '../../platform/http/http.ts'
 import { and, eq, isNotNull, isNull } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { boundCalls } from '../api/event-stream.ts'
+import { gone } from '../api/operation.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
 import * as archive from './archive-schema.ts'
 import { openStore } from './open-store.ts'
 import { StoreError, type ArchiveStore, type ByteRange } from './store.ts'
-
-const maxReaders = 64
 
 /**
  * Serves the files of the archive by content, for the console and for services without access to the store: `GET
@@ -20,7 +20,7 @@ const maxReaders = 64
 export function archivedFiles({ settings: { mediaArchive }, db, logger, signal }: ReceiverDeps): Router {
   const router = Router({ caseSensitive: true, strict: true })
   let opening: Promise<ArchiveStore> | undefined
-  let readers = 0
+  const bounded = boundCalls(64, 'files are being read')
 
   const open = async (): Promise<ArchiveStore> => {
     if (mediaArchive === undefined) throw notThere('there is no archive: set MEDIA_ARCHIVE to have one')
@@ -38,16 +38,12 @@ export function archivedFiles({ settings: { mediaArchive }, db, logger, signal }
     if (file === undefined || (isThumbnail && !file.has_thumbnail)) throw notThere('the archive has no such file')
     res.set(headersOf(file, isThumbnail))
     if (isKnown(req, res)) return void res.status(304).end()
-    if (readers >= maxReaders) throw tooMany()
-    readers += 1
-    try {
-      const stop = AbortSignal.any([signal, closed(res)])
-      await (isThumbnail
+    const stop = AbortSignal.any([signal, gone(res)])
+    await bounded(() =>
+      isThumbnail
         ? sendThumbnail(store, sha256, { req, res, stop })
-        : sendFile(store, { sha256, file }, { req, res, stop }))
-    } finally {
-      readers -= 1
-    }
+        : sendFile(store, { sha256, file }, { req, res, stop }),
+    )
   }
 
   const answer = (isThumbnail: boolean) => async (req: Request, res: Response) => {
@@ -145,20 +141,8 @@ function headersOf({ sha256, content_type }: FoundFile, isThumbnail: boolean): R
   }
 }
 
-function closed(res: Response): AbortSignal {
-  const gone = new AbortController()
-  res.once('close', () => gone.abort())
-  return gone.signal
-}
-
 function notThere(message: string): HttpError {
   return new HttpError(404, 'not_found', message)
-}
-
-function tooMany(): HttpError {
-  return new HttpError(503, 'too_many_waiting', `${maxReaders} files are being read already`, {
-    headers: { 'retry-after': '5' },
-  })
 }
 
 type FoundFile = Pick<typeof archive.archivedFiles.$inferSelect, 'sha256' | 'content_type' | 'has_thumbnail' | 'bytes'>

@@ -136,7 +136,7 @@ describe('GET /api/arrivals as an event stream', () => {
   it('ends when the receiver stops', async () => {
     const other = await startTestReceiver({ databaseUrl: database.url })
     const { state, ended } = await tail('', {}, other)
-    await eventually(() => state.text.includes(': tailing'))
+    await eventually(() => state.text.includes('retry:'))
     expect(state.ended).toBe(false)
     const started = performance.now()
     await other.stop()

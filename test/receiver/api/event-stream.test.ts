@@ -1,6 +1,6 @@
 import { PassThrough } from 'node:stream'
 import { expect, it } from 'vitest'
-import { writeTo } from '../../../src/receiver/api/slow-reader.ts'
+import { writeTo } from '../../../src/receiver/api/event-stream.ts'
 
 it('waits until a reader has consumed the sent data', async () => {
   const reader = new PassThrough({ highWaterMark: 10 })
