@@ -2,15 +2,13 @@ import { withDeadline } from '../../platform/deadline.ts'
 import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { isEmpty } from '../feeding/feed-filter.ts'
 import { headOf, readFeed, type FeedPage, type FeedWanted } from '../queries/feed.ts'
-import { createFeedCache } from './feed-cache.ts'
 import { listenTo } from './listening.ts'
 
 export type FeedWatchDeps = { db: Database; databaseUrl: string; logger: Logger; signal: AbortSignal }
 
 export type FeedWatch = {
-  /** Reads one page. Readers at about the same position share one read. */
+  /** Reads one page. Readers at the same position share one read. */
   read: (page: FeedWanted) => Promise<FeedPage>
   /**
    * Calls `onGrown` when the feed may have grown, until `leave` is called. Throws HttpError 503 with too many waiters.
@@ -30,7 +28,6 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   let head = 0
   let noticesAtLook = 0
   let notices = 0
-  const cache = createFeedCache()
   /** Counts known growths of the feed. A read that began before a growth is not shared with readers who know of it. */
   let growths = 0
   // The number of connections that reading the feed may take from other reads.
@@ -74,10 +71,7 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   }
 
   return {
-    read: async (page) => {
-      if (!isEmpty(page.filter ?? {})) return readShared({ ...page, growths })
-      return cache.after(page.after, page.limit) ?? cache.keep(page.after, await readShared({ ...page, growths }))
-    },
+    read: (page) => readShared({ ...page, growths }),
     join: async (onGrown) => {
       if (waiting.size >= maxWaiters)
         throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for changes already`, {

@@ -11,8 +11,3 @@ export type FeedFilter = {
   /** Metadata that the request must contain, compared like Postgres's `@>`. */
   metadata?: Record<string, unknown> | undefined
 }
-
-/** Returns true if a filter lets everything through. */
-export function isEmpty(filter: FeedFilter): boolean {
-  return Object.values(filter).every((member) => member === undefined)
-}
