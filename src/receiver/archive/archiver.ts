@@ -65,7 +65,7 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
     }
     places.begin(run(), (error) =>
       logger.error(
-        { err: error, request_id: copy.requestId },
+        { err: error, request_id: copy.request_id },
         'archiving a media file failed, it is tried again after its lease ends',
       ),
     )

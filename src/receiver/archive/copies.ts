@@ -16,35 +16,21 @@ const m = columnsOf(schema.media, 'm')
 const media = columnsOf(schema.media)
 const r = columnsOf(schema.requests, 'r')
 
-const { request_id: requestId, kind, position } = archive.mediaCopies
+const { request_id, kind, position } = archive.mediaCopies
 /** The lease of a copy, for statements with the alias `c`. */
-export const copyLease = leaseOf('c', { ...archive.mediaCopies, key: { requestId, kind, position } })
+export const copyLease = leaseOf('c', { ...archive.mediaCopies, key: { request_id, kind, position } })
 const now = postgresTime()
 
-/** A copy that this process has claimed. */
-export type Copy = {
-  requestId: string
-  kind: 'image' | 'video' | 'audio'
-  position: number
-  url: string
-  claims: number
-  /** Consecutive claims without an end, including this one. */
-  unended: number
-  tries: number
-  /** The source of the request and its key: see storedName(). Null also where the request is not kept any more. */
-  sourceName: string | null
-  keyName: string | null
-  /** True while the link lasts by the promise of its source. */
-  isPromised: boolean
-}
+const claimed = ['request_id', 'kind', 'position', 'url', 'claims', 'unended', 'tries'] as const
+
+/**
+ * A copy that this process has claimed. `unended` includes this claim. The source of the request and its key are also
+ * null where the request is not kept any more. `is_promised`: the link lasts by the promise of its source.
+ */
+export type Copy = RowOf<typeof archive.mediaCopies, (typeof claimed)[number]> &
+  Record<'source_name' | 'key_name', string | null> & { is_promised: boolean }
 
 export type CopyFault = 'gone' | 'refused' | 'unreachable' | 'store'
-
-type CopyRow = RowOf<
-  typeof archive.mediaCopies,
-  'request_id' | 'kind' | 'position' | 'url' | 'claims' | 'unended' | 'tries'
-> &
-  Record<'source_name' | 'key_name', string | null> & { is_promised: boolean }
 
 /** Claims due copies: first those whose links end, soonest first, then the longest due. */
 export async function claimCopies(
@@ -57,7 +43,7 @@ export async function claimCopies(
       order by ${order} limit ${limit} for update skip locked`
   // A link that has ended is tried in its ordinary turn, so that lost media hold up none that can be saved.
   // The count of claims without an end stays within a smallint.
-  const rows = await db.execute<CopyRow>(sql`
+  return db.execute<Copy>(sql`
     with expiring as materialized (${due(sql`${c.expires_at} > ${now}`, sql`${c.expires_at}`)}),
     others as materialized (${due(sql`(${c.expires_at} > ${now}) is not true`, sql`${c.due_at}`)}),
     -- Reads the others only as far as the expiring ones leave places.
@@ -65,16 +51,9 @@ export async function claimCopies(
     update mediadock.media_copies c set ${copyLease.claim(now, lasts(sql`${c.unended}`))},
       ${copies.unended} = least(${c.unended} + 1, 1000)
     from due where (${c.request_id}, ${c.kind}, ${c.position}) = (due.request_id, due.kind, due.position)
-    returning ${list(c, 'request_id', 'kind', 'position', 'url', 'claims', 'unended', 'tries')},
+    returning ${list(c, ...claimed)},
       coalesce(${c.expires_at} > ${now}, false) as is_promised,
       ${ofRequest(sql`${r.source_name}`)}, ${ofRequest(sql`${r.key_name}`)}`)
-  return rows.map(({ request_id, source_name, key_name, is_promised, ...row }) => ({
-    requestId: request_id,
-    sourceName: source_name,
-    keyName: key_name,
-    isPromised: is_promised,
-    ...row,
-  }))
 }
 
 /** One look-up per copy, also with outdated statistics. */
@@ -137,7 +116,7 @@ export async function giveUpCopy(db: Database, copy: Copy, { fault, trouble }: C
       )
       select count(*)::int as ended from given_up`),
   )
-  one(rows, `giving up the copy of a media of ${copy.requestId}`)
+  one(rows, `giving up the copy of a media of ${copy.request_id}`)
 }
 
 /** Counts the copies that wait, up to `maxCounted`. */

@@ -84,8 +84,8 @@ async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promis
 }
 
 /** A key can be replaced. So a link that lasts by its source's promise waits for that; any other has its tries. */
-function withoutKey({ isPromised }: Copy, detail: string): Brought {
-  return isPromised ? { kind: 'waits', detail, pauseSeconds: waitSeconds } : { kind: 'unreachable', detail }
+function withoutKey({ is_promised }: Copy, detail: string): Brought {
+  return is_promised ? { kind: 'waits', detail, pauseSeconds: waitSeconds } : { kind: 'unreachable', detail }
 }
 
 async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: AbortSignal): Promise<Brought> {
@@ -95,7 +95,7 @@ async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: Ab
   signal.throwIfAborted()
   if (thumbnail?.kind === 'damaged') return { kind: 'unreachable', detail: `the image is damaged: ${thumbnail.why}` }
   if (thumbnail?.kind === 'none')
-    logger.info({ request_id: copy.requestId, sha256, why: thumbnail.why }, 'archived without a thumbnail')
+    logger.info({ request_id: copy.request_id, sha256, why: thumbnail.why }, 'archived without a thumbnail')
   const incarnation = await wantFile(db, file)
   // It is stored anew afterwards.
   if (incarnation === undefined)
@@ -142,7 +142,7 @@ async function storeAndEnd(
 type Failed = StoreError | Extract<Brought, { detail: string }>
 
 async function fail({ db, logger, random = Math.random }: CopyingDeps, copy: Copy, came: Failed): Promise<CopyOutcome> {
-  const about = { request_id: copy.requestId, kind: copy.kind, position: copy.position }
+  const about = { request_id: copy.request_id, kind: copy.kind, position: copy.position }
   if (came instanceof StoreError) {
     logger.error({ err: came, ...about }, 'the archive could not be written, trying again')
     await putOffForStore({ db, random }, copy, came)

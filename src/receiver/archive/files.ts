@@ -69,7 +69,7 @@ export async function endCopy(db: Database, copy: Copy, file: Stored): Promise<b
   const statement = sql`
     with request as materialized (
       select ${list(requests, 'request_id', 'status', 'media_complete')} from mediadock.requests
-      where ${requests.request_id} = ${copy.requestId}::uuid for update
+      where ${requests.request_id} = ${copy.request_id}::uuid for update
     ),
     mine as materialized (
       select 1 from request, mediadock.media_copies c where ${copyLease.isHeld(copy)} for update of c
@@ -101,5 +101,5 @@ export async function endCopy(db: Database, copy: Copy, file: Stored): Promise<b
     changed as (${addChange(now, sql`request where exists (select from written)`)})
     select count(*)::int as ended from ended`
   const rows = await untilNotGivingWay(() => db.execute<{ ended: number }>(statement))
-  return one(rows, `archiving a media of ${copy.requestId}`).ended === 1
+  return one(rows, `archiving a media of ${copy.request_id}`).ended === 1
 }

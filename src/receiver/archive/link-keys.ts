@@ -22,14 +22,14 @@ export type LinkKey =
  */
 export async function takeLinkKey(
   { db, keys, fetchRatePerMinute }: LinkKeyDeps,
-  { url, sourceName, keyName }: Copy,
+  { url, source_name, key_name }: Copy,
 ): Promise<LinkKey> {
-  const source = sourceOf(keys(), sourceName)
+  const source = sourceOf(keys(), source_name)
   const { linkHeaders } = source?.kind.promises ?? {}
   if (source?.apiUrl === undefined || linkHeaders === undefined) return { kind: 'not_needed' }
   const { origin } = new URL(source.apiUrl)
   if (!URL.canParse(url) || new URL(url).origin !== origin) return { kind: 'not_needed' }
-  const key = keyOfRequest(keys(), source, keyName)
+  const key = keyOfRequest(keys(), source, key_name)
   if (key?.apiKey === undefined) return { kind: 'missing', detail: `the source ${source.name} has no usable key` }
   const wanted = { keyName: key.name, limitPerMinute: fetchRatePerMinute, purpose: 'completing' } as const
   const grant = await takeCall(db, { ...wanted, now: postgresTime() })

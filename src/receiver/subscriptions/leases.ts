@@ -5,7 +5,6 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later, postgresTime } from '../../platform/postgres/time.ts'
 import * as feeding from '../domain/feed-schema.ts'
-import type { FeedFilter } from '../feeding/feed-filter.ts'
 import * as subscribing from './subscriptions-schema.ts'
 
 const bounds = columnsOf(feeding.feedBounds)
@@ -22,34 +21,20 @@ const lease = leaseOf('s', {
 })
 const now = postgresTime()
 
-/** A subscription that this process has claimed. */
-export type LeasedSubscription = {
-  id: string
-  name: string
-  url: string
-  secret: string
-  filter: FeedFilter
-  position: number
-  /** Positions after `position` that were already answered 2xx. */
-  ahead: readonly number[]
-  failures: number
-  claims: number
-}
+const leased = ['id', 'name', 'url', 'secret', 'position', 'failures', 'claims'] as const
 
-type LeasedRow = RowOf<
-  typeof subscribing.subscriptions,
-  'id' | 'name' | 'url' | 'secret' | 'position' | 'failures' | 'claims'
-> & {
-  filter: FeedFilter
-  ahead: number[]
-}
+/** A subscription that this process has claimed. */
+export type LeasedSubscription = Pick<
+  typeof subscribing.subscriptions.$inferSelect,
+  (typeof leased)[number] | 'filter' | 'ahead'
+>
 
 /** Claims subscriptions with changes to post, those first that have waited longest. */
 export async function claimSubscriptions(
   db: Database,
   { limit, leaseSeconds }: { limit: number; leaseSeconds: number },
 ): Promise<LeasedSubscription[]> {
-  const rows = await db.execute<LeasedRow>(sql`
+  const rows = await db.execute<Omit<LeasedSubscription, 'position'> & { position: string }>(sql`
     with due as materialized (
       select ${s.id} from mediadock.subscriptions s
       where ${s.state} = 'active' and ${s.next_attempt_at} <= ${now} and ${lease.isDue(now)}
@@ -59,7 +44,7 @@ export async function claimSubscriptions(
       order by ${s.leased_until} limit ${limit} for update skip locked
     )
     update mediadock.subscriptions s set ${lease.claim(now, leaseSeconds)} from due where ${s.id} = due.id
-    returning ${list(s, 'id', 'name', 'url', 'secret', 'position', 'failures', 'claims')},
+    returning ${list(s, ...leased)},
       ${subscribing.filterOf('s')} as filter, to_jsonb(${s.ahead}) as ahead`)
   return rows.map((row) => ({ ...row, position: Number(row.position) }))
 }

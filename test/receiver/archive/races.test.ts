@@ -48,7 +48,7 @@ describe('copies during a removal of the same file', () => {
     const requestId = await stand.land([stand.serve('same.png', picture)])
     return eventually(async () => {
       await followFeed(db())
-      return (await claimCopies(db(), { limit: 10 })).find((copy) => copy.requestId === requestId)
+      return (await claimCopies(db(), { limit: 10 })).find((copy) => copy.request_id === requestId)
     })
   }
   const copied = async (copy: Copy, into: ArchiveStore = store, cut = new AbortController().signal) => {
@@ -94,7 +94,7 @@ describe('copies during a removal of the same file', () => {
     const { into, reached, goOn } = stopping('before')
     const outcome = copied(copy, into)
     await reached
-    expect((await removeMedia(db(), copy.requestId)).known).toBe(true)
+    expect((await removeMedia(db(), copy.request_id)).known).toBe(true)
     goOn()
     expect(await outcome).toBe('no_longer_ours')
     await swept(1)
@@ -147,7 +147,7 @@ describe('copies during a removal of the same file', () => {
     expect([two - one, three - two]).toEqual([2 * leaseSeconds, 4 * leaseSeconds])
     expect(await copied(last)).toBe('archived')
     expect(await filesLeft()).toEqual([expect.stringMatching(/\.png$/)])
-    await removeMedia(db(), first.requestId)
+    await removeMedia(db(), first.request_id)
     await swept(1)
 
     // One that another has ended is none of these.
@@ -164,11 +164,11 @@ describe('copies during a removal of the same file', () => {
     const { into, reached, goOn } = stopping('before')
     const outcome = copied(second, into)
     await reached
-    await removeMedia(db(), first.requestId)
+    await removeMedia(db(), first.request_id)
     await swept(1)
     goOn()
     expect(await outcome).toBe('no_longer_ours')
-    await removeMedia(db(), second.requestId)
+    await removeMedia(db(), second.request_id)
     expect(await wrong()).toEqual({ unreferred: [], missing: [] })
   })
 
@@ -180,7 +180,7 @@ describe('copies during a removal of the same file', () => {
     const slow = stopping('after')
     const outcome = copied(second, slow.into)
     await slow.reached
-    await removeMedia(db(), first.requestId)
+    await removeMedia(db(), first.request_id)
     await swept(1)
     // Says that it is about to store the file, and ends there.
     const dying = stopping('before')
@@ -200,7 +200,7 @@ describe('copies during a removal of the same file', () => {
     const [picture, other] = [pngOf(43), pngOf(44)]
     for (const copy of [await claimed(other), await claimed(picture)]) {
       expect(await copied(copy)).toBe('archived')
-      await removeMedia(db(), copy.requestId)
+      await removeMedia(db(), copy.request_id)
     }
     const again = await claimed(picture)
     let steps = 0
