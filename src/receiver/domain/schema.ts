@@ -166,7 +166,7 @@ export const requests = mediadock.table(
     /** When the request is polled next by its schedule; null if no further poll is needed. */
     next_poll_at: instant(),
     /**
-     * When the request gets an extra poll, beside its schedule and from a smaller budget. It is set by a delivery that
+     * When the request gets an extra poll, beside its schedule and with an extra call. It is set by a delivery that
      * contradicts the row or is of another environment, and by a caller that waits for progress.
      */
     doubt_poll_at: instant(),

@@ -23,15 +23,15 @@ export type Grant =
  * The purpose of a call:
  * - `submitting` a generation
  * - `completing`: reading the result of a request, after its webhook or by the reconciler
- * - `trying` a request that is attributed to another key, or that no key has known so far, and extra polls
- *   (claimExtra() in reconciling/poll-claims.ts); it counts as completing
+ * - `extra`: an extra poll (claimExtra() in reconciling/poll-claims.ts), or the poll of a request that is attributed to
+ *   another key or that no key has known so far; it counts as completing
  */
-export type Purpose = 'submitting' | 'completing' | 'trying'
+export type Purpose = 'submitting' | 'completing' | 'extra'
 
 /** A generation takes two calls. Completing has the larger share, so that it catches up while submits continue. */
 const submittingTenths = 4
 /** The holder of one secret can name requests that no key knows. They must not spend the calls of all keys. */
-const tryingTenths = 1
+const extraTenths = 1
 
 /** Returns the calls that submitting, or completing, can count on in any 60 s. At least one each. */
 export function shareFor(purpose: Purpose, limitPerMinute: number): number {
@@ -39,8 +39,8 @@ export function shareFor(purpose: Purpose, limitPerMinute: number): number {
   return purpose === 'submitting' ? submitting : Math.max(1, limitPerMinute - submitting)
 }
 
-function triesFor(limitPerMinute: number): number {
-  return Math.max(1, Math.floor((limitPerMinute * tryingTenths) / 10))
+function extraFor(limitPerMinute: number): number {
+  return Math.max(1, Math.floor((limitPerMinute * extraTenths) / 10))
 }
 
 /** One more slot than a minute has seconds, so that no 60 s contain more calls than the limit. */
@@ -91,28 +91,28 @@ type Answer = RowOf<
  * Keys whose account is known share a limit besides (accounts.ts). It is not strict: calls that several keys take at
  * the same moment do not see each other, which the default leaves room for.
  *
- * The row counts, for each second of the last minute and the newest first, the calls, the submits and the tries among
- * them, and the calls that either side was refused. A key that the provider refused gets one call until that has its
- * answer. One statement ages, counts, decides and remembers.
+ * The row counts, for each second of the last minute and the newest first, the calls, the submits and the extra calls
+ * among them, and the calls that either side was refused. A key that the provider refused gets one call until that has
+ * its answer. One statement ages, counts, decides and remembers.
  */
 export async function takeCall(db: Database, { keyName, limitPerMinute, purpose, now }: WantedCall): Promise<Grant> {
   const submits = sql`${purpose === 'submitting'}::boolean`
   const completes = sql`${purpose === 'completing'}::boolean`
-  const tries = sql`${purpose === 'trying'}::boolean`
+  const isExtra = sql`${purpose === 'extra'}::boolean`
   const limit = sql`${limitPerMinute}::int`
   const second = sql`floor(extract(epoch from ${now}))::bigint`
   const rows = await executePrepared<Answer>(
     db,
     sql`
     insert into mediadock.call_budgets as b (key_name, slots, submit_slots, trial_slots, slots_until, granted)
-    values (${keyName}, ${firstSlot(sql`1`)}, ${firstSlot(sql`${submits}::int`)}, ${firstSlot(sql`${tries}::int`)},
+    values (${keyName}, ${firstSlot(sql`1`)}, ${firstSlot(sql`${submits}::int`)}, ${firstSlot(sql`${isExtra}::int`)},
       ${second}, true)
     on conflict (key_name) do update
     set (slots, submit_slots, trial_slots, missed_slots, missed_submit_slots, slots_until, granted,
         blocked_until, blocked_reason) = (
       select ${counting('calls', sql`granted`)},
         ${counting('submits', sql`granted and ${submits}`)},
-        ${counting('tries', sql`granted and ${tries}`)},
+        ${counting('extra', sql`granted and ${isExtra}`)},
         ${counting('missed', sql`not granted and not blocked and ${completes}`)},
         ${counting('missed_submits', sql`not granted and not blocked and ${submits}`)},
         until, granted,
@@ -122,7 +122,7 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
         select *, not blocked and total < ${limit} and (b.account_id is null or total + of_account < b.account_limit)
             and (own < ${shareFor(purpose, limitPerMinute)}::int
               or (total + missed_by_other < ${limit} and own_lately < ${paceFor(limitPerMinute)}::int))
-            and (not ${tries} or ${sum('tries')} < ${triesFor(limitPerMinute)}::int) as granted
+            and (not ${isExtra} or ${sum('extra')} < ${extraFor(limitPerMinute)}::int) as granted
         from (
           select *, coalesce(b.blocked_until > ${now}, false) as blocked, ${sum('calls')} as total,
             ${ownCalls(submits, slotCount)} as own, ${ownCalls(submits, paceSlots)} as own_lately,
@@ -133,7 +133,7 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
                 and o.slots_until - (s.i - 1) > until - ${slots}) as of_account
           from (
             select until, ${aged('b.slots')} as calls, ${aged('b.submit_slots')} as submits,
-              ${aged('b.trial_slots')} as tries, ${aged('b.missed_slots')} as missed,
+              ${aged('b.trial_slots')} as extra, ${aged('b.missed_slots')} as missed,
               ${aged('b.missed_submit_slots')} as missed_submits
             from (
               -- A time a little before the newest slot counts into that. A time long before it, after a clock was set
@@ -201,7 +201,7 @@ function freeAfter(answer: Answer, purpose: Purpose, limitPerMinute: number): nu
   )
   const seconds = Math.max(
     Math.min(withinShare, beyondShare),
-    purpose === 'trying' ? secondBelow(answer.trial_slots, triesFor(limitPerMinute)) : 0,
+    purpose === 'extra' ? secondBelow(answer.trial_slots, extraFor(limitPerMinute)) : 0,
   )
   return Math.max(0, seconds - answer.into_second)
 }

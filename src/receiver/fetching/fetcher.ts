@@ -36,10 +36,10 @@ const maxOthers = 3
 
 /**
  * Fetches the provider's result within the keys' budgets. The named key is tried first. After a 404, or if the key is
- * refused, other keys are tried from the small share for such tries: first those of the same environment. If all of
- * these answer 404, those of the other environment follow, since the named key may be wrong or forged. The answer is a
- * 404 only if every key to be tried gives one. If the named key has no call left, a key of the same account is used.
- * Keys of other sources are never tried. Each source counts as down by its own calls alone.
+ * refused, other keys are tried with extra calls: first those of the same environment. If all of these answer 404, those
+ * of the other environment follow, since the named key may be wrong or forged. The answer is a 404 only if every key to
+ * be tried gives one. If the named key has no call left, a key of the same account is used. Keys of other sources are
+ * never tried. Each source counts as down by its own calls alone.
  */
 export function createFetcher(deps: CallDeps): Fetcher {
   const breakers = new Map<string | null, ProviderBreaker>()
@@ -122,7 +122,7 @@ function candidates(
   // Only of the same environment: a sandbox key can sign any id, and must not use up a live key's calls.
   const standIn = usable.find((key) => isOwn(key) && key.name === standIns.get(keyName ?? ''))
   // A key of unknown environment may have leaked its secret, so it gets only a tenth of another key's calls.
-  const ofStandIn: Purpose = own === undefined ? 'trying' : purpose
+  const ofStandIn: Purpose = own === undefined ? 'extra' : purpose
   const known: Candidate[] = [first, standIn].flatMap((key) =>
     key ? [{ key, by: key === first ? purpose : ofStandIn, isOwn: true, isStandIn: key !== first }] : [],
   )
@@ -131,7 +131,7 @@ function candidates(
   const inTurn =
     others.length <= maxOthers ? others : [...others.slice(start), ...others.slice(0, start)].slice(0, maxOthers)
   // Without a named key, the request is attributed to no key, so any key may complete it.
-  const by: Purpose = keyName === undefined ? purpose : 'trying'
-  const tries: Candidate[] = inTurn.map((key) => ({ key, by, isOwn: isOwn(key), isStandIn: false }))
-  return [...known, ...tries.toSorted((a, b) => Number(b.isOwn) - Number(a.isOwn))]
+  const by: Purpose = keyName === undefined ? purpose : 'extra'
+  const unknown: Candidate[] = inTurn.map((key) => ({ key, by, isOwn: isOwn(key), isStandIn: false }))
+  return [...known, ...unknown.toSorted((a, b) => Number(b.isOwn) - Number(a.isOwn))]
 }

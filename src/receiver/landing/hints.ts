@@ -11,7 +11,7 @@ import * as schema from '../domain/schema.ts'
 import { returnClaims, retryOrPark, type HeldDelivery } from './inbox.ts'
 import { lockedPause, type WorkerDeps } from './land-or-put-off.ts'
 import type { Identified } from './row-to-write.ts'
-import { nextDoubt } from './verdict.ts'
+import { nextExtraPoll } from './verdict.ts'
 import { landingLockWaitMs } from './writes.ts'
 
 const r = columnsOf(schema.requests, 'r')
@@ -62,7 +62,7 @@ export async function landHint(
         next_poll_at = case when ${poll}::boolean and ${r.landed_at} is null
           then least(${r.next_poll_at}, ${now}) else ${r.next_poll_at} end,
         doubt_poll_at = case when ${poll}::boolean and ${r.landed_at} is not null and ${r.confirmed_at} is null
-          then coalesce(${r.doubt_poll_at}, ${nextDoubt(now)}) else ${r.doubt_poll_at} end
+          then coalesce(${r.doubt_poll_at}, ${nextExtraPoll(now)}) else ${r.doubt_poll_at} end
       where ${r.source_name} is not distinct from excluded.source_name
       returning ${r.request_id}
     ),
@@ -115,7 +115,7 @@ export function createUnsignedHints({ db, time }: { db: Database; time: SharedTi
       const hinted = noted
       noted = new Map()
       await db.execute(sql`
-        update mediadock.requests r set doubt_poll_at = ${nextDoubt(time())}
+        update mediadock.requests r set doubt_poll_at = ${nextExtraPoll(time())}
         from unnest(${sql.param([...hinted.keys()])}::uuid[], ${sql.param([...hinted.values()])}::text[])
           as hinted (request_id, source_name)
         where r.request_id = any(array[hinted.request_id]) and r.source_name is not distinct from hinted.source_name

@@ -6,7 +6,7 @@ import { maxParkedForRequest } from '../domain/delivery.ts'
 import type { Environments } from '../domain/keys.ts'
 import { flagDeliveries, parking } from './flags.ts'
 import type { Landing } from './row-to-write.ts'
-import { knownAsSeen, knownLocked, nextDoubt, verdictOf } from './verdict.ts'
+import { knownAsSeen, knownLocked, nextExtraPoll, verdictOf } from './verdict.ts'
 import {
   changed,
   everyNotification,
@@ -31,7 +31,7 @@ import {
  *   settled   the deliveries whose claim still held and ended
  *   flag      the flags that deliveries get or lose (flags.ts)
  *
- * The other parts only write: media_written, media_removed, doubted, released, noted, discarded, flagged, changed,
+ * The other parts only write: media_written, media_removed, extra_polled, released, noted, discarded, flagged, changed,
  * notified.
  *
  * A landing that judged a row as another landing left it is `raced`, and runs again. So each landing leaves a new
@@ -209,10 +209,10 @@ const outcomes = sql`
  * extra poll, which decides it. The other polls stay.
  */
 const versionUnconfirmed = (now: SQL) => sql`
-    doubted as (
+    extra_polled as (
       update mediadock.requests r
       set doubt_poll_at = case when actual_outcome = 'no_effect' then r.doubt_poll_at
-        else coalesce(r.doubt_poll_at, ${nextDoubt(now)}) end
+        else coalesce(r.doubt_poll_at, ${nextExtraPoll(now)}) end
       from outcome
       where r.request_id = any(array[outcome.request_id]) and r.confirmed_at is null
         and actual_outcome in ('contradiction', 'key_mismatch', 'no_effect')

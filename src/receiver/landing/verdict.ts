@@ -151,4 +151,4 @@ export const verdictOf = (now: SQL, only = sql`true`) => sql`
  * SQL: the time of the next extra poll of the request `r`. At most one a minute, since the holder of one secret can sign
  * any number of deliveries.
  */
-export const nextDoubt = (now: SQL) => sql`greatest(${now}, r.polled_at + interval '60 s')`
+export const nextExtraPoll = (now: SQL) => sql`greatest(${now}, r.polled_at + interval '60 s')`

@@ -2,7 +2,7 @@ import { atMost } from '../../platform/postgres/at-most.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { feedStatuses } from '../domain/feed-schema.ts'
 import { wayOf, type Landing } from './row-to-write.ts'
-import { nextDoubt } from './verdict.ts'
+import { nextExtraPoll } from './verdict.ts'
 
 /* The parts that both landing statements share. two-statements.ts lists the inputs and columns of each part. */
 
@@ -81,7 +81,7 @@ export const writeRequests = (now: SQL) => sql`
           then excluded.sandbox end,
         next_poll_at = excluded.next_poll_at,
         doubt_poll_at = case when excluded.confirmed_at is null then coalesce(r.doubt_poll_at, (
-          select ${nextDoubt(now)} from mediadock.deliveries d
+          select ${nextExtraPoll(now)} from mediadock.deliveries d
           where d.request_id = r.request_id and d.parked_reason = 'key_mismatch' limit 1)) end,
         landed_at = coalesce(r.landed_at, excluded.landed_at),
         polled_at = coalesce(excluded.confirmed_at, r.polled_at),

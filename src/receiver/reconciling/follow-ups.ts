@@ -54,12 +54,12 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
 
 const requests = columnsOf(schema.requests)
 
-/** A shorter interval would let one request use up the calls for extra polls. */
+/** A shorter interval would let one request use up the extra calls. */
 const progressEverySeconds = 3
 
 /**
  * Asks for an extra poll of each open request that a caller of this process waits for, to update its progress. Like
- * every extra poll, it takes a call from the tenth reserved for them.
+ * every extra poll, it takes an extra call.
  */
 async function askForProgress({ db, time, awaited }: ClaimDeps): Promise<void> {
   const ids = awaited?.() ?? []

@@ -139,7 +139,7 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
     keyName: one.keyName,
     environment: one.environment,
     onlySandboxSigned: one.onlySandboxSigned,
-    purpose: one.extra || one.isUnknown ? 'trying' : 'completing',
+    purpose: one.extra || one.isUnknown ? 'extra' : 'completing',
     turn: one.polls,
     signal: deps.cut,
     ...(onDecided && { onDecided }),

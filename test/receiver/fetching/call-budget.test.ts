@@ -101,12 +101,12 @@ it('completes at least as fast as it submits while both exceed the limit', async
   expect(counts).toEqual({ completing: 120, submitting: 80 })
 })
 
-it('grants tries at most a tenth, within the share of completing', async () => {
-  expect(await grants('tries', 'trying', 50)).toBe(10)
-  expect(await grants('tries', 'completing', 100)).toBe(50)
-  expect(await grants('tries', 'trying', 1)).toBe(0)
-  expect(await grants('tries', 'submitting', 100)).toBe(40)
-  expect(await grants('tries', 'trying', 1, 61)).toBe(1)
+it('grants extra calls at most a tenth, within the share of completing', async () => {
+  expect(await grants('extra', 'extra', 50)).toBe(10)
+  expect(await grants('extra', 'completing', 100)).toBe(50)
+  expect(await grants('extra', 'extra', 1)).toBe(0)
+  expect(await grants('extra', 'submitting', 100)).toBe(40)
+  expect(await grants('extra', 'extra', 1, 61)).toBe(1)
 })
 
 it('leaves either side at least one call, however small the limit', () => {
@@ -154,7 +154,7 @@ it.each<[why: string, Purpose, spent: [seconds: number, Purpose, calls: number][
     14,
     61,
   ],
-  ['its tries are', 'trying', [[5, 'trying', 1]], 10, 66],
+  ['its extra calls are', 'extra', [[5, 'extra', 1]], 10, 66],
 ])('%s: returns to the second when a call for %s is possible again', async (why, purpose, spent, asked, freeAt) => {
   const keyName = `${why}: ${purpose}`
   const take = (seconds: number, by = purpose) =>

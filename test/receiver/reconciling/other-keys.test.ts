@@ -66,7 +66,7 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
         const grant = await takeCall(deps.db, call)
         if (!grant.ok) return { answer: { kind: 'postponed', reason: grant.reason }, keyName: 'live' }
         onDecided?.()
-        if (!known.has(requestId) && purpose === 'trying') callsForUnknown += 1
+        if (!known.has(requestId) && purpose === 'extra') callsForUnknown += 1
         return { answer: known.has(requestId) ? running(requestId) : { kind: 'not_found' }, keyName: 'live' }
       },
     })
