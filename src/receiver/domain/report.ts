@@ -58,7 +58,7 @@ export type ParkReason = (typeof parkReasons)[number]
 export type Parsed = { ok: true; report: Report } | { ok: false; reason: ParkReason; jobId: string | undefined }
 
 /**
- * An accepted body that names a job without reporting its end. With `poll` the job may have ended, so its next poll is
- * due now.
+ * An accepted body, signed or not, that names a job without reporting its end. With `poll` the job may have ended, so its
+ * next poll is due now.
  */
 export type Hint = { ok: true; report: undefined; jobId: string; poll: boolean }

@@ -69,11 +69,11 @@ export type WebhookDeps = {
   /** Called with arrivals refused for their id or signature. */
   onRefused: (refused: Refused) => void
   /** Called where an unsigned webhook names a job that may have ended. Anyone can send one, at any rate. */
-  onUnsigned: (hinted: Hinted) => void
+  onUnsigned: (named: UnsignedHint) => void
 }
 
 /** A request that an unsigned webhook names. */
-export type Hinted = { sourceName: string | null; requestId: string }
+export type UnsignedHint = { sourceName: string | null; requestId: string }
 
 /**
  * Mounts `POST /webhooks`, and `POST /webhooks/<name>` for each source of the settings. Authentic means kept, not
@@ -105,7 +105,9 @@ function receive(deps: WebhookDeps, intake: Intake): Receive {
     noteForLog(res, 'silent')
     try {
       const delivery = await authenticate(deps, intake, { req, res, source, arrival, started })
-      const acceptance = source.kind.promises.signed ? await deps.acceptor.accept(delivery) : noted(deps, delivery)
+      const acceptance = source.kind.promises.signed
+        ? await deps.acceptor.accept(delivery)
+        : noteUnsigned(deps, delivery)
       arrival.outcome = acceptance
       arrival.status = 200
       answerAcceptance(res, acceptance)
@@ -147,7 +149,7 @@ function newArrival(req: Request, { arrivedAt, source }: { arrivedAt: Date; sour
 }
 
 /** Nothing of an unsigned webhook is kept. A job that it names is polled, if it is tracked. */
-function noted({ onUnsigned }: WebhookDeps, { sourceName, requestId, hint }: Delivery): 'hint' {
+function noteUnsigned({ onUnsigned }: WebhookDeps, { sourceName, requestId, hint }: Delivery): 'hint' {
   if (hint?.poll === true && requestId !== undefined) onUnsigned({ sourceName, requestId })
   return 'hint'
 }
