@@ -98,7 +98,7 @@ export type ResultMedia = {
 export type ChangePage = { data: ResultChange[]; next_after: number; head: number }
 
 /** Reads a page of changes after a position. Rejects with ReadError if a retry cannot succeed. */
-export type ChangeSource = (after: number, signal: AbortSignal) => Promise<ChangePage>
+export type ReadPage = (after: number, signal: AbortSignal) => Promise<ChangePage>
 
 /** Reading is refused: the position is invalid or expired, or the caller may not read. */
 export class ReadError extends Error {

@@ -1,5 +1,5 @@
 import type { FeedFilter } from '../receiver/feeding/feed-filter.ts'
-import type { ChangePage, ChangeSource } from './change.ts'
+import type { ChangePage, ReadPage } from './change.ts'
 import { ReadError } from './change.ts'
 import { errorOf } from './error-of.ts'
 
@@ -14,7 +14,7 @@ export type OverHttp = {
 const waitSeconds = 30
 
 /** Reads changes by long polls of `GET /api/feed`. */
-export function overHttp({ url, token, fetch = globalThis.fetch }: OverHttp, filter: FeedFilter = {}): ChangeSource {
+export function overHttp({ url, token, fetch = globalThis.fetch }: OverHttp, filter: FeedFilter = {}): ReadPage {
   const base = new URL('api/feed', url.endsWith('/') ? url : `${url}/`)
   return async (after, signal) => {
     const query = { after, limit: 200, wait: waitSeconds, ...filter }

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { withDeadline } from '../platform/deadline.ts'
 import type { FeedFilter } from '../receiver/feeding/feed-filter.ts'
 import { feedWalk } from '../receiver/feeding/feed-walk.ts'
-import type { ChangePage, ChangeSource } from './change.ts'
+import type { ChangePage, ReadPage } from './change.ts'
 import { ReadError } from './change.ts'
 
 /** A client of postgres.js, or a Pool or Client of pg. */
@@ -37,7 +37,7 @@ const unreadable = `${ctes(false)}
   from head`
 
 /** Reads `mediadock.feed` with the caller's driver. */
-export function overSql(driver: SqlDriver, filter: FeedFilter = {}): ChangeSource {
+export function overSql(driver: SqlDriver, filter: FeedFilter = {}): ReadPage {
   return async (after, signal) => {
     // Neither driver cancels a statement when the server is frozen.
     const page = await withDeadline(read(driver, { after, filter }), 15_000, 'reading mediadock.feed')

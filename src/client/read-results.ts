@@ -3,7 +3,7 @@ import type { FeedFilter } from '../receiver/feeding/feed-filter.ts'
 import { jitteredPauseMs } from '../wire/backoff.ts'
 import {
   ReadError,
-  type ChangeSource,
+  type ReadPage,
   type ReadableChange,
   type RefusedSubmit,
   type ResultChange,
@@ -39,7 +39,7 @@ export {
 }
 
 export type ReadOptions = {
-  /** The source: the internal listener, or Postgres with a driver of your own. */
+  /** Where to read: the internal listener, or Postgres with a driver of your own. */
   from: OverHttp | { sql: SqlDriver }
   /** The position of the last processed change. 0 or nothing starts at the oldest kept change. */
   after?: number
@@ -67,7 +67,7 @@ const retry = { baseMs: 250, capMs: 10_000 }
 
 /**
  * Returns every change after a position once and in order, including submits that were refused after their 202. Retries
- * for ever with jittered pauses while the source is unreachable, from the last returned change. Store its position with
+ * for ever with jittered pauses while it cannot be reached, from the last returned change. Store its position with
  * your work. Throws ReadError if a retry cannot succeed, for example with the code `position_expired`.
  */
 export function readResults({
@@ -77,12 +77,12 @@ export function readResults({
   signal = new AbortController().signal,
   onRetry,
 }: ReadOptions): ResultReader {
-  const source = 'sql' in from ? overSql(from.sql, filter) : overHttp(from, filter)
+  const readPage = 'sql' in from ? overSql(from.sql, filter) : overHttp(from, filter)
   const lag = { ms: 0, position: after, head: after }
 
   async function* changes(): AsyncGenerator<ResultChange, void, undefined> {
     while (!signal.aborted) {
-      const page = await untilRead(source, { after: lag.position, signal, onRetry })
+      const page = await untilRead(readPage, { after: lag.position, signal, onRetry })
       if (page === undefined) return
       lag.head = Math.max(lag.head, page.head)
       for (const change of page.data) {
@@ -102,10 +102,10 @@ export function readResults({
 type Reading = { after: number; signal: AbortSignal; onRetry: ReadOptions['onRetry'] }
 
 /** Reads a page. Returns undefined if the signal aborted. */
-async function untilRead(source: ChangeSource, { after, signal, onRetry }: Reading) {
+async function untilRead(readPage: ReadPage, { after, signal, onRetry }: Reading) {
   for (let tries = 1; !signal.aborted; tries += 1) {
     try {
-      return await source(after, signal)
+      return await readPage(after, signal)
     } catch (error) {
       if (signal.aborted) return undefined
       if (error instanceof ReadError) throw error

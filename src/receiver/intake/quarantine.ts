@@ -128,7 +128,7 @@ async function insert(db: Database, batch: readonly Row[]): Promise<void> {
     reason,
     webhook_id: webhookId,
     request_id: claimedRequestId(body),
-    source: sender,
+    sender,
     headers,
     start: (end += body.length) - body.length + 1,
     length: body.length,
@@ -137,10 +137,10 @@ async function insert(db: Database, batch: readonly Row[]): Promise<void> {
     with bodies as materialized (select ${toBytea(Buffer.concat(batch.map(({ body }) => body)))} as bytes)
     insert into mediadock.quarantine
       (${list(quarantine, 'arrived_at', 'reason', 'webhook_id', 'request_id', 'source', 'headers', 'body')})
-    select arrived_at, reason, webhook_id, request_id, source, headers::jsonb,
+    select arrived_at, reason, webhook_id, request_id, sender, headers::jsonb,
       substring(bodies.bytes from start for length)
     from jsonb_to_recordset(${JSON.stringify(items)}::jsonb) as r (
-      arrived_at timestamptz, reason text, webhook_id text, request_id uuid, source text, headers text, start int,
+      arrived_at timestamptz, reason text, webhook_id text, request_id uuid, sender text, headers text, start int,
       length int), bodies
     where set_config('synchronous_commit', 'off', true) = 'off'`)
 }

@@ -75,7 +75,7 @@ export type Settled = { outcomes: Map<string, LandingOutcome>; failure?: { error
 
 /**
  * Writes results in one statement: the states of requests, their media, flags and ends of deliveries, the change for
- * the feed, and the NOTIFY for readers. States never go back: docs/orders.md says which source overrules which.
+ * the feed, and the NOTIFY for readers. States never go back: docs/orders.md says which end overrules which.
  *
  * Takes one landing per request. First runs the short statement, then the whole one for the landings that the short one
  * left. Never throws: a failure is returned, beside the outcomes that the short statement had committed.

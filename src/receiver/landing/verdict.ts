@@ -60,7 +60,7 @@ const knownFrom = (joins: SQL, isNewer: SQL) => sql`
              r.source_name is distinct from item.source_name as is_of_other_source,
              r.status as old_status, r.landed_at as old_landed_at, r.confirmed_at as old_confirmed_at,
              r.next_poll_at as old_next_poll_at, r.media_complete as old_media_complete,
-             r.cost as old_cost, r.source as old_source, r.key_name as old_key_name,
+             r.cost as old_cost, r.source as old_way, r.key_name as old_key_name,
              r.key_source as old_key_source, r.key_environment as old_key_environment, r.sandbox as old_sandbox,
              case when r.landed_at is not null then r.result_environment end as result_environment,
              ${requestEnvironment} as request_environment
@@ -137,7 +137,7 @@ export const verdictOf = (now: SQL, only = sql`true`) => sql`
       select judged.*, ${pollAt(now)} as poll_at, ${plannedOutcome} as planned_outcome,
         coalesce(cost, case when not changes_environment then old_cost end) as new_cost,
         case when old_landed_at is null or old_status <> status or changes_environment
-          then source else old_source end as new_source,
+          then way else old_way end as new_way,
         case when replaces_key then key_name else old_key_name end as new_key_name,
         case when replaces_key then 'landed' else old_key_source end as new_key_source,
         coalesce(coalesce(environment, request_environment) = 'sandbox', old_sandbox) as new_sandbox

@@ -40,7 +40,7 @@ export async function readFailingSources(
     detail: string | null
     noted: string | null
   }>(sql`
-    with key_source as materialized (select key as name, value as source from jsonb_each_text(${sources}::jsonb)),
+    with source_of_key as materialized (select key as name, value as source from jsonb_each_text(${sources}::jsonb)),
     recent as materialized (
       select ${polls.polled_at}, ${polls.detail}, ${polls.key_name}, ${polls.outcome} in ('unreachable', 'invalid') as failed
       from mediadock.polls where ${polls.polled_at} >= ${since} order by ${polls.polled_at} desc limit 2000
@@ -48,11 +48,11 @@ export async function readFailingSources(
     of_source as (
       select k.source, polled_at, detail, failed, max(polled_at) filter (where not failed) over (partition by k.source)
         as answered_at
-      from recent join key_source k on k.name = recent.key_name
+      from recent join source_of_key k on k.name = recent.key_name
     )
     select source, count(*)::int as failed, min(polled_at) as first, answered_at is not null as answered,
       (array_agg(detail order by polled_at desc))[1] as detail,
-      (select min(${budget.failing_since}) from mediadock.call_budgets join key_source k on k.name = ${budget.key_name}
+      (select min(${budget.failing_since}) from mediadock.call_budgets join source_of_key k on k.name = ${budget.key_name}
         where k.source = of_source.source and ${budget.refusals} = 0) as noted
     from of_source where failed and (answered_at is null or polled_at > answered_at)
     group by source, answered_at order by source <> ${keys.first.name}, source`)
