@@ -151,7 +151,7 @@ function startBackground(
   cut: AbortSignal,
 ) {
   const { mediaDir, mediaUrl, secretKey, webhookTimeoutMs: timeoutMs } = settings
-  const engines = createEngineHost({ settings: settings.engines, logger })
+  const engines = createEngineHost({ ffmpegPath: settings.engines?.ffmpeg_path, logger })
   const references = createReferences({ ...settings, resolve })
   const slots = { live: Math.max(2, os.availableParallelism()), sandbox: 200 }
   // Well below the 60 s in which a dead process's generation must be taken over. Renewed four times as often.

@@ -166,7 +166,7 @@ describe('the engine process', () => {
 
   it('fails its generations when killed, and the next one gets a new process', async () => {
     const { settings, deps } = await settingsOf()
-    const host = createEngineHost({ settings: undefined, logger })
+    const host = createEngineHost({ logger })
     onTestFinished(host.close)
     const lost = host.run(engine('local-image'), job(settings.mediaDir), async () => {}, new AbortController().signal)
     process.kill(host.pid() ?? expect.fail('no engine process'), 'SIGKILL')
@@ -183,7 +183,7 @@ describe('the engine process', () => {
 
   it('fails its generations if it cannot be started, and the next one tries again', async () => {
     const { execPath } = process
-    const host = createEngineHost({ settings: undefined, logger })
+    const host = createEngineHost({ logger })
     onTestFinished(() => {
       process.execPath = execPath
       host.close()
@@ -199,7 +199,7 @@ describe('the engine process', () => {
 
   it('uses the cores that the API and Postgres leave', async () => {
     const { settings } = await settingsOf()
-    const host = createEngineHost({ settings: undefined, logger })
+    const host = createEngineHost({ logger })
     onTestFinished(host.close)
     await host.run(engine('local-image'), job(settings.mediaDir), async () => {}, new AbortController().signal)
     const pid = host.pid() ?? expect.fail('no engine process')
@@ -212,7 +212,7 @@ describe('the engine process', () => {
     const { settings } = await settingsOf()
     vi.stubEnv('PROVIDER_SECRET_KEY', 'a secret of ours')
     onTestFinished(() => void vi.unstubAllEnvs())
-    const host = createEngineHost({ settings: undefined, logger })
+    const host = createEngineHost({ logger })
     onTestFinished(host.close)
     await host.run(engine('local-image'), job(settings.mediaDir), async () => {}, new AbortController().signal)
     const read = (name: string) => fs.readFile(`/proc/${host.pid()}/${name}`, 'utf8')
@@ -225,7 +225,7 @@ describe('the engine process', () => {
 
   it('reports a client-safe failure, and stops waiting when aborted', async () => {
     const { settings } = await settingsOf()
-    const host = createEngineHost({ settings: undefined, logger })
+    const host = createEngineHost({ logger })
     onTestFinished(host.close)
     const signal = new AbortController().signal
     await expect(host.run(engine('no-engine'), job(settings.mediaDir), async () => {}, signal)).rejects.toMatchObject({

@@ -3,8 +3,7 @@ import path from 'node:path'
 import type { Logger } from '../../platform/logger.ts'
 import type { Output } from '../../wire/schemas.ts'
 import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
-import { type Order, reportSchema } from './engine-messages.ts'
-import type { EngineSettings } from './engine-settings.ts'
+import { type EngineReport, type Order, reportSchema } from './engine-messages.ts'
 import { readEngineToken } from './engine-token.ts'
 import { EngineError, type EngineJob, isDiscarded, type Report } from './engine.ts'
 
@@ -35,10 +34,10 @@ type Run = {
 
 /** Runs engines in a separate process, which is started on first use and again after it dies. */
 export function createEngineHost({
-  settings,
+  ffmpegPath,
   logger,
 }: {
-  settings: EngineSettings | undefined
+  ffmpegPath?: string | undefined
   logger: Logger
 }): EngineHost {
   const runs = new Map<number, Run>()
@@ -76,7 +75,7 @@ export function createEngineHost({
     }
   }
   const start = (): ChildProcess => {
-    const started = fork(script, {
+    const started = fork(script, ffmpegPath === undefined ? [] : [ffmpegPath], {
       // Drawing takes 20 MB of heap, and the largest answer of an image service briefly takes 200 MB. Pixels are
       // outside the heap and have separate limits (reference-picture.ts).
       execArgv: ['--max-old-space-size=512'],
@@ -112,7 +111,6 @@ export function createEngineHost({
       if (lost > 0)
         logger.error({ code, signal, generations: lost }, 'the engine process died while generations were running')
     })
-    tell(started, { kind: 'settings', settings })
     return started
   }
 
@@ -129,14 +127,8 @@ export function createEngineHost({
     }
     runs.set(id, { by: to, job, report, resolve, reject })
     signal.addEventListener('abort', abort, { once: true })
-    const { keepRemoteJob: _, ...rest } = job
-    tell(to, {
-      kind: 'run',
-      run: id,
-      engine,
-      token,
-      job: { ...rest, input: { ...job.input }, references: [...job.references] },
-    })
+    const { keepRemoteJob: _, ...sent } = job
+    tell(to, { kind: 'run', run: id, engine, token, job: sent })
     try {
       return await promise
     } finally {
@@ -147,13 +139,7 @@ export function createEngineHost({
   return { run, pid: () => child?.pid, close: () => void child?.kill('SIGKILL') }
 }
 
-function engineErrorOf({
-  forClient,
-  detail,
-}: {
-  forClient?: { message: string; transient: boolean } | undefined
-  detail: string
-}): Error {
+function engineErrorOf({ forClient, detail }: Extract<EngineReport, { kind: 'failed' }>): Error {
   const cause = new Error(detail)
   return forClient
     ? new EngineError(forClient.message, { cause, transient: forClient.transient })

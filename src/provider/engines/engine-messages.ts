@@ -1,38 +1,11 @@
 import { z } from 'zod'
 import { outputSchema } from '../../wire/schemas.ts'
-import { engineSettingsSchema } from './engine-settings.ts'
+import { engineChoiceSchema, remoteJobSchema } from '../domain/engine-choice.ts'
+import { jobSchema } from './engine.ts'
 
 /** The messages between the provider and its engine process. */
 
-const referenceSchema = z.object({
-  field: z.string(),
-  position: z.int(),
-  kind: z.enum(['image', 'video', 'audio']),
-  path: z.string(),
-  contentType: z.string(),
-  sha256: z.string(),
-})
-
-const remoteJobSchema = z.object({ url: z.string().nullable(), isRepeat: z.boolean() })
-
-const engineChoiceSchema = z.object({
-  name: z.string(),
-  type: z.enum(['image', 'video', 'audio']),
-  settings: z.record(z.string(), z.unknown()),
-})
-
-const jobSchema = z.object({
-  requestId: z.string(),
-  model: z.string(),
-  input: z.record(z.string(), z.unknown()),
-  references: z.array(referenceSchema),
-  mediaDir: z.string(),
-  mediaUrl: z.string(),
-  remoteJob: remoteJobSchema.nullish().transform((remoteJob) => remoteJob ?? null),
-})
-
 export const orderSchema = z.discriminatedUnion('kind', [
-  z.object({ kind: z.literal('settings'), settings: engineSettingsSchema.optional() }),
   /** `token` is the bearer token of a remote engine. It is never part of settings or rows. */
   z.object({
     kind: z.literal('run'),

@@ -4,7 +4,6 @@ import { inspect } from 'node:util'
 import type { z } from 'zod'
 import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
 import { type EngineReport, orderSchema } from './engine-messages.ts'
-import type { EngineSettings } from './engine-settings.ts'
 import { type Engine, EngineError, EngineStop } from './engine.ts'
 
 /**
@@ -75,35 +74,26 @@ async function run(loaded: Promise<FindEngine>, { run: id, engine: choice, token
 }
 
 /** Loads the engines on use. Their packages are large and optional. */
-async function load(settings: EngineSettings | undefined): Promise<FindEngine> {
+async function load(ffmpegPath: string | undefined): Promise<FindEngine> {
   try {
     const { createEngines, createRemoteEngine } = await import('./registry.ts')
-    const local = createEngines({ settings })
+    const local = createEngines(ffmpegPath)
     return (choice, token) => local.get(choice.name) ?? createRemoteEngine(choice, token)
   } catch (cause) {
     if (!(cause instanceof Error && 'code' in cause && /^(?:ERR_)?MODULE_NOT_FOUND$/.test(String(cause.code))))
       throw cause
-    throw new EngineError('no engines are installed on the server', {
-      cause: new Error(
-        'engine packages are missing: npm i sharp @resvg/resvg-js dejavu-fonts-ttf @ffmpeg-installer/ffmpeg',
-        {
-          cause,
-        },
-      ),
-    })
+    const missing = 'engine packages are missing: npm i sharp @resvg/resvg-js dejavu-fonts-ttf @ffmpeg-installer/ffmpeg'
+    throw new EngineError('no engines are installed on the server', { cause: new Error(missing, { cause }) })
   }
 }
 
 lowerPriority()
-let engines: Promise<FindEngine> = Promise.resolve(() => undefined)
+const engines = load(process.argv[2])
+// The error is reported by each run.
+engines.catch(() => {})
 process.on('message', (message) => {
   const order = orderSchema.parse(message)
   switch (order.kind) {
-    case 'settings':
-      engines = load(order.settings)
-      // The error is reported by each run.
-      engines.catch(() => {})
-      break
     case 'run':
       run(engines, order).catch((error: unknown) => {
         // Not even the failure could be reported. The provider starts another process.

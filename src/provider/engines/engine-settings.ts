@@ -60,16 +60,7 @@ export const engineKinds = {
 } as const
 
 /** The value of PROVIDER_ENGINES, parsed from JSON. */
-export const engineSettingsSchema = z.strictObject(
-  {
-    /** An ffmpeg with libx264, used instead of the packaged one. */
-    ffmpeg_path: z.string().min(1).optional(),
-  },
-  {
-    error: ({ code }) =>
-      code === 'unrecognized_keys'
-        ? 'accepts only ffmpeg_path: configure the engines of models in the file of PROVIDER_CATALOG'
-        : undefined,
-  },
-)
-export type EngineSettings = z.infer<typeof engineSettingsSchema>
+export const engineSettingsSchema = z.strictObject({
+  /** An ffmpeg with libx264, used instead of the packaged one. */
+  ffmpeg_path: z.string().min(1).optional(),
+})

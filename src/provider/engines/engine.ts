@@ -1,37 +1,43 @@
+import { z } from 'zod'
 import type { Output } from '../../wire/schemas.ts'
-import type { RemoteJob } from '../domain/engine-choice.ts'
+import { type RemoteJob, remoteJobSchema } from '../domain/engine-choice.ts'
 
 /** A file behind a link of the client. It stays on this machine until the job ends. */
-export type Reference = {
+const referenceSchema = z.object({
   /** The input key of the link: image_url, image_urls, video_urls or audio_urls. */
-  field: string
+  field: z.string(),
   /** Counted from 0 within its field. */
-  position: number
-  kind: 'image' | 'video' | 'audio'
-  path: string
+  position: z.int(),
+  kind: z.enum(['image', 'video', 'audio']),
+  path: z.string(),
   /** Detected from the file's bytes. A sound may use a video container. */
-  contentType: string
-  sha256: string
-}
+  contentType: z.string(),
+  sha256: z.string(),
+})
+export type Reference = z.infer<typeof referenceSchema>
 
 /** The place of a reference in the input, for messages: `input.image_urls[1]`. */
 export function placeOf({ field, position }: Pick<Reference, 'field' | 'position'>): string {
   return field.endsWith('s') ? `input.${field}[${position}]` : `input.${field}`
 }
 
-export type EngineJob = {
-  requestId: string
+/** A job as the engine's process receives it. */
+export const jobSchema = z.object({
+  requestId: z.string(),
   /** The slug of the request. Together with `input` and `references` it determines every byte of the result. */
-  model: string
+  model: z.string(),
   /** Validated against the model's input_schema, defaults filled in. */
-  input: Readonly<Record<string, unknown>>
+  input: z.record(z.string(), z.unknown()),
   /** In the order of the input. */
-  references: readonly Reference[]
+  references: z.array(referenceSchema),
   /** Folder for the results, which are served under `mediaUrl`. */
-  mediaDir: string
-  mediaUrl: string
+  mediaDir: z.string(),
+  mediaUrl: z.string(),
   /** The remote job that already runs for this request. */
-  remoteJob?: RemoteJob | null
+  remoteJob: remoteJobSchema.nullish(),
+})
+
+export type EngineJob = z.infer<typeof jobSchema> & {
   /** Stores the remote job with the request. Resolves when it is committed. */
   keepRemoteJob?: (remoteJob: RemoteJob) => Promise<void>
 }

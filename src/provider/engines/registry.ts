@@ -1,5 +1,5 @@
 import type { EngineChoice } from '../domain/engine-choice.ts'
-import { type EngineSettings, httpEngineSchema, openAiImagesSchema } from './engine-settings.ts'
+import { httpEngineSchema, openAiImagesSchema } from './engine-settings.ts'
 import type { Engine } from './engine.ts'
 import { createHttpEngine } from './http-engine.ts'
 import { createLocalAudioEngine } from './local-audio.ts'
@@ -7,14 +7,8 @@ import { createLocalImageEngine } from './local-image.ts'
 import { createLocalVideoEngine } from './local-video.ts'
 import { createOpenAiImagesEngine } from './openai-images.ts'
 
-export type EngineOptions = {
-  /** PROVIDER_ENGINES, parsed by `engineSettingsSchema`. Without it, only the local engines exist. */
-  settings?: EngineSettings | undefined
-}
-
-/** The local engines by name. */
-export function createEngines({ settings }: EngineOptions = {}): ReadonlyMap<string, Engine> {
-  const ffmpegPath = settings?.ffmpeg_path
+/** The local engines by name. `ffmpegPath` replaces the packaged ffmpeg. */
+export function createEngines(ffmpegPath?: string): ReadonlyMap<string, Engine> {
   const engines = [
     createLocalImageEngine({ name: 'local-image', withOriginal: false }),
     createLocalImageEngine({ name: 'local-image-with-original', withOriginal: true }),

@@ -1,5 +1,5 @@
-import { describe, expect, it } from 'vitest'
-import { engineKinds, engineSettingsSchema } from '../../../src/provider/engines/engine-settings.ts'
+import { expect, it } from 'vitest'
+import { engineKinds } from '../../../src/provider/engines/engine-settings.ts'
 import { createEngines, createRemoteEngine } from '../../../src/provider/engines/registry.ts'
 
 const url = 'https://engines.example/v1'
@@ -11,12 +11,4 @@ it('creates every engine that a catalog can name', () => {
     expect((createEngines().get(name) ?? remote)?.name, name).toBe(name)
   }
   expect(createRemoteEngine({ name: 'no-engine', type: 'image', settings: {} }, undefined)).toBeUndefined()
-})
-
-describe('PROVIDER_ENGINES', () => {
-  it('accepts ffmpeg_path, and refers former members to PROVIDER_CATALOG', () => {
-    expect(engineSettingsSchema.parse({ ffmpeg_path: '/usr/bin/ffmpeg' })).toEqual({ ffmpeg_path: '/usr/bin/ffmpeg' })
-    const refused = engineSettingsSchema.safeParse({ models: { 'aurora-image': 'openai-images' } })
-    expect(refused.error?.issues[0]?.message).toContain('PROVIDER_CATALOG')
-  })
 })

@@ -45,7 +45,7 @@ async function requestOf(
   }
   const lines: string[] = []
   const logger = pino({}, { write: (line: string) => void lines.push(line) })
-  const engines = createEngineHost({ settings: undefined, logger })
+  const engines = createEngineHost({ logger })
   onTestFinished(engines.close)
 
   const keyId = (await createKey(deps, { account: 'a', name: 'k', environment })).id

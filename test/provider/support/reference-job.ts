@@ -28,7 +28,7 @@ export async function startReferenceJobs(rules: Options) {
   const database = await createTestDatabase()
   const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: Buffer.alloc(32) })
   const logger = createLogger('silent')
-  const engines = createEngineHost({ settings: undefined, logger })
+  const engines = createEngineHost({ logger })
   const environment = 'live'
   const keyId = (await createKey(deps, { account: 'a', name: 'k', environment })).id
   await grantCredits(deps, { account: 'a', credits: 1000 })
