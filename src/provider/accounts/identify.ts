@@ -26,17 +26,18 @@ export type Caller = {
 
 export type Identified = { caller: Caller; rate: RateWindow }
 
-type Row = RowOf<typeof schema.apiKeys, 'account_id' | 'environment' | 'faults'> & {
-  scopes: Scope[]
+type Row = CallerRow & {
   /** Hexadecimal. */
   key_hash: string
   /** Null for an unknown or revoked key. Every key gets a row. */
   key_id: string | null
-  activations: Record<string, boolean> | null
   of_key: Taken
   /** Null if no request counted against the account. */
   of_account: Taken | null
 }
+
+const activationsOfKey = sql`(select jsonb_object_agg(${m.slug}, ${m.enabled}) from provider.model_activations m
+  where ${m.environment} = ${k.environment})`
 
 /**
  * Identifies the callers of API keys and counts their requests, in one statement. Revocation takes effect at once, and
@@ -84,7 +85,15 @@ function createTurns(): (id: string) => number {
   }
 }
 
-function callerOf(keyId: string, { account_id: accountId, environment, scopes, faults, activations }: Row): Caller {
+type CallerRow = RowOf<typeof schema.apiKeys, 'account_id' | 'environment' | 'faults'> & {
+  scopes: Scope[]
+  activations: Record<string, boolean> | null
+}
+
+function callerOf(
+  keyId: string,
+  { account_id: accountId, environment, scopes, faults, activations }: CallerRow,
+): Caller {
   return { keyId, accountId, environment, scopes, faults, activations: activations ?? {} }
 }
 
@@ -104,9 +113,15 @@ function statement(hashes: readonly string[], times: readonly number[], limits: 
       now,
     )})
     select wanted.hash as key_hash, ${k.id} as key_id, ${list(k, 'account_id', 'environment', 'scopes', 'faults')},
-      (select jsonb_object_agg(${m.slug}, ${m.enabled}) from provider.model_activations m
-        where ${m.environment} = ${k.environment}) as activations,
-      w.taken as of_key, a.taken as of_account
+      ${activationsOfKey} as activations, w.taken as of_key, a.taken as of_account
     from wanted left join known k on k.hash = wanted.hash left join key_window w on w.id = 'key:' || ${k.id}
       left join account_window a on a.id = 'account:' || ${k.account_id}`
+}
+
+/** Returns the caller of a key, for pages that know a key by its id only. Undefined if it is unknown or revoked. */
+export async function callerOfKey(db: Database, keyId: string): Promise<Caller | undefined> {
+  const [row] = await db.execute<CallerRow>(sql`
+    select ${list(k, 'account_id', 'environment', 'scopes', 'faults')}, ${activationsOfKey} as activations
+    from provider.api_keys k where ${k.id} = ${keyId} and ${k.revoked_at} is null`)
+  return row && callerOf(keyId, row)
 }

@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { action, table } from '../../platform/pages/parts.ts'
-import type { RunnableKey } from '../accounts/runnable-keys.ts'
+import { keysShown, type UsableKey } from '../accounts/usable-keys.ts'
 import type { CatalogModel } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
 import type { ModelListing } from '../operating/commands.ts'
@@ -21,9 +21,7 @@ export type Filled = {
 export type ModelView = {
   model: CatalogModel
   switches: ModelListing
-  keys: readonly RunnableKey[]
-  /** True if older keys are not listed. */
-  keysLeftOut: boolean
+  keys: readonly UsableKey[]
   filled: Filled
   /** The last request of this form. Its result is shown beside the form. */
   requestId?: string | undefined
@@ -31,7 +29,7 @@ export type ModelView = {
   /** An error that belongs to no field. */
   problem?: string | undefined
   /** The price in credits, after it was estimated. */
-  estimate?: { credits: number; key: RunnableKey | undefined } | undefined
+  estimate?: { credits: number; key: UsableKey | undefined } | undefined
   snippets: readonly Snippet[]
 }
 
@@ -104,7 +102,7 @@ function factors({ pricing: { credits_base: base, multipliers = {} } }: CatalogM
   </details>`
 }
 
-function runForm({ model, keys, keysLeftOut, filled, problems, problem, estimate }: ModelView): Markup {
+function runForm({ model, keys, filled, problems, problem, estimate }: ModelView): Markup {
   const here = `/models/${encodeURIComponent(model.slug)}`
   const ofEnvironment = (environment: string) => keys.filter((key) => key.environment === environment)
   const groups = [
@@ -134,7 +132,7 @@ function runForm({ model, keys, keysLeftOut, filled, problems, problem, estimate
           )}
       </select>
       ${isGone && problems['key'] === undefined ? html`<p class="hint">This key does not exist, is revoked, or may not submit.</p>` : ''}
-      ${keysLeftOut ? html`<p class="hint">These are the newest keys. To use an older one, start from one of its requests.</p>` : ''}
+      ${keys.length === keysShown ? html`<p class="hint">These are the newest keys. To use an older one, start from one of its requests.</p>` : ''}
       ${wrong('key')}
     </div>
     ${inputFields(model, filled.texts, problems)}

@@ -3,8 +3,8 @@ import type { Express, Request, Response } from 'express'
 import { HttpError } from '../../platform/http/http.ts'
 import { fieldsOf, formReader } from '../../platform/pages/form.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
-import type { Caller } from '../accounts/identify.ts'
-import { callerOfKey, listRunnableKeys } from '../accounts/runnable-keys.ts'
+import { type Caller, callerOfKey } from '../accounts/identify.ts'
+import { listUsableKeys, type UsableKey } from '../accounts/usable-keys.ts'
 import type { CatalogModel } from '../catalog/catalog-model.ts'
 import * as commands from '../operating/commands.ts'
 import { estimateCredits } from '../submit/estimate.ts'
@@ -18,8 +18,6 @@ import type { Show } from './parts.ts'
 import { readRequest } from './reads.ts'
 import { submitSnippets } from './snippets.ts'
 
-/** The number of keys listed for each environment. */
-const keysShown = 100
 /** The same limit as for the body of a submit. */
 const readFields = formReader('1mb')
 
@@ -37,9 +35,9 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
     { problems, problem, credits, requestId }: Outcome,
   ) => {
     const wanted = requestIdSchema.safeParse(filled.keyId).data
-    const [models, { keys, isCut }] = await Promise.all([
+    const [models, keys] = await Promise.all([
       commands.listModels(deps),
-      listRunnableKeys(db, keysShown, wanted),
+      listUsableKeys(db, { scope: 'generate', wanted }),
     ])
     const switches = models.find(({ slug }) => slug === model.slug)
     if (switches === undefined) throw unknown()
@@ -53,7 +51,6 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
         model,
         switches,
         keys,
-        keysLeftOut: isCut,
         filled,
         requestId,
         problems,
@@ -163,8 +160,9 @@ function filledIn(req: Request, model: CatalogModel): Filled {
 
 /** The URL of the last webhook of the account whose key is chosen, else of the first key in the form. */
 async function usualWebhookUrl(db: ConsoleDeps['db'], keyId: string | undefined): Promise<string> {
-  const { keys } = await listRunnableKeys(db, keysShown, keyId)
-  const key = keys.find(({ id }) => id === keyId) ?? (keyId === undefined ? keys[0] : undefined)
+  const keys = await listUsableKeys(db, { scope: 'generate', wanted: keyId })
+  const isFirst = ({ environment }: UsableKey) => environment === 'sandbox'
+  const key = keyId === undefined ? (keys.find(isFirst) ?? keys[0]) : keys.find(({ id }) => id === keyId)
   return key === undefined ? '' : ((await lastWebhookUrl(db, key.account)) ?? '')
 }
 

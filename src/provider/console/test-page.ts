@@ -5,19 +5,12 @@ import { HttpError } from '../../platform/http/http.ts'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../platform/pages/form.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
-import {
-  insertTest,
-  lastWebhookUrl,
-  listSigningKeys,
-  type SigningKey,
-  testBody,
-  testsPerMinute,
-} from '../webhooks/test-webhook.ts'
+import { keysShown, listUsableKeys, type UsableKey } from '../accounts/usable-keys.ts'
+import { insertTest, lastWebhookUrl, testBody, testsPerMinute } from '../webhooks/test-webhook.ts'
 import { checkWebhookUrl } from '../webhooks/webhook-url.ts'
 import { auditedHere, type ConsoleDeps, refuseNulIn } from './actions.ts'
 import type { Show } from './parts.ts'
 
-const keysShown = 200
 const exampleId = '3f0c5a52-9d7e-4c1b-8a46-2f1e0c9b7d10'
 
 type TestForm = { id: string; key: string; url: string }
@@ -34,11 +27,7 @@ export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
     problem?: TestProblem,
   ) => {
     const account = typeof req.query['account'] === 'string' ? req.query['account'] : undefined
-    const keys = await listSigningKeys(db, {
-      account,
-      wanted: requestIdSchema.safeParse(wanted).data,
-      limit: keysShown,
-    })
+    const keys = await listUsableKeys(db, { account, wanted: requestIdSchema.safeParse(wanted).data })
     const chosen = wanted === '' ? keys[0] : keys.find((each) => each.id === wanted)
     const url =
       given !== '' || problem !== undefined || chosen === undefined
@@ -101,7 +90,7 @@ export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
   })
 }
 
-function testPage({ id, key, url }: TestForm, keys: readonly SigningKey[], problem: TestProblem | undefined): Markup {
+function testPage({ id, key, url }: TestForm, keys: readonly UsableKey[], problem: TestProblem | undefined): Markup {
   const wrong = (field: 'key' | 'url') =>
     problem?.field === field
       ? html`<p class="field-problem" id="${field}-problem" role="alert">${problem.text}</p>`

@@ -1,5 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { and, desc, eq, isNull, sql } from '../../platform/postgres/drizzle.ts'
+import { eq, sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
@@ -60,21 +60,6 @@ export async function insertTest(db: Database, { id, keyId, url }: WantedTest): 
   if (known === false) return 'used'
   if (known === true || granted) return 'there'
   return key ? 'too many' : 'unknown key'
-}
-
-/** A key that signs webhooks. `hint` is the last four characters of the API key. */
-export type SigningKey = Awaited<ReturnType<typeof listSigningKeys>>[number]
-type WantedKeys = { account?: string | undefined; wanted?: string | undefined; limit: number }
-
-/** Lists keys that are not revoked, of one or all accounts: the wanted key first, then the newest. */
-export async function listSigningKeys(db: Database, { account, wanted, limit }: WantedKeys) {
-  const { id, name, environment, account_id, key_hint, created_at, revoked_at } = schema.apiKeys
-  return db
-    .select({ id, name, environment, account: account_id, hint: key_hint })
-    .from(schema.apiKeys)
-    .where(and(isNull(revoked_at), account === undefined ? undefined : eq(account_id, account)))
-    .orderBy(sql`${id} = ${wanted ?? null}::uuid desc nulls last`, desc(created_at), desc(id))
-    .limit(limit)
 }
 
 /** The URL of an account's latest webhook. */

@@ -138,7 +138,7 @@ describe('the page of a model', () => {
     const page = (await get(`/models/aurora-image?key=${live.id}`)).body
     expect(page).toMatch(new RegExp(`value="${live.id}" selected`))
     expect(page).toContain('These are the newest keys')
-    expect(page.match(/· live \(…/g)).toHaveLength(101)
+    expect(page.match(/· (?:live|sandbox) \(…/g)).toHaveLength(200)
     // The page of the account lists all keys.
     const listed: string[] = []
     for (let path: string | undefined = '/accounts/newer'; path !== undefined;) {
