@@ -38,8 +38,7 @@ export async function searchDeliveries(
   const found = await searchNewest<DeliveryRow>(db, {
     ...page,
     table: sql`provider.deliveries`,
-    names: sql`id, account_id, request_id, created_at, standing`,
-    columns: sql`t.id, t.account_id, t.request_id, t.created_at, ${standingOf(t)} as standing`,
+    columns: sql`t.id, t.request_id, t.created_at, ${standingOf(t)} as standing`,
     bounds: sql`${since ? sql`and t.created_at >= ${since.toISOString()}::timestamptz` : sql``}
       ${until ? sql`and t.created_at < ${until.toISOString()}::timestamptz` : sql``}`,
     wanted: conditions.length === 0 ? undefined : sql.join(conditions, sql` and `),

@@ -10,7 +10,6 @@ import { requestColumns, type RequestRow, withTimes } from './reads.ts'
 const a = columnsOf(schema.accounts, 'a')
 const i = columnsOf(schema.idempotencyKeys, 'i')
 const k = columnsOf(schema.apiKeys, 'k')
-const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 const t = columnsOf(schema.requests, 't')
 
@@ -26,8 +25,6 @@ export type RequestFilter = {
   limit: number
 }
 
-const looked = ['id', 'account_id', 'created_at', 'model', 'status', 'environment'] as const
-
 export async function searchRequests(
   db: Database,
   { model, status, environment, ...page }: RequestFilter,
@@ -38,8 +35,7 @@ export async function searchRequests(
   const found = await searchNewest<ListedRequest>(db, {
     ...page,
     table: sql`provider.requests`,
-    names: list(requests, ...looked),
-    columns: list(t, ...looked),
+    columns: list(t, 'id', 'created_at', 'model', 'status', 'environment'),
     wanted: conditions.length === 0 ? undefined : sql.join(conditions, sql` and `),
     rows: rowsOf(sql`wanted`),
   })

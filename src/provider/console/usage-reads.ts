@@ -7,8 +7,7 @@ import { iso } from '../accounts/keys.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
 
-const accounts = columnsOf(schema.accounts)
-const requests = columnsOf(schema.requests)
+const r = columnsOf(schema.requests, 'r')
 
 /** The last 30 days (UTC) or 24 hours, the current one included. */
 export const spans = { day: { steps: 30, ms: 86_400_000 }, hour: { steps: 24, ms: 3_600_000 } } as const
@@ -59,14 +58,12 @@ type FoundUsage = {
   models: UsageOf[] | null
   accounts: UsageOf[] | null
   complete_from: string | null
-  seen: number
 }
 
 /** The usage over time, by model and by account. */
 export async function readUsage(db: Database, filter: UsageFilter): Promise<Usage> {
-  const read = async (kept: SQL) => {
-    const rows = await db.execute<FoundUsage>(sql`
-    with ${kept}
+  const rows = await db.execute<FoundUsage>(sql`
+    with ${keptOf(filter)}
     select (select jsonb_agg(s order by s.start) from (select start, ${counts} from kept group by start) s) as steps,
       (select jsonb_agg(m order by m.requests desc, m.name) from (
         select model as name, ${counts} from kept group by model
@@ -75,10 +72,8 @@ export async function readUsage(db: Database, filter: UsageFilter): Promise<Usag
         select account_id as name, ${counts} from kept group by account_id
           order by requests desc, account_id limit ${accountsInUsage}::int
       ) a) as accounts,
-      (select start from edge) as complete_from, (select coalesce(sum(n), 0)::int from seen) as seen`)
-    return one(rows, 'reading usage')
-  }
-  const found = await readAllOrLatest(db, filter, read)
+      (select start from edge) as complete_from`)
+  const found = one(rows, 'reading usage')
   const byStart = new Map((found.steps ?? []).map(({ start, ...of }) => [iso(start), of]))
   const completeFrom = found.complete_from === null ? undefined : iso(found.complete_from)
   const none = { requests: 0, completed: 0, failed: 0, canceled: 0, credits: '0' }
@@ -96,94 +91,41 @@ type UsageLines = { lines: UsageLine[]; isWhole: boolean }
 
 /** Reads the lines of a CSV file, the latest days or hours first, up to its limit of lines. */
 export async function readUsageLines(db: Database, filter: UsageFilter): Promise<UsageLines> {
-  const read = async (kept: SQL) => {
-    type Lines = {
-      lines: (Omit<UsageLine, 'from'> & { start: string })[] | null
-      complete_from: string | null
-      seen: number
-    }
-    const rows = await db.execute<Lines>(sql`
-    with ${kept}
+  type Lines = { lines: (Omit<UsageLine, 'from'> & { start: string })[] | null; complete_from: string | null }
+  const rows = await db.execute<Lines>(sql`
+    with ${keptOf(filter)}
     select (select jsonb_agg(l order by l.start desc, l.account, l.model, l.environment) from (
         select start, account_id as account, model, environment, ${counts} from kept
         group by start, account_id, model, environment
           order by start desc, account_id, model, environment limit ${linesShown + 1}::int
-      ) l) as lines, (select start from edge) as complete_from, (select coalesce(sum(n), 0)::int from seen) as seen`)
-    return one(rows, 'reading lines of usage')
-  }
-  const { lines, complete_from: completeFrom } = await readAllOrLatest(db, filter, read)
+      ) l) as lines, (select start from edge) as complete_from`)
+  const { lines, complete_from: completeFrom } = one(rows, 'reading lines of usage')
   const all = (lines ?? []).map(({ start, ...line }) => ({ from: iso(start), ...line }))
   return { lines: all.slice(0, linesShown), isWhole: completeFrom === null && all.length <= linesShown }
 }
 
-/** Reads all requests of the span, or the latest of each account if there are too many. */
-async function readAllOrLatest<T extends { seen: number }>(
-  db: Database,
-  filter: UsageFilter,
-  read: (kept: SQL) => Promise<T>,
-): Promise<T> {
-  const found = await read(allKept(filter))
-  if (found.seen <= (filter.lookAt ?? lookedAtForUsage)) return found
-  return read(latestKept(filter, await shareOf(db, filter)))
-}
-
-/** The number of requests to read of each account. */
-async function shareOf(db: Database, filter: UsageFilter): Promise<number> {
-  const counted = await db.execute<{ n: number }>(sql`select count(*)::int as n from ${accountsOf(filter)}`)
-  return Math.max(1, Math.floor((filter.lookAt ?? lookedAtForUsage) / Math.max(1, one(counted, 'counting accounts').n)))
-}
-
-function accountsOf({ account }: UsageFilter): SQL {
-  return sql`(select ${accounts.id}
-    from provider.accounts ${account === undefined ? sql`` : sql`where ${accounts.id} = ${account}`}) a`
-}
-
-/** The latest requests of the account `a`. Without `nulls last`, Postgres would not use the index. */
-function latest(filter: UsageFilter, limit: number): SQL {
-  return sql`
-    select ${list(requests, 'account_id', 'created_at', 'model', 'environment', 'status', 'cost')}
-      from provider.requests
-    where ${requests.account_id} = a.id and ${requests.created_at} >= ${stepsOf(filter)[0]}::timestamptz
-    order by ${requests.created_at} desc nulls last, ${requests.id} desc nulls last limit ${limit}::int`
-}
-
 /**
- * The counts of the filter, as `kept`, from all requests of the span. Reads one request beyond the limit, to notice
- * that there are more.
+ * SQL: the counts of the filter, as `kept`, from the latest requests of the span. `edge` is the start of the first day
+ * or hour of which all requests were read, or null if the whole span was. Earlier ones would show too few and are left
+ * out. Without `nulls last`, Postgres would not use the index.
  */
-function allKept(filter: UsageFilter): SQL {
-  const limit = (filter.lookAt ?? lookedAtForUsage) + 1
+function keptOf(filter: UsageFilter): SQL {
+  const { span, account, model, environment, lookAt = lookedAtForUsage } = filter
   return sql`seen as materialized (
-      select ${grouped(filter)} from (
-        select l.* from ${accountsOf(filter)} cross join lateral (${latest(filter, limit)}) l limit ${limit}::int
-      ) l group by 1, 2, 3, 4, 5
-    ), edge as (select null::timestamptz as start), ${keptOf(filter)}`
-}
-
-/**
- * SQL: the same sums from the latest `depth` requests of each account. `edge` is the start of the first day or hour of
- * which all requests were read. Earlier ones would show too few and are left out.
- */
-function latestKept(filter: UsageFilter, depth: number): SQL {
-  return sql`seen as materialized (
-      select g.* from ${accountsOf(filter)} cross join lateral (
-        select ${grouped(filter)} from (${latest(filter, depth)}) l group by 1, 2, 3, 4, 5
-      ) g
+      select ${list(r, 'account_id', 'created_at', 'model', 'environment', 'status', 'cost')}
+      from provider.requests r
+      where ${r.created_at} >= ${stepsOf(filter)[0]}::timestamptz
+        ${account === undefined ? sql`` : sql`and ${r.account_id} = ${account}`}
+      order by ${r.created_at} desc nulls last, ${r.id} desc nulls last limit ${lookAt + 1}::int
     ), edge as (
-      select ${startOf(filter, sql`max(oldest)`)} + ${filter.span === 'day' ? sql`interval '1 day'` : sql`interval '1 hour'`} as start
-      from (select min(oldest) as oldest from seen group by account_id having sum(n) >= ${depth}::int) cut
-    ), ${keptOf(filter)}`
-}
-
-function grouped(filter: UsageFilter): SQL {
-  return sql`l.account_id, ${startOf(filter, sql`l.created_at`)} as start, l.model, l.environment, l.status,
-    count(*) as n, sum(l.cost) as cost, min(l.created_at) as oldest`
-}
-
-function keptOf({ model, environment }: UsageFilter): SQL {
-  return sql`kept as (
-      select seen.* from seen cross join edge where (edge.start is null or seen.start >= edge.start)
-        ${model === undefined ? sql`` : sql`and seen.model = ${model}`} ${environment === undefined ? sql`` : sql`and seen.environment = ${environment}`}
+      select case when count(*) > ${lookAt}::int
+        then ${startOf(filter, sql`min(created_at)`)} + ${`1 ${span}`}::interval end as start from seen
+    ), kept as (
+      select account_id, ${startOf(filter, sql`created_at`)} as start, model, environment, status, count(*) as n,
+        sum(cost) as cost
+      from seen cross join edge where (edge.start is null or created_at >= edge.start)
+        ${model === undefined ? sql`` : sql`and model = ${model}`} ${environment === undefined ? sql`` : sql`and environment = ${environment}`}
+      group by 1, 2, 3, 4, 5
     )`
 }
 

@@ -117,6 +117,7 @@ export const requests = provider.table(
     index('requests_running')
       .on(table.environment, table.lease_until)
       .where(sql`status = 'IN_PROGRESS'`),
+    index('requests_created').on(table.created_at.desc(), table.id.desc()),
     index('requests_account').on(table.account_id, table.created_at.desc(), table.id.desc()),
     index('requests_live')
       .on(table.account_id, table.created_at)
@@ -214,6 +215,7 @@ export const deliveries = provider.table(
       .on(table.due_at)
       .where(sql`state = 'pending' and attempts >= max_attempts`),
     index('deliveries_request').on(table.request_id),
+    index('deliveries_created').on(table.created_at.desc(), table.id.desc()),
     index('deliveries_account').on(table.account_id, table.created_at.desc(), table.id.desc()),
   ],
 )

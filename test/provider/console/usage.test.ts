@@ -72,8 +72,8 @@ describe('usage', () => {
   })
 
   it('begins with the first complete day when there are too many requests', async () => {
-    // Reads six of each account. The sixth of `busy` is from three days ago, so that day is incomplete.
-    const { steps, completeFrom, accounts } = await readUsage(provider.deps.db, { span: 'day', now, lookAt: 12 })
+    // The fourth request from the end is of three days ago, so not all of that day was read.
+    const { steps, completeFrom, accounts } = await readUsage(provider.deps.db, { span: 'day', now, lookAt: 3 })
     expect(completeFrom).toBe(new Date(Date.parse(today) - 2 * dayMs).toISOString())
     expect(steps.map(({ requests }) => requests)).toEqual([0, 0, 2])
     expect(accounts.map(({ name, requests }) => [name, requests])).toEqual([['busy', 2]])

@@ -1,0 +1,2 @@
+CREATE INDEX "deliveries_created" ON "provider"."deliveries" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST);--> statement-breakpoint
+CREATE INDEX "requests_created" ON "provider"."requests" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST);
