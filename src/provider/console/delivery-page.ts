@@ -7,7 +7,6 @@ import { action, table, time, facts } from '../../platform/pages/parts.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
 import { type AttemptListing, type DeliveryDetail, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
 import { auditedHere, type ConsoleDeps, idOf } from './actions.ts'
-import { attemptTimeline } from './attempt-chart.ts'
 import { outcomeOf } from './attempt-words.ts'
 import { standingBadge } from './delivery-table.ts'
 import { maxPolls, accountLink, requestLink, shownCharacters, type Show } from './parts.ts'
@@ -86,7 +85,7 @@ function currentState({ delivery, key, attempts }: DeliveryDetail, polls: number
     </section>
     <section class="card">
       <h2>Attempts</h2>
-      ${attemptTimeline(delivery, attempts)} ${attemptTable(attempts)}
+      ${attemptTable(attempts)}
     </section>
   </div>`
 }

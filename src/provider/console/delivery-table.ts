@@ -2,7 +2,6 @@ import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { table, moment } from '../../platform/pages/parts.ts'
 import type { DeliveryListing, Standing } from '../webhooks/delivery-history.ts'
-import { attemptStrip } from './attempt-chart.ts'
 import { accountLink, requestLink } from './parts.ts'
 
 const standingTones: Record<Standing, string> = {
@@ -31,7 +30,7 @@ export function deliveryTable(deliveries: readonly DeliveryListing[], empty = 'N
       html`<span class="cut short" title="${account}">${accountLink(account)}</span>`,
       html`<span class="cut short" title="${url}">${host}</span>`,
       html`${standingBadge(delivery.standing)} ${nextOf(delivery)}`,
-      attemptStrip(delivery),
+      delivery.ended.map(({ http_status: status }) => status ?? 'no answer').join(', ') || 'none',
       lastAnswer(delivery),
       moment(created_at),
     ]
