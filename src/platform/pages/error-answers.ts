@@ -3,39 +3,22 @@ import type { ZodOpenApiResponsesObject } from 'zod-openapi'
 import { errorEnvelopeSchema } from '../../wire/schemas.ts'
 import { errorBody, HttpError } from '../http/http.ts'
 
-/** An error that a call can answer: its condition and an example of its message. */
-export type ErrorAnswer = { status: number; when: string; message: string; type?: string }
+/** An error that a call can answer, and its condition. */
+export type ErrorAnswer = { status: number; when: string; type?: string }
 
 /** The errors that every call can answer, errors before it is read included. */
 export const anyCallErrors = {
-  request_timeout: {
-    status: 408,
-    when: 'the request did not arrive within 30 seconds',
-    message: 'the request did not arrive in time',
-  },
-  headers_too_large: {
-    status: 431,
-    when: 'the headers have more than 16 KiB',
-    message: 'the request headers are too large',
-  },
-  internal_error: {
-    status: 500,
-    when: 'an internal error',
-    message: 'something failed on our side; the log has the details',
-  },
+  request_timeout: { status: 408, when: 'the request did not arrive within 30 seconds' },
+  headers_too_large: { status: 431, when: 'the headers have more than 16 KiB' },
+  internal_error: { status: 500, when: 'an internal error' },
 } as const satisfies Record<string, ErrorAnswer>
 
 /** The errors of a call that reads a JSON body. */
 export const jsonBodyErrors = {
-  payload_too_large: {
-    status: 413,
-    when: 'the body has more than 1 MiB',
-    message: 'the body must have at most 1048576 bytes',
-  },
+  payload_too_large: { status: 413, when: 'the body has more than 1 MiB' },
   unsupported_media_type: {
     status: 415,
     when: 'the body is not application/json in UTF-8, or is compressed other than with gzip, deflate or br',
-    message: 'the body must be application/json in UTF-8, plain or compressed with gzip, deflate or br',
   },
 } as const satisfies Record<string, ErrorAnswer>
 
@@ -50,8 +33,8 @@ export function errorResponses<Code extends string>(
       .toSorted(([a], [b]) => a - b)
       .map(([status, [first, ...others]]) => {
         if (first === undefined) throw new Error('a status has a code')
-        const { message, type } = errors[first]
-        const example = errorBody(new HttpError(status, first, message, type === undefined ? {} : { type }))
+        const { when, type } = errors[first]
+        const example = errorBody(new HttpError(status, first, when, type === undefined ? {} : { type }))
         const schema = z.object({
           error: errorEnvelopeSchema.shape.error.extend({
             type: z.literal(example.error.type),

@@ -6,78 +6,24 @@ import * as schemas from './openapi-schemas.ts'
 const errors = {
   ...anyCallErrors,
   ...jsonBodyErrors,
-  invalid_body: {
-    status: 400,
-    when: 'the body has a wrong shape',
-    message: 'input is required, and must be a JSON object',
-  },
-  webhook_url_invalid: {
-    status: 400,
-    when: 'webhook_url cannot be called',
-    message: 'webhook_url must be an https URL',
-  },
-  idempotency_key_invalid: {
-    status: 400,
-    when: 'the Idempotency-Key is malformed',
-    message: 'the Idempotency-Key must be a UUID v4',
-  },
-  invalid_query: {
-    status: 400,
-    when: 'a parameter has an unknown value',
-    message: 'type must be image, video or audio',
-  },
-  invalid_api_key: {
-    status: 401,
-    when: 'the key is missing, wrong or revoked',
-    message: 'the API key is missing, wrong or revoked',
-  },
-  insufficient_credits: {
-    status: 402,
-    when: 'the balance is too low',
-    message: 'the balance is too low for 8 credits',
-    type: 'billing_error',
-  },
-  insufficient_scope: {
-    status: 403,
-    when: 'the key lacks the scope generate',
-    message: 'this API key does not have the scope generate',
-  },
-  not_found: { status: 404, when: 'unknown for this key', message: 'there is no model aurora for this key' },
-  model_not_found: {
-    status: 404,
-    when: 'the model is not active in this environment',
-    message: 'the model aurora is not active in this environment',
-  },
-  idempotency_key_reuse: {
-    status: 409,
-    when: 'the Idempotency-Key was used with other parameters',
-    message: 'this Idempotency-Key was used with other parameters',
-  },
-  request_in_progress: {
-    status: 409,
-    when: 'the first request with this Idempotency-Key is still being processed',
-    message: 'the first request with this Idempotency-Key is still being processed',
-  },
-  not_cancelable: {
-    status: 409,
-    when: 'the request is not IN_QUEUE',
-    message: 'only a request that is IN_QUEUE can be canceled',
-  },
+  invalid_body: { status: 400, when: 'the body has a wrong shape' },
+  webhook_url_invalid: { status: 400, when: 'webhook_url cannot be called' },
+  idempotency_key_invalid: { status: 400, when: 'the Idempotency-Key is malformed' },
+  invalid_query: { status: 400, when: 'a parameter has an unknown value' },
+  invalid_api_key: { status: 401, when: 'the key is missing, wrong or revoked' },
+  insufficient_credits: { status: 402, when: 'the balance is too low', type: 'billing_error' },
+  insufficient_scope: { status: 403, when: 'the key lacks the scope generate' },
+  not_found: { status: 404, when: 'unknown for this key' },
+  model_not_found: { status: 404, when: 'the model is not active in this environment' },
+  idempotency_key_reuse: { status: 409, when: 'the Idempotency-Key was used with other parameters' },
+  request_in_progress: { status: 409, when: 'the first request with this Idempotency-Key is still being processed' },
+  not_cancelable: { status: 409, when: 'the request is not IN_QUEUE' },
   model_input_invalid: {
     status: 422,
     when: 'the input does not fit the input_schema of the model, or a link in it may never be fetched',
-    message: 'input.prompt is required',
   },
-  rate_limit_exceeded: {
-    status: 429,
-    when: 'wait for Retry-After seconds',
-    message: 'more than 120 requests in a minute, try again in 12 s',
-  },
-  unavailable: {
-    status: 503,
-    when: 'try again after Retry-After seconds',
-    message: 'the service cannot be reached at this moment',
-  },
+  rate_limit_exceeded: { status: 429, when: 'wait for Retry-After seconds' },
+  unavailable: { status: 503, when: 'try again after Retry-After seconds' },
 } as const satisfies Record<string, ErrorAnswer>
 
 export type Code = keyof typeof errors

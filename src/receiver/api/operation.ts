@@ -109,118 +109,48 @@ export const waitSchemaFor = (description: string) =>
 const errors = {
   ...anyCallErrors,
   ...jsonBodyErrors,
-  invalid_filter: {
-    status: 400,
-    when: 'a parameter is unknown or malformed; the message names it',
-    message: 'state: must be one of pending, processed, parked',
-  },
-  invalid_body: { status: 400, when: 'the body does not match the schema', message: 'the body must be a JSON object' },
+  invalid_filter: { status: 400, when: 'a parameter is unknown or malformed; the message names it' },
+  invalid_body: { status: 400, when: 'the body does not match the schema' },
   invalid_idempotency_key: {
     status: 400,
     when: 'the Idempotency-Key is malformed, or differs from the one in the body',
-    message: 'the header Idempotency-Key must be a uuid of version 4, given once',
   },
-  unauthorized: {
-    status: 401,
-    when: 'a token is set and the call does not send it',
-    message: 'send Authorization: Bearer with the token of this listener',
-  },
-  host_not_allowed: {
-    status: 403,
-    when: 'no token is set and Host is not loopback',
-    message: 'without a token this listener answers only to 127.0.0.1 and localhost',
-  },
-  cross_origin: {
-    status: 403,
-    when: 'the call comes from a page of another origin',
-    message: 'this console accepts calls only from its own pages',
-  },
-  not_found: {
-    status: 404,
-    when: 'no such item',
-    message: 'nothing was found at /api/requests/3f0f0f5a-0000-4000-8000-000000000000',
-  },
-  idempotency_key_reuse: {
-    status: 409,
-    when: 'the key was used for another generation',
-    message: 'this idempotency_key was used for another generation',
-  },
-  landing_refused: {
-    status: 409,
-    when: 'Postgres refuses the rows that the delivery would write',
-    message: 'Postgres refuses the rows that this delivery would write: a trigger raised an error',
-  },
-  name_taken: {
-    status: 409,
-    when: 'another subscription has the name',
-    message: 'there is a subscription orders already',
-  },
-  too_many_subscriptions: {
-    status: 409,
-    when: 'the limit of subscriptions is reached: remove one first',
-    message: 'there are 50 subscriptions already: remove one that is not needed',
-  },
+  unauthorized: { status: 401, when: 'a token is set and the call does not send it' },
+  host_not_allowed: { status: 403, when: 'no token is set and Host is not loopback' },
+  cross_origin: { status: 403, when: 'the call comes from a page of another origin' },
+  not_found: { status: 404, when: 'no such item' },
+  idempotency_key_reuse: { status: 409, when: 'the key was used for another generation' },
+  landing_refused: { status: 409, when: 'Postgres refuses the rows that the delivery would write' },
+  name_taken: { status: 409, when: 'another subscription has the name' },
+  too_many_subscriptions: { status: 409, when: 'the limit of subscriptions is reached: remove one first' },
   not_cancelable: {
     status: 409,
     when: 'the request has ended, or its source cancels no jobs, or does not know this one',
-    message: 'the source generation-queue cancels no jobs',
   },
-  source_mismatch: {
-    status: 409,
-    when: 'the request belongs to another source than the key',
-    message: 'this request belongs to another source, and never changes it',
-  },
+  source_mismatch: { status: 409, when: 'the request belongs to another source than the key' },
   position_expired: {
     status: 410,
     when: 'changes after that position are no longer kept: read the results anew and continue without `after`',
-    message: 'changes after position 1769826000000000 are no longer kept: the feed goes back to 1772418000000000',
   },
-  not_storable: {
-    status: 422,
-    when: 'Postgres cannot store the body',
-    message: 'the body must not hold NUL or lone surrogates, nor be nested deeper than 200',
-  },
+  not_storable: { status: 422, when: 'Postgres cannot store the body' },
   unknown_key: {
     status: 422,
     when: 'no usable key has that key_name, or none is given and the first source has no usable key',
-    message: 'no usable key has this key_name',
   },
   too_many_attempts: {
     status: 429,
     when: 'too many wrong tokens came from this address: try again after Retry-After seconds',
-    message: 'too many wrong tokens came from this address: try again in 60 s',
   },
   no_call_left: {
     status: 429,
     when: 'the key has no call to the provider left: try again after Retry-After seconds',
-    message: 'the key live has no call left (quota): try again in 12 s',
     type: 'rate_limit_error',
   },
-  provider_unreachable: {
-    status: 502,
-    when: 'the provider gave no usable answer',
-    message: 'the provider gave no usable answer (it answered 500): try again',
-  },
-  unavailable: {
-    status: 503,
-    when: 'temporarily unavailable: try again after Retry-After seconds',
-    message: 'Postgres cannot be reached',
-  },
-  query_timeout: {
-    status: 503,
-    when: 'the query took too long: narrow it',
-    message: 'the query took too long: narrow it',
-  },
-  request_locked: {
-    status: 503,
-    when: 'another transaction holds the request: try again after Retry-After seconds',
-    message: 'another transaction holds this request: try again after it has ended',
-  },
-  too_many_waiting: {
-    status: 503,
-    when: 'too many calls are waiting: try again after Retry-After seconds',
-    message: '1000 calls are waiting already',
-  },
+  provider_unreachable: { status: 502, when: 'the provider gave no usable answer' },
+  unavailable: { status: 503, when: 'temporarily unavailable: try again after Retry-After seconds' },
+  query_timeout: { status: 503, when: 'the query took too long: narrow it' },
+  request_locked: { status: 503, when: 'another transaction holds the request: try again after Retry-After seconds' },
+  too_many_waiting: { status: 503, when: 'too many calls are waiting: try again after Retry-After seconds' },
 } as const satisfies Record<string, ErrorAnswer>
 
 type Code = keyof typeof errors
