@@ -1,9 +1,12 @@
 import { Agent, request } from 'undici'
+import { storableText } from '../storable-text.ts'
 import { guardedLookup } from './guarded-lookup.ts'
 import type { Resolve } from './resolver.ts'
 
 /** The part of an answer that is read. The rest is not needed. */
 const maxAnswerBytes = 16_384
+/** The characters of an answer or of a failure that a page shows. */
+const maxShown = 500
 /** The longest time that an idle connection stays open for the next call, even if the server allows more. */
 export const idleConnectionMs = 4000
 
@@ -63,7 +66,7 @@ export function createPoster({ judge, resolve, timeoutMs, connectionsPerHost: co
       const ok = httpStatus >= 200 && httpStatus < 300
       return { ok, httpStatus, detail: answer }
     } catch (error) {
-      return { ok: false, httpStatus, detail: reasonOf(error, timeoutMs) }
+      return { ok: false, httpStatus, detail: reasonOf(error, `no complete answer within ${timeoutMs} ms`) }
     }
   }
   return { post, close: async () => void (await Promise.all([guarded.destroy(), named.destroy()])) }
@@ -78,17 +81,13 @@ async function readSome(body: AsyncIterable<Buffer>): Promise<string> {
     // Leaving the loop destroys the stream and its connection.
     if (bytes >= maxAnswerBytes) break
   }
-  return printable(Buffer.concat(chunks).subarray(0, maxAnswerBytes).toString('utf8'))
+  return storableText(Buffer.concat(chunks).subarray(0, maxAnswerBytes).toString('utf8'), maxShown)
 }
 
-/** Makes a text fit for a text column and a page: no NUL, no lone surrogates, and a limited length. */
-function printable(text: string): string {
-  return text.replaceAll('\0', '�').toWellFormed().slice(0, 500).toWellFormed()
-}
-
-function reasonOf(error: unknown, timeoutMs: number): string {
+/** Returns why an exchange failed, in words for a page. */
+export function reasonOf(error: unknown, onTimeout: string): string {
   if (!(error instanceof Error)) return 'failed for an unknown reason'
-  if (error.name === 'TimeoutError') return `no complete answer within ${timeoutMs} ms`
+  if (error.name === 'TimeoutError') return onTimeout
   const cause = error instanceof AggregateError && error.errors[0] instanceof Error ? error.errors[0] : error
-  return printable(cause.message || cause.name)
+  return storableText(cause.message || cause.name, maxShown)
 }

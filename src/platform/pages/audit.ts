@@ -1,6 +1,7 @@
 import { withDeadline } from '../deadline.ts'
 import type { Database } from '../postgres/postgres.ts'
 import { failureWords } from '../postgres/words.ts'
+import { storableText } from '../storable-text.ts'
 import type { auditChannels, AuditTable } from './tables.ts'
 
 export type Actor = {
@@ -34,9 +35,9 @@ export function createAudit(table: AuditTable) {
     await db.insert(table).values({
       at: at.toISOString(),
       via,
-      actor: storable(actor),
+      actor: storableText(actor, maxText),
       action,
-      target: target === undefined ? null : storable(target),
+      target: target === undefined ? null : storableText(target, maxText),
       detail: detail === undefined ? null : storableDetail(detail),
     })
   }
@@ -76,13 +77,12 @@ export function createAudit(table: AuditTable) {
   return { writeAudit, audited }
 }
 
-/** Postgres stores neither NUL nor lone surrogates. */
-function storable(text: string): string {
-  return text.replaceAll('\0', '').toWellFormed().slice(0, 1000).toWellFormed()
-}
+const maxText = 1000
 
 function storableDetail(detail: Detail): Detail {
   return JSON.parse(
-    JSON.stringify(detail, (_key, value: unknown) => (typeof value === 'string' ? storable(value) : value)),
+    JSON.stringify(detail, (_key, value: unknown) =>
+      typeof value === 'string' ? storableText(value, maxText) : value,
+    ),
   )
 }

@@ -4,6 +4,7 @@ import path from 'node:path'
 import type { Dispatcher } from 'undici'
 import { contentTypeOf, isOfKind, typeBytes } from '../../platform/media-type.ts'
 import { createGetter, discard, type Credential, type OpenedLink } from '../../platform/outward/getter.ts'
+import { reasonOf } from '../../platform/outward/poster.ts'
 import { resolve } from '../../platform/outward/resolver.ts'
 import { retryAfterOf } from '../fetching/source-client.ts'
 import { judgeSource, type SourceRules } from './sources.ts'
@@ -72,7 +73,7 @@ export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }
       return came
     } catch (error) {
       if (error instanceof StoreError) throw error
-      return { kind: 'unreachable', detail: reasonOf(error) }
+      return { kind: 'unreachable', detail: reasonOf(error, 'the download took too long') }
     } finally {
       if (!isKept) await fs.rm(spooled, { force: true }).catch(() => {})
     }
@@ -161,11 +162,4 @@ function wrongType(head: Buffer, kind: DownloadWish['kind']): Download {
     kind: 'refused',
     detail: `its content is ${found ?? 'of an unknown type'}, expected ${kind === 'image' ? 'an image' : kind}`,
   }
-}
-
-function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return 'unknown reason'
-  if (error.name === 'TimeoutError') return 'the download took too long'
-  const cause = error instanceof AggregateError && error.errors[0] instanceof Error ? error.errors[0] : error
-  return (cause.message || cause.name).replaceAll('\0', '').toWellFormed().slice(0, 300).toWellFormed()
 }

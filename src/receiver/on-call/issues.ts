@@ -2,6 +2,7 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { and, eq, isNull, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
+import { storableText } from '../../platform/storable-text.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import type { Problem } from '../domain/problem.ts'
 
@@ -46,10 +47,10 @@ export async function noteIssues(
   const seen = problems.map(({ cause, severity, text, href, count, affected }) => ({
     cause: cause.slice(0, maxText),
     severity,
-    text: storable(text),
+    text: storableText(text, maxText),
     href: href.slice(0, maxText),
     count: count ?? null,
-    affected: [...(affected ?? [])].map(storable),
+    affected: (affected ?? []).map((one) => storableText(one, maxText)),
   }))
   const rank = (severity: typeof issues.severity) =>
     sql`array_position(array['notice', 'warning', 'critical'], ${severity})`
@@ -139,11 +140,6 @@ export async function muteIssue(
     .where(and(eq(onCall.issues.id, id), isNull(closed_at)))
     .returning({ cause, muted_until })
   return issue
-}
-
-/** Postgres stores neither NUL nor lone surrogates. */
-function storable(text: string): string {
-  return text.replaceAll('\0', '').toWellFormed().slice(0, maxText).toWellFormed()
 }
 
 /** Records an outage of Postgres that has ended as a closed issue, one for all replicas that saw it. */
