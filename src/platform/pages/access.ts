@@ -3,6 +3,7 @@ import { Router, type Request, type RequestHandler, type Response } from 'expres
 import { html } from 'hono/html'
 import { proveConnection } from '../http/connections.ts'
 import { HttpError, sendError } from '../http/http.ts'
+import { createLineBudget, type LineBudget } from '../line-budget.ts'
 import type { Logger } from '../logger.ts'
 import type { Database } from '../postgres/postgres.ts'
 import { isLoopback } from '../settings.ts'
@@ -43,11 +44,8 @@ export function guardAccess(options: AccessOptions): Router {
     cookie: `${options.name}_session`,
     sessions: createSessions({ ...options, table: options.sessionsTable, token: options.token }),
     guesses: options.guesses ?? createGuessLimit(options.clock),
-    noteWrong: createBoundedLog(options.logger, 'wrong tokens were received'),
-    noteLimited: createBoundedLog(
-      options.logger,
-      'wrong tokens from this address are answered 429 until then; right tokens are accepted',
-    ),
+    // Keeps a flood of wrong tokens from filling the log.
+    mayLog: createLineBudget({ logger: options.logger, what: 'wrong tokens' }),
   }
   router.post('/sign-in', readForm, signIn(secured))
   router.post('/sign-out', signOut(secured))
@@ -60,22 +58,7 @@ type Secured = AccessOptions & {
   cookie: string
   sessions: Sessions
   guesses: GuessLimit
-  noteWrong: BoundedLog
-  noteLimited: BoundedLog
-}
-
-type BoundedLog = (fields: { remote: string | undefined; until?: Date }) => void
-
-/** Logs the first event at once, then at most one line every ten seconds, with the count since the last line. */
-function createBoundedLog(logger: Logger, message: string): BoundedLog {
-  let [count, loggedAt] = [0, -Infinity]
-  return (fields) => {
-    count += 1
-    // Keeps a flood of wrong tokens from filling the log.
-    if (performance.now() - loggedAt < 10_000) return
-    logger.warn({ ...fields, count }, message)
-    ;[count, loggedAt] = [0, performance.now()]
-  }
+  mayLog: LineBudget
 }
 
 const loopbackHostOnly: RequestHandler = (req, _res, next) => {
@@ -136,7 +119,7 @@ function requireToken(options: Secured): RequestHandler {
 }
 
 /** Counts a wrong token. Throws HttpError 429 if its address has sent too many. */
-function noteWrongToken(req: Request, { clock, guesses, noteWrong, noteLimited, onRefused }: Secured): void {
+function noteWrongToken(req: Request, { clock, guesses, logger, mayLog, onRefused }: Secured): void {
   const { ip } = req
   const limited = guesses.limitedUntil(ip)
   if (limited !== undefined) {
@@ -147,8 +130,8 @@ function noteWrongToken(req: Request, { clock, guesses, noteWrong, noteLimited, 
     throw new HttpError(429, 'too_many_attempts', message, { headers: { 'retry-after': String(seconds) } })
   }
   const until = guesses.failed(ip, askedBy(req))
-  noteWrong({ remote: ip })
-  if (until !== undefined) noteLimited({ remote: ip, until })
+  const effect = 'wrong tokens from this address are answered 429 until then; right tokens are accepted'
+  if (mayLog()) logger.warn({ remote: ip, until }, until === undefined ? 'a wrong token was received' : effect)
   onRefused?.('wrong_token')
 }
 

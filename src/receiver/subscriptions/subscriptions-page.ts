@@ -6,11 +6,10 @@ import type { Detail } from '../../platform/pages/audit.ts'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../platform/pages/form.ts'
 import { confirmation } from '../../platform/pages/parts.ts'
-import { plainWords } from '../../platform/plain-words.ts'
 import { gone, unknown } from '../api/operation.ts'
 import { card, notice, problem } from '../console/parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../console/parts/shell.ts'
-import { InvalidFilterError } from '../queries/filters.ts'
+import { parseFilters } from '../queries/filters.ts'
 import { feedFilterQuery, toFeedFilter } from '../queries/result-filter.ts'
 import { audited } from '../upkeep/audit.ts'
 import {
@@ -89,8 +88,8 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
     .get(path, async (_req, res) => show(res))
     .post(path, readForm, async (req, res) => {
       const { name, url, from, ...fields } = fieldsOf(req)
-      const { retry_hours, ...filter } = checked(addSchema, fields)
-      const wanted = checked(newSubscriptionSchema, { name, url, from, retry_hours, filter: toFeedFilter(filter) })
+      const { retry_hours, ...filter } = parseFilters(addSchema, fields)
+      const wanted = parseFilters(newSubscriptionSchema, { name, url, from, retry_hours, filter: toFeedFilter(filter) })
       const added = await doing(
         req,
         'add',
@@ -127,7 +126,7 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
     })
     .post('/subscriptions/:name/resume', readForm, async (req, res) => {
       const name = nameOf(req)
-      const { from } = checked(resumeSchema, fieldsOf(req))
+      const { from } = parseFilters(resumeSchema, fieldsOf(req))
       await doing(req, 'resume', name, () => resumeSubscription(db, name, from), placed)
       res.redirect(303, path)
     })
@@ -161,12 +160,4 @@ function tested(name: string, { ok, trouble }: SubscriptionTest): Markup {
   return ok
     ? notice(html`A test was posted to <b>${name}</b> and answered 2xx.`)
     : problem(html`A test of <b>${name}</b> failed: <bdi>${trouble}</bdi>.`)
-}
-
-/** Validates the fields of a form. Errors name the field. */
-function checked<T extends z.ZodType>(schema: T, fields: object): z.infer<T> {
-  const parsed = schema.safeParse(fields, plainWords)
-  if (parsed.success) return parsed.data
-  const [issue] = parsed.error.issues
-  throw new InvalidFilterError(issue?.path.join('.') ?? 'form', issue?.message ?? 'is not valid')
 }

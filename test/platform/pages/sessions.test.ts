@@ -153,9 +153,9 @@ describe('guessing the token', () => {
       expect(new Set(statuses.slice(10))).toEqual(new Set([429]))
       expect(refused.filter((why) => why === 'wrong_token')).toHaveLength(10)
       expect(refused.filter((why) => why === 'too_many_attempts')).toHaveLength(290)
-      const logged = lines().flatMap((line) => (line.includes('wrong tokens') ? [JSON.parse(line)] : []))
+      const logged = lines().flatMap((line) => (line.includes('wrong token') ? [JSON.parse(line)] : []))
       expect(logged).toMatchObject([
-        { msg: 'wrong tokens were received', remote: '203.0.113.9', count: 1 },
+        ...Array.from({ length: 9 }, () => ({ msg: 'a wrong token was received', remote: '203.0.113.9' })),
         {
           msg: 'wrong tokens from this address are answered 429 until then; right tokens are accepted',
           remote: '203.0.113.9',
