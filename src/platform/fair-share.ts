@@ -16,17 +16,10 @@ export function turnOf(owner: SQL, order: SQL): SQL {
 
 export type Amount = { rows: number; bytes: number }
 
-export type Shares = {
-  /** True if this owner may add one more row of any size. */
-  isOpen: (owner: string) => boolean
-  /** Counts a row, even if it exceeds the limit. */
-  add: (owner: string, bytes: number) => void
-  remove: (owner: string, bytes: number) => void
-  held: () => Amount
-}
+export type Shares = ReturnType<typeof createShares>
 
 /** Counts the rows of several owners in a buffer. One owner may hold up to `largestShare`, so a fifth is left for others. */
-export function createShares(max: Amount, largestShare = 0.8): Shares {
+export function createShares(max: Amount, largestShare = 0.8) {
   const mostOfOne = { rows: max.rows * largestShare, bytes: max.bytes * largestShare }
   const all = { rows: 0, bytes: 0 }
   const ofOwners = new Map<string, Amount>()
@@ -43,9 +36,12 @@ export function createShares(max: Amount, largestShare = 0.8): Shares {
   const isBelow = ({ rows, bytes }: Amount, limit: Amount) => rows < limit.rows && bytes < limit.bytes
 
   return {
-    isOpen: (owner) => isBelow(all, max) && isBelow(ofOwners.get(owner) ?? { rows: 0, bytes: 0 }, mostOfOne),
-    add: (owner, bytes) => count(owner, 1, bytes),
-    remove: (owner, bytes) => count(owner, -1, -bytes),
-    held: () => all,
+    /** True if this owner may add one more row of any size. */
+    isOpen: (owner: string): boolean =>
+      isBelow(all, max) && isBelow(ofOwners.get(owner) ?? { rows: 0, bytes: 0 }, mostOfOne),
+    /** Counts a row, even if it exceeds the limit. */
+    add: (owner: string, bytes: number) => count(owner, 1, bytes),
+    remove: (owner: string, bytes: number) => count(owner, -1, -bytes),
+    held: (): Amount => all,
   }
 }

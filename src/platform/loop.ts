@@ -6,14 +6,8 @@ import type { Logger } from './logger.ts'
 /** A role whose last round failed, with the number and duration of failures in a row. */
 export type FailingRole = { role: string; failures: number; seconds: number; error: unknown }
 
-export type Loop = {
-  /** The failures in a row, or undefined if the last round succeeded. */
-  failing: () => FailingRole | undefined
-  /** Starts the next round now instead of after the pause. */
-  wake: () => void
-  /** Resolves after the signal aborted and the current round ended. */
-  done: Promise<void>
-}
+/** A background role. `done` resolves after the signal aborted and the current round ended. */
+export type Loop = ReturnType<typeof startLoop>
 
 export type LoopOptions = {
   name: string
@@ -47,10 +41,11 @@ export function startLoop({
   after,
   logger,
   signal,
-}: LoopOptions): Loop {
+}: LoopOptions) {
   let woken = false
   let pause = new AbortController()
 
+  /** Starts the next round now instead of after the pause. */
   const wake = () => {
     if (woken) return
     woken = true
@@ -98,7 +93,7 @@ export function startLoop({
   return { wake, failing: streak.failing, done: run() }
 }
 
-/** Counts a role's failures in a row. */
+/** Counts a role's failures in a row. `failing` returns undefined if the last round succeeded. */
 export function createStreak(role: string) {
   let failing: { failures: number; sinceMs: number; error: unknown } | undefined
   return {

@@ -18,20 +18,10 @@ export type WriteBehindOptions<Row> = {
 
 type Cost = { owner: string; bytes: number }
 
-export type WriteBehind<Row> = {
-  add: (row: Row) => void
-  /**
-   * Writes the oldest rows, which stay queued until the write succeeds. `more` is true if other rows were already
-   * waiting. Rows that arrived meanwhile have called `wake`.
-   */
-  writeSome: () => Promise<{ written: number; more: boolean }>
-  waiting: () => number
-}
-
 const noCost: Cost = { owner: '', bytes: 0 }
 
 /** Writes rows in batches, outside the path that records them. Bounded while Postgres is unreachable. */
-export function createWriteBehind<Row>(options: WriteBehindOptions<Row>): WriteBehind<Row> {
+export function createWriteBehind<Row>(options: WriteBehindOptions<Row>) {
   const { write, rowsPerWrite, bytesPerWrite = Infinity, room, costOf = () => noCost, dropped, wake } = options
   let rows: Row[] = []
   /** A batch that was refused once may succeed next time, for example while a partition is attached. */
@@ -64,14 +54,18 @@ export function createWriteBehind<Row>(options: WriteBehindOptions<Row>): WriteB
   }
 
   return {
-    add: (row) => {
+    add: (row: Row): void => {
       const { owner, bytes } = costOf(row)
       if (!room.isOpen(owner)) return dropped.inc()
       rows.push(row)
       room.add(owner, bytes)
       return wake()
     },
-    writeSome: async () => {
+    /**
+     * Writes the oldest rows, which stay queued until the write succeeds. `more` is true if other rows were already
+     * waiting. Rows that arrived meanwhile have called `wake`.
+     */
+    writeSome: async (): Promise<{ written: number; more: boolean }> => {
       const batch = nextBatch()
       if (batch.length === 0) return { written: 0, more: false }
       const more = rows.length > batch.length

@@ -6,15 +6,6 @@ import { isMissingTable } from '../postgres/errors.ts'
 import { createPool, type Pool } from '../postgres/postgres.ts'
 import { explainPostgres } from '../postgres/words.ts'
 
-export type Readiness = {
-  /** True if Postgres was writable and migrated at most 2 s ago and the program is not stopping. Reads memory only. */
-  isReady: () => boolean
-  /** Checks at once, for callers that just changed the state. */
-  lookNow: () => Promise<void>
-  /** Resolves when the connection is closed. */
-  stop: () => Promise<void>
-}
-
 export type ReadinessOptions = {
   url: string
   /** The schema whose migrations must be applied. */
@@ -31,7 +22,7 @@ export type ReadinessOptions = {
  * cause. A failed first check is logged only if the second fails too, because a start that cannot use Postgres reports
  * that itself.
  */
-export async function watchReadiness({ url, schema, folder, logger, signal }: ReadinessOptions): Promise<Readiness> {
+export async function watchReadiness({ url, schema, folder, logger, signal }: ReadinessOptions) {
   const expected = readMigrationFiles({ migrationsFolder: folder }).length
   const stopped = new AbortController()
   let pool: Pool | undefined
@@ -99,11 +90,14 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
   }
   await goOn()
   return {
-    isReady: () => !signal.aborted && performance.now() < validUntil,
+    /** True if Postgres was writable and migrated at most 2 s ago and the program is not stopping. Reads memory only. */
+    isReady: (): boolean => !signal.aborted && performance.now() < validUntil,
+    /** Checks at once, for callers that just changed the state. */
     lookNow: async () => {
       await looking
       await (looking = lookOnce())
     },
+    /** Resolves when the connection is closed. */
     stop: async () => {
       stopped.abort()
       clearTimeout(timer)

@@ -24,17 +24,8 @@ export type OpenedLink =
   /** The caller must read or destroy the body. `withCredential`: the answer is to a request that carried it. */
   { kind: 'opened'; response: Dispatcher.ResponseData; withCredential: boolean } | { kind: 'refused'; why: string }
 
-export type Getter = {
-  /**
-   * Rejects if the server is unreachable or `signal` aborts. The credential is sent to its origin, until a redirect
-   * leaves that: a redirect back may have been chosen by another server.
-   */
-  open: (link: string, signal: AbortSignal, credential?: Credential) => Promise<OpenedLink>
-  close: () => Promise<void>
-}
-
 /** Opens links that others have chosen. Checks the address when connecting, for the link and for each redirect. */
-export function createGetter({ judge, resolve, maxRedirects, connectMs, silenceMs, headers }: GettingOptions): Getter {
+export function createGetter({ judge, resolve, maxRedirects, connectMs, silenceMs, headers }: GettingOptions) {
   const limits = {
     headersTimeout: silenceMs,
     bodyTimeout: silenceMs,
@@ -47,7 +38,11 @@ export function createGetter({ judge, resolve, maxRedirects, connectMs, silenceM
   const guarded = new Agent({ ...limits, connect: { lookup: guardedLookup(resolve, connectMs), timeout: connectMs } })
   const named = new Agent({ ...limits, connect: { timeout: connectMs } })
 
-  const open: Getter['open'] = async (first, signal, credential) => {
+  /**
+   * Rejects if the server is unreachable or `signal` aborts. The credential is sent to its origin, until a redirect
+   * leaves that: a redirect back may have been chosen by another server.
+   */
+  const open = async (first: string, signal: AbortSignal, credential?: Credential): Promise<OpenedLink> => {
     let link = first
     let withCredential = credential !== undefined
     for (let redirects = 0; redirects <= maxRedirects; redirects += 1) {

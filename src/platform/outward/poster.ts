@@ -25,16 +25,13 @@ export type PostingOptions = {
 export type Post = { url: string; headers: Record<string, string>; body: Buffer }
 export type PostOutcome = { ok: boolean; httpStatus: number | undefined; detail: string }
 
-export type Poster = {
-  post: (post: Post, cut: AbortSignal) => Promise<PostOutcome>
-  close: () => Promise<void>
-}
+export type Poster = ReturnType<typeof createPoster>
 
 /**
  * Posts to URLs that others have chosen. Checks the address when connecting, so a name whose addresses change after a
  * check gains nothing. Does not follow redirects (spec, URL rules).
  */
-export function createPoster({ judge, resolve, timeoutMs, connectionsPerHost: connections }: PostingOptions): Poster {
+export function createPoster({ judge, resolve, timeoutMs, connectionsPerHost: connections }: PostingOptions) {
   const limits = {
     connections,
     pipelining: 1,

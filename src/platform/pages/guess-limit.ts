@@ -10,16 +10,7 @@ const maxOfAll = 100
 /** An address (for IPv6, its /64) whose wrong tokens are answered 429 until then, and what it asked for last. */
 export type Limited = { address: string; until: Date; asked?: string | undefined }
 
-export type GuessLimit = {
-  /** Returns the end of the limit of this address; undefined if it is not limited. */
-  limitedUntil: (address: string | undefined) => Date | undefined
-  /**
-   * Counts a wrong token. `asked`, the call and its program, is kept to show which caller behind the address it was.
-   * Returns the end of a limit that begins.
-   */
-  failed: (address: string | undefined, asked?: string) => Date | undefined
-  limited: () => Limited[]
-}
+export type GuessLimit = ReturnType<typeof createGuessLimit>
 
 type Failures = { times: number[]; until: number; asked: string | undefined }
 
@@ -27,18 +18,23 @@ type Failures = { times: number[]; until: number; asked: string | undefined }
  * Counts wrong tokens by address and over all addresses. Right tokens are never limited, so that a caller with an old
  * token does not lock out others behind the same address.
  */
-export function createGuessLimit(clock: () => Date): GuessLimit {
+export function createGuessLimit(clock: () => Date) {
   const failures = new Map<string, Failures>()
   let all: number[] = []
 
   const recent = (times: readonly number[]) => times.filter((at) => Math.abs(clock().getTime() - at) < windowMs)
   const dateOf = ({ until }: Failures) => (until > clock().getTime() ? new Date(until) : undefined)
   return {
-    limitedUntil: (address) => {
+    /** Returns the end of the limit of this address; undefined if it is not limited. */
+    limitedUntil: (address: string | undefined): Date | undefined => {
       const known = failures.get(nameOf(address))
       return known && dateOf(known)
     },
-    failed: (address, asked) => {
+    /**
+     * Counts a wrong token. `asked`, the call and its program, is kept to show which caller behind the address it was.
+     * Returns the end of a limit that begins.
+     */
+    failed: (address: string | undefined, asked?: string): Date | undefined => {
       const [name, now] = [nameOf(address), clock().getTime()]
       const times = [...recent(failures.get(name)?.times ?? []), now].slice(-maxOfAddress)
       all = [...recent(all), now].slice(-maxOfAll)
@@ -53,7 +49,7 @@ export function createGuessLimit(clock: () => Date): GuessLimit {
       }
       return dateOf(noted)
     },
-    limited: () =>
+    limited: (): Limited[] =>
       [...failures].flatMap(([address, known]) => {
         const until = dateOf(known)
         return until ? [{ address, until, asked: known.asked }] : []

@@ -12,12 +12,7 @@ export const sessionSeconds = 12 * 3600
 /** The facts of a session. The name is the one given at the sign-in and is not verified. */
 export type Session = { name: string | undefined; expiresAt: Date }
 
-export type Sessions = {
-  /** Opens a session and returns the value of its cookie. Throws HttpError 503 if it cannot be stored. */
-  open: (name: string) => Promise<string>
-  find: (cookie: string) => Promise<Session | undefined>
-  end: (cookie: string) => Promise<void>
-}
+export type Sessions = ReturnType<typeof createSessions>
 
 export type SessionsDeps = {
   db: Database
@@ -37,7 +32,7 @@ const cookiePattern = /^[\w-]{43}$/
  * token, so a stolen row opens nothing and a new token ends all sessions. All sessions are read together and cached
  * briefly. While Postgres is away, cached sessions stay valid.
  */
-export function createSessions({ db, table, token, clock, logger }: SessionsDeps): Sessions {
+export function createSessions({ db, table, token, clock, logger }: SessionsDeps) {
   let known = new Map<string, Session>()
   let begunAt = -Infinity
   let failed = false
@@ -75,7 +70,8 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
   const refresh = () => (loading ??= load().finally(() => (loading = undefined)))
 
   return {
-    open: async (name) => {
+    /** Opens a session and returns the value of its cookie. Throws HttpError 503 if it cannot be stored. */
+    open: async (name: string): Promise<string> => {
       const cookie = randomBytes(32).toString('base64url')
       const expiresAt = new Date(clock().getTime() + sessionSeconds * 1000)
       const surplus = db
@@ -91,7 +87,7 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
       changes += 1
       return cookie
     },
-    find: async (cookie) => {
+    find: async (cookie: string): Promise<Session | undefined> => {
       if (!cookiePattern.test(cookie)) return undefined
       const id = idOf(cookie)
       const calledAt = performance.now()
@@ -103,7 +99,7 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
       if (!session && failed) throw unreachable()
       return session !== undefined && session.expiresAt > clock() ? session : undefined
     },
-    end: async (cookie) => {
+    end: async (cookie: string): Promise<void> => {
       const id = idOf(cookie)
       known.delete(id)
       changes += 1

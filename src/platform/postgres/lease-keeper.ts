@@ -3,22 +3,7 @@ import type { Logger } from '../logger.ts'
 /** The longest time until another process takes over the claims of a dead one. */
 export const leaseSeconds = 10
 
-/** A claim whose lease is renewed until release. */
-export type Kept = {
-  /** Aborts when the lease ended or was lost. Another process may have claimed the row. */
-  lost: AbortSignal
-  /** Time until the lease ends without further renewals. Negative after it was lost. */
-  leftMs: () => number
-  /** Stops the renewals. Resolves when no renewal is running that could still change the row. */
-  letGo: () => Promise<void>
-}
-
-export type LeaseKeeper<Claim> = {
-  /**
-   * Renews a claim until it is released. `claimedAtMs` is the time (performance.now()) before the claim was requested.
-   */
-  keep: (claim: Claim, claimedAtMs: number) => Kept
-}
+export type LeaseKeeper<Claim> = ReturnType<typeof createLeaseKeeper<Claim>>
 
 type KeeperDeps<Claim> = {
   /** Renews these claims and returns those that this process still holds. */
@@ -30,11 +15,7 @@ type KeeperDeps<Claim> = {
 type Entry = { endsAtMs: number; lost: AbortController }
 
 /** Renews all leases that this process holds in one table, with one statement per second. */
-export function createLeaseKeeper<Claim>({
-  renew,
-  leaseMs = leaseSeconds * 1000,
-  logger,
-}: KeeperDeps<Claim>): LeaseKeeper<Claim> {
+export function createLeaseKeeper<Claim>({ renew, leaseMs = leaseSeconds * 1000, logger }: KeeperDeps<Claim>) {
   const entries = new Map<Claim, Entry>()
   let timer: NodeJS.Timeout | undefined
   let renewing: Promise<void> | undefined
@@ -67,14 +48,20 @@ export function createLeaseKeeper<Claim>({
     timer = undefined
   }
   return {
-    keep: (claim, claimedAtMs) => {
+    /**
+     * Renews a claim until it is released. `claimedAtMs` is the time (performance.now()) before the claim was requested.
+     */
+    keep: (claim: Claim, claimedAtMs: number) => {
       const entry: Entry = { endsAtMs: claimedAtMs + leaseMs, lost: new AbortController() }
       entries.set(claim, entry)
       // Several renewals may fail before a lease of `leaseSeconds` ends.
       timer ??= setInterval(tick, 1000).unref()
       return {
+        /** Aborts when the lease ended or was lost. Another process may have claimed the row. */
         lost: entry.lost.signal,
+        /** Time until the lease ends without further renewals. Negative after it was lost. */
         leftMs: () => entry.endsAtMs - performance.now(),
+        /** Stops the renewals. Resolves when no renewal is running that could still change the row. */
         letGo: async () => {
           if (entries.get(claim) === entry) entries.delete(claim)
           if (entries.size === 0) stop()

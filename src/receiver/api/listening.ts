@@ -9,21 +9,11 @@ export type ListeningDeps = {
   onNotice: (payload: string) => void
 }
 
-export type Listening = {
-  /** Opens the connection unless it is open. Settles when it listens, or when that has failed. */
-  start: () => Promise<void>
-  /**
-   * To be called when a poll finds a change that no notice announced. The connection may be dead: one older than a
-   * minute is closed, and the next start() opens another.
-   */
-  missed: () => void
-}
-
 /**
  * Creates the one connection on which a process listens to a channel. It opens at first use and closes when `signal`
  * aborts. If it cannot listen, callers find changes by their own polls.
  */
-export function listenTo({ channel, databaseUrl, logger, signal, onNotice }: ListeningDeps): Listening {
+export function listenTo({ channel, databaseUrl, logger, signal, onNotice }: ListeningDeps) {
   let listening: { pool: Pool; started: Promise<void>; at: number } | undefined
 
   const open = () => {
@@ -41,11 +31,16 @@ export function listenTo({ channel, databaseUrl, logger, signal, onNotice }: Lis
   signal.addEventListener('abort', hangUp)
 
   return {
+    /** Opens the connection unless it is open. Settles when it listens, or when that has failed. */
     start: async () => {
       if (signal.aborted) return
       listening ??= open()
       await listening.started
     },
+    /**
+     * To be called when a poll finds a change that no notice announced. The connection may be dead: one older than a
+     * minute is closed, and the next start() opens another.
+     */
     missed: () => {
       if (listening && performance.now() - listening.at > 60_000) hangUp()
     },

@@ -11,15 +11,6 @@ import type { SourceRules } from './sources.ts'
 import { StoreError, type ArchiveStore } from './store.ts'
 import { removeUnreferred } from './unreferred.ts'
 
-export type Archiver = {
-  /**
-   * One round: reads the feed, deletes files without a reference, and starts due copies. Copies continue afterwards.
-   */
-  runOnce: () => Promise<{ more: boolean }>
-  /** Resolves when no copy is under way. */
-  settled: () => Promise<void>
-}
-
 export type ArchiverDeps = SourceRules &
   Pick<CopyingDeps, 'ffmpeg' | 'fetchRatePerMinute'> & {
     db: Database
@@ -36,7 +27,7 @@ export type ArchiverDeps = SourceRules &
   }
 
 /** Creates the role that copies media. Replicas share the work by claims. */
-export function createArchiver(deps: ArchiverDeps): Archiver {
+export function createArchiver(deps: ArchiverDeps) {
   const { db, clock, logger, signal } = deps
   const downloader = createDownloader(deps)
   // Copies at a time in a process: each takes a connection, a few chunks of memory, and a file in the spool.
@@ -105,6 +96,9 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
   }
 
   return {
+    /**
+     * One round: reads the feed, deletes files without a reference, and starts due copies. Copies continue afterwards.
+     */
     runOnce: async () => {
       const isBehind = await follow()
       store ??= await open()
@@ -117,6 +111,7 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
       if (isFull) await places.untilOneEnds()
       return { more: isBehind || swept || isFull }
     },
+    /** Resolves when no copy is under way. */
     settled: async () => {
       await places.settled()
       await downloader.close()

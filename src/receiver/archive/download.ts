@@ -30,7 +30,7 @@ export type DownloadWish = {
   credential?: Credential | undefined
 }
 
-export type Downloader = { download: (wish: DownloadWish) => Promise<Download>; close: () => Promise<void> }
+export type Downloader = ReturnType<typeof createDownloader>
 
 export type DownloaderOptions = SourceRules & {
   maxBytes: number
@@ -52,7 +52,7 @@ const headers = {
  * Creates the downloader. It streams media to the spool, so that only a few chunks are in memory. It stops beyond
  * `maxBytes`, and as soon as the content is not of the kind that the result names.
  */
-export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }: DownloaderOptions): Downloader {
+export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }: DownloaderOptions) {
   const judge = (link: string) => judgeSource(link, rules)
   const getter = createGetter({ judge, resolve, maxRedirects: 5, connectMs: 10_000, silenceMs, headers })
 

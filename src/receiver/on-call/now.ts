@@ -1,40 +1,18 @@
 import type { Database } from '../../platform/postgres/postgres.ts'
-import type { Problem } from '../domain/problem.ts'
 import { countParked } from '../landing/depth.ts'
-import { newestArrivals, type ArrivalEntry } from '../queries/arrivals.ts'
-import { countersIn, type Counters } from '../queries/counters.ts'
+import { newestArrivals } from '../queries/arrivals.ts'
+import { countersIn } from '../queries/counters.ts'
 import { readWithin } from '../queries/deadline.ts'
-import type { GiveUp } from '../queries/give-ups.ts'
-import { openIssues, type Issue } from '../queries/issues.ts'
-import type { KeyState } from '../queries/keys.ts'
-import { calmSince, type Recent } from '../queries/recent.ts'
-import { latestResults, type Stats } from '../queries/stats.ts'
+import { openIssues } from '../queries/issues.ts'
+import { calmSince } from '../queries/recent.ts'
+import { latestResults } from '../queries/stats.ts'
 import { problemsOf } from './problems.ts'
 import { readNumbers, type ProblemsOptions } from './read-problems.ts'
 
-export type Now = {
-  at: Date
-  problems: Problem[]
-  /** The same problems as issues, with their start and their mute. */
-  issues: Issue[]
-  /** The end of the last problem; undefined while there is a problem. */
-  calm_since: string | undefined
-  recent: Recent
-  pending: number
-  oldest_seconds: number
-  parked: number
-  overdue: number
-  backlog: Stats['backlog']
-  keys: readonly KeyState[]
-  give_ups: readonly GiveUp[]
-  /** The counters of the navigation. */
-  counters: Counters
-  arrivals: ArrivalEntry[]
-  results: Stats['results']
-}
+export type Now = Awaited<ReturnType<typeof readNow>>
 
 /** The data of the first page, read on one connection. It is fetched every few seconds, so nothing is read twice. */
-export async function readNow(db: Database, options: ProblemsOptions): Promise<Now> {
+export async function readNow(db: Database, options: ProblemsOptions) {
   return readWithin(db, async (tx) => {
     const { numbers, recent } = await readNumbers(tx, options)
     const problems = problemsOf(numbers)
@@ -44,7 +22,9 @@ export async function readNow(db: Database, options: ProblemsOptions): Promise<N
     return {
       at: options.now,
       problems,
+      /** The same problems as issues, with their start and their mute. */
       issues,
+      /** The end of the last problem; undefined while there is a problem. */
       calm_since: problems.length === 0 ? await calmSince(tx, options.now) : undefined,
       recent,
       pending: numbers.inbox.pending,
@@ -54,7 +34,7 @@ export async function readNow(db: Database, options: ProblemsOptions): Promise<N
       backlog: numbers.reconciler.backlog,
       keys: numbers.keys,
       give_ups: numbers.giveUps,
-      // A new problem is counted at once; its issue follows within half a minute.
+      // The counters of the navigation. A new problem is counted at once; its issue follows within half a minute.
       counters: { ...(await countersIn(tx, options)), issues: wrong.length },
       arrivals: await newestArrivals(tx, 10),
       results: await latestResults(tx, 6),

@@ -41,12 +41,7 @@ export type SubmitterDeps = {
 
 export type Answer = { status: number; body: unknown }
 
-export type Submitter = {
-  submit: (body: GenerationBody) => Promise<Answer>
-  find: (idempotencyKey: string) => Promise<ShownGeneration | undefined>
-  /** Posts pending submits that are due, for the background loop. */
-  runOnce: () => Promise<{ more: boolean }>
-}
+export type Submitter = ReturnType<typeof createSubmitter>
 
 const retryPause = { baseMs: 2000, capMs: 300_000 }
 const batchRows = 8
@@ -56,7 +51,7 @@ const batchRows = 8
  * and every call for it has the same Idempotency-Key. A source that ignores that key is not called again after an
  * answer was lost: the submit waits for a signed webhook whose URL names it, or expires.
  */
-export function createSubmitter(deps: SubmitterDeps): Submitter {
+export function createSubmitter(deps: SubmitterDeps) {
   const submit = async (body: GenerationBody): Promise<Answer> => {
     if (!isStorable(body))
       throw new HttpError(
@@ -89,10 +84,11 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
   }
   return {
     submit,
-    find: async (idempotencyKey) => {
+    find: async (idempotencyKey: string): Promise<ShownGeneration | undefined> => {
       const generation = await intents.find(deps.db, idempotencyKey)
       return generation && show(generation)
     },
+    /** Posts pending submits that are due, for the background loop. */
     runOnce: async () => {
       await refusals.expire(deps.db, deps.time())
       const due = await intents.claimDue(deps.db, { limit: batchRows, now: deps.time() })

@@ -3,13 +3,6 @@ import { createLeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
 import { claimSubscriptions, renewSubscriptions, type LeasedSubscription } from './leases.ts'
 import { takeTurn, type TurnDeps } from './turn.ts'
 
-export type SubscriptionSender = {
-  /** Claims subscriptions with changes to post and starts posting, which continues afterwards. */
-  runOnce: () => Promise<{ more: boolean }>
-  /** Resolves when no turn is under way. */
-  settled: () => Promise<void>
-}
-
 export type SubscriptionSenderDeps = TurnDeps & {
   /** Asks for another round, when a place is free and there is more to post. */
   wake: () => void
@@ -22,7 +15,7 @@ export const postDeadlineMs = 10_000
 const usualLeaseMs = postDeadlineMs * 2
 
 /** Creates the role that posts the feed to subscriptions. Replicas share them by leases. */
-export function createSubscriptionSender(deps: SubscriptionSenderDeps): SubscriptionSender {
+export function createSubscriptionSender(deps: SubscriptionSenderDeps) {
   const { db, logger, signal, leaseMs = usualLeaseMs } = deps
   const leaseSeconds = leaseMs / 1000
   // Subscriptions at a time in a process: each holds one page of the feed.
@@ -54,6 +47,7 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps): Subscrip
   }
 
   return {
+    /** Claims subscriptions with changes to post and starts posting, which continues afterwards. */
     runOnce: async () => {
       const limit = signal.aborted ? 0 : places.free()
       const claimedAtMs = performance.now()
@@ -61,6 +55,7 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps): Subscrip
       for (const leased of claimed) begin(leased, claimedAtMs)
       return { more: false }
     },
+    /** Resolves when no turn is under way. */
     settled: places.settled,
   }
 }
