@@ -28,19 +28,9 @@ export function sign(body: Uint8Array, signingSecret: string, timestampSeconds: 
  * Verifies the value of X-Service-Signature over the bytes as they were sent. `nowSeconds` are whole Unix seconds.
  * Compares every secret with every candidate in constant time and without an early exit, so that timing reveals nothing
  * about the secrets. Checks the signature before the time window, so only a sender with a valid secret learns that its
- * clock is wrong. Refuses a malformed header before hashing, because its form is public.
- */
-export function verify(body: Uint8Array, header: string, secrets: readonly Secret[], nowSeconds: number): Verification {
-  const steps = verifyInSteps(body, header, secrets, nowSeconds)
-  for (;;) {
-    const step = steps.next()
-    if (step.done === true) return step.value
-  }
-}
-
-/**
- * Verifies like `verify`, but yields after every 64 KiB hashed, so that the caller can do other work in between.
- * `separator` stands between the timestamp and the body in the signed bytes.
+ * clock is wrong. Refuses a malformed header before hashing, because its form is public. Yields after every 64 KiB
+ * hashed, so that the caller can do other work in between. `separator` stands between the timestamp and the body in the
+ * signed bytes.
  */
 export function* verifyInSteps(
   body: Uint8Array,
@@ -68,7 +58,7 @@ type Verifier = {
 
 /**
  * Finds the secret with which HMAC-SHA256 over `head` and the body gives one of the candidates, then checks the time.
- * Compares and yields as `verify` and `verifyInSteps` describe.
+ * Compares and yields as `verifyInSteps` describes.
  */
 export function* verifyHmac(
   body: Uint8Array,

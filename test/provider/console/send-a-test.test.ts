@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { parseBody } from '../../../src/receiver/domain/delivery.ts'
-import { verify } from '../../../src/wire/signature.ts'
 import { eventually } from '../../support/eventually.ts'
 import { firstSource } from '../../support/receiver.ts'
+import { verify } from '../../support/verify.ts'
 import { call, startTestProvider, type TestProvider } from '../support/running-provider.ts'
 import { startWebhookCatcher } from '../support/webhook-catcher.ts'
 

@@ -10,9 +10,9 @@ import { resendDelivery, showDelivery } from '../../../src/provider/webhooks/del
 import { createDispatcher, type DispatcherDeps } from '../../../src/provider/webhooks/dispatcher.ts'
 import { claimDue } from '../../../src/provider/webhooks/outbox-claims.ts'
 import { createWebhookPoster } from '../../../src/provider/webhooks/webhook-post.ts'
-import { verify } from '../../../src/wire/signature.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { verify } from '../../support/verify.ts'
 import { moment } from '../support/time.ts'
 import { startWebhookCatcher } from '../support/webhook-catcher.ts'
 
