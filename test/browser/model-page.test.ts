@@ -75,7 +75,7 @@ it('a test webhook is sent with one click, and its page shows the answer', async
   await glance(page, 'developer-delivery')
   expect(catcher.caught).toHaveLength(1)
   await page.getByRole('link', { name: 'Deliveries', exact: true }).click()
-  await page.getByRole('img', { name: 'answer: 503' }).waitFor()
+  await page.getByRole('cell', { name: '503', exact: true }).waitFor()
   await glance(page, 'developer-deliveries')
   await page.getByRole('link', { name: 'Usage', exact: true }).click()
   await page.getByText('As a table').click()
@@ -119,8 +119,8 @@ it('finds every other page whole: tabs, keys, faults, confirmations, the ledger,
     requests: '/requests?status=COMPLETED',
     model: `/models/aurora-image?request=${body.request_id}&like=${body.request_id}`,
     keys: studio,
-    'requests-tab': `${studio}?tab=requests`,
-    'webhooks-tab': `${studio}?tab=webhooks`,
+    'requests-of-account': '/requests?account=studio',
+    'webhooks-of-account': '/deliveries?account=studio',
     faults: `/keys/${key.id}/faults`,
     revoke: `/keys/${key.id}/revoke`,
     'switch-off': '/models/switch-off?slug=aurora-image&environment=live',
