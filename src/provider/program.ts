@@ -4,6 +4,8 @@ import { listen, type Listener } from '../platform/http/http.ts'
 import { watchReadiness, withHealth } from '../platform/http/readiness.ts'
 import type { Logger } from '../platform/logger.ts'
 import { type LoopOptions, startLoop } from '../platform/loop.ts'
+import { createPoster } from '../platform/outward/poster.ts'
+import { diallingOf } from '../platform/outward/public-url.ts'
 import { resolve } from '../platform/outward/resolver.ts'
 import { prepareSchema } from '../platform/postgres/await-postgres.ts'
 import { createPool, type Database, type Pool } from '../platform/postgres/postgres.ts'
@@ -26,7 +28,6 @@ import { createReferences } from './references/references.ts'
 import type { ProviderSettings } from './settings.ts'
 import { createDispatcher } from './webhooks/dispatcher.ts'
 import { maxPerHost } from './webhooks/outbox-claims.ts'
-import { createWebhookPoster } from './webhooks/webhook-post.ts'
 
 export type { DemoKey } from './accounts/demo-keys.ts'
 
@@ -158,7 +159,8 @@ function startBackground(
   const job = { db, engines, references, catalog, mediaDir, mediaUrl, time, random, logger, leaseSeconds: 10 }
   const worker = createQueueWorker({ ...job, slots, onFree: () => workerLoop.wake() }, cut)
   const { webhookAllow: allow } = settings
-  const poster = createWebhookPoster({ allow, resolve, timeoutMs, connectionsPerHost: maxPerHost })
+  const judge = (url: URL) => diallingOf(url, allow)
+  const poster = createPoster({ judge, resolve, timeoutMs, connectionsPerHost: maxPerHost })
   const pauses = { baseMs: settings.backoffBaseMs, capMs: settings.backoffCapMs }
   const userAgent = `mediadock-provider/${version}`
   const dispatcher = createDispatcher(

@@ -3,9 +3,10 @@ import net from 'node:net'
 import type { AddressInfo } from 'node:net'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { createPoster } from '../../src/platform/outward/poster.ts'
 import { isPublicAddress } from '../../src/platform/outward/public-address.ts'
+import { diallingOf } from '../../src/platform/outward/public-url.ts'
 import { resolve } from '../../src/platform/outward/resolver.ts'
-import { createWebhookPoster } from '../../src/provider/webhooks/webhook-post.ts'
 import { checkWebhookUrl } from '../../src/provider/webhooks/webhook-url.ts'
 import { long } from '../chaos/length.ts'
 import { startTestProvider, type TestProvider } from '../provider/support/running-provider.ts'
@@ -78,8 +79,8 @@ describe('a name', () => {
     async ({ addresses }) => {
       const { url, connections } = await listenHere()
       expect(await check(url, ['8.8.8.8'])).toBe(url)
-      const poster = createWebhookPoster({
-        allow: [],
+      const poster = createPoster({
+        judge: (target) => diallingOf(target, []),
         resolve: async () => addresses,
         timeoutMs: 2000,
         connectionsPerHost: 1,
@@ -99,8 +100,8 @@ describe('a name', () => {
     const { url, connections } = await listenHere()
     const asked: string[] = []
     const turns = [['10.0.0.1'], [], ['127.0.0.1', '8.8.8.8']]
-    const poster = createWebhookPoster({
-      allow: [],
+    const poster = createPoster({
+      judge: (target) => diallingOf(target, []),
       resolve: async (name) => {
         asked.push(name)
         return turns[asked.length - 1] ?? ['::1']
@@ -120,7 +121,12 @@ describe('a name', () => {
   it.each(Object.entries(refusedUrls['is an address of IPv4 that is not public'] ?? {}))(
     'an address is not dialled either: %s',
     async (_name, url) => {
-      const poster = createWebhookPoster({ allow: [], resolve: neverAsked, timeoutMs: 2000, connectionsPerHost: 1 })
+      const poster = createPoster({
+        judge: (target) => diallingOf(target, []),
+        resolve: neverAsked,
+        timeoutMs: 2000,
+        connectionsPerHost: 1,
+      })
       onTestFinished(() => poster.close())
       const outcome = await poster.post({ url, headers: {}, body: Buffer.from('{}') }, new AbortController().signal)
       expect(outcome).toMatchObject({ ok: false, httpStatus: undefined, detail: expect.stringContaining('not sent') })

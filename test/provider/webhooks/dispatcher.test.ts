@@ -3,13 +3,14 @@ import http from 'node:http'
 import net from 'node:net'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
+import { createPoster } from '../../../src/platform/outward/poster.ts'
+import { diallingOf } from '../../../src/platform/outward/public-url.ts'
 import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { searchDeliveries } from '../../../src/provider/console/delivery-search.ts'
 import { createKey, openProvider } from '../../../src/provider/operating/commands.ts'
 import { resendDelivery, showDelivery } from '../../../src/provider/webhooks/delivery-history.ts'
 import { createDispatcher, type DispatcherDeps } from '../../../src/provider/webhooks/dispatcher.ts'
 import { claimDue } from '../../../src/provider/webhooks/outbox-claims.ts'
-import { createWebhookPoster } from '../../../src/provider/webhooks/webhook-post.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { verify } from '../../support/verify.ts'
@@ -48,7 +49,12 @@ async function deliver(url: string, faults: object | null = null): Promise<strin
 
 function dispatcher(origins: string[], changes: Partial<DispatcherDeps> = {}, resolve = async () => ['127.0.0.1']) {
   const timeoutMs = changes.timeoutMs ?? 400
-  const poster = createWebhookPoster({ allow: origins, resolve, timeoutMs, connectionsPerHost: 8 })
+  const poster = createPoster({
+    judge: (target) => diallingOf(target, origins),
+    resolve,
+    timeoutMs,
+    connectionsPerHost: 8,
+  })
   onTestFinished(poster.close)
   return createDispatcher(
     {

@@ -2,7 +2,8 @@ import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { expect, it, onTestFinished } from 'vitest'
-import { createWebhookPoster } from '../../../src/provider/webhooks/webhook-post.ts'
+import { createPoster } from '../../../src/platform/outward/poster.ts'
+import { diallingOf } from '../../../src/platform/outward/public-url.ts'
 import { eventually } from '../../support/eventually.ts'
 
 it('a receiver that asks for a keep-alive of ten minutes gets a few seconds', async () => {
@@ -10,8 +11,8 @@ it('a receiver that asks for a keep-alive of ten minutes gets a few seconds', as
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  const poster = createWebhookPoster({
-    allow: [origin],
+  const poster = createPoster({
+    judge: (target) => diallingOf(target, [origin]),
     resolve: async () => [],
     timeoutMs: 5000,
     connectionsPerHost: 4,
