@@ -4,13 +4,9 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import { action, confirmation, table, moment, facts, tabs } from '../../platform/pages/parts.ts'
 import type { CreatedKey, KeyListing } from '../accounts/keys.ts'
 import { faultsSchema } from '../domain/faults.ts'
-import type { DeliveryListing } from '../webhooks/delivery-history.ts'
 import { entryTable } from './activity-pages.ts'
-import { deliveryTable } from './delivery-table.ts'
 import { accountLink, badge } from './parts.ts'
 import { type AccountRow, accountsShown, type EntryRow } from './reads.ts'
-import type { ListedRequest } from './request-search.ts'
-import { requestTable } from './requests-page.ts'
 
 export function accountsPage(accounts: readonly AccountRow[]): Markup {
   const numbers = ['Credits to spend', 'Reserved', 'Running', 'Keys'].map((head) => ({
@@ -40,15 +36,8 @@ export function accountsPage(accounts: readonly AccountRow[]): Markup {
     </div>`
 }
 
-export const accountTabs = ['keys', 'requests', 'webhooks', 'ledger'] as const
+export const accountTabs = ['keys', 'ledger'] as const
 export type AccountTab = (typeof accountTabs)[number]
-
-const tabLabels: Record<AccountTab, string> = {
-  keys: 'Keys',
-  requests: 'Requests',
-  webhooks: 'Webhooks',
-  ledger: 'Ledger',
-}
 
 export function pathOf(account: string): string {
   return `/accounts/${encodeURIComponent(account)}`
@@ -56,20 +45,22 @@ export function pathOf(account: string): string {
 
 export type AccountView = { account: string; available: string; tab: AccountTab; body: Markup }
 
-/** An account: its credits, and one tab at a time. */
+/** An account: its credits, its keys or its ledger, and links to the lists of all accounts. */
 export function accountPage({ account, available, tab: current, body }: AccountView): Markup {
-  const usage = `/usage?${new URLSearchParams({ account }).toString()}`
+  const of = new URLSearchParams({ account }).toString()
+  const own = { keys: 'Keys', ledger: 'Ledger' }
+  const lists = { requests: 'Requests', deliveries: 'Webhooks', usage: 'Usage' }
   return html`<div class="head">
       <h1>${account}</h1>
       <span class="soft"><b>${available}</b> credits to spend. A live request reserves its price, and a failed one is refunded. Sandbox requests are free.</span>
     </div>
     ${tabs('Account', [
       ...accountTabs.map((tab) => ({
-        label: tabLabels[tab],
+        label: own[tab],
         href: `${pathOf(account)}?tab=${tab}`,
         current: tab === current,
       })),
-      { label: 'Usage', href: usage, current: false },
+      ...Object.entries(lists).map(([path, label]) => ({ label, href: `/${path}?${of}`, current: false })),
     ])}
     ${body}`
 }
@@ -79,21 +70,6 @@ export function keysTab(account: string, keys: readonly KeyListing[], olderThan:
     olderThan === undefined ? '' : html`<p><a href="${pathOf(account)}?keys_before=${olderThan}">Older keys</a></p>`
   return html`<section class="card">${keyTable(keys)} ${older}</section>
     <section class="card">${newKeyForm(account)}</section>`
-}
-
-export function requestsTab(
-  account: string,
-  requests: readonly ListedRequest[],
-  view: Parameters<typeof requestTable>[1],
-): Markup {
-  const all = `/requests?${new URLSearchParams({ account }).toString()}`
-  return html`<section class="card">${requestTable(requests, view)}<p><a href="${all}">All requests</a></p></section>`
-}
-
-export function webhooksTab(account: string, deliveries: readonly DeliveryListing[]): Markup {
-  const of = new URLSearchParams({ account }).toString()
-  return html`<section class="card">${deliveryTable(deliveries)}
-    <p><a href="/deliveries?${of}">All deliveries</a> · <a href="/deliveries/test?${of}">Send a test…</a></p></section>`
 }
 
 export function ledgerTab(account: string, entries: readonly EntryRow[], olderThan: number | undefined): Markup {

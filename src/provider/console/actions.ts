@@ -95,7 +95,7 @@ export function accountActions(
   router.post('/models', readForm, async (req, res) => {
     const { slug, environment, enabled } = form(req, switchSchema)
     await commands.setModelEnabled(actingIn(deps, req), { slug, environment, enabled: enabled === 'true' })
-    res.redirect(303, '/models')
+    res.redirect(303, `/models/${encodeURIComponent(slug)}`)
   })
   return router
 }

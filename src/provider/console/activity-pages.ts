@@ -1,11 +1,12 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { action, confirmation, table, moment } from '../../platform/pages/parts.ts'
+import { confirmation, table, moment } from '../../platform/pages/parts.ts'
 import type { LedgerCheck } from '../accounts/ledger.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
+import { environments } from '../domain/schema.ts'
 import type { ModelListing } from '../operating/commands.ts'
-import { badge, requestLink } from './parts.ts'
+import { requestLink } from './parts.ts'
 import type { EntryRow } from './reads.ts'
 
 export function entryTable(entries: readonly EntryRow[], empty = 'No credits have moved yet.'): Markup {
@@ -35,18 +36,20 @@ function sampleOf(type: ModelListing['type'], place: number): Markup {
   return html`<img src="/assets/image-${place % samplePictures}.webp" alt="" loading="lazy" />`
 }
 
-/** The models as cards with a sample, price and capabilities. Switching them on and off is folded below. */
+/** The models as cards with a sample, price, capabilities, and the environments in which they are off. */
 export function modelsPage(models: readonly ModelListing[], catalog: Catalog): Markup {
-  const cards = models.flatMap(({ slug, type, name }, place) => {
+  const cards = models.flatMap(({ slug, type, name, ...isOn }, place) => {
     const model = catalog.get(slug)
     if (model === undefined) return []
     const { credits } = catalogEntry(model).pricing
+    const off = environments.filter((environment) => !isOn[environment])
     return [
       html`<a class="card model-card" href="/models/${encodeURIComponent(slug)}">
         <span class="sample">${sampleOf(model.type, place)}</span>
         <b>${name}</b> <span class="mono soft">${slug}</span>
         <span class="soft">${type}: ${model.capabilities.join(', ')}</span>
         <span>${credits} credits ${model.note ?? ''}</span>
+        ${off.length === 0 ? '' : html`<span class="soft">off in ${off.join(' and ')}</span>`}
       </a>`,
     ]
   })
@@ -54,25 +57,7 @@ export function modelsPage(models: readonly ModelListing[], catalog: Catalog): M
       <h1>Models</h1>
       <span class="soft">Choose a model to run it. Credits are reserved on a live submit and refunded on failure. The sandbox is free.</span>
     </div>
-    ${cards.length === 0 ? html`<p class="empty">The catalog is empty. Set PROVIDER_CATALOG.</p>` : html`<div class="model-cards">${cards}</div>`}
-    <details class="card"><summary>Switch models on and off</summary>${switchTable(models)}</details>`
-}
-
-function switchTable(models: readonly ModelListing[]): Markup {
-  const toggle = (slug: string, environment: string, enabled: boolean) => {
-    const query = new URLSearchParams({ slug, environment }).toString()
-    return html`<div class="inline">
-      ${badge(enabled ? 'on' : 'off')}
-      ${enabled ? html`<a class="button quiet" href="/models/switch-off?${query}">Switch off…</a>` : action({ path: '/models', label: 'Switch on', tone: 'quiet', fields: { slug, environment, enabled: 'true' } })}
-    </div>`
-  }
-  const rows = models.map(({ slug, live, sandbox }) => [
-    html`<span class="mono">${slug}</span>`,
-    toggle(slug, 'live', live),
-    toggle(slug, 'sandbox', sandbox),
-  ])
-  const columns = [{ head: 'Model', kind: 'wide' as const }, { head: 'Live' }, { head: 'Sandbox' }]
-  return table({ label: 'Models', columns, rows: rows.map((cells) => ({ cells })), empty: '' })
+    ${cards.length === 0 ? html`<p class="empty">The catalog is empty. Set PROVIDER_CATALOG.</p>` : html`<div class="model-cards">${cards}</div>`}`
 }
 
 export function switchOffPage({ slug, name }: ModelListing, environment: string): Markup {
@@ -85,7 +70,7 @@ export function switchOffPage({ slug, name }: ModelListing, environment: string)
       tone: 'danger',
       fields: { slug, environment, enabled: 'false' },
     },
-    back: '/models',
+    back: `/models/${encodeURIComponent(slug)}`,
   })}`
 }
 

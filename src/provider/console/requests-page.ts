@@ -69,11 +69,7 @@ function requestsPage({ rows, older, none }: Found<ListedRequest>, wanted: Wante
 /** The catalog has the kind of media of each model. */
 type ListView = { catalog: Catalog; now: Date }
 
-export function requestTable(
-  requests: readonly ListedRequest[],
-  { catalog, now }: ListView,
-  empty = 'No request.',
-): Markup {
+function requestTable(requests: readonly ListedRequest[], { catalog, now }: ListView, empty: string): Markup {
   const rows = requests.map((request) => {
     const { id, account, status, progress } = request
     return [

@@ -20,21 +20,17 @@ import {
   faultsPage,
   keysTab,
   ledgerTab,
-  requestsTab,
   revokePage,
-  webhooksTab,
 } from './account-pages.ts'
 import { accountActions, type ConsoleDeps, refuseNul } from './actions.ts'
 import { ledgerPage, modelsPage, switchOffPage } from './activity-pages.ts'
 import { auditPage } from './audit-page.ts'
 import { showDeliveryList } from './deliveries-page.ts'
 import { showDeliveries } from './delivery-page.ts'
-import { searchDeliveries } from './delivery-search.ts'
 import { showModels } from './model-routes.ts'
 import type { Show } from './parts.ts'
 import { listAccounts, listEntries, readBalance } from './reads.ts'
 import { showRequest } from './request-page.ts'
-import { searchRequests } from './request-search.ts'
 import { showRequests } from './requests-page.ts'
 import { showTests } from './test-page.ts'
 import { showUsage } from './usage-page.ts'
@@ -162,12 +158,6 @@ async function accountTab(deps: ConsoleDeps, req: Request, account: string, tab:
       const keys = await commands.listKeys(deps, { account, before, limit: rowsShown })
       return keysTab(account, keys, keys.length === rowsShown ? keys.at(-1)?.id : undefined)
     }
-    case 'requests': {
-      const { rows } = await searchRequests(db, { account, limit: 20 })
-      return requestsTab(account, rows, { catalog: deps.catalog(), now: deps.clock() })
-    }
-    case 'webhooks':
-      return webhooksTab(account, (await searchDeliveries(db, { account, limit: 20 })).rows)
     case 'ledger': {
       const before = z.coerce.number().int().positive().optional().catch(undefined).parse(req.query['before'])
       const entries = await listEntries(db, account, before, rowsShown)

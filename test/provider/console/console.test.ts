@@ -74,12 +74,14 @@ describe('the developer console', () => {
     const revoke = await get(`/keys/${key.id}/revoke`)
     expect(revoke.body).toContain('Revoke the live key')
     expect((await provider.call('GET', '/v1/account', { key: key.api_key })).status).toBe(200)
-    const models = await get('/models')
-    // Each switch is inside a separate cell. A cell is never a flex row itself.
-    expect(models.body).not.toContain('<td class="inline"')
-    expect(models.body.split('Switch off…').length).toBeGreaterThan(2)
+    expect((await get('/models/lyra-audio')).body.split('Switch off in')).toHaveLength(3)
     const off = await get('/models/switch-off?slug=lyra-audio&environment=live')
     expect(off.body).toContain('Switch off in live')
+    const form = { slug: 'lyra-audio', environment: 'live' }
+    const switched = await post('/models', { ...form, enabled: 'false' })
+    expect(switched.headers.get('location')).toBe('/models/lyra-audio')
+    expect((await get('/models')).body).toMatch(/href="\/models\/lyra-audio"(?:(?!<\/a>)[^])*off in live/)
+    await post('/models', { ...form, enabled: 'true' })
   })
 
   it('grants credits, shows the ledger and checks it', async () => {
@@ -157,7 +159,7 @@ describe('the developer console', () => {
     expect(await has()).toBe(200)
     await post('/models', { slug: 'lyra-audio', environment: 'sandbox', enabled: 'false' })
     expect(await has()).toBe(404)
-    expect((await get('/models')).body).toContain('Switch on')
+    expect((await get('/models/lyra-audio')).body).toContain('Switch on in sandbox')
     await post('/models', { slug: 'lyra-audio', environment: 'sandbox', enabled: 'true' })
     expect(await has()).toBe(200)
   })
