@@ -1,5 +1,4 @@
 import { withDeadline } from '../../platform/deadline.ts'
-import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { headOf, readFeed, type FeedPage, type FeedWanted } from '../queries/feed.ts'
@@ -10,14 +9,9 @@ export type FeedWatchDeps = { db: Database; databaseUrl: string; logger: Logger;
 export type FeedWatch = {
   /** Reads one page. Readers at the same position share one read. */
   read: (page: FeedWanted) => Promise<FeedPage>
-  /**
-   * Calls `onGrown` when the feed may have grown, until `leave` is called. Throws HttpError 503 with too many waiters.
-   */
+  /** Calls `onGrown` when the feed may have grown, until `leave` is called. */
   join: (onGrown: () => void) => Promise<{ leave: () => void }>
 }
-
-/** Calls that may wait in this process, of each kind. */
-export const maxWaiters = 1000
 
 /** Wakes every reader in this process that waits for the feed to grow, from one LISTEN connection, and shares reads. */
 export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDeps): FeedWatch {
@@ -73,10 +67,6 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   return {
     read: (page) => readShared({ ...page, growths }),
     join: async (onGrown) => {
-      if (waiting.size >= maxWaiters)
-        throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for changes already`, {
-          headers: { 'retry-after': '1' },
-        })
       // A new function for each waiter, so that equal callbacks leave independently.
       const waiter = () => onGrown()
       waiting.add(waiter)

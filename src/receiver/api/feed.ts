@@ -4,6 +4,7 @@ import type { ReceiverDeps } from '../program.ts'
 import { feedPageSchema, type FeedPage, type FeedWanted } from '../queries/feed.ts'
 import { InvalidFilterError, paging, parseFilters } from '../queries/filters.ts'
 import { feedFilterQuery, toFeedFilter } from '../queries/result-filter.ts'
+import { boundCalls } from './event-stream.ts'
 import { createFeedStream } from './feed-stream.ts'
 import type { FeedWatch } from './feed-watch.ts'
 import { abortOf, gone, responses, waitSchemaFor, type Operation } from './operation.ts'
@@ -30,6 +31,7 @@ const querySchema = z.strictObject({
 export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
   const { logger, signal } = deps
   const stream = createFeedStream({ watch, logger, signal })
+  const bounded = boundCalls(1000, 'calls wait for changes')
   const document = responses(
     { 200: { description: 'One page', schema: feedPageSchema } },
     'invalid_filter',
@@ -65,7 +67,7 @@ export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[
         }
         let page = await firstPage(deps, watch, { ...wanted, after, name: 'after' })
         if (page.data.length === 0 && wait > 0)
-          page = await untilGrown({ res, watch, signal, page, wanted, seconds: wait })
+          page = await bounded(() => untilGrown({ res, watch, signal, page, wanted, seconds: wait }))
         return res.closed ? undefined : res.json(page)
       },
     },
