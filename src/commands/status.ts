@@ -9,7 +9,7 @@ import { silentAfterSeconds } from '../receiver/reconciling/silence.ts'
 import { slices } from '../receiver/slices.ts'
 import { lastMinuteWrittenAt } from '../receiver/upkeep/minutes.ts'
 import { withReceiver } from './processing.ts'
-import { screen, tinted } from './terminal.ts'
+import { tinted } from './terminal.ts'
 import { printable, printJson, type Command } from './usage.ts'
 
 /** Reports that no receiver runs. The console cannot report this, because a receiver serves it. */
@@ -71,7 +71,7 @@ receiver is running, else with 0.
         })
       } else {
         for (const { severity, text } of problems)
-          process.stdout.write(`${tinted(severity.padEnd(8), screen())}  ${printable(text)}\n`)
+          process.stdout.write(`${tinted(severity.padEnd(8))}  ${printable(text)}\n`)
         if (problems.length === 0) process.stdout.write('No problems.\n')
         const oldest = pending === 0 ? '' : ` (oldest ${Math.round(oldest_seconds)} s)`
         process.stdout.write(

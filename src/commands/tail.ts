@@ -2,7 +2,7 @@ import { arrivalFiltersSchema } from '../receiver/queries/filters.ts'
 import { followArrivals, fromNow } from '../receiver/queries/follow-arrivals.ts'
 import { withDatabase } from './database.ts'
 import { cell, filtersOf, optionsOf, readWords, withPool } from './listing.ts'
-import { screen, tinted } from './terminal.ts'
+import { tinted } from './terminal.ts'
 import { printJson, UsageError, type Command } from './usage.ts'
 
 const accepted = { filters: arrivalFiltersSchema, switches: ['json'] }
@@ -38,7 +38,7 @@ Prints arrivals as they are logged, until Ctrl-C. Takes the filters of mediadock
           for (const { arrival } of fresh) {
             const { arrived_at, status, outcome, reason, ack_ms, key_name, remote, request_id, webhook_id } = arrival
             const columns = [reason, `${ack_ms.toFixed(1)} ms`, key_name, remote, request_id, webhook_id]
-            const line = [cell(arrived_at), cell(status), tinted(cell(outcome), screen()), ...columns.map(cell)]
+            const line = [cell(arrived_at), cell(status), tinted(cell(outcome)), ...columns.map(cell)]
             if (json) printJson(arrival)
             else process.stdout.write(`${line.join('  ')}\n`)
           }
