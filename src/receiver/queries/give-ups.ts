@@ -3,12 +3,11 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { inArray, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
-import { webhookAttempts } from '../../wire/backoff.ts'
+import { doublingPauseMs, webhookAttempts } from '../../wire/backoff.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { isInIdRange } from '../domain/delivery.ts'
 import { deliveries, requests } from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
-import { giveUpClock } from './give-up.ts'
 import { isoAlways } from './page.ts'
 import { namesKnownRequest, unsignedReasons } from './refusals.ts'
 import { searchedRows } from './search.ts'
@@ -113,7 +112,6 @@ export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
 
 function toGiveUp({ webhook_id, outcome, reason, attempts, request_id, ...row }: Row, now: Date): GiveUp {
   const [first_seen, last_seen] = [isoAlways(row.first_seen), isoAlways(row.last_seen)]
-  const clock = giveUpClock({ attempts, lastSeenAt: new Date(last_seen), now })
   return {
     id: webhook_id,
     webhook_id,
@@ -123,13 +121,34 @@ function toGiveUp({ webhook_id, outcome, reason, attempts, request_id, ...row }:
     reason,
     outcome,
     attempts_seen: attempts,
-    attempts_spent: clock.attemptsSpent,
     first_seen,
     last_seen,
-    next_attempt_at: clock.nextAttemptAt?.toISOString() ?? null,
-    last_attempt_at: clock.lastAttemptAt.toISOString(),
-    given_up: clock.givenUp,
+    ...giveUpClock({ attempts, lastSeenAt: new Date(last_seen), now }),
   }
+}
+
+type GiveUpClock = Pick<GiveUp, 'attempts_spent' | 'next_attempt_at' | 'last_attempt_at' | 'given_up'>
+
+/** The spec's delivery rule 3: pauses doubling from 30 s, and a dispatch run every 30 s. */
+const pause = { baseMs: 30_000, capMs: 3_600_000 }
+
+/**
+ * Estimates what the provider does with a webhook that failed here. Only attempts that arrive are visible. An attempt
+ * that is more than a dispatch run overdue counts as made.
+ */
+export function giveUpClock(seen: { attempts: number; lastSeenAt: Date; now: Date }): GiveUpClock {
+  let spent = Math.min(Math.max(1, seen.attempts), webhookAttempts)
+  let last = seen.lastSeenAt.getTime()
+  // Two dispatch runs later, an attempt that did not arrive has been made.
+  while (spent < webhookAttempts && last + doublingPauseMs(spent, pause) + 60_000 < seen.now.getTime()) {
+    last += doublingPauseMs(spent, pause)
+    spent += 1
+  }
+  const next = spent < webhookAttempts ? new Date(last + doublingPauseMs(spent, pause)).toISOString() : null
+  let end = last
+  for (let left = spent; left < webhookAttempts; left += 1) end += doublingPauseMs(left, pause)
+  const last_attempt_at = new Date(end).toISOString()
+  return { attempts_spent: spent, next_attempt_at: next, last_attempt_at, given_up: next === null }
 }
 
 type KnownRequest = Pick<GiveUp, 'request_status' | 'request_key_name'>
