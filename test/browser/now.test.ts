@@ -128,6 +128,13 @@ describe('what is wrong', () => {
     expect(await tile(page, 'Refused')).toBe('Refused in 5 min 3 no secret matches: 3')
     expect(await tile(page, 'Parked')).toBe('Parked 1 to replay by hand')
     await page.getByRole('region', { name: 'Failed webhooks' }).getByText('1 of 6').first().waitFor()
+    const badge = page.locator('[data-count=issues].bad')
+    expect(await badge.textContent()).toBe('2 open issues, 1 critical')
+    // The issues themselves are opened by a role, in its own time.
+    await database.sql`delete from mediadock.issues`
+    const second = await open('audit')
+    expect(await second.locator('[data-count=issues].bad').textContent()).toBe('2 open issues, 1 critical')
+    await second.close()
     await expectGoodLooks(page, 'now')
     await items.nth(0).getByRole('link').click()
     await page.waitForURL('**/parked?reason=no_matching_secret')

@@ -11,9 +11,12 @@ export type NavItem = {
   href: string
   label: string
   current?: boolean
-  /** A count beside the link, like `3` `open issues`; hidden while 0 or unknown. Scripts update it by `name`. */
-  count?: { name: string; of: string; shown: string | undefined }
+  /** Scripts update the count by `name`. */
+  count?: { name: string } & Partial<NavCount>
 }
+
+/** A count beside a link, like `3` `open issues`; hidden while 0 or unknown. */
+export type NavCount = { shown: string; of: string; tone: 'warn' | 'bad' | '' }
 
 export type PageContent = {
   title: string
@@ -73,7 +76,7 @@ export function page({
 }
 
 function navItem({ href, label, current, count }: NavItem): Markup {
-  return html`<span class="place"><a href="${href}" ${current ? html`aria-current="page"` : ''}>${label}</a>${count === undefined ? '' : html`<span class="count" data-count="${count.name}" ${(count.shown ?? '0') === '0' ? html`hidden` : ''}><b>${count.shown ?? ''}</b><span> ${count.of}</span></span>`}</span>`
+  return html`<span class="place"><a href="${href}" ${current ? html`aria-current="page"` : ''}>${label}</a>${count === undefined ? '' : html`<span class="count ${count.tone ?? ''}" data-count="${count.name}" ${(count.shown ?? '0') === '0' ? html`hidden` : ''}><b>${count.shown ?? ''}</b> <span>${count.of ?? ''}</span></span>`}</span>`
 }
 
 export function sendPage(res: Response, markup: Markup): void {

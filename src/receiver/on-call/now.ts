@@ -19,6 +19,7 @@ export async function readNow(db: Database, options: ProblemsOptions) {
     const issues = await openIssues(tx, options.now)
     const muted = new Set(issues.flatMap(({ cause, state }) => (state === 'muted' ? [cause] : [])))
     const wrong = problems.filter(({ cause, severity }) => severity !== 'notice' && !muted.has(cause))
+    const critical = wrong.filter(({ severity }) => severity === 'critical')
     return {
       at: options.now,
       problems,
@@ -35,7 +36,7 @@ export async function readNow(db: Database, options: ProblemsOptions) {
       keys: numbers.keys,
       give_ups: numbers.giveUps,
       // The counters of the navigation. A new problem is counted at once; its issue follows within half a minute.
-      counters: { ...(await countersIn(tx, options)), issues: wrong.length },
+      counters: { ...(await countersIn(tx, options)), issues: wrong.length, critical: critical.length },
       arrivals: await newestArrivals(tx, 10),
       results: await latestResults(tx, 6),
     }

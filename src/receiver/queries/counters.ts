@@ -15,7 +15,7 @@ const q = columnsOf(arriving.quarantine, 'q')
 const r = columnsOf(schema.requests, 'r')
 
 /** Counts of items that need attention, each up to `maxCounted`. */
-export type Counters = { issues: number; parked: number; quarantined: number; overdue: number }
+export type Counters = { issues: number; critical: number; parked: number; quarantined: number; overdue: number }
 
 export const maxCounted = 1000
 
@@ -32,6 +32,7 @@ export async function countersIn(tx: Executor, { now, stuckAfterSeconds }: Count
   // Each count reads in the order of an index, so outdated statistics cannot cause a scan of a whole table.
   const rows = await tx.execute<Counters>(sql`
     select ${upTo(sql`mediadock.issues i where ${isOpen}`)} as issues,
+      ${upTo(sql`mediadock.issues i where ${isOpen} and ${i.severity} = 'critical'`)} as critical,
       ${upTo(sql`mediadock.deliveries d where ${d.parked_reason} is not null
         order by ${d.received_at} desc nulls last, ${d.id} desc nulls last`)} as parked,
       ${upTo(sql`(

@@ -20,7 +20,7 @@ describe.each(testServers)('counts of items that need attention, %s', (server) =
   const count = () => readCounters(pool.db, { now: new Date(), stuckAfterSeconds: 600 })
 
   it('are absent at first', async () => {
-    expect(await count()).toEqual({ issues: 0, parked: 0, quarantined: 0, overdue: 0 })
+    expect(await count()).toEqual({ issues: 0, critical: 0, parked: 0, quarantined: 0, overdue: 0 })
   })
 
   it('include open unmuted issues, parked, quarantined and overdue items, each up to its bound', async () => {
@@ -33,7 +33,7 @@ describe.each(testServers)('counts of items that need attention, %s', (server) =
       await sql`insert into mediadock.requests (request_id, tracked_at) values (${randomUUID()}, now() - make_interval(secs => ${ago}))`
     await sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body, parked_reason)
       select gen_random_uuid(), n::text, 'live', now(), now(), '{}', '', case when n > 10 then 'not_json' end from generate_series(1, ${maxCounted + 15}::int) as n`
-    expect(await count()).toEqual({ issues: 2, parked: maxCounted, quarantined: 3, overdue: 1 })
+    expect(await count()).toEqual({ issues: 2, critical: 1, parked: maxCounted, quarantined: 3, overdue: 1 })
   })
 
   it('leave out refused arrivals of strangers once the sender is known', async () => {

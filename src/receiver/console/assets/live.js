@@ -56,9 +56,11 @@ function count() {
   // Unknown figures hide the counters.
   const counts = known === undefined ? {} : JSON.parse(known)
   for (const place of document.querySelectorAll('[data-count]')) {
-    const shown = counts[place.dataset.count] ?? '0'
+    const { shown, of, tone } = counts[place.dataset.count] ?? { shown: '0', of: '', tone: '' }
     place.hidden = shown === '0'
+    place.className = `count ${tone}`
     place.querySelector('b').textContent = shown
+    place.querySelector('span').textContent = of
   }
 }
 document.addEventListener('htmx:after:swap', count)

@@ -42,6 +42,7 @@ export function nowRoutes(console: ConsoleDeps): Router {
       () => undefined,
     )
     const now = await readNow(db, await readingOptions(console))
+    console.counters.keep(now.counters)
     return { now, hour: await line }
   }
   const readLive = () => tryRead(logger, () => reads('now', read))

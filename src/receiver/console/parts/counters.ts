@@ -12,17 +12,27 @@ const patienceMs = 100
 /** Counts older than this are not shown: a slow read is repeated less often than it stays fresh. */
 const oldMs = 15_000
 
-/** The counters of the navigation; undefined where they cannot be read at once. */
-export function sharedCounters({ db, clock, settings, logger }: ReceiverDeps): () => Promise<Counters | undefined> {
-  const reads = sharedReads<{ counters: Counters; readAt: number }>(freshMs)
-  const read = async () => {
+type Counted = { counters: Counters; readAt: number }
+
+export type SharedCounters = {
+  /** Returns the counters of the navigation; undefined where they cannot be read at once. */
+  read: () => Promise<Counters | undefined>
+  /** Keeps the counters that the first page shows, so that the next page shows the same. */
+  keep: (counters: Counters) => void
+}
+
+export function sharedCounters({ db, clock, settings, logger }: ReceiverDeps): SharedCounters {
+  const reads = sharedReads<Counted>(freshMs)
+  let kept: Counted | undefined
+  const count = async () => {
     const readAt = performance.now()
     return { counters: await readCounters(db, { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }), readAt }
   }
-  return async () => {
+  const read = async () => {
+    if (kept !== undefined && performance.now() - kept.readAt < freshMs) return kept.counters
     try {
       const { counters, readAt } = await withDeadline(
-        reads('counters', read),
+        reads('counters', count),
         patienceMs,
         'counting for the navigation',
       )
@@ -33,4 +43,5 @@ export function sharedCounters({ db, clock, settings, logger }: ReceiverDeps): (
       return undefined
     }
   }
+  return { read, keep: (counters) => (kept = { counters, readAt: performance.now() }) }
 }

@@ -1,15 +1,16 @@
 import type { Response } from 'express'
 import { html } from 'hono/html'
-import { page, sendPage, type Markup, type NavItem } from '../../../platform/pages/console-page.ts'
+import { page, sendPage, type Markup, type NavCount, type NavItem } from '../../../platform/pages/console-page.ts'
 import type { ReceiverDeps } from '../../program.ts'
 import { maxCounted, type Counters } from '../../queries/counters.ts'
+import type { SharedCounters } from './counters.ts'
 import type { LinkPolicy } from './media-links.ts'
 
 /** The dependencies of the pages. */
 export type ConsoleDeps = ReceiverDeps & {
   links: LinkPolicy
   /** The counters of the navigation. */
-  counters: () => Promise<Counters | undefined>
+  counters: SharedCounters
 }
 
 export type ConsolePage = {
@@ -33,12 +34,15 @@ const pages = [
   { href: '/audit', label: 'Audit' },
 ] as const
 
-const counted = { issues: 'open issues', overdue: 'overdue', parked: 'parked or in the quarantine' } as const
-/** The counters as text, with a plus sign beyond the limit of counting. */
-export function countsShown(counters: Counters): Record<keyof typeof counted, string> {
+/** The counters of the pages, with a plus sign beyond the limit of counting. */
+export function countsShown({ issues, critical, overdue, parked, quarantined }: Counters) {
   const shown = (count: number) => (count >= maxCounted ? `${maxCounted - 1}+` : String(count))
-  const { issues, overdue, parked, quarantined } = counters
-  return { issues: shown(issues), overdue: shown(overdue), parked: shown(parked + quarantined) }
+  const ofIssues = critical === 0 ? 'open issues' : `open issues, ${shown(critical)} critical`
+  return {
+    issues: { shown: shown(issues), of: ofIssues, tone: critical === 0 ? 'warn' : 'bad' },
+    overdue: { shown: shown(overdue), of: 'overdue', tone: '' },
+    parked: { shown: shown(parked + quarantined), of: 'parked or in the quarantine', tone: '' },
+  } satisfies Record<string, NavCount>
 }
 
 function navOf(path: string, counters: Counters | undefined): NavItem[] {
@@ -47,9 +51,7 @@ function navOf(path: string, counters: Counters | undefined): NavItem[] {
     href,
     label,
     current: href === '/' ? path === '/' : path === href || path.startsWith(`${href}/`),
-    ...('counts' in more
-      ? { count: { name: more.counts, of: counted[more.counts], shown: shown?.[more.counts] } }
-      : {}),
+    ...('counts' in more && { count: { name: more.counts, ...shown?.[more.counts] } }),
   }))
 }
 
@@ -64,7 +66,7 @@ export function sendConsolePage(
     page({
       title,
       product: 'mediadock',
-      nav: navOf(path, await counters()),
+      nav: navOf(path, await counters.read()),
       body,
       below: footer(clock()),
       search: '/search',
