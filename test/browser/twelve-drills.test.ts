@@ -206,7 +206,7 @@ const drills: Drill[] = [
         await call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: { prompt: 'a boat' } } })
     },
     alarms: ['credits_spent:live'],
-    says: /The account of the key live has no credits left.*Polling and landing continue\./,
+    says: /The account of the key live has no credits left: 3 submits were refused in the last hour .*Polling and landing continue\./,
     behind: /Add credits at the provider[\s\S]*Calls left/,
   },
   {
@@ -306,8 +306,7 @@ async function startPlace({ settings }: Pick<Drill, 'settings'>): Promise<Place>
     await receiver.stop()
     await world.close()
   })
-  const settled = () =>
-    eventually(async () => (await database.sql`select from mediadock.inbox where due_at <= now()`).length === 0)
+  const settled = () => eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
   let landed = 0
   const land: Place['land'] = async (output, delivery) => {
     const id = await track(database, { ago: 12 })

@@ -48,6 +48,8 @@ export const generations = mediadock.table(
     /** The provider's last answer that was no success, or the receiver's own for an expired submit. */
     answer_status: smallint(),
     answer: jsonb(),
+    /** When the provider last refused it; null on rows of releases that did not store it. */
+    refused_at: instant(),
     /** Why the last call got no usable answer. */
     last_error: text(),
   },
@@ -57,6 +59,10 @@ export const generations = mediadock.table(
     index('generations_due')
       .on(table.next_attempt_at)
       .where(sql`state = 'pending'`),
+    // The submits that were refused of late.
+    index('generations_refused')
+      .on(table.refused_at)
+      .where(sql`state = 'refused'`),
     index('generations_request').on(table.request_id),
   ],
 )

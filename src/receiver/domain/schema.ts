@@ -112,6 +112,10 @@ export const attempts = mediadock.table(
     index('attempts_unusual')
       .on(table.outcome, table.delivery_id)
       .where(sql`outcome <> 'landed'`),
+    // Deliveries by the time when they were parked.
+    index('attempts_parked')
+      .on(table.attempted_at)
+      .where(sql`outcome = 'parked'`),
     // The outcomes of a replay.
     index('attempts_replay')
       .on(table.replay_id, table.outcome)

@@ -1,13 +1,17 @@
-import type { Problem } from '../domain/problem.ts'
+import { issueOf, type Problem } from '../domain/problem.ts'
 import type { Balances } from '../fetching/balances.ts'
-import { clockTime, duration } from './figures.ts'
+import type { RefusedSubmits } from '../submitting/refusals.ts'
+import { clockTime, count, duration } from './figures.ts'
+
+type Numbers = { balances: Balances; refusedSubmits: readonly RefusedSubmits[]; now: Date }
 
 /** Accounts without credits, or soon without, and accounts whose usage differs from the landed cost. */
-export function balanceProblems({ refused, accounts }: Balances, now: Date): Problem[] {
+export function balanceProblems({ balances: { refused, accounts }, refusedSubmits, now }: Numbers): Problem[] {
   const spent = refused.map(({ keyName, at }): Problem => {
+    const submits = submitsRefused(refusedSubmits, keyName, 402)
     const text = [
-      `The account of the key ${keyName} has no credits left: submits are refused (402 insufficient_credits),`,
-      `last at ${clockTime(at, now)}. Add credits at the provider. Callers must submit refused requests again. Polling and landing continue.`,
+      `The account of the key ${keyName} has no credits left: ${count(submits, 'submit was', 'submits were')} refused`,
+      `in the last hour (402 insufficient_credits), last at ${clockTime(at, now)}. Add credits at the provider. Callers must submit refused requests again. Polling and landing continue.`,
     ].join(' ')
     return {
       severity: 'critical',
@@ -15,6 +19,7 @@ export function balanceProblems({ refused, accounts }: Balances, now: Date): Pro
       cause: `credits_spent:${keyName}`,
       href: '/keys',
       affected: [keyName],
+      count: submits,
     }
   })
   const ofAccounts = accounts.flatMap((account) => {
@@ -48,4 +53,36 @@ export function balanceProblems({ refused, accounts }: Balances, now: Date): Pro
     return problems
   })
   return [...spent, ...ofAccounts]
+}
+
+/** Submits that the provider refused. Missing credits and a refused key (401) are problems of their own. */
+export function refusedSubmitsProblem({ refusedSubmits, now }: Numbers): Problem[] {
+  const others = refusedSubmits.filter(({ status }) => status !== 402 && status !== 401)
+  const total = sum(others)
+  if (total === 0) return []
+  const last =
+    others
+      .map(({ lastAt }) => lastAt)
+      .toSorted()
+      .at(-1) ?? ''
+  const causes = others.slice(0, 3).map((one) => `${one.status} ${one.code} ${one.count}× with the key ${one.keyName}`)
+  const more = others.length > causes.length ? ', and others' : ''
+  const isKeys = others.some(({ status }) => status === 403)
+  const text = [
+    `The provider refused ${count(total, 'submit', 'submits')} in the last hour, the last at ${clockTime(last, now)}: ${causes.join(', ')}${more}.`,
+    'Nothing was charged. Each caller got the reason and must correct its call.',
+    ...(isKeys ? ['A key that is answered 403 may not submit: submit with another.'] : []),
+  ].join(' ')
+  const cause = 'submits_refused'
+  const affected = [...new Set(others.map(({ keyName }) => keyName))]
+  return [{ severity: isKeys ? 'warning' : 'notice', text, cause, count: total, affected, href: issueOf(cause) }]
+}
+
+/** Counts the submits with this key that were refused with this status. */
+export function submitsRefused(all: readonly RefusedSubmits[], keyName: string, status: number): number {
+  return sum(all.filter((one) => one.keyName === keyName && one.status === status))
+}
+
+function sum(submits: readonly RefusedSubmits[]): number {
+  return submits.reduce((all, { count: n }) => all + n, 0)
 }

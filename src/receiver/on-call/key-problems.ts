@@ -1,10 +1,12 @@
 import type { Problem } from '../domain/problem.ts'
 import { firstSourceName } from '../domain/source.ts'
 import type { KeyState } from '../queries/keys.ts'
+import type { RefusedSubmits } from '../submitting/refusals.ts'
+import { submitsRefused } from './balance-problems.ts'
 import { clockTime, count } from './figures.ts'
 
 /** Problems of one key: calls that the provider refuses or limits, and deliveries signed by an old key. */
-export function keyProblems(key: KeyState, now: Date): Problem[] {
+export function keyProblems(key: KeyState, now: Date, refusedSubmits: readonly RefusedSubmits[]): Problem[] {
   const name = nameOf(key)
   const problem = (severity: Problem['severity'], cause: string, text: string): Problem[] => [
     { severity, cause: `${cause}:${key.name}`, text, href: '/keys', affected: [key.name] },
@@ -12,7 +14,9 @@ export function keyProblems(key: KeyState, now: Date): Problem[] {
   if (key.blocked_until !== null) {
     const until = clockTime(key.blocked_until, now)
     if (key.blocked_reason === 'unauthorized') {
-      const text = `The provider answers 401 to the API key ${name}. It makes no calls until ${until}, then tries one. Replace the key if it stays refused.`
+      const refused = submitsRefused(refusedSubmits, key.name, 401)
+      const submits = refused === 0 ? '' : ` ${count(refused, 'submit was', 'submits were')} refused in the last hour.`
+      const text = `The provider answers 401 to the API key ${name}. It makes no calls until ${until}, then tries one.${submits} Replace the key if it stays refused.`
       return problem('critical', 'key_refused', text)
     }
     const text = `The provider asked for a pause: no calls with the key ${name} until ${until}. Calls resume automatically.`

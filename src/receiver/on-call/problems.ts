@@ -1,6 +1,6 @@
 import type { FailingRole } from '../../platform/loop.ts'
 import type { Limited } from '../../platform/pages/guess-limit.ts'
-import { issueOf, severities, type Problem } from '../domain/problem.ts'
+import { severities, type Problem } from '../domain/problem.ts'
 import { firstSourceName } from '../domain/source.ts'
 import type { NotifyQueue } from '../feeding/notify-queue.ts'
 import type { Balances } from '../fetching/balances.ts'
@@ -10,13 +10,14 @@ import type { ReconcilerState } from '../queries/reconciler.ts'
 import type { Refusals } from '../queries/refusals.ts'
 import type { Contradictions, FailingSource, WebhooksSeen } from '../queries/trouble.ts'
 import type { OverduePolls } from '../reconciling/due.ts'
+import type { RefusedSubmits } from '../submitting/refusals.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
-import { balanceProblems } from './balance-problems.ts'
+import { balanceProblems, refusedSubmitsProblem } from './balance-problems.ts'
 import { causeClause } from './cause-words.ts'
 import { clockTime, count, duration } from './figures.ts'
 import { keyProblems } from './key-problems.ts'
 import { pollText } from './poll-words.ts'
-import { refusalProblems, type RefusalNumbers } from './refusal-problems.ts'
+import { refusalProblems, wrongTokensProblem, type RefusalNumbers } from './refusal-problems.ts'
 import { feedProblem, notifyQueueProblem, roleProblem } from './role-problems.ts'
 
 export type Numbers = RefusalNumbers & {
@@ -33,6 +34,7 @@ export type Numbers = RefusalNumbers & {
   reconciler: Pick<ReconcilerState, 'silent' | 'silent_after_seconds' | 'last_run' | 'backlog'>
   keys: readonly KeyState[]
   balances: Balances
+  refusedSubmits: readonly RefusedSubmits[]
   strangers: Refusals['strangers'] & { arrivals: number }
   failingSources: readonly FailingSource[]
   contradictions: Contradictions
@@ -57,8 +59,9 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...feedProblem(numbers.unsequencedSeconds),
     ...notifyQueueProblem(numbers.notifyQueue),
     ...pollingProblem(numbers),
-    ...numbers.keys.flatMap((key) => keyProblems(key, numbers.now)),
-    ...balanceProblems(numbers.balances, numbers.now),
+    ...numbers.keys.flatMap((key) => keyProblems(key, numbers.now, numbers.refusedSubmits)),
+    ...balanceProblems(numbers),
+    ...refusedSubmitsProblem(numbers),
     ...rolesAtFault(numbers).flatMap(roleProblem),
     ...contradictionProblems(numbers),
     ...(numbers.ofSlices ?? []),
@@ -198,37 +201,6 @@ function contradictionProblems({ contradictions }: Numbers): Problem[] {
     })
   }
   return problems
-}
-
-/** Names the first address in the text. `affected` lists the first ones, including that one. */
-function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] {
-  const [first, ...others] = limited
-  if (first === undefined) return []
-  const from =
-    others.length === 0
-      ? first.address
-      : `${first.address} and ${count(others.length, 'other address', 'other addresses')}`
-  const until = first.until.toISOString().slice(11, 19)
-  const last = first.asked === undefined ? '' : ` The last call was ${first.asked}.`
-  const who = others.length === 0 ? `A client at ${from} calls` : `Clients at ${from} call`
-  const text = [
-    `${who} with a wrong INTERNAL_TOKEN, perhaps an old one.${last}`,
-    `Give ${others.length === 0 ? 'it' : 'them'} the current token.`,
-    `Wrong tokens from there are answered 429 until ${until}, and more of them then start a new limit.`,
-    'Callers with the right token are not affected.',
-  ].join(' ')
-  // Bounded, because an issue keeps its addresses in one row.
-  const affected = limited.slice(0, 20).map(({ address }) => address)
-  return [
-    {
-      severity: 'warning',
-      text,
-      cause: 'wrong_tokens',
-      count: limited.length,
-      affected,
-      href: issueOf('wrong_tokens'),
-    },
-  ]
 }
 
 /** Arrivals of strangers: none is trusted, and nothing is lost. */

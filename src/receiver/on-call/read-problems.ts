@@ -16,6 +16,7 @@ import { reconcilerState, type ReconcilerOptions } from '../queries/reconciler.t
 import { readRefusals, type Refusals } from '../queries/refusals.ts'
 import { readContradictions, readFailingSources, readWebhooksSeen } from '../queries/trouble.ts'
 import { countOverdue, readOverduePolls } from '../reconciling/due.ts'
+import { readRefusedSubmits } from '../submitting/refusals.ts'
 import { problemsOf, type Numbers } from './problems.ts'
 import type { Failing } from './refusal-problems.ts'
 
@@ -73,6 +74,7 @@ export async function readNumbers(
     reconciler: await reconcilerState(tx, options),
     keys: await keyStates(tx, options),
     balances: await readBalances(tx, now),
+    refusedSubmits: await readRefusedSubmits(tx, now),
     giveUps: failed,
     strangers: strangersOf(recent, refusals),
     failingSources: await readFailingSources(tx, options),

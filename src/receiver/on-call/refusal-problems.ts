@@ -1,4 +1,5 @@
-import type { Problem } from '../domain/problem.ts'
+import type { Limited } from '../../platform/pages/guess-limit.ts'
+import { issueOf, type Problem } from '../domain/problem.ts'
 import { maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
 import { causeClause } from './cause-words.ts'
 import { count, duration } from './figures.ts'
@@ -119,4 +120,35 @@ function hrefOf({ outcome, reason }: Group): string {
   if (outcome === 'refused') return query.size === 0 ? '/parked' : `/parked?${query.toString()}`
   const filters = new URLSearchParams({ view: 'arrivals', outcome })
   return `/deliveries?${filters.toString()}${query.size === 0 ? '' : `&${query.toString()}`}`
+}
+
+/** Names the first address in the text. `affected` lists the first ones, including that one. */
+export function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] {
+  const [first, ...others] = limited
+  if (first === undefined) return []
+  const from =
+    others.length === 0
+      ? first.address
+      : `${first.address} and ${count(others.length, 'other address', 'other addresses')}`
+  const until = first.until.toISOString().slice(11, 19)
+  const last = first.asked === undefined ? '' : ` The last call was ${first.asked}.`
+  const who = others.length === 0 ? `A client at ${from} calls` : `Clients at ${from} call`
+  const text = [
+    `${who} with a wrong INTERNAL_TOKEN, perhaps an old one.${last}`,
+    `Give ${others.length === 0 ? 'it' : 'them'} the current token.`,
+    `Wrong tokens from there are answered 429 until ${until}, and more of them then start a new limit.`,
+    'Callers with the right token are not affected.',
+  ].join(' ')
+  // Bounded, because an issue keeps its addresses in one row.
+  const affected = limited.slice(0, 20).map(({ address }) => address)
+  return [
+    {
+      severity: 'warning',
+      text,
+      cause: 'wrong_tokens',
+      count: limited.length,
+      affected,
+      href: issueOf('wrong_tokens'),
+    },
+  ]
 }

@@ -1,6 +1,6 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import * as submitting from '../domain/generations-schema.ts'
 import { addChange } from '../landing/writes.ts'
@@ -21,12 +21,28 @@ export async function refused(
   await db.execute(sql`
     with ended as (
       update mediadock.generations g set ${generations.state} = 'refused', ${generations.next_attempt_at} = null,
-        ${generations.answer_status} = ${status}, ${generations.answer} = ${JSON.stringify(envelope)}::jsonb,
+        ${generations.refused_at} = ${now}, ${generations.answer_status} = ${status}, ${generations.answer} = ${JSON.stringify(envelope)}::jsonb,
           ${generations.last_error} = ${envelope.error.code},
         ${generations.in_doubt_from} = ${unlessThisOne}
       where ${isHeld(generation)} returning ${list(g, 'idempotency_key', 'promised')}
     )
     ${addChange(now, ofRefused(sql`promised`))}`)
+}
+
+/** Submits of a key that the provider refused with the same code. */
+export type RefusedSubmits = { keyName: string; status: number; code: string; count: number; lastAt: string }
+
+/** Counts the submits that were refused within the last hour and not submitted since, the most frequent first. */
+export async function readRefusedSubmits(tx: Executor, now: Date): Promise<RefusedSubmits[]> {
+  const rows = await tx.execute<{ key_name: string; status: number; code: string; n: number; at: string }>(sql`
+    select ${g.key_name}, ${g.answer_status} as status, left(${g.last_error}, 60) as code, count(*)::int as n,
+      max(${g.refused_at}) as at
+    from mediadock.generations g
+    where ${g.state} = 'refused' and ${g.refused_at} > ${now.toISOString()}::timestamptz - interval '1 hour'
+    group by 1, 2, 3 order by n desc, 1, 2, 3 limit 100`)
+  return rows.map(({ key_name: keyName, n, at, ...row }) => {
+    return { ...row, keyName, count: n, lastAt: new Date(at).toISOString() }
+  })
 }
 
 /** The answer of an expired submit, in place of the provider's. */

@@ -33,6 +33,7 @@ const calm: Numbers = {
   },
   keys: [],
   balances: { refused: [], accounts: [] },
+  refusedSubmits: [],
   giveUps: [],
   strangers: { arrivals: 0, senders: 0, networks: 0, top: [] },
   failingSources: [],
@@ -128,17 +129,51 @@ const run = {
 
 type Case = [what: string, numbers: Partial<Numbers>, expected: Omit<Problem, 'text'> & { text: string }]
 
+const lastAt = '2026-03-04T02:50:00.000Z'
 const account = { keyName: 'live', credits: 240, spentLastHour: 10, difference: null }
 const cases: Case[] = [
   [
     'submits that the provider refused for want of credits',
-    { balances: { refused: [{ keyName: 'live', at: '2026-03-04T02:50:00.000Z' }], accounts: [] } },
+    {
+      balances: { refused: [{ keyName: 'live', at: '2026-03-04T02:50:00.000Z' }], accounts: [] },
+      refusedSubmits: [{ keyName: 'live', status: 402, code: 'insufficient_credits', count: 7, lastAt }],
+    },
     {
       severity: 'critical',
       cause: 'credits_spent:live',
       href: '/keys',
       affected: ['live'],
-      text: 'The account of the key live has no credits left: submits are refused (402 insufficient_credits), last at 02:50. Add credits at the provider. Callers must submit refused requests again. Polling and landing continue.',
+      count: 7,
+      text: 'The account of the key live has no credits left: 7 submits were refused in the last hour (402 insufficient_credits), last at 02:50. Add credits at the provider. Callers must submit refused requests again. Polling and landing continue.',
+    },
+  ],
+  [
+    'submits that the provider refused',
+    {
+      refusedSubmits: [
+        { keyName: 'live', status: 422, code: 'invalid_input', count: 2, lastAt },
+        { keyName: 'sandbox', status: 404, code: 'model_not_found', count: 1, lastAt: '2026-03-04T02:51:00.000Z' },
+      ],
+    },
+    {
+      severity: 'notice',
+      cause: 'submits_refused',
+      href: '/issues?cause=submits_refused',
+      affected: ['live', 'sandbox'],
+      count: 3,
+      text: 'The provider refused 3 submits in the last hour, the last at 02:51: 422 invalid_input 2× with the key live, 404 model_not_found 1× with the key sandbox. Nothing was charged. Each caller got the reason and must correct its call.',
+    },
+  ],
+  [
+    'submits with a key that may not submit',
+    { refusedSubmits: [{ keyName: 'live', status: 403, code: 'insufficient_scope', count: 1, lastAt }] },
+    {
+      severity: 'warning',
+      cause: 'submits_refused',
+      href: '/issues?cause=submits_refused',
+      affected: ['live'],
+      count: 1,
+      text: 'The provider refused 1 submit in the last hour, the last at 02:50: 403 insufficient_scope 1× with the key live. Nothing was charged. Each caller got the reason and must correct its call. A key that is answered 403 may not submit: submit with another.',
     },
   ],
   [
@@ -488,12 +523,15 @@ const cases: Case[] = [
   ],
   [
     'a key that the provider does not accept',
-    { keys: [{ ...key, blocked_until: '2026-03-04T03:04:00.000Z', blocked_reason: 'unauthorized' }] },
+    {
+      keys: [{ ...key, blocked_until: '2026-03-04T03:04:00.000Z', blocked_reason: 'unauthorized' }],
+      refusedSubmits: [{ keyName: 'live', status: 401, code: 'invalid_api_key', count: 2, lastAt }],
+    },
     {
       severity: 'critical',
       cause: 'key_refused:live',
       href: '/keys',
-      text: 'The provider answers 401 to the API key live. It makes no calls until 03:04, then tries one. Replace the key if it stays refused.',
+      text: 'The provider answers 401 to the API key live. It makes no calls until 03:04, then tries one. 2 submits were refused in the last hour. Replace the key if it stays refused.',
     },
   ],
   [

@@ -22,6 +22,7 @@ const acts: Record<string, string> = {
   provider_unreachable: 'See the calls',
   balance_low: 'See the costs',
   cost_differs: 'See the costs',
+  submits_refused: 'See the issue',
   contradiction: 'See the requests',
   contradiction_decided: 'See the requests',
   strangers: 'See these arrivals',
