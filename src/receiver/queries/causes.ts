@@ -1,15 +1,14 @@
 import { z } from 'zod'
 import { columnsOf } from '../../platform/postgres/columns.ts'
-import { and, type Column, count, desc, isNotNull, sql } from '../../platform/postgres/drizzle.ts'
+import { alias, type Column, count, desc, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { deliveries } from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
-import { within } from './page.ts'
 
 const a = columnsOf(schema.attempts, 'a')
-const d = columnsOf(deliveries, 'd')
+const d = alias(deliveries, 'd')
 const r = columnsOf(schema.requests, 'r')
 
 const causeErrorSchema = z.object({
@@ -47,15 +46,14 @@ export function readParkedCauses(db: Database): Promise<Cause[]> {
   return readWithin(db, (tx) => parkedCauses(tx))
 }
 
-/** Counts parked deliveries by reason, received since `since` if given, in the transaction of another read. */
+/** Counts parked deliveries by reason, parked since `since` if given, in the transaction of another read. */
 export async function parkedCauses(tx: Executor, since?: Date): Promise<Cause[]> {
-  const { parked_reason, received_at } = deliveries
   const causes = await tx
-    .select(causeOf(parked_reason, received_at))
-    .from(deliveries)
-    .where(and(isNotNull(parked_reason), within(received_at, { since: since?.toISOString() })))
-    .groupBy(parked_reason)
-    .orderBy(desc(count()), parked_reason)
+    .select(causeOf(d.parked_reason, d.received_at))
+    .from(d)
+    .where(parkedSince(since))
+    .groupBy(d.parked_reason)
+    .orderBy(desc(count()), d.parked_reason)
   if (!causes.some(({ reason }) => reason === 'landing_failed')) return causes
   const errors = await errorsOfLanding(tx, since)
   return causes.map((cause) => (cause.reason === 'landing_failed' ? { ...cause, errors } : cause))
@@ -66,12 +64,12 @@ const maxFailed = 1000
 
 const anyUuid = '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 
-async function errorsOfLanding(tx: Executor, since: Date = new Date(0)): Promise<NonNullable<Cause['errors']>> {
+async function errorsOfLanding(tx: Executor, since: Date | undefined): Promise<NonNullable<Cause['errors']>> {
   return tx.execute<z.infer<typeof causeErrorSchema>>(sql`
     -- Grouped without ids, so that one error of many requests is one group.
     with failed as (
-      select ${d.received_at}, newest.at, left(${r.model}, 100) as model,
-        coalesce(newest.message, 'unknown error') as message
+      select greatest(${d.received_at}, ${since?.toISOString() ?? null}::timestamptz) as since,
+        newest.at, left(${r.model}, 100) as model, coalesce(newest.message, 'unknown error') as message
       from mediadock.deliveries d left join mediadock.requests r on ${r.request_id} = ${d.request_id}
       left join lateral (
         select ${a.attempted_at} as at,
@@ -79,12 +77,12 @@ async function errorsOfLanding(tx: Executor, since: Date = new Date(0)): Promise
         from mediadock.attempts a
         where ${a.delivery_id} = ${d.id} and ${a.detail} is not null order by ${a.attempted_at} desc limit 1
       ) as newest on true
-      where ${d.parked_reason} = 'landing_failed' and ${d.received_at} >= ${since.toISOString()}::timestamptz
+      where ${d.parked_reason} = 'landing_failed' and ${parkedSince(since)}
       order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit ${maxFailed}
     ),
     grouped as (
       select (array_agg(message order by at desc nulls last))[1] as message, model, count(*)::int,
-        min(received_at) as since, max(at) as at
+        min(since) as since, max(at) as at
       from failed group by regexp_replace(message, ${anyUuid}, '…', 'gi'), model order by max(at) desc nulls last limit 5
     )
     -- Postgres's error names the function of a trigger, and the catalog names the trigger.
@@ -100,6 +98,14 @@ async function errorsOfLanding(tx: Executor, since: Date = new Date(0)): Promise
       select string_agg(format('%I on %s', tgname, tgrelid::regclass), ' and ' order by tgname, tgrelid) as names
       from pg_trigger where tgparentid = 0 and tgfoid::regprocedure::text = substring(message from '.*, function (.*)$')
     ) as triggers on true order by at desc nulls last`)
+}
+
+/** SQL condition on `d`: parked since then, at its arrival or at a later try or replay. */
+function parkedSince(since: Date | undefined): SQL {
+  if (since === undefined) return sql`${d.parked_reason} is not null`
+  const from = sql`${since.toISOString()}::timestamptz`
+  return sql`${d.parked_reason} is not null and (${d.received_at} >= ${from} or ${d.id} = any(array(
+    select ${a.delivery_id} from mediadock.attempts a where ${a.outcome} = 'parked' and ${a.attempted_at} >= ${from})))`
 }
 
 function causeOf(reason: Column, at: Column) {

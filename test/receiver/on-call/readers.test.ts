@@ -109,6 +109,18 @@ describe('the reads of the console', () => {
     ])
   })
 
+  it('count a delivery in the hour in which it was parked, however long ago it arrived', async () => {
+    const { db } = receiver.deps
+    const parked = async () =>
+      (await readProblems(db, options())).flatMap(({ cause, count }) => (cause === 'parked:not_json' ? [count] : []))
+    expect(await parked()).toEqual([1])
+    await database.sql`update mediadock.deliveries set received_at = now() - interval '1 day' where parked_reason = 'not_json'`
+    expect(await parked()).toEqual([])
+    await database.sql`insert into mediadock.attempts (delivery_id, attempted_at, outcome)
+      select id, now(), 'parked' from mediadock.deliveries where parked_reason = 'not_json'`
+    expect(await parked()).toEqual([1])
+  })
+
   it('list runs of the reconciler, and count idle ones in one row', async () => {
     const { db, background } = receiver.deps
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
