@@ -72,7 +72,7 @@ const actions: Record<string, Action> = {
   'faults set': async (deps, [id, ...faults], { json }) =>
     answer(await provider.setFaults(deps, required(id, 'the id of the key'), provider.parseFaults(faults)), json),
   'faults clear': async (deps, [id], { json }) =>
-    answer(await provider.clearFaults(deps, required(id, 'the id of the key')), json),
+    answer(await provider.setFaults(deps, required(id, 'the id of the key'), null), json),
   'ledger check': async (deps, _words, { json }) => {
     const check = await provider.checkLedger(deps)
     answer(check, json)

@@ -19,7 +19,7 @@ export type NewKey = {
   account: string
   name: string
   environment: Environment
-  scopes?: readonly Scope[]
+  scopes?: readonly Scope[] | undefined
   /** Set for demo keys only. Otherwise random. */
   apiKey?: string
   signingSecret?: string

@@ -41,7 +41,7 @@ export type Grant = {
   /** A decimal above zero, as text to avoid rounding. */
   credits: string
   /** With a reference, a repeated grant has no further effect. */
-  reference?: string
+  reference?: string | undefined
 }
 
 /** Grants credits to an account, creating the account if it is new. Returns the balance. */
@@ -64,7 +64,10 @@ export async function grant(db: Database, { accountId, credits, reference }: Gra
 }
 
 /** True if the grant with this reference has this account and these credits. */
-export async function isGranted(db: Database, { accountId, credits, reference }: Required<Grant>): Promise<boolean> {
+export async function isGranted(
+  db: Database,
+  { accountId, credits, reference }: Grant & { reference: string },
+): Promise<boolean> {
   const { id, account_id, book, amount, reference: given } = schema.ledgerEntries
   const isSame = and(eq(given, reference), eq(book, 'available'), eq(account_id, accountId), eq(amount, credits))
   return (await db.select({ id }).from(schema.ledgerEntries).where(isSame)).length > 0

@@ -79,7 +79,7 @@ export function accountActions(
     res.redirect(303, `/keys/${idOf(req)}/faults`)
   })
   router.post('/keys/:id/faults/clear', async (req, res) => {
-    await commands.clearFaults(actingIn(deps, req), idOf(req))
+    await commands.setFaults(actingIn(deps, req), idOf(req), null)
     res.redirect(303, `/keys/${idOf(req)}/faults`)
   })
   router.post('/accounts/:account/credits', readForm, async (req, res) => {

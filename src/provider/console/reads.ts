@@ -86,35 +86,26 @@ export async function listEntriesOf(db: Database, requestId: string): Promise<En
   return unionAll(held(sql`${kind} = 'reserve'`), held(sql`${kind} <> 'reserve'`)).orderBy(id)
 }
 
-export type RequestRow = RowOf<
-  typeof schema.requests,
-  | 'id'
-  | 'api_key_id'
-  | 'environment'
-  | 'model'
-  | 'status'
-  | 'progress'
-  | 'cost'
-  | 'attempts'
-  | 'webhook_url'
-  | 'created_at'
-  | 'completed_at'
-> & { account: string; key_name: string }
+const ofRequest = [
+  'id',
+  'api_key_id',
+  'environment',
+  'model',
+  'status',
+  'progress',
+  'cost',
+  'attempts',
+  'webhook_url',
+  'created_at',
+  'completed_at',
+] as const
 
-export const requestColumns = sql`
-  ${r.id}, ${r.account_id} as account, ${k.name} as key_name, ${list(
-    r,
-    'api_key_id',
-    'environment',
-    'model',
-    'status',
-    'progress',
-    'cost',
-    'attempts',
-    'webhook_url',
-    'created_at',
-    'completed_at',
-  )}`
+export type RequestRow = RowOf<typeof schema.requests, (typeof ofRequest)[number]> & {
+  account: string
+  key_name: string
+}
+
+export const requestColumns = sql`${list(r, ...ofRequest)}, ${r.account_id} as account, ${k.name} as key_name`
 
 export type RequestDetail = RequestRow &
   RowOf<typeof schema.requests, 'logs' | 'error_code' | 'error_message'> & { input: string; output: string | null }

@@ -7,21 +7,14 @@ import { z } from 'zod'
 import type { Actor, AuditDeps } from '../../platform/pages/audit.ts'
 import { plainWords } from '../../platform/plain-words.ts'
 import { eq, sql } from '../../platform/postgres/drizzle.ts'
-import { createPool, type Database } from '../../platform/postgres/postgres.ts'
+import { createPool } from '../../platform/postgres/postgres.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import * as keys from '../accounts/keys.ts'
 import * as ledger from '../accounts/ledger.ts'
 import { builtInCatalog } from '../catalog/catalog-file.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { type Faults, faultsSchema } from '../domain/faults.ts'
-import {
-  environments,
-  type Environment,
-  modelActivations,
-  requests as request,
-  scopes,
-  type Scope,
-} from '../domain/schema.ts'
+import { environments, type Environment, modelActivations, requests as request, scopes } from '../domain/schema.ts'
 import * as requests from '../queue/requests.ts'
 import { audited } from './audit.ts'
 
@@ -74,33 +67,24 @@ const newKeySchema = z.object({
   account: accountSchema,
   name: nameSchema,
   environment: z.enum(environments),
-  scopes: z.array(z.enum(scopes, 'must be generate, read or both')).min(1).optional(),
+  scopes: z
+    .array(z.enum(scopes, 'must be generate, read or both'))
+    .min(1)
+    .transform((given) => [...new Set(given)])
+    .optional(),
 })
 const creditsSchema = z
   .union([z.string(), z.number().transform(String)])
   .pipe(z.string().regex(/^(?=.*[1-9])\d{1,12}(\.\d{1,6})?$/, 'must be a decimal above 0 with at most 6 places'))
 
-export type WantedKey = {
-  /** Set by a form, so that resending it does not repeat the action. */
-  id?: string | undefined
-  account: string
-  name: string
-  environment: Environment
-  scopes?: readonly Scope[] | undefined
-}
+/** `id` is set by a form, so that resending it does not repeat the action. */
+export type WantedKey = z.input<typeof newKeySchema> & { id?: string | undefined }
 
-export async function createKey(deps: CommandDeps, wanted: WantedKey): Promise<keys.CreatedKey> {
-  const { account, name, environment, scopes } = parse(newKeySchema, wanted)
-  const { id } = wanted
+export async function createKey(deps: CommandDeps, { id, ...wanted }: WantedKey): Promise<keys.CreatedKey> {
+  const key = parse(newKeySchema, wanted)
   const detailOf = ({ api_key: _key, signing_secret: _secret, ...shown }: keys.CreatedKey) => shown
-  return audited(deps, { ...deps.by, action: 'key_create', target: account, detailOf }, async () => {
-    const created = await keys.insertKey(deps, {
-      id,
-      account,
-      name,
-      environment,
-      ...(scopes && { scopes: [...new Set(scopes)] }),
-    })
+  return audited(deps, { ...deps.by, action: 'key_create', target: key.account, detailOf }, async () => {
+    const created = await keys.insertKey(deps, { id, ...key })
     if (created === undefined && id !== undefined)
       throw new CommandError(
         'this key exists already and its secret was shown once. If it is lost, revoke the key and create another',
@@ -128,29 +112,19 @@ export async function revokeKey(deps: CommandDeps, id: string): Promise<{ id: st
   })
 }
 
-export type WantedGrant = {
-  account: string
-  credits: string | number
-  /** Set by a form: resending it grants nothing more. */
-  id?: string | undefined
-}
+/** `id` is set by a form: resending it grants nothing more. */
+export type WantedGrant = { account: string; credits: string | number; id?: string | undefined }
 
 /** Grants credits to an account, creating the account if it is new. */
-export async function grantCredits(deps: CommandDeps, { account, credits, id }: WantedGrant) {
+export async function grantCredits(deps: CommandDeps, { account, credits: given, id }: WantedGrant) {
   const { db } = deps
-  const granted = {
-    accountId: parse(accountSchema, account, 'account'),
-    credits: parse(creditsSchema, credits, 'credits'),
-  }
-  const reference = id === undefined ? undefined : `form:${id}`
-  const detailOf = ({ balance }: { balance: number }) => ({
-    credits: granted.credits,
-    balance,
-    ...(id !== undefined && { form: id }),
-  })
-  return audited(deps, { ...deps.by, action: 'credits_grant', target: granted.accountId, detailOf }, async () => {
-    const balance = Number(await ledger.grant(db, { ...granted, ...(reference !== undefined && { reference }) }))
-    if (reference !== undefined && !(await ledger.isGranted(db, { ...granted, reference })))
+  const accountId = parse(accountSchema, account, 'account')
+  const credits = parse(creditsSchema, given, 'credits')
+  const detailOf = ({ balance }: { balance: number }) => ({ credits, balance, ...(id !== undefined && { form: id }) })
+  return audited(deps, { ...deps.by, action: 'credits_grant', target: accountId, detailOf }, async () => {
+    const reference = id === undefined ? undefined : `form:${id}`
+    const balance = Number(await ledger.grant(db, { accountId, credits, reference }))
+    if (reference !== undefined && !(await ledger.isGranted(db, { accountId, credits, reference })))
       throw new CommandError('this form has granted other credits before: reload its page and fill it in again')
     return { account, balance }
   })
@@ -223,31 +197,20 @@ export function parseFaults(words: readonly string[]): Faults {
   return parse(faultsSchema, Object.fromEntries(entries))
 }
 
-export async function setFaults(
-  deps: CommandDeps,
-  id: string,
-  faults: Faults,
-): Promise<{ id: string; faults: Faults }> {
-  const wanted = parse(faultsSchema, faults)
-  const doing = { ...deps.by, action: 'faults_set', target: id, detailOf: () => wanted }
-  await audited(deps, doing, () => changeFaults(deps.db, id, wanted))
-  return { id, faults: wanted }
-}
-
-export async function clearFaults(deps: CommandDeps, id: string): Promise<{ id: string; faults: null }> {
-  const doing = { ...deps.by, action: 'faults_clear', target: id, detailOf: () => ({}) }
-  await audited(deps, doing, () => changeFaults(deps.db, id, null))
-  return { id, faults: null }
+/** Sets or, with null, clears the faults of a sandbox key. */
+export async function setFaults(deps: CommandDeps, id: string, faults: Faults | null) {
+  const wanted = parse(faultsSchema.nullable(), faults)
+  const action = wanted === null ? 'faults_clear' : 'faults_set'
+  return audited(deps, { ...deps.by, action, target: id, detailOf: () => wanted ?? {} }, async () => {
+    const outcome = await keys.updateFaults(deps.db, keyId(id), wanted)
+    if (outcome === 'unknown') throw unknownKey(id)
+    if (outcome === 'live') throw new CommandError(`key ${id} is a live key: only sandbox keys can have faults`)
+    return { id, faults: wanted }
+  })
 }
 
 export async function checkLedger({ db }: ReadDeps): Promise<ledger.LedgerCheck> {
   return ledger.checkLedger(db)
-}
-
-async function changeFaults(db: Database, id: string, faults: Faults | null): Promise<void> {
-  const outcome = await keys.updateFaults(db, keyId(id), faults)
-  if (outcome === 'unknown') throw unknownKey(id)
-  if (outcome === 'live') throw new CommandError(`key ${id} is a live key: only sandbox keys can have faults`)
 }
 
 function keyId(id: string): string {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Faults } from '../../../src/provider/domain/faults.ts'
-import { clearFaults, setFaults } from '../../../src/provider/operating/commands.ts'
+import { setFaults } from '../../../src/provider/operating/commands.ts'
 import { eventually } from '../../support/eventually.ts'
 import { send } from '../../support/http.ts'
 import { startTestProvider, type TestProvider } from '../support/running-provider.ts'
@@ -83,7 +83,7 @@ describe('a sandbox key with faults', () => {
     })
     expect(response.status).toBe(200)
     expect(() => JSON.parse(response.text)).toThrow(SyntaxError)
-    await clearFaults(provider.deps, key.id)
+    await setFaults(provider.deps, key.id, null)
     expect(
       (await provider.call('GET', `/v1/requests/${submitted.body.request_id}`, { key: key.api_key })).body.status,
     ).toBe('COMPLETED')

@@ -96,7 +96,7 @@ const statements: [string, (db: Database) => Promise<unknown>][] = [
   ['reading a signing secret', (db) => readSigningSecret(db, id, Buffer.alloc(32, 7))],
   ['sending again', (db) => resendDelivery(db, id, now)],
   ['revoking a key', (db) => commands.revokeKey(deps(db), id)],
-  ['changing faults', (db) => commands.clearFaults(deps(db), id)],
+  ['changing faults', (db) => commands.setFaults(deps(db), id, null)],
   ['granting', (db) => commands.grantCredits(deps(db), { account: 'a', credits: 1 })],
 ]
 
