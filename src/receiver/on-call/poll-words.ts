@@ -4,7 +4,7 @@ const texts: Partial<Record<PollOutcome, string>> = {
   running: 'still running',
   not_found_yet: 'no key that was tried knows it, and other keys were not tried yet',
   not_found: 'the provider does not know it under any of our keys; it may be too new or belong to another account',
-  lost: 'the provider did not know it for a day, so polling stopped; a late webhook still lands',
+  lost: 'the provider still did not know it a day after it was tracked, so polling stopped; a late webhook still lands',
   unreachable: 'the provider gave no usable answer',
   invalid: 'the answer does not follow the specification of the API',
   landing_failed: 'the provider gave its result, and Postgres refused to store it',

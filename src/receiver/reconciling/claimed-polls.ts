@@ -38,8 +38,8 @@ export type Due = HeldPoll & {
   environment: Environment | undefined
   /** True if only a delivery signed by a sandbox key gave the environment, so it may be wrong. */
   onlySandboxSigned: boolean
-  /** The time since tracking, at the claim. */
-  ageSeconds: number
+  /** At the claim. */
+  secondsSinceTracked: number
   dueAt: string
   /** The provider did not know the request when it was asked last. */
   isUnknown: boolean
@@ -68,7 +68,7 @@ export async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isExtra 
         as is_unknown,
       coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false)
         as only_sandbox_signed,
-      extract(epoch from ${now} - ${r.tracked_at})::float8 as age_seconds,
+      extract(epoch from ${now} - ${r.tracked_at})::float8 as seconds_since_tracked,
       ${isExtra ? sql`due.scheduled_at` : sql`null`} as scheduled_at`,
   )
   // An update returns rows in no particular order.
@@ -86,7 +86,7 @@ export async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isExtra 
       keyName: row.key_name ?? undefined,
       environment: row.sandbox === null ? undefined : row.sandbox ? 'sandbox' : 'live',
       onlySandboxSigned: row.only_sandbox_signed,
-      ageSeconds: row.age_seconds,
+      secondsSinceTracked: row.seconds_since_tracked,
       dueAt: row.due_at,
       isUnknown: row.is_unknown,
       ...(isExtra && { extra: { scheduledAt: row.scheduled_at } }),
@@ -100,7 +100,7 @@ type ClaimedRow = RowOf<
   'request_id' | 'source_name' | 'external_id' | 'model' | 'key_name' | 'sandbox' | 'polls' | 'poll_claims'
 > & {
   only_sandbox_signed: boolean
-  age_seconds: number
+  seconds_since_tracked: number
   due_at: string
   is_unknown: boolean
   scheduled_at: string | null

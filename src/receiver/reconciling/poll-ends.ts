@@ -27,8 +27,8 @@ export async function reschedule(
 ): Promise<void> {
   await one.endRenewals()
   const now = time()
-  const { polls, ageSeconds, extra } = one
-  const inRhythm = nextPollAfter({ polls, ageSeconds, rhythm }, now, Math.random)
+  const { polls, secondsSinceTracked, extra } = one
+  const inRhythm = nextPollAfter({ polls, secondsSinceTracked, rhythm }, now, Math.random)
   const again = outcome === 'lost' ? sql`'infinity'::timestamptz` : inRhythm
   const at = extra
     ? sql`case when ${r.landed_at} is null then ${extra.scheduledAt}::timestamptz else ${again} end`

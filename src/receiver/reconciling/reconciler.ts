@@ -33,6 +33,8 @@ export type ReconcileRun = {
 }
 
 const claimRows = 16
+/** A request that is still unknown this long after it was tracked is not polled again: the answer will not change. */
+const lostAfterSeconds = 86_400
 
 /**
  * One run: polls everything that is due or overdue, as far as the keys' budgets allow. The state in Postgres decides,
@@ -154,9 +156,8 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
       return 'polled'
     case 'not_found': {
       run.notFound += 1
-      // Unknown for a day.
-      const lost = one.ageSeconds > 86_400
-      await reschedule(deps, one, { outcome: lost ? 'lost' : answer.kind })
+      const isLost = one.secondsSinceTracked > lostAfterSeconds
+      await reschedule(deps, one, { outcome: isLost ? 'lost' : answer.kind })
       return 'polled'
     }
     case 'unreachable':

@@ -15,7 +15,7 @@ const completing = { baseMs: firstCompletionMs, capMs: 300_000 }
 /** For a request that no key knows, or whose result cannot be read or stored: the answer rarely changes. */
 const slowing = { baseMs: 30_000, capMs: 3_600_000 }
 const slowingLanded = { baseMs: firstCompletionMs, capMs: 3_600_000 }
-/** A running request is polled again after a fifth of the time that it has run. */
+/** A running request is polled again after a fifth of the time since it was tracked. */
 const runningShare = 0.2
 const running = { minMs: 5000, maxMs: 300_000 }
 /** The lower bound of a jittered pause, as a share of the pause. */
@@ -28,22 +28,22 @@ export function rhythmOf(outcome: PollOutcome): Rhythm {
   return outcome === 'running' || outcome === 'unreachable' ? 'steady' : 'slowing'
 }
 
-/** The inputs of the next poll: the rhythm, the number of the last poll, and the age. */
-export type Polled = { rhythm: Rhythm; polls: number; ageSeconds: number }
+/** The inputs of the next poll: the rhythm, the number of the last poll, and the time since tracking. */
+export type Polled = { rhythm: Rhythm; polls: number; secondsSinceTracked: number }
 
 /**
  * SQL: when the request (the row `r`) is polled next.
  *
- * - A running request, or one whose poll got no answer: by its age.
+ * - A running request, or one whose poll got no answer: by the time since it was tracked.
  * - A landed result that is incomplete: after 2 s, 4 s and so on, up to 5 min, and at most twice the time since it
  *   landed, however many times it was polled before.
  * - A request that the provider does not know, or an unusable answer: with growing pauses, up to an hour.
  */
-export function nextPollAfter({ rhythm, polls, ageSeconds }: Polled, now: SQL, random: () => number): SQL {
+export function nextPollAfter({ rhythm, polls, secondsSinceTracked }: Polled, now: SQL, random: () => number): SQL {
   const isSteady = rhythm === 'steady'
   const jitter = jitterFrom.others + random() * (1 - jitterFrom.others)
   const runningMs =
-    Math.min(ageSeconds * 1000 * runningShare, running.maxMs) *
+    Math.min(secondsSinceTracked * 1000 * runningShare, running.maxMs) *
     (jitterFrom.running + random() * (1 - jitterFrom.running))
   const openMs = isSteady ? Math.max(running.minMs, runningMs) : doublingPauseMs(polls, slowing) * jitter
   const landedMs = doublingPauseMs(polls, isSteady ? completing : slowingLanded) * jitter
