@@ -87,7 +87,7 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
 export function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fetch, roles, cut }: Base) {
   const { generationApiUrl: baseUrl, fetchRatePerMinute, webhookPublicUrl } = settings
   const calls = metrics.providerCalls
-  const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => roles.wake('pollLog') })
+  const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => roles.wake('poll-log') })
   const client = createSourceClient({ baseUrl, fetch, clock })
   const onPolled = pollLog.record
   const fetcher = createFetcher({
@@ -124,7 +124,7 @@ export function openCalls({ settings, db, pools, keys, clock, time, logger, metr
 
 export function openLanding({ settings, db, keys, clock, time, logger, metrics, traces, roles }: Base): WorkerDeps {
   const wakeFeed = () => roles.wake('feed')
-  const wakeFollowUps = () => roles.wake('followUps')
+  const wakeFollowUps = () => roles.wake('follow-ups')
   const join = (joining: Joining) => joinSubmit({ db, keys, time, logger }, joining)
   const onProcessed = noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps })
   return {
@@ -142,7 +142,7 @@ export function openLanding({ settings, db, keys, clock, time, logger, metrics, 
 }
 
 export function openHandOver({ pools, roles, stopping }: Base, worker: WorkerDeps, { rest }: Pressure): HandOver {
-  const wake = () => roles.wake('claiming')
+  const wake = () => roles.wake('inbox')
   return createHandOver({ ...worker, db: pools.landing.db, rest, wake, signal: stopping.signal })
 }
 
@@ -154,7 +154,7 @@ export function openLogs({ settings, db, clock, time, logger, metrics, roles, st
     onWritten: noteAuthentic(senders, metrics),
     dropped: metrics.logDropped,
     clock,
-    wake: () => roles.wake('arrivalLog'),
+    wake: () => roles.wake('arrival-log'),
     onFolded: logFolded(logger),
   })
   const quarantine = createQuarantine({
@@ -194,7 +194,7 @@ export function openPublicApp(base: Base, { handOver, pressure, logs, background
   const { arrivalLog, quarantine, unsignedHints } = logs
   // While the schema is older than this version, accepted deliveries stay in the queue and nothing lands.
   const reserve: HandOver['reserve'] = (delivery) => background.isPrepared() && handOver.reserve(delivery)
-  const onStored = () => background.wake('claiming')
+  const onStored = () => background.wake('inbox')
   const webhooks: WebhookDeps = {
     keys: base.keys,
     acceptor: createAcceptor({

@@ -1,5 +1,5 @@
 import { withDeadline } from '../platform/deadline.ts'
-import { startLoop, type FailingRole, type Loop, type LoopOptions } from '../platform/loop.ts'
+import { startLoop, type FailingRole, type LoopOptions } from '../platform/loop.ts'
 import { createGuessLimit, type GuessLimit } from '../platform/pages/guess-limit.ts'
 import type { Database } from '../platform/postgres/postgres.ts'
 import { readTime } from '../platform/postgres/time.ts'
@@ -19,7 +19,7 @@ import type { ReceiverMetrics } from './metrics.ts'
 import { startOnCallRoles, type OnCallRole } from './on-call/roles.ts'
 import { readSpending } from './queries/spending.ts'
 import type { Awaited } from './reconciling/awaited.ts'
-import { createFollowUps } from './reconciling/follow-ups.ts'
+import { createFollowUps, type FollowUps } from './reconciling/follow-ups.ts'
 import { createPollKeeper } from './reconciling/poll-lease.ts'
 import * as reconciler from './reconciling/reconciler.ts'
 import { createSetAside } from './reconciling/set-aside.ts'
@@ -31,19 +31,20 @@ import type { Submitter } from './submitting/submit.ts'
 import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
 import { noteStart, writeMinutes } from './upkeep/minutes.ts'
 
+/** The background roles of the core, by the names in logs and metrics. */
 export type Role =
-  | 'claiming'
-  | 'renewing'
+  | 'inbox'
+  | 'claims'
   | 'feed'
-  | 'followUps'
-  | 'arrivalLog'
-  | 'pollLog'
+  | 'follow-ups'
+  | 'arrival-log'
+  | 'poll-log'
   | 'quarantine'
   | 'submits'
   | 'accounts'
-  | 'keySets'
+  | 'key-sets'
   | 'minutes'
-  | 'partitions'
+  | 'arrival-partitions'
   | OnCallRole
 
 export type Background = {
@@ -116,24 +117,20 @@ export function startBackground(deps: BackgroundDeps): Background {
   const guesses = createGuessLimit(clock)
   const polling = pollingDeps(deps)
   const followUps = createFollowUps(polling)
-  const loops: Record<Role, Loop> = {
-    ...startLandingRoles(deps),
-    ...startLogRoles(deps),
-    ...startPollRoles(deps, followUps),
-    ...startOnCallRoles({
-      settings,
-      worker,
-      guesses,
-      slices: deps.kinds,
-      fetch: deps.fetch,
-      failingRoles: () => failingRoles(),
-      after,
-      signal,
-    }),
-  }
+  const onCall = startOnCallRoles({
+    settings,
+    worker,
+    guesses,
+    slices: deps.kinds,
+    fetch: deps.fetch,
+    failingRoles: () => failingRoles(),
+    after,
+    signal,
+  })
+  const loops = new Map([...startRoles(deps, followUps), ...Object.entries(onCall)])
   let isPrepared = false
   const schedules = startSchedules({ ...deps, polling, isPrepared: () => isPrepared })
-  const all = [...Object.values(loops), ...deps.slices.map(({ loop }) => loop)]
+  const all = [...loops.values(), ...deps.slices.map(({ loop }) => loop)]
   const failingRoles = () => [...all, schedules.retention].flatMap(({ failing }) => failing() ?? [])
   deps.metrics.watchRoles(failingRoles)
 
@@ -153,7 +150,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     await drainLogs(deps, isPrepared)
   }
   return {
-    wake: (role) => loops[role].wake(),
+    wake: (role) => loops.get(role)?.wake(),
     reconcileNow: schedules.reconcileNow,
     reconcileOne: (requestId) => reconciler.reconcileOne({ ...polling, db }, requestId),
     silentAfterSeconds: silentAfterSeconds(settings.reconcileCron),
@@ -178,29 +175,34 @@ function pollingDeps({ worker, pollsDb: db, settings, fetcher, cut, awaited }: B
   return { ...worker, db, ...waiting, fetchResult: fetcher, cut, stuckAfterSeconds, fetchRatePerMinute }
 }
 
-/** Starts a loop that begins once the receiver is prepared and ends with the signal. */
-function loopOf(
-  { prepared, worker: { logger }, signal }: BackgroundDeps,
-  options: Omit<LoopOptions, 'logger' | 'signal'>,
-) {
-  return startLoop({ after: prepared, logger, signal, ...options })
+/** Starts the roles of the core. They begin once the receiver is prepared and end with the signal. */
+function startRoles(deps: BackgroundDeps, followUps: FollowUps) {
+  const { prepared: after, worker, signal } = deps
+  const roles: Record<Exclude<Role, OnCallRole>, Pick<LoopOptions, 'runOnce' | 'idleMs' | 'gather'>> = {
+    ...landingRoles(deps),
+    ...logRoles(deps),
+    ...pollRoles(deps, followUps),
+  }
+  return Object.entries(roles).map(
+    ([name, role]) => [name, startLoop({ name, after, logger: worker.logger, signal, ...role })] as const,
+  )
 }
 
-function startLandingRoles(deps: BackgroundDeps) {
+function landingRoles(deps: BackgroundDeps) {
   const { handOver, pressure, slices, worker, signal } = deps
   const onSequenced = () => slices.forEach((slice) => slice.onSequenced?.())
   const sequencer = createSequencer({ db: worker.db, onSequenced, signal })
   const claim = () => pressure.paced(handOver.claimSome, signal)
   return {
-    claiming: loopOf(deps, { name: 'inbox', runOnce: claim, idleMs: pollMs }),
-    renewing: loopOf(deps, { name: 'claims', runOnce: handOver.renewClaims, idleMs: pollMs }),
+    inbox: { runOnce: claim, idleMs: pollMs },
+    claims: { runOnce: handOver.renewClaims, idleMs: pollMs },
     // A landing in this process wakes the feed. This interval serves landings of other processes, and tracked rows that
     // joined.
-    feed: loopOf(deps, { name: 'feed', runOnce: sequencer.runOnce, idleMs: 250 }),
+    feed: { runOnce: sequencer.runOnce, idleMs: 250 },
   }
 }
 
-function startLogRoles(deps: BackgroundDeps) {
+function logRoles(deps: BackgroundDeps) {
   const { arrivalLog, pollLog, quarantine, pressure, settings, worker, signal } = deps
   const { db, clock, time, logger } = worker
   const writeArrivals = () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling)
@@ -212,15 +214,15 @@ function startLogRoles(deps: BackgroundDeps) {
   const writeMinute = () => pressure.paced(minute, signal)
   const makePartitions = createPartitionMaker({ db, clock, logger })
   return {
-    arrivalLog: loopOf(deps, { name: 'arrival-log', runOnce: writeArrivals, idleMs: pollMs, gather: gatherRows }),
-    pollLog: loopOf(deps, { name: 'poll-log', runOnce: writePolls, idleMs: pollMs, gather: gatherRows }),
-    quarantine: loopOf(deps, { name: 'quarantine', runOnce: quarantine.runOnce, idleMs: pollMs }),
-    minutes: loopOf(deps, { name: 'minutes', runOnce: writeMinute, idleMs: 20_000 }),
-    partitions: loopOf(deps, { name: 'arrival-partitions', runOnce: makePartitions, idleMs: 10_000 }),
+    'arrival-log': { runOnce: writeArrivals, idleMs: pollMs, gather: gatherRows },
+    'poll-log': { runOnce: writePolls, idleMs: pollMs, gather: gatherRows },
+    quarantine: { runOnce: quarantine.runOnce, idleMs: pollMs },
+    minutes: { runOnce: writeMinute, idleMs: 20_000 },
+    'arrival-partitions': { runOnce: makePartitions, idleMs: 10_000 },
   }
 }
 
-function startPollRoles(deps: BackgroundDeps, followUps: ReturnType<typeof createFollowUps>) {
+function pollRoles(deps: BackgroundDeps, followUps: FollowUps) {
   const { handOver, pressure, submitter, followsUp, unsignedHints, keySets, signal } = deps
   const { settings, worker } = deps
   const { db, keys, time } = worker
@@ -234,10 +236,10 @@ function startPollRoles(deps: BackgroundDeps, followUps: ReturnType<typeof creat
     return pressure.paced(followUps.runOnce, signal)
   }
   return {
-    keySets: loopOf(deps, { name: 'key-sets', runOnce: () => keySets.runOnce(keys()), idleMs: 5000 }),
-    accounts: loopOf(deps, { name: 'accounts', runOnce: accounts, idleMs: 60_000 }),
-    submits: loopOf(deps, { name: 'submits', runOnce: submitter.runOnce, idleMs: pollMs }),
-    followUps: loopOf(deps, { name: 'follow-ups', runOnce: followUp, idleMs: pollMs, gather: gatherFollowUps }),
+    'key-sets': { runOnce: () => keySets.runOnce(keys()), idleMs: 5000 },
+    accounts: { runOnce: accounts, idleMs: 60_000 },
+    submits: { runOnce: submitter.runOnce, idleMs: pollMs },
+    'follow-ups': { runOnce: followUp, idleMs: pollMs, gather: gatherFollowUps },
   }
 }
 

@@ -123,7 +123,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     cancel: calls.cancel,
     background,
     awaited,
-    onStored: () => background.wake('claiming'),
+    onStored: () => background.wake('inbox'),
     startedAt: base.clock(),
     isReady: ready.isReady,
     signal: stopping.signal,

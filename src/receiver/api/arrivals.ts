@@ -62,7 +62,7 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
       }),
     },
     answer: async (req, res) => {
-      const onStored = () => background.wake('claiming')
+      const onStored = () => background.wake('inbox')
       const work = () => verifyQuarantine({ db, keys, onStored })
       res.json(await auditedCall(deps, req, { action: 'verify_quarantine', detailOf: (verified) => verified, work }))
     },

@@ -43,7 +43,7 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
     const { db, worker, signal, background } = receiver.deps
     const started = { query: {}, filters, count: 0, actor: 'tester', time: worker.time, signal }
     const { id } = await requeueMany(db, started)
-    background.wake('claiming')
+    background.wake('inbox')
     return eventually(async () => {
       const found = await findReplay(db, id)
       return found?.waiting === 0 ? found : undefined

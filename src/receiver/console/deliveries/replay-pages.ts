@@ -68,7 +68,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const { id } = await audited(console, taken, () =>
       requeueMany(db, { query, filters, count, actor, time: worker.time, signal }),
     )
-    background.wake('claiming')
+    background.wake('inbox')
     res.redirect(303, `/deliveries/replays/${id}`)
   })
   router.get('/deliveries/replays', async (_req, res) => {
