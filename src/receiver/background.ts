@@ -243,7 +243,7 @@ function pollRoles(deps: BackgroundDeps, followUps: FollowUps) {
   }
 }
 
-/** Writes the buffered rows of the logs, within a deadline. */
+/** Writes the buffered rows of the arrival log, the poll log and the quarantine, within a deadline. */
 async function drainLogs(deps: BackgroundDeps, isPrepared: boolean): Promise<void> {
   const { arrivalLog, pollLog, quarantine, worker } = deps
   const waiting = () => ({ arrivals: arrivalLog.waiting(), polls: pollLog.waiting(), quarantine: quarantine.waiting() })
@@ -254,7 +254,10 @@ async function drainLogs(deps: BackgroundDeps, isPrepared: boolean): Promise<voi
     for (const log of [arrivalLog, pollLog]) while (log.waiting() > 0) await log.runOnce()
     while ((await quarantine.runOnce()).more);
   }
-  await withDeadline(write(), 3000, 'writing the last of the arrival log').catch((error: unknown) =>
-    worker.logger.warn({ err: error, ...waiting() }, 'some rows of the logs were not written'),
+  await withDeadline(write(), 3000, 'writing the last buffered rows').catch((error: unknown) =>
+    worker.logger.warn(
+      { err: error, ...waiting() },
+      'stopping: the last rows of the arrival log, the poll log or the quarantine were not written',
+    ),
   )
 }

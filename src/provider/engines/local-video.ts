@@ -84,7 +84,7 @@ type Making = {
   signal: AbortSignal
 }
 
-/** Shows the shots alone in the first frames. Then the caption fades in, and over references a veil of the drawing. */
+/** Shows the shots alone in the first frames. Then the caption fades in, and over references a translucent drawing. */
 async function filmOf({ job, brief, size, scratch, media, signal }: Making): Promise<Film> {
   const { duration: durationSeconds, seed, strength } = brief
   const references = job.references.filter(isSeen)

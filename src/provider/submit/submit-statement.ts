@@ -78,7 +78,7 @@ async function runInTime(db: Database, query: SQL, signal: AbortSignal | undefin
   try {
     return await databaseOn(connection).execute<{ written: boolean }>(query)
   } catch (error) {
-    // The pool reopens a lost connection.
+    // A lost connection is not released: postgres.js takes it back into the pool itself.
     usable = !isConnectionLost(error) && !isNoAnswer(error)
     throw error
   } finally {

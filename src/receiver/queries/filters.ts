@@ -43,7 +43,7 @@ const maxMetadataCharacters = 4000
 const metadataFilter = z
   .string()
   .max(maxMetadataCharacters, `must have at most ${maxMetadataCharacters} characters`)
-  .refine(isComparableObject, 'must be a JSON object, without NUL, lone surrogates or numbers that lose digits')
+  .refine(isComparableObject, 'must be a JSON object, without NUL, lone surrogates or whole numbers from 2^53 on')
 // Only times that Postgres reads in the same way: offsets up to 14:00 and four-digit years.
 const instantFilter = z
   .string()
@@ -203,8 +203,8 @@ export const requestListSchema = requestFiltersSchema.extend(paging)
 export const quarantineListSchema = quarantineFiltersSchema.extend(paging)
 
 /**
- * True for a storable object of which no number loses digits when it is parsed. The filter is written again from the
- * parsed object, so such a number would find other rows.
+ * True for a storable object without whole numbers that lose digits when they are parsed. The feed's filter is written
+ * again from the parsed object, so such a number would find other rows.
  */
 function isComparableObject(text: string): boolean {
   try {

@@ -38,12 +38,24 @@ const cases: { filter: FeedFilter; gets: string[] }[] = [
   { filter: { status: 'FAILED' }, gets: ['failed'] },
   { filter: { status: 'REFUSED' }, gets: ['refused'] },
   { filter: { sandbox: true }, gets: ['of the sandbox'] },
-  { filter: { sandbox: false, metadata: { user: 'u1' } }, gets: ['first link', 'whole', 'refused'] },
+  {
+    filter: { sandbox: false, metadata: { user: 'u1' } },
+    gets: ['first link', 'whole', 'refused'],
+  },
   { filter: { complete: false }, gets: ['first link'] },
-  { filter: { complete: true, metadata: { user: 'u1' } }, gets: ['whole', 'of the sandbox', 'refused'] },
+  {
+    filter: { complete: true, metadata: { user: 'u1' } },
+    gets: ['whole', 'of the sandbox', 'refused'],
+  },
   { filter: { metadata: { tags: ['b'] } }, gets: ['whole'] },
   {
-    filter: { key_name: 'main', model: 'vela', complete: true, status: 'COMPLETED', metadata: { user: 'u1' } },
+    filter: {
+      key_name: 'main',
+      model: 'vela',
+      complete: true,
+      status: 'COMPLETED',
+      metadata: { user: 'u1' },
+    },
     gets: ['whole', 'of the sandbox'],
   },
 ]
@@ -79,7 +91,10 @@ async function change({ sql }: TestDatabase, changes: readonly Row[]): Promise<{
     select greatest((select coalesce(max(position), 0) from mediadock.feed_entries),
       (extract(epoch from now()) * 1000000)::bigint) + n + 1, now(), id, status, complete from given
     returning position`
-  return { ids: given.map(({ id }) => id), positions: written.map((row) => Number(row['position'])) }
+  return {
+    ids: given.map(({ id }) => id),
+    positions: written.map((row) => Number(row['position'])),
+  }
 }
 
 describe.each(usualServers)('filters of the feed (%s)', (server) => {
@@ -108,7 +123,12 @@ describe.each(usualServers)('filters of the feed (%s)', (server) => {
     it.each(cases)('$filter gives $gets', async ({ filter, gets }) => {
       const got: unknown[] = []
       const ended = new AbortController()
-      const reader = readResults({ from: sources[name](), after: before, filter, signal: ended.signal })
+      const reader = readResults({
+        from: sources[name](),
+        after: before,
+        filter,
+        signal: ended.signal,
+      })
       const reading = (async () => {
         for await (const item of reader) got.push(nameOf(item))
       })()
@@ -153,24 +173,28 @@ describe.each(usualServers)('filters of the feed (%s)', (server) => {
   })
 
   it.each([
-    ['metadata=[1]', 'metadata: must be a JSON object, without NUL, lone surrogates or numbers that lose digits'],
+    ['metadata=[1]', 'metadata: must be a JSON object, without NUL, lone surrogates or whole numbers from 2^53 on'],
     [
       `metadata=${encodeURIComponent('{"a":"\\u0000"}')}`,
-      'metadata: must be a JSON object, without NUL, lone surrogates or numbers that lose digits',
+      'metadata: must be a JSON object, without NUL, lone surrogates or whole numbers from 2^53 on',
     ],
     [
       `metadata={"order_id":9007199254740993}`,
-      'metadata: must be a JSON object, without NUL, lone surrogates or numbers that lose digits',
+      'metadata: must be a JSON object, without NUL, lone surrogates or whole numbers from 2^53 on',
     ],
     [
       `metadata={"order_id":1e999}`,
-      'metadata: must be a JSON object, without NUL, lone surrogates or numbers that lose digits',
+      'metadata: must be a JSON object, without NUL, lone surrogates or whole numbers from 2^53 on',
     ],
     ['sandbox=yes', 'sandbox: must be true or false'],
     ['status=IN_QUEUE', 'status: must be one of COMPLETED, FAILED, CANCELED, REFUSED'],
   ])('refuses %s', async (query, message) => {
     const { status, json } = await call(receiver, `GET /api/feed?${query}`)
-    expect({ status, ...json.error }).toMatchObject({ status: 400, code: 'invalid_filter', message })
+    expect({ status, ...json.error }).toMatchObject({
+      status: 400,
+      code: 'invalid_filter',
+      message,
+    })
   })
 
   it.each([

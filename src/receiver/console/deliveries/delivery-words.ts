@@ -43,7 +43,8 @@ function parked({ title, means, todo }: CauseWords): Markup {
 const afterwards: Record<string, string> = {
   contradiction:
     "A confirmed result stays. For another, the reconciler polls for the provider's own result, which decides.",
-  key_mismatch: 'Compare on Keys the environment of its key with that of its request.',
+  key_mismatch:
+    'On the page Keys, compare the environment of the key that signed it with that of the key of its request.',
   source_mismatch: 'The request belongs to the source that made or tracked it first.',
 }
 

@@ -49,10 +49,7 @@ const detailSchema = z.object({
 })
 type Failure = { error?: unknown; payload?: unknown }
 
-/**
- * The report of a failure. Its cause is an `error_type`, with `detail` as a text, or the list of a validation in
- * `detail`.
- */
+/** The report of a failure: `error_type` with a text in `detail`, or the first of the validation errors in `detail`. */
 export function reportOfFailure(jobId: string, model: string | undefined, { error, payload }: Failure): Report {
   const { error_type, detail } = failureSchema.safeParse(payload).data ?? {}
   const [first] = Array.isArray(detail) ? detail : []

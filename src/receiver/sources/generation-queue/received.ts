@@ -6,7 +6,7 @@ import { pixels } from '../media.ts'
 // The answers that the receiver accepts from a provider. Members that the spec shows are checked. Where the spec shows
 // no shape (audio in a result, the content of logs, further members), every plausible one lands, with its whole output.
 
-/** An item of an output, with members that the columns hold. Only a video's duration has a type in the spec. */
+/** An item of an output, with members that the columns hold. The spec gives `duration` a type for videos only. */
 export type ReceivedItem = {
   url: string
   original_url: string | undefined
