@@ -18,7 +18,6 @@ const tones = {
   CANCELED: 'yellow',
   accepted: 'green',
   landed: 'green',
-  confirmed: 'green',
   COMPLETED: 'green',
   duplicate: 'gray',
   no_effect: 'gray',

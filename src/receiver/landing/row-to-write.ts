@@ -14,7 +14,7 @@ export type Landing = Omit<Report, 'jobId'> & {
   /** Undefined also for an output that consists of one item alone. */
   output: unknown
   /** True for the provider's own result, which overrules a webhook. */
-  confirmed: boolean
+  fetched: boolean
   keyName: string
   environment: Environment | undefined
   flags: readonly string[]
@@ -28,7 +28,7 @@ export type Landing = Omit<Report, 'jobId'> & {
 /** The origin of a webhook or result. */
 export type Origin = {
   /** True for the source's own result, which the reconciler fetches. */
-  confirmed: boolean
+  fetched: boolean
   sourceName: string | null
   keyName: string
   environment: Environment | undefined
@@ -58,7 +58,7 @@ export function landingOfDelivery(
   // The stored environment. The current keys decide for rows of releases that did not store it.
   const signed = environment ?? signedEnvironment(keys(), keyName)
   return landingOfReport(report, {
-    confirmed: false,
+    fetched: false,
     sourceName,
     keyName,
     environment: signed === 'unknown' ? undefined : signed,
@@ -68,13 +68,13 @@ export function landingOfDelivery(
 }
 
 /** Returns the way by which a landing came, as the column `source` and the metrics name it. */
-export function wayOf({ confirmed }: Pick<Landing, 'confirmed'>): 'webhook' | 'reconciler' {
-  return confirmed ? 'reconciler' : 'webhook'
+export function wayOf({ fetched }: Pick<Landing, 'fetched'>): 'webhook' | 'reconciler' {
+  return fetched ? 'reconciler' : 'webhook'
 }
 
 /** Returns the landing of a report. The source's own result overrules a webhook. */
 export function landingOfReport({ jobId, ...report }: Report, origin: Origin): Landing {
-  const { confirmed, sourceName, keyName, environment, delivery } = origin
+  const { fetched, sourceName, keyName, environment, delivery } = origin
   return {
     ...requestIdOf(sourceName, jobId),
     sourceName,
@@ -84,7 +84,7 @@ export function landingOfReport({ jobId, ...report }: Report, origin: Origin): L
     error: report.error && bounded(report.error),
     createdAt: storable(report.createdAt),
     completedAt: storable(report.completedAt),
-    confirmed,
+    fetched,
     keyName,
     environment,
     flags: flagsOf(report.media, origin),

@@ -19,8 +19,8 @@ import {
 } from './writes.ts'
 
 /*
- * The two statements that land results. They share their parts, and so the rules of verdict.ts. In the order in which
- * the parts run:
+ * The two statements that land results. They share their parts, and so the rules of verdict.ts. Each part reads those
+ * above it; all see the tables as they were before the statement:
  *
  *   item      one row per landing: what the webhook or the result carries, who signed it, and the claim of its delivery
  *   known     item, the row of its request as old_…, and the environments of the stored result and of the request
@@ -44,7 +44,7 @@ import {
 
 export const landingOutcomes = [
   'landed',
-  'confirmed',
+  'agreed',
   'no_effect',
   'contradiction',
   'key_mismatch',
@@ -55,7 +55,7 @@ export const landingOutcomes = [
 
 /**
  * - `landed`: the row became terminal or complete, or was overruled by the provider's result or a live webhook
- * - `confirmed`: the provider's result adds nothing to the complete content of the webhook, such as an ERROR
+ * - `agreed`: the provider's result adds nothing to the complete content of the webhook, such as an ERROR
  * - `no_effect`: the row contains this already
  * - `contradiction`: another terminal state stands. The delivery is flagged and the row not changed
  * - `key_mismatch`: signed with a key of the other environment, and parked
@@ -167,8 +167,8 @@ export function ordinaryStatement(landings: readonly Landing[], { now, environme
 }
 
 /** Returns false if the landing alone shows that it needs the whole statement. */
-export function mayBeOrdinary({ delivery, flags, confirmed }: Landing): boolean {
-  return delivery?.claims !== undefined && flags.length === 0 && !confirmed
+export function mayBeOrdinary({ delivery, flags, fetched }: Landing): boolean {
+  return delivery?.claims !== undefined && flags.length === 0 && !fetched
 }
 
 /** Each look-up has its own `limit 1`, so that outdated statistics never make the planner scan a table. */
@@ -193,13 +193,13 @@ const isFullOfParked = sql`(select i.replay_id from mediadock.inbox i
 const outcomes = sql`
     outcome as (
       select verdict.*,
-             case when planned_outcome in ('landed', 'confirmed') and written.request_id is null then 'raced'
+             case when planned_outcome in ('landed', 'agreed') and written.request_id is null then 'raced'
                   when planned_outcome in ${parking} and claims is not null and ${isFullOfParked} then 'discarded'
                   else planned_outcome end as actual_outcome,
              coalesce(written.status, verdict.old_status) as final_status,
-             old_confirmed_at is not null or (confirmed and written.request_id is not null) as is_final,
+             old_confirmed_at is not null or (fetched and written.request_id is not null) as is_final,
              -- Otherwise the flags of the other deliveries of the request stay as their own landings set them.
-             written.request_id is not null and (confirmed or changes_environment
+             written.request_id is not null and (fetched or changes_environment
                or written.status is distinct from verdict.old_status) as concerns_all
       from verdict left join written using (request_id)
     )`

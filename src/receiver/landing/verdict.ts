@@ -107,15 +107,15 @@ const isDoubtful = (now: SQL) => sql`(changes_environment or old_next_poll_at <=
             or (environment is distinct from 'live' and request_environment is null))`
 
 const pollAt = (now: SQL) => sql`case
-          when not media_complete or (not confirmed and ${isDoubtful(now)}) then ${now}
+          when not media_complete or (not fetched and ${isDoubtful(now)}) then ${now}
           -- A hint made the row. Its poll may be under way, and may end without an answer.
-          when not confirmed and old_landed_at is null and old_key_source = 'landed' then old_next_poll_at end`
+          when not fetched and old_landed_at is null and old_key_source = 'landed' then old_next_poll_at end`
 
 /**
  * The provider's result overrules a webhook, and a webhook of the request's environment one of the other: a live one
  * overrules a sandbox one, unless the request was tracked with a sandbox key.
  */
-const overrules = sql`(old_confirmed_at is null and (confirmed or environment <> result_environment))`
+const overrules = sql`(old_confirmed_at is null and (fetched or environment <> result_environment))`
 
 /** The first line that applies. A result of the provider has no delivery, and takes precedence over all keys. */
 const plannedOutcome = sql`case
@@ -126,7 +126,7 @@ const plannedOutcome = sql`case
           when old_landed_at is null then 'landed'
           when old_confirmed_at is null and delivery_id is not null and environment = 'sandbox'
             and result_environment = 'live' and request_environment is null then 'key_mismatch'
-          when ${overrules} and old_status = status and old_media_complete and not changes_environment then 'confirmed'
+          when ${overrules} and old_status = status and old_media_complete and not changes_environment then 'agreed'
           when ${overrules} then 'landed'
           when status <> old_status then 'contradiction'
           else 'no_effect' end`

@@ -18,7 +18,7 @@ export function items(landings: readonly Landing[], waitMs = landingLockWaitMs):
         request_id uuid, source_name text, external_id text,
         status text, model text, output jsonb, media jsonb, media_complete boolean, cost numeric,
         error_code text, error_message text, created_at timestamptz, completed_at timestamptz, way text,
-        confirmed boolean, key_name text, environment text, flags jsonb,
+        fetched boolean, key_name text, environment text, flags jsonb,
         delivery_id uuid, claims integer, first_id uuid, last_id uuid)
       limit ${atMost(landings.length)}
     )`
@@ -40,7 +40,7 @@ function toItem({ delivery, error, ...landing }: Landing) {
     created_at: landing.createdAt,
     completed_at: landing.completedAt,
     way: wayOf(landing),
-    confirmed: landing.confirmed,
+    fetched: landing.fetched,
     key_name: landing.keyName,
     environment: landing.environment,
     flags: landing.flags,
@@ -63,9 +63,9 @@ export const writeRequests = (now: SQL) => sql`
         key_name, key_source, sandbox, next_poll_at, tracked_at, landed_at)
       select request_id, source_name, external_id,
         status, model, output, media_complete, new_cost,
-        error_code, error_message, created_at, completed_at, new_way, case when confirmed then ${now} end,
+        error_code, error_message, created_at, completed_at, new_way, case when fetched then ${now} end,
         new_key_name, new_key_source, new_sandbox, poll_at, ${now}, ${now}
-      from verdict where planned_outcome in ('landed', 'confirmed') order by request_id
+      from verdict where planned_outcome in ('landed', 'agreed') order by request_id
       on conflict (request_id) do update set
         external_id = coalesce(r.external_id, excluded.external_id),
         status = excluded.status, model = coalesce(excluded.model, r.model), output = excluded.output,

@@ -47,7 +47,6 @@ export function outcomeIs(outcome: NonNullable<DeliveryFilters['outcome']>, unti
       return sql`${d.id} = any(array(select distinct delivery_id from (${newestFailures(outcome, until)}) as failures))`
     case 'landed':
       return sql`${outcomeShown} = 'landed'`
-    case 'confirmed':
     case 'no_effect':
     case 'contradiction':
     case 'key_mismatch':

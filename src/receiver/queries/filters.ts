@@ -21,15 +21,7 @@ export const maxLimit = 200
 
 export const deliveryStates = ['pending', 'processed', 'parked'] as const
 /** The outcomes of processing: see LandingOutcome and inbox.ts. */
-const processingOutcomes = [
-  'landed',
-  'confirmed',
-  'no_effect',
-  'contradiction',
-  'key_mismatch',
-  'source_mismatch',
-  'retry',
-] as const
+const processingOutcomes = ['landed', 'no_effect', 'contradiction', 'key_mismatch', 'source_mismatch', 'retry'] as const
 
 // Postgres stores neither NUL nor lone surrogates, so no row can match such a text.
 export const textFilter = z

@@ -228,7 +228,7 @@ async function landAnswer(
   { one, keyName, report }: { one: Due; keyName: string; report: Report },
 ): Promise<void> {
   const landing = landingOfReport(report, {
-    confirmed: true,
+    fetched: true,
     sourceName: one.sourceName,
     keyName,
     environment: deps.keys().byName.get(keyName)?.environment,

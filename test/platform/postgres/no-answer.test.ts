@@ -31,7 +31,7 @@ const now = new Date()
 const time = postgresTime()
 const claimed = { deliveryId: id, claims: 1, failures: 0, webhookId: 'w', keyName: 'live', receivedAt: now }
 const sharedNow = postgresTime()
-const failure = { claimed, reason: 'landing_failed', detail: 'x', now: sharedNow }
+const failure = { claimed, reason: 'landing_failed' as const, detail: 'x', now: sharedNow }
 const running: requests.ClaimedRequest = {
   id,
   claims: 1,
@@ -47,7 +47,7 @@ const running: requests.ClaimedRequest = {
   attempt: 1,
 }
 const origin = {
-  confirmed: true,
+  fetched: true,
   sourceName: null,
   keyName: 'live',
   environment: 'live' as const,

@@ -117,7 +117,7 @@ async function webhook({
   const parsed = parseBody(keys.first, sample.body)
   if (!parsed.ok || parsed.report === undefined) throw new Error('the sample is no notification')
   const origin = {
-    confirmed: false,
+    fetched: false,
     sourceName: null,
     keyName,
     environment,
@@ -125,7 +125,7 @@ async function webhook({
     mediaHosts: undefined,
   }
   const report = result ? reportOf(result) : parsed.report
-  const landing = { ...landingOfReport(report, origin), confirmed: result !== undefined }
+  const landing = { ...landingOfReport(report, origin), fetched: result !== undefined }
   return (db) => landOne(db, landing)
 }
 
@@ -689,7 +689,7 @@ it('a landing with an ended claim has its effect but does not settle: the next c
 
 function resultLanding(requestId: string): Landing {
   const origin = {
-    confirmed: true,
+    fetched: true,
     sourceName: null,
     keyName: 'live',
     environment: 'live' as const,

@@ -63,7 +63,7 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
       const parsed = parse(notification)
       if (!parsed.ok) throw new Error('the sample is no notification')
       const landing = landingOfReport(parsed.report, {
-        confirmed: false,
+        fetched: false,
         sourceName: null,
         keyName: 'live',
         environment: 'live',

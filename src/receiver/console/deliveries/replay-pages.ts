@@ -192,15 +192,12 @@ function progressCard(replay: ReplayProgress): Markup {
   </section>`
 }
 
-/** Outcomes that change what readers see. */
-const changing = new Set(['landed', 'confirmed'])
-
 function stateOf({ requeued, waiting, parked, outcomes }: ReplayProgress): Markup {
   if (waiting > 0)
     return html`<h2>Replaying…</h2><noscript><p class="soft">Reload this page to see its progress.</p></noscript>`
   const replayed = number(requeued - parked)
   if (parked > 0) return problem(`${replayed} replayed, ${number(parked)} parked again for the reasons below.`)
-  const changed = outcomes.reduce((sum, { outcome, count }) => (changing.has(outcome) ? sum + count : sum), 0)
+  const changed = outcomes.find(({ outcome }) => outcome === 'landed')?.count ?? 0
   return notice(`${replayed} replayed, ${number(changed)} changed something.`)
 }
 

@@ -31,7 +31,6 @@ const tones: Record<string, Tone> = {
   accepted: 'good',
   processed: 'good',
   landed: 'good',
-  confirmed: 'good',
   COMPLETED: 'good',
   OK: 'good',
   result: 'good',

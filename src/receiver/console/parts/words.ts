@@ -6,7 +6,6 @@ const meanings: Record<string, string> = {
   contradiction: 'it contradicts the stored result',
   foreign_host: 'its media are on a host that is not in MEDIA_HOSTS',
   landed: 'its result was written',
-  confirmed: "the provider's result agrees with the webhook",
   no_effect: 'it changed nothing: the result was known already',
   retry: 'processing failed and is tried again',
   accepted: 'it is stored and not processed yet',

@@ -64,7 +64,7 @@ function someLandings(incomplete: string[]): Landing[] {
 }
 
 const origin = {
-  confirmed: false,
+  fetched: false,
   sourceName: null,
   keyName: 'live',
   environment: 'live',
@@ -84,7 +84,7 @@ function byWebhook(): Landing {
 function byResult(requestId: string): Landing {
   return landingOfReport(reportOf(imageResult(requestId)), {
     ...origin,
-    confirmed: true,
+    fetched: true,
     delivery: undefined,
   })
 }
