@@ -41,8 +41,8 @@ export function outputOfItem({ kind, position: _position, duration_seconds: dura
 /** A job that has not ended: `progress` from 0 to 100, and the place in the source's queue from 0. */
 export type RunningStatus = { status: RequestStatus; progress: number; queue_position: number | null }
 
-/** The reasons for parking an authentic delivery. It is kept raw for the on-call engineer until RETENTION_DAYS. */
-export const parkReasons = [
+/** The reasons for parking a delivery that cannot be parsed. It is kept raw until RETENTION_DAYS. */
+export const unreadableReasons = [
   'not_utf8',
   'not_json',
   'not_storable',
@@ -52,10 +52,13 @@ export const parkReasons = [
   'unknown_status',
   'unknown_source',
 ] as const
-export type ParkReason = (typeof parkReasons)[number]
+export type UnreadableReason = (typeof unreadableReasons)[number]
+
+/** All reasons for parking, as `deliveries.parked_reason` holds them. */
+export type ParkReason = UnreadableReason | 'key_mismatch' | 'source_mismatch' | 'landing_failed'
 
 /** The report in a body, or the reason why there is none. */
-export type Parsed = { ok: true; report: Report } | { ok: false; reason: ParkReason; jobId: string | undefined }
+export type Parsed = { ok: true; report: Report } | { ok: false; reason: UnreadableReason; jobId: string | undefined }
 
 /**
  * An accepted body, signed or not, that names a job without reporting its end. With `poll` the job may have ended, so its

@@ -4,11 +4,11 @@ import { parseBody, type Delivery } from '../domain/delivery.ts'
 import { sourceOf } from '../domain/keys.ts'
 import type { Report } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
-import { pathHeader } from '../domain/webhook-path.ts'
+import { pathIn } from '../domain/webhook-path.ts'
 import { createBatches, type BatchesDeps, type Pending } from './batches.ts'
 import { landClaimedHint } from './hints.ts'
 import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type HeldDelivery } from './inbox.ts'
-import { parkMisunderstood, type WorkerDeps } from './land-or-put-off.ts'
+import { parkUnreadable, type WorkerDeps } from './land-or-put-off.ts'
 import { landingOfDelivery, rowBytes } from './row-to-write.ts'
 
 /*
@@ -137,7 +137,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
   const holdClaimed = async ({ body, ...one }: Claimed, claimedAtMs: number): Promise<boolean> => {
     const parsed = parseBody(sourceOf(deps.keys(), one.sourceName), body)
     if (!parsed.ok) {
-      await parkMisunderstood(deps, one, parsed.reason)
+      await parkUnreadable(deps, one, parsed.reason)
       return true
     }
     const { generation: idempotencyKey, sourceName } = one
@@ -168,7 +168,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
       // Claimed from the queue, it is parked.
       if (sourceOf(deps.keys(), sourceName) === undefined) return false
       // A webhook that ends a submit is claimed from the queue, which joins them.
-      if (headers[pathHeader]?.includes('?') === true) return false
+      if (pathIn(headers).generation !== undefined) return false
       // A larger body is read back from the queue, since its parsed form takes several times its memory.
       if (signal.aborted || !report || body.length > 64 * 1024) return false
       if (held.has(id) || !fromArrivals.isOpen(keyName)) return false

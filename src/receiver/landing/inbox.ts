@@ -9,6 +9,7 @@ import { later } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import type { SignedEnvironment } from '../domain/keys.ts'
+import type { ParkReason } from '../domain/report.ts'
 import * as schema from '../domain/schema.ts'
 import { pathHeader, pathIn } from '../domain/webhook-path.ts'
 
@@ -53,7 +54,7 @@ export function claimedOnce(delivery: Delivery): HeldDelivery {
   return { ...claim, webhookId, sourceName, keyName, environment, receivedAt, traceparent: headers['traceparent'] }
 }
 
-/** Short, so that another process lands the deliveries of a dead one within 10 s (CONTRACT). Holders renew it. */
+/** Short, so that another process lands the deliveries of a dead one within 10 s (docs/guarantees.md). */
 export const inboxLeaseSeconds = 6
 /** A delivery that fails this many times because of its content is parked. */
 export const maxFailures = 5
@@ -166,7 +167,7 @@ export async function returnClaims(
       and set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 
-export type Failure = { claimed: InboxClaim & Pick<Claimed, 'failures'>; reason: string; detail: string; now: SQL }
+export type Failure = { claimed: InboxClaim & Pick<Claimed, 'failures'>; reason: ParkReason; detail: string; now: SQL }
 
 /** Schedules another try after a failure of the delivery, with a growing pause. Parks it after the fifth. */
 export async function retryOrPark(db: Database, failure: Failure): Promise<'retry' | 'parked' | 'lost'> {

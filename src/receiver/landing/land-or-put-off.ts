@@ -10,6 +10,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
+import type { UnreadableReason } from '../domain/report.ts'
 import type { RequestIds } from '../domain/request-id.ts'
 import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
 import { park, returnClaims, retryOrPark, type HeldDelivery, type InboxClaim } from './inbox.ts'
@@ -141,7 +142,7 @@ async function fail(deps: BatchDeps, { claimed, landing }: Ready, error: unknown
   deps.onReturned(claimed.deliveryId)
   const failure = {
     claimed,
-    reason: 'landing_failed',
+    reason: 'landing_failed' as const,
     detail: postgresMessage(error).slice(0, 500),
     now: deps.time(),
   }
@@ -195,9 +196,10 @@ function tracedLanding({ requestId, status, media }: Landing, { webhookId }: Hel
 }
 
 /** Parks a stored delivery that this version cannot parse. */
-export async function parkMisunderstood(deps: WorkerDeps, claimed: HeldDelivery, reason: string): Promise<void> {
+export async function parkUnreadable(deps: WorkerDeps, claimed: HeldDelivery, reason: UnreadableReason): Promise<void> {
   const { db, time, logger } = deps
-  const parking = park(db, { claimed, reason, detail: 'not a notification', now: time() })
+  const detail = reason === 'unknown_source' ? 'the source is not in SOURCES_FILE' : 'not a notification'
+  const parking = park(db, { claimed, reason, detail, now: time() })
   if ((await unlessRefused(deps, claimed, parking)) === 'refused') return
   logger.info(
     { delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason },

@@ -14,7 +14,7 @@ type Refused = CauseWords & { clause: string }
 type Parked = Omit<CauseWords, 'todo'> & { todo?: string }
 
 const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Refused> = texts.refused
-const parkedTexts: Record<ParkReason | 'key_mismatch' | 'source_mismatch' | 'landing_failed', Parked> = texts.parked
+const parkedTexts: Record<ParkReason, Parked> = texts.parked
 const parked: Readonly<Record<string, CauseWords>> = withTodo(parkedTexts, texts.todo.parked)
 /** Why nothing of an arrival was kept. The sender tries again. */
 const notKept: Readonly<Record<string, Refused>> = withTodo(texts.not_kept, texts.todo.not_kept)

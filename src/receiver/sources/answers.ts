@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import type { Hint, Parsed, ParkReason, Report } from '../domain/report.ts'
+import type { Hint, Parsed, UnreadableReason, Report } from '../domain/report.ts'
 import {
   maxAnswerBytes,
   type Api,
@@ -65,7 +65,7 @@ export function outcomeOf(read: Read, asked: string): FetchOutcome {
 }
 
 /** The outcome of an answer that is of the job and has no report. */
-export function unreadable(reason: ParkReason): NoResult {
+export function unreadable(reason: UnreadableReason): NoResult {
   if (reason === 'inline_media') return { kind: 'invalid', detail: 'the result contains base64 instead of links' }
   const detail = reason === 'unknown_shape' ? 'the result contains no media' : 'the answer has an unknown status'
   return { kind: 'invalid', detail }

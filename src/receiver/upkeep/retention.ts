@@ -6,7 +6,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as feeding from '../domain/feed-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
-import { parkReasons } from '../domain/report.ts'
+import { unreadableReasons } from '../domain/report.ts'
 import * as schema from '../domain/schema.ts'
 import { dayMs, dropDaysBefore } from './arrival-partitions.ts'
 
@@ -114,7 +114,7 @@ async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
     with old as (
       select ${d.id} from mediadock.deliveries d
       where ${d.received_at} < ${cutoff.toISOString()}::timestamptz
-        and (${d.parked_reason} is null or ${d.parked_reason} = any(${sql.param([...parkReasons])}::text[])
+        and (${d.parked_reason} is null or ${d.parked_reason} = any(${sql.param([...unreadableReasons])}::text[])
           or ${d.parked_reason} = 'source_mismatch'
           or (${d.parked_reason} = 'key_mismatch' and exists (
             select from mediadock.requests r

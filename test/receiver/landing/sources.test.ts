@@ -177,6 +177,9 @@ it('parks a delivery whose source was removed from the settings, and lands it on
   const delivery = signedBy(engine, okAudio(requestId).body)
   await landed([delivery], { ...keys, sources: new Map() })
   expect(await stateOf(delivery)).toMatchObject({ parked_reason: 'unknown_source', pending: false })
+  expect(await database.sql`select detail from mediadock.attempts where delivery_id = ${delivery.id}`).toEqual([
+    { detail: 'unknown_source: the source is not in SOURCES_FILE' },
+  ])
   await replayDelivery(await work(), delivery.id, { dryRun: false })
   expect(await stateOf(delivery)).toMatchObject({ parked_reason: null })
   expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', source_name: 'engine' })

@@ -1,4 +1,4 @@
-import type { MediaItem, Parsed, ParkReason, Report } from '../../domain/report.ts'
+import type { MediaItem, Parsed, UnreadableReason, Report } from '../../domain/report.ts'
 import {
   receivedNotificationSchema,
   type ReceivedItem,
@@ -14,7 +14,7 @@ export function parse(json: unknown): Parsed {
 
 const guidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
 
-function refusal(json: unknown): { reason: ParkReason; jobId: string | undefined } {
+function refusal(json: unknown): { reason: UnreadableReason; jobId: string | undefined } {
   if (typeof json !== 'object' || json === null || Array.isArray(json))
     return { reason: 'unknown_shape', jobId: undefined }
   const claimed = 'request_id' in json ? json.request_id : undefined
