@@ -1,7 +1,7 @@
 import { createHash, hash } from 'node:crypto'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { SignedEnvironment } from './keys.ts'
-import type { Hint, Parsed, ParkReason, Report } from './report.ts'
+import type { Hint, Parsed, UnreadableReason, Report } from './report.ts'
 import { requestIdOf } from './request-id.ts'
 import { storedName, type Source } from './source.ts'
 import { isStorable } from './storable.ts'
@@ -9,7 +9,7 @@ import { isStorable } from './storable.ts'
 /** The ends of reports in the words of the first source, which reports no cancellation. */
 const statuses = { COMPLETED: 'OK', FAILED: 'ERROR', CANCELED: 'CANCELED' } as const
 
-/** An authentic delivery, ready to be made durable. */
+/** An admitted arrival, parsed. It is stored, unless its source does not sign. */
 export type Delivery = {
   id: string
   webhookId: string
@@ -27,14 +27,14 @@ export type Delivery = {
   report: Report | undefined
   /** Set where the body names a job without reporting its end. */
   hint: Hint | undefined
-  parkReason: ParkReason | undefined
+  parkReason: UnreadableReason | undefined
 }
 
 /** A webhook id: 1 to 255 visible ASCII characters (invalid_webhook_id otherwise). */
 export const webhookIdPattern = /^[\x21-\x7e]{1,255}$/
 
-/** An arrival whose signature is valid. */
-export type Authentic = {
+/** An arrival whose signature is valid, or whose source does not sign. */
+export type Admitted = {
   source: Source
   /** See deliveryId(). */
   id: string
@@ -48,8 +48,8 @@ export type Authentic = {
   body: Buffer
 }
 
-/** Parses an authentic arrival once, into the delivery to store. An unusable body gets the reason for parking. */
-export function toDelivery({ source, timestampSeconds, ...arrived }: Authentic): Delivery {
+/** Parses an admitted arrival once, into the delivery to store. An unusable body gets the reason for parking. */
+export function toDelivery({ source, timestampSeconds, ...arrived }: Admitted): Delivery {
   const parsed = parseBody(source, arrived.body)
   const report = parsed.ok ? parsed.report : undefined
   const jobId = report?.jobId ?? ('jobId' in parsed ? parsed.jobId : undefined)

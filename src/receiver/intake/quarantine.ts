@@ -171,7 +171,7 @@ export async function verifyQuarantine(
     if (rows.length === 0) return verified
     after = rows.at(-1)?.id ?? after
     const authentic = rows.flatMap((row) => {
-      const delivery = authenticate(row, keys())
+      const delivery = admitAgain(row, keys())
       return delivery ? [{ id: row.id, delivery }] : []
     })
     // One row per delivery: it may have been refused several times, signed with several keys, of which a live one wins.
@@ -257,7 +257,7 @@ async function nextRows(
 }
 
 /** Verifies a quarantined arrival with the present secrets. Returns its delivery; undefined if it is not authentic. */
-export function authenticate({ arrivedAt, headers, body }: Quarantined, keys: Keys): Delivery | undefined {
+export function admitAgain({ arrivedAt, headers, body }: Quarantined, keys: Keys): Delivery | undefined {
   const source = sourceOf(keys, pathIn(headers).sourceName)
   // Its source was removed from the settings.
   if (source === undefined) return undefined

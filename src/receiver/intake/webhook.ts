@@ -104,7 +104,7 @@ function receive(deps: WebhookDeps, intake: Intake): Receive {
     // Silent until the outcome is known, since the client may disconnect before.
     noteForLog(res, 'silent')
     try {
-      const delivery = await authenticate(deps, intake, { req, res, source, arrival, started })
+      const delivery = await admit(deps, intake, { req, res, source, arrival, started })
       const acceptance = source.kind.promises.signed
         ? await deps.acceptor.accept(delivery)
         : noteUnsigned(deps, delivery)
@@ -156,8 +156,8 @@ function noteUnsigned({ onUnsigned }: WebhookDeps, { sourceName, requestId, hint
 
 type Exchange = { req: Request; res: Response; source: Source; arrival: Arrival; started: number }
 
-/** Returns an authentic delivery, or throws the refusal. Records on `arrival` everything learnt on the way. */
-async function authenticate(
+/** Returns the delivery of an admitted arrival, or throws the refusal. Records on `arrival` everything learnt on the way. */
+async function admit(
   deps: WebhookDeps,
   intake: Intake,
   { req, res, source, arrival, started }: Exchange,
@@ -172,7 +172,7 @@ async function authenticate(
   }
   // Before the body, so that the log names also a delivery whose body does not arrive.
   let identity = identityOf({ header })
-  expectIdentity(req)
+  refuseContentEncoding(req)
   const { body, release } = await intake.reader.read(req, res)
   try {
     arrival.bytes = body.length
@@ -261,7 +261,7 @@ function* unlessGone<Result>(req: IncomingMessage, steps: Steps<Result>): Steps<
   }
 }
 
-function expectIdentity(req: IncomingMessage): void {
+function refuseContentEncoding(req: IncomingMessage): void {
   const encoding = req.headers['content-encoding']
   if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
     throw new Refusal(

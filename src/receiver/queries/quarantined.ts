@@ -3,7 +3,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import { sourceOf, type Keys } from '../domain/keys.ts'
 import { pathIn } from '../domain/webhook-path.ts'
-import { authenticate, quarantinedColumns, toQuarantined, type Quarantined } from '../intake/quarantine.ts'
+import { admitAgain, quarantinedColumns, toQuarantined, type Quarantined } from '../intake/quarantine.ts'
 import { readWithin } from './deadline.ts'
 import { newestFirst } from './page.ts'
 
@@ -30,7 +30,7 @@ export async function findQuarantined(db: Database, id: number, keys: Keys): Pro
   )
   if (!row) return undefined
   const kept = toQuarantined(row)
-  return { ...kept, headers: withoutSignatures(kept, keys), matchingKey: authenticate(kept, keys)?.keyName }
+  return { ...kept, headers: withoutSignatures(kept, keys), matchingKey: admitAgain(kept, keys)?.keyName }
 }
 
 /** How many of the tried arrivals another verification would accept, and the keys that signed these. */
@@ -61,6 +61,6 @@ export async function checkQuarantine(
     return tx.select(quarantinedColumns).from(quarantine).where(inArray(id, chosen))
   })
   if (rows.length === 0) return undefined
-  const keyNames = rows.flatMap((row) => authenticate(toQuarantined(row), keys)?.keyName ?? [])
+  const keyNames = rows.flatMap((row) => admitAgain(toQuarantined(row), keys)?.keyName ?? [])
   return { tried: rows.length, acceptable: keyNames.length, keyNames: [...new Set(keyNames)] }
 }
