@@ -144,7 +144,9 @@ export const requests = mediadock.table(
      */
     key_source: text({ enum: ['tracked', 'landed'] }),
     sandbox: boolean(),
-    /** The environment of the key that signed the landed webhook. Set if tracking has corrected `sandbox` since. */
+    /**
+     * The environment of the landed webhook, where tracking decided `sandbox`. Null once the result is confirmed.
+     */
     signed_sandbox: boolean(),
     metadata: jsonb(),
     /** The Idempotency-Key of a submit through the receiver. */

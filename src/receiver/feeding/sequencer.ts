@@ -23,7 +23,7 @@ export type Sequencer = {
 type Seen = { server: string; snapshot: string; at: number }
 
 /**
- * Assigns positions to changes of results, with `sequence_changes`. One replica at a time does this, in the order of
+ * Assigns positions to changes of results, with `sequence_changes` of 0008_notify_guard.sql. One replica at a time does this, in the order of
  * commits. A change of a transaction that is still open is sequenced later and delays no other.
  *
  * A round looks only for changes that the last round could not see, by transaction ids. Otherwise it would read the
