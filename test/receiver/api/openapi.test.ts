@@ -31,14 +31,15 @@ const calls = Object.entries<Record<string, Call>>(local.paths).flatMap(([path, 
     const answers = Object.entries(one.responses).flatMap(([status, { content }]) =>
       status < '3' && content ? [content] : [],
     )
-    const contents = [...(one.requestBody ? [one.requestBody.content] : []), ...answers]
-    const jsons = contents.flatMap(({ 'application/json': json }) => (json ? [json] : []))
-    return jsons.length > 0 ? [{ name: `${method} ${path}`, operationId: one.operationId, jsons }] : []
+    const body = one.requestBody?.content['application/json']
+    const jsons = [...(body ? [body] : []), ...answers.flatMap(({ 'application/json': json }) => (json ? [json] : []))]
+    return jsons.length > 0 ? [{ name: `${method} ${path}`, operationId: one.operationId, body, jsons }] : []
   }),
 )
 
-it.each(calls)('$name has request and answer examples that match its schemas', ({ jsons }) => {
-  for (const { schema, example } of jsons) {
+it.each(calls)('$name has examples that match its schemas, of each body', ({ jsons, body }) => {
+  if (body) expect(body.example).toBeDefined()
+  for (const { schema, example } of jsons.filter((json) => json.example !== undefined)) {
     const parsed = z.fromJSONSchema({ ...schema, $defs }).safeParse(example)
     expect(parsed.error?.issues ?? []).toEqual([])
     expect(parsed.data).toEqual(example)
@@ -47,7 +48,8 @@ it.each(calls)('$name has request and answer examples that match its schemas', (
 
 it('has no examples of unknown calls', () => {
   expect(calls.length).toBeGreaterThan(30)
-  expect(Object.keys(examples).toSorted()).toEqual(calls.map(({ operationId }) => operationId).toSorted())
+  const known = calls.map(({ operationId }) => operationId)
+  expect(Object.keys(examples).filter((operationId) => !known.includes(operationId))).toEqual([])
 })
 
 it('contains no real name and no secret in its examples', () => {

@@ -1,10 +1,8 @@
 import type { Costs } from '../../queries/costs.ts'
 import type { FeedPage } from '../../queries/feed.ts'
 import type { CallExamples } from './call-examples.ts'
-import { deliveries } from './deliveries.ts'
 import { generations } from './generations.ts'
-import { onCall } from './on-call.ts'
-import { input, model, idempotencyKey, landedAt, media, position, requestId, result } from './story.ts'
+import { at, input, model, idempotencyKey, keyName, landedAt, media, position, requestId, result } from './story.ts'
 
 const entry = { slug: model, type: 'image', name: 'Aurora', capabilities: ['text-to-image'] }
 const inputSchema = {
@@ -51,12 +49,18 @@ const results: Record<string, CallExamples> = {
   readFeed: { 200: page },
 }
 
-/** The examples of every call that answers JSON, by operationId. */
+const onCall: Record<string, CallExamples> = {
+  replayDelivery: { body: { dry_run: true } },
+  replayDeliveries: {
+    body: { filter: { state: 'processed', key_name: keyName, since: at('03:00:00') }, dry_run: true },
+  },
+  muteIssue: { body: { minutes: 60 } },
+}
+
+/** The examples by operationId: of every body, and of the answers that services read. */
 export const examples: Readonly<Record<string, CallExamples>> = {
   ...generations,
   ...provider,
   ...results,
-  ...deliveries,
   ...onCall,
-  describe: { 200: { openapi: '3.1.0', info: { title: 'mediadock internal API', version: '0.1.0' }, paths: {} } },
 }

@@ -1,12 +1,11 @@
 import type { z } from 'zod'
-import type { RequestDetail } from '../../queries/request-detail.ts'
 import type { Request } from '../../queries/requests.ts'
 import type { GenerationBody } from '../../submitting/submit.ts'
 import type { trackBodySchema } from '../track.ts'
 import type { CallExamples } from './call-examples.ts'
 import * as story from './story.ts'
 
-const { model, metadata, request, requestId, keyName, idempotencyKey, delivery, media } = story
+const { model, metadata, request, requestId, keyName, idempotencyKey, media } = story
 
 const generation = {
   idempotency_key: idempotencyKey,
@@ -43,36 +42,6 @@ const tracked = {
   poll_outcome: null,
 } satisfies Request
 
-const detail = {
-  ...request,
-  output: story.output,
-  submit: {
-    idempotency_key: idempotencyKey,
-    state: 'submitted',
-    attempts: 1,
-    last_error: null,
-    created_at: story.submittedAt,
-    input: story.input,
-  },
-  media: [media],
-  timeline: [
-    { at: story.submittedAt, kind: 'submit' },
-    { at: story.createdAt, kind: 'provider_created' },
-    { at: story.trackedAt, kind: 'tracked' },
-    { at: story.completedAt, kind: 'provider_completed' },
-    { at: story.receivedAt, kind: 'arrival', arrival: story.arrival },
-    { at: story.receivedAt, kind: 'delivery', delivery },
-    { at: story.polledAt, kind: 'poll', poll: { key_name: keyName, outcome: 'result', detail: 'COMPLETED' } },
-    {
-      at: story.landedAt,
-      kind: 'attempt',
-      attempt: { delivery_id: delivery.id, attempted_at: story.landedAt, outcome: 'landed', detail: null },
-    },
-    { at: story.landedAt, kind: 'landed', status: 'COMPLETED', source: 'webhook' },
-    { at: story.landedAt, kind: 'media', media },
-  ],
-} satisfies RequestDetail
-
 export const generations: Record<string, CallExamples> = {
   submitGeneration: {
     body: {
@@ -91,7 +60,6 @@ export const generations: Record<string, CallExamples> = {
     201: tracked,
   },
   listRequests: { 200: { data: [request], next_cursor: null } },
-  showRequest: { 200: detail },
   cancelRequest: { 202: { outcome: 'asked', request: tracked } },
   reconcileRequest: {
     200: {
