@@ -144,6 +144,18 @@ document.addEventListener('submit', (event) => {
   setTimeout(() => empty.forEach((field) => (field.disabled = false)))
 })
 
+// A second click does not repeat an action whose answer has not come yet.
+let sent = new WeakSet()
+addEventListener('pageshow', () => (sent = new WeakSet()))
+document.addEventListener('submit', (event) => {
+  if (event.defaultPrevented || !event.target.matches('[method=post]')) return
+  if (sent.has(event.target)) {
+    event.preventDefault()
+    say('It was sent already. Reload the page to send it again.')
+  }
+  sent.add(event.target)
+})
+
 // The tail. An event announces new rows, which are then read from the address of the page, so that only the page
 // renders rows.
 

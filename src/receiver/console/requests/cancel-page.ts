@@ -44,8 +44,8 @@ export function cancelRoutes(console: ConsoleDeps): Router {
 
 function cancelPage({ id, source_name, status }: Request, cancelable: boolean): Markup {
   const what = cancelable
-    ? html`<p>${foreign(source_name)} is asked to cancel it. The job may still complete, and may be charged. It ends here
-        with a later poll or its webhook.</p>`
+    ? html`<p>This asks ${foreign(source_name)} to cancel the job. It may still complete, and may be charged. A later
+        poll or its webhook ends the request.</p>`
     : html`<p>It is ${status}: it has ended, or its source has no call for this.</p>`
   const path = `/requests/${id}/cancel`
   return html`<h1>Request <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1>
