@@ -15,7 +15,7 @@ export async function readBody<T extends z.ZodType>(req: Request, res: Response,
   const parsed = schema.safeParse(body)
   if (!parsed.success) throw refusal(parsed.error.issues[0])
   // zod drops it silently. Deeper ones are inside a value of a wrong type.
-  if ([body, Object(body).input].some((object) => Object.hasOwn(object, '__proto__')))
+  if ([body, Object(body).input].some((given) => Object.hasOwn(Object(given), '__proto__')))
     throw new HttpError(422, 'model_input_invalid', 'input.__proto__ is not a parameter of this model')
   return parsed.data
 }
