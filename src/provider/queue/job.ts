@@ -56,7 +56,7 @@ type Outcome = Ending | { kind: 'retry'; pauseMs: number }
 async function endingOf(deps: JobDeps, claimed: ClaimedRequest, report: Report, signal: AbortSignal): Promise<Outcome> {
   // Runs whose worker may die. Engines crash in a separate process, so the request is rarely the cause, but it must
   // end.
-  if (claimed.attempt > 20) return failed('the generation could not be completed')
+  if (claimed.attempts > 20) return failed('the generation could not be completed')
   try {
     if (claimed.environment === 'sandbox') return await rehearse(deps, claimed, report, signal)
     return { kind: 'completed', output: await generate(deps, claimed, report, signal) }
@@ -66,20 +66,20 @@ async function endingOf(deps: JobDeps, claimed: ClaimedRequest, report: Report, 
         return failed('the generation took too long')
       throw error
     }
-    const facts = { err: error, request_id: claimed.id, model: claimed.model, attempt: claimed.attempt }
+    const facts = { err: error, request_id: claimed.id, model: claimed.model, attempt: claimed.attempts }
     if (error instanceof EngineError) deps.logger.warn(facts, 'the engine failed')
     else deps.logger.error(facts, 'the engine failed unexpectedly')
     const isForGood = error instanceof EngineError && !error.transient
     // Runs that may fail by an internal error or a busy service before the request is FAILED and refunded.
-    if (isForGood || claimed.attempt >= 3) {
+    if (isForGood || claimed.attempts >= 3) {
       return failed(error instanceof EngineError ? error.message : 'the generation could not be completed')
     }
-    return { kind: 'retry', pauseMs: jitteredPauseMs(claimed.attempt, retryPause, deps.random) }
+    return { kind: 'retry', pauseMs: jitteredPauseMs(claimed.attempts, retryPause, deps.random) }
   }
 }
 
 async function generate(deps: JobDeps, claimed: ClaimedRequest, report: Report, signal: AbortSignal): Promise<Output> {
-  const { id: requestId, claims, model, input, remoteJob } = claimed
+  const { id: requestId, claims, model, input, remote_job: remoteJob } = claimed
   const { engines, references, mediaDir, mediaUrl } = deps
   const engine = engineFor(deps, claimed)
   const keepRemoteJob = async (job: RemoteJob) => {

@@ -7,8 +7,7 @@ import { later, postgresTime } from '../../platform/postgres/time.ts'
 import type { Output, RequestStatus } from '../../wire/schemas.ts'
 import { refundEntries, settleEntries } from '../accounts/ledger.ts'
 import type { Input } from '../catalog/input.ts'
-import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
-import type { Faults } from '../domain/faults.ts'
+import type { RemoteJob } from '../domain/engine-choice.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
 import { type Ending, type NewDelivery, notificationOf } from '../webhooks/notification.ts'
@@ -19,23 +18,26 @@ const a = columnsOf(schema.accounts, 'a')
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
-/** A request that this process runs until its lease ends. */
-export type ClaimedRequest = {
-  id: string
-  claims: number
-  keyId: string
-  environment: Environment
-  model: string
-  input: Input
-  /** Null if an older release accepted the request. */
-  engine: EngineChoice | null
-  remoteJob: RemoteJob | null
-  cost: string
-  webhookUrl: string | null
-  faults: Faults | null
-  /** The number of this run, from 1. Above 1 after a worker died or an engine failed. */
-  attempt: number
-}
+const ofClaim = [
+  'id',
+  'claims',
+  'api_key_id',
+  'environment',
+  'model',
+  'input',
+  'engine',
+  'remote_job',
+  'cost',
+  'webhook_url',
+  'faults',
+  'attempts',
+] as const
+
+/**
+ * A request that this process runs until its lease ends. `attempts` is the number of this run, above 1 after a worker
+ * died or an engine failed. `engine` is null if an older release accepted the request.
+ */
+export type ClaimedRequest = RowOf<typeof schema.requests, (typeof ofClaim)[number]> & { input: Input }
 
 const lease = leaseOf('r', {
   key: { id: schema.requests.id },
@@ -46,15 +48,12 @@ const isMine = (claimed: ClaimedRequest) => sql`${r.status} = 'IN_PROGRESS' and 
 
 export type ClaimOfRequests = { environment: Environment; limit: number; leaseSeconds: number; now: SQL }
 
-type ClaimedRow = RowOf<typeof schema.requests, 'id' | 'claims' | 'api_key_id' | 'environment' | 'model' | 'engine'> &
-  RowOf<typeof schema.requests, 'remote_job' | 'cost' | 'webhook_url' | 'faults' | 'attempts'> & { input: Input }
-
 /** Claims requests: first those whose process died (their lease ended), then the head of the queue. */
 export async function claimRequests(
   db: Database,
   { environment, limit, leaseSeconds, now }: ClaimOfRequests,
 ): Promise<ClaimedRequest[]> {
-  const rows = await db.execute<ClaimedRow>(sql`
+  return await db.execute<ClaimedRequest>(sql`
     with orphans as (
       select ${r.id} from provider.requests r
       where ${r.status} = 'IN_PROGRESS' and ${r.environment} = ${environment} and ${lease.isDue(now)}
@@ -69,17 +68,7 @@ export async function claimRequests(
       ${requests.attempts} = ${r.attempts} + 1, ${requests.started_at} = coalesce(${r.started_at}, ${now})
     from (select id from orphans union all select id from heads) next
     where ${r.id} = next.id
-    returning ${list(r, 'id', 'claims', 'api_key_id', 'environment', 'model', 'input', 'engine', 'remote_job')},
-      ${list(r, 'cost', 'webhook_url', 'faults', 'attempts')}`)
-  return rows.map(
-    ({ api_key_id: keyId, webhook_url: webhookUrl, remote_job: remoteJob, attempts: attempt, ...row }) => ({
-      ...row,
-      keyId,
-      webhookUrl,
-      remoteJob,
-      attempt,
-    }),
-  )
+    returning ${list(r, ...ofClaim)}`)
 }
 
 /**

@@ -37,16 +37,9 @@ function canonicalJson(value: unknown): string {
 
 export type KeyScope = { accountId: string; environment: Environment; key: string }
 
-export type Remembered = {
-  requestId: string
-  same: boolean
-  expired: boolean
-  /** The answer to the first submit, for its retries. */
-  cost: string
-  queued: boolean
-  /** Null if the first submit's process died before it read the position. */
-  submittedPosition: number | null
-}
+/** An accepted submit, with what its answer contained. `submitted_position` is null if its process died before. */
+export type Remembered = RowOf<typeof schema.idempotencyKeys, 'request_id' | 'submitted_position'> &
+  RowOf<typeof schema.requests, 'cost'> & { same: boolean; expired: boolean; queued: boolean }
 
 /** Reads the accepted submit of this key, if it exists. */
 export async function recall(
@@ -55,17 +48,12 @@ export async function recall(
   fingerprint: Buffer,
   now: SQL,
 ): Promise<Remembered | undefined> {
-  const [row] = await db.execute<
-    RowOf<typeof schema.idempotencyKeys, 'request_id' | 'submitted_position'> &
-      RowOf<typeof schema.requests, 'cost'> & { same: boolean; expired: boolean; queued: boolean }
-  >(sql`
+  const [row] = await db.execute<Remembered>(sql`
     select ${k.request_id}, ${k.fingerprint} = ${fingerprint} as same, ${k.created_at} <= ${cutoff(now)} as expired,
       ${r.cost}, ${r.turn} is not null as queued, ${k.submitted_position}
     from provider.idempotency_keys k join provider.requests r on ${r.id} = ${k.request_id}
     where ${k.account_id} = ${accountId} and ${k.environment} = ${environment} and ${k.key} = ${key}`)
-  if (row === undefined) return undefined
-  const { request_id: requestId, same, expired, cost, queued, submitted_position: submittedPosition } = row
-  return { requestId, same, expired, cost, queued, submittedPosition }
+  return row
 }
 
 /** Records the position of a new request, which is known only after it is queued. */

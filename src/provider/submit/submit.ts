@@ -139,7 +139,7 @@ async function prepare(
 
   const { mediaDir, mediaUrl } = deps.settings
   const output = await sandboxOutput(submission.engine, { mediaDir, mediaUrl, input })
-  const notified = { requestId, model: model.slug, cost, webhookUrl: webhookUrl ?? null, faults }
+  const notified = { requestId, model: model.slug, cost, webhook_url: webhookUrl ?? null, faults }
   const delivery = notificationOf(notified, { kind: 'completed', output }, deps.random)
   return { ...submission, completed: { output, delivery } }
 }
@@ -168,11 +168,8 @@ async function replay(
   }
   if (!known.same)
     throw new HttpError(409, 'idempotency_key_reuse', 'this Idempotency-Key was used with other parameters')
-  return answer(deps, known.requestId, {
-    cost: known.cost,
-    queued: known.queued,
-    position: known.submittedPosition ?? 0,
-  })
+  const { request_id, cost, queued, submitted_position: position } = known
+  return answer(deps, request_id, { cost, queued, position: position ?? 0 })
 }
 
 function answer(

@@ -117,13 +117,13 @@ async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, c
   if (outcome.ok && strikes(claimed.faults?.duplicate, deps.random)) await send(deps, claimed, cut)
 
   const attempt = { durationMs: performance.now() - started, ...outcome }
-  const mayRetry = !outcome.ok && claimed.attempt < claimed.maxAttempts
-  const retryAfterSeconds = mayRetry ? doublingPauseMs(claimed.attempt, deps.pauses) / 1000 : undefined
+  const mayRetry = !outcome.ok && claimed.attempts < claimed.max_attempts
+  const retryAfterSeconds = mayRetry ? doublingPauseMs(claimed.attempts, deps.pauses) / 1000 : undefined
   const settled = await settleAttempt(deps.db, claimed, attempt, { retryAfterSeconds, now: deps.time() })
   const facts = {
     delivery_id: claimed.id,
     host: claimed.host,
-    attempt: claimed.attempt,
+    attempt: claimed.attempts,
     status: outcome.httpStatus,
     settled,
   }
@@ -136,11 +136,11 @@ async function send(
   claimed: ClaimedDelivery,
   cut: AbortSignal,
 ) {
-  const secret = await readSigningSecret(db, claimed.keyId, secretKey).catch((error: unknown) => {
+  const secret = await readSigningSecret(db, claimed.api_key_id, secretKey).catch((error: unknown) => {
     // If Postgres does not answer, the key may still be valid.
     if (!(error instanceof UnreadableSecretError)) throw error
     logger.error(
-      { err: error, key_id: claimed.keyId },
+      { err: error, key_id: claimed.api_key_id },
       'signing secret cannot be decrypted: check whether PROVIDER_SECRET_KEY changed',
     )
     return undefined
@@ -148,7 +148,7 @@ async function send(
   if (secret === undefined)
     return { ok: false, httpStatus: undefined, detail: 'not sent: the signing secret of the key cannot be read' }
   const body = Buffer.from(claimed.body, 'utf8')
-  const { id, url, accountId } = claimed
+  const { id, url, account_id: accountId } = claimed
   const timestampSeconds = Math.floor(hostClock().getTime() / 1000)
   const signed = strikes(claimed.faults?.bad_signature, random) ? Buffer.concat([body, Buffer.from(' ')]) : body
   try {

@@ -16,7 +16,7 @@ export type Notified = {
   requestId: string
   model: string
   cost: string
-  webhookUrl: string | null
+  webhook_url: string | null
   faults: Faults | null
 }
 
@@ -25,13 +25,13 @@ export type Notified = {
  * request has no webhook. Due at the dispatcher's next tick, or later by a fault of its key.
  */
 export function notificationOf(request: Notified, ending: Ending, random: () => number): NewDelivery | undefined {
-  if (request.webhookUrl === null) return undefined
-  const notification = bodyOf(request, request.webhookUrl, ending)
+  if (request.webhook_url === null) return undefined
+  const notification = bodyOf(request, request.webhook_url, ending)
   if (notification === undefined) return undefined
   return {
     id: randomUUID(),
-    url: request.webhookUrl,
-    host: new URL(request.webhookUrl).host,
+    url: request.webhook_url,
+    host: new URL(request.webhook_url).host,
     body: JSON.stringify(notification),
     dropped: strikes(request.faults?.drop, random),
     lateSeconds: request.faults?.late_seconds ?? 0,

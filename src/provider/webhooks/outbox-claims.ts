@@ -5,7 +5,6 @@ import { one } from '../../platform/postgres/errors.ts'
 import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
-import type { Faults } from '../domain/faults.ts'
 import * as schema from '../domain/schema.ts'
 
 const d = columnsOf(schema.deliveries, 'd')
@@ -30,19 +29,10 @@ export const lease = leaseOf('d', {
   claims: schema.deliveries.attempts,
 })
 
-/** A delivery that this process may attempt until its lease ends. */
-export type ClaimedDelivery = {
-  id: string
-  accountId: string
-  host: string
-  keyId: string
-  url: string
-  body: string
-  /** The number of this attempt, from 1. */
-  attempt: number
-  maxAttempts: number
-  faults: Faults | null
-}
+const ofClaim = ['id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'attempts', 'max_attempts', 'faults'] as const
+
+/** A delivery that this process may attempt until its lease ends. `attempts` is the number of this attempt, from 1. */
+export type ClaimedDelivery = RowOf<typeof schema.deliveries, (typeof ofClaim)[number]>
 
 /** Where the walk continues: for each account the last served host, and under the key '' the last account. */
 export type Walk = Readonly<Record<string, string>>
@@ -52,7 +42,7 @@ export type ClaimRequest = {
   /** After this time, another process may take the attempt over. */
   leaseSeconds: number
   /** This process's running attempts. */
-  inFlight: readonly Pick<ClaimedDelivery, 'accountId' | 'host'>[]
+  inFlight: readonly Pick<ClaimedDelivery, 'account_id' | 'host'>[]
   walk: Walk
 }
 
@@ -62,11 +52,6 @@ export type Claimed = {
   walked: Record<string, string | null>
 }
 
-type Row = RowOf<
-  typeof schema.deliveries,
-  'id' | 'account_id' | 'api_key_id' | 'url' | 'host' | 'body' | 'attempts' | 'max_attempts' | 'faults'
->
-
 /**
  * Claims due deliveries, round-robin by account, and within an account by host. If n accounts have due deliveries, one
  * account may hold 1/(3 + n) of the places that it holds or that are free. So a claim always leaves places for
@@ -75,9 +60,11 @@ type Row = RowOf<
  * An attempt counts from its claim on, so a process that dies during an attempt never causes a seventh.
  */
 export async function claimDue(db: Database, request: ClaimRequest): Promise<Claimed> {
-  const rows = await db.execute<{ claimed: Row[] | null; walked: Record<string, string | null> }>(statement(request))
+  const rows = await db.execute<{ claimed: ClaimedDelivery[] | null; walked: Record<string, string | null> }>(
+    statement(request),
+  )
   const { claimed, walked } = one(rows, 'claiming deliveries')
-  return { claimed: (claimed ?? []).map(toClaimed), walked }
+  return { claimed: claimed ?? [], walked }
 }
 
 function statement(request: ClaimRequest): SQL {
@@ -86,9 +73,9 @@ function statement(request: ClaimRequest): SQL {
   const isDue = sql`${d.state} = 'pending' and ${lease.isDue(now)} and ${d.attempts} < ${d.max_attempts}`
   const given = {
     walk,
-    accounts: countBy(inFlight, ({ accountId }) => accountId),
+    accounts: countBy(inFlight, ({ account_id }) => account_id),
     hosts: countBy(inFlight, ({ host }) => host),
-    lanes: countBy(inFlight, ({ accountId, host }) => `${host} ${accountId}`),
+    lanes: countBy(inFlight, ({ account_id, host }) => `${host} ${account_id}`),
   }
   return sql`
     with recursive given as (
@@ -111,8 +98,7 @@ function statement(request: ClaimRequest): SQL {
         where ${d.id} = any (array(select id from chosen)) and ${isDue} for update skip locked
       ) mine
       where ${d.id} = mine.id
-      returning ${list(d, 'id', 'account_id', 'api_key_id', 'url', 'host', 'body')},
-        ${list(d, 'attempts', 'max_attempts', 'faults')}
+      returning ${list(d, ...ofClaim)}
     )
     select (select jsonb_agg(claimed) from claimed) as claimed,
       (select jsonb_object_agg(key, goes_on_after) from (${walkedSoFar(free)}) walked) as walked`
@@ -187,9 +173,4 @@ function countBy<T>(items: readonly T[], keyOf: (item: T) => string): Record<str
   const counts: Record<string, number> = {}
   for (const item of items) counts[keyOf(item)] = (counts[keyOf(item)] ?? 0) + 1
   return counts
-}
-
-function toClaimed(row: Row): ClaimedDelivery {
-  const { account_id: accountId, api_key_id: keyId, attempts: attempt, max_attempts: maxAttempts, ...same } = row
-  return { ...same, accountId, keyId, attempt, maxAttempts }
 }

@@ -52,12 +52,12 @@ export async function settleAttempt(
       update provider.deliveries d
       set ${deliveries.state} = ${state}, ${deliveries.due_at} = ${later(now, retryAfterSeconds ?? 0)},
         ${deliveries.settled_at} = case when ${state} <> 'pending' then ${now} end
-      where ${d.state} = 'pending' and ${lease.isHeld({ id: claimed.id, claims: claimed.attempt })}
+      where ${d.state} = 'pending' and ${lease.isHeld({ id: claimed.id, claims: claimed.attempts })}
       returning ${d.id}
     ), written as (
       insert into provider.delivery_attempts
         (${list(deliveryAttempts, 'delivery_id', 'number', 'started_at', 'duration_ms', 'ok', 'http_status', 'detail')})
-      select id, ${claimed.attempt}::int, ${later(now, -durationMs / 1000)}, ${Math.round(durationMs)}::int,
+      select id, ${claimed.attempts}::int, ${later(now, -durationMs / 1000)}, ${Math.round(durationMs)}::int,
         ${ok}::boolean,
         ${httpStatus ?? null}::int, ${detail}
       from settled

@@ -35,16 +35,16 @@ const failure = { claimed, reason: 'landing_failed' as const, detail: 'x', now: 
 const running: requests.ClaimedRequest = {
   id,
   claims: 1,
-  keyId: id,
+  api_key_id: id,
   environment: 'live',
   model: 'm',
   input: {},
   engine: { name: 'local-image', type: 'image', settings: {} },
-  remoteJob: null,
+  remote_job: null,
   cost: '1',
-  webhookUrl: null,
+  webhook_url: null,
   faults: null,
-  attempt: 1,
+  attempts: 1,
 }
 const origin = {
   fetched: true,

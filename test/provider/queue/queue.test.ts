@@ -187,7 +187,7 @@ describe('a lease', () => {
     const [first] = await claim(1)
     expect(await claim(1, 19)).toEqual([])
     const [second] = await claim(1, 20)
-    expect(second).toMatchObject({ id: first?.id, attempt: 2 })
+    expect(second).toMatchObject({ id: first?.id, attempts: 2 })
   })
 
   it('that was renewed is not taken over', async () => {
@@ -252,7 +252,7 @@ describe('a lease', () => {
     const [running] = await claim(1)
     if (running === undefined) throw new Error('nothing claimed')
     await giveRequestBack(provider.deps.db, running, moment(at(1)))
-    expect(await claim(1, 1)).toMatchObject([{ id: running.id, attempt: 1 }])
+    expect(await claim(1, 1)).toMatchObject([{ id: running.id, attempts: 1 }])
   })
 })
 

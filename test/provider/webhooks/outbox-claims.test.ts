@@ -23,8 +23,8 @@ async function setUp(server: TestServer) {
   return { sql, add, claim }
 }
 
-const under = (attempts: number, accountId: string, host: string) =>
-  Array.from({ length: attempts }, () => ({ accountId, host }))
+const under = (attempts: number, account_id: string, host: string) =>
+  Array.from({ length: attempts }, () => ({ account_id, host }))
 
 /** By account, or by host, how many were claimed. */
 function count<K extends string>(claimed: readonly Record<K, string>[], key: K): Record<string, number> {
@@ -45,16 +45,16 @@ describe.each(testServers)('a claim from the outbox, on the %s server', (server)
     await add('b', { hosts: 50 })
     const { claimed } = await claim({ inFlight: under(16, 'a', 'h') })
     // Of 112 free places, and the 16 that one of them holds, 1/(3 + 2) for each.
-    expect(count(claimed, 'accountId')).toEqual({ a: 9, b: 22 })
+    expect(count(claimed, 'account_id')).toEqual({ a: 9, b: 22 })
   })
 
   it('leaves slots for a new account, regardless of the number of accounts before it', async () => {
     const { add, claim } = await setUp(server)
-    const inFlight: { accountId: string; host: string }[] = []
+    const inFlight: { account_id: string; host: string }[] = []
     for (let n = 1; n <= 20; n += 1) {
       await add(`account ${n}`, { hosts: 40 })
       const { claimed } = await claim({ inFlight })
-      expect(count(claimed, 'accountId')).toHaveProperty(`account ${n}`)
+      expect(count(claimed, 'account_id')).toHaveProperty(`account ${n}`)
       inFlight.push(...claimed)
     }
   })
@@ -62,11 +62,11 @@ describe.each(testServers)('a claim from the outbox, on the %s server', (server)
   it('serves accounts round-robin when slots are few, continuing after the last claim', async () => {
     const { add, claim } = await setUp(server)
     for (const account of ['a', 'b', 'c']) await add(account, { hosts: 3 })
-    const inFlight = Array.from({ length: maxInFlight - 2 }, (_, n) => ({ accountId: `x${n}`, host: `x${n}` }))
+    const inFlight = Array.from({ length: maxInFlight - 2 }, (_, n) => ({ account_id: `x${n}`, host: `x${n}` }))
     const first = await claim({ inFlight })
-    expect(count(first.claimed, 'accountId')).toEqual({ a: 1, b: 1 })
+    expect(count(first.claimed, 'account_id')).toEqual({ a: 1, b: 1 })
     const second = await claim({ inFlight, walk: onwards({}, first.walked) })
-    expect(count(second.claimed, 'accountId')).toEqual({ c: 1 })
+    expect(count(second.claimed, 'account_id')).toEqual({ c: 1 })
   })
 
   it('keeps to sixteen attempts to a host over all accounts', async () => {
@@ -74,14 +74,14 @@ describe.each(testServers)('a claim from the outbox, on the %s server', (server)
     for (const account of ['a', 'b', 'c', 'd']) await add(account, { each: 20 })
     const { claimed } = await claim({ inFlight: under(2, 'a', '00001.example') })
     expect(count(claimed, 'host')).toEqual({ '00001.example': 14 })
-    expect(Object.keys(count(claimed, 'accountId'))).toEqual(['a', 'b', 'c', 'd'])
+    expect(Object.keys(count(claimed, 'account_id'))).toEqual(['a', 'b', 'c', 'd'])
   })
 
   it('finds the account after one with 60,000 hosts at once', async () => {
     const { add, claim } = await setUp(server)
     await add('greedy', { hosts: 60_000 })
     await add('modest')
-    expect(count((await claim()).claimed, 'accountId')).toEqual({ greedy: 25, modest: 1 })
+    expect(count((await claim()).claimed, 'account_id')).toEqual({ greedy: 25, modest: 1 })
   })
 
   it('serves 400 hosts of an account round-robin, even with much due at each', async () => {
