@@ -107,8 +107,16 @@ export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns
   }
 }
 
+/** The claims that a row may have before its number runs into those of a later row: 4,095 are 17 hours of them. */
+const claimsOfOneRow = 4096
+
 /**
- * The first `claims` of a row that replaces an earlier row with the same key: the seconds since 2026. This is higher
- * than any number of the earlier row, so a late claimant of the earlier row cannot settle this one.
+ * The first `claims` of a row that replaces an earlier row with the same key: another multiple of `claimsOfOneRow` each
+ * second, for three days. So a late claimant of the earlier row cannot settle this one.
  */
-export const claimsAnew = sql`extract(epoch from now() - timestamptz '2026-01-01 00:00Z')::integer`
+export const claimsAnew = sql`((extract(epoch from now())::bigint % 262143 + 1) * ${sql.raw(String(claimsOfOneRow))})::integer`
+
+/** Returns how many claims the row itself had, of the number in its column. */
+export function claimsOfRow(claims: number): number {
+  return claims % claimsOfOneRow
+}

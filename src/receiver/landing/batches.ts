@@ -6,7 +6,7 @@ import { isConnectionLost } from '../../platform/postgres/errors.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { returnClaims, type ReturnedClaim } from './inbox.ts'
-import { landBatch, lockedPause, type BatchEnd, type Ready, type WorkerDeps } from './land-or-put-off.ts'
+import { landBatch, lockedPauseMs, type BatchEnd, type Ready, type WorkerDeps } from './land-or-put-off.ts'
 import { estimateBytes } from './row-to-write.ts'
 
 export type BatchesDeps = WorkerDeps & {
@@ -45,7 +45,8 @@ type Lane = { waiting: Pending[]; writing: number; maxWriting: number }
 
 /**
  * Creates the batches that land deliveries. Deliveries that arrive while a batch is being written form the next one.
- * Deliveries that were claimed before have their own lane, so that no fresh one waits for one that was put off.
+ * Deliveries that were claimed before, in this row of the inbox or in an earlier one, have their own lane, so that no
+ * fresh one waits for one that was put off or is replayed.
  */
 export function createBatches(deps: BatchesDeps): Batches {
   const { db, time, logger, signal } = deps
@@ -163,7 +164,7 @@ export function createBatches(deps: BatchesDeps): Batches {
       // A delivery that fails alone, but not with its connection, gets a later time, so that others do not fail with
       // it.
       const comesLater = batch.length === 1 && !signal.aborted && !isConnectionLost(error)
-      const pauseMs = comesLater ? jitteredPauseMs(batch[0]?.claimed.claims ?? 1, lockedPause, Math.random) : 0
+      const pauseMs = comesLater ? lockedPauseMs(batch[0]?.claimed.claims ?? 1) : 0
       const returned = [...left.values(), ...unwritten].map((claim) => ({ ...claim, pauseMs }))
       await giveBack(returned, signal.aborted ? undefined : failureWords(error))
       for (const {

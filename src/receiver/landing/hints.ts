@@ -3,13 +3,12 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow, metALock, postgresMessage, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { signedEnvironment } from '../domain/keys.ts'
 import type { Hint } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
 import { returnClaims, retryOrPark, type HeldDelivery } from './inbox.ts'
-import { lockedPause, type WorkerDeps } from './land-or-put-off.ts'
+import { lockedPauseMs, type WorkerDeps } from './land-or-put-off.ts'
 import type { Identified } from './row-to-write.ts'
 import { nextExtraPoll } from './verdict.ts'
 import { landingLockWaitMs } from './writes.ts'
@@ -25,7 +24,7 @@ export async function landClaimedHint(deps: WorkerDeps, claimed: HeldDelivery, h
     if (!isAboutTheRow(error)) throw error
     logger.error({ err: error, delivery_id: claimed.deliveryId }, 'a hint could not be landed, landing it later')
     if (metALock(error)) {
-      const pauseMs = jitteredPauseMs(claimed.claims, lockedPause, Math.random)
+      const pauseMs = lockedPauseMs(claimed.claims)
       return returnClaims(db, [{ ...claimed, pauseMs }], { now: time(), trouble: 'a lock of another transaction' })
     }
     await retryOrPark(db, { claimed, reason: 'landing_failed', detail: postgresMessage(error), now: time() })

@@ -6,6 +6,7 @@ import {
   postgresMessage,
   waitedToCommit,
 } from '../../platform/postgres/errors.ts'
+import { claimsOfRow } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
@@ -45,8 +46,10 @@ export type BatchDeps = WorkerDeps & {
 /** `settled`: deliveries whose work has ended, with any outcome. `failed`: deliveries that are retried or parked. */
 export type BatchEnd = { settled: number; failed: number }
 
-/** The pauses for a row that another transaction locks. They do not count as failures of the delivery. */
-export const lockedPause = { baseMs: 1000, capMs: 15_000 }
+/** Returns the pause for a row that another transaction locks. It does not count as a failure of the delivery. */
+export function lockedPauseMs(claims: number): number {
+  return jitteredPauseMs(claimsOfRow(claims), { baseMs: 1000, capMs: 15_000 }, Math.random)
+}
 
 /**
  * Lands a batch in one statement, with one delivery per request. If Postgres refuses it for a row, deliveries whose
@@ -125,7 +128,7 @@ async function waitForLock(
 ): Promise<number> {
   const claims = locked.map(({ claimed }) => ({
     ...claimed,
-    pauseMs: jitteredPauseMs(claimed.claims, lockedPause, Math.random),
+    pauseMs: lockedPauseMs(claimed.claims),
   }))
   for (const { deliveryId } of claims) onReturned(deliveryId)
   await returnClaims(db, claims, { now: time(), trouble })

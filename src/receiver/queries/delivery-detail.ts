@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { eq, getTableColumns, inArray, sql } from '../../platform/postgres/drizzle.ts'
+import { claimsOfRow } from '../../platform/postgres/lease.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { toleranceSeconds } from '../../wire/signature.ts'
 import { sha256Hex } from '../domain/delivery.ts'
@@ -74,7 +75,7 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
       },
       attempts: attempts.map(({ attempted_at, outcome, detail }) => ({ attempted_at, outcome, detail })),
       failures: waiting?.failures ?? 0,
-      claims: waiting?.claims ?? 0,
+      claims: claimsOfRow(waiting?.claims ?? 0),
       trouble: waiting?.trouble ?? null,
       due_at: waiting?.due_at ?? null,
       arrival_log: arrivals,

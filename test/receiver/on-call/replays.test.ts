@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { depth } from '../../../src/receiver/landing/depth.ts'
 import { findReplay, listReplays, requeueMany } from '../../../src/receiver/on-call/replays.ts'
 import { listDeliveries } from '../../../src/receiver/queries/deliveries.ts'
+import { findDelivery } from '../../../src/receiver/queries/delivery-detail.ts'
 import type { DeliveryFilters } from '../../../src/receiver/queries/filters.ts'
 import { type TestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -105,6 +106,25 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
     expect(await replay({ ids: [id] })).toMatchObject({ outcomes: [{ outcome: 'landed', count: 1 }] })
     const rows = await database.sql`select status from mediadock.results where request_id = ${requestId}`
     expect(rows).toEqual([{ status: 'FAILED' }])
+  })
+
+  it('that meets a lock is tried again within a second or two, and counts its own tries', async () => {
+    const { body, requestId } = failed()
+    const id = await settle(body)
+    const tried = () => database.sql`select due_at > now() + interval '2 s' as is_late from mediadock.inbox
+      where delivery_id = ${id} and trouble is not null`
+    const replayed = await database.sql.begin(async (tx) => {
+      await tx`select from mediadock.requests where request_id = ${requestId} for update`
+      const ended = replay({ ids: [id] })
+      const [row] = await eventually(async () => {
+        const rows = await tried()
+        return rows.length > 0 && rows
+      })
+      expect(row).toEqual({ is_late: false })
+      expect(await findDelivery(receiver.deps.db, id)).toMatchObject({ failures: 0, claims: 2 })
+      return { ended }
+    })
+    expect(await replayed.ended).toMatchObject({ outcomes: [{ outcome: 'no_effect', count: 1 }] })
   })
 
   it('leaves a delivery that is already waiting', async () => {
