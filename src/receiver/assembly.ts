@@ -86,33 +86,12 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
 /** Calls to the provider: results and submits, within the keys' quota. */
 export function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fetch, roles, cut }: Base) {
   const { generationApiUrl: baseUrl, fetchRatePerMinute, webhookPublicUrl } = settings
-  const calls = metrics.providerCalls
+  const calling = { keys, fetchRatePerMinute, time, logger, calls: metrics.providerCalls }
   const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => roles.wake('poll-log') })
   const client = createSourceClient({ baseUrl, fetch, clock })
-  const onPolled = pollLog.record
-  const fetcher = createFetcher({
-    db: pools.polls.db,
-    client,
-    keys,
-    fetchRatePerMinute,
-    clock,
-    time,
-    logger,
-    calls,
-    onPolled,
-  })
-  const submitting = {
-    db,
-    client,
-    keys,
-    webhookPublicUrl,
-    fetchRatePerMinute,
-    time,
-    logger,
-    calls,
-    cut: cut.signal,
-  }
-  const reading = { db, baseUrl, fetch, keys, fetchRatePerMinute, clock, time, logger, calls, cut: cut.signal }
+  const fetcher = createFetcher({ ...calling, db: pools.polls.db, client, clock, onPolled: pollLog.record })
+  const submitting = { ...calling, db, client, webhookPublicUrl, cut: cut.signal }
+  const reading = { ...calling, db, baseUrl, fetch, clock, cut: cut.signal }
   return {
     pollLog,
     fetcher,

@@ -1,6 +1,6 @@
 import { withDeadline } from '../platform/deadline.ts'
 import { startLoop, type FailingRole, type LoopOptions } from '../platform/loop.ts'
-import { createGuessLimit, type GuessLimit } from '../platform/pages/guess-limit.ts'
+import { createGuessLimit } from '../platform/pages/guess-limit.ts'
 import type { Database } from '../platform/postgres/postgres.ts'
 import { readTime } from '../platform/postgres/time.ts'
 import { createSequencer } from './feeding/sequencer.ts'
@@ -47,28 +47,7 @@ export type Role =
   | 'arrival-partitions'
   | OnCallRole
 
-export type Background = {
-  wake: (role: Role) => void
-  /** Runs the reconciler once, now; returns what the run did and the id of its row. */
-  reconcileNow: () => Promise<{ id: number; run: reconciler.ReconcileRun }>
-  /** Polls one request; undefined when the request is not tracked or its row stays locked. */
-  reconcileOne: (requestId: string) => Promise<reconciler.ReconcileRun | undefined>
-  /** The reconciler counts as silent after this long without a run; undefined if it runs too rarely to decide. */
-  silentAfterSeconds: number | undefined
-  /** Wrong tokens given to the internal listener; an issue names their addresses. */
-  guesses: GuessLimit
-  /** When the next run of the reconciler begins on this replica. */
-  nextRunAt: () => Date | undefined
-  /** The roles of this process whose last rounds failed. */
-  failingRoles: () => FailingRole[]
-  /** True once Postgres was reached with the schema up to date, and the roles began. */
-  isPrepared: () => boolean
-  /**
-   * After the signal: waits for every round to end, and writes buffered log rows. Ends soon after `graceMs` at the
-   * latest.
-   */
-  drain: (graceMs: number) => Promise<void>
-}
+export type Background = ReturnType<typeof startBackground>
 
 export type BackgroundDeps = {
   settings: ReceiverSettings
@@ -111,7 +90,7 @@ const gatherFollowUps = { ms: 20, burst: 20 }
 /**
  * Starts every background role: inbox, feed, logs, minutes, reconciler with follow-ups, on-call roles and partitions.
  */
-export function startBackground(deps: BackgroundDeps): Background {
+export function startBackground(deps: BackgroundDeps) {
   const { settings, worker, prepared: after, signal } = deps
   const { db, clock, logger } = worker
   const guesses = createGuessLimit(clock)
@@ -131,7 +110,7 @@ export function startBackground(deps: BackgroundDeps): Background {
   let isPrepared = false
   const schedules = startSchedules({ ...deps, polling, isPrepared: () => isPrepared })
   const all = [...loops.values(), ...deps.slices.map(({ loop }) => loop)]
-  const failingRoles = () => [...all, schedules.retention].flatMap(({ failing }) => failing() ?? [])
+  const failingRoles = (): FailingRole[] => [...all, schedules.retention].flatMap(({ failing }) => failing() ?? [])
   deps.metrics.watchRoles(failingRoles)
 
   const begin = async () => {
@@ -150,17 +129,22 @@ export function startBackground(deps: BackgroundDeps): Background {
     await drainLogs(deps, isPrepared)
   }
   return {
-    wake: (role) => loops.get(role)?.wake(),
+    wake: (role: Role): void => loops.get(role)?.wake(),
     reconcileNow: schedules.reconcileNow,
-    reconcileOne: (requestId) => reconciler.reconcileOne({ ...polling, db }, requestId),
+    /** Polls one request; undefined when the request is not tracked or its row stays locked. */
+    reconcileOne: (requestId: string) => reconciler.reconcileOne({ ...polling, db }, requestId),
+    /** The reconciler counts as silent after this long without a run; undefined if it runs too rarely to decide. */
     silentAfterSeconds: silentAfterSeconds(settings.reconcileCron),
+    /** Wrong tokens given to the internal listener; an issue names their addresses. */
     guesses,
+    /** The roles of this process whose last rounds failed. */
     failingRoles,
     nextRunAt: schedules.nextRunAt,
+    /** True once Postgres was reached with the schema up to date, and the roles began. */
     isPrepared: () => isPrepared,
-    // Bounded: a Postgres that does not answer must not hold the process. Leases end on their own.
-    drain: (graceMs) =>
-      // The time after the grace for the writes of calls that were cut.
+    /** After the signal: waits for every round to end, and writes buffered log rows. */
+    drain: (graceMs: number): Promise<void> =>
+      // Bounded, with time after the grace for the writes of calls that were cut. Leases end on their own.
       withDeadline(drain(), graceMs + 2000, 'ending the background roles').catch((error: unknown) =>
         logger.warn({ err: error }, 'stopping before every role has ended; other replicas or the next start take over'),
       ),

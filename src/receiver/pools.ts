@@ -1,25 +1,14 @@
-import { createPool, type Pool } from '../platform/postgres/postgres.ts'
+import { createPool } from '../platform/postgres/postgres.ts'
 import type { ReceiverSettings } from './settings.ts'
 
 /** Every sender is answered within this time: the server ends the statement, or the connection is cut. */
 const acceptStatementSeconds = 5
 
-export type ReceiverPools = {
-  accept: Pool
-  landing: Pool
-  /** For polls: their claims, calls and landings. A small process polls by its landing connections. */
-  polls: Pool
-  others: Pool
-  /** The connections to a standby that serves lists, if one is configured. */
-  standby: Pool | undefined
-  close: () => Promise<void>
-}
-
 /**
  * Acknowledging, landing and polling have connections of their own: no page makes them wait, and none makes another
  * wait. They run few statements, by indexes alone, so their plans are kept.
  */
-export function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize }: ReceiverSettings): ReceiverPools {
+export function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize }: ReceiverSettings) {
   const share = sharesOf(databasePoolSize)
   const accept = createPool({
     url,
@@ -35,8 +24,10 @@ export function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize 
   return {
     accept,
     landing,
+    /** For polls: their claims, calls and landings. A small process polls by its landing connections. */
     polls,
     others,
+    /** The connections to a standby that serves lists, if one is configured. */
     standby,
     close: async () => {
       const all = new Set([accept, landing, polls, others, ...(standby === undefined ? [] : [standby])])
