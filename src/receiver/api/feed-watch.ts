@@ -6,15 +6,10 @@ import { listenTo } from './listening.ts'
 
 export type FeedWatchDeps = { db: Database; databaseUrl: string; logger: Logger; signal: AbortSignal }
 
-export type FeedWatch = {
-  /** Reads one page. Readers at the same position share one read. */
-  read: (page: FeedWanted) => Promise<FeedPage>
-  /** Calls `onGrown` when the feed may have grown, until `leave` is called. */
-  join: (onGrown: () => void) => Promise<{ leave: () => void }>
-}
+export type FeedWatch = ReturnType<typeof createFeedWatch>
 
 /** Wakes every reader in this process that waits for the feed to grow, from one LISTEN connection, and shares reads. */
-export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDeps): FeedWatch {
+export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDeps) {
   const waiting = new Set<() => void>()
   let timer: NodeJS.Timeout | undefined
   let looking = false
@@ -65,8 +60,10 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   }
 
   return {
-    read: (page) => readShared({ ...page, growths }),
-    join: async (onGrown) => {
+    /** Reads one page. Readers at the same position share one read. */
+    read: (page: FeedWanted): Promise<FeedPage> => readShared({ ...page, growths }),
+    /** Calls `onGrown` when the feed may have grown, until `leave` is called. */
+    join: async (onGrown: () => void) => {
       // A new function for each waiter, so that equal callbacks leave independently.
       const waiter = () => onGrown()
       waiting.add(waiter)

@@ -22,39 +22,25 @@ const ownErrors = ['invalid_filter', 'unknown_key', 'no_call_left', 'provider_un
 
 /** Reads of the provider, for services without an API key (spec, Endpoints: catalog, model, estimate, account). */
 export function providerOperations({ providerReads }: ReceiverDeps): Operation[] {
-  const note = "The provider's answer, cached for a minute. Its own 4xx is passed on."
-  const read = (operationId: string, path: string, summary: string, schema: z.ZodType): Operation => ({
-    method: 'get',
+  const read = (
+    operationId: string,
+    path: string,
+    summary: string,
+    schema: z.ZodType,
+    input?: typeof inputSchema,
+  ): Operation => ({
+    method: input === undefined ? 'get' : 'post',
     path,
     document: {
       operationId,
       summary,
-      description: note,
+      description: "The provider's answer, cached for a minute. Its own 4xx is passed on.",
       requestParams: { query: querySchema, ...(path.includes('{model}') && { path: pathSchema }) },
-      responses: {
-        ...responses({ 200: { description: "The provider's answer", schema } }, ...ownErrors),
-        '4XX': { description: "The provider's own refusal" },
-      },
-    },
-    answer: async (req, res) => {
-      const { key_name: keyName } = parseFilters(querySchema, req.query)
-      const model = path.includes('{model}') ? slugOf(req) : ''
-      send(res, await providerReads({ path: `/v1${path.replace('{model}', model)}` }, keyName))
-    },
-  })
-  const estimate: Operation = {
-    method: 'post',
-    path: '/models/{model}/estimate',
-    document: {
-      operationId: 'estimateGeneration',
-      summary: 'The price of a generation, in credits',
-      description: note,
-      requestParams: { path: pathSchema, query: querySchema },
-      requestBody: jsonBody(inputSchema),
+      ...(input && { requestBody: jsonBody(input) }),
       responses: {
         ...responses(
-          { 200: { description: "The provider's answer", schema: estimateSchema } },
-          ...readsBody,
+          { 200: { description: "The provider's answer", schema } },
+          ...(input ? readsBody : []),
           ...ownErrors,
         ),
         '4XX': { description: "The provider's own refusal" },
@@ -62,15 +48,21 @@ export function providerOperations({ providerReads }: ReceiverDeps): Operation[]
     },
     answer: async (req, res) => {
       const { key_name: keyName } = parseFilters(querySchema, req.query)
-      const body = await readBody(req, res, inputSchema)
-      const model = slugOf(req)
-      send(res, await providerReads({ path: `/v1/models/${model}/estimate`, body }, keyName))
+      const body = input && (await readBody(req, res, input))
+      const model = path.includes('{model}') ? slugOf(req) : ''
+      send(res, await providerReads({ path: `/v1${path.replace('{model}', model)}`, ...(body && { body }) }, keyName))
     },
-  }
+  })
   return [
     read('listModels', '/models', 'The models that the key may use', catalogSchema),
     read('showModel', '/models/{model}', 'One model with its input schema and price', modelSchema),
-    estimate,
+    read(
+      'estimateGeneration',
+      '/models/{model}/estimate',
+      'The price of a generation, in credits',
+      estimateSchema,
+      inputSchema,
+    ),
     read('showAccount', '/account', "The balance and the usage of the key's account", accountSchema),
   ]
 }

@@ -1,6 +1,6 @@
 import type { Logger } from '../../platform/logger.ts'
 import { columnsOf } from '../../platform/postgres/columns.ts'
-import { inArray, lt, sql } from '../../platform/postgres/drizzle.ts'
+import { type Column, sql, type SQL, type StringChunk, type Table } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow, one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
@@ -54,12 +54,14 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
   }
   const all = (prune: () => Promise<number>) => apart(() => inBatches(prune, signal))
   const pruned: Pruned = { partitions: await apart(() => dropDays(deps, cutoff, signal)) }
-  await all(() => pruneCatchAll(db, cutoff))
+  await all(() => pruneRows(db, catchAll, cutoff))
   pruned['deliveries'] = await all(() => pruneDeliveries(db, cutoff))
-  pruned['quarantined'] = await all(() => pruneQuarantine(db, cutoff))
+  pruned['quarantined'] = await all(() =>
+    pruneRows(db, { table: arriving.quarantine, at: arriving.quarantine.arrived_at }, cutoff),
+  )
   pruned['changes'] = await all(() => pruneFeed(db, cutoff))
   pruned['notes'] = 0
-  for (const table of notes) pruned['notes'] += await all(() => pruneNotes(db, table, cutoff))
+  for (const aged of notes) pruned['notes'] += await all(() => pruneRows(db, aged, cutoff))
   for (const { name, prune } of prunes) pruned[name] = await apart(() => prune({ now, signal }))
   if (Object.values(pruned).some((rows) => rows > 0))
     deps.logger.info({ ...pruned, cutoff: cutoff.toISOString() }, 'old rows pruned')
@@ -128,17 +130,6 @@ async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
   return one(rows, 'pruning deliveries').n
 }
 
-async function pruneQuarantine(db: Database, cutoff: Date): Promise<number> {
-  const { id, arrived_at } = arriving.quarantine
-  const old = db
-    .select({ id })
-    .from(arriving.quarantine)
-    .where(lt(arrived_at, cutoff.toISOString()))
-    .orderBy(sql`${arrived_at} nulls first`)
-    .limit(batchRows)
-  return (await db.delete(arriving.quarantine).where(inArray(id, old)).returning({ id })).length
-}
-
 /**
  * Deletes changes by position, which is a time, and stores the last deleted position. Readers before it get an error
  * instead of a gap.
@@ -173,21 +164,15 @@ const notes = [
   { table: onCall.processStarts, at: onCall.processStarts.started_at },
 ] as const
 
-async function pruneNotes(db: Database, { table, at }: (typeof notes)[number], cutoff: Date): Promise<number> {
-  const old = sql`select ctid from ${table} where ${at} < ${cutoff.toISOString()} limit ${batchRows}`
-  const rows = await db
-    .delete(table)
-    .where(sql`ctid = any(array(${old}))`)
-    .returning({ at })
-  return rows.length
-}
+/** The rows of the log on days without a partition. */
+const catchAll = { table: sql`mediadock.arrivals_other`, at: arrivals.arrived_at }
 
-/** Deletes old rows of the catch-all, that is of days without a partition. */
-async function pruneCatchAll(db: Database, cutoff: Date): Promise<number> {
+type Aged = { table: SQL | Table; at: Column | StringChunk }
+
+async function pruneRows(db: Database, { table, at }: Aged, cutoff: Date): Promise<number> {
   const rows = await db.execute(sql`
-    delete from mediadock.arrivals_other where ctid = any(array(
-      select ctid from mediadock.arrivals_other
-      where ${arrivals.arrived_at} < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
+    delete from ${table} where ctid = any(array(
+      select ctid from ${table} where ${at} < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
     returning 1`)
   return rows.length
 }
