@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { createDocument, type ZodOpenApiOperationObject, type ZodOpenApiResponsesObject } from 'zod-openapi'
+import { createDocument, type ZodOpenApiOperationObject } from 'zod-openapi'
 import { version } from '../../platform/release.ts'
 import {
   accountSchema,
@@ -10,30 +10,24 @@ import {
   submitBodySchema,
   submittedSchema,
 } from '../../wire/schemas.ts'
-import { type Code, readsBody, refusals } from './openapi-errors.ts'
+import { readsBody, refusals } from './openapi-errors.ts'
 import * as examples from './openapi-examples.ts'
 import * as schemas from './openapi-schemas.ts'
 
-type Success = { status?: 200 | 202; description: string; schema: z.ZodType; example: object }
+/** A body as JSON, with an example. */
+const json = (schema: z.ZodType, example: object) => ({ content: { 'application/json': { schema, example } } })
 
-function responses(successes: readonly Success[], ...also: Code[]): ZodOpenApiResponsesObject {
-  const all: ZodOpenApiResponsesObject = {}
-  for (const { status = 200, description, schema, example } of successes) {
-    const headers = schemas.rateHeadersSchema.extend(schemas.contentLanguageSchema.partial().shape)
-    all[`${status}`] = { description, headers, content: { 'application/json': { schema, example } } }
-  }
-  return { ...all, ...refusals(also) }
+const body = (schema: z.ZodType, example: object) => ({ required: true, ...json(schema, example) })
+
+function ok(description: string, schema: z.ZodType, example: object) {
+  const headers = schemas.rateHeadersSchema.extend(schemas.contentLanguageSchema.partial().shape)
+  return { description, headers, ...json(schema, example) }
 }
 
 /** Adds Accept-Language to the parameters of a call. Every call accepts it. */
 function localizable(operation: ZodOpenApiOperationObject): ZodOpenApiOperationObject {
   return { ...operation, requestParams: { header: schemas.languageHeaderSchema, ...operation.requestParams } }
 }
-
-const body = (schema: z.ZodType, example: object) => ({
-  required: true,
-  content: { 'application/json': { schema, example } },
-})
 
 const submit: ZodOpenApiOperationObject = {
   operationId: 'submit',
@@ -47,23 +41,19 @@ const submit: ZodOpenApiOperationObject = {
     'A sandbox key checks the links and fetches nothing.',
   requestParams: { path: schemas.modelPathSchema, header: schemas.submitHeaderSchema },
   requestBody: body(submitBodySchema, examples.submitBody),
-  responses: responses(
-    [
-      {
-        description: 'Accepted. With a sandbox key the request is already COMPLETED',
-        schema: submittedSchema,
-        example: examples.submitted,
-      },
-    ],
-    ...readsBody,
-    'webhook_url_invalid',
-    'idempotency_key_invalid',
-    'insufficient_credits',
-    'insufficient_scope',
-    'model_not_found',
-    'idempotency_key_reuse',
-    'request_in_progress',
-  ),
+  responses: {
+    200: ok('Accepted. With a sandbox key the request is already COMPLETED', submittedSchema, examples.submitted),
+    ...refusals([
+      ...readsBody,
+      'webhook_url_invalid',
+      'idempotency_key_invalid',
+      'insufficient_credits',
+      'insufficient_scope',
+      'model_not_found',
+      'idempotency_key_reuse',
+      'request_in_progress',
+    ]),
+  },
 }
 
 const estimate: ZodOpenApiOperationObject = {
@@ -72,17 +62,10 @@ const estimate: ZodOpenApiOperationObject = {
   summary: 'The price of a generation',
   requestParams: { path: schemas.modelPathSchema },
   requestBody: body(schemas.estimateBodySchema, examples.estimateBody),
-  responses: responses(
-    [
-      {
-        description: 'The price. Nothing is queued or charged',
-        schema: schemas.estimateSchema,
-        example: examples.estimate,
-      },
-    ],
-    ...readsBody,
-    'not_found',
-  ),
+  responses: {
+    200: ok('The price. Nothing is queued or charged', schemas.estimateSchema, examples.estimate),
+    ...refusals([...readsBody, 'not_found']),
+  },
 }
 
 const catalog: ZodOpenApiOperationObject = {
@@ -90,10 +73,10 @@ const catalog: ZodOpenApiOperationObject = {
   tags: ['Models'],
   summary: 'The catalog of this environment',
   requestParams: { query: schemas.catalogQuerySchema },
-  responses: responses(
-    [{ description: 'Models that this key can use', schema: schemas.catalogSchema, example: examples.listed }],
-    'invalid_query',
-  ),
+  responses: {
+    200: ok('Models that this key can use', schemas.catalogSchema, examples.listed),
+    ...refusals(['invalid_query']),
+  },
 }
 
 const model: ZodOpenApiOperationObject = {
@@ -101,7 +84,7 @@ const model: ZodOpenApiOperationObject = {
   tags: ['Models'],
   summary: 'One model with its input schema',
   requestParams: { path: schemas.modelPathSchema },
-  responses: responses([{ description: 'The model', schema: modelSchema, example: examples.described }], 'not_found'),
+  responses: { 200: ok('The model', modelSchema, examples.described), ...refusals(['not_found']) },
 }
 
 const lookup = { path: schemas.requestPathSchema, query: schemas.logsQuerySchema }
@@ -111,10 +94,7 @@ const status: ZodOpenApiOperationObject = {
   tags: ['Generations'],
   summary: 'State, queue position and progress',
   requestParams: lookup,
-  responses: responses(
-    [{ description: 'The status', schema: statusBodySchema, example: examples.status }],
-    'not_found',
-  ),
+  responses: { 200: ok('The status', statusBodySchema, examples.status), ...refusals(['not_found']) },
 }
 
 /** Without terminal statuses, so that a generated client can tell a 200 from a 202 by the status. */
@@ -125,13 +105,11 @@ const result: ZodOpenApiOperationObject = {
   tags: ['Generations'],
   summary: 'The result of a terminal request',
   requestParams: lookup,
-  responses: responses(
-    [
-      { description: 'Terminal: COMPLETED, FAILED or CANCELED', schema: resultSchema, example: examples.result },
-      { status: 202, description: 'Not terminal yet: poll again', schema: runningSchema, example: examples.status },
-    ],
-    'not_found',
-  ),
+  responses: {
+    200: ok('Terminal: COMPLETED, FAILED or CANCELED', resultSchema, examples.result),
+    202: ok('Not terminal yet: poll again', runningSchema, examples.status),
+    ...refusals(['not_found']),
+  },
 }
 
 const cancel: ZodOpenApiOperationObject = {
@@ -140,19 +118,17 @@ const cancel: ZodOpenApiOperationObject = {
   summary: 'Cancel a generation that is IN_QUEUE',
   description: 'Needs the scope generate. Always 404 unless the provider runs with PROVIDER_CANCEL_ENDPOINT=on.',
   requestParams: { path: schemas.requestPathSchema },
-  responses: responses(
-    [{ description: 'Canceled and refunded', schema: statusBodySchema, example: examples.canceled }],
-    'insufficient_scope',
-    'not_found',
-    'not_cancelable',
-  ),
+  responses: {
+    200: ok('Canceled and refunded', statusBodySchema, examples.canceled),
+    ...refusals(['insufficient_scope', 'not_found', 'not_cancelable']),
+  },
 }
 
 const account: ZodOpenApiOperationObject = {
   operationId: 'showAccount',
   tags: ['Account'],
   summary: 'Balance and usage of the last 30 days',
-  responses: responses([{ description: 'The account', schema: accountSchema, example: examples.account }]),
+  responses: { 200: ok('The account', accountSchema, examples.account), ...refusals([]) },
 }
 
 /** The OpenAPI 3.1 document, generated from the schemas that validate input and type output. */
