@@ -56,7 +56,7 @@ type Outcome = Ending | { kind: 'retry'; pauseMs: number }
 async function endingOf(deps: JobDeps, claimed: ClaimedRequest, report: Report, signal: AbortSignal): Promise<Outcome> {
   // Runs whose worker may die. Engines crash in a separate process, so the request is rarely the cause, but it must
   // end.
-  if (claimed.attempts > 20) return failed('the generation could not be completed')
+  if (claimed.attempts > 20) return lastResort
   try {
     if (claimed.environment === 'sandbox') return await rehearse(deps, claimed, report, signal)
     return { kind: 'completed', output: await generate(deps, claimed, report, signal) }
@@ -72,7 +72,7 @@ async function endingOf(deps: JobDeps, claimed: ClaimedRequest, report: Report, 
     const isForGood = error instanceof EngineError && !error.transient
     // Runs that may fail by an internal error or a busy service before the request is FAILED and refunded.
     if (isForGood || claimed.attempts >= 3) {
-      return failed(error instanceof EngineError ? error.message : 'the generation could not be completed')
+      return error instanceof EngineError ? failed(error.message) : lastResort
     }
     return { kind: 'retry', pauseMs: jitteredPauseMs(claimed.attempts, retryPause, deps.random) }
   }
@@ -134,54 +134,29 @@ async function retry({ db, time, logger }: JobDeps, claimed: ClaimedRequest, pau
   logger.info({ request_id: claimed.id, retry_after_ms: pauseMs }, 'generation will be retried')
 }
 
-type Finishing = Pick<JobDeps, 'db' | 'time' | 'random' | 'logger'>
-
-/** Ends the request. Retries during a short outage of Postgres, because the media exist and are paid for. */
-async function finish({ db, time, random, logger }: Finishing, claimed: ClaimedRequest, ending: Ending): Promise<void> {
-  for (let attempt = 1; ; attempt += 1) {
-    try {
-      const ours = await finishRequest(db, claimed, ending, { now: time(), random })
-      return logger.info(
-        { request_id: claimed.id, model: claimed.model, ending: ending.kind, ours },
-        'generation ended',
-      )
-    } catch (error) {
-      if (isAboutTheData(error)) return endRefused({ db, time, random, logger }, claimed, { ending, refusal: error })
-      if (attempt === 5) throw error
-      await delay(jitteredPauseMs(attempt, { baseMs: 200, capMs: 5000 }, random))
-    }
-  }
-}
+/** The end of a request that could not be ended as it should. */
+const lastResort = failed('the generation could not be completed')
 
 /**
- * Ends a request differently if Postgres refuses its end, because it would refuse it after every run. If only the
- * webhook was refused, the request ends without it. Otherwise the request is FAILED and refunded.
+ * Ends the request. Retries during a short outage of Postgres, because the media exist and are paid for. An end that
+ * Postgres refuses would be refused after every run, so the request ends without its webhook. If the end itself is
+ * refused, the request is FAILED and refunded.
  */
-async function endRefused(
-  { db, time, random, logger }: Finishing,
-  claimed: ClaimedRequest,
-  { ending, refusal }: { ending: Ending; refusal: unknown },
-): Promise<void> {
-  const instead = failed('the generation could not be completed')
-  const ends = [
-    { ending, hasWebhook: false },
-    { ending: instead, hasWebhook: true },
-    { ending: instead, hasWebhook: false },
-  ]
-  for (const [at, { ending: one, hasWebhook }] of ends.entries()) {
+async function finish(deps: JobDeps, claimed: ClaimedRequest, ending: Ending, hasWebhook = true): Promise<void> {
+  const { db, time, random, logger } = deps
+  const facts = { request_id: claimed.id, model: claimed.model, ending: ending.kind, webhook: hasWebhook }
+  for (let attempt = 1; ; attempt += 1) {
     try {
-      const ours = await finishRequest(db, claimed, one, { now: time(), random, hasWebhook })
-      const facts = {
-        err: refusal,
-        request_id: claimed.id,
-        model: claimed.model,
-        ending: one.kind,
-        webhook: hasWebhook,
-        ours,
-      }
-      return logger.error(facts, 'Postgres refused to store the end of a generation, and another end was stored')
+      const ours = await finishRequest(db, claimed, ending, { now: time(), random, hasWebhook })
+      return logger.info({ ...facts, ours }, 'generation ended')
     } catch (error) {
-      if (at === ends.length - 1 || !isAboutTheData(error)) throw error
+      if (isAboutTheData(error)) {
+        if (!hasWebhook && ending === lastResort) throw error
+        logger.error({ ...facts, err: error }, 'Postgres refused to store the end of a generation: storing another end')
+        return hasWebhook ? finish(deps, claimed, ending, false) : finish(deps, claimed, lastResort)
+      }
+      if (attempt === 5) throw error
+      await delay(jitteredPauseMs(attempt, { baseMs: 200, capMs: 5000 }, random))
     }
   }
 }
