@@ -193,11 +193,9 @@ export function createReceiverMetrics(deps: MetricsDeps) {
       'Deliveries whose X-Service-Timestamp differs from the signed t',
       [],
     ),
-    connectionsClosed: counter(
-      'mediadock_connections_closed_total',
-      'Connections to the public listener that the receiver closed',
-      ['reason'],
-    ),
+    connectionsClosed: counter('mediadock_connections_closed_total', 'Connections that the receiver closed', [
+      'reason',
+    ]),
     logDropped: counter(
       'mediadock_arrival_log_dropped_total',
       'Arrivals dropped because the log was full or Postgres refused their rows',
