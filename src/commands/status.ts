@@ -88,7 +88,7 @@ receiver is running, else with 0.
 }
 
 function incompleteWords({ incomplete, incomplete_capped, complete_by }: Now['backlog']): string {
-  if (complete_by === null) return 'Every result is complete.'
+  if (complete_by === null) return 'No result waits for its full result.'
   const many = incomplete === 1 ? 'result lacks its' : 'results lack their'
   const at = new Date(complete_by).toLocaleString('en-GB', { dateStyle: 'medium', timeStyle: 'short' })
   const count = `${incomplete_capped ? 'At least ' : ''}${incomplete}`

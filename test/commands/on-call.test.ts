@@ -106,7 +106,7 @@ describe('mediadock status', () => {
   })
 
   it('prints how many results are incomplete and when they will be complete', async () => {
-    expect((await run('status')).stdout).toContain('Every result is complete.')
+    expect((await run('status')).stdout).toContain('No result waits for its full result.')
     const requestId = randomUUID()
     await database.sql`insert into mediadock.requests (request_id, key_name, status, source, landed_at, next_poll_at)
       values (${requestId}, 'live', 'FAILED', 'webhook', now(), now() + interval '1 minute')`

@@ -161,7 +161,7 @@ function tilesOf({
         href: '/reconciler',
         note:
           backlog.complete_by === null
-            ? 'every landed result is fetched in full'
+            ? 'none waits for its full result'
             : html`complete not before ${time(backlog.complete_by, 'seconds')}`,
       },
       quotaTile(keys),
