@@ -65,6 +65,20 @@ it('"X never arrived": one search shows that it landed, or why it was refused an
   await page.getByRole('heading', { name: 'No match' }).waitFor()
 })
 
+it('shows what was found while the search of another kind takes too long, and that it is not all', async () => {
+  const { requestId, body } = okAudio()
+  await deliver(receiver.webhookUrl, body)
+  await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
+  await database.sql.begin(async (tx) => {
+    await tx`lock table mediadock.quarantine in access exclusive mode`
+    const found = await call(receiver, `GET /api/search?q=${requestId}`)
+    expect(found).toMatchObject({ status: 200, json: { deliveries: [{}], missing: ['quarantined'] } })
+    const page = await openPage(browser, `${receiver.internalUrl}search?q=${requestId.slice(0, 12)}`)
+    await page.getByRole('alert').getByText('Postgres took too long to search the quarantine').waitFor()
+    expect(await page.getByRole('group', { name: 'Deliveries' }).locator('tbody tr').count()).toBe(1)
+  })
+})
+
 it('finds submits by their Idempotency-Key, and requests by a value of their metadata', async () => {
   const key = randomUUID()
   const submitted = await call(receiver, 'POST /api/generations', {

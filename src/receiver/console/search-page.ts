@@ -49,8 +49,20 @@ function pageOf({ requests, submits, deliveries, quarantined, arrivals }: Found,
   return paths.size === 1 ? [...paths][0] : undefined
 }
 
+const kinds: Record<string, string> = {
+  by_metadata: 'requests by their metadata',
+  arrivals: 'refused arrivals in the log',
+  quarantined: 'the quarantine',
+}
+
+function notSearched(missing: readonly string[]): string {
+  const named = missing.map((kind) => kinds[kind] ?? kind).join(', ')
+  return `This is not all: Postgres took too long to search ${named}. Try again, or search for a whole id.`
+}
+
 function results(found: Found, q: string): Markup {
-  const { requests, by_metadata, submits, deliveries, arrivals, quarantined } = found
+  const { requests, by_metadata, submits, deliveries, arrivals, quarantined, missing } = found
+  const partial = missing.length === 0 ? '' : problem(notSearched(missing))
   const parts = [
     requests.length === 0 ? '' : card('Requests', requestsTable('Requests', requests)),
     by_metadata.length === 0
@@ -71,9 +83,9 @@ function results(found: Found, q: string): Markup {
           table({ label: 'Arrivals', ...usualOnly(arrivalColumns, arrivals.map(arrivalRow)), empty: '' }),
         ),
   ]
-  if (parts.every((part) => part === '')) return nothingFound(q)
+  if (parts.every((part) => part === '')) return partial === '' ? nothingFound(q) : partial
   const isRefused = requests.every(({ landed_at }) => landed_at === null) && deliveries.length === 0
-  return html`${isRefused && quarantined.length > 0 ? problem('No result. A webhook with this id was refused; see below.') : ''} ${parts}`
+  return html`${partial} ${isRefused && quarantined.length > 0 ? problem('No result. A webhook with this id was refused; see below.') : ''} ${parts}`
 }
 
 function nothingFound(q: string): Markup {

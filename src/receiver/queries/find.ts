@@ -5,9 +5,9 @@ import { quarantine } from '../domain/arrivals-schema.ts'
 import { generations } from '../domain/generations-schema.ts'
 import type { StuckAfter } from '../reconciling/due.ts'
 import { arrivalSchema, listArrivals, type ArrivalEntry } from './arrivals.ts'
-import { readWithin } from './deadline.ts'
+import { QueryTimeoutError, readWithin } from './deadline.ts'
 import { deliverySchema, listDeliveries } from './deliveries.ts'
-import { textFilter, type ArrivalFilters } from './filters.ts'
+import { textFilter, type ArrivalFilters, type RequestFilters } from './filters.ts'
 import { newestFirst } from './page.ts'
 import { listRequests, requestSchema } from './requests.ts'
 import { uuidRange } from './search.ts'
@@ -49,29 +49,43 @@ export const foundSchema = z
         request_id: z.guid().nullable().meta({ description: 'The id that the body claims. It is not trusted.' }),
       }),
     ),
+    missing: z.array(z.string()).meta({
+      description: 'The kinds whose search took too long and was stopped. What was found of the others stands.',
+    }),
   })
   .meta({ id: 'Found' })
 export type Found = z.infer<typeof foundSchema>
 
-/** Searches deliveries, requests and refused arrivals by an id or a metadata value. */
+/**
+ * Searches deliveries, requests and refused arrivals by an id or a metadata value. A kind whose search takes too long is
+ * left out and named in `missing`. Throws QueryTimeoutError if all of them do.
+ */
 export async function find(db: Database, { q }: { q: string }, when: StuckAfter): Promise<Found> {
+  const missing: string[] = []
+  let searched = 0
+  const search = async <T>(kind: string, read: () => Promise<T[]>): Promise<T[]> => {
+    searched += 1
+    try {
+      return await read()
+    } catch (error) {
+      if (!(error instanceof QueryTimeoutError) || missing.push(kind) === searched) throw error
+      return []
+    }
+  }
   const isId = q.length >= 4
   const isUuid = uuidRange(q).length > 0
-  const [found, byMetadata, byExternalId, asRequests, deliveries, arrivals] = await Promise.all([
-    readWithin(db, async (tx) => ({ submits: await submitsOf(tx, q), quarantined: await quarantinedOf(tx, q) })),
-    listRequests(db, { value: q, limit: shown }, when),
-    listRequests(db, { external_id: q, limit: shown }, when),
-    isUuid ? listRequests(db, { q, limit: shown }, when) : undefined,
-    isId ? listDeliveries(db, { q, limit: shown }) : undefined,
-    isId ? failedArrivals(db, { q }) : [],
+  const requests = async (filters: RequestFilters & { value?: string }) => (await listRequests(db, { ...filters, limit: shown }, when)).data
+  const [byExternalId, asRequests, by_metadata, submits, deliveries, arrivals, quarantined] = await Promise.all([
+    search('requests', () => requests({ external_id: q })),
+    isUuid ? search('requests', () => requests({ q })) : [],
+    search('by_metadata', () => requests({ value: q })),
+    search('submits', () => readWithin(db, (tx) => submitsOf(tx, q))),
+    isId ? search('deliveries', async () => (await listDeliveries(db, { q, limit: shown })).data) : [],
+    isId ? search('arrivals', () => failedArrivals(db, { q })) : [],
+    search('quarantined', () => readWithin(db, (tx) => quarantinedOf(tx, q))),
   ])
-  return {
-    requests: [...byExternalId.data, ...(asRequests?.data ?? [])],
-    by_metadata: byMetadata.data,
-    deliveries: deliveries?.data ?? [],
-    arrivals,
-    ...found,
-  }
+  const all = { requests: [...byExternalId, ...asRequests], by_metadata, submits, deliveries, arrivals, quarantined }
+  return { ...all, missing: [...new Set(missing)] }
 }
 
 /** The webhooks that name a request which may not be tracked. */
