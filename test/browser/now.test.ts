@@ -113,6 +113,15 @@ describe('what is wrong', () => {
     await expect.poll(async () => (await legend.innerText()).replaceAll(/\s+/g, '')).toContain('parked1')
   })
 
+  it('shows of an accepted arrival that its delivery was parked since, and why', async () => {
+    await deliver(receiver.webhookUrl, Buffer.from('{"not": "ours"}'))
+    await logged(1)
+    await database.sql`update mediadock.arrivals set outcome = 'accepted', reason = null`
+    const page = await open()
+    const row = page.getByRole('group', { name: 'Latest arrivals' }).locator('tbody tr')
+    expect(await row.innerText()).toMatch(/accepted\s+parked\s+No request id/)
+  })
+
   it('lists problems, the worst first, each with a link to act on it, and is calm again when they are solved', async () => {
     for (let n = 0; n < 3; n += 1) await deliver(receiver.webhookUrl, okImage().body, forged)
     await deliver(receiver.webhookUrl, Buffer.from('{"not": "ours"}'))
@@ -162,7 +171,7 @@ describe('what is wrong', () => {
     }
     expect(await wrong(page).locator('.problems b').count()).toBe(0)
     expect(await tile(page, 'Overdue requests')).toBe('Overdue requests 1 1 to poll, about 1 min')
-    expect(await tile(page, 'Incomplete results')).toBe('Incomplete results 0 every landed result is fetched in full')
+    expect(await tile(page, 'Incomplete results')).toBe('Incomplete results 0 none waits for its full result')
   })
 
   it('folds less urgent problems if there are many, and keeps unfolded ones open', async () => {

@@ -65,11 +65,18 @@ export const arrivalSchema = z
     ack_ms: z.number(),
     folded: z.int().meta({ description: 'How many similar arrivals this row counts besides itself.' }),
     source_name: z.string().meta({ description: 'The source of the path.' }),
+    parked_reason: z
+      .string()
+      .nullable()
+      .meta({ description: 'Why its delivery is parked now; null if it is not. It may be parked after the answer.' }),
   })
   .meta({ id: 'Arrival' })
 export type ArrivalEntry = z.infer<typeof arrivalSchema>
 
-const shown = { ...getTableColumns(a), source_name: nameOfSource(a.source_name) }
+/** A refused arrival claims a delivery, of which it says nothing. */
+const parkedReason = sql<string | null>`case when ${a.outcome} in ('accepted', 'duplicate', 'parked') then (
+  select ${deliveries.parked_reason} from ${deliveries} where ${deliveries.id} = ${a.delivery_id}) end`
+const shown = { ...getTableColumns(a), source_name: nameOfSource(a.source_name), parked_reason: parkedReason }
 
 const order: Order = { at: a.arrived_at, id: a.id }
 const newestFirst = [desc(a.arrived_at), desc(a.id)]

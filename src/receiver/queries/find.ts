@@ -74,7 +74,8 @@ export async function find(db: Database, { q }: { q: string }, when: StuckAfter)
   }
   const isId = q.length >= 4
   const isUuid = uuidRange(q).length > 0
-  const requests = async (filters: RequestFilters & { value?: string }) => (await listRequests(db, { ...filters, limit: shown }, when)).data
+  const requests = async (filters: RequestFilters & { value?: string }) =>
+    (await listRequests(db, { ...filters, limit: shown }, when)).data
   const [byExternalId, asRequests, by_metadata, submits, deliveries, arrivals, quarantined] = await Promise.all([
     search('requests', () => requests({ external_id: q })),
     isUuid ? search('requests', () => requests({ q })) : [],

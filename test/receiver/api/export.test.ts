@@ -54,12 +54,12 @@ describe.each(['', '/api'])('an export at %s/…', (base) => {
     expect(headers.get('content-type')).toBe('text/csv; charset=utf-8')
     const [head, ...rows] = lines(text)
     expect(head).toBe(
-      'id,arrived_at,outcome,reason,status,webhook_id,delivery_id,request_id,key_name,remote,bytes,skew_seconds,ack_ms,folded,source_name',
+      'id,arrived_at,outcome,reason,status,webhook_id,delivery_id,request_id,key_name,remote,bytes,skew_seconds,ack_ms,folded,source_name,parked_reason',
     )
     expect(rows).toHaveLength(many)
     expect(rows[0]).toMatch(
       new RegExp(
-        `^\\d+,2026-01-01T00:41:40.000Z,refused,no_matching_secret,401,wh_${many},,,,,,,1,0,generation-queue$`,
+        `^\\d+,2026-01-01T00:41:40.000Z,refused,no_matching_secret,401,wh_${many},,,,,,,1,0,generation-queue,$`,
       ),
     )
   })

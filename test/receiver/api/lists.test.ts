@@ -163,6 +163,7 @@ describe('GET /api/arrivals', () => {
         skew_seconds: expect.any(Number),
         ack_ms: expect.any(Number),
         folded: 0,
+        parked_reason: null,
       },
     ])
   })

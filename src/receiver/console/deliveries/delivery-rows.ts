@@ -82,14 +82,16 @@ export function arrivalRow({
   skew_seconds,
   ack_ms,
   folded,
+  parked_reason,
 }: ArrivalEntry): Row {
   const stored = outcome === 'accepted' || outcome === 'duplicate' || outcome === 'parked'
+  const cause = reason ?? parked_reason
   return {
     id: String(id),
     cells: [
       html`${stored ? html`<a href="/deliveries/${delivery_id}">${moment(arrived_at, 'precise')}</a>` : moment(arrived_at, 'precise')}${folded > 0 ? html` <span class="soft" title="This row also counts similar arrivals: the log is bounded under a flood.">+${number(folded)}</span>` : ''}${sourceLine(source_name)}`,
-      badge(outcome),
-      reason === null ? html`<span class="soft">—</span>` : code(reason),
+      html`${badge(outcome)} ${parked_reason === null || outcome === 'parked' ? '' : badge('parked')}`,
+      cause === null ? html`<span class="soft">—</span>` : code(cause),
       webhook_id === null
         ? html`<span class="soft">—</span>`
         : html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}" data-copy="${webhook_id}">${foreign(webhook_id, 18)}</a>`,
