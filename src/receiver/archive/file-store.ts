@@ -2,8 +2,8 @@ import { randomUUID } from 'node:crypto'
 import { createReadStream } from 'node:fs'
 import fs from 'node:fs/promises'
 import path from 'node:path'
-import { pathToFileURL } from 'node:url'
-import { inStore, nameOfFile, nameOfThumbnail, type ArchiveStore } from './store.ts'
+import { linkInArchive, nameOfFile } from '../domain/archived-file.ts'
+import { inStore, nameOfThumbnail, type ArchiveStore } from './store.ts'
 
 /** Opens an archive in a folder that all replicas share. A rename makes each file appear whole or not at all. */
 export async function openFileStore(root: string): Promise<ArchiveStore> {
@@ -22,7 +22,7 @@ export async function openFileStore(root: string): Promise<ArchiveStore> {
   return {
     spoolDir,
     sweepSpool: () => sweepSpool(spoolDir),
-    urlOf: (file) => pathToFileURL(at(nameOfFile(file))).href,
+    urlOf: (file) => linkInArchive({ kind: 'file', root }, file),
     keep: ({ path: from, bytes, ...file }) =>
       inStore(`keeping a file in ${root}`, async () => {
         if ((await sizeOf(at(nameOfFile(file)))) === bytes) return fs.rm(from, { force: true })

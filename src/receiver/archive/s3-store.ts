@@ -11,8 +11,9 @@ import {
   S3Client,
   S3ServiceException,
 } from '@aws-sdk/client-s3'
+import { linkInArchive, nameOfFile } from '../domain/archived-file.ts'
 import { sweepSpool } from './file-store.ts'
-import { inStore, nameOfFile, nameOfThumbnail, type ArchiveStore } from './store.ts'
+import { inStore, nameOfThumbnail, type ArchiveStore } from './store.ts'
 
 export type S3Place = { bucket: string; prefix: string; endpoint: string | undefined; region: string | undefined }
 
@@ -65,7 +66,7 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
   return {
     spoolDir,
     sweepSpool: sweepSpools,
-    urlOf: (file) => `s3://${bucket}/${keyOf(nameOfFile(file))}`,
+    urlOf: (file) => linkInArchive({ kind: 's3', bucket, prefix }, file),
     keep: ({ path: from, ...file }, signal) =>
       inStore(`keeping a file in s3://${bucket}`, async () => {
         if ((await sizeOf(nameOfFile(file), signal)) === file.bytes) return

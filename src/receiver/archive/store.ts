@@ -1,7 +1,5 @@
 import type { Readable } from 'node:stream'
-import { extensionOf } from '../../platform/media-type.ts'
-
-export type FileName = { sha256: string; contentType: string }
+import type { FileName } from '../domain/archived-file.ts'
 
 export type ByteRange = { start: number; end: number }
 
@@ -26,11 +24,6 @@ export type ArchiveStore = {
   ) => Promise<{ bytes: number; stream: Readable } | undefined>
   /** Deletes a file and its thumbnail. A missing file is no error. */
   remove: (file: FileName) => Promise<void>
-}
-
-/** Returns the name of a file in the archive: its hash, with the extension of its type. */
-export function nameOfFile({ sha256, contentType }: FileName): string {
-  return `${sha256.slice(0, 2)}/${sha256}.${extensionOf(contentType) ?? 'bin'}`
 }
 
 /** Returns the name of a file's thumbnail. */
