@@ -5,7 +5,7 @@ import { postgresTime, timeOf } from '../platform/postgres/time.ts'
 import { type Background } from './background.ts'
 import type { Keys } from './domain/keys.ts'
 import { cancelJob, type Cancelable } from './fetching/canceling.ts'
-import { createFetcher } from './fetching/fetcher.ts'
+import { createFetcher, type Fetcher } from './fetching/fetcher.ts'
 import { createKeySets } from './fetching/key-sets.ts'
 import { createPollLog } from './fetching/poll-log.ts'
 import { createProviderReads } from './fetching/provider-reads.ts'
@@ -148,7 +148,7 @@ export function openLogs({ settings, db, clock, time, logger, metrics, roles, st
   return { arrivalLog, quarantine, unsignedHints: createUnsignedHints({ db, time }) }
 }
 
-type Started = { worker: WorkerDeps; pressure: Pressure; after: Promise<void> }
+type Started = { worker: WorkerDeps; fetchResult: Fetcher; pressure: Pressure; after: Promise<void> }
 
 export function startSlices(
   { settings, slices, registry, roles, cut, stopping }: Base,

@@ -94,7 +94,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     ...logs,
     prepared,
     settings,
-    slices: await startSlices(base, { worker, pressure, after: prepared }),
+    slices: await startSlices(base, { worker, fetchResult: calls.fetcher, pressure, after: prepared }),
     kinds: slices,
     worker,
     pollsDb: pools.polls.db,

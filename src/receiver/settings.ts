@@ -43,7 +43,8 @@ export function readReceiverSettings(
   ) {
     reader.problems.push({ name: 'INTERNAL_TOKEN', message: 'is required when INTERNAL_HOST is not loopback' })
   }
-  const { hasFirst, ...sources } = readSources(reader, production ? undefined : local.keys)
+  const mediaArchive = readArchive(reader)
+  const { hasFirst, ...sources } = readSources(reader, production ? undefined : local.keys, mediaArchive)
   const httpsUrl = setting.httpUrl.refine((url) => url.startsWith('https:'), 'must be an https URL')
 
   return {
@@ -64,7 +65,7 @@ export function readReceiverSettings(
       ? required('WEBHOOK_PUBLIC_URL', httpsUrl, '')
       : withDefault('WEBHOOK_PUBLIC_URL', setting.httpUrl, `http://127.0.0.1:${port}/webhooks`),
     mediaHosts: optional('MEDIA_HOSTS', setting.mediaHosts),
-    mediaArchive: readArchive(reader),
+    mediaArchive,
     mediaArchiveMaxBytes: withDefault('MEDIA_ARCHIVE_MAX_BYTES', archivedBytes, 536_870_912),
     mediaArchiveRetentionDays: optional('MEDIA_ARCHIVE_RETENTION_DAYS', setting.positiveInt),
     ffmpegPath: optional('FFMPEG_PATH', setting.absolutePath),
@@ -136,14 +137,16 @@ function readKeys(reader: SettingsReader, file: string | undefined, fallback: st
 }
 
 /** Reads the keys of all sources, and the files that name them. `hasFirst` is false if only SOURCES_FILE has keys. */
-export function readSources(reader: SettingsReader, fallback: string | undefined) {
+export function readSources(reader: SettingsReader, fallback: string | undefined, archive?: setting.FilesPlace) {
   const name = 'SOURCES_FILE'
   const keysFile = reader.optional('GENERATION_KEYS_FILE', setting.nonEmpty)
   const sourcesFile = reader.optional(name, setting.nonEmpty)
   const own = readKeys(reader, keysFile, fallback)
   const text = sourcesFile === undefined ? undefined : setting.readFileSetting(reader, name, sourcesFile)
   const all =
-    text === undefined ? undefined : parsed(reader, { name, file: sourcesFile }, () => withSources(own ?? noKeys, text))
+    text === undefined
+      ? undefined
+      : parsed(reader, { name, file: sourcesFile }, () => withSources(own ?? noKeys, text, archive))
   const hasFirst = own !== undefined || sourcesFile === undefined
   if (own === undefined && hasFirst)
     reader.problems.push({ name: 'GENERATION_KEYS or GENERATION_KEYS_FILE', message: 'is required' })

@@ -2,6 +2,7 @@ import type { Registry } from 'prom-client'
 import type { Loop } from '../platform/loop.ts'
 import type { Database, Executor } from '../platform/postgres/postgres.ts'
 import type { Problem } from './domain/problem.ts'
+import type { Fetcher } from './fetching/fetcher.ts'
 import type { Pressure } from './intake/pressure.ts'
 import type { WorkerDeps } from './landing/land-or-put-off.ts'
 import type { ReceiverSettings } from './settings.ts'
@@ -12,6 +13,8 @@ export const pollMs = 1000
 export type SliceDeps = {
   settings: ReceiverSettings
   worker: WorkerDeps
+  /** Fetches results within the keys' quota. */
+  fetchResult: Fetcher
   /** Acknowledging has priority: a slice's rounds pause while deliveries wait. */
   pressure: Pressure
   registry: Registry

@@ -186,7 +186,7 @@ function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: 
 
 /** Reloads the keys of all sources. An invalid file changes nothing. */
 async function readKeysAgain(
-  { keys: initial, keysFile, sourcesFile }: ReceiverSettings,
+  { keys: initial, keysFile, sourcesFile, mediaArchive }: ReceiverSettings,
   replace: (keys: Keys) => void,
   logger: Logger,
 ): Promise<void> {
@@ -195,7 +195,7 @@ async function readKeysAgain(
     let keys = keysFile === undefined ? initial : parseKeys(await fs.readFile(keysFile, 'utf8'))
     if (sourcesFile !== undefined) {
       file = sourcesFile
-      keys = withSources(keys, await fs.readFile(sourcesFile, 'utf8'))
+      keys = withSources(keys, await fs.readFile(sourcesFile, 'utf8'), mediaArchive)
     }
     replace(keys)
     logger.info({ keys: keys.all.map(({ name }) => name) }, 'keys read again')

@@ -685,8 +685,9 @@ describe('keys', () => {
   it('of further sources come from SOURCES_FILE; a problem there is named', async () => {
     const source = { name: 'mine', kind: 'luma', keys: [{ name: 'luma', api_key: 'luma-hush' }] }
     const file = await keysFile(JSON.stringify([source]))
-    const { keys, sourcesFile } = receiver({ SOURCES_FILE: file })
+    const { keys, sourcesFile } = receiver({ SOURCES_FILE: file, MEDIA_ARCHIVE: 'file:///srv/media' })
     expect(sourcesFile).toBe(file)
+    expect(keys.sources.get('mine')?.archive).toEqual({ kind: 'file', root: '/srv/media' })
     expect(keys.all.map(({ name }) => name)).toEqual(['live', 'luma'])
     expect(problemsOf({ SOURCES_FILE: '/nowhere.json' }, ['receiver'])).toEqual(['SOURCES_FILE cannot be read: ENOENT'])
     const broken = await keysFile('{}')

@@ -4,9 +4,11 @@ import fs from 'node:fs/promises'
 import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { expect, it, onTestFinished } from 'vitest'
 import { signStandardWebhook } from '../../src/wire/standard-webhooks.ts'
 import { openLaptop, type PortSetting } from '../laptop/support/laptop.ts'
+import { dataUri, pngOf } from '../receiver/archive/media-stand.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { keyNamed, startProductionReceiver } from './support/receiver-process.ts'
@@ -79,10 +81,11 @@ it('SIGHUP reads SOURCES_FILE again; a broken one keeps the old keys', async () 
   const file = path.join(folder, 'sources.json')
   const luma = (name: string) => JSON.stringify([{ name, kind: 'luma', keys: [{ name, api_key: 'luma-hush' }] }])
   await fs.writeFile(file, luma('dreams'))
-  const { program } = await startProductionReceiver({
+  const { base, program } = await startProductionReceiver({
     GENERATION_KEYS_FILE: '',
     GENERATION_KEYS: JSON.stringify([keyNamed('first', first)]),
     SOURCES_FILE: file,
+    MEDIA_ARCHIVE: pathToFileURL(path.join(folder, 'media')).href,
   })
   for (const name of ['later', 'last']) {
     await fs.writeFile(file, luma(name))
@@ -93,6 +96,17 @@ it('SIGHUP reads SOURCES_FILE again; a broken one keeps the old keys', async () 
   program.kill('SIGHUP')
   await program.says(/sources\.json[^\n]*"msg":"the file is invalid or unreadable: keeping the old keys"/)
   expect(program.output()).not.toContain('hush')
+
+  // A source that was read again keeps media in base64 too.
+  const secret = `whsec_${Buffer.alloc(24, 7).toString('base64')}`
+  const keys = [{ name: 'pictures', api_key: 'r8_hush', signing_secret: secret }]
+  await fs.writeFile(file, JSON.stringify([{ name: 'pictures', kind: 'replicate', keys }]))
+  program.kill('SIGHUP')
+  await program.says(/"keys":\["first","pictures"\],"msg":"keys read again"/)
+  const body = Buffer.from(JSON.stringify({ id: 'a', status: 'succeeded', output: dataUri(pngOf(8)) }))
+  const headers = signStandardWebhook(body, { id: 'msg_2', secret, timestampSeconds: Math.floor(Date.now() / 1000) })
+  const answer = await fetch(`${base}/webhooks/pictures`, { method: 'POST', headers, body })
+  expect(await answer.json()).toEqual({ status: 'accepted' })
 })
 
 it('a receiver of further sources alone needs no GENERATION_* setting and lands their deliveries', async () => {

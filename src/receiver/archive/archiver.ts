@@ -12,7 +12,7 @@ import { StoreError, type ArchiveStore } from './store.ts'
 import { removeUnreferred } from './unreferred.ts'
 
 export type ArchiverDeps = SourceRules &
-  Pick<CopyingDeps, 'ffmpeg' | 'fetchRatePerMinute'> & {
+  Pick<CopyingDeps, 'ffmpeg' | 'fetchRatePerMinute' | 'fetchResult'> & {
     db: Database
     keys: () => Keys
     /** Called at the first round, and again after it has failed. */

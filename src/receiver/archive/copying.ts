@@ -5,20 +5,22 @@ import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { giveBack, giveUpCopy, putOffCopy, type Copy, type CopyFault } from './copies.ts'
 import type { Downloader } from './download.ts'
 import { doubtFile, endCopy, wantFile } from './files.ts'
+import { findInline, type InlineDeps } from './inline.ts'
 import { isRefusalOfKey, noteLinkKey, takeLinkKey, type LinkKeyDeps } from './link-keys.ts'
 import { StoreError, type ArchiveStore, type SpooledFile } from './store.ts'
 import { thumbnailOf, type Thumbnail, type ThumbnailOptions } from './thumbnails.ts'
 
 export type CopyOutcome = 'archived' | 'put_off' | 'given_up' | 'store_failed' | 'no_longer_ours' | 'cut'
 
-export type CopyingDeps = LinkKeyDeps & {
-  store: ArchiveStore
-  downloader: Downloader
-  /** Makes posters of videos. Searched once, when the program starts. */
-  ffmpeg?: Promise<Ffmpeg | undefined>
-  logger: Logger
-  random?: () => number
-}
+export type CopyingDeps = InlineDeps &
+  LinkKeyDeps & {
+    store: ArchiveStore
+    downloader: Downloader
+    /** Makes posters of videos. Searched once, when the program starts. */
+    ffmpeg?: Promise<Ffmpeg | undefined>
+    logger: Logger
+    random?: () => number
+  }
 
 /** With jitter, 12 tries take 1.7 to 3.4 hours. A media that is gone at the provider is tried for about a minute. */
 const pauses = { baseMs: 10_000, capMs: 3_600_000 }
@@ -63,7 +65,10 @@ type Brought =
 
 async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promise<Brought> {
   const { store, downloader } = deps
-  const { url, kind } = copy
+  const found = await findInline(deps, copy, signal)
+  if (found !== undefined && found.kind !== 'found') return found
+  const { kind } = copy
+  const url = found?.uri ?? copy.url
   const taken = await takeLinkKey(deps, copy)
   if (taken.kind === 'waits') return taken
   if (taken.kind === 'missing') return withoutKey(copy, taken.detail)

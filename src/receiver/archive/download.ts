@@ -6,6 +6,7 @@ import { contentTypeOf, isOfKind, typeBytes } from '../../platform/media-type.ts
 import { createGetter, discard, type Credential, type OpenedLink } from '../../platform/outward/getter.ts'
 import { reasonOf } from '../../platform/outward/poster.ts'
 import { resolve } from '../../platform/outward/resolver.ts'
+import { fileInUri } from '../domain/archived-file.ts'
 import { retryAfterOf } from '../fetching/source-client.ts'
 import { judgeSource, type SourceRules } from './sources.ts'
 import { inStore, StoreError, type SpooledFile } from './store.ts'
@@ -22,6 +23,7 @@ export type Download =
   | { kind: 'key_refused'; detail: string; status: number; retryAfterSeconds: number | undefined }
 
 export type DownloadWish = {
+  /** A link, or a `data:` URI. */
   url: string
   kind: 'image' | 'video' | 'audio'
   spoolDir: string
@@ -60,6 +62,13 @@ export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }
     const spooled = path.join(spoolDir, `${randomUUID()}.part`)
     let isKept = false
     try {
+      const into = { to: spooled, maxBytes, kind, slowAfterMs }
+      const inline = fileInUri(url)
+      if (inline !== undefined) {
+        const came = await spool({ headers: {}, body: [inline.bytes] }, into)
+        isKept = came.kind === 'spooled'
+        return came
+      }
       const opened = await getter.open(url, signal, credential)
       if (opened.kind === 'refused') return { kind: 'refused', detail: opened.why }
       const problem = problemOf(opened, maxBytes)
@@ -67,9 +76,8 @@ export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }
         discard(opened.response)
         return problem
       }
-      const came = await spool(opened.response, { to: spooled, maxBytes, kind, slowAfterMs })
-      if (came.kind !== 'spooled') return came
-      isKept = true
+      const came = await spool(opened.response, into)
+      isKept = came.kind === 'spooled'
       return came
     } catch (error) {
       if (error instanceof StoreError) throw error
@@ -108,7 +116,7 @@ function tooLarge(maxBytes: number): Download {
 }
 
 async function spool(
-  { headers: given, body }: Dispatcher.ResponseData,
+  { headers: given, body }: Pick<Dispatcher.ResponseData, 'headers'> & { body: AsyncIterable<Buffer> | Buffer[] },
   {
     to,
     maxBytes,
@@ -123,7 +131,7 @@ async function spool(
   const file = await inStore(`writing to ${path.dirname(to)}`, () => fs.open(to, 'wx'))
   try {
     // Leaving the loop destroys the body, and with it the connection.
-    for await (const chunk of body as AsyncIterable<Buffer>) {
+    for await (const chunk of body) {
       bytes += chunk.length
       if (bytes > maxBytes) return tooLarge(maxBytes)
       const ms = performance.now() - looked.at

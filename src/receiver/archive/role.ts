@@ -15,6 +15,7 @@ import { openStore } from './open-store.ts'
 export function startArchiving({
   settings,
   worker,
+  fetchResult,
   pressure,
   registry,
   wakeFeed,
@@ -36,6 +37,7 @@ export function startArchiving({
     mediaHosts,
     production,
     fetchRatePerMinute,
+    fetchResult,
     maxBytes,
     ffmpeg: ffmpegForPosters({ given: settings.ffmpegPath, logger, signal }),
     openStore: () => openStore(mediaArchive),

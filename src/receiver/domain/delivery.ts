@@ -60,7 +60,8 @@ export function toDelivery({ source, timestampSeconds, ...arrived }: Admitted): 
     requestId: jobId === undefined ? undefined : requestIdOf(sourceName, jobId).requestId,
     status: report && statuses[report.status],
     signedAt: new Date(timestampSeconds * 1000),
-    report,
+    // What waits to be stored is bounded by its bodies. Base64 would double it.
+    report: report?.files === undefined ? report : { ...report, files: [] },
     hint: parsed.ok && parsed.report === undefined ? parsed : undefined,
     parkReason: parsed.ok ? undefined : parsed.reason,
   }
@@ -93,7 +94,7 @@ export function parseBody(source: Source | undefined, body: Uint8Array): Parsed 
   } catch {
     return { ok: false, reason: 'not_json', jobId: undefined }
   }
-  const parsed = source.kind.parse(json)
+  const parsed = source.kind.parse(json, source.archive)
   // The id of a hint is visible ASCII (jobIdOf).
   if (parsed.ok && parsed.report === undefined) return parsed
   const storable = !parsed.ok || !suspectEscape.test(text) || isStorable(parsed.report)

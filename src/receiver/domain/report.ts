@@ -11,6 +11,8 @@ export type MediaItem = {
   duration_seconds?: number | undefined
 }
 
+export type InlineFile = { sha256: string; uri: string }
+
 /** The end of a job as its source reports it, by a webhook or by the full result. */
 export type Report = {
   /** The source's own id of the job. */
@@ -19,6 +21,8 @@ export type Report = {
   model: string | undefined
   output: unknown
   media: readonly MediaItem[]
+  /** Set where the media came as base64: each as a `data:` URI. Their links are where the archive will keep them. */
+  files?: readonly InlineFile[]
   /** False where the full result carries more: a poll completes it. */
   mediaComplete: boolean
   cost: number | undefined

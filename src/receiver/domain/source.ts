@@ -1,3 +1,4 @@
+import type { FilesPlace } from '../../platform/settings.ts'
 import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import type { RefusalCause, Secret, Verification } from '../../wire/signature.ts'
 import type { Hint, Parsed, RunningStatus, Report } from './report.ts'
@@ -49,8 +50,8 @@ export const maxAnswerBytes = 4 * 1024 * 1024
 /** `body` is undefined where the answer is larger than `maxAnswerBytes`. */
 export type ApiAnswer = { status: number; body: string | undefined; retryAfterSeconds: number | undefined }
 
-/** The API of a source, with the credential of one key. */
-export type Api = { url: string; apiKey: string; call: Call }
+/** The API of a source, with the credential of one key. `archive`: see Source. */
+export type Api = { url: string; apiKey: string; call: Call; archive?: FilesPlace | undefined }
 
 /** A job to ask its source for. Some sources are asked by model. */
 export type Job = { jobId: string; model: string | undefined }
@@ -92,8 +93,8 @@ export type SourceKind = {
   identify: (arriving: Arriving) => Identity
   /** Verifies the bytes as they were sent, before anything of them is read. The clock is in whole Unix seconds. */
   verify: (arrived: Arrived, secrets: readonly SourceSecret[], nowSeconds: number) => Steps<SourceVerification>
-  /** The report in the JSON of an authentic body, or the job that it is a reason to poll. */
-  parse: (json: unknown) => Parsed | Hint
+  /** The report in the JSON of an authentic body, or the job that it is a reason to poll. `archive`: see Source. */
+  parse: (json: unknown, archive?: FilesPlace) => Parsed | Hint
   fetchResult: (job: Job, api: Api) => Promise<FetchOutcome>
   submit: (submission: Submission, api: Api) => Promise<SubmitOutcome>
   /** Left out where the API has no call for it, or where that also deletes results. */
@@ -137,6 +138,8 @@ export type Source = {
   /** Where its public keys are fetched, and the account that its webhooks must name. */
   keySetUrl?: string | undefined
   account?: string | undefined
+  /** Where media are kept that its results carry as base64: MEDIA_ARCHIVE. */
+  archive?: FilesPlace | undefined
 }
 
 /** The name of the source of `POST /webhooks`. No other source may have it. */

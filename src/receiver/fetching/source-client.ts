@@ -67,7 +67,8 @@ async function answerOf<Outcome>(
     }
   }
   try {
-    return { outcome: await ask({ url: key.source.apiUrl ?? baseUrl, apiKey: key.apiKey ?? '', call }), rate }
+    const { apiUrl = baseUrl, archive } = key.source
+    return { outcome: await ask({ url: apiUrl, apiKey: key.apiKey ?? '', call, archive }), rate }
   } catch (error) {
     const detail = deadline.aborted ? `no complete answer within ${callDeadlineMs / 1000} s` : describeFailure(error)
     return { outcome: { kind: 'unreachable', detail, isUnsent: isUnsent(error) }, rate: undefined }

@@ -6,7 +6,7 @@ import { outputOfItem, type MediaItem, type Report } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 
 /** A terminal state of one request: the row to write. */
-export type Landing = Omit<Report, 'jobId'> & {
+export type Landing = Omit<Report, 'jobId' | 'files'> & {
   requestId: string
   externalId: string | null
   /** The source whose report it is: see storedName(). */
@@ -73,7 +73,7 @@ export function wayOf({ fetched }: Pick<Landing, 'fetched'>): 'webhook' | 'recon
 }
 
 /** Returns the landing of a report. The source's own result overrules a webhook. */
-export function landingOfReport({ jobId, ...report }: Report, origin: Origin): Landing {
+export function landingOfReport({ jobId, files, ...report }: Report, origin: Origin): Landing {
   const { fetched, sourceName, keyName, environment, delivery } = origin
   return {
     ...requestIdOf(sourceName, jobId),
@@ -87,7 +87,8 @@ export function landingOfReport({ jobId, ...report }: Report, origin: Origin): L
     fetched,
     keyName,
     environment,
-    flags: flagsOf(report.media, origin),
+    // Links of media that came as base64 are ours.
+    flags: files === undefined ? flagsOf(report.media, origin) : [],
     delivery,
   }
 }

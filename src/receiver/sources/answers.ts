@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import type { FilesPlace } from '../../platform/settings.ts'
 import type { Hint, Parsed, UnreadableReason, Report } from '../domain/report.ts'
 import {
   maxAnswerBytes,
@@ -66,7 +67,8 @@ export function outcomeOf(read: Read, asked: string): FetchOutcome {
 
 /** The outcome of an answer that is of the job and has no report. */
 export function unreadable(reason: UnreadableReason): NoResult {
-  if (reason === 'inline_media') return { kind: 'invalid', detail: 'the result contains base64 instead of links' }
+  if (reason === 'inline_media')
+    return { kind: 'invalid', detail: 'the result contains base64, which needs MEDIA_ARCHIVE' }
   const detail = reason === 'unknown_shape' ? 'the result contains no media' : 'the answer has an unknown status'
   return { kind: 'invalid', detail }
 }
@@ -76,11 +78,11 @@ export const bearer = (apiKey: string) => ({ ...keyHeader(apiKey), accept: 'appl
 
 /** Asks for a job by `GET` of a path below the API's URL, with the key as a bearer token. */
 export async function fetchJob(
-  { path, jobId, read }: { path: string; jobId: string; read: (json: unknown) => Read },
-  { url, apiKey, call }: Api,
+  { path, jobId, read }: { path: string; jobId: string; read: (json: unknown, archive?: FilesPlace) => Read },
+  { url, apiKey, call, archive }: Api,
 ): Promise<FetchOutcome> {
   const answer = await call({ url: `${url}${path}`, headers: bearer(apiKey) })
-  return answeredOtherwise(answer) ?? outcomeOf(read(jsonOf(answer.body)), jobId)
+  return answeredOtherwise(answer) ?? outcomeOf(read(jsonOf(answer.body), archive), jobId)
 }
 
 /** Submits a job by `POST` of JSON to a path below the API's URL. Its answer has the job's id as `id`. */

@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto'
 import { z } from 'zod'
 import { jsonType, named, placeOf, plainWords } from '../../platform/plain-words.ts'
-import { httpUrl, isLoopback } from '../../platform/settings.ts'
+import { httpUrl, isLoopback, type FilesPlace } from '../../platform/settings.ts'
 import type { GenerationKey, Keys } from '../domain/keys.ts'
 import { maxNameCharacters } from '../domain/limits.ts'
 import { firstSourceName, type Source, type SourceKind } from '../domain/source.ts'
@@ -105,11 +105,11 @@ export function parseKeys(text: string): Keys {
 
 /**
  * Adds the sources in the text of SOURCES_FILE to the keys of the first source; sources added earlier are replaced.
- * Throws an Error like parseKeys().
+ * `archive`: see Source. Throws an Error like parseKeys().
  */
-export function withSources(keys: Keys, text: string): Keys {
+export function withSources(keys: Keys, text: string, archive?: FilesPlace): Keys {
   const added = parse({ schema: sourcesSchema, shape: shapeOfSources }, text).map(({ keys: entries, ...source }) =>
-    sourceWithKeys(source, entries),
+    sourceWithKeys({ ...source, archive }, entries),
   )
   const own = keys.all.filter(({ source }) => source === keys.first)
   const all = [...own, ...added.flatMap((one) => one.keys)]

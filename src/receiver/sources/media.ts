@@ -1,7 +1,9 @@
 import { z } from 'zod'
+import type { FilesPlace } from '../../platform/settings.ts'
 import { urlSchema, maxOutputItems } from '../../wire/schemas.ts'
+import { fileInUri, linkInArchive, mediaUriPattern } from '../domain/archived-file.ts'
 import { maxInteger } from '../domain/limits.ts'
-import type { MediaItem } from '../domain/report.ts'
+import type { InlineFile, MediaItem, Report } from '../domain/report.ts'
 
 type Kind = MediaItem['kind']
 
@@ -27,29 +29,49 @@ const maxDepth = 4
 /** Bounds the reading of an output that consists of other values than links. */
 const maxValues = 10_000
 
+/** The media in an output, and the output in the shape of the first source. */
+export type FoundMedia = Pick<Report, 'media' | 'files' | 'output'>
+
 /**
  * Returns the media in the output of a model, whose shape only the model knows: links, objects with `url`, and lists of
  * both. The kind of a link comes from its `content_type`, then from its file name, then from the name of its member.
- * Other links are omitted. Returns undefined for more than `maxOutputItems`.
+ * Other links are omitted. An output without links may have `data:` URIs, which need an archive that keeps them.
+ * Returns a reason for parking where nothing is found, and for more than `maxOutputItems`.
  */
-export function mediaIn(output: unknown): MediaItem[] | undefined {
+export function mediaIn(
+  output: unknown,
+  archive: FilesPlace | undefined,
+): FoundMedia | 'inline_media' | 'unknown_shape' {
   const media: MediaItem[] = []
+  const inline: Inline[] = []
   const counts = { image: 0, video: 0, audio: 0 }
   const isRead = readTexts(output, (url, { content_type, width, height, duration }, named) => {
+    const described = { url, width, height, duration_seconds: duration }
+    if (mediaUriPattern.test(url)) inline.push(described)
     const kind = isLink(url) ? (asKind(content_type?.split('/', 1)[0]) ?? kindOfName(url) ?? named) : undefined
-    if (kind === undefined) return
-    media.push({ kind, position: counts[kind]++, url, width, height, duration_seconds: duration })
+    if (kind !== undefined) media.push({ kind, position: counts[kind]++, ...described })
   })
-  return isRead && media.length <= maxOutputItems ? media : undefined
+  const items = media.length > 0 ? media : inline
+  if (!isRead || items.length === 0 || items.length > maxOutputItems) return 'unknown_shape'
+  return media.length > 0 ? { media, output: outputOf(media) } : (inlineMedia(inline, archive) ?? 'inline_media')
 }
 
-/** Returns why an output without media is parked. Some models return base64 when they are asked for it. */
-export function reasonWithoutMedia(output: unknown): 'inline_media' | 'unknown_shape' {
-  let isInline = false
-  readTexts(output, (text) => {
-    isInline ||= /^data:(?:image|video|audio)\//i.test(text)
-  })
-  return isInline ? 'inline_media' : 'unknown_shape'
+type Inline = Omit<MediaItem, 'kind' | 'position'>
+
+/** Gives media in base64 their links in the archive. Returns undefined without one, and where it would not keep all. */
+function inlineMedia(inline: readonly Inline[], archive: FilesPlace | undefined): FoundMedia | undefined {
+  if (archive === undefined) return undefined
+  const counts = { image: 0, video: 0, audio: 0 }
+  const media: MediaItem[] = []
+  const files: InlineFile[] = []
+  for (const { url: uri, ...described } of inline) {
+    const file = fileInUri(uri)
+    if (file === undefined) return undefined
+    const { kind, sha256 } = file
+    media.push({ kind, position: counts[kind]++, ...described, url: linkInArchive(archive, file) })
+    files.push({ sha256, uri })
+  }
+  return { media, files, output: outputOf(media) }
 }
 
 /** Reads the texts and files in an output. Returns false if there are too many values. */

@@ -4,6 +4,7 @@ import type http from 'node:http'
 import os from 'node:os'
 import path from 'node:path'
 import { deflateSync, crc32 } from 'node:zlib'
+import type { Fetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
 import { deliver, okImage, okVideo, type Sample } from '../../support/webhooks.ts'
@@ -55,6 +56,9 @@ export function mediaStand({
     landVideo: (url) => landed(okVideo(), { video: { url, width: 64, height: 64, duration: 1 } }),
   }
 }
+
+/** A fetcher of a source that knows no request. */
+export const unknownResult: Fetcher = async () => ({ answer: { kind: 'not_found' }, keyName: undefined })
 
 export type MediaRow = {
   position: number
@@ -121,6 +125,11 @@ export function pngOf(edge: number, colour: 0 | 255 = 0, note: string = randomUU
     chunk('IEND', Buffer.alloc(0)),
   ]
   return Buffer.concat([Buffer.from('\x89PNG\r\n\x1a\n', 'latin1'), ...chunks])
+}
+
+/** The bytes as some models return them. */
+export function dataUri(bytes: Buffer, type = 'image/png'): string {
+  return `data:${type};base64,${bytes.toString('base64')}`
 }
 
 function chunk(type: string, data: Buffer): Buffer {

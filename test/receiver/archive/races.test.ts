@@ -16,7 +16,7 @@ import { removeUnreferred } from '../../../src/receiver/archive/unreferred.ts'
 import { preferredServer, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { withReceiver, type WithReceiver } from '../../support/with-receiver.ts'
-import { mediaStand, pngOf, temporaryFolder, type MediaStand } from './media-stand.ts'
+import { mediaStand, pngOf, temporaryFolder, unknownResult, type MediaStand } from './media-stand.ts'
 
 const hourMs = 3_600_000
 const now = postgresTime()
@@ -54,7 +54,7 @@ describe('copies during a removal of the same file', () => {
   const copied = async (copy: Copy, into: ArchiveStore = store, cut = new AbortController().signal) => {
     const downloader = createDownloader({ maxBytes: 1_000_000, mediaHosts: undefined, production: false })
     const { keys, logger } = receiver.deps
-    const deps = { db: db(), keys, fetchRatePerMinute: 60, store: into, downloader, logger }
+    const deps = { db: db(), keys, fetchRatePerMinute: 60, fetchResult: unknownResult, store: into, downloader, logger }
     return (await copyMedia(deps, copy, cut).finally(downloader.close)).outcome
   }
   /** A store that pauses at a given call, reports the pause, and continues on demand. */
@@ -107,6 +107,7 @@ describe('copies during a removal of the same file', () => {
       db: db(),
       keys: receiver.deps.keys,
       fetchRatePerMinute: 60,
+      fetchResult: unknownResult,
       openStore: () => openFileStore(root),
       maxBytes: 1000,
       clock: () => new Date(hostNow),

@@ -1,10 +1,13 @@
 import { createHash, createPrivateKey, generateKeyPairSync, sign as signBytes } from 'node:crypto'
 import type { OutputType, QueueStatus } from '@fal-ai/client'
 import { describe, expect, test } from 'vitest'
+import { sha256Hex } from '../../../src/receiver/domain/delivery.ts'
 import { atOnce } from '../../../src/receiver/domain/source.ts'
 import { publicKeysOf } from '../../../src/receiver/sources/fal/signature.ts'
 import { fal } from '../../../src/receiver/sources/fal/source.ts'
 import { falKeyOf, falKeySetOf, signFalWebhook } from '../../../src/wire/fal-signature.ts'
+import { videoOfPng } from '../../platform/support/crafted-media.ts'
+import { dataUri, pngOf } from '../archive/media-stand.ts'
 import { apiOf, arrived, deepJson, junk } from './support/calls.ts'
 
 const jobId = '5057fca7-2eb3-468f-b95d-cefe92b0b9d4'
@@ -239,6 +242,33 @@ describe('the body', () => {
     })
   })
 
+  test('with base64 lands where an archive keeps it, under the links that it will have there', () => {
+    const pictures = [pngOf(8), pngOf(9)]
+    const images = pictures.map((bytes) => ({ url: dataUri(bytes), width: 8, height: 8 }))
+    const parsed = fal.parse(
+      { request_id: jobId, status: 'OK', payload: { images } },
+      { kind: 's3', bucket: 'b', prefix: 'p' },
+    )
+    const media = pictures.map((bytes, position) => {
+      const sha256 = sha256Hex(bytes)
+      return { kind: 'image', position, url: `s3://b/p/${sha256.slice(0, 2)}/${sha256}.png`, width: 8, height: 8 }
+    })
+    expect(parsed).toMatchObject({ ok: true, report: { status: 'COMPLETED', media } })
+    expect(Object(parsed).report.output.images).toHaveLength(2)
+    expect(JSON.stringify(Object(parsed).report.output)).not.toContain('base64')
+  })
+
+  test.each([
+    ['of no type that the archive keeps', 'data:image/svg+xml;base64,PHN2Zz4='],
+    ['that is a video and calls itself a picture', dataUri(videoOfPng(pngOf(8)))],
+    ['that is not base64', 'data:image/png,%89PNG'],
+  ])('with an item %s is parked whole', (_, url) => {
+    const payload = { images: [{ url: dataUri(pngOf(8)) }, { url }] }
+    const archive = { kind: 'file', root: '/srv' } as const
+    const parsed = fal.parse({ request_id: jobId, status: 'OK', payload }, archive)
+    expect(parsed).toEqual({ ok: false, reason: 'inline_media', jobId })
+  })
+
   test('with sizes of wrong types lands without them', () => {
     const payload = { images: [{ url: 'https://a.test/1.png', width: 2 ** 60, height: '1', content_type: 7 }] }
     expect(ended(payload)).toMatchObject({ report: { media: [{ width: undefined, height: undefined }] } })
@@ -354,7 +384,7 @@ describe('a poll', () => {
     ],
     [
       { status: 200, json: { image: { url: 'data:image/png;base64,AAAA' } } },
-      { kind: 'invalid', detail: 'the result contains base64 instead of links' },
+      { kind: 'invalid', detail: 'the result contains base64, which needs MEDIA_ARCHIVE' },
     ],
     [{ status: 200 }, { kind: 'invalid' }],
   ])('whose output is answered %j', async (answer, outcome) => {

@@ -1,7 +1,6 @@
 import { z } from 'zod'
 import type { Api, CancelOutcome, FetchOutcome, Job, Submission, SubmitOutcome } from '../../domain/source.ts'
 import { answeredOtherwise, canceled, fetched, jsonOf, refusedHere, submitted, unreadable } from '../answers.ts'
-import { reasonWithoutMedia } from '../media.ts'
 import { reportOfFailure, reportOfOutput } from './report.ts'
 
 const segmentPattern = /^(?!\.)[A-Za-z0-9._-]{1,100}$/
@@ -24,7 +23,7 @@ const failedSchema = z.object({ error: z.string().nullish(), error_type: z.strin
  * Asks for the status, then for the output. The paths contain the first two segments of the model only. The status of a
  * failed job is COMPLETED with an error.
  */
-export async function fetchResult({ jobId, model }: Job, { url, apiKey, call }: Api): Promise<FetchOutcome> {
+export async function fetchResult({ jobId, model }: Job, { url, apiKey, call, archive }: Api): Promise<FetchOutcome> {
   const path = pathOf({ jobId, model })
   if (path === undefined) return unknownModel
   const job = `${url}/${path}`
@@ -39,9 +38,8 @@ export async function fetchResult({ jobId, model }: Job, { url, apiKey, call }: 
     return fetched(reportOfFailure(jobId, model, { error, payload: { error_type: error_type ?? undefined } }))
 
   const result = await call({ url: job, headers })
-  const output = jsonOf(result.body)
-  const report = reportOfOutput(jobId, model, output)
-  return answeredOtherwise(result) ?? (report === undefined ? unreadable(reasonWithoutMedia(output)) : fetched(report))
+  const report = reportOfOutput({ jobId, model }, jsonOf(result.body), archive)
+  return answeredOtherwise(result) ?? (typeof report === 'string' ? unreadable(report) : fetched(report))
 }
 
 const unknownModel = { kind: 'invalid', detail: 'fal is asked by model, and the model is not known' } as const

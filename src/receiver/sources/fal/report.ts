@@ -1,7 +1,9 @@
 import { z } from 'zod'
-import type { Hint, Parsed, Report } from '../../domain/report.ts'
+import type { FilesPlace } from '../../../platform/settings.ts'
+import type { Hint, Parsed, UnreadableReason, Report } from '../../domain/report.ts'
+import type { Job } from '../../domain/source.ts'
 import { jobIdOf } from '../ids.ts'
-import { mediaIn, outputOf, reasonWithoutMedia } from '../media.ts'
+import { mediaIn } from '../media.ts'
 
 const notificationSchema = z.object({
   request_id: z.unknown().optional(),
@@ -11,7 +13,7 @@ const notificationSchema = z.object({
 })
 
 /** The report of a webhook. An output that the webhook does not carry is fetched. */
-export function parse(json: unknown): Parsed | Hint {
+export function parse(json: unknown, archive?: FilesPlace): Parsed | Hint {
   const { success, data } = notificationSchema.safeParse(json)
   if (!success) return { ok: false, reason: 'unknown_shape', jobId: undefined }
   const jobId = jobIdOf(data.request_id)
@@ -22,10 +24,8 @@ export function parse(json: unknown): Parsed | Hint {
     case 'OK': {
       // `payload_error`: fal could not write the output into the webhook.
       if (data.payload === null || data.payload === undefined) return { ok: true, report: undefined, jobId, poll: true }
-      const report = reportOfOutput(jobId, undefined, data.payload)
-      return report === undefined
-        ? { ok: false, reason: reasonWithoutMedia(data.payload), jobId }
-        : { ok: true, report }
+      const report = reportOfOutput({ jobId, model: undefined }, data.payload, archive)
+      return typeof report === 'string' ? { ok: false, reason: report, jobId } : { ok: true, report }
     }
     default:
       return { ok: false, reason: 'unknown_status', jobId }
@@ -35,11 +35,11 @@ export function parse(json: unknown): Parsed | Hint {
 /** fal states no cost and no times. */
 const unstated = { mediaComplete: true, cost: undefined, createdAt: undefined, completedAt: undefined } as const
 
-/** The report of the output of a model. Returns undefined for an output without media. */
-export function reportOfOutput(jobId: string, model: string | undefined, payload: unknown): Report | undefined {
-  const media = mediaIn(payload)
-  if (media === undefined || media.length === 0) return undefined
-  return { ...unstated, jobId, status: 'COMPLETED', model, output: outputOf(media), media, error: undefined }
+/** The report of the output of a model; the reason for parking an output without media. */
+export function reportOfOutput(job: Job, payload: unknown, archive: FilesPlace | undefined): Report | UnreadableReason {
+  const found = mediaIn(payload, archive)
+  if (typeof found === 'string') return found
+  return { ...unstated, ...job, status: 'COMPLETED', ...found, error: undefined }
 }
 
 const failureSchema = z.object({ error_type: z.string().optional().catch(undefined), detail: z.unknown().optional() })

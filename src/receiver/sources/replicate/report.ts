@@ -1,8 +1,9 @@
 import { z } from 'zod'
+import type { FilesPlace } from '../../../platform/settings.ts'
 import type { Hint, Parsed } from '../../domain/report.ts'
 import { webhookOf, type Read } from '../answers.ts'
 import { jobIdOf } from '../ids.ts'
-import { mediaIn, outputOf, reasonWithoutMedia } from '../media.ts'
+import { mediaIn } from '../media.ts'
 
 const text = z.string().optional().catch(undefined)
 const predictionSchema = z.object({
@@ -16,7 +17,7 @@ const predictionSchema = z.object({
 })
 
 /** Reads a prediction, which webhooks and polls carry alike. It names no event and no cost. */
-export function read(json: unknown): Read {
+export function read(json: unknown, archive?: FilesPlace): Read {
   const { success, data } = predictionSchema.safeParse(json)
   if (!success) return { ok: false, reason: 'unknown_shape', jobId: undefined }
   const jobId = jobIdOf(data.id)
@@ -30,12 +31,10 @@ export function read(json: unknown): Read {
     case 'processing':
       return { ok: true, report: undefined, jobId, status: 'IN_PROGRESS' }
     case 'succeeded': {
-      const media = mediaIn(data.output)
+      const found = mediaIn(data.output, archive)
       // Also an output that Replicate has removed: it does so after an hour.
-      if (media === undefined || media.length === 0)
-        return { ok: false, reason: reasonWithoutMedia(data.output), jobId }
-      const output = outputOf(media)
-      return { ok: true, report: { ...stated, status: 'COMPLETED', output, media, error: undefined } }
+      if (typeof found === 'string') return { ok: false, reason: found, jobId }
+      return { ok: true, report: { ...stated, status: 'COMPLETED', ...found, error: undefined } }
     }
     case 'failed': {
       const message = typeof data.error === 'string' && data.error !== '' ? data.error : 'Replicate reported no cause'
@@ -51,6 +50,6 @@ export function read(json: unknown): Read {
 }
 
 /** The report of a webhook. A prediction that runs is no reason to poll: its end brings another webhook. */
-export function parse(json: unknown): Parsed | Hint {
-  return webhookOf(read(json))
+export function parse(json: unknown, archive?: FilesPlace): Parsed | Hint {
+  return webhookOf(read(json, archive))
 }

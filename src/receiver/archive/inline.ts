@@ -1,0 +1,70 @@
+import { eq } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { hashInLink } from '../domain/archived-file.ts'
+import { parseBody } from '../domain/delivery.ts'
+import { sourceOf, type Keys } from '../domain/keys.ts'
+import type { InlineFile } from '../domain/report.ts'
+import * as schema from '../domain/schema.ts'
+import type { Fetcher } from '../fetching/fetcher.ts'
+import type { Copy } from './copies.ts'
+
+export type InlineDeps = { db: Database; keys: () => Keys; fetchResult: Fetcher }
+
+export type FoundInline =
+  | { kind: 'found'; uri: string }
+  | { kind: 'gone' | 'unreachable'; detail: string }
+  | { kind: 'waits'; detail: string; pauseSeconds: number }
+
+/**
+ * Finds the bytes of a media that came as base64, by the hash in its link: in the delivery that brought them. If a poll
+ * did, asks the source again. Returns undefined for a media with a link of HTTP.
+ */
+export async function findInline(deps: InlineDeps, copy: Copy, signal: AbortSignal): Promise<FoundInline | undefined> {
+  const sha256 = hashInLink(copy.url)
+  if (sha256 === undefined) return undefined
+  const among = (files: readonly InlineFile[] = []) => files.find((file) => file.sha256 === sha256)?.uri
+  for await (const files of inDeliveries(deps, copy)) {
+    const uri = among(files)
+    if (uri !== undefined) return { kind: 'found', uri }
+  }
+  const answer = await askAgain(deps, copy, signal)
+  if (answer.kind === 'result') {
+    const uri = among(answer.report.files)
+    return uri === undefined ? { kind: 'gone', detail: 'the source sends other content now' } : { kind: 'found', uri }
+  }
+  const detail = `the result was asked for again: ${answer.kind === 'postponed' ? answer.reason : answer.kind}`
+  if (answer.kind === 'not_found') return { kind: 'gone', detail }
+  const isSpent = answer.kind === 'rate_limited' || (answer.kind === 'postponed' && answer.reason !== 'no_key')
+  return isSpent ? { kind: 'waits', detail, pauseSeconds: 30 } : { kind: 'unreachable', detail }
+}
+
+/** One after the other, since each body may be large. A flood for one request holds up no other copies for long. */
+async function* inDeliveries({ db, keys }: InlineDeps, { request_id: requestId, source_name: sourceName }: Copy) {
+  const { id, request_id, received_at, body } = schema.deliveries
+  const brought = await db
+    .select({ id })
+    .from(schema.deliveries)
+    .where(eq(request_id, requestId))
+    .orderBy(received_at)
+    .limit(16)
+  for (const one of brought) {
+    const [row] = await db.select({ body }).from(schema.deliveries).where(eq(id, one.id))
+    const parsed = row && parseBody(sourceOf(keys(), sourceName), row.body)
+    if (parsed?.ok === true) yield parsed.report?.files
+  }
+}
+
+async function askAgain({ db, fetchResult }: InlineDeps, copy: Copy, signal: AbortSignal) {
+  const { request_id, external_id, model } = schema.requests
+  const [row] = await db.select({ external_id, model }).from(schema.requests).where(eq(request_id, copy.request_id))
+  const { answer } = await fetchResult({
+    requestId: copy.request_id,
+    jobId: row?.external_id ?? copy.request_id,
+    sourceName: copy.source_name,
+    model: row?.model ?? undefined,
+    keyName: copy.key_name ?? undefined,
+    purpose: 'completing',
+    signal,
+  })
+  return answer
+}
