@@ -1,4 +1,4 @@
-import type { MemoryRoom } from '../../src/receiver/intake/accept.ts'
+import type { MemoryRoom } from '../../src/receiver/domain/delivery.ts'
 import { createHandOver, type HandOver } from '../../src/receiver/landing/hand-over.ts'
 import type { BatchEnd, WorkerDeps } from '../../src/receiver/landing/land-or-put-off.ts'
 

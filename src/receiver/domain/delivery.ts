@@ -30,6 +30,21 @@ export type Delivery = {
   parkReason: UnreadableReason | undefined
 }
 
+/**
+ * The room in memory for deliveries that this process stores. A delivery with room is stored with a claim of this
+ * process, and then landed from memory.
+ */
+export type MemoryRoom = {
+  /** How long the claim lasts, unless it is renewed. */
+  leaseSeconds: number
+  /** Returns false without room: any process may then claim the delivery from the queue. */
+  reserve: (delivery: Delivery) => boolean
+  /** Called when the reserved delivery is committed. */
+  take: (delivery: Delivery) => void
+  /** Called when the reserved delivery was known already, or its storing was not confirmed. */
+  release: (delivery: Delivery) => void
+}
+
 /** A webhook id: 1 to 255 visible ASCII characters (invalid_webhook_id otherwise). */
 export const webhookIdPattern = /^[\x21-\x7e]{1,255}$/
 

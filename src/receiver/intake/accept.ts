@@ -6,7 +6,7 @@ import type { Logger } from '../../platform/logger.ts'
 import { isAboutTheRow, metALock } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import type { Delivery } from '../domain/delivery.ts'
+import type { Delivery, MemoryRoom } from '../domain/delivery.ts'
 import { storeDeliveries } from './store.ts'
 
 export type Acceptance = 'accepted' | 'duplicate' | 'parked'
@@ -41,21 +41,6 @@ export type Acceptor = {
   /** Settles once the delivery is committed, or rejects with UnavailableError within 5 s. */
   accept: (delivery: Delivery) => Promise<Acceptance>
   waiting: () => number
-}
-
-/**
- * The room in memory for deliveries that this process stores. A delivery with room is stored with a claim of this
- * process, and then landed from memory.
- */
-export type MemoryRoom = {
-  /** How long the claim lasts, unless it is renewed. */
-  leaseSeconds: number
-  /** Returns false without room: any process may then claim the delivery from the queue. */
-  reserve: (delivery: Delivery) => boolean
-  /** Called when the reserved delivery is committed. */
-  take: (delivery: Delivery) => void
-  /** Called when the reserved delivery was known already, or its storing was not confirmed. */
-  release: (delivery: Delivery) => void
 }
 
 export type AcceptorDeps = {

@@ -23,11 +23,8 @@ export type BatchesDeps = WorkerDeps & {
   onWritten: () => void
 }
 
-/** A delivery that waits for a batch. A newer claim may replace `ready` until then. */
-export type Pending = { ready: Ready }
-
 export type Batches = {
-  add: (waiting: Pending) => void
+  add: (ready: Ready) => void
   /** True if so many wait that completing results must wait. */
   isBehind: () => boolean
   isIdle: () => boolean
@@ -41,7 +38,7 @@ const turnsOfRequest = 4
 const failurePause = { baseMs: 250, capMs: 5000 }
 
 /** `writing`: the number of the lane's batches that are being written. */
-type Lane = { waiting: Pending[]; writing: number; maxWriting: number }
+type Lane = { waiting: Ready[]; writing: number; maxWriting: number }
 
 /**
  * Creates the batches that land deliveries. Deliveries that arrive while a batch is being written form the next one.
@@ -85,11 +82,11 @@ export function createBatches(deps: BatchesDeps): Batches {
   const takeBatch = (lane: Lane): Ready[] => {
     const batch: Ready[] = []
     const flood: ReturnedClaim[] = []
-    const left: Pending[] = []
+    const left: Ready[] = []
     const places = new Map<string, number>()
     let bytes = 0
     for (const one of lane.waiting) {
-      const { claimed, landing } = one.ready
+      const { claimed, landing } = one
       const place = places.get(landing.requestId) ?? 0
       places.set(landing.requestId, place + 1)
       if (place >= turnsOfRequest) {
@@ -98,7 +95,7 @@ export function createBatches(deps: BatchesDeps): Batches {
       } else if (batch.length < batchRows && bytes < maxBatch.bytes && !inFlight.has(landing.requestId)) {
         inFlight.add(landing.requestId)
         bytes += estimateBytes(landing)
-        batch.push(one.ready)
+        batch.push(one)
         deps.onLanding(claimed.deliveryId)
       } else left.push(one)
     }
@@ -160,7 +157,7 @@ export function createBatches(deps: BatchesDeps): Batches {
         'a batch could not be landed and is returned to the inbox',
       )
       // A stopping process retries nothing, so everything that waits is returned.
-      const unwritten = signal.aborted ? lane.waiting.splice(0).map(({ ready }) => ready.claimed) : []
+      const unwritten = signal.aborted ? lane.waiting.splice(0).map(({ claimed }) => claimed) : []
       // A delivery that fails alone, but not with its connection, gets a later time, so that others do not fail with
       // it.
       const comesLater = batch.length === 1 && !signal.aborted && !isConnectionLost(error)
@@ -176,9 +173,9 @@ export function createBatches(deps: BatchesDeps): Batches {
   }
 
   return {
-    add: (waiting) => {
-      const lane = waiting.ready.claimed.claims > 1 ? again : fresh
-      lane.waiting.push(waiting)
+    add: (ready) => {
+      const lane = ready.claimed.claims > 1 ? again : fresh
+      lane.waiting.push(ready)
       pumpAfterThisTurn()
     },
     // More than half a batch waits only when the machine cannot keep up.

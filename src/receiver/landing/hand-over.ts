@@ -1,30 +1,15 @@
 import assert from 'node:assert/strict'
 import { createShares, type Amount, type Shares } from '../../platform/fair-share.ts'
-import { parseBody, type Delivery } from '../domain/delivery.ts'
+import { parseBody, type MemoryRoom } from '../domain/delivery.ts'
 import { sourceOf } from '../domain/keys.ts'
-import type { Report } from '../domain/report.ts'
+import type { Hint, Parsed, Report } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import { pathIn } from '../domain/webhook-path.ts'
-import { createBatches, type BatchesDeps, type Pending } from './batches.ts'
+import { createBatches, type BatchesDeps } from './batches.ts'
 import { landClaimedHint } from './hints.ts'
 import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type HeldDelivery } from './inbox.ts'
-import { parkUnreadable, type WorkerDeps } from './land-or-put-off.ts'
+import { parkUnreadable, type Ready, type WorkerDeps } from './land-or-put-off.ts'
 import { landingOfDelivery, rowBytes } from './row-to-write.ts'
-
-/*
- * The files of this folder, in the order in which a delivery passes them:
- *
- *   hand-over.ts        holds deliveries that were just stored, or claimed from the queue
- *   inbox.ts            the SQL of the queue: claim, renew, return, retry, park
- *   row-to-write.ts     turns the report of a delivery into a landing, the row to write
- *   batches.ts          puts landings into batches, one per request, and gives floods later times
- *   land-or-put-off.ts  lands a batch; puts off or parks deliveries that Postgres refuses
- *   two-statements.ts   composes and runs the two statements, of verdict.ts (which result wins), flags.ts (what is
- *                       flagged and parked) and writes.ts
- *
- * Besides: hints.ts for webhooks that name a job without its end, replay.ts and requeue.ts to process deliveries again,
- * depth.ts for the size of the queue.
- */
 
 export type HandOverDeps = WorkerDeps &
   Pick<BatchesDeps, 'rest' | 'signal' | 'onBatch'> & {
@@ -34,16 +19,11 @@ export type HandOverDeps = WorkerDeps &
     nowMs?: () => number
   }
 
-export type HandOver = {
-  /** How long a claim made at storing lasts. */
-  leaseSeconds: number
-  /** Reserves room for a delivery that is about to be stored. False: it must be stored without a claim. */
-  reserve: (delivery: Delivery) => boolean
-  /** Takes the reserved delivery after it was stored. */
-  take: (delivery: Delivery) => void
-  /** Frees the room of a reserved delivery that was not stored, or was known. */
-  release: (delivery: Pick<Delivery, 'id'>) => void
-  /** One round: claims due deliveries, as far as there is room. Does not wait for their landing. */
+export type HandOver = MemoryRoom & {
+  /**
+   * One round: claims due deliveries, as far as there is room, and holds them until they have landed. Unreadable ones
+   * are parked and hints land at once.
+   */
   claimSome: () => Promise<{ claimed: number; parked: number; more: boolean }>
   /** Renews the claims that are older than half a lease. */
   renewClaims: () => Promise<{ more: false }>
@@ -74,8 +54,8 @@ type Held = {
   room: Shares
   keyName: string
   bytes: number
-  /** Set in READY and LANDING. */
-  waiting?: Pending
+  /** Set in READY and LANDING. A newer claim replaces its members in READY. */
+  ready?: Ready
   claimedAtMs: number
 }
 
@@ -123,8 +103,8 @@ export function createHandOver(deps: HandOverDeps): HandOver {
 
   const makeReady = (one: Held, claimed: HeldDelivery, report: Report) => {
     move(one, 'RESERVED', 'READY')
-    one.waiting = { ready: { claimed, landing: landingOfDelivery(deps, claimed, report) } }
-    batches.add(one.waiting)
+    one.ready = { claimed, landing: landingOfDelivery(deps, claimed, report) }
+    batches.add(one.ready)
   }
 
   const roomToClaim = (): Amount | undefined => {
@@ -133,34 +113,21 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     return left.rows >= leastClaim.rows && left.bytes >= leastClaim.bytes ? left : undefined
   }
 
-  /** Holds a claimed delivery. Returns true if it was parked instead. */
-  const holdClaimed = async ({ body, ...one }: Claimed, claimedAtMs: number): Promise<boolean> => {
-    const parsed = parseBody(sourceOf(deps.keys(), one.sourceName), body)
-    if (!parsed.ok) {
-      await parkUnreadable(deps, one, parsed.reason)
-      return true
-    }
-    const { generation: idempotencyKey, sourceName } = one
-    if (idempotencyKey !== undefined) {
-      const jobId = parsed.report?.jobId ?? ('jobId' in parsed ? parsed.jobId : '')
-      await deps.join?.({ ...requestIdOf(sourceName, jobId), idempotencyKey, sourceName })
-    }
-    if (parsed.report === undefined) {
-      await landClaimedHint(deps, one, parsed)
-      return false
-    }
-    const before = held.get(one.deliveryId)
-    if (before?.mode === 'READY' && before.waiting) {
+  const holdClaimed = ({ body, ...claimed }: Claimed, report: Report, claimedAtMs: number): void => {
+    const before = held.get(claimed.deliveryId)
+    if (before?.mode === 'READY' && before.ready) {
       // Its lease ended while it waited. The newer claim replaces the old one.
-      before.waiting.ready = { claimed: one, landing: landingOfDelivery(deps, one, parsed.report) }
+      Object.assign(before.ready, { claimed, landing: landingOfDelivery(deps, claimed, report) })
       before.claimedAtMs = claimedAtMs
     } else if (!before) {
-      const room = { room: fromQueue, keyName: one.keyName, bytes: body.length, claimedAtMs }
-      makeReady(hold(one.deliveryId, room), one, parsed.report)
+      const room = { room: fromQueue, keyName: claimed.keyName, bytes: body.length, claimedAtMs }
+      makeReady(hold(claimed.deliveryId, room), claimed, report)
     }
     // A RESERVED or LANDING one stays as it is. The newer claim expires.
-    return false
   }
+
+  const endSubmit = async (idempotencyKey: string, sourceName: string | null, jobId: string): Promise<void> =>
+    deps.join?.({ ...requestIdOf(sourceName, jobId), idempotencyKey, sourceName })
 
   return {
     leaseSeconds: inboxLeaseSeconds,
@@ -194,16 +161,35 @@ export function createHandOver(deps: HandOverDeps): HandOver {
       const limit = Math.min(500, room.rows)
       const claimedAtMs = nowMs()
       const rows = await claim(db, { limit, maxBytes: room.bytes, now: time() })
+      const others: { row: Claimed; parsed: Parsed | Hint }[] = []
+      for (const row of rows) {
+        const parsed = parseBody(sourceOf(deps.keys(), row.sourceName), row.body)
+        const isHeldAtOnce = parsed.ok && parsed.report !== undefined && row.generation === undefined
+        if (isHeldAtOnce) holdClaimed(row, parsed.report, claimedAtMs)
+        else others.push({ row, parsed })
+      }
+      // These wait for statements of their own, meanwhile the others land and are renewed.
       let parked = 0
-      for (const row of rows) if (await holdClaimed(row, claimedAtMs)) parked += 1
+      for (const { row, parsed } of others) {
+        if (!parsed.ok) {
+          await parkUnreadable(deps, row, parsed.reason)
+          parked += 1
+          continue
+        }
+        const { report } = parsed
+        if (row.generation !== undefined)
+          await endSubmit(row.generation, row.sourceName, report === undefined ? parsed.jobId : report.jobId)
+        if (report === undefined) await landClaimedHint(deps, row, parsed)
+        else holdClaimed(row, report, claimedAtMs)
+      }
       const bytes = rows.reduce((sum, { body }) => sum + body.length, 0)
       return { claimed: rows.length, parked, more: rows.length === limit || bytes >= room.bytes }
     },
     renewClaims: async () => {
       const startedAtMs = nowMs()
       const isOld = ({ claimedAtMs }: Held) => startedAtMs - claimedAtMs >= (inboxLeaseSeconds * 1000) / 2
-      const old = [...held.values()].filter((one) => one.waiting && isOld(one))
-      const claims = old.flatMap(({ waiting }) => waiting?.ready.claimed ?? [])
+      const old = [...held.values()].filter((one) => one.ready && isOld(one))
+      const claims = old.flatMap(({ ready }) => ready?.claimed ?? [])
       // Lost claims need no handling: their landing settles nothing, and the newer claim settles the delivery.
       if (claims.length > 0) await renew(db, claims, time())
       for (const one of old) one.claimedAtMs = startedAtMs

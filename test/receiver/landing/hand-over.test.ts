@@ -31,6 +31,29 @@ it('a delivery whose source was removed since its arrival is parked, as one in t
   expect(await sql`select from mediadock.requests`).toEqual([])
 })
 
+it('a claimed delivery lands while another one of its claim is still being parked', async () => {
+  const { url, sql } = await withTestDatabase()
+  const deps = createTestWorker({ databaseUrl: url })
+  const mayPark = Promise.withResolvers<void>()
+  const db = aroundStatements(deps.db, async (run, text) => {
+    // Parking is the only statement here that is not prepared.
+    if (text === '') await mayPark.promise
+    return run()
+  })
+  const handOver = testHandOver({ ...deps, db })
+  await store(deps.db, [Buffer.from('not JSON')])
+  await store(deps.db, [failed().body])
+  await sql`update mediadock.deliveries set parked_reason = null`
+  await sql`insert into mediadock.inbox (delivery_id, due_at)
+    select id, 'epoch' from mediadock.deliveries where request_id is null`
+  deps.setNow(new Date(Date.now() + 1000))
+  const claiming = handOver.claimSome()
+  await eventually(async () => (await sql`select from mediadock.results`).length === 1)
+  mayPark.resolve()
+  expect(await claiming).toMatchObject({ claimed: 2, parked: 1 })
+  await handOver.idle()
+})
+
 describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
   it('lands without a claim', async () => {
     const { url, sql } = await withTestDatabase(server)

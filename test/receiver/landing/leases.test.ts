@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import type { Delivery } from '../../../src/receiver/domain/delivery.ts'
-import { createAcceptor, type MemoryRoom } from '../../../src/receiver/intake/accept.ts'
+import type { Delivery, MemoryRoom } from '../../../src/receiver/domain/delivery.ts'
+import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
 import { claim, inboxLeaseSeconds, returnClaims } from '../../../src/receiver/landing/inbox.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
