@@ -5,7 +5,7 @@ import { worthSecondRows } from '../../platform/gather.ts'
 import { isConnectionLost } from '../../platform/postgres/errors.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import { returnClaims, type ReturnedClaim } from './inbox.ts'
+import { returnClaims, type InboxClaim, type ReturnedClaim } from './inbox.ts'
 import { landBatch, lockedPauseMs, type BatchEnd, type Ready, type WorkerDeps } from './land-or-put-off.ts'
 import { estimateBytes } from './row-to-write.ts'
 
@@ -36,6 +36,8 @@ const maxBatch = { rows: 500, bytes: 8 * 1024 * 1024 }
 const turnsOfRequest = 4
 /** The pause after Postgres failed. */
 const failurePause = { baseMs: 250, capMs: 5000 }
+
+type Failed = { error: unknown; claims: readonly InboxClaim[] }
 
 /** `writing`: the number of the lane's batches that are being written. */
 type Lane = { waiting: Ready[]; writing: number; maxWriting: number }
@@ -127,6 +129,15 @@ export function createBatches(deps: BatchesDeps): Batches {
 
   const write = async (lane: Lane, batch: readonly Ready[]): Promise<void> => {
     const started = performance.now()
+    const failure = await land(batch)
+    if (failure) await returnFailed(lane, batch, failure)
+    for (const { landing } of batch) inFlight.delete(landing.requestId)
+    if (!failure) return deps.rest(performance.now() - started, signal)
+    await delay(jitteredPauseMs(failures, failurePause, Math.random), undefined, { signal }).catch(() => {})
+  }
+
+  /** Lands a batch. Returns the error of a batch that failed as a whole, with the deliveries that are still held. */
+  const land = async (batch: readonly Ready[]): Promise<Failed | undefined> => {
     const left = new Map(batch.map(({ claimed }) => [claimed.deliveryId, claimed]))
     const onReturned = (id: string) => {
       if (left.delete(id)) deps.onEnded(id)
@@ -135,16 +146,12 @@ export function createBatches(deps: BatchesDeps): Batches {
     try {
       const written = landBatch({ ...deps, onReturned, cut: cut.signal }, batch)
       // Far beyond any landing. A statement that is lost with its connection must not block a lane forever.
-      const result = await withDeadline(written, 30_000, 'landing a batch')
-      deps.onBatch?.(result)
+      const end = await withDeadline(written, 30_000, 'landing a batch')
+      deps.onBatch?.(end)
       failures = 0
       batchRows = Math.min(maxBatch.rows, batchRows * 2)
       for (const id of left.keys()) deps.onEnded(id)
-      for (const {
-        landing: { requestId },
-      } of batch)
-        inFlight.delete(requestId)
-      await deps.rest(performance.now() - started, signal)
+      return undefined
     } catch (error) {
       // After its deadline the batch must stop, since another process may land the same deliveries.
       cut.abort()
@@ -152,24 +159,22 @@ export function createBatches(deps: BatchesDeps): Batches {
       failures += 1
       // A batch that is too much for Postgres as a whole may land in parts.
       batchRows = Math.max(1, Math.floor(batchRows / 2))
-      logger.error(
-        { err: error, deliveries: batch.length, failures },
-        'a batch could not be landed and is returned to the inbox',
-      )
-      // A stopping process retries nothing, so everything that waits is returned.
-      const unwritten = signal.aborted ? lane.waiting.splice(0).map(({ claimed }) => claimed) : []
-      // A delivery that fails alone, but not with its connection, gets a later time, so that others do not fail with
-      // it.
-      const comesLater = batch.length === 1 && !signal.aborted && !isConnectionLost(error)
-      const pauseMs = comesLater ? lockedPauseMs(batch[0]?.claimed.claims ?? 1) : 0
-      const returned = [...left.values(), ...unwritten].map((claim) => ({ ...claim, pauseMs }))
-      await giveBack(returned, signal.aborted ? undefined : failureWords(error))
-      for (const {
-        landing: { requestId },
-      } of batch)
-        inFlight.delete(requestId)
-      await delay(jitteredPauseMs(failures, failurePause, Math.random), undefined, { signal }).catch(() => {})
+      return { error, claims: [...left.values()] }
     }
+  }
+
+  const returnFailed = async (lane: Lane, batch: readonly Ready[], { error, claims }: Failed): Promise<void> => {
+    logger.error(
+      { err: error, deliveries: batch.length, failures },
+      'a batch could not be landed and is returned to the inbox',
+    )
+    // A stopping process retries nothing, so everything that waits is returned.
+    const unwritten = signal.aborted ? lane.waiting.splice(0).map(({ claimed }) => claimed) : []
+    // A delivery that fails alone, but not with its connection, gets a later time, so that others do not fail with it.
+    const comesLater = batch.length === 1 && !signal.aborted && !isConnectionLost(error)
+    const pauseMs = comesLater ? lockedPauseMs(batch[0]?.claimed.claims ?? 1) : 0
+    const returned = [...claims, ...unwritten].map((claim) => ({ ...claim, pauseMs }))
+    await giveBack(returned, signal.aborted ? undefined : failureWords(error))
   }
 
   return {

@@ -36,11 +36,7 @@ export async function landClaimedHint(deps: WorkerDeps, claimed: HeldDelivery, h
  * ended request that is not confirmed gets an extra poll. The delivery is settled with the outcome `hint`. A request of
  * another source is not touched, and the delivery is parked.
  */
-export async function landHint(
-  deps: WorkerDeps,
-  delivery: Omit<Identified, 'claims'> & { claims: number | undefined },
-  { jobId, poll }: Hint,
-): Promise<void> {
+export async function landHint(deps: WorkerDeps, delivery: Identified, { jobId, poll }: Hint): Promise<void> {
   const { db, keys, time } = deps
   const { sourceName, keyName } = delivery
   const { requestId, externalId } = requestIdOf(sourceName, jobId)

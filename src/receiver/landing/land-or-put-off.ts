@@ -86,7 +86,10 @@ async function landRefused(
 ): Promise<number> {
   const [first] = part
   const isAlone = part.length === 1 && first !== undefined
-  if (isAlone || !isAboutTheRow(error)) for (const one of part) traceFailure(deps, one, error, started)
+  if (isAlone || !isAboutTheRow(error)) {
+    const failure = databaseCodeOf(error) ?? 'failed'
+    for (const one of part) trace(deps, one, started, { outcome: 'failed', failure })
+  }
   // The parts of the batch would wait for the same lock, so it is not halved.
   // A commit waits for the notifications of other transactions, doubled with each try. Beyond this, Postgres has
   // failed.
@@ -141,61 +144,44 @@ async function waitForLock(
   return locked.length
 }
 
-async function fail(deps: BatchDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {
+async function fail(deps: BatchDeps, ready: Ready, error: unknown): Promise<number> {
+  const { claimed } = ready
   deps.onReturned(claimed.deliveryId)
-  const failure = {
-    claimed,
-    reason: 'landing_failed' as const,
-    detail: postgresMessage(error).slice(0, 500),
-    now: deps.time(),
-  }
+  const reason = 'landing_failed' as const
+  const failure = { claimed, reason, detail: postgresMessage(error).slice(0, 500), now: deps.time() }
   const end = await unlessRefused(deps, claimed, retryOrPark(deps.db, failure))
-  deps.logger.error(
-    {
-      err: error,
-      delivery_id: claimed.deliveryId,
-      webhook_id: claimed.webhookId,
-      request_id: landing.requestId,
-      end,
-      trace_id: loggedTraceId(claimed, deps.traces),
-    },
-    'a delivery could not be landed',
-  )
+  deps.logger.error({ err: error, ...idsOf(deps, ready), end }, 'a delivery could not be landed')
   return 1
 }
 
-function report(deps: WorkerDeps, { claimed, landing }: Ready, outcome: LandingOutcome, started: number): void {
+function report(deps: WorkerDeps, ready: Ready, outcome: LandingOutcome, started: number): void {
+  const { claimed, landing } = ready
   // An ordinary landing is not logged: the line of the arrival is enough.
-  const isOrdinary = outcome === 'landed' && claimed.claims === 1 && claimed.failures === 0
-  if (!isOrdinary) logProcessed(deps, { claimed, landing }, outcome)
+  if (outcome !== 'landed' || claimed.claims > 1 || claimed.failures > 0) {
+    const { status, mediaComplete } = landing
+    const result = { status, outcome, media: landing.media.length, media_complete: mediaComplete }
+    deps.logger.info({ ...idsOf(deps, ready), ...result }, 'delivery processed')
+  }
   deps.onProcessed({ landing, outcome, receivedAt: claimed.receivedAt })
-  deps.traces?.landed(claimed, { ...tracedLanding(landing, claimed, started), outcome })
+  trace(deps, ready, started, { outcome })
 }
 
-function logProcessed({ logger, traces }: WorkerDeps, { claimed, landing }: Ready, outcome: LandingOutcome): void {
-  logger.info(
-    {
-      delivery_id: claimed.deliveryId,
-      webhook_id: claimed.webhookId,
-      request_id: landing.requestId,
-      status: landing.status,
-      outcome,
-      media: landing.media.length,
-      media_complete: landing.mediaComplete,
-      trace_id: loggedTraceId(claimed, traces),
-    },
-    'delivery processed',
-  )
+function idsOf({ traces }: WorkerDeps, { claimed, landing }: Ready) {
+  return {
+    delivery_id: claimed.deliveryId,
+    webhook_id: claimed.webhookId,
+    request_id: landing.requestId,
+    trace_id: loggedTraceId(claimed, traces),
+  }
 }
 
-function traceFailure(deps: WorkerDeps, { claimed, landing }: Ready, error: unknown, started: number): void {
-  // Only the code, since Postgres's message may quote values.
-  const failure = databaseCodeOf(error) ?? 'failed'
-  deps.traces?.landed(claimed, { ...tracedLanding(landing, claimed, started), outcome: 'failed', failure })
-}
+/** `failure`: only the code, since Postgres's message may quote values. */
+type TraceEnd = { outcome: LandingOutcome } | { outcome: 'failed'; failure: string }
 
-function tracedLanding({ requestId, status, media }: Landing, { webhookId }: HeldDelivery, started: number) {
-  return { requestId, webhookId, status, media: media.length, ms: performance.now() - started }
+function trace({ traces }: WorkerDeps, { claimed, landing }: Ready, started: number, end: TraceEnd): void {
+  const { requestId, status, media } = landing
+  const ms = performance.now() - started
+  traces?.landed(claimed, { requestId, webhookId: claimed.webhookId, status, media: media.length, ms, ...end })
 }
 
 /** Parks a stored delivery that this version cannot parse. */
