@@ -2,10 +2,10 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { jitteredPauseMs } from '../wire/backoff.ts'
 import { errorOf } from './error-of.ts'
 import { GenerationError } from './generation-error.ts'
+import type { OverHttp } from './over-http.ts'
 
 export type ApiCall = <T>(path: string, options: CallOptions) => Promise<T>
 export type CallOptions = { method?: 'GET' | 'POST'; body?: object; signal?: AbortSignal | undefined }
-export type ApiOptions = { url: string; token?: string | undefined; fetch?: typeof globalThis.fetch }
 
 const retry = { baseMs: 250, capMs: 10_000 }
 
@@ -13,7 +13,7 @@ const retry = { baseMs: 250, capMs: 10_000 }
  * Creates the function that calls the internal listener below /api. It repeats a call until it is answered or refused,
  * or until its signal aborts. Throws GenerationError for a refusal (4xx).
  */
-export function apiCalls(options: ApiOptions): ApiCall {
+export function apiCalls(options: OverHttp): ApiCall {
   return async <T>(path: string, call: CallOptions): Promise<T> => {
     for (let failures = 1; ; failures += 1) {
       try {
@@ -29,7 +29,7 @@ export function apiCalls(options: ApiOptions): ApiCall {
 
 /** Makes one call. Throws GenerationError for a refusal, and any other error for a temporary failure. */
 async function once(
-  { url, token, fetch = globalThis.fetch }: ApiOptions,
+  { url, token, fetch = globalThis.fetch }: OverHttp,
   path: string,
   { method = 'GET', body, signal }: CallOptions,
 ): Promise<unknown> {

@@ -2,15 +2,11 @@ import { apiCalls, type ApiCall } from './api-call.ts'
 import type { ResultMedia, ResultRow } from './change.ts'
 import { errorOf } from './error-of.ts'
 import { GenerationError } from './generation-error.ts'
+import type { OverHttp } from './over-http.ts'
 
-export type ClientOptions = {
-  /** Address of the internal listener, like `http://127.0.0.1:3001`. */
-  url: string
-  /** INTERNAL_TOKEN, if one is set. */
-  token?: string | undefined
+export type ClientOptions = OverHttp & {
   /** The key of GENERATION_KEYS that submits. Default: the first usable key. */
   keyName?: string | undefined
-  fetch?: typeof globalThis.fetch
 }
 
 export type SubmitOptions<Metadata> = {

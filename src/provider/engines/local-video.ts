@@ -19,8 +19,8 @@ import { encodeWav } from './wav.ts'
 const [drawnPercent, encodedPercent] = [25, 95]
 
 /**
- * Creates the engine that makes an MP4 (H.264, yuv420p, optional AAC) with the prompt written on it: of drawn pictures
- * that pan and fade, or of the job's references.
+ * Creates the engine that makes an MP4 (H.264, yuv420p, optional AAC) of drawn pictures or of the job's references,
+ * with the prompt written on it.
  */
 export function createLocalVideoEngine({ name, ffmpegPath }: { name: string; ffmpegPath: string | undefined }): Engine {
   const media = createMediaReader(ffmpegPath)
