@@ -5,6 +5,7 @@ import { HttpError } from '../platform/http/http.ts'
 import { createLogger } from '../platform/logger.ts'
 import { postgresTime } from '../platform/postgres/time.ts'
 import { createProviderReads, type ProviderReads } from '../receiver/fetching/provider-reads.ts'
+import { createSourceClient } from '../receiver/fetching/source-client.ts'
 import { catalogEntrySchema, modelSchema, type InputDescriptor, type Model } from '../wire/schemas.ts'
 import { notCounted, withReceiver, type WithReceiver } from './processing.ts'
 import { withProgress } from './progress.ts'
@@ -41,9 +42,9 @@ catalog. Each model costs one call of the key's budget. Without calls left, the 
 
 function readsOf({ db, settings, interrupted: cut }: WithReceiver): ProviderReads {
   const { keys, fetchRatePerMinute, generationApiUrl: baseUrl } = settings
-  const [clock, logger] = [() => new Date(), createLogger('silent')]
+  const client = createSourceClient({ baseUrl, fetch, clock: () => new Date() })
   const asking = { keys: () => keys, fetchRatePerMinute, calls: notCounted, cut }
-  return createProviderReads({ db, baseUrl, fetch, clock, time: postgresTime, logger, ...asking })
+  return createProviderReads({ db, client, time: postgresTime, logger: createLogger('silent'), ...asking })
 }
 
 type Reading = { keyName: string | undefined; interrupted: AbortSignal }

@@ -91,12 +91,11 @@ export function openCalls({ settings, db, pools, keys, clock, time, logger, metr
   const client = createSourceClient({ baseUrl, fetch, clock })
   const fetcher = createFetcher({ ...calling, db: pools.polls.db, client, clock, onPolled: pollLog.record })
   const submitting = { ...calling, db, client, webhookPublicUrl, cut: cut.signal }
-  const reading = { ...calling, db, baseUrl, fetch, clock, cut: cut.signal }
   return {
     pollLog,
     fetcher,
     submitter: createSubmitter(submitting),
-    providerReads: createProviderReads(reading),
+    providerReads: createProviderReads(submitting),
     cancel: (request: Cancelable) => cancelJob(submitting, request),
   }
 }

@@ -1,7 +1,7 @@
 import type { Request, Response } from 'express'
 import { z } from 'zod'
 import { accountSchema, catalogEntrySchema, modelSchema } from '../../wire/schemas.ts'
-import type { ReadAnswer } from '../fetching/provider-reads.ts'
+import type { ReadAnswer } from '../fetching/source-client.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { readBody } from './body.ts'

@@ -4,8 +4,8 @@ import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { keyOfRequest, namesOfSource, sourceNamed, type Keys } from '../domain/keys.ts'
-import { sourceLabel, storedName, type CancelOutcome, type SourceKind } from '../domain/source.ts'
-import { noteAnswer } from './key-health.ts'
+import { sourceLabel, storedName, type SourceKind } from '../domain/source.ts'
+import { noteAnswer, saysOfKey } from './key-health.ts'
 import { grantedCall } from './provider-reads.ts'
 import type { SourceClient } from './source-client.ts'
 
@@ -78,11 +78,6 @@ export async function cancelJob(deps: CancelDeps, request: Cancelable): Promise<
     default:
       return outcome satisfies never
   }
-}
-
-function saysOfKey({ kind }: CancelOutcome): 'refused' | 'accepted' | 'nothing' {
-  if (kind === 'unauthorized') return 'refused'
-  return kind === 'asked' || kind === 'ended' || kind === 'not_found' ? 'accepted' : 'nothing'
 }
 
 function notCancelable(message: string): HttpError {

@@ -55,7 +55,7 @@ export async function noteRecovered(
 type PausingOutcome = { kind: string; retryAfterSeconds?: number | undefined }
 
 /** Returns the pause that the provider demands of the key after this answer. */
-export function pauseAfter(
+function pauseAfter(
   outcome: PausingOutcome,
   rate: { remaining: number; resetSeconds: number } | undefined,
 ): { seconds: number; reason: string } | undefined {
@@ -68,7 +68,15 @@ export function pauseAfter(
   return undefined
 }
 
-/** `says`: the answer shows that the provider refuses the key, accepts it, or neither. */
+/** What an answer shows of the key: the provider refuses it, accepts it, or neither. */
+export type SaysOfKey = 'refused' | 'accepted' | 'nothing'
+
+/** Returns what the outcome of a call shows of its key, unless a 403 of that call concerns something else. */
+export function saysOfKey({ kind }: { kind: string }): SaysOfKey {
+  if (kind === 'unauthorized') return 'refused'
+  return kind === 'unreachable' || kind === 'invalid' || kind === 'rate_limited' ? 'nothing' : 'accepted'
+}
+
 export type AnswerToCall = {
   keyName: string
   /** The names of all keys of its source. */
@@ -78,15 +86,15 @@ export type AnswerToCall = {
   now: SQL
   outcome: PausingOutcome
   rate: Parameters<typeof pauseAfter>[1]
-  says: 'refused' | 'accepted' | 'nothing'
+  says: SaysOfKey
 }
 
 /** Records an answer's effect on its key: a limited or refused key is blocked, an accepted one is unblocked. */
 export async function noteAnswer(db: Database, answer: AnswerToCall): Promise<void> {
   const { keyName, keyNames, health, now, outcome, rate, says } = answer
-  const block = pauseAfter(outcome, rate)
-  if (block) await blockCalls(db, { keyName, now, ...block })
   if (says === 'refused') await restRefusedKey(db, { keyName, health, now })
   else if (says === 'accepted' && (health.failing || health.refusals > 0))
     await noteRecovered(db, { keyName, keyNames, now })
+  const block = pauseAfter(outcome, rate)
+  if (block) await blockCalls(db, { keyName, now, ...block })
 }

@@ -5,27 +5,19 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { namesOfSource, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { takeCall, type Grant } from './call-budget.ts'
-import { noteAnswer } from './key-health.ts'
-import { callDeadlineMs, describeFailure, rateOf, readBounded, retryAfterOf } from './source-client.ts'
+import { noteAnswer, saysOfKey } from './key-health.ts'
+import type { ProviderRead, ReadAnswer, SourceClient } from './source-client.ts'
 
 export type ProviderReadsDeps = {
   db: Database
-  baseUrl: string
-  fetch: typeof globalThis.fetch
+  client: Pick<SourceClient, 'read'>
   keys: () => Keys
   fetchRatePerMinute: number
-  clock: () => Date
   time: SharedTime
   logger: Logger
   calls: Pick<Counter<'operation' | 'outcome'>, 'inc'>
   cut: AbortSignal
 }
-
-/** A read-only call to the provider: the catalog, a model, an estimate or the account. */
-export type ProviderRead = { path: string; body?: { input: Record<string, unknown> } }
-
-/** The provider's answer: 200, or its own 4xx with its error envelope. */
-export type ReadAnswer = { status: number; body: unknown; retryAfterSeconds?: number | undefined }
 
 export type ProviderReads = (read: ProviderRead, keyName: string | undefined) => Promise<ReadAnswer>
 
@@ -60,29 +52,21 @@ export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
 }
 
 async function callProvider(deps: ProviderReadsDeps, read: ProviderRead, key: GenerationKey): Promise<ReadAnswer> {
-  const { db, time } = deps
+  const { db, client, keys, time, cut } = deps
   const grant = await grantedCall(deps, key)
   const started = performance.now()
-  const { answer, response, failure } = await post(deps, read, key)
-  const outcome = answer === undefined ? 'unreachable' : String(answer.status)
-  deps.calls.inc({ operation: 'read', outcome })
+  const { outcome, rate } = await client.read(read, key, cut)
+  const answer = 'status' in outcome ? outcome : undefined
+  const [called, detail] = 'status' in outcome ? [String(outcome.status)] : ['unreachable', outcome.detail]
+  deps.calls.inc({ operation: 'read', outcome: called })
   const ms = Math.round(performance.now() - started)
-  deps.logger.info(
-    { key_name: key.name, operation: 'read', path: read.path, outcome, detail: failure, ms },
-    'provider called',
-  )
-  if (answer === undefined || response === undefined)
-    throw new HttpError(502, 'provider_unreachable', `the provider gave no usable answer (${failure}): try again`)
-  const { status, retryAfterSeconds } = answer
-  await noteAnswer(db, {
-    keyName: key.name,
-    keyNames: namesOfSource(deps.keys(), key.source),
-    health: grant.health,
-    now: time(),
-    outcome: { kind: status === 429 ? 'rate_limited' : 'read', retryAfterSeconds },
-    rate: rateOf(response),
-    says: status === 401 ? 'refused' : status === 429 ? 'nothing' : 'accepted',
-  })
+  const facts = { key_name: key.name, operation: 'read', path: read.path, outcome: called, detail, ms }
+  deps.logger.info(facts, 'provider called')
+  if (answer === undefined)
+    throw new HttpError(502, 'provider_unreachable', `the provider gave no usable answer (${detail}): try again`)
+  const keyNames = namesOfSource(keys(), key.source)
+  const { health } = grant
+  await noteAnswer(db, { keyName: key.name, keyNames, health, now: time(), outcome, rate, says: saysOfKey(outcome) })
   return answer
 }
 
@@ -100,36 +84,4 @@ export async function grantedCall(
     `the key ${keyName} has no call left (${grant.reason}): try again in ${seconds} s`,
     { type: 'rate_limit_error', headers: { 'retry-after': String(seconds) } },
   )
-}
-
-type Called = { answer?: ReadAnswer; response?: Response; failure?: string }
-
-async function post(
-  { baseUrl, fetch, clock, cut }: ProviderReadsDeps,
-  { path, body }: ProviderRead,
-  key: GenerationKey,
-): Promise<Called> {
-  const deadline = AbortSignal.timeout(callDeadlineMs)
-  try {
-    const response = await fetch(`${baseUrl}${path}`, {
-      method: body === undefined ? 'GET' : 'POST',
-      headers: {
-        authorization: `Bearer ${key.apiKey}`,
-        accept: 'application/json',
-        ...(body !== undefined && { 'content-type': 'application/json' }),
-      },
-      ...(body !== undefined && { body: JSON.stringify(body) }),
-      redirect: 'manual',
-      signal: AbortSignal.any([deadline, cut]),
-    })
-    const text = await readBounded(response)
-    const { status } = response
-    if (status !== 200 && (status < 400 || status >= 500)) return { response, failure: `it answered ${status}` }
-    const retryAfterSeconds = status === 429 ? retryAfterOf(response.headers.get('retry-after'), clock()) : undefined
-    return { response, answer: { status, body: JSON.parse(text ?? ''), retryAfterSeconds } }
-  } catch (error) {
-    if (error instanceof SyntaxError) return { failure: 'the answer is not JSON' }
-    const isLate = deadline.aborted
-    return { failure: isLate ? `no complete answer within ${callDeadlineMs / 1000} s` : describeFailure(error) }
-  }
 }

@@ -4,8 +4,8 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { namesOfSource, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { sourceLabel, storedName, type FetchOutcome, type Job } from '../domain/source.ts'
-import { blockCalls, takeCall, type KeyHealth, type Purpose } from './call-budget.ts'
-import { noteFailing, noteRecovered, pauseAfter, restRefusedKey } from './key-health.ts'
+import { takeCall, type Purpose } from './call-budget.ts'
+import { noteAnswer, noteFailing, saysOfKey } from './key-health.ts'
 import type { PollRecord } from './poll-log.ts'
 import type { ProviderBreaker } from './provider-breaker.ts'
 import type { SourceClient } from './source-client.ts'
@@ -70,18 +70,15 @@ export async function callForResult(
     onDecided()
     const started = performance.now()
     const { outcome, rate } = await deps.client.fetchResult(job, key, signal)
-    const ms = Math.round(performance.now() - started)
     // The receiver cut the call itself in order to stop, which says nothing about the provider or the key.
-    if (outcome.kind === 'unreachable' && signal.aborted) {
-      count('cut')
-      deps.logger.info(
-        { request_id: requestId, key_name: key.name, ...source, operation: 'result', outcome: 'cut', ms },
-        'provider called',
-      )
-      return { kind: 'postponed', reason: 'stopping' }
-    }
+    const isCut = outcome.kind === 'unreachable' && signal.aborted
+    const called = isCut ? { outcome: 'cut' } : { outcome: outcome.kind, detail: detailOf(outcome) }
+    count(called.outcome)
+    const ms = Math.round(performance.now() - started)
+    const facts = { request_id: requestId, key_name: key.name, ...source, operation: 'result', ...called, ms }
+    deps.logger.info(facts, 'provider called')
+    if (isCut) return { kind: 'postponed', reason: 'stopping' }
     pass.note(outcome.kind !== 'unreachable', deps.clock())
-    count(outcome.kind)
     deps.onPolled?.({
       requestId,
       keyName: key.name,
@@ -89,23 +86,14 @@ export async function callForResult(
       outcome: outcome.kind,
       detail: detailOf(outcome),
     })
-    deps.logger.info(
-      {
-        request_id: requestId,
-        key_name: key.name,
-        ...source,
-        operation: 'result',
-        outcome: outcome.kind,
-        detail: detailOf(outcome),
-        ms,
-      },
-      'provider called',
-    )
+    // Counted from the answer, since a call may take up to 10 s.
+    const now = deps.time()
+    const keyNames = namesOfSource(deps.keys(), key.source)
+    const answer = { keyName: key.name, keyNames, health: grant.health, now, outcome, rate, says: saysOfKey(outcome) }
     try {
-      await noteHealth(deps, { key, outcome, health: grant.health, failures: breaker.failures() })
-      const block = pauseAfter(outcome, rate)
-      // Counted from the answer, since a call may take up to 10 s.
-      if (block) await blockCalls(deps.db, { keyName: key.name, now: deps.time(), ...block })
+      await noteAnswer(deps.db, answer)
+      // This many unanswered calls in a row are not caused by a single request.
+      if (outcome.kind === 'unreachable' && breaker.failures() % 3 === 0) await noteFailing(deps.db, { keyNames, now })
     } catch (error) {
       // The answer of the call is still used.
       deps.logger.error(
@@ -117,20 +105,6 @@ export async function callForResult(
   } finally {
     pass.drop()
   }
-}
-
-type Health = { key: GenerationKey; outcome: FetchOutcome; health: KeyHealth; failures: number }
-
-/** Records the effect of an answer, or of a missing one, on the key and the provider. */
-async function noteHealth(deps: CallDeps, { key, outcome, health, failures }: Health): Promise<void> {
-  const now = deps.time()
-  const keyNames = namesOfSource(deps.keys(), key.source)
-  const accepted = outcome.kind === 'result' || outcome.kind === 'running' || outcome.kind === 'not_found'
-  if (outcome.kind === 'unauthorized') await restRefusedKey(deps.db, { keyName: key.name, health, now })
-  // This many unanswered calls in a row are not caused by a single request.
-  else if (outcome.kind === 'unreachable' && failures % 3 === 0) await noteFailing(deps.db, { keyNames, now })
-  else if (accepted && (health.failing || health.refusals > 0))
-    await noteRecovered(deps.db, { keyName: key.name, keyNames, now })
 }
 
 /** Returns the detail of an answer for the log and the list of polls. */

@@ -11,6 +11,7 @@ import {
   type Submission,
   type SubmitOutcome,
 } from '../domain/source.ts'
+import { bearer, jsonOf } from '../sources/answers.ts'
 
 export type RateAnswer = { remaining: number; resetSeconds: number }
 
@@ -25,7 +26,18 @@ export type SourceClient = {
   fetchResult: (job: Job, key: GenerationKey, signal: AbortSignal) => Promise<Answered<FetchOutcome>>
   submit: (submission: Submission, key: GenerationKey, signal: AbortSignal) => Promise<Answered<SubmitOutcome>>
   cancel: (asked: Cancellation, key: GenerationKey, signal: AbortSignal) => Promise<Answered<CancelOutcome>>
+  read: (read: ProviderRead, key: GenerationKey, signal: AbortSignal) => Promise<Answered<ReadOutcome>>
 }
+
+/** A read-only call to the first source: its catalog, a model, an estimate or the account. */
+export type ProviderRead = { path: string; body?: { input: Record<string, unknown> } }
+
+/** The answer: 200, or a 4xx with the error envelope of the source. */
+export type ReadAnswer = { status: number; body: unknown; retryAfterSeconds?: number | undefined }
+
+export type ReadOutcome =
+  | ({ kind: 'answered' | 'unauthorized' | 'rate_limited' } & ReadAnswer)
+  | { kind: 'invalid' | 'unreachable'; detail: string }
 
 /** A job, with the call of its source that cancels one. */
 export type Cancellation = { cancel: NonNullable<SourceKind['cancel']>; job: Job }
@@ -44,6 +56,7 @@ export function createSourceClient(deps: SourceClientDeps): SourceClient {
     submit: (submission, key, signal) =>
       answerOf(deps, { key, signal, ask: (api) => key.source.kind.submit(submission, api) }),
     cancel: ({ cancel, job }, key, signal) => answerOf(deps, { key, signal, ask: (api) => cancel(job, api) }),
+    read: (read, key, signal) => answerOf(deps, { key, signal, ask: (api) => readFrom(api, read) }),
   }
 }
 
@@ -75,6 +88,18 @@ async function answerOf<Outcome>(
   }
 }
 
+async function readFrom({ url, apiKey, call }: Api, { path, body }: ProviderRead): Promise<ReadOutcome> {
+  const post = body && { method: 'POST' as const, body: JSON.stringify(body) }
+  const headers = { ...bearer(apiKey), ...(body && { 'content-type': 'application/json' }) }
+  const { status, body: text, retryAfterSeconds } = await call({ url: `${url}${path}`, headers, ...post })
+  if (status !== 200 && (status < 400 || status >= 500)) return { kind: 'invalid', detail: `it answered ${status}` }
+  const json = jsonOf(text)
+  if (json === undefined) return { kind: 'invalid', detail: 'the answer is not JSON' }
+  if (status === 429) return { kind: 'rate_limited', status, body: json, retryAfterSeconds }
+  const kind = status === 401 ? 'unauthorized' : 'answered'
+  return { kind, status, body: json, retryAfterSeconds: undefined }
+}
+
 /** Reads the text of an answer; undefined if it is too large, in which case the rest is not read. */
 export async function readBounded(response: Response): Promise<string | undefined> {
   if (!response.body) return ''
@@ -97,7 +122,7 @@ export function retryAfterOf(text: string | null, now: Date): number | undefined
 }
 
 /** Reads `RateLimit-Remaining` and `RateLimit-Reset`: the calls left, and the seconds until there are more. */
-export function rateOf(response: Response): RateAnswer | undefined {
+function rateOf(response: Response): RateAnswer | undefined {
   const remaining = Number(response.headers.get('ratelimit-remaining') ?? Number.NaN)
   const resetSeconds = Number(response.headers.get('ratelimit-reset') ?? Number.NaN)
   return Number.isFinite(remaining) && Number.isFinite(resetSeconds) ? { remaining, resetSeconds } : undefined

@@ -12,7 +12,7 @@ import { sourceLabel, storedName, type SubmitOutcome } from '../domain/source.ts
 import { isStorable } from '../domain/storable.ts'
 import { noteCreditsRefused } from '../fetching/balances.ts'
 import { takeCall } from '../fetching/call-budget.ts'
-import { maxPauseSeconds, noteAnswer } from '../fetching/key-health.ts'
+import { maxPauseSeconds, noteAnswer, type SaysOfKey } from '../fetching/key-health.ts'
 import type { SourceClient } from '../fetching/source-client.ts'
 import * as intents from './generations.ts'
 import type { FoundGeneration, Generation } from './generations.ts'
@@ -166,7 +166,7 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
 }
 
 /** Returns what the answer shows of the key. A 403 concerns only submits (spec, Authentication). */
-function saysOfKey(outcome: SubmitOutcome): 'refused' | 'accepted' | 'nothing' {
+function saysOfKey(outcome: SubmitOutcome): SaysOfKey {
   if (outcome.kind === 'unauthorized' && outcome.status === 401) return 'refused'
   return outcome.kind === 'submitted' || outcome.kind === 'refused' ? 'accepted' : 'nothing'
 }
