@@ -6,16 +6,13 @@ export type Awaited = {
 
 /** Keeps the requests that callers of this process wait for. Remaining calls go to these first. */
 export function createAwaited(): Awaited {
-  const waiting = new Map<string, number>()
+  const waiting = new Set<{ requestId: string }>()
   return {
     add: (requestId) => {
-      waiting.set(requestId, (waiting.get(requestId) ?? 0) + 1)
-      return () => {
-        const others = (waiting.get(requestId) ?? 1) - 1
-        if (others > 0) waiting.set(requestId, others)
-        else waiting.delete(requestId)
-      }
+      const wait = { requestId }
+      waiting.add(wait)
+      return () => void waiting.delete(wait)
     },
-    ids: () => [...waiting.keys()],
+    ids: () => [...new Set([...waiting].map(({ requestId }) => requestId))],
   }
 }

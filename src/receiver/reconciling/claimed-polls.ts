@@ -1,17 +1,44 @@
+import type { Logger } from '../../platform/logger.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { leaseSeconds, type LeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
+import { createLeaseKeeper, leaseSeconds, type LeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
+import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import type { Environment, Keys } from '../domain/keys.ts'
+import type { Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
-import { pollLease, type HeldPoll } from './poll-lease.ts'
 import type { SetAside } from './set-aside.ts'
 
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
+
+/** A request that this process is polling. */
+export type HeldPoll = { request_id: string; claims: number }
+
+/** The lease of a poll, for statements with the alias `r`. */
+export const pollLease = leaseOf('r', {
+  key: { request_id: schema.requests.request_id },
+  due_at: schema.requests.next_poll_at,
+  claims: schema.requests.poll_claims,
+})
+
+type PollKeeperDeps = { db: Database; time: SharedTime; logger: Logger }
+
+/**
+ * Renews the polls of a process. A landing that makes a request due at once ends the lease; a renewal does not undo
+ * that.
+ */
+export function createPollKeeper({ db, time, logger }: PollKeeperDeps): LeaseKeeper<HeldPoll> {
+  return createLeaseKeeper<HeldPoll>({
+    renew: (held) => {
+      const now = time()
+      return pollLease.renew(db, held, { now, seconds: leaseSeconds, only: sql`${r.next_poll_at} > ${now}` })
+    },
+    logger,
+  })
+}
 
 /** The dependencies of claiming and giving back. */
 export type ClaimDeps = {
@@ -26,28 +53,26 @@ export type ClaimDeps = {
   setAside?: SetAside | undefined
 }
 
-export type Due = HeldPoll & {
-  /** The source to which the request belongs: see storedName(). */
-  sourceName: string | null
-  /** The source's own id of the job, where that is not the request id. */
-  externalId: string | null
-  model: string | undefined
-  /** The number of this poll. */
-  polls: number
-  keyName: string | undefined
-  environment: Environment | undefined
-  /** True if only a delivery signed by a sandbox key gave the environment, so it may be wrong. */
-  onlySandboxSigned: boolean
-  /** At the claim. */
-  secondsSinceTracked: number
-  dueAt: string
-  /** The provider did not know the request when it was asked last. */
-  isUnknown: boolean
-  /** Set for an extra poll, with the time at which the request is polled by its schedule, if any. */
-  extra?: { scheduledAt: string | null }
-  /** Stops renewing its lease. */
-  endRenewals: () => Promise<void>
-}
+type ClaimedRow = RowOf<
+  typeof schema.requests,
+  'request_id' | 'source_name' | 'external_id' | 'model' | 'key_name' | 'sandbox' | 'polls'
+> &
+  HeldPoll & {
+    /** True if only a delivery signed by a sandbox key gave the environment, so it may be wrong. */
+    only_sandbox_signed: boolean
+    /** At the claim. */
+    seconds_since_tracked: number
+    due_at: string
+    /** The provider did not know the request when it was asked last. */
+    is_unknown: boolean
+    /** For an extra poll: the time at which the request is polled by its schedule, if any. */
+    scheduled_at: string | null
+    rank: number
+    turn: string
+  }
+
+/** A claimed request. `endRenewals` stops renewing its lease. */
+export type Due = ClaimedRow & { isExtra: boolean; endRenewals: () => Promise<void> }
 
 /** Claims the rows of `due`, in their order. `recovered_at` clears the mark of an outage even if clocks differ. */
 export async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isExtra = false } = {}): Promise<Due[]> {
@@ -62,7 +87,7 @@ export async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isExtra 
       ${requests.polled_at} = greatest(${now}, due.recovered_at)
     from due where ${r.request_id} = due.request_id
     returning ${list(r, 'request_id', 'source_name', 'external_id', 'model', 'key_name', 'sandbox', 'polls')},
-      ${r.poll_claims},
+      ${r.poll_claims} as claims,
       due.due_at, due.rank, due.turn,
       ${r.landed_at} is null and coalesce(${r.poll_outcome} in ('not_found', 'not_found_yet'), false)
         as is_unknown,
@@ -75,35 +100,5 @@ export async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isExtra 
   const inOrder = rows.toSorted(
     (a, b) => Number(a.turn) - Number(b.turn) || a.rank - b.rank || Date.parse(a.due_at) - Date.parse(b.due_at),
   )
-  return inOrder.map((row) => {
-    const held = { requestId: row.request_id, claims: row.poll_claims }
-    return {
-      ...held,
-      sourceName: row.source_name,
-      externalId: row.external_id,
-      model: row.model ?? undefined,
-      polls: row.polls,
-      keyName: row.key_name ?? undefined,
-      environment: row.sandbox === null ? undefined : row.sandbox ? 'sandbox' : 'live',
-      onlySandboxSigned: row.only_sandbox_signed,
-      secondsSinceTracked: row.seconds_since_tracked,
-      dueAt: row.due_at,
-      isUnknown: row.is_unknown,
-      ...(isExtra && { extra: { scheduledAt: row.scheduled_at } }),
-      endRenewals: polls.keep(held, claimedAtMs).letGo,
-    }
-  })
-}
-
-type ClaimedRow = RowOf<
-  typeof schema.requests,
-  'request_id' | 'source_name' | 'external_id' | 'model' | 'key_name' | 'sandbox' | 'polls' | 'poll_claims'
-> & {
-  only_sandbox_signed: boolean
-  seconds_since_tracked: number
-  due_at: string
-  is_unknown: boolean
-  scheduled_at: string | null
-  rank: number
-  turn: string
+  return inOrder.map((row) => ({ ...row, isExtra, endRenewals: polls.keep(row, claimedAtMs).letGo }))
 }

@@ -7,6 +7,7 @@ import * as schema from '../domain/schema.ts'
 import type { ClaimDeps } from './claimed-polls.ts'
 import { claimExtra, claimScheduled } from './poll-claims.ts'
 import { beginPolls, newRun, type Begun, type ReconcilerDeps } from './reconciler.ts'
+import { createRests } from './set-aside.ts'
 
 export type FollowUps = {
   /** One round: claims due polls and starts them. Returns true if there may be more. The polls continue afterwards. */
@@ -26,8 +27,8 @@ const restMs = 3000
 export function createFollowUps(deps: ReconcilerDeps): FollowUps {
   // Polls in progress at a time. A poll that hangs occupies a place for 10 s.
   const places = createPlaces(16)
-  const scheduled = createRests(deps.clock)
-  const extra = createRests(deps.clock)
+  const scheduled = createRests(deps.clock, restMs)
+  const extra = createRests(deps.clock, restMs)
   const onError = (error: unknown) =>
     deps.logger.error({ err: error }, 'polling a request failed, it is polled again after its lease ends')
 
@@ -40,10 +41,10 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
         if (!isAboutTheRow(error)) throw error
         deps.logger.warn({ err: error }, 'Postgres refuses to schedule polls for progress; other polls continue')
       })
-      const due = await claimScheduled(deps, { limit, resting: scheduled.lines() })
+      const due = await claimScheduled(deps, { limit, resting: scheduled.present() })
       if (due.length < limit)
-        due.push(...(await claimExtra(deps, { limit: limit - due.length, resting: extra.lines() })))
-      const onPostponed: Begun['onPostponed'] = (line, isExtra) => (isExtra ? extra : scheduled).rest(line)
+        due.push(...(await claimExtra(deps, { limit: limit - due.length, resting: extra.present() })))
+      const onPostponed: Begun['onPostponed'] = (line, isExtra) => (isExtra ? extra : scheduled).add(line)
       const polls = await beginPolls(deps, due, { run: newRun(), onPostponed })
       for (const poll of polls) places.begin(poll, onError)
       return { more: due.length === limit }
@@ -73,18 +74,4 @@ async function askForProgress({ db, time, awaited }: ClaimDeps): Promise<void> {
         and ${requests.doubt_poll_at} is null
         and coalesce(${requests.polled_at}, ${requests.tracked_at}) <= ${later(now, -progressEverySeconds)}
       for update skip locked))`)
-}
-
-/** Keeps the lines that rest. */
-function createRests(clock: () => Date) {
-  const restsUntil = new Map<string, number>()
-  return {
-    lines: () => {
-      const now = clock().getTime()
-      // Bounded, so that a clock that is set back does not prolong a rest.
-      for (const [line, until] of restsUntil) if (until <= now || until - now > restMs) restsUntil.delete(line)
-      return new Set(restsUntil.keys())
-    },
-    rest: (line: string) => void restsUntil.set(line, clock().getTime() + restMs),
-  }
 }

@@ -17,8 +17,8 @@ const lockWaitMs = 2000
 /**
  * The line in which a request waits: its key's, or one line for all unknown keys, since their names are free to invent.
  */
-export function lineOf(keys: Keys, keyName: string | undefined): string {
-  return keyName !== undefined && keys.byName.has(keyName) ? keyName : ''
+export function lineOf(keys: Keys, keyName: string | null): string {
+  return keyName !== null && keys.byName.has(keyName) ? keyName : ''
 }
 
 export type Wanted = {

@@ -6,8 +6,7 @@ import type { PollOutcome } from '../domain/poll-outcomes.ts'
 import type { RunningStatus } from '../domain/report.ts'
 import * as schema from '../domain/schema.ts'
 import type { ResultAnswer } from '../fetching/result-call.ts'
-import type { ClaimDeps, Due } from './claimed-polls.ts'
-import { pollLease } from './poll-lease.ts'
+import { pollLease, type ClaimDeps, type Due } from './claimed-polls.ts'
 import { nextPollAfter, rhythmOf, type Rhythm } from './rhythm.ts'
 
 const r = columnsOf(schema.requests, 'r')
@@ -27,11 +26,11 @@ export async function reschedule(
 ): Promise<void> {
   await one.endRenewals()
   const now = time()
-  const { polls, secondsSinceTracked, extra } = one
+  const { polls, seconds_since_tracked: secondsSinceTracked } = one
   const inRhythm = nextPollAfter({ polls, secondsSinceTracked, rhythm }, now, Math.random)
   const again = outcome === 'lost' ? sql`'infinity'::timestamptz` : inRhythm
-  const at = extra
-    ? sql`case when ${r.landed_at} is null then ${extra.scheduledAt}::timestamptz else ${again} end`
+  const at = one.isExtra
+    ? sql`case when ${r.landed_at} is null then ${one.scheduled_at}::timestamptz else ${again} end`
     : again
   await db.execute(sql`
     update mediadock.requests r set ${requests.polled_at} = greatest(${now}, ${r.polled_at}),
@@ -56,19 +55,19 @@ function seen(status: RunningStatus | undefined): SQL {
 export async function giveBack({ db, time }: ClaimDeps, one: Due, answer: ResultAnswer): Promise<void> {
   await one.endRenewals()
   const reason = answer.kind === 'postponed' ? answer.reason : answer.kind
-  if (one.extra) return giveBackExtra(db, one, one.extra)
+  if (one.isExtra) return giveBackExtra(db, one)
   await db.execute(sql`
-    update mediadock.requests r set ${requests.next_poll_at} = ${unlessConfirmed(sql`${one.dueAt}::timestamptz`)},
+    update mediadock.requests r set ${requests.next_poll_at} = ${unlessConfirmed(sql`${one.due_at}::timestamptz`)},
       ${requests.polls} = ${r.polls} - 1, ${requests.polled_at} = greatest(${time()}, ${r.polled_at}),
       ${requests.poll_outcome} = 'postponed', ${requests.poll_detail} = ${reason}
     where ${isStillOurs(one)}`)
 }
 
 /** Gives back an extra poll. The schedule is restored, and the poll is not shown as postponed. */
-async function giveBackExtra(db: Database, one: Due, { scheduledAt }: NonNullable<Due['extra']>): Promise<void> {
+async function giveBackExtra(db: Database, one: Due): Promise<void> {
   await db.execute(sql`
-    update mediadock.requests r set ${requests.next_poll_at} = ${unlessConfirmed(sql`${scheduledAt}::timestamptz`)},
-      ${requests.doubt_poll_at} = ${unlessConfirmed(sql`${one.dueAt}::timestamptz`)},
+    update mediadock.requests r set ${requests.next_poll_at} = ${unlessConfirmed(sql`${one.scheduled_at}::timestamptz`)},
+      ${requests.doubt_poll_at} = ${unlessConfirmed(sql`${one.due_at}::timestamptz`)},
       ${requests.polls} = ${r.polls} - 1
     where ${isStillOurs(one)}`)
 }

@@ -1,3 +1,6 @@
+import cron from 'node-cron'
+import type { Counter } from 'prom-client'
+import { withDeadline } from '../../platform/deadline.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { desc, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
@@ -6,7 +9,7 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import { readTime, type SharedTime } from '../../platform/postgres/time.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import * as onCall from '../domain/on-call-schema.ts'
-import type { ReconcileRun } from './reconciler.ts'
+import { runOnce, type ReconcileRun, type ReconcilerDeps } from './reconciler.ts'
 
 const reconcileRuns = columnsOf(onCall.reconcileRuns)
 
@@ -92,4 +95,42 @@ export async function lastRunEndedAt(db: Database): Promise<Date | undefined> {
   const { id, ended_at } = onCall.reconcileRuns
   const [last] = await db.select({ ended_at }).from(onCall.reconcileRuns).orderBy(desc(id)).limit(1)
   return last && new Date(last.ended_at)
+}
+
+export type ReportedRunDeps = ReconcilerDeps & { runs: Counter<'outcome'> }
+
+/** Does a whole run, and counts, logs and stores it, also if it fails. Returns its counts and the id of its row. */
+export async function runReported(
+  { runs, ...deps }: ReportedRunDeps,
+  trigger: RunTrigger,
+  signal: AbortSignal,
+): Promise<{ id: number; run: ReconcileRun }> {
+  const { logger } = deps
+  const started = performance.now()
+  const ms = () => Math.round(performance.now() - started)
+  try {
+    // Ticks do not overlap, so a run that never ended would block all later ones.
+    const run = () => withDeadline(runOnce(deps, signal), 600_000, 'a reconcile run')
+    const ended = await recorded(deps, trigger, run)
+    runs.inc({ outcome: 'ok' })
+    const { notFound, rateLimited, ...counts } = ended.run
+    logger.info(
+      { run_id: ended.id, trigger, ...counts, not_found: notFound, rate_limited: rateLimited, ms: ms() },
+      'reconcile run ended',
+    )
+    return ended
+  } catch (error) {
+    runs.inc({ outcome: 'error' })
+    logger.error({ err: error, trigger, ms: ms() }, 'reconcile run failed, the next tick tries again')
+    throw error
+  }
+}
+
+/** Returns after how long without a run the reconciler counts as silent; undefined if it runs too rarely to decide. */
+export function silentAfterSeconds(reconcileCron: string): number | undefined {
+  const [next, after] = cron.createTask(reconcileCron, () => {}).getNextRuns(2)
+  if (!next || !after) return undefined
+  // A run may take long, and a tick may be missed.
+  const seconds = ((after.getTime() - next.getTime()) / 1000) * 3
+  return seconds > 86_400 ? undefined : Math.max(300, seconds)
 }

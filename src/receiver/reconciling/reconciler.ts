@@ -96,7 +96,7 @@ export async function beginPolls(
   for (const one of due) {
     const decided = Promise.withResolvers<void>()
     const polled = poll(deps, { one, run, onDecided: decided.resolve }).then((end) => {
-      if (end === 'postponed') onPostponed(lineOf(deps.keys(), one.keyName), one.extra !== undefined)
+      if (end === 'postponed') onPostponed(lineOf(deps.keys(), one.key_name), one.isExtra)
     })
     // The caller handles the failure later. This avoids an unhandled rejection until then.
     polled.catch(() => {})
@@ -112,7 +112,7 @@ export async function reconcileOne(deps: ReconcilerDeps, requestId: string): Pro
   const one = await claimOne(deps, requestId)
   if (!one) return undefined
   // An operator's poll takes any call.
-  await poll(deps, { one: { ...one, isUnknown: false }, run })
+  await poll(deps, { one: { ...one, is_unknown: false }, run })
   return run
 }
 
@@ -134,14 +134,14 @@ async function poll(deps: ReconcilerDeps, given: DuePoll): Promise<PollEnd> {
 
 async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll): Promise<PollEnd> {
   const { answer, keyName } = await deps.fetchResult({
-    requestId: one.requestId,
-    jobId: one.externalId ?? one.requestId,
-    sourceName: one.sourceName,
-    model: one.model,
-    keyName: one.keyName,
-    environment: one.environment,
-    onlySandboxSigned: one.onlySandboxSigned,
-    purpose: one.extra || one.isUnknown ? 'extra' : 'completing',
+    requestId: one.request_id,
+    jobId: one.external_id ?? one.request_id,
+    sourceName: one.source_name,
+    model: one.model ?? undefined,
+    keyName: one.key_name ?? undefined,
+    environment: one.sandbox === null ? undefined : one.sandbox ? 'sandbox' : 'live',
+    onlySandboxSigned: one.only_sandbox_signed,
+    purpose: one.isExtra || one.is_unknown ? 'extra' : 'completing',
     turn: one.polls,
     signal: deps.cut,
     ...(onDecided && { onDecided }),
@@ -156,7 +156,7 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
       return 'polled'
     case 'not_found': {
       run.notFound += 1
-      const isLost = one.secondsSinceTracked > lostAfterSeconds
+      const isLost = one.seconds_since_tracked > lostAfterSeconds
       await reschedule(deps, one, { outcome: isLost ? 'lost' : answer.kind })
       return 'polled'
     }
@@ -178,7 +178,7 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
     case 'rate_limited':
     case 'postponed':
       run.postponed += 1
-      if (one.isUnknown && !one.extra && answer.kind === 'postponed' && answer.reason === 'quota') {
+      if (one.is_unknown && !one.isExtra && answer.kind === 'postponed' && answer.reason === 'quota') {
         // Given back, it would stay due before requests that the provider knows. Made-up ids may be many.
         await reschedule(deps, one, { outcome: 'not_found_yet', detail: answer.reason })
         return 'polled'
@@ -212,11 +212,11 @@ async function landOrPostpone(deps: ReconcilerDeps, { run, ...answer }: Answered
       if (!isAboutTheRow(error)) throw error
       run.failed += 1
       deps.logger.error(
-        { err: error, request_id: answer.one.requestId },
+        { err: error, request_id: answer.one.request_id },
         'a result could not be landed, it is polled again later',
       )
       // A locked row cannot get another time. It is polled again after its lease ends.
-      if (isLocked && (await lockedRequests(deps.db, [answer.one.requestId])).size > 0) return
+      if (isLocked && (await lockedRequests(deps.db, [answer.one.request_id])).size > 0) return
       await reschedule(deps, answer.one, { outcome: 'landing_failed', detail: postgresMessage(error) })
       return
     }
@@ -229,7 +229,7 @@ async function landAnswer(
 ): Promise<void> {
   const landing = landingOfReport(report, {
     fetched: true,
-    sourceName: one.sourceName,
+    sourceName: one.source_name,
     keyName,
     environment: deps.keys().byName.get(keyName)?.environment,
     delivery: undefined,
@@ -237,12 +237,12 @@ async function landAnswer(
   })
   const outcome =
     (await land(deps.db, [landing], { now: deps.time(), environments: environmentsOf(deps.keys()) })).get(
-      one.requestId,
+      one.request_id,
     ) ?? 'raced'
   // Landing does not write a known result again, so the schedule must be ended here.
   if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps, one)
   deps.logger.info(
-    { request_id: one.requestId, key_name: keyName, status: landing.status, outcome },
+    { request_id: one.request_id, key_name: keyName, status: landing.status, outcome },
     'request reconciled',
   )
   deps.onProcessed({ landing, outcome, receivedAt: undefined })

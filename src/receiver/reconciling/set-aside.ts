@@ -12,20 +12,30 @@ const restMs = 300_000
 
 /** Creates the list in memory, since a row that Postgres refuses to write cannot be marked there. */
 export function createSetAside({ clock, logger }: { clock: () => Date; logger: Logger }): SetAside {
-  const untilMs = new Map<string, number>()
+  const refused = createRests(clock, restMs)
   return {
-    ids: () => {
-      const now = clock().getTime()
-      for (const [id, until] of untilMs) if (until <= now || until - now > restMs) untilMs.delete(id)
-      return [...untilMs.keys()]
-    },
+    ids: () => [...refused.present()],
     add: (requestId, error) => {
-      if (untilMs.size < 10_000) untilMs.set(requestId, clock().getTime() + restMs)
+      if (refused.present().size < 10_000) refused.add(requestId)
       logger.error(
         { err: error, request_id: requestId },
         'Postgres refuses to claim a request for polling: it is left out for 5 minutes',
       )
     },
+  }
+}
+
+/** Keeps names that rest for `ms` each. */
+export function createRests(clock: () => Date, ms: number) {
+  const untilMs = new Map<string, number>()
+  return {
+    present: () => {
+      const now = clock().getTime()
+      // Bounded, so that a clock that is set back does not prolong a rest.
+      for (const [name, until] of untilMs) if (until <= now || until - now > ms) untilMs.delete(name)
+      return new Set(untilMs.keys())
+    },
+    add: (name: string) => void untilMs.set(name, clock().getTime() + ms),
   }
 }
 

@@ -160,7 +160,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     const notDue = await incomplete(database, { at: at(-10) })
     deps.awaited = () => [awaited, notDue]
     const due = await claimScheduled(deps, { limit: 16, resting: none })
-    expect(due.map(({ requestId }) => requestId)).toEqual([awaited, longest, other])
+    expect(due.map(({ request_id }) => request_id)).toEqual([awaited, longest, other])
   })
 
   it('completes results before it polls open requests of the same key, however many of these are due', async () => {
@@ -171,7 +171,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
       select gen_random_uuid(), 'live', 'tracked', ${new Date(now - 900_000)} from generate_series(1, 500)`
     const landed = await incomplete(database, { at: new Date(now - 1000) })
     const [first, ...others] = await claimScheduled(deps, { limit: 16, resting: none })
-    expect(first?.requestId).toBe(landed)
+    expect(first?.request_id).toBe(landed)
     expect(others).toHaveLength(15)
   })
 
@@ -201,11 +201,11 @@ describe.each(usualServers)('following up (%s)', (server) => {
     await incomplete(database, { at: at(5000), count: 3000 })
     const other = await incomplete(database, { at: at(1), key: 'sandbox' })
     const unnamed = await incomplete(database, { at: at(1), key: null })
-    const first = (await claimScheduled(deps, { limit: 3, resting: none })).map(({ requestId }) => requestId)
+    const first = (await claimScheduled(deps, { limit: 3, resting: none })).map(({ request_id }) => request_id)
     expect(first).toEqual(expect.arrayContaining([other, unnamed]))
     expect(await claimScheduled(deps, { limit: 16, resting: new Set(['live', 'sandbox', '']) })).toEqual([])
     const own = await claimScheduled(deps, { limit: 16, resting: new Set(['sandbox', '']) })
-    expect(new Set(own.map(({ keyName }) => keyName))).toEqual(new Set(['live']))
+    expect(new Set(own.map(({ key_name }) => key_name))).toEqual(new Set(['live']))
   })
 
   it('skips a key without calls for a while', async () => {

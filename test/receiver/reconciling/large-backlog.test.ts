@@ -66,7 +66,7 @@ describe.each(testServers)('reading a large backlog, %s', (server) => {
   it('claims unpolled requests and those of unknown keys, and reads no others', async () => {
     const deps = { keys: () => keys, time: postgresTime, polls: keepsNothing, stuckAfterSeconds: 600 }
     const claimed = await reading((db) => claimOverdue({ ...deps, db }, { limit: 10, resting: new Set() }))
-    expect(claimed.answer.map(({ keyName }) => keyName)).toEqual([undefined, 'live', 'gone'])
+    expect(claimed.answer.map(({ key_name }) => key_name)).toEqual([null, 'live', 'gone'])
     expect(claimed.read).toBeLessThan(100)
   })
 })
