@@ -114,7 +114,7 @@ const claimsOfOneRow = 4096
  * The first `claims` of a row that replaces an earlier row with the same key: another multiple of `claimsOfOneRow` each
  * second, for three days. So a late claimant of the earlier row cannot settle this one.
  */
-export const claimsAnew = sql`((extract(epoch from now())::bigint % 262143 + 1) * ${sql.raw(String(claimsOfOneRow))})::integer`
+export const claimsAnew = sql.raw(`((extract(epoch from now())::bigint % 262143 + 1) * ${claimsOfOneRow})::integer`)
 
 /** Returns how many claims the row itself had, of the number in its column. */
 export function claimsOfRow(claims: number): number {

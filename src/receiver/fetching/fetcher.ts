@@ -36,10 +36,10 @@ const maxOthers = 3
 
 /**
  * Fetches the provider's result within the keys' budgets. The named key is tried first. After a 404, or if the key is
- * refused, other keys are tried with extra calls: first those of the same environment. If all of these answer 404, those
- * of the other environment follow, since the named key may be wrong or forged. The answer is a 404 only if every key to
- * be tried gives one. If the named key has no call left, a key of the same account is used. Keys of other sources are
- * never tried. Each source counts as down by its own calls alone.
+ * refused, other keys are tried with extra calls: first those of the same environment. If all of these answer 404,
+ * those of the other environment follow, since the named key may be wrong or forged. The answer is a 404 only if every
+ * key to be tried gives one. If the named key has no call left, a key of the same account is used. Keys of other sources
+ * are never tried. Each source counts as down by its own calls alone.
  */
 export function createFetcher(deps: CallDeps): Fetcher {
   const breakers = new Map<string | null, ProviderBreaker>()

@@ -65,8 +65,9 @@ export async function giveBack({ db, time }: ClaimDeps, one: Due, answer: Result
 
 /** Gives back an extra poll. The schedule is restored, and the poll is not shown as postponed. */
 async function giveBackExtra(db: Database, one: Due): Promise<void> {
+  const scheduledAt = sql`${one.scheduled_at}::timestamptz`
   await db.execute(sql`
-    update mediadock.requests r set ${requests.next_poll_at} = ${unlessConfirmed(sql`${one.scheduled_at}::timestamptz`)},
+    update mediadock.requests r set ${requests.next_poll_at} = ${unlessConfirmed(scheduledAt)},
       ${requests.doubt_poll_at} = ${unlessConfirmed(sql`${one.due_at}::timestamptz`)},
       ${requests.polls} = ${r.polls} - 1
     where ${isStillOurs(one)}`)
