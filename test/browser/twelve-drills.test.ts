@@ -110,7 +110,7 @@ const drills: Drill[] = [
       await rows(place, 'quarantine', 5)
     },
     alarms: ['refused:no_matching_secret'],
-    says: /5 of \d+ arrivals in the last 5 minutes were refused: no secret matches\. .*Their requests belong to the key live\. .*the final attempt of the first of 5 is in 15 min\. After it, verify again in the quarantine/,
+    says: /5 of \d+ arrivals in the last 5 minutes were refused: no secret matches\. .*Their requests belong to the key live\. If a secret was replaced, add the new one\. .*the final attempt of the first of 5 is in 15 min\. After it, verify again in the quarantine/,
     behind:
       /Add the secret of the key to the configured keys\. .*verify these again, which lands them at once\. Attempts that the provider still makes land too/,
   },
@@ -250,7 +250,7 @@ const drills: Drill[] = [
       await place.database.sql`update mediadock.subscriptions set failing_since = now() - interval '10 minutes'`
     },
     alarms: ['subscription_failing:shop'],
-    says: /the subscription “shop” since .*500.* \d+ changes wait, and posts are retried\. After 24 h/,
+    says: /the subscription “shop” since .*500.* \d+ changes wait, and posts are retried\. Check the service\. After 24 h/,
     behind: /\d failures?, the first/,
   },
 ]

@@ -36,7 +36,7 @@ export function refusalProblems(numbers: RefusalNumbers): Problem[] {
       return { severity: 'warning', text: `${effectOf(group, numbers)} ${doubt}`, ...about }
     }
     const keys = keysOf(group)
-    const parts = [effectOf(group, numbers), keysText(keys), deadlineOf(group, numbers.now)]
+    const parts = [effectOf(group, numbers), keysText(keys, reason), deadlineOf(group, numbers.now)]
     const text = parts.filter((part) => part !== '').join(' ')
     return { severity: severityOf(group, numbers), text, ...about, ...(keys.length > 0 && { affected: keys }) }
   })
@@ -92,9 +92,10 @@ function keysOf({ giveUps }: Group): string[] {
   return [...new Set(giveUps.flatMap(({ request_key_name: name }) => (name === null ? [] : [name])))]
 }
 
-function keysText(keys: readonly string[]): string {
+function keysText(keys: readonly string[], reason: string | null): string {
   if (keys.length === 0) return ''
-  return `Their requests belong to the ${keys.length === 1 ? 'key' : 'keys'} ${keys.join(', ')}.`
+  const secret = reason === 'no_matching_secret' ? ' If a secret was replaced, add the new one.' : ''
+  return `Their requests belong to the ${keys.length === 1 ? 'key' : 'keys'} ${keys.join(', ')}.${secret}`
 }
 
 /** The time at which webhooks will be lost, by the provider's schedule. */

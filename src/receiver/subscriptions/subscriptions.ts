@@ -37,7 +37,7 @@ export function subscriptionProblems(troubled: readonly TroubledSubscription[] =
     const wait = `${one.backlog === maxCounted ? 'At least ' : ''}${count(one.backlog, 'change waits', 'changes wait')}`
     const text =
       `Changes cannot be posted to the subscription “${one.name}”${since}${why}. ${wait}, and posts are retried. ` +
-      `After ${one.retry_hours} h of failures the subscription stops: nothing is posted until an operator resumes ` +
+      `Check the service. After ${one.retry_hours} h of failures the subscription stops: nothing is posted until an operator resumes ` +
       'it at its position.'
     return { severity: 'warning', text, cause: `subscription_failing:${one.name}`, ...about }
   })

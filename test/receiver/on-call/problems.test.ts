@@ -290,7 +290,7 @@ const cases: Case[] = [
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
       count: 1,
-      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. Their requests belong to the key live. If the provider sent it, the final attempt is in 5 min. After it, verify again in the quarantine, or wait for the poll of a tracked request. By the provider's schedule, 1 will not be sent again.",
+      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. Their requests belong to the key live. If a secret was replaced, add the new one. If the provider sent it, the final attempt is in 5 min. After it, verify again in the quarantine, or wait for the poll of a tracked request. By the provider's schedule, 1 will not be sent again.",
     },
   ],
   [
@@ -685,7 +685,7 @@ const subscriptionCases: Case[] = [
       cause: 'subscription_failing:shop',
       affected: ['shop'],
       href: '/subscriptions',
-      text: 'Changes cannot be posted to the subscription “shop” since 02:40 (it answered 500). 3 changes wait, and posts are retried. After 24 h of failures the subscription stops: nothing is posted until an operator resumes it at its position.',
+      text: 'Changes cannot be posted to the subscription “shop” since 02:40 (it answered 500). 3 changes wait, and posts are retried. Check the service. After 24 h of failures the subscription stops: nothing is posted until an operator resumes it at its position.',
     },
   ],
   [
