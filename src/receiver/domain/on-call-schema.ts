@@ -88,7 +88,7 @@ export const processStarts = mediadock.table(
   (table) => [primaryKey({ columns: [table.started_at, table.host, table.pid] })],
 )
 
-/** One row per key: how many signatures its secret has matched, and when first and last. See key-uses.ts. */
+/** One row per key: how many signatures its secret has matched, and when first and last. See arrival-log.ts. */
 export const keyUses = mediadock.table('key_uses', {
   key_name: text().primaryKey(),
   first_match_at: instant().notNull(),

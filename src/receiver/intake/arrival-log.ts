@@ -1,17 +1,20 @@
 import type { Counter } from 'prom-client'
 import { createShares } from '../../platform/fair-share.ts'
-import { columnsOf } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { maxInteger } from '../domain/limits.ts'
-import { notingKeyUses } from './key-uses.ts'
+import * as onCall from '../domain/on-call-schema.ts'
 import type { Arrival } from './webhook.ts'
 
 const { id: _generated, ...logged } = columnsOf(arriving.arrivals)
 const columns = sql.join(Object.values(logged), sql`, `)
+
+const keyUses = columnsOf(onCall.keyUses)
+const u = columnsOf(onCall.keyUses, 'u')
 
 const maxWaitingRows = 50_000
 /** Refused arrivals with a row of their own: bounded, so that a forger cannot fill the disk. */
@@ -157,4 +160,27 @@ function toItem({ arrival, folded }: Row): Record<keyof typeof logged, unknown> 
 /** Limits the skew to the column's range. A forged time of 12 digits exceeds it. */
 function clampInt(value: number): number {
   return Math.max(-maxInteger, Math.min(maxInteger, Math.round(value)))
+}
+
+export type KeyUse = { keyName: string; at: Date; matches: number }
+
+/** SQL: the statement that stores which keys matched, one row per key. It can be part of a `with`. */
+export function notingKeyUses(uses: readonly KeyUse[]): SQL {
+  // Sorted by key, so that two writers cannot deadlock.
+  const keys = [...Map.groupBy(uses, ({ keyName }) => keyName)].sort(([a], [b]) => (a < b ? -1 : 1))
+  const times = keys.map(([, some]) => some.map(({ at }) => at.getTime() / 1000))
+  return sql`
+    insert into mediadock.key_uses as u (${list(keyUses, 'key_name', 'first_match_at', 'last_match_at', 'matches')})
+    select key_name, to_timestamp(first), to_timestamp(last), matches from unnest(
+      ${sql.param(keys.map(([name]) => name))}::text[], ${sql.param(times.map((some) => Math.min(...some)))}::float8[],
+      ${sql.param(times.map((some) => Math.max(...some)))}::float8[],
+      ${sql.param(keys.map(([, some]) => some.reduce((sum, { matches }) => sum + matches, 0)))}::bigint[]
+    ) as used (key_name, first, last, matches)
+    on conflict (key_name) do update set matches = ${u.matches} + excluded.matches,
+      first_match_at = least(${u.first_match_at}, excluded.first_match_at),
+      last_match_at = greatest(${u.last_match_at}, excluded.last_match_at)`
+}
+
+export async function noteKeyUses(db: Database, uses: readonly KeyUse[]): Promise<void> {
+  if (uses.length > 0) await db.execute(notingKeyUses(uses))
 }

@@ -1,8 +1,8 @@
+import ipaddr from 'ipaddr.js'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
-import { senderOf } from './sender.ts'
 
 const senders = columnsOf(arriving.knownSenders)
 const s = columnsOf(arriving.knownSenders, 's')
@@ -94,3 +94,23 @@ async function forget(db: Database, cutoff: Date): Promise<void> {
         from mediadock.known_senders
       ) as ranked where place > ${maxSendersPerKey} or last_at < ${cutoff.toISOString()}::timestamptz)`)
 }
+
+/**
+ * Returns the identity of a sender: an IPv4 address, or the /64 of an IPv6 address, whose owner has all its addresses.
+ */
+export function senderOf(remote: string | undefined): string {
+  if (remote === undefined || !ipaddr.isValid(remote)) return 'unknown'
+  const address = ipaddr.process(remote)
+  if (address instanceof ipaddr.IPv4) return address.toString()
+  return `${address.parts
+    .slice(0, 4)
+    .map((part) => part.toString(16))
+    .join(':')}::/64`
+}
+
+/** Returns the network of a sender, in which one owner may have many: an IPv4 /24, or an IPv6 /48. */
+export function networkOf(sender: string): string {
+  return networkPattern.exec(sender)?.[0] ?? sender
+}
+
+const networkPattern = /^(?:[0-9]+\.){3}|^(?:[0-9a-f]+:){3}/

@@ -10,11 +10,10 @@ import { claimedRequestId, type Delivery, deliveryId, toDelivery } from '../doma
 import { signedEnvironment, sourceOf, type Keys } from '../domain/keys.ts'
 import { atOnce, storedName } from '../domain/source.ts'
 import { pathIn } from '../domain/webhook-path.ts'
-import { noteKeyUses } from './key-uses.ts'
-import type { KnownSenders } from './known-senders.ts'
+import { noteKeyUses } from './arrival-log.ts'
+import { senderOf, type KnownSenders } from './known-senders.ts'
 import { createQuarantineBounds } from './quarantine-bounds.ts'
 import { redacted } from './request-headers.ts'
-import { senderOf } from './sender.ts'
 import { toBytea, storeDeliveries } from './store.ts'
 import type { Refused } from './webhook.ts'
 

@@ -25,17 +25,17 @@ export type Arrival = {
   arrivedAt: Date
   /** `hint`: an unsigned webhook, of which nothing is kept. */
   outcome: Acceptance | 'hint' | 'refused' | 'unavailable'
-  reason: string | undefined
+  reason?: string | undefined
   status: number
-  webhookId: string | undefined
-  deliveryId: string | undefined
-  requestId: string | undefined
-  keyName: string | undefined
+  webhookId?: string | undefined
+  deliveryId?: string | undefined
+  requestId?: string | undefined
+  keyName?: string | undefined
   /** See storedName(). */
   sourceName: string | null
-  remote: string | undefined
-  bytes: number | undefined
-  skewSeconds: number | undefined
+  remote?: string | undefined
+  bytes?: number | undefined
+  skewSeconds?: number | undefined
   timestampMismatch: boolean
   /** The traceparent of an authentic arrival, as sent. */
   traceparent?: string | undefined
@@ -129,21 +129,11 @@ function newArrival(req: Request, { arrivedAt, source }: { arrivedAt: Date; sour
   return {
     arrivedAt,
     outcome: 'refused',
-    reason: undefined,
     status: 0,
-    webhookId: undefined,
-    deliveryId: undefined,
-    requestId: undefined,
-    keyName: undefined,
     sourceName: storedName(source),
     // The longest address. Behind a trusted proxy it is text from a header.
     remote: req.ip === undefined ? undefined : startOf(req.ip, 64),
-    bytes: undefined,
-    skewSeconds: undefined,
     timestampMismatch: false,
-    traceparent: undefined,
-    readMs: undefined,
-    verifiedMs: undefined,
     ackMs: 0,
   }
 }

@@ -1,9 +1,10 @@
 import { isDeepStrictEqual } from 'node:util'
 import { deliveryIdRange } from '../domain/delivery.ts'
-import { signedEnvironment, type Environment, type Keys, type SignedEnvironment } from '../domain/keys.ts'
+import { signedEnvironment, type Environment, type Keys } from '../domain/keys.ts'
 import { cutTo, isTime, maxErrorMessageCharacters, maxNameCharacters } from '../domain/limits.ts'
 import { outputOfItem, type MediaItem, type Report } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
+import type { Claimed } from './inbox.ts'
 
 /** A terminal state of one request: the row to write. */
 export type Landing = Omit<Report, 'jobId' | 'files'> & {
@@ -40,13 +41,8 @@ export type Origin = {
 export type LandingDeps = { keys: () => Keys; mediaHosts: readonly string[] | undefined }
 
 /** A stored delivery. `claims` is undefined for a replay, which claims nothing. */
-export type Identified = {
-  deliveryId: string
+export type Identified = Pick<Claimed, 'deliveryId' | 'webhookId' | 'sourceName' | 'keyName' | 'environment'> & {
   claims: number | undefined
-  webhookId: string
-  sourceName: string | null
-  keyName: string
-  environment: SignedEnvironment | undefined
 }
 
 /** Returns the landing of a delivery: the report that it carries, and who signed it. */

@@ -19,10 +19,10 @@ import { arrivalOutcomes, arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { deliveries } from '../domain/schema.ts'
 import { firstSourceName } from '../domain/source.ts'
-import { whenKeyMatched } from '../intake/key-uses.ts'
 import { readWithin } from './deadline.ts'
 import { idsInState, idsOfSeldomKey } from './deliveries.ts'
 import type { ArrivalFilters, Paging } from './filters.ts'
+import { whenKeyMatched } from './keys.ts'
 import {
   afterCursor,
   encodeCursor,

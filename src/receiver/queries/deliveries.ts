@@ -6,10 +6,10 @@ import { arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { deliveries, inbox, requests } from '../domain/schema.ts'
 import { firstSourceName } from '../domain/source.ts'
-import { whenKeyMatched } from '../intake/key-uses.ts'
 import { readWithin } from './deadline.ts'
 import { isPending, outcomeIs, outcomeShown } from './delivery-outcomes.ts'
 import { deliveryStates, type DeliveryFilters, type Paging } from './filters.ts'
+import { whenKeyMatched } from './keys.ts'
 import {
   afterCursor,
   encodeCursor,

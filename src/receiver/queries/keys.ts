@@ -1,11 +1,14 @@
 import { z } from 'zod'
-import { desc } from '../../platform/postgres/drizzle.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { type Column, desc, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { sha256Hex } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
 import { keyUses } from '../domain/on-call-schema.ts'
 import { callBudgets, callsLeft } from '../fetching/read-budgets.ts'
 import { readWithin } from './deadline.ts'
+
+const uses = columnsOf(keyUses)
 
 const stillMatchesHours = 24
 const fingerprintDigits = 8
@@ -110,4 +113,19 @@ export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }:
  */
 function fingerprintOf(signingSecret: string): string {
   return sha256Hex(signingSecret).slice(0, fingerprintDigits)
+}
+
+const unknownSeconds = 600
+const idleSeconds = 3600
+
+/**
+ * SQL condition: the time range in which a key can have matched, which spares filters by key a scan of everything. The
+ * log is written with a delay, so the range is generous: a key that is not known here can only have matched just now,
+ * and one that matched within the hour may match at any moment.
+ */
+export function whenKeyMatched(at: Column, keyName: string): SQL {
+  const use = (what: SQL) => sql`(select ${what} from mediadock.key_uses where ${uses.key_name} = ${keyName})`
+  return sql`${at} >= coalesce(${use(sql`${uses.first_match_at}`)}, now()) - make_interval(secs => ${unknownSeconds})
+    and ${at} <= coalesce(${use(sql`case when ${uses.last_match_at} < now() - make_interval(secs => ${idleSeconds})
+      then ${uses.last_match_at} + make_interval(secs => ${idleSeconds}) end`)}, 'infinity')`
 }

@@ -5,7 +5,7 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { knownSenders } from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
-import { networkOf, senderOf } from '../intake/sender.ts'
+import { networkOf, senderOf } from '../intake/known-senders.ts'
 import { searchedRows } from './search.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
