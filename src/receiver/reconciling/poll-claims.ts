@@ -1,13 +1,11 @@
 import { turnOf } from '../../platform/fair-share.ts'
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { metALock } from '../../platform/postgres/errors.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
+import { isAboutTheRow, metALock } from '../../platform/postgres/errors.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import { claim, type ClaimDeps, type Due } from './claimed-polls.ts'
 import { isHeldUp, lineOfEach, isNeverPolled, isOfLine, strangers } from './due.ts'
-import { claimedApart } from './set-aside.ts'
 
 const requests = columnsOf(schema.requests)
 
@@ -161,7 +159,7 @@ export function claimExtra(deps: ClaimDeps, { limit, resting }: Wanted): Promise
  */
 export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Due | undefined> {
   try {
-    const [one] = await claimWhere(deps, sql`${requests.request_id} = ${requestId}`, { limit: 1, lockWaitMs })
+    const [one] = await claimWhere(deps, sql`${requests.request_id} = ${requestId}`, lockWaitMs)
     return one
   } catch (error) {
     if (metALock(error)) return undefined
@@ -169,11 +167,7 @@ export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Due 
   }
 }
 
-function claimWhere(
-  deps: ClaimDeps,
-  condition: SQL,
-  { limit, lockWaitMs: waitMs }: { limit: number; lockWaitMs?: number },
-): Promise<Due[]> {
+function claimWhere(deps: ClaimDeps, condition: SQL, waitMs?: number): Promise<Due[]> {
   const now = deps.time()
   const patience =
     waitMs === undefined ? sql`` : sql`(select set_config('lock_timeout', ${`${waitMs}ms`}, true)) as patience,`
@@ -184,31 +178,45 @@ function claimWhere(
       select ${requests.request_id}, coalesce(${requests.next_poll_at}, ${requests.tracked_at}) as due_at, 1 as rank,
         1 as turn, ${now} as recovered_at
       from ${patience} mediadock.requests
-      where ${condition} order by coalesce(${requests.next_poll_at}, ${requests.tracked_at}) limit ${limit}
+      where ${condition} limit 1
       for update of requests ${waitMs === undefined ? sql`skip locked` : sql``}
     )`,
   )
 }
 
-/** Claims `due` without the requests set aside. If Postgres refuses a row, claims all others. */
-function claimApart(deps: ClaimDeps, due: (isNotSetAside: SQL) => SQL, { isExtra = false } = {}): Promise<Due[]> {
+/**
+ * Claims `due` without the requests set aside. If Postgres refuses that because of one row, claims one by one and sets
+ * aside the refused ones.
+ */
+async function claimApart(deps: ClaimDeps, due: (isNotSetAside: SQL) => SQL, { isExtra = false } = {}): Promise<Due[]> {
+  const { db, setAside } = deps
   const at = deps.time()
-  const dueBut = (aside: readonly string[]) =>
-    due(aside.length === 0 ? sql`true` : sql`${requests.request_id} <> all(${sql.param([...aside])}::uuid[])`)
-  return claimedApart(deps.setAside, {
-    claimBut: (aside) => claim(deps, dueBut(aside), { isExtra }),
-    idsBut: async (aside) => {
-      const rows = deps.db.execute<RowOf<typeof schema.requests, 'request_id'>>(
-        sql`with recursive ${dueBut(aside)} select request_id from due`,
-      )
-      return (await rows).map(({ request_id }) => request_id)
-    },
-    // The condition is repeated, since another replica may have claimed it meanwhile.
-    claimOne: (id) => {
+  for (let refused = 0; ; refused += 1) {
+    const aside = setAside?.ids() ?? []
+    const others = due(aside.length === 0 ? sql`true` : sql`${requests.request_id} <> all(${sql.param(aside)}::uuid[])`)
+    try {
+      return await claim(deps, others, { isExtra })
+    } catch (error) {
+      // The limit of consecutive claims that meet only refused rows.
+      if (!isAboutTheRow(error) || setAside === undefined || refused === 8) throw error
+    }
+    const claimed: Due[] = []
+    const rows = await db.execute<{ request_id: string }>(sql`with recursive ${others} select request_id from due`)
+    for (const { request_id: id } of rows) {
       const isIt = sql`${requests.request_id} = ${id}::uuid`
-      // Few requests wait for an extra poll, so a look through all of them for this one is cheap.
-      if (isExtra) return claim(deps, due(isIt), { isExtra })
-      return claimWhere(deps, sql`${isIt} and coalesce(${requests.next_poll_at} <= ${at}, true)`, { limit: 1 })
-    },
-  })
+      try {
+        claimed.push(
+          // The condition is repeated, since another replica may have claimed it meanwhile. Few requests wait for an
+          // extra poll, so a look through all of them for this one is cheap.
+          ...(await (isExtra
+            ? claim(deps, due(isIt), { isExtra })
+            : claimWhere(deps, sql`${isIt} and coalesce(${requests.next_poll_at} <= ${at}, true)`))),
+        )
+      } catch (error) {
+        if (!isAboutTheRow(error)) throw error
+        setAside.add(id, error)
+      }
+    }
+    if (claimed.length > 0) return claimed
+  }
 }

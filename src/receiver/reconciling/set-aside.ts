@@ -1,5 +1,4 @@
 import type { Logger } from '../../platform/logger.ts'
-import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 
 /** Requests that Postgres refuses to claim: claims leave them out for a while, so that all others are polled. */
 export type SetAside = {
@@ -36,41 +35,5 @@ export function createRests(clock: () => Date, ms: number) {
       return new Set(untilMs.keys())
     },
     add: (name: string) => void untilMs.set(name, clock().getTime() + ms),
-  }
-}
-
-type Claiming<Due> = {
-  claimBut: (aside: readonly string[]) => Promise<Due[]>
-  /** Returns the ids that `claimBut` would claim, without claiming them. */
-  idsBut: (aside: readonly string[]) => Promise<string[]>
-  claimOne: (id: string) => Promise<Due[]>
-}
-
-/**
- * Claims everything except the requests set aside. If Postgres refuses that because of one row, claims one by one and
- * sets aside the refused ones.
- */
-export async function claimedApart<Due>(
-  setAside: SetAside | undefined,
-  { claimBut, idsBut, claimOne }: Claiming<Due>,
-): Promise<Due[]> {
-  for (let refused = 0; ; refused += 1) {
-    const aside = setAside?.ids() ?? []
-    try {
-      return await claimBut(aside)
-    } catch (error) {
-      // The limit of consecutive claims that meet only refused rows.
-      if (!isAboutTheRow(error) || setAside === undefined || refused === 8) throw error
-    }
-    const claimed: Due[] = []
-    for (const id of await idsBut(aside)) {
-      try {
-        claimed.push(...(await claimOne(id)))
-      } catch (error) {
-        if (!isAboutTheRow(error)) throw error
-        setAside.add(id, error)
-      }
-    }
-    if (claimed.length > 0) return claimed
   }
 }
