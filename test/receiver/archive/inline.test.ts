@@ -10,7 +10,7 @@ import { createDownloader } from '../../../src/receiver/archive/download.ts'
 import { openFileStore } from '../../../src/receiver/archive/file-store.ts'
 import { followFeed } from '../../../src/receiver/archive/following.ts'
 import type { ArchiveStore } from '../../../src/receiver/archive/store.ts'
-import { deliveryId, sha256Hex } from '../../../src/receiver/domain/delivery.ts'
+import { deliveryId, sha256Hex, toDelivery } from '../../../src/receiver/domain/delivery.ts'
 import { requestIdOf } from '../../../src/receiver/domain/request-id.ts'
 import { withSources } from '../../../src/receiver/sources/keys.ts'
 import { falKeyOf, falKeySetOf } from '../../../src/wire/fal-signature.ts'
@@ -168,6 +168,15 @@ describe.each(kinds)('media in base64 of %s', (kind) => {
     expect(replayed).toMatchObject({ status: 200, json: { changes: [{ outcome: 'landed' }] } })
     await expectKept(its.database, webhook.requestId, pictures)
   })
+})
+
+it('does not hold the base64 beside the body while a delivery is stored', () => {
+  const { jobId, body } = webhookOf('replicate', [pngOf(8)])
+  const source = its.receiver.deps.keys().sources.get('replicate')
+  if (source === undefined) throw new Error('the source is not configured')
+  const key = { keyName: 'replicate-key', environment: 'live' } as const
+  const arrived = { id: randomUUID(), webhookId: jobId, timestampSeconds: 0, receivedAt: new Date(), headers: {}, body }
+  expect(toDelivery({ source, ...key, ...arrived }).report).toMatchObject({ media: [{ kind: 'image' }], files: [] })
 })
 
 describe('a process killed', () => {
