@@ -130,11 +130,12 @@ describe('POST /webhooks/<name>', () => {
 
   it('keeps what it refused under its path, and verifies it again with the secrets of that source', async () => {
     const secret = secretOf('added later')
-    expect(await post('pictures', prediction('job-6'), { secret })).toMatchObject({ status: 401 })
+    const webhookId = randomUUID()
+    expect(await post('pictures', prediction('job-6'), { secret, webhookId })).toMatchObject({ status: 401 })
     await eventually(async () =>
       expect(
-        await database.sql`select from mediadock.quarantine where headers ->> ':path' = '/webhooks/pictures'`,
-      ).not.toEqual([]),
+        await database.sql`select headers ->> ':path' as path from mediadock.quarantine where webhook_id = ${webhookId}`,
+      ).toEqual([{ path: '/webhooks/pictures' }]),
     )
     const [pictures, ...others] = sources
     const added = { ...pictures!, keys: [...pictures!.keys, { name: 'added', api_key: 'x', signing_secret: secret }] }
