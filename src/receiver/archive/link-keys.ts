@@ -1,7 +1,7 @@
 import type { Credential } from '../../platform/outward/getter.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
-import { keyOfRequest, namesOfSource, sourceOf, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { keyOfRequest, sourceOf, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { takeCall, type KeyHealth } from '../fetching/call-budget.ts'
 import { noteAnswer } from '../fetching/key-health.ts'
 import type { Copy } from './copies.ts'
@@ -58,8 +58,7 @@ export async function noteLinkKey(
     refused?.status === 429
       ? { kind: 'rate_limited', retryAfterSeconds: refused.retryAfterSeconds }
       : { kind: download.kind }
-  const keyNames = namesOfSource(keys(), key.source)
-  await noteAnswer(db, { keyName: key.name, keyNames, health, now: postgresTime(), outcome, rate: undefined, says })
+  await noteAnswer({ db, keys, time: postgresTime }, { key, health, outcome, says })
 }
 
 /** True if the answer refuses the key itself, rather than a file. */

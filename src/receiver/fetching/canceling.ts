@@ -3,9 +3,9 @@ import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import { keyOfRequest, namesOfSource, sourceNamed, type Keys } from '../domain/keys.ts'
+import { keyOfRequest, sourceNamed, type Keys } from '../domain/keys.ts'
 import { sourceLabel, storedName, type SourceKind } from '../domain/source.ts'
-import { noteAnswer, saysOfKey } from './key-health.ts'
+import { noteAnswer } from './key-health.ts'
 import { grantedCall } from './provider-reads.ts'
 import type { SourceClient } from './source-client.ts'
 
@@ -44,7 +44,7 @@ export function cancelOf(
  * unknown_key, 429 if the key has no call left, and 502 if the source gives no usable answer.
  */
 export async function cancelJob(deps: CancelDeps, request: Cancelable): Promise<'asked' | 'ended'> {
-  const { keys, client, calls, logger, time, cut } = deps
+  const { keys, client, calls, logger, cut } = deps
   const { id, source_name, external_id: jobId, model, key_name, landed_at } = request
   const source = sourceNamed(keys(), source_name)
   const cancel = cancelOf(deps, request)
@@ -57,9 +57,7 @@ export async function cancelJob(deps: CancelDeps, request: Cancelable): Promise<
   const called = { operation: 'cancel', outcome: outcome.kind, ...sourceLabel(storedName(source)) }
   calls.inc(called)
   logger.info({ request_id: id, key_name: key.name, ...called }, 'provider called')
-  const keyNames = namesOfSource(keys(), source)
-  const answered = { keyName: key.name, keyNames, health: grant.health, now: time(), outcome, rate }
-  await noteAnswer(deps.db, { ...answered, says: saysOfKey(outcome) })
+  await noteAnswer(deps, { key, health: grant.health, outcome, rate })
   switch (outcome.kind) {
     case 'asked':
     case 'ended':

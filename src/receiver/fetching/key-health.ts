@@ -1,7 +1,9 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { later } from '../../platform/postgres/time.ts'
+import { later, type SharedTime } from '../../platform/postgres/time.ts'
+import { namesOfSource, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { blockCalls, type KeyHealth } from './call-budget.ts'
+import type { RateAnswer } from './source-client.ts'
 
 /** After a shorter outage, polls that it held up are due soon in any case. */
 const worthRecoveringFromSeconds = 15
@@ -57,7 +59,7 @@ type PausingOutcome = { kind: string; retryAfterSeconds?: number | undefined }
 /** Returns the pause that the provider demands of the key after this answer. */
 function pauseAfter(
   outcome: PausingOutcome,
-  rate: { remaining: number; resetSeconds: number } | undefined,
+  rate: RateAnswer | undefined,
 ): { seconds: number; reason: string } | undefined {
   if (outcome.kind === 'rate_limited') {
     const seconds = outcome.retryAfterSeconds ?? rate?.resetSeconds ?? defaultRetryAfterSeconds
@@ -72,29 +74,31 @@ function pauseAfter(
 export type SaysOfKey = 'refused' | 'accepted' | 'nothing'
 
 /** Returns what the outcome of a call shows of its key, unless a 403 of that call concerns something else. */
-export function saysOfKey({ kind }: { kind: string }): SaysOfKey {
+function saysOfKey({ kind }: { kind: string }): SaysOfKey {
   if (kind === 'unauthorized') return 'refused'
   return kind === 'unreachable' || kind === 'invalid' || kind === 'rate_limited' ? 'nothing' : 'accepted'
 }
 
 export type AnswerToCall = {
-  keyName: string
-  /** The names of all keys of its source. */
-  keyNames: string[]
+  key: GenerationKey
   /** The health when the call was granted. */
   health: KeyHealth
-  now: SQL
   outcome: PausingOutcome
-  rate: Parameters<typeof pauseAfter>[1]
-  says: SaysOfKey
+  rate?: RateAnswer | undefined
+  says?: SaysOfKey
 }
 
 /** Records an answer's effect on its key: a limited or refused key is blocked, an accepted one is unblocked. */
-export async function noteAnswer(db: Database, answer: AnswerToCall): Promise<void> {
-  const { keyName, keyNames, health, now, outcome, rate, says } = answer
+export async function noteAnswer(
+  { db, keys, time }: { db: Database; keys: () => Keys; time: SharedTime },
+  { key, health, outcome, rate, says = saysOfKey(outcome) }: AnswerToCall,
+): Promise<void> {
+  const keyName = key.name
+  // Counted from the answer, since a call may take up to 10 s.
+  const now = time()
   if (says === 'refused') await restRefusedKey(db, { keyName, health, now })
   else if (says === 'accepted' && (health.failing || health.refusals > 0))
-    await noteRecovered(db, { keyName, keyNames, now })
+    await noteRecovered(db, { keyName, keyNames: namesOfSource(keys(), key.source), now })
   const block = pauseAfter(outcome, rate)
   if (block) await blockCalls(db, { keyName, now, ...block })
 }

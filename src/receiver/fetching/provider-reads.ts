@@ -3,9 +3,9 @@ import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import { namesOfSource, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { takeCall, type Grant } from './call-budget.ts'
-import { noteAnswer, saysOfKey } from './key-health.ts'
+import { noteAnswer } from './key-health.ts'
 import type { ProviderRead, ReadAnswer, SourceClient } from './source-client.ts'
 
 export type ProviderReadsDeps = {
@@ -52,10 +52,9 @@ export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
 }
 
 async function callProvider(deps: ProviderReadsDeps, read: ProviderRead, key: GenerationKey): Promise<ReadAnswer> {
-  const { db, client, keys, time, cut } = deps
   const grant = await grantedCall(deps, key)
   const started = performance.now()
-  const { outcome, rate } = await client.read(read, key, cut)
+  const { outcome, rate } = await deps.client.read(read, key, deps.cut)
   const answer = 'status' in outcome ? outcome : undefined
   const [called, detail] = 'status' in outcome ? [String(outcome.status)] : ['unreachable', outcome.detail]
   deps.calls.inc({ operation: 'read', outcome: called })
@@ -64,9 +63,7 @@ async function callProvider(deps: ProviderReadsDeps, read: ProviderRead, key: Ge
   deps.logger.info(facts, 'provider called')
   if (answer === undefined)
     throw new HttpError(502, 'provider_unreachable', `the provider gave no usable answer (${detail}): try again`)
-  const keyNames = namesOfSource(keys(), key.source)
-  const { health } = grant
-  await noteAnswer(db, { keyName: key.name, keyNames, health, now: time(), outcome, rate, says: saysOfKey(outcome) })
+  await noteAnswer(deps, { key, health: grant.health, outcome, rate })
   return answer
 }
 

@@ -5,7 +5,7 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import { namesOfSource, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { sourceLabel, storedName, type FetchOutcome, type Job } from '../domain/source.ts'
 import { takeCall, type Purpose } from './call-budget.ts'
-import { noteAnswer, noteFailing, saysOfKey } from './key-health.ts'
+import { noteAnswer, noteFailing } from './key-health.ts'
 import type { PollRecord } from './poll-log.ts'
 import type { ProviderBreaker } from './provider-breaker.ts'
 import type { SourceClient } from './source-client.ts'
@@ -86,14 +86,11 @@ export async function callForResult(
       outcome: outcome.kind,
       detail: detailOf(outcome),
     })
-    // Counted from the answer, since a call may take up to 10 s.
-    const now = deps.time()
-    const keyNames = namesOfSource(deps.keys(), key.source)
-    const answer = { keyName: key.name, keyNames, health: grant.health, now, outcome, rate, says: saysOfKey(outcome) }
     try {
-      await noteAnswer(deps.db, answer)
+      await noteAnswer(deps, { key, health: grant.health, outcome, rate })
       // This many unanswered calls in a row are not caused by a single request.
-      if (outcome.kind === 'unreachable' && breaker.failures() % 3 === 0) await noteFailing(deps.db, { keyNames, now })
+      if (outcome.kind === 'unreachable' && breaker.failures() % 3 === 0)
+        await noteFailing(deps.db, { keyNames: namesOfSource(deps.keys(), key.source), now: deps.time() })
     } catch (error) {
       // The answer of the call is still used.
       deps.logger.error(

@@ -6,7 +6,7 @@ import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import { environmentsOf, namesOfSource, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { environmentsOf, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import { sourceLabel, storedName, type SubmitOutcome } from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
@@ -158,10 +158,7 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
     outcome: outcome.kind,
   }
   deps.logger.info({ ...call, ...factsOf(outcome, generation), ms }, 'provider called')
-  const now = deps.time()
-  const keyNames = namesOfSource(deps.keys(), key.source)
-  const answered = { keyName: key.name, keyNames, health: grant.health, now, outcome, rate, says: saysOfKey(outcome) }
-  await noteAnswer(deps.db, answered)
+  await noteAnswer(deps, { key, health: grant.health, outcome, rate, says: saysOfKey(outcome) })
   return settle(deps, { generation, key, outcome })
 }
 
