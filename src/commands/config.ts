@@ -23,7 +23,6 @@ account of each key of GENERATION_KEYS, at one call per key. Prints the effect o
 Exits with 78 if a setting is invalid, with 1 if a service or a key cannot be used.
 `,
   options: {},
-  words: ['check'],
   run: async (args, env) => {
     if (args.length !== 1 || args[0] !== 'check') throw new UsageError('config takes one word: check')
     return withReceiver(env, async ({ db, settings }) => {

@@ -22,10 +22,6 @@ export const commands: Record<string, Entry> = {
   config: { summary: 'check the settings, the database and the keys', load: () => import('./config.ts') },
   trigger: { summary: 'send a signed sample webhook to a receiver', load: () => import('./trigger.ts') },
   provider: { summary: "the provider's developer console, on the command line", load: () => import('./provider.ts') },
-  completion: {
-    summary: 'print a script that completes these commands in a shell',
-    load: async () => ({ command: (await import('./completion.ts')).completionCommand(commands) }),
-  },
 }
 
 export function usage(): string {

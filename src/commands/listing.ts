@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util'
-import { z } from 'zod'
+import type { z } from 'zod'
 import { createPool, type Database } from '../platform/postgres/postgres.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'
 import { ago } from '../receiver/queries/ago.ts'
@@ -72,16 +72,12 @@ export type Options = Record<string, string | true | undefined>
 
 export type Accepted = { filters: z.ZodObject; switches: readonly string[]; valued?: readonly string[] }
 
-/** The options of a command: one per filter, with its values if they are few, and `switches` and `valued`. */
+/** The options of a command: one per filter, and `switches` and `valued`. */
 export function optionsOf({ filters, switches, valued = [] }: Accepted): CommandOptions {
-  const fromFilters = Object.entries<z.ZodType>(filters.shape).map(([name, schema]) => {
-    const inner = schema instanceof z.ZodOptional ? schema.unwrap() : schema
-    const values = inner instanceof z.ZodEnum ? { values: inner.options.map(String) } : {}
-    return [toOption(name), { type: 'string' as const, ...values }] as const
-  })
   return Object.fromEntries([
-    ...fromFilters,
-    ...valued.map((name) => [name, { type: 'string' as const }] as const),
+    ...[...Object.keys(filters.shape).map(toOption), ...valued].map(
+      (name) => [name, { type: 'string' as const }] as const,
+    ),
     ...switches.map((name) => [name, { type: 'boolean' as const }] as const),
   ])
 }

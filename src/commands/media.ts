@@ -20,7 +20,6 @@ never archives them again. Receivers that run with MEDIA_ARCHIVE delete the file
 media refer to. The command waits up to 15 seconds for that and exits with 1 if files remain.
 `,
   options,
-  words: ['remove'],
   run: async (args, env) => {
     const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
     const [what, given, ...more] = positionals

@@ -21,7 +21,6 @@ migration. Other statements do not queue behind the wait.
 To run migrations as a deployment step of their own, set MIGRATE_ON_START=false.
 `,
   options: {},
-  words: [...programs, 'all'],
   run: async ([what = 'all'], env) => {
     const wanted = programs.filter((program) => what === 'all' || what === program)
     if (wanted.length === 0) throw new UsageError('migrate takes one of receiver, provider, all')

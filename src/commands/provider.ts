@@ -83,8 +83,8 @@ const actions: Record<string, Action> = {
 const options = {
   account: { type: 'string' },
   name: { type: 'string' },
-  environment: { type: 'string', values: ['live', 'sandbox'] },
-  scopes: { type: 'string', values: ['generate', 'read', 'generate,read'] },
+  environment: { type: 'string' },
+  scopes: { type: 'string' },
   credits: { type: 'string' },
   json: { type: 'boolean' },
 } as const
@@ -110,7 +110,6 @@ Models come from PROVIDER_CATALOG: set it here to the provider's value.
   mediadock provider faults set 0198… duplicate=0.2 drop=0.1
 `,
   options,
-  words: Object.keys(actions),
   run: async (args, env) => {
     const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
     const [first = '', second = ''] = positionals

@@ -1,4 +1,3 @@
-import { programs } from '../config/config.ts'
 import { start } from '../start/start.ts'
 import { UsageError, type Command } from './usage.ts'
 
@@ -10,7 +9,6 @@ Starts the receiver, the provider or both (all is the default) and runs until SI
 Settings come from the environment: docs/settings.md lists them.
 `,
   options: {},
-  words: [...programs, 'all'],
   run: async ([what = 'all', ...more], env) => {
     if (more.length > 0) throw new UsageError('start takes one of receiver, provider, all')
     process.exit(await start(what, env))

@@ -72,7 +72,6 @@ or repeats changes. test posts a sample that is not a change, and exits with 1 w
   mediadock subscriptions resume gallery --from oldest
 `,
   options: optionsOf(accepted),
-  words: ['list', ...Object.keys(acts)],
   run: async (args, env) => {
     const { words: positionals, options } = readWords(args, accepted)
     const [what = 'list', name = '', url, ...more] = positionals

@@ -68,7 +68,6 @@ source of SOURCES_FILE that --source names, or that has the kind's name. fal sig
   mediadock trigger replicate error --source pictures
 `,
   options,
-  words: [...samples, ...Object.keys(senders)],
   run: async (args, env) => {
     const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
     const [kind, name = 'ok', ...more] =

@@ -6,16 +6,14 @@ export class UsageError extends Error {
   code = 'usage' as const
 }
 
-/** A command's options without `--help`, in the form of `parseArgs`. `values` lists the only allowed values. */
-export type CommandOptions = Readonly<Record<string, { type: 'string' | 'boolean'; values?: readonly string[] }>>
+/** A command's options without `--help`, in the form of `parseArgs`. */
+export type CommandOptions = Readonly<Record<string, { type: 'string' | 'boolean' }>>
 
 export type Command = {
   /** The text of `--help`: forms, options, examples. */
   help: string
-  /** The options that `run` parses. Shell completion is generated from them, so it cannot become outdated. */
+  /** The options that `run` parses. `help` must show each of them. */
   options: CommandOptions
-  /** The words that the command accepts, if they are known. An entry may be several words, like `keys list`. */
-  words?: readonly string[]
   /** Resolves to the exit code. */
   run: (args: string[], env: ProcessEnvironment) => Promise<number>
 }

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { usage } from '../../src/commands/index.ts'
+import { commands, usage } from '../../src/commands/index.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { hasTerminals, linesOf, mediadock, mediadockHere, mediadockInTerminal } from './mediadock.ts'
 
@@ -175,4 +175,24 @@ describe('exit codes', () => {
       expect(usage()).toMatch(new RegExp(`^  ${name} `, 'm'))
     },
   )
+})
+
+it('--help of a command shows the options that it accepts', async () => {
+  const shown = async (name: string) => {
+    const { help, options } = (await commands[name]!.load()).command
+    const form = /^[^]*?\n\n/.exec(help.trimStart())?.[0] ?? ''
+    return {
+      name,
+      shown: [...new Set(form.match(/--[a-z][\w-]*/g))].sort(),
+      options: Object.keys(options)
+        .map((option) => `--${option}`)
+        .sort(),
+    }
+  }
+  for (const name of Object.keys(commands)) {
+    const command = await shown(name)
+    // Their help refers to another command's filters.
+    if (name === 'replay' || name === 'tail') expect(command.options).toEqual(expect.arrayContaining(command.shown))
+    else expect(command.shown, name).toEqual(command.options)
+  }
 })
