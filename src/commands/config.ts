@@ -101,8 +101,8 @@ async function trackingLines(db: Database): Promise<Line[]> {
   if (untracked === 0) return []
   const is = `${untracked} of the latest ${requests} requests were not tracked before their webhook arrived`
   const soThat =
-    'polling finds only tracked requests, so a lost webhook loses these: ' +
-    'submit with POST /api/generations, or track each with POST /api/requests'
+    'polling finds only tracked requests: an untracked result is lost if its webhook is lost. ' +
+    'Submit with POST /api/generations, or track each with POST /api/requests'
   return [{ what: 'tracking', is, soThat, ok: true }]
 }
 

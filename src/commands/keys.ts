@@ -12,7 +12,7 @@ export const command: Command = {
 mediadock keys [--json]
 
 Lists the configured keys, and removed keys whose secret has matched before: when each last matched,
-the calls that it and its account made in the last minute, the calls left, and whether it rests.
+the calls that it and its account made in the last minute, the calls left, and until when it makes no calls.
 API keys and secrets are not shown. The fingerprint is the beginning of the secret's SHA-256.
 `,
   options,
@@ -33,7 +33,7 @@ API keys and secrets are not shown. The fingerprint is the beginning of the secr
             'calls',
             'account calls',
             'left',
-            'rests until',
+            'no calls until',
           ],
           states.map((key) =>
             [

@@ -42,7 +42,7 @@ Prints arrivals as they are logged, until Ctrl-C. Takes the filters of mediadock
             if (json) printJson(arrival)
             else process.stdout.write(`${line.join('  ')}\n`)
           }
-          if (isCut) process.stderr.write('mediadock: some arrivals are not shown\n')
+          if (isCut) process.stderr.write('mediadock: too many arrivals to show all of them: see mediadock arrivals\n')
         }
         return 0
       }),

@@ -60,7 +60,7 @@ mediadock trigger [<kind>] <${samples.join('|')}>
 
 Sends a signed webhook as the provider would and prints the answer. Without --url it goes to the local
 receiver. The secret comes from --secret-file, else from the variable TRIGGER_SECRET, else from the first
-configured key. Other users of the machine can read that of --secret. Exits with 0 for the expected answer.
+configured key. Other users of the machine can read the value of --secret. Exits with 0 for the expected answer.
 A kind (${Object.keys(senders).join(', ')}) sends to the
 source of SOURCES_FILE that --source names, or that has the kind's name. fal signs with PROVIDER_SECRET_KEY.
 

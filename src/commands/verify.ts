@@ -13,9 +13,9 @@ export const command: Command = {
   help: `
 mediadock verify [--reason R] [--json]
 
-Verifies refused webhooks in the quarantine again with the currently configured secrets
-(GENERATION_KEYS, GENERATION_KEYS_FILE) and accepts the authentic ones. Use it after adding a missing
-secret. The window of five minutes is judged by the time of arrival. A running receiver lands them.
+Verifies refused webhooks in the quarantine again with the secrets that are configured now
+(GENERATION_KEYS, GENERATION_KEYS_FILE, SOURCES_FILE), and accepts the authentic ones. Use it after
+adding a missing secret. The window of five minutes is judged by the time of arrival. A running receiver lands them.
 
   mediadock verify --reason no_matching_secret
 `,
