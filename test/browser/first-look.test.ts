@@ -173,7 +173,7 @@ it('a bad deploy parks deliveries that a trigger refuses: the dry run reports it
     /^20 deliveries: Postgres refuses its rows: the ledger is closed \(P0001\)/,
   )
   await shoot(page, 'look-replay-refused')
-  await page.getByRole('button', { name: 'Replay 30 all the same' }).click()
+  await page.getByRole('button', { name: 'Replay 30 anyway' }).click()
   await page.getByText('0 replayed, 30 parked again for the reasons below.').waitFor()
   expect(await said.count()).toBe(1)
   expect(await page.locator('.failures').innerText()).toMatch(/^30 deliveries: /)

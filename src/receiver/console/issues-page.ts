@@ -130,5 +130,5 @@ function muteForm({ id, state }: Issue): Markup {
   const path = `/issues/${id}/mute`
   if (state === 'muted')
     return html`<form method="post" action="${path}"><button class="quiet" name="hours" value="0">Unmute</button></form>`
-  return html`<form method="post" action="${path}" class="inline"><span class="soft">Mute</span>${muteHours.map((hours) => html`<button class="quiet" name="hours" value="${hours}" aria-label="Mute ${hours} h" title="No alert is sent until then, unless it becomes more severe">${hours} h</button>`)}</form>`
+  return html`<form method="post" action="${path}" class="inline"><span class="soft">Mute</span>${muteHours.map((hours) => html`<button class="quiet" name="hours" value="${hours}" aria-label="Mute ${hours} h" title="No alert is sent until then, unless the issue becomes more severe">${hours} h</button>`)}</form>`
 }

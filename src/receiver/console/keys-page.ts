@@ -20,7 +20,7 @@ export function keysRoutes(console: ConsoleDeps): Router {
     const states = await readKeys(db, { ...options, now })
     const { refused } = await readWithin(db, (tx) => readBalances(tx, now))
     const check = await checkQuarantine(db, keys(), { reason: 'no_matching_secret' })
-    const body = html`<div class="head"><h1>Keys</h1><span class="soft">Their secrets verify webhooks, and those that are not retired call the provider.</span></div>
+    const body = html`<div class="head"><h1>Keys</h1><span class="soft">The secret of each key verifies webhooks. Keys that are not retired also call the provider.</span></div>
       ${addedSecretHint(check)} ${refused.map(noCredits)} ${states.map((state) => warning(state, now))}
       <div class="card table-card">${keysTable(states, { limit: settings.fetchRatePerMinute, now })}</div>
       ${card('How to change keys', howTo(settings))}`

@@ -135,7 +135,7 @@ function questionCard({ query, count, unreadable, what, preview }: ReplayQuestio
 function confirmAction(query: Query, count: number, preview: Preview): Action {
   const label = count === 1 ? 'Replay it' : `Replay ${number(count)}`
   const common = { path: '/deliveries/replay', fields: query, key: 'replay' }
-  return isAllRefused(preview) ? { ...common, label: `${label} all the same`, tone: 'quiet' } : { ...common, label }
+  return isAllRefused(preview) ? { ...common, label: `${label} anyway`, tone: 'quiet' } : { ...common, label }
 }
 
 function whatWouldBe(count: number, what: Markup): Markup {

@@ -16,7 +16,7 @@ export function giveUpCard(giveUps: readonly GiveUp[], now: Date, { isShort = fa
   const lead =
     first === undefined
       ? html`<p class="soft">The provider makes ${webhookAttempts} attempts in about 15 minutes. By its schedule, none of these will be sent again. The reconciler polls for the results of tracked requests.</p>`
-      : html`<p>${waiting.length === 1 ? 'One webhook' : `${giveUps.length < maxGiveUps ? '' : 'At least '}${waiting.length} webhooks`} failed here. If the provider sent ${waiting.length === 1 ? 'it' : 'them'}, it makes ${webhookAttempts} attempts in all. Those of its attempts that come after you fix the cause land without further action. The earliest final attempt is at ${time(first.last_attempt_at)} (in ${duration(Math.max(0, Date.parse(first.last_attempt_at) - now.getTime()))}).</p>
+      : html`<p>${waiting.length === 1 ? 'One webhook' : `${giveUps.length < maxGiveUps ? '' : 'At least '}${waiting.length} webhooks`} failed here. If the provider sent ${waiting.length === 1 ? 'it' : 'them'}, it makes ${webhookAttempts} attempts in all. Attempts after you fix the cause land without further action. The earliest final attempt is at ${time(first.last_attempt_at)} (in ${duration(Math.max(0, Date.parse(first.last_attempt_at) - now.getTime()))}).</p>
           <p class="soft">After its final attempt, a webhook without a matching secret can be verified again in the <a href="/parked">quarantine</a>, and the reconciler polls for the results of tracked requests. If a request is not tracked and its webhook is not in the quarantine, track it: otherwise its result does not arrive here.</p>`
   return card(
     'Failed webhooks',

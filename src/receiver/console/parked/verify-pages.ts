@@ -171,7 +171,7 @@ function resultPage(
           html`${number(checked)} ${arrivals(checked)}${of} checked: ${number(accepted)} accepted${refused === 0 ? '' : html`, ${number(refused)} still refused`}.`,
         )
   return html`<h1>Verified again</h1> ${summary}
-    ${accepted === 0 ? '' : html`<p>${accepted === distinct ? '' : `The ${number(accepted)} that were accepted are ${number(distinct)} ${distinct === 1 ? 'delivery' : 'deliveries'}: the provider had sent some more than once. `}${known === 0 ? '' : `${known === distinct ? (distinct === 1 ? 'It was' : 'All of them were') : `${number(known)} of them ${known === 1 ? 'was' : 'were'}`} here already: sent again since, and accepted then. `}${distinct > shownIds ? `The first ${shownIds} are shown.` : ''}</p>${outcome(deliveries, query)}`}
+    ${accepted === 0 ? '' : html`<p>${accepted === distinct ? '' : `The ${number(accepted)} that were accepted are ${number(distinct)} ${distinct === 1 ? 'delivery' : 'deliveries'}: the provider had sent some more than once. `}${known === 0 ? '' : `${known === distinct ? (distinct === 1 ? 'It was' : 'All of them were') : `${number(known)} of them ${known === 1 ? 'was' : 'were'}`} accepted before, from another attempt of the provider. `}${distinct > shownIds ? `The first ${shownIds} are shown.` : ''}</p>${outcome(deliveries, query)}`}
     <p class="inline actions">
       <a class="button quiet" href="/parked">To the causes</a>
       ${refused === 0 ? '' : html`<a class="button quiet" href="${linkTo('/parked', { view: 'quarantine', reason })}">Those still refused</a>`}

@@ -9,5 +9,5 @@ const behindAfterMs = 120_000
 export function asOfNote(asOf: Date | undefined, now: Date): Markup | string {
   if (asOf === undefined) return ''
   const isBehind = now.getTime() - asOf.getTime() > behindAfterMs
-  return html`<p class="${isBehind ? 'problem' : 'soft'}" data-as-of>Read from the standby, whose last change is from ${time(asOf, 'seconds')}.${isBehind ? ' It is behind, so newer rows are missing here. The first page and the pages of requests and deliveries are read from the primary.' : ''}</p>`
+  return html`<p class="${isBehind ? 'problem' : 'soft'}" data-as-of>Read from the standby, whose last change is from ${time(asOf, 'seconds')}.${isBehind ? ' The standby is behind, so newer rows are missing here. The first page and the pages of requests and deliveries are read from the primary.' : ''}</p>`
 }

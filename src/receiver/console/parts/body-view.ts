@@ -18,7 +18,7 @@ export function bodyView(body: Buffer, view: BodyView): Markup {
   const formatted =
     body.length > maxFormattedBytes ? { refused: 'too_long' as const } : formatJson(body.toString('utf8'), shownBytes)
   if ('refused' in formatted)
-    return html`<p class="soft">It is ${whyNot[formatted.refused]}, so it is shown unchanged.</p>${box(visible(shown.toString('utf8')))}`
+    return html`<p class="soft">The body is ${whyNot[formatted.refused]}, so it is shown unchanged.</p>${box(visible(shown.toString('utf8')))}`
   return html`${box(visible(formatted.text))}${formatted.cut ? html`<p class="soft">Only the first ${number(shownBytes)} characters of the formatted body are shown.</p>` : ''}`
 }
 
