@@ -78,3 +78,12 @@ export function formatOrCut(json: string, maxCharacters: number): string {
   const formatted = formatJson(json, maxCharacters)
   return 'refused' in formatted ? json.slice(0, maxCharacters) : formatted.text
 }
+
+/** Returns undefined for a text that is not JSON. */
+export function jsonOf(text: string | undefined): unknown {
+  try {
+    return JSON.parse(text ?? '')
+  } catch {
+    return undefined
+  }
+}

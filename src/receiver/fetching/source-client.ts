@@ -1,3 +1,4 @@
+import { jsonOf } from '../../platform/json-text.ts'
 import type { GenerationKey } from '../domain/keys.ts'
 import {
   maxAnswerBytes,
@@ -11,7 +12,6 @@ import {
   type Submission,
   type SubmitOutcome,
 } from '../domain/source.ts'
-import { bearer, jsonOf } from '../sources/answers.ts'
 
 export type RateAnswer = { remaining: number; resetSeconds: number }
 
@@ -90,7 +90,11 @@ async function answerOf<Outcome>(
 
 async function readFrom({ url, apiKey, call }: Api, { path, body }: ProviderRead): Promise<ReadOutcome> {
   const post = body && { method: 'POST' as const, body: JSON.stringify(body) }
-  const headers = { ...bearer(apiKey), ...(body && { 'content-type': 'application/json' }) }
+  const headers = {
+    authorization: `Bearer ${apiKey}`,
+    accept: 'application/json',
+    ...(body && { 'content-type': 'application/json' }),
+  }
   const { status, body: text, retryAfterSeconds } = await call({ url: `${url}${path}`, headers, ...post })
   if (status !== 200 && (status < 400 || status >= 500)) return { kind: 'invalid', detail: `it answered ${status}` }
   const json = jsonOf(text)

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { jsonOf } from '../../platform/json-text.ts'
 import type { FilesPlace } from '../../platform/settings.ts'
 import type { Hint, Parsed, UnreadableReason, Report } from '../domain/report.ts'
 import {
@@ -23,15 +24,6 @@ export type Read =
 export function webhookOf(read: Read): Parsed | Hint {
   if (!read.ok || read.report !== undefined) return read
   return { ok: true, report: undefined, jobId: read.jobId, poll: false }
-}
-
-/** Returns undefined for a text that is not JSON. */
-export function jsonOf(text: string | undefined): unknown {
-  try {
-    return JSON.parse(text ?? '')
-  } catch {
-    return undefined
-  }
 }
 
 /** The outcome of an answer that is no result, by its status alone; undefined for 200 and 202. */

@@ -1,6 +1,7 @@
 import { z } from 'zod'
+import { jsonOf } from '../../../platform/json-text.ts'
 import type { Api, CancelOutcome, FetchOutcome, Job, Submission, SubmitOutcome } from '../../domain/source.ts'
-import { answeredOtherwise, canceled, fetched, jsonOf, refusedHere, submitted, unreadable } from '../answers.ts'
+import { answeredOtherwise, canceled, fetched, refusedHere, submitted, unreadable } from '../answers.ts'
 import { reportOfFailure, reportOfOutput } from './report.ts'
 
 const segmentPattern = /^(?!\.)[A-Za-z0-9._-]{1,100}$/

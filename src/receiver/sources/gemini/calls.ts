@@ -1,5 +1,6 @@
+import { jsonOf } from '../../../platform/json-text.ts'
 import type { Api, FetchOutcome, Job, Submission, SubmitOutcome } from '../../domain/source.ts'
-import { answeredOtherwise, fetched, jsonOf, refusedHere, submitted } from '../answers.ts'
+import { answeredOtherwise, fetched, refusedHere, submitted } from '../answers.ts'
 import { read } from './report.ts'
 
 export const keyHeader = (apiKey: string) => ({ 'x-goog-api-key': apiKey })

@@ -1,7 +1,7 @@
+import { jsonOf } from '../../../platform/json-text.ts'
 import { errorEnvelopeSchema, submittedSchema, type ErrorEnvelope } from '../../../wire/schemas.ts'
 import type { Api, ApiAnswer, Submission, SubmitOutcome } from '../../domain/source.ts'
 import { isStorable } from '../../domain/storable.ts'
-import { jsonOf } from '../answers.ts'
 
 /** Submits by `POST /v1/models/{model}` (spec, Endpoints: submit). */
 export async function submit(
