@@ -6,7 +6,6 @@ import { requestIdSchema } from '../wire/schemas.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withDatabase } from './database.ts'
 import { withPool } from './listing.ts'
-import { withProgress } from './progress.ts'
 import { printJson, UsageError, type Command } from './usage.ts'
 
 const options = { json: { type: 'boolean' } } as const
@@ -39,9 +38,7 @@ media refer to. The command waits up to 15 seconds for that and exits with 1 if 
           work: () => removeMedia(db, requestId),
         })
         if (!known) throw new Error(`request ${requestId} is not tracked`)
-        const left = await withProgress('waiting for receivers to delete the files', (say) =>
-          waitForFiles(db, files, say),
-        )
+        const left = await waitForFiles(db, files)
         if (values.json) printJson({ media, files: files.length, files_left: left })
         else process.stdout.write(`${media} media removed, ${files.length} files to delete, ${left} not yet deleted\n`)
         if (left > 0)
@@ -53,12 +50,11 @@ media refer to. The command waits up to 15 seconds for that and exits with 1 if 
 }
 
 /** Waits until no file is left or 15 s have passed. Returns how many are left. */
-async function waitForFiles(db: Database, files: readonly string[], say: (words: string) => void): Promise<number> {
+async function waitForFiles(db: Database, files: readonly string[]): Promise<number> {
   const until = performance.now() + 15_000
   for (;;) {
     const left = files.length === 0 ? [] : await stillThere(db, files)
     if (left.length === 0 || performance.now() > until) return left.length
-    say(`${left.length} of ${files.length} files not yet deleted`)
     await delay(200)
   }
 }

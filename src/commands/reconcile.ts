@@ -4,7 +4,6 @@ import { reconcileOne, runOnce } from '../receiver/reconciling/reconciler.ts'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withProcessing } from './processing.ts'
-import { withProgress } from './progress.ts'
 import { printJson, UsageError, type Command } from './usage.ts'
 
 const options = { json: { type: 'boolean' } } as const
@@ -32,11 +31,10 @@ budget are postponed; a running receiver polls them later.
         action: requestId === undefined ? 'reconcile_run' : 'reconcile',
         target: requestId?.data,
         detailOf: (counts) => counts,
-        work: () =>
-          withProgress(requestId ? 'polling the provider' : 'polling the provider for overdue requests', async () => {
-            if (requestId) return reconcileOne(deps, requestId.data)
-            return (await recorded(deps, 'manual', () => runOnce(deps, interrupted))).run
-          }),
+        work: async () => {
+          if (requestId) return reconcileOne(deps, requestId.data)
+          return (await recorded(deps, 'manual', () => runOnce(deps, interrupted))).run
+        },
       })
       if (!run) throw new Error(`request ${requestId?.data} is not tracked`)
       const { scanned, landed, running, notFound, failed, postponed } = run

@@ -9,7 +9,6 @@ import { filtersAsTarget } from '../receiver/upkeep/audit.ts'
 import { auditedCommand } from './audited-command.ts'
 import { cell, filtersOf, optionsOf, readWords } from './listing.ts'
 import { withProcessing } from './processing.ts'
-import { withProgress } from './progress.ts'
 import { printTable } from './terminal.ts'
 import { printJson, UsageError, type Command } from './usage.ts'
 
@@ -71,14 +70,11 @@ async function replayFiltered(
 ): Promise<Replayed> {
   const count = await countDeliveries(deps.db, filters)
   process.stderr.write(`${count} ${count === 1 ? 'delivery' : 'deliveries'} to replay\n`)
-  return withProgress(`0 of ${count}`, (say) => {
-    const onProgress = (done: number) => {
-      say(`${done} of ${count}`)
-      // Keep a log short: one line per 1000 deliveries.
-      if (!process.stderr.isTTY && done % 1000 === 0) process.stderr.write(`${done} of ${count}\n`)
-    }
-    return replayPages(deps, filters, { dryRun, interrupted, onProgress })
-  })
+  const onProgress = (done: number) => {
+    // Keep a log short: one line per 1000 deliveries.
+    if (done % 1000 === 0) process.stderr.write(`${done} of ${count}\n`)
+  }
+  return replayPages(deps, filters, { dryRun, interrupted, onProgress })
 }
 
 async function replayPages(
@@ -127,16 +123,13 @@ async function replayEach(
   { dryRun, interrupted }: Options,
 ): Promise<Replayed> {
   const all = nothing()
-  return withProgress(`0 of ${ids.length}`, async (say) => {
-    for (const [at, id] of ids.entries()) {
-      if (interrupted.aborted) break
-      const replay = await replayDelivery(deps, id.toLowerCase(), { dryRun })
-      if (!replay) all.failed.push({ delivery_id: id, message: 'delivery not found' })
-      if (replay) add(all, replay)
-      say(`${at + 1} of ${ids.length}`)
-    }
-    return all
-  })
+  for (const id of ids) {
+    if (interrupted.aborted) break
+    const replay = await replayDelivery(deps, id.toLowerCase(), { dryRun })
+    if (!replay) all.failed.push({ delivery_id: id, message: 'delivery not found' })
+    if (replay) add(all, replay)
+  }
+  return all
 }
 
 function asJson({ bytes: _bytes, changed: _changed, ...replayed }: Replayed) {

@@ -8,7 +8,6 @@ import { createProviderReads, type ProviderReads } from '../receiver/fetching/pr
 import { createSourceClient } from '../receiver/fetching/source-client.ts'
 import { catalogEntrySchema, modelSchema, type InputDescriptor, type Model } from '../wire/schemas.ts'
 import { notCounted, withReceiver, type WithReceiver } from './processing.ts'
-import { withProgress } from './progress.ts'
 import type { Command } from './usage.ts'
 
 const options = { 'key-name': { type: 'string' } } as const
@@ -28,12 +27,9 @@ catalog. Each model costs one call of the key's budget. Without calls left, the 
     const { values } = parseArgs({ args, options })
     return withReceiver(env, async (given) => {
       const read = waiting(readsOf(given), { keyName: values['key-name'], interrupted: given.interrupted })
-      const models = await withProgress('reading the catalog', async () => {
-        const { data } = catalogSchema.parse(await read('/v1/models'))
-        const found: Model[] = []
-        for (const { slug } of data) found.push(modelSchema.parse(await read(`/v1/models/${encodeURIComponent(slug)}`)))
-        return found
-      })
+      const { data } = catalogSchema.parse(await read('/v1/models'))
+      const models: Model[] = []
+      for (const { slug } of data) models.push(modelSchema.parse(await read(`/v1/models/${encodeURIComponent(slug)}`)))
       process.stdout.write(typesOf(models))
       return 0
     })

@@ -4,7 +4,6 @@ import { createKeySets } from '../receiver/fetching/key-sets.ts'
 import { verifyQuarantine } from '../receiver/intake/quarantine.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withReceiver } from './processing.ts'
-import { withProgress } from './progress.ts'
 import { printJson, type Command } from './usage.ts'
 
 const options = { reason: { type: 'string' }, json: { type: 'boolean' } } as const
@@ -31,7 +30,7 @@ adding a missing secret. The window of five minutes is judged by the time of arr
         action: 'verify_quarantine',
         target: values.reason,
         detailOf: (counts) => counts,
-        work: () => withProgress('verifying refused webhooks', () => verifyQuarantine(deps, { reason: values.reason })),
+        work: () => verifyQuarantine(deps, { reason: values.reason }),
       })
       const { checked, accepted, refused } = verified
       if (values.json) printJson(verified)

@@ -2,11 +2,10 @@ import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { deliveryId } from '../../src/receiver/domain/delivery.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { eventually } from '../support/eventually.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { liveKey } from '../support/receiver.ts'
 import { failed, okImage, type Sample } from '../support/webhooks.ts'
-import { hasTerminals, linesOf, mediadock, mediadockHere, mediadockInTerminal } from './mediadock.ts'
+import { linesOf, mediadock, mediadockHere } from './mediadock.ts'
 
 let database: TestDatabase
 let stand: ProviderStand
@@ -133,21 +132,6 @@ describe('mediadock reconcile', () => {
     expect(await database.sql`select request_id, key_name, outcome, detail from mediadock.polls`).toMatchObject([
       { request_id: overdue, key_name: 'live', outcome: 'result', detail: 'COMPLETED' },
     ])
-  })
-
-  it.skipIf(!hasTerminals)('shows progress in a terminal after one second and erases it', async () => {
-    await track(600)
-    stand.answer((id, _req, res) => void setTimeout(() => json(res, 200, imageResult(id, 1)), 2000))
-    const shown = await mediadockInTerminal(settings(), 100, 'reconcile')
-    const taken = '\r\u001b[K'
-    expect(shown).toContain(`${taken}polling the provider for overdue requests, 1 s${taken}`)
-    expect(shown.split(taken).at(-1)).toMatch(/^scanned 1, landed 1/)
-    stand.answer((id, _req, res) => json(res, 200, imageResult(id, 1)))
-    // A run that takes less than a second, which on a busy machine is not every one.
-    await eventually(async () => {
-      await track(600)
-      return (await mediadockInTerminal(settings(), 100, 'reconcile')).startsWith('scanned 1')
-    })
   })
 
   it('polls one request now, regardless of its age', async () => {
