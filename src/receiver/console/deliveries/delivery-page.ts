@@ -129,7 +129,8 @@ function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
   return html`<div data-exact>${table({
     label: 'Arrivals',
     columns: arrivalColumns,
-    rows: arrival_log.map((arrival) => ({ cells: arrivalRow(arrival).cells })),
+    // The page says above that it is parked, and why.
+    rows: arrival_log.map((arrival) => ({ cells: arrivalRow({ ...arrival, parked_reason: null }).cells })),
     empty:
       'The log has no arrival of it. The log is written a moment after the answer, and pruned after RETENTION_DAYS.',
   })}</div>`

@@ -90,8 +90,8 @@ export function arrivalRow({
     id: String(id),
     cells: [
       html`${stored ? html`<a href="/deliveries/${delivery_id}">${moment(arrived_at, 'precise')}</a>` : moment(arrived_at, 'precise')}${folded > 0 ? html` <span class="soft" title="This row also counts similar arrivals: the log is bounded under a flood.">+${number(folded)}</span>` : ''}${sourceLine(source_name)}`,
-      html`${badge(outcome)} ${parked_reason === null || outcome === 'parked' ? '' : badge('parked')}`,
-      cause === null ? html`<span class="soft">—</span>` : code(cause),
+      html`${badge(outcome)}${parked_reason === null || outcome === 'parked' ? '' : html`<br />${badge('parked')}`}`,
+      cause === null ? html`<span class="soft">—</span>` : html`<span class="words">${code(cause)}</span>`,
       webhook_id === null
         ? html`<span class="soft">—</span>`
         : html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}" data-copy="${webhook_id}">${foreign(webhook_id, 18)}</a>`,
