@@ -76,35 +76,42 @@ export type WebhookDeps = {
 export type UnsignedHint = { sourceName: string | null; requestId: string }
 
 /**
- * Mounts `POST /webhooks`, and `POST /webhooks/<name>` for each source of the settings. Authentic means kept, not
- * authentic means not trusted, not durable means not acknowledged.
+ * Mounts `POST /webhooks`, and `POST /webhooks/<name>` for each source of the settings. Only what is authentic is
+ * stored, and only what is durable is acknowledged. Of an unsigned webhook nothing is stored.
  * The order is: limits, raw bytes, header syntax, HMAC over the bytes, accept, answer.
  */
 export function mountWebhooks(app: IRouter, deps: WebhookDeps): void {
   const intake = { reader: createBodyReader(deps), inTurns: createTurns() }
-  const receiveFirst = receive(deps, intake)
-  app.post('/webhooks', async (req, res) => receiveFirst(req, res, deps.keys().first))
+  const receiveAt = receive(deps, intake)
+  app.post('/webhooks', async (req, res) => {
+    const keys = deps.keys()
+    return receiveAt(req, res, { keys, source: keys.first })
+  })
   app.all('/webhooks', methodNotAllowed('POST'))
   app.all('/webhooks/:source', (req, res, next) => {
-    const source = deps.keys().sources.get(req.params.source)
+    const keys = deps.keys()
+    const source = keys.sources.get(req.params.source)
     if (source === undefined) return next()
-    return req.method === 'POST' ? receiveFirst(req, res, source) : methodNotAllowed('POST')(req, res, next)
+    return req.method === 'POST' ? receiveAt(req, res, { keys, source }) : methodNotAllowed('POST')(req, res, next)
   })
 }
 
 /** Shared by all deliveries: one budget of bytes, and verification of large bodies one at a time. */
 type Intake = { reader: BodyReader; inTurns: ReturnType<typeof createTurns> }
 
-type Receive = (req: Request, res: Response, source: Source) => Promise<void>
+/** Keys are read once, since SIGHUP may replace them while a body arrives. */
+type Addressed = { keys: Keys; source: Source }
+
+type Receive = (req: Request, res: Response, addressed: Addressed) => Promise<void>
 
 function receive(deps: WebhookDeps, intake: Intake): Receive {
-  return async (req, res, source) => {
+  return async (req, res, { keys, source }) => {
     const started = performance.now()
     const arrival = newArrival(req, { arrivedAt: deps.clock(), source })
     // Silent until the outcome is known, since the client may disconnect before.
     noteForLog(res, 'silent')
     try {
-      const delivery = await admit(deps, intake, { req, res, source, arrival, started })
+      const delivery = await admit(deps, intake, { req, res, keys, source, arrival, started })
       const acceptance = source.kind.promises.signed
         ? await deps.acceptor.accept(delivery)
         : noteUnsigned(deps, delivery)
@@ -144,13 +151,13 @@ function noteUnsigned({ onUnsigned }: WebhookDeps, { sourceName, requestId, hint
   return 'hint'
 }
 
-type Exchange = { req: Request; res: Response; source: Source; arrival: Arrival; started: number }
+type Exchange = Addressed & { req: Request; res: Response; arrival: Arrival; started: number }
 
 /** Returns the delivery of an admitted arrival, or throws the refusal. Records on `arrival` everything learnt on the way. */
 async function admit(
   deps: WebhookDeps,
   intake: Intake,
-  { req, res, source, arrival, started }: Exchange,
+  { req, res, keys, source, arrival, started }: Exchange,
 ): Promise<Delivery> {
   const { identify, promises } = source.kind
   const header = (name: string) => valuesOf(req, name)
@@ -202,7 +209,7 @@ async function admit(
       id,
       webhookId,
       keyName,
-      environment: signedEnvironment(deps.keys(), keyName),
+      environment: signedEnvironment(keys, keyName),
       timestampSeconds,
       receivedAt: arrival.arrivedAt,
       headers: withPath(keptHeaders(req, promises.signatureHeaders), req, source),

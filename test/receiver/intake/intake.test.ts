@@ -6,7 +6,7 @@ import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { BodyError, createBodyReader } from '../../../src/receiver/intake/body-reader.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import type { TestReceiver } from '../../support/receiver.ts'
+import { keysOf, liveKey, sandboxKey, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, headersFor } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 
@@ -97,6 +97,20 @@ describe('Expect', () => {
     await eventually(() => came.text === 'HTTP/1.1 100 Continue\r\n\r\n')
     send(body)
     await eventually(() => came.text.includes('accepted'))
+  })
+
+  it('100-continue, and SIGHUP removes the key before the body: has the environment of that key', async () => {
+    const { body } = failed()
+    const webhookId = randomUUID()
+    const { came, send } = await connection()
+    send(head({ 'content-length': String(body.length), expect: '100-continue', ...headersFor(body, { webhookId }) }))
+    await eventually(() => came.text === 'HTTP/1.1 100 Continue\r\n\r\n')
+    receiver.setKeys(keysOf(sandboxKey))
+    onTestFinished(() => receiver.setKeys(keysOf(liveKey, sandboxKey)))
+    send(body)
+    await eventually(() => came.text.includes('accepted'))
+    const rows = await database.sql`select environment from mediadock.deliveries where webhook_id = ${webhookId}`
+    expect(rows).toEqual([{ environment: 'live' }])
   })
 
   it('anything else: 417 in the envelope', async () => {
