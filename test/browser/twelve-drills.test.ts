@@ -72,7 +72,7 @@ const drills: Drill[] = [
         await call(receiver, 'GET /api/stats', { headers: { authorization: 'Bearer an-old-token-of-a-client' } })
     },
     alarms: ['wrong_tokens'],
-    says: /A client at 127\.0\.0\.1 calls with a wrong INTERNAL_TOKEN, perhaps an old one\. The last call was GET \/api\/stats .* Give it the current token\. .* more of them then start a new limit\./,
+    says: /A client at 127\.0\.0\.1 calls with a wrong INTERNAL_TOKEN, perhaps an old one\. The last call was GET \/api\/stats .* Give it the current token\. Further wrong tokens from there are answered 429, at least until /,
     behind: /127\.0\.0\.1/,
   },
   {
@@ -99,7 +99,7 @@ const drills: Drill[] = [
       await untilParked(place, 3)
     },
     alarms: ['parked:landing_failed'],
-    says: /3 deliveries parked .*aurora-image: shop\.orders has no order for request [0-9a-f-]{36} \(P0001\), function shop\.take_order\(\), trigger take_order on mediadock\.requests\. .*No result of aurora-image has landed since the first of these arrived, and none will until the cause is fixed\. The deliveries are kept\. Fix the cause, then replay\./,
+    says: /3 deliveries parked .*aurora-image\. Newest error: shop\.orders has no order for request [0-9a-f-]{36} \(P0001\), function shop\.take_order\(\), trigger take_order on mediadock\.requests\. .*No result of aurora-image has landed since the first of these arrived\. The deliveries are kept\. Fix the cause, then replay\./,
     behind:
       /trigger take_order on mediadock\.requests 3× aurora-image No result of aurora-image has landed since[\s\S]*kept until they land/,
   },
@@ -110,9 +110,9 @@ const drills: Drill[] = [
       await rows(place, 'quarantine', 5)
     },
     alarms: ['refused:no_matching_secret'],
-    says: /5 of \d+ arrivals in the last 5 minutes were refused: no secret matches\. .*Their requests belong to the key live\. If a secret was replaced, add the new one\. .*the final attempt of the first of 5 is in 15 min\. After it, verify again in the quarantine/,
+    says: /5 of \d+ arrivals in the last 5 minutes were refused: no secret matches\. .*Their requests belong to the key live\. If a secret was replaced, add the new one\. .*the final attempt of the first of 5 is in 15 min\. The quarantine keeps them beyond it: add the secret, then verify them again/,
     behind:
-      /Add the secret of the key to the configured keys\. .*verify these again, which lands them at once\. Attempts that the provider still makes land too/,
+      /Add the key with this secret to the configured keys, beside the old one\. .*verify these again, which lands them at once\. Attempts that the provider still makes land too/,
   },
   {
     name: 'provider-unreachable',
@@ -220,7 +220,7 @@ const drills: Drill[] = [
       await receiver.deps.background.reconcileNow()
     },
     alarms: ['overdue'],
-    says: /overdue: .* the calls for polls in this minute are used up\. .* Nothing is lost\. If this lasts, raise FETCH_RATE_PER_MINUTE/,
+    says: /overdue: .* the calls for polls in this minute are used up\. .* Nothing is lost\. If this lasts for more than some minutes, raise FETCH_RATE_PER_MINUTE/,
     behind: /poll postponed\s+the key's calls for polls in this minute are used up/,
   },
   {
@@ -236,7 +236,7 @@ const drills: Drill[] = [
       }, 30_000)
     },
     alarms: ['archive_store'],
-    says: /The archive cannot be written: .* 11 media wait for a copy\. The provider names no end of their links.* Make room, or correct MEDIA_ARCHIVE/,
+    says: /The archive cannot be written: .* 11 media wait for a copy\. It is unknown when their links end.* Make room, or correct MEDIA_ARCHIVE/,
     behind: /11 media wait for a copy/,
   },
   {

@@ -37,9 +37,9 @@ export function archiveProblems(archive: ArchiveState | undefined, now: Date): P
     const text =
       `The archive cannot be written: ${store_trouble}. ${wait} for a copy. ` +
       (links_end === null
-        ? 'The provider names no end of their links, but may end them at any time. '
+        ? 'It is unknown when their links end. '
         : `The first of their links ends at ${clockTime(links_end, now)}, and its media is lost then. `) +
-      'Make room, or correct MEDIA_ARCHIVE; copying then continues.'
+      'Results still land. Make room, or correct MEDIA_ARCHIVE; copying then continues.'
     problems.push({
       severity: 'critical',
       text,

@@ -235,7 +235,7 @@ function overdueProblem({ overdue, overduePolls, reconciler: { backlog } }: Numb
 const quotaSpent = [
   ' Polls wait for the next minute, because the calls for polls in this minute are used up.',
   'Calls that are left are kept for submits.',
-  'Nothing is lost. If this lasts, raise FETCH_RATE_PER_MINUTE,',
+  'Nothing is lost. If this lasts for more than some minutes, raise FETCH_RATE_PER_MINUTE,',
   'or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',
 ].join(' ')
 
@@ -255,7 +255,7 @@ function parkedProblem({ reason, count: parked, errors = [] }: Cause): Problem {
   const model = newest.model === null ? '' : ` of ${newest.model}`
   const more = others.length === 0 ? '' : ` ${count(others.length, 'other error', 'other errors')} beside it.`
   const extent = landingExtent(newest)
-  const what = `${many}: Postgres refused the result${model}: ${newest.message}.`
+  const what = `${many}: Postgres refused the ${parked === 1 ? `result${model}` : `results${model}. Newest error`}: ${newest.message}.`
   // A single delivery may be at fault itself. Several without a landed one mean that none of the model can land.
   const severity = newest.model !== null && newest.count > 1 && !newest.landed_since ? 'critical' : 'warning'
   const kept = 'The deliveries are kept. Fix the cause, then replay.'
@@ -268,5 +268,5 @@ export function landingExtent({ model, count: failed, landed_since }: NonNullabl
   if (landed_since)
     return `Other results of ${model} land: look at what differs in ${failed === 1 ? 'this one' : 'these'}.`
   const it = failed === 1 ? 'it' : 'the first of these'
-  return `No result of ${model} has landed since ${it} arrived${failed === 1 ? '' : ', and none will until the cause is fixed'}.`
+  return `No result of ${model} has landed since ${it} arrived.`
 }

@@ -111,7 +111,7 @@ function deadlineOf({ reason, giveUps }: Group, now: Date): string {
       : `If the provider sent them, the final attempt of the first of ${others.length + 1} is`
   const after =
     reason === 'no_matching_secret'
-      ? 'After it, verify again in the quarantine, or wait for the poll of a tracked request.'
+      ? 'The quarantine keeps them beyond it: add the secret, then verify them again. Tracked requests are also polled.'
       : 'After it, only the poll of a tracked request brings the result.'
   return `${which} in ${duration(seconds)}. ${after}${lost === '' ? '' : ` ${lost}`}`
 }
@@ -137,7 +137,7 @@ export function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] 
   const text = [
     `${who} with a wrong INTERNAL_TOKEN, perhaps an old one.${last}`,
     `Give ${others.length === 0 ? 'it' : 'them'} the current token.`,
-    `Wrong tokens from there are answered 429 until ${until}, and more of them then start a new limit.`,
+    `Further wrong tokens from there are answered 429, at least until ${until}.`,
     'Callers with the right token are not affected.',
   ].join(' ')
   // Bounded, because an issue keeps its addresses in one row.

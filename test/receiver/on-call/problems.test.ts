@@ -212,7 +212,7 @@ const cases: Case[] = [
       href: '/issues?cause=wrong_tokens',
       count: 2,
       affected: ['203.0.113.9', '203.0.113.10'],
-      text: 'Clients at 203.0.113.9 and 1 other address call with a wrong INTERNAL_TOKEN, perhaps an old one. The last call was GET /api/feed by curl/8.5.0. Give them the current token. Wrong tokens from there are answered 429 until 03:00:40, and more of them then start a new limit. Callers with the right token are not affected.',
+      text: 'Clients at 203.0.113.9 and 1 other address call with a wrong INTERNAL_TOKEN, perhaps an old one. The last call was GET /api/feed by curl/8.5.0. Give them the current token. Further wrong tokens from there are answered 429, at least until 03:00:40. Callers with the right token are not affected.',
     },
   ],
   [
@@ -290,7 +290,7 @@ const cases: Case[] = [
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
       count: 1,
-      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. Their requests belong to the key live. If a secret was replaced, add the new one. If the provider sent it, the final attempt is in 5 min. After it, verify again in the quarantine, or wait for the poll of a tracked request. By the provider's schedule, 1 will not be sent again.",
+      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. Their requests belong to the key live. If a secret was replaced, add the new one. If the provider sent it, the final attempt is in 5 min. The quarantine keeps them beyond it: add the secret, then verify them again. Tracked requests are also polled. By the provider's schedule, 1 will not be sent again.",
     },
   ],
   [
@@ -356,7 +356,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: '1 webhook was refused and not accepted since: no secret matches. If the provider sent it, the final attempt is in 5 min. After it, verify again in the quarantine, or wait for the poll of a tracked request.',
+      text: '1 webhook was refused and not accepted since: no secret matches. If the provider sent it, the final attempt is in 5 min. The quarantine keeps them beyond it: add the secret, then verify them again. Tracked requests are also polled.',
     },
   ],
   [
@@ -600,7 +600,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'overdue',
       href: '/requests?overdue=true',
-      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polls wait for the next minute, because the calls for polls in this minute are used up. Calls that are left are kept for submits. Nothing is lost. If this lasts, raise FETCH_RATE_PER_MINUTE, or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit. Polling takes about 12 minutes.',
+      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polls wait for the next minute, because the calls for polls in this minute are used up. Calls that are left are kept for submits. Nothing is lost. If this lasts for more than some minutes, raise FETCH_RATE_PER_MINUTE, or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit. Polling takes about 12 minutes.',
     },
   ],
   [
@@ -643,7 +643,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'parked:landing_failed',
       href: '/parked?reason=landing_failed',
-      text: '3 deliveries parked in the last hour: Postgres refused the result of vela: the ledger is closed (P0001). 1 other error beside it. Other results of vela land: look at what differs in these. The deliveries are kept. Fix the cause, then replay.',
+      text: '3 deliveries parked in the last hour: Postgres refused the results of vela. Newest error: the ledger is closed (P0001). 1 other error beside it. Other results of vela land: look at what differs in these. The deliveries are kept. Fix the cause, then replay.',
     },
   ],
   [
@@ -663,7 +663,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'parked:landing_failed',
       href: '/parked?reason=landing_failed',
-      text: '2 deliveries parked in the last hour: Postgres refused the result of vela: the ledger is closed (P0001). No result of vela has landed since the first of these arrived, and none will until the cause is fixed. The deliveries are kept. Fix the cause, then replay.',
+      text: '2 deliveries parked in the last hour: Postgres refused the results of vela. Newest error: the ledger is closed (P0001). No result of vela has landed since the first of these arrived. The deliveries are kept. Fix the cause, then replay.',
     },
   ],
 ]
@@ -772,7 +772,7 @@ const archiveCases: Case[] = [
       cause: 'archive_store',
       count: 3,
       href: '/issues?cause=archive_store',
-      text: 'The archive cannot be written: no space left on device (ENOSPC). 3 media wait for a copy. The first of their links ends at 04:10, and its media is lost then. Make room, or correct MEDIA_ARCHIVE; copying then continues.',
+      text: 'The archive cannot be written: no space left on device (ENOSPC). 3 media wait for a copy. The first of their links ends at 04:10, and its media is lost then. Results still land. Make room, or correct MEDIA_ARCHIVE; copying then continues.',
     },
   ],
   [
