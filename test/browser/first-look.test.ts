@@ -228,7 +228,7 @@ it("a spent quota names the key, and links to each key's remaining calls", async
   await banner
     .getByText(/^The key live has made all calls that it may make in a minute: 100000 calls in the last one\.$/)
     .waitFor()
-  expect(await tile(page, 'API calls left')).toMatch(/^API calls left 0 this minute, with the key live /)
+  expect(await tile(page, 'API calls left')).toMatch(/^API calls left 0 this minute, key live /)
   await banner.getByRole('link').click()
   await page.waitForURL('**/keys')
 })

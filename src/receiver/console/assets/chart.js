@@ -104,7 +104,7 @@ function draw(element) {
       {
         label: '\u00a0',
         value: (_plot, seconds) => {
-          if (seconds === null || seconds === undefined) return bars ? 'in all' : 'last'
+          if (seconds === null || seconds === undefined) return bars ? 'total' : 'last'
           return `${new Date(seconds * 1000).toISOString().slice(11, 16)} UTC`
         },
       },

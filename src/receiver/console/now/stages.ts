@@ -191,8 +191,8 @@ function quotaTile(keys: Now['keys']): Tile {
     label: 'API calls left',
     value: number(least.quota_left),
     href: '/keys',
-    note: html`<span class="line">this minute, with the key ${name(least.name)}</span>
-      ${others.slice(0, shownKeys - 1).map((key) => html`<span class="line">${name(key.name)}: ${number(key.quota_left)}</span>`)}
+    note: html`<span class="line">this minute, key ${name(least.name)}</span>
+      ${others.slice(0, shownKeys - 1).map((key) => html`<span class="line">key ${name(key.name)}: ${number(key.quota_left)}</span>`)}
       ${calling.length > shownKeys ? html`<span class="line">and ${calling.length - shownKeys} more keys</span>` : ''}`,
     tone: least.quota_left === 0 ? 'warn' : '',
   }
