@@ -80,9 +80,10 @@ const drills: Drill[] = [
     goesWrong: async (place) => {
       const { world, receiver, settled } = place
       const requestId = await track(place.database, { ago: 20 })
+      // Before the webhook: a poll that the live key answers 404 would take the result from the sandbox key.
+      world.says(requestId, completed(requestId, { images: [{ url: world.media('a.svg'), width: 4, height: 3 }] }))
       await deliver(receiver.webhookUrl, okImage(requestId).body)
       await settled()
-      world.says(requestId, completed(requestId, { images: [{ url: world.media('a.svg'), width: 4, height: 3 }] }))
       const body = { request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: 'no' } }
       await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify(body)))
       await settled()
