@@ -102,7 +102,7 @@ const drills: Drill[] = [
     alarms: ['parked:landing_failed'],
     says: /3 deliveries parked .*aurora-image\. Newest error: shop\.orders has no order for request [0-9a-f-]{36} \(P0001\), function shop\.take_order\(\), trigger take_order on mediadock\.requests\. .*No result of aurora-image has landed since the first of these arrived\. The deliveries are kept\. Fix the cause, then replay\./,
     behind:
-      /trigger take_order on mediadock\.requests 3× aurora-image No result of aurora-image has landed since[\s\S]*kept until they land/,
+      /trigger take_order on mediadock\.requests 3× aurora-image No result of aurora-image has landed since[\s\S]*Look up the data[\s\S]*kept until they land/,
   },
   {
     name: 'secret-rotated',
