@@ -124,7 +124,7 @@ function stateView(
           : tile(`${number(due)}${backlog.due_capped ? '+' : ''}`, `${due === 1 ? 'poll is' : 'polls are'} due`)
       }
       ${due === 0 ? '' : tile(`${backlog.due_capped ? 'at least' : 'about'} ${Math.max(1, backlog.minutes)} min`, html`to poll them all, at ${number(calls)} calls a minute for each key`)}
-      ${tile(`${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`, html`${backlog.incomplete === 1 ? 'result is' : 'results are'} incomplete; ${number(backlog.per_minute)} a minute can be completed${completeBy(backlog)}`)}
+      ${tile(`${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`, html`${backlog.incomplete === 1 ? 'result is' : 'results are'} incomplete${failing.length > 0 ? '' : completing(backlog)}`)}
     </div>
     ${last_working_run === null || last_working_run.scanned === 0 ? '' : html`<p class="soft">Last run with work to do: ${time(last_working_run.started_at)}, ${counts(last_working_run)}.</p>`}`
 }
@@ -139,8 +139,9 @@ function nextRun(
   return tile(pause, html`the next run of this replica: ${time(next)}`)
 }
 
-function completeBy({ complete_by }: ReconcilerState['backlog']): Markup | '' {
-  return complete_by === null ? '' : html`, the last one at ${time(complete_by)} or later`
+function completing({ per_minute, complete_by }: ReconcilerState['backlog']): Markup {
+  const end = complete_by === null ? '' : html`, the last one at ${time(complete_by)} or later`
+  return html`; ${number(per_minute)} a minute can be completed${end}`
 }
 
 /** The answer to "Run now" while the run continues, fetched again until it has ended. */
