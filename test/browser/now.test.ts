@@ -403,7 +403,7 @@ describe('the charts', () => {
     const page = await open()
     const first = page.locator('figure', { hasText: 'Arrivals by outcome' })
     await first.locator('canvas').waitFor()
-    expect((await first.locator('.u-legend').innerText()).replaceAll(/\s+/g, '')).toBe('inallrefused50accepted50')
+    expect((await first.locator('.u-legend').innerText()).replaceAll(/\s+/g, '')).toBe('totalrefused50accepted50')
     const over = first.locator('.u-over')
     const { width, height } = (await over.boundingBox()) ?? { width: 0, height: 0 }
     const spec = JSON.parse((await first.locator('[data-chart]').getAttribute('data-chart')) ?? '')
