@@ -76,8 +76,9 @@ export type WebhookDeps = {
 export type UnsignedHint = { sourceName: string | null; requestId: string }
 
 /**
- * Mounts `POST /webhooks`, and `POST /webhooks/<name>` for each source of the settings. Only what is authentic is
- * stored, and only what is durable is acknowledged. Of an unsigned webhook nothing is stored.
+ * Mounts `POST /webhooks`, and `POST /webhooks/<name>` for each source of the settings. Only authentic webhooks become
+ * deliveries, and a delivery is acknowledged once it is durable. A refused body may be quarantined. An unsigned webhook
+ * is answered, but not stored.
  * The order is: limits, raw bytes, header syntax, HMAC over the bytes, accept, answer.
  */
 export function mountWebhooks(app: IRouter, deps: WebhookDeps): void {
