@@ -118,7 +118,7 @@ export function startBackground(deps: BackgroundDeps) {
     isPrepared = true
     await noteStart(db, clock())
   }
-  begin().catch((error: unknown) => logger.error({ err: error }, 'the charts will not show this start'))
+  begin().catch((error: unknown) => logger.error({ err: error }, 'this start could not be recorded for the charts'))
 
   const drain = async () => {
     await Promise.all([...all.map(({ done }) => done), schedules.ended()])

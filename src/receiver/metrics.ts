@@ -49,7 +49,7 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     try {
       return await withDeadline(readPostgres(deps), readDeadlineMs, 'reading the metrics of Postgres')
     } catch (error) {
-      deps.logger.warn({ err: error }, 'the metrics leave out those that are read from Postgres')
+      deps.logger.warn({ err: error }, 'this scrape leaves out the metrics that are read from Postgres')
       return undefined
     } finally {
       reading = undefined

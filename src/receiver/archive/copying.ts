@@ -166,12 +166,15 @@ async function fail({ db, logger, random = Math.random }: CopyingDeps, copy: Cop
     const pauseSeconds = jitteredPauseMs(tries, pauses, random) / 1000
     logger.info(
       { ...about, fault, trouble, tries, retry_in_seconds: pauseSeconds },
-      'a media could not be copied, trying again',
+      'a media file could not be copied, trying again',
     )
     await putOffCopy(db, copy, { fault, trouble, pauseSeconds, counts: true })
     return 'put_off'
   }
-  logger.warn({ ...about, fault, trouble, tries }, 'a media was given up and is not archived: see fault and trouble')
+  logger.warn(
+    { ...about, fault, trouble, tries },
+    'a media file could not be copied and will not be archived: see fault and trouble',
+  )
   await giveUpCopy(db, copy, { fault, trouble })
   return 'given_up'
 }

@@ -78,7 +78,7 @@ export function createArchiveMetrics({ registry, db, logger }: { registry: Regis
         this.set(await withDeadline(countWaitingCopies(db), readDeadlineMs, 'counting media to archive'))
       } catch (error) {
         this.remove()
-        logger.warn({ err: error }, 'the metrics leave out mediadock_archive_waiting')
+        logger.warn({ err: error }, 'this scrape leaves out mediadock_archive_waiting')
       }
     },
   })

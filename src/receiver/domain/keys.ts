@@ -97,7 +97,7 @@ export function usableKey(keys: Keys, name: string | undefined, { isOfFirst = fa
   if (key) return key
   const what =
     name === undefined
-      ? 'GENERATION_KEYS has no usable key: add one that is not retired, or name a key of another source as key_name'
+      ? 'no key of the first source is usable: add one that is not retired, or name a key of another source as key_name'
       : 'no usable key has this key_name'
   throw new HttpError(422, 'unknown_key', what)
 }

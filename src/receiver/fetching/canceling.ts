@@ -49,7 +49,7 @@ export async function cancelJob(deps: CancelDeps, request: Cancelable): Promise<
   const source = sourceNamed(keys(), source_name)
   const cancel = cancelOf(deps, request)
   if (source === undefined || cancel === undefined)
-    throw notCancelable(landed_at === null ? `the source ${source_name} cancels no jobs` : 'this request has ended')
+    throw notCancelable(landed_at === null ? `the source ${source_name} cannot cancel jobs` : 'this request has ended')
   const key = keyOfRequest(keys(), source, key_name)
   if (key === undefined) throw new HttpError(422, 'unknown_key', `the source ${source_name} has no usable key`)
   const grant = await grantedCall(deps, key)

@@ -82,7 +82,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       withDeadline(flush(deps, batch, storeAgain), answerWithinMs + 500, 'a flush').then(next, (error: unknown) => {
         deps.logger.error(
           { err: error, deliveries: batch.length },
-          'a flush did not end in time, continuing without it: senders without an answer got 503',
+          'storing deliveries did not end in time, continuing without them: senders without an answer got 503',
         )
         for (const { delivery } of batch) deps.handOver.release(delivery)
         next()

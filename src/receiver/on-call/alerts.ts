@@ -137,9 +137,9 @@ export async function tellAway(
     clock(),
   )
   const failure = await post({ fetch, url, body: { text }, signal })
-  if (failure !== undefined) logger.error({ failure }, 'the notice that Postgres is away could not be posted')
+  if (failure !== undefined) logger.error({ failure }, 'the notice that Postgres cannot be used could not be posted')
 }
 
 export function awayWords(words: string): string {
-  return `Postgres is away. Webhooks are answered 503 and the provider sends them again: ${words}`
+  return `Postgres cannot be used. Webhooks are answered 503 and the provider sends them again: ${words}`
 }

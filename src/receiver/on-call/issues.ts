@@ -148,7 +148,7 @@ export async function noteOutage(
   { since, now, tells }: { since: Date; now: Date; tells: boolean },
 ): Promise<void> {
   const at = sql`${now.toISOString()}::timestamptz`
-  const text = 'Postgres was away. Webhooks were answered 503, and the provider sent them again.'
+  const text = 'Postgres could not be used. Webhooks were answered 503, and the provider sent them again.'
   await db.execute(sql`
     insert into mediadock.issues (${list(issues, 'cause', 'severity', 'text', 'href', 'opened_at', 'seen_at', 'closed_at', 'untold', 'tell_at')})
     select 'postgres_away', 'critical', ${text}, '/deliveries?view=arrivals&outcome=unavailable', ${since.toISOString()}::timestamptz, ${at}, ${at},

@@ -253,7 +253,7 @@ function parkedProblem({ reason, count: parked, errors = [] }: Cause): Problem {
   const [newest, ...others] = errors
   if (newest === undefined) return { ...about, text: `${many}: ${causeClause(reason).replaceAll('_', ' ')}.` }
   const model = newest.model === null ? '' : ` of ${newest.model}`
-  const more = others.length === 0 ? '' : ` ${count(others.length, 'other error', 'other errors')} beside it.`
+  const more = others.length === 0 ? '' : ` ${count(others.length, 'other error', 'other errors')} besides.`
   const extent = landingExtent(newest)
   const what = `${many}: Postgres refused the ${parked === 1 ? `result${model}` : `results${model}. Newest error`}: ${newest.message}.`
   // A single delivery may be at fault itself. Several without a landed one mean that none of the model can land.

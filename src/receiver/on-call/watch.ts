@@ -35,7 +35,8 @@ export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
     if (isClockOff)
       logger.warn(
         { ahead_seconds },
-        "this host's clock differs from Postgres's: compare both with a time server. It checks signatures by its own",
+        "this host's clock differs from Postgres's: compare both with a time server. " +
+          'This host checks the time of signatures by its own clock',
       )
     else logger.info({ ahead_seconds }, "this host's clock agrees with Postgres's again")
   }

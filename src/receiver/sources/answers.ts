@@ -51,7 +51,7 @@ export function answeredOtherwise({ status, body, retryAfterSeconds }: ApiAnswer
 /** The outcome of what a source says of the job that it was asked for. */
 export function outcomeOf(read: Read, asked: string): FetchOutcome {
   const jobId = read.ok && read.report !== undefined ? read.report.jobId : read.jobId
-  if (jobId !== asked) return { kind: 'invalid', detail: 'the answer is not of this job' }
+  if (jobId !== asked) return { kind: 'invalid', detail: 'the answer is for another job' }
   if (!read.ok) return unreadable(read.reason)
   if (read.report !== undefined) return fetched(read.report)
   return { kind: 'running', status: { status: read.status, progress: 0, queue_position: null } }

@@ -76,7 +76,7 @@ export function createSubscriptionMetrics({
         const all = await withDeadline(listSubscriptions(db), readDeadlineMs, 'reading the backlogs of subscriptions')
         for (const { name, backlog } of all) this.set({ name }, backlog)
       } catch (error) {
-        logger.warn({ err: error }, 'the metrics leave out mediadock_subscription_backlog')
+        logger.warn({ err: error }, 'this scrape leaves out mediadock_subscription_backlog')
       }
     },
   })

@@ -273,7 +273,7 @@ describe('a process killed', () => {
     expect(await idle.receiver.deps.background.reconcileOne(webhook.requestId)).toMatchObject({ landed: 1 })
     expect(await copied(await claimed(webhook.requestId))).toBe('put_off')
     expect(await failedCopy(idle.database, webhook.requestId, 'gone', 1)).toMatchObject({
-      trouble: 'the result was asked for again: not_found',
+      trouble: 'the content was requested from the source again: not_found',
     })
   })
 })

@@ -643,7 +643,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'parked:landing_failed',
       href: '/parked?reason=landing_failed',
-      text: '3 deliveries parked in the last hour: Postgres refused the results of vela. Newest error: the ledger is closed (P0001). 1 other error beside it. Other results of vela land: look at what differs in these. The deliveries are kept. Fix the cause, then replay.',
+      text: '3 deliveries parked in the last hour: Postgres refused the results of vela. Newest error: the ledger is closed (P0001). 1 other error besides. Other results of vela land: look at what differs in these. The deliveries are kept. Fix the cause, then replay.',
     },
   ],
   [

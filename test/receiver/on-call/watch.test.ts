@@ -43,7 +43,7 @@ it('posts one notice of a lasting outage without Postgres, and records it as one
     expect(texts).toHaveLength(seconds > 30 ? 1 : 0)
   }
   expect(texts[0]).toMatch(
-    /\[critical\] mediadock media\.example\.com: Postgres is away\. Webhooks are answered 503 and the provider sends them again: Postgres cannot be reached/,
+    /\[critical\] mediadock media\.example\.com: Postgres cannot be used\. Webhooks are answered 503 and the provider sends them again: Postgres cannot be reached/,
   )
 
   const { url, sql } = await withTestDatabase()

@@ -39,7 +39,7 @@ export function sharedCounters({ db, clock, settings, logger }: ReceiverDeps): S
       return performance.now() - readAt < oldMs ? counters : undefined
     } catch (error) {
       const isExpected = error instanceof DeadlineError || asHttpError(error, logger) instanceof HttpError
-      if (!isExpected) logger.error({ err: error }, 'unexpected error while counting for the navigation')
+      if (!isExpected) logger.error({ err: error }, 'the numbers in the navigation could not be read')
       return undefined
     }
   }

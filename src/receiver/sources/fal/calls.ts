@@ -43,7 +43,10 @@ export async function fetchResult({ jobId, model }: Job, { url, apiKey, call, ar
   return answeredOtherwise(result) ?? (typeof report === 'string' ? unreadable(report) : fetched(report))
 }
 
-const unknownModel = { kind: 'invalid', detail: 'fal is asked by model, and the model is not known' } as const
+const unknownModel = {
+  kind: 'invalid',
+  detail: 'calls to fal need the model of the request, which is not known',
+} as const
 
 /** The path of a job; undefined if its model is not known. */
 function pathOf({ jobId, model }: Job): string | undefined {
