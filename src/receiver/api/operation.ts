@@ -125,7 +125,7 @@ const errors = {
   too_many_subscriptions: { status: 409, when: 'the limit of subscriptions is reached: remove one first' },
   not_cancelable: {
     status: 409,
-    when: 'the request has ended, or its source cancels no jobs, or does not know this one',
+    when: 'the request has ended, or its source cancels no jobs, does not know this one, or needs its model',
   },
   source_mismatch: { status: 409, when: 'the request belongs to another source than the key' },
   position_expired: {

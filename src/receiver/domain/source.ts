@@ -59,13 +59,13 @@ export type Job = { jobId: string; model: string | undefined }
 /** Every outcome of fetching a result. */
 export type FetchOutcome = { kind: 'result'; report: Report } | { kind: 'running'; status: RunningStatus } | NoResult
 
-/** The outcomes of a call that brings no state of the job. */
+/** The outcomes of a call that brings no state of the job. `isUnsent`: the source cannot be called for this job. */
 export type NoResult =
   | { kind: 'not_found' }
   | { kind: 'unauthorized' }
   | { kind: 'rate_limited'; retryAfterSeconds: number | undefined }
   | { kind: 'unreachable'; detail: string }
-  | { kind: 'invalid'; detail: string }
+  | { kind: 'invalid'; detail: string; isUnsent?: boolean }
 
 /** Every outcome of asking for a cancellation. After `asked` the job may still complete; `ended`: it has ended. */
 export type CancelOutcome = { kind: 'asked' | 'ended' } | NoResult

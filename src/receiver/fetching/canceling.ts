@@ -71,8 +71,9 @@ export async function cancelJob(deps: CancelDeps, request: Cancelable): Promise<
     case 'unauthorized':
       throw unusable(`it refused the key ${key.name}`)
     case 'unreachable':
-    case 'invalid':
       throw unusable(outcome.detail)
+    case 'invalid':
+      throw outcome.isUnsent === true ? notCancelable(outcome.detail) : unusable(outcome.detail)
     default:
       return outcome satisfies never
   }

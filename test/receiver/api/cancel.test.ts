@@ -42,11 +42,12 @@ beforeEach(async () => {
 })
 
 /** Tracks an open job of the source with this key. */
-async function tracked(key_name: string, external_id = `job-${randomUUID()}`): Promise<{ id: string; job: string }> {
+async function tracked(key_name: string, others: object = {}): Promise<{ id: string; job: string }> {
   const { json: body } = await call(its.receiver, 'POST /api/requests', {
-    body: { external_id, key_name, model: 'me/app/path' },
+    body: { external_id: `job-${randomUUID()}`, key_name, model: 'me/app/path', ...others },
   })
-  return { id: String((body as { id: unknown }).id), job: external_id }
+  const { id, external_id } = body as Record<string, unknown>
+  return { id: String(id), job: String(external_id) }
 }
 const cancel = (id: string) => call(its.receiver, `POST /api/requests/${id}/cancel`)
 
@@ -98,6 +99,17 @@ describe('POST /api/requests/{id}/cancel', () => {
     const { id } = await tracked('r')
     const error = { code: 'not_cancelable', message: 'the source does not know this job' }
     expect(await cancel(id)).toMatchObject({ status: 409, json: { error } })
+  })
+
+  it('says what to do for a job of fal that was tracked without a model, and then cancels it', async () => {
+    answers = { cancel: [202, {}], poll: { status: 'IN_PROGRESS' } }
+    const { id, job } = await tracked('f', { model: undefined })
+    const error = { code: 'not_cancelable', message: expect.stringContaining('POST /api/requests') }
+    expect(await cancel(id)).toMatchObject({ status: 409, json: { error } })
+    expect(asked).toEqual([])
+    await tracked('f', { external_id: job })
+    expect(await cancel(id)).toMatchObject({ status: 202, json: { outcome: 'asked' } })
+    expect(asked).toEqual([`PUT /me/app/requests/${job}/cancel Key fk`])
   })
 
   it.each([[500], [302]])('answers 502 where the source answers %i', async (status) => {

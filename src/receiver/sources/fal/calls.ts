@@ -45,7 +45,8 @@ export async function fetchResult({ jobId, model }: Job, { url, apiKey, call, ar
 
 const unknownModel = {
   kind: 'invalid',
-  detail: 'calls to fal need the model of the request, which is not known',
+  detail: 'calls to fal need the model of the request as owner/app: send it to POST /api/requests',
+  isUnsent: true,
 } as const
 
 /** The path of a job; undefined if its model is not known. */
