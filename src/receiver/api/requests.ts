@@ -1,7 +1,6 @@
 import { z } from 'zod'
-import { HttpError } from '../../platform/http/http.ts'
 import { environmentsOf } from '../domain/keys.ts'
-import { isStorable } from '../domain/storable.ts'
+import { mustBeStorable } from '../domain/storable.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { requestListSchema } from '../queries/filters.ts'
@@ -70,12 +69,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     },
     answer: async (req, res) => {
       const body = await readBody(req, res, trackBodySchema)
-      if (!isStorable(body))
-        throw new HttpError(
-          422,
-          'not_storable',
-          'the body must not hold NUL or lone surrogates, nor be nested deeper than 200',
-        )
+      mustBeStorable(body)
       const { requestId, externalId, sourceName } = tracked(body, keys())
       const environment = body.key_name === undefined ? undefined : keys().byName.get(body.key_name)?.environment
       const keyNames = environment === undefined ? [] : environmentsOf(keys())[environment]

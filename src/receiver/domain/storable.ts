@@ -1,4 +1,12 @@
+import { HttpError } from '../../platform/http/http.ts'
 import { maxNesting } from './limits.ts'
+
+/** Throws HttpError 422 not_storable if Postgres cannot store the body of a call. */
+export function mustBeStorable(body: unknown): void {
+  if (isStorable(body)) return
+  const message = `the body must not contain NUL or lone surrogates, or be nested deeper than ${maxNesting}`
+  throw new HttpError(422, 'not_storable', message)
+}
 
 /**
  * Returns true if Postgres can store the value as jsonb: no NUL, no lone surrogate (keys included), bounded nesting.

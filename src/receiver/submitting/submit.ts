@@ -9,7 +9,7 @@ import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import { sourceLabel, storedName, type SubmitOutcome } from '../domain/source.ts'
-import { isStorable } from '../domain/storable.ts'
+import { mustBeStorable } from '../domain/storable.ts'
 import { noteCreditsRefused } from '../fetching/balances.ts'
 import { takeCall } from '../fetching/call-budget.ts'
 import { maxPauseSeconds, noteAnswer, type SaysOfKey } from '../fetching/key-health.ts'
@@ -53,12 +53,7 @@ const batchRows = 8
  */
 export function createSubmitter(deps: SubmitterDeps) {
   const submit = async (body: GenerationBody): Promise<Answer> => {
-    if (!isStorable(body))
-      throw new HttpError(
-        422,
-        'not_storable',
-        'the body must not contain NUL or lone surrogates, or be nested deeper than 200',
-      )
+    mustBeStorable(body)
     const key = usableKey(deps.keys(), body.key_name)
     const idempotencyKey = body.idempotency_key ?? randomUUID()
     const opened = await intents.open(deps.db, {
