@@ -37,7 +37,7 @@ export const deliverySchema = z
     status: z
       .enum(['OK', 'ERROR', 'CANCELED'])
       .nullable()
-      .meta({ description: 'The end in the notification, CANCELED only of further sources.' }),
+      .meta({ description: 'The end in the notification. Only further sources send CANCELED.' }),
     state: z.enum(deliveryStates),
     outcome: z.string().meta({ description: 'The outcome of the last processing; accepted before the first.' }),
     reason: z.string().nullable().meta({ description: 'Why it is parked.' }),

@@ -144,10 +144,12 @@ export const resultFilters = {
     .meta({ description: 'The source of the request: a name in SOURCES_FILE, or `generation-queue`.' }),
   key_name: textFilter.optional(),
   model: textFilter.optional(),
-  sandbox: isOrNot.optional().meta({ description: 'Of a sandbox key. Unknown is neither.' }),
+  sandbox: isOrNot
+    .optional()
+    .meta({ description: 'Made with a sandbox key. Neither value matches where this is unknown.' }),
   complete: isOrNot.optional().meta({
     description:
-      '`true`: all of the result is known. FAILED, CANCELED and REFUSED are complete. `false`: more is to come.',
+      '`true`: all of the result is known. FAILED, CANCELED and REFUSED are complete. `false`: a part is unknown.',
   }),
   metadata: metadataFilter.optional().meta({
     description:
