@@ -92,7 +92,7 @@ function factsOf({
     [
       'Request',
       request_id === null
-        ? html`<span class="soft">it names none</span>`
+        ? html`<span class="soft">the delivery names no request</span>`
         : html`<a class="mono" href="/requests/${request_id}" data-copy="${request_id}">${request_id}</a>`,
     ],
     ['Says', status === null ? html`<span class="soft">nothing recognizable</span>` : badge(status)],
@@ -132,7 +132,7 @@ function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
     // The page says above that it is parked, and why.
     rows: arrival_log.map((arrival) => ({ cells: arrivalRow({ ...arrival, parked_reason: null }).cells })),
     empty:
-      'The log has no arrival of it. The log is written a moment after the answer, and pruned after RETENTION_DAYS.',
+      'The log records no arrival of this delivery. It is written a moment after the answer, and kept RETENTION_DAYS.',
   })}</div>`
 }
 
@@ -164,7 +164,7 @@ function requestNow({ request_id }: DeliveryDetail, request: RequestDetail | und
       ? []
       : [['Error', html`${foreign(error_code)} <span class="soft">${foreign(error_message, 300)}</span>`] as const]),
     ...(next_poll_at === null ? [] : [['Next poll', time(next_poll_at)] as const]),
-    ['Media', html`${number(media.length)}${media_complete ? '' : html` <span class="soft">partly known yet</span>`}`],
+    ['Media', html`${number(media.length)}${media_complete ? '' : html` <span class="soft">not all known yet</span>`}`],
   ])}
     ${media.length === 0 ? '' : html`<ul class="media-list">${media.map(({ kind, position, url }) => html`<li><span class="soft">${kind} ${position}</span> <span class="link">${link(url, links)}</span></li>`)}</ul>`}`
 }

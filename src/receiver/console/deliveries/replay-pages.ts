@@ -140,8 +140,8 @@ function confirmAction(query: Query, count: number, preview: Preview): Action {
 
 function whatWouldBe(count: number, what: Markup): Markup {
   if (count === 0) return html`<p>No delivery is chosen, so there is nothing to replay.</p>`
-  return html`<p class="soft">Replaying is safe to repeat: the first terminal state stays, and only the provider's own
-    result overrules it, or a live webhook that of a sandbox key.</p>${what}`
+  return html`<p class="soft">Replaying is safe to repeat: the first terminal state stays. Only the provider's own
+    result overrules it; a live webhook also overrules the state from a sandbox key.</p>${what}`
 }
 
 const maxIdsShown = 8

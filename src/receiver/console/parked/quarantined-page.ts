@@ -76,7 +76,7 @@ function factsOf({ id, arrivedAt, webhookId, headers, body }: QuarantinedDetail)
     [
       'Request',
       claimed === undefined
-        ? html`<span class="soft">it names none</span>`
+        ? html`<span class="soft">the body names no request</span>`
         : html`${shortId('request', claimed)} <span class="soft">as claimed</span>`,
     ],
     ['Size', size(body.length)],
