@@ -7,8 +7,8 @@ import { later } from './time.ts'
  * How rows are claimed, in every table that is a queue.
  * `due_at` is the time from which the row may be claimed. A claim moves it to the end of its lease, so the row of a
  * dead claimant becomes due again.
- * `claims` increases with every claim and every end of a claim. It fences: a claimant writes only while the number is
- * unchanged.
+ * `claims` increases with every claim and every end of a claim. It fences: a claimant renews or ends its claim only
+ * while the number is unchanged. Its writes to other rows are fenced only in statements that check the number too.
  * `failures` and `trouble` are the number of failures in a row and the reason of the last one.
  * A table's module writes the statement that selects due rows, with the pieces from here. `now` is the shared time
  * (time.ts).

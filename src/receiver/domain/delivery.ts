@@ -37,7 +37,7 @@ export type Delivery = {
 export type MemoryRoom = {
   /** How long the claim lasts, unless it is renewed. */
   leaseSeconds: number
-  /** Returns false without room: any process may then claim the delivery from the queue. */
+  /** Returns false if this process does not take it, such as without room: any process may then claim it. */
   reserve: (delivery: Delivery) => boolean
   /** Called when the reserved delivery is committed. */
   take: (delivery: Delivery) => void

@@ -28,7 +28,7 @@ export const deliveries = mediadock.table(
     id: uuid().primaryKey(),
     webhook_id: text().notNull(),
     request_id: uuid(),
-    /** The end in the notification, CANCELED only of further sources; null for a body that cannot be parsed. */
+    /** The end in the notification, CANCELED only of further sources; null without a readable end. */
     status: text({ enum: ['OK', 'ERROR', 'CANCELED'] }),
     key_name: text().notNull(),
     /** The source that signed; null for the first source. Webhook ids of two sources never meet (deliveryId). */

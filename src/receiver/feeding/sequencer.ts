@@ -23,8 +23,9 @@ export type Sequencer = {
 type Seen = { server: string; snapshot: string; at: number }
 
 /**
- * Assigns positions to changes of results, with `sequence_changes` of 0008_notify_guard.sql. One replica at a time does this, in the order of
- * commits. A change of a transaction that is still open is sequenced later and delays no other.
+ * Assigns positions to changes of results, with `sequence_changes` of 0008_notify_guard.sql. One replica at a time does
+ * this. A round takes the committed changes in the order of their ids. A change of a transaction that is still open is
+ * sequenced later and delays no other.
  *
  * A round looks only for changes that the last round could not see, by transaction ids. Otherwise it would read the
  * whole queue again and again during a dump, which keeps deleted rows from being vacuumed. Transaction ids are

@@ -13,7 +13,7 @@ import * as schema from '../domain/schema.ts'
 /**
  * SQL condition on a stored delivery: if the same delivery comes again with a live key, that key replaces the stored
  * one. A parked delivery keeps its key, because another key would not change why it is parked. `landing_failed` is an
- * exception.
+ * exception. `key_mismatch` is another, for a key of any other environment: see takeOverKeys().
  */
 const yieldsToLive = sql`(environment is distinct from 'live' and coalesce(parked_reason = 'landing_failed', true))`
 

@@ -239,7 +239,7 @@ async function verifyBytes(
   arrived: Arrived,
   { inTurns, clock, source: { kind, secrets }, arrival }: Verifying,
 ): Promise<SourceVerification> {
-  // The time of arrival counts, since a large body may wait for its turn.
+  // The time at which the body is complete counts, since a large body may wait for its turn.
   const nowSeconds = Math.floor(clock().getTime() / 1000)
   const steps = kind.verify(arrived, secrets, nowSeconds)
   const isLarge = arrived.body.length > largeBodyBytes

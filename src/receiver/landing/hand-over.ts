@@ -43,6 +43,7 @@ const leastClaim = { rows: 100, bytes: 1024 * 1024 }
  * A held delivery is in one of these modes:
  *
  * - RESERVED: it has room, and is being stored with a claim of this process.
+ *   A delivery claimed from the queue is READY at once.
  * - READY: it is claimed by this process, and waits for a batch.
  * - LANDING: it is in a batch that is being written.
  *

@@ -101,8 +101,8 @@ export function createUnsignedHints({ db, time }: { db: Database; time: SharedTi
   let noted = new Map<string, string | null>()
   return {
     note: ({ sourceName, requestId }) => {
-      // A round looks these up within some milliseconds. Strangers may name any number; a request is polled without
-      // too.
+      // A round looks these up within about a second, or later under load. Strangers may name any number; a request is
+      // polled without too.
       if (noted.size < 1000) noted.set(requestId, sourceName)
     },
     runOnce: async () => {

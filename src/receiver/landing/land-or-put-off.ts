@@ -43,7 +43,7 @@ export type BatchDeps = WorkerDeps & {
   cut: AbortSignal
 }
 
-/** `settled`: deliveries whose work has ended, with any outcome. `failed`: deliveries that are retried or parked. */
+/** `settled`: deliveries with any outcome, also `raced`. `failed`: deliveries that are retried or parked. */
 export type BatchEnd = { settled: number; failed: number }
 
 /** Returns the pause for a row that another transaction locks. It does not count as a failure of the delivery. */
@@ -52,7 +52,7 @@ export function lockedPauseMs(claims: number): number {
 }
 
 /**
- * Lands a batch in one statement, with one delivery per request. If Postgres refuses it for a row, deliveries whose
+ * Lands a batch with landSettling(), with one delivery per request. If Postgres refuses it for a row, deliveries whose
  * requests are locked are put off, and the others are halved until the refused row is alone. Throws if Postgres itself
  * failed: some of the batch may have landed then.
  */

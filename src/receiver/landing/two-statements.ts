@@ -31,8 +31,11 @@ import {
  *   settled   the deliveries whose claim still held and ended
  *   flag      the flags that deliveries get or lose (flags.ts)
  *
- * The other parts only write: media_written, media_removed, extra_polled, released, noted, discarded, flagged, changed,
- * notified.
+ * The other parts write: media_written, media_removed, extra_polled, released, noted, discarded, flagged, changed,
+ * notified. The preview of a replay also reads the first two.
+ *
+ * A claim fences only the end of its delivery (`settled`). A late claimant may still write a request: that row is
+ * protected by its version (xmin, in `written`) and by the verdict.
  *
  * A landing that judged a row as another landing left it is `raced`, and runs again. So each landing leaves a new
  * version of a row that is not confirmed, also where it only flags or parks its delivery. A statement that waited for
@@ -74,8 +77,8 @@ type Ended = { request_id: string; outcome: LandingOutcome }
 export type Settled = { outcomes: Map<string, LandingOutcome>; failure?: { error: unknown } }
 
 /**
- * Writes results in one statement: the states of requests, their media, flags and ends of deliveries, the change for
- * the feed, and the NOTIFY for readers. States never go back: docs/orders.md says which end overrules which.
+ * Writes each result in one statement: the state of its request, its media, flags and ends of deliveries, the change
+ * for the feed, and the NOTIFY for readers. States never go back: docs/orders.md says which end overrules which.
  *
  * Takes one landing per request. First runs the short statement, then the whole one for the landings that the short one
  * left. Never throws: a failure is returned, beside the outcomes that the short statement had committed.

@@ -12,9 +12,10 @@ export type Joining = RequestIds & { idempotencyKey: string; sourceName: string 
 export type JoiningDeps = { db: Database; keys: () => Keys; time: SharedTime; logger: Logger }
 
 /**
- * Ends the submit that a webhook's URL names, as submitted with the job of the webhook. So a submit whose answer was
- * lost is found again. A submit of another source, and one that has ended, stay as they are. Runs before the webhook
- * lands: a process that dies in between joins it again.
+ * Ends the submit that a webhook's URL names, as submitted with the job of the webhook. This finds a submit whose
+ * answer was lost, but not at Luma, whose unsigned webhooks are not stored, nor at Gemini, whose submits name no URL.
+ * A submit of another source, and one that has ended, stay as they are. Runs before the webhook lands: a process that
+ * dies in between joins it again.
  */
 export async function joinSubmit(
   { db, keys, time, logger }: JoiningDeps,
