@@ -18,7 +18,7 @@ const [oldestMajor, oldestMinor] = [22, 19]
 
 /**
  * A program that runs for long gets these bounds of memory, however it was started; see docs/limits.md, "Memory". Options
- * that were given win. They have to be there when the process begins, so the program takes the place of this process.
+ * on the command line win, those in NODE_OPTIONS do not. They have to be there when the process begins, so the program takes the place of this process.
  */
 const bounds = process.argv[2] === 'start' ? ['--max-old-space-size=512', '--max-semi-space-size=16'] : []
 const args = [...bounds, ...process.execArgv, program, ...process.argv.slice(2)]

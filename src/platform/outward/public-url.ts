@@ -4,7 +4,7 @@ import { isLocalName, isPublicAddress, literalAddress } from './public-address.t
 const maxLength = 2048
 /** Twice the longest name in DNS. Punycode can make a name three times as long as its input. */
 const maxHostLength = 512
-/** White space, control and format characters, which the parser would silently drop or move. */
+/** White space, control and format characters, which the parser would silently drop or encode. */
 const neverInUrl = /[\s\p{Z}\p{Cc}\p{Cf}]/u
 
 /** Parses a URL that a user gave for posts. Returns the problem in words if it is invalid. */

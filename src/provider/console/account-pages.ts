@@ -185,7 +185,7 @@ export function faultsPage({ id, name, account, faults }: KeyListing): Markup {
   })
   return html`<h1>Faults of ${name}</h1>
     <section class="card">
-      <p class="soft">An empty field injects no fault. 0.5 injects it into half of them.</p>
+      <p class="soft">An empty field injects no fault. A share of 0.5 injects it into half of the requests or webhooks.</p>
       <form method="post" action="/keys/${id}/faults">
         <div class="faults">${fields}</div>
         <button>Set</button>

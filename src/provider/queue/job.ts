@@ -54,8 +54,8 @@ export async function runJob(deps: JobDeps, claimed: ClaimedRequest, cut: AbortS
 type Outcome = Ending | { kind: 'retry'; pauseMs: number }
 
 async function endingOf(deps: JobDeps, claimed: ClaimedRequest, report: Report, signal: AbortSignal): Promise<Outcome> {
-  // Runs whose worker may die. Engines crash in a separate process, so the request is rarely the cause, but it must
-  // end.
+  // After 20 runs whose worker died. Engines crash in a separate process, so the request is rarely the cause, but it
+  // must end.
   if (claimed.attempts > 20) return lastResort
   try {
     if (claimed.environment === 'sandbox') return await rehearse(deps, claimed, report, signal)

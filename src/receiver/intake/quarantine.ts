@@ -149,7 +149,7 @@ export type VerifyDeps = { db: Database; keys: () => Keys; onStored: () => void 
 export type VerifyOptions = {
   /** Only arrivals refused for this reason. */
   reason?: string | undefined
-  /** Called with the accepted deliveries, and how many of them were stored before, after another attempt. */
+  /** Called with the accepted deliveries, and how many of them another attempt had stored already. */
   onAccepted?: (deliveryIds: readonly string[], known: number) => void
 }
 

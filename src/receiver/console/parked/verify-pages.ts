@@ -130,7 +130,7 @@ function previewPage({ reason, causes, tried, check, secrets, settings }: Previe
   const all = causes.reduce((sum, { count }) => sum + count, 0)
   const back = reason === undefined ? '/parked' : linkTo('/parked', { view: 'quarantine', reason })
   if (all === 0)
-    return html`<h1>Verify again</h1>${confirmation({ title: 'There is nothing to verify', what: html`<p>The quarantine has no such arrivals any more: they were accepted, or newer ones replaced them.</p>`, confirm: undefined, back })}`
+    return html`<h1>Verify again</h1>${confirmation({ title: 'There is nothing to verify', what: html`<p>The quarantine has no such arrivals. Any that were there were accepted, replaced by others, or deleted after RETENTION_DAYS.</p>`, confirm: undefined, back })}`
   const what = html`<p>Each is verified with the secrets that are configured now (${names(secrets)}). The time window is checked against its arrival. Authentic arrivals are accepted and land; the others stay in the quarantine. This is safe to repeat.</p>
     ${table({
       label: 'To be checked',

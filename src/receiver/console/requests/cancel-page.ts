@@ -46,7 +46,7 @@ function cancelPage({ id, source_name, status }: Request, cancelable: boolean): 
   const what = cancelable
     ? html`<p>This asks ${foreign(source_name)} to cancel the job. It may still complete, and may be charged. A later
         poll or its webhook ends the request.</p>`
-    : html`<p>It is ${status}: it has ended, or its source has no call for this.</p>`
+    : html`<p>It is ${status}. Either it has ended, or its source cannot cancel jobs or is no longer configured.</p>`
   const path = `/requests/${id}/cancel`
   return html`<h1>Request <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1>
     ${confirmation({

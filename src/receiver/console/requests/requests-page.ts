@@ -159,5 +159,5 @@ function emptyRequests(query: Query, nextCursor: string | null): Markup {
     return html`No request is overdue. Each tracked request has ended or is younger than STUCK_AFTER_SECONDS.`
   if (query['contradiction'] === 'true') return html`No webhook that is kept contradicts a stored result.`
   const arrivals = linkTo('/deliveries', { view: 'arrivals', q: query['q'] })
-  return html`No request matches these filters. A request that no service tracks has no row: its webhook may be among the <a href="${arrivals}">arrivals</a>.`
+  return html`No request matches these filters. A request that no service tracks has a row once its webhook has landed: look for the webhook among the <a href="${arrivals}">arrivals</a>.`
 }
