@@ -83,9 +83,9 @@ export function toDelivery({ source, timestampSeconds, ...arrived }: Admitted): 
 }
 
 /**
- * The number of deliveries of one request that stay parked because of their key. The holder of any key can sign any
- * number of deliveries for a request of the other environment. The oldest ones are kept and judged again after a key
- * correction.
+ * The number of deliveries of one request that stay parked for their key, or for their source. The holder of any key
+ * can sign any number of deliveries for a request of the other environment or source. The oldest ones are kept, and
+ * judged again after a key correction.
  */
 export const maxParkedForRequest = 16
 

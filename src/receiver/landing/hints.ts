@@ -3,6 +3,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow, metALock, postgresMessage, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
+import { maxParkedForRequest } from '../domain/delivery.ts'
 import { signedEnvironment } from '../domain/keys.ts'
 import type { Hint } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
@@ -34,7 +35,7 @@ export async function landClaimedHint(deps: WorkerDeps, claimed: HeldDelivery, h
 /**
  * Makes sure that the request of a hint is tracked, and that its next poll is due now if the job may have ended. An
  * ended request that is not confirmed gets an extra poll. The delivery is settled with the outcome `hint`. A request of
- * another source is not touched, and the delivery is parked.
+ * another source is not touched, and the delivery is parked, or deleted if too many of the request are parked already.
  */
 export async function landHint(deps: WorkerDeps, delivery: Identified, { jobId, poll }: Hint): Promise<void> {
   const { db, keys, time } = deps
@@ -61,18 +62,30 @@ export async function landHint(deps: WorkerDeps, delivery: Identified, { jobId, 
       where ${r.source_name} is not distinct from excluded.source_name
       returning ${r.request_id}
     ),
+    judged as (
+      select held.*, tracked.request_id is null as is_foreign,
+        tracked.request_id is null and ${delivery.claims !== undefined}::boolean and held.replay_id is null and (
+          select count(*) >= ${maxParkedForRequest} from (
+            select from mediadock.deliveries d
+            where d.request_id = ${requestId}::uuid and d.parked_reason = 'source_mismatch' and d.id <> held.delivery_id
+            limit ${maxParkedForRequest}) as parked) as is_one_too_many
+      from held left join tracked on true
+    ),
     parked as (
       update mediadock.deliveries d set
-        parked_reason = case when tracked.request_id is null then 'source_mismatch' end,
-        flags = case when tracked.request_id is null and not 'source_mismatch' = any(d.flags)
+        parked_reason = case when is_foreign then 'source_mismatch' end,
+        flags = case when is_foreign and not 'source_mismatch' = any(d.flags)
           then d.flags || array['source_mismatch'] else d.flags end
-      from held left join tracked on true
-      where d.id = held.delivery_id and (tracked.request_id is null or d.parked_reason is not null)
+      from judged
+      where d.id = judged.delivery_id and not is_one_too_many and (is_foreign or d.parked_reason is not null)
+    ),
+    discarded as (
+      delete from mediadock.deliveries d using judged where d.id = judged.delivery_id and is_one_too_many
     )
     insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
-    select held.delivery_id, ${now}, case when tracked.request_id is null then 'source_mismatch' else 'hint' end,
-      ${delivery.claims === undefined ? 'replay' : null}, held.replay_id
-    from held left join tracked on true
+    select delivery_id, ${now}, case when is_foreign then 'source_mismatch' else 'hint' end,
+      ${delivery.claims === undefined ? 'replay' : null}, replay_id
+    from judged where not is_one_too_many
     on conflict do nothing`),
   )
   if (poll) deps.onHint?.()

@@ -228,6 +228,23 @@ it('an end that lands while the poll of a hint is under way keeps the next poll,
   expect(row).toEqual({ status: 'FAILED', scheduled: true })
 })
 
+it('hints of another source for one request: the 16 oldest stay parked', async () => {
+  const clips: Source = { ...engine, name: 'clips', kind: openrouterVideo }
+  const withClips: Keys = { ...keys, sources: new Map([...keys.sources, [clips.name, clips]]) }
+  const requestId = randomUUID()
+  await database.sql`insert into mediadock.requests (request_id, source_name) values (${requestId}, 'engine')`
+  const body = Buffer.from(JSON.stringify({ type: 'video.generation.completed', data: { id: requestId } }))
+  const hints = Array.from({ length: 18 }, () => signedBy(clips, body))
+  for (const hint of hints) await landed([hint], withClips)
+  const states = await Promise.all(hints.map(stateOf))
+  const parked = { parked_reason: 'source_mismatch', flags: ['source_mismatch'], pending: false }
+  expect(states).toEqual([...Array.from({ length: 16 }, () => parked), undefined, undefined])
+  const [first] = hints
+  const worker = await work(withClips)
+  expect(await replayDelivery(worker, first!.id, { dryRun: false })).toEqual({ replayed: 1, changes: [] })
+  expect(await stateOf(first!)).toEqual(parked)
+})
+
 it('webhooks of a cancelled job contradict nothing, also once a poll confirms its end; one of a failed job does', async () => {
   const clips: Source = { ...engine, name: 'clips', kind: openrouterVideo }
   const withClips: Keys = { ...keys, sources: new Map([...keys.sources, [clips.name, clips]]) }
