@@ -75,7 +75,7 @@ export function toDelivery({ source, timestampSeconds, ...arrived }: Admitted): 
     requestId: jobId === undefined ? undefined : requestIdOf(sourceName, jobId).requestId,
     status: report && statuses[report.status],
     signedAt: new Date(timestampSeconds * 1000),
-    // What waits to be stored is bounded by its bodies. Base64 would double it.
+    // Decoded files would double the memory of a delivery that waits to be stored. The body has them.
     report: report?.files === undefined ? report : { ...report, files: [] },
     hint: parsed.ok && parsed.report === undefined ? parsed : undefined,
     parkReason: parsed.ok ? undefined : parsed.reason,

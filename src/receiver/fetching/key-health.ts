@@ -70,7 +70,7 @@ function pauseAfter(
   return undefined
 }
 
-/** What an answer shows of the key: the provider refuses it, accepts it, or neither. */
+/** Whether the provider refused or accepted the key. `nothing`: the answer does not say. */
 export type SaysOfKey = 'refused' | 'accepted' | 'nothing'
 
 /** Returns what the outcome of a call shows of its key, unless a 403 of that call concerns something else. */
