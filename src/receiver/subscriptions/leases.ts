@@ -2,6 +2,7 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later, postgresTime } from '../../platform/postgres/time.ts'
 import * as feeding from '../domain/feed-schema.ts'
@@ -34,7 +35,9 @@ export async function claimSubscriptions(
   db: Database,
   { limit, leaseSeconds }: { limit: number; leaseSeconds: number },
 ): Promise<LeasedSubscription[]> {
-  const rows = await db.execute<Omit<LeasedSubscription, 'position'> & { position: string }>(sql`
+  const rows = await executePrepared<Omit<LeasedSubscription, 'position'> & { position: string }>(
+    db,
+    sql`
     with due as materialized (
       select ${s.id} from mediadock.subscriptions s
       where ${s.state} = 'active' and ${s.next_attempt_at} <= ${now} and ${lease.isDue(now)}
@@ -45,7 +48,8 @@ export async function claimSubscriptions(
     )
     update mediadock.subscriptions s set ${lease.claim(now, leaseSeconds)} from due where ${s.id} = due.id
     returning ${list(s, ...leased)},
-      ${subscribing.filterOf('s')} as filter, to_jsonb(${s.ahead}) as ahead`)
+      ${subscribing.filterOf('s')} as filter, to_jsonb(${s.ahead}) as ahead`,
+  )
   return rows.map((row) => ({ ...row, position: Number(row.position) }))
 }
 
