@@ -1,16 +1,18 @@
+/** The characters of a formatted text, or bytes of a raw one, that a page shows. The whole can be downloaded. */
+export const shownCharacters = 64 * 1024
 /** Larger JSON is shown unformatted, because parsing it would block other work. */
 export const maxFormattedBytes = 256 * 1024
 /** Limits the indentation. */
 export const maxFormattedDepth = 64
 
-/** Indented JSON, cut to a number of characters, or the reason why it was not formatted. */
+/** Indented JSON, cut to `shownCharacters`, or the reason why it was not formatted. */
 export type Formatted = { text: string; cut: boolean } | { refused: 'too_long' | 'too_deep' | 'no_json' }
 
 /**
- * Formats JSON without changing numbers, escapes or duplicate members. Makes one pass that ends at `maxCharacters`, so
- * that small nested input cannot become large output.
+ * Formats JSON without changing numbers, escapes or duplicate members. Makes one pass that ends at `shownCharacters`,
+ * so that small nested input cannot become large output.
  */
-export function formatJson(json: string, maxCharacters: number): Formatted {
+export function formatJson(json: string): Formatted {
   if (json.length > maxFormattedBytes) return { refused: 'too_long' }
   if (isDeeperThan(json, maxFormattedDepth)) return { refused: 'too_deep' }
   try {
@@ -18,7 +20,7 @@ export function formatJson(json: string, maxCharacters: number): Formatted {
   } catch {
     return { refused: 'no_json' }
   }
-  return indented(json, maxCharacters)
+  return indented(json)
 }
 
 function isDeeperThan(json: string, levels: number): boolean {
@@ -31,7 +33,7 @@ function isDeeperThan(json: string, levels: number): boolean {
   return false
 }
 
-function indented(json: string, maxCharacters: number): Formatted {
+function indented(json: string): Formatted {
   const pieces: string[] = []
   let length = 0
   let depth = 0
@@ -48,7 +50,7 @@ function indented(json: string, maxCharacters: number): Formatted {
     add(token === ':' ? ': ' : token)
     if (token === '{' || token === '[') depth += 1
     last = token
-    if (length > maxCharacters) return { text: pieces.join('').slice(0, maxCharacters), cut: true }
+    if (length > shownCharacters) return { text: pieces.join('').slice(0, shownCharacters), cut: true }
   }
   return { text: pieces.join(''), cut: false }
 }
@@ -73,10 +75,10 @@ function* tokensOf(json: string): Generator<string> {
   }
 }
 
-/** Formats JSON if possible, else returns it unchanged. Returns at most `maxCharacters`. */
-export function formatOrCut(json: string, maxCharacters: number): string {
-  const formatted = formatJson(json, maxCharacters)
-  return 'refused' in formatted ? json.slice(0, maxCharacters) : formatted.text
+/** Formats JSON if possible, else returns it unchanged. Returns at most `shownCharacters`. */
+export function formatOrCut(json: string): string {
+  const formatted = formatJson(json)
+  return 'refused' in formatted ? json.slice(0, shownCharacters) : formatted.text
 }
 
 /** Returns undefined for a text that is not JSON. */

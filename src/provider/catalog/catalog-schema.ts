@@ -5,14 +5,12 @@ import { engineKinds } from '../engines/engine-settings.ts'
 
 /** The schema of PROVIDER_CATALOG's file (docs/engines.md). docs/catalog.schema.json is generated from it. */
 
-const mostDecimals = 6
-
 const decimal = z
   .number()
   .positive()
   // Larger numbers are written with an exponent by String(), which pricing cannot multiply.
   .max(1_000_000_000)
-  .refine((value) => Number(value.toFixed(mostDecimals)) === value, `must have at most ${mostDecimals} decimals`)
+  .refine((value) => Number(value.toFixed(6)) === value, 'must have at most 6 decimals')
 
 const required = z.boolean().optional()
 const description = z.string().optional()

@@ -90,9 +90,7 @@ function checkPriced({ pricing }: ModelInput, key: string, value: InputValue | u
   throw invalid(key, `must be one of ${Object.keys(factors).join(', ')}`)
 }
 
-const shownKeyLength = 80
-
 function invalid(key: string, what: string): HttpError {
-  const shown = key.length > shownKeyLength ? `${key.slice(0, shownKeyLength)}…` : key
+  const shown = key.length > 80 ? `${key.slice(0, 80)}…` : key
   return new HttpError(422, 'model_input_invalid', `input.${shown.toWellFormed()} ${what}`)
 }

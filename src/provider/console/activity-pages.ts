@@ -27,13 +27,11 @@ export function entryTable(entries: readonly EntryRow[], empty = 'No credits hav
   return table({ label: 'Ledger', columns, rows: rows.map((cells) => ({ cells })), empty })
 }
 
-const samplePictures = 4
-
-/** A sample of what a model makes. Pictures differ from card to card. */
+/** A sample of what a model makes. Four pictures take turns. */
 function sampleOf(type: ModelListing['type'], place: number): Markup {
   if (type === 'video') return html`<video src="/assets/video.mp4" muted preload="metadata" aria-hidden="true"></video>`
   if (type === 'audio') return html`<span aria-hidden="true">♪</span>`
-  return html`<img src="/assets/image-${place % samplePictures}.webp" alt="" loading="lazy" />`
+  return html`<img src="/assets/image-${place % 4}.webp" alt="" loading="lazy" />`
 }
 
 /** The models as cards with a sample, price, capabilities, and the environments in which they are off. */

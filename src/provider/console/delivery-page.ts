@@ -2,6 +2,7 @@ import type { Express } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
+import { shownCharacters } from '../../platform/json-text.ts'
 import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
 import { action, table, time, facts } from '../../platform/pages/parts.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
@@ -9,9 +10,7 @@ import { type AttemptListing, type DeliveryDetail, resendDelivery, showDelivery 
 import { auditedHere, type ConsoleDeps, idOf } from './actions.ts'
 import { outcomeOf } from './attempt-words.ts'
 import { standingBadge } from './delivery-table.ts'
-import { maxPolls, accountLink, requestLink, shownCharacters, type Show } from './parts.ts'
-
-const hurriedPolls = 10
+import { maxPolls, accountLink, requestLink, type Show } from './parts.ts'
 
 /** One delivery. Its page refreshes until the delivery has ended. */
 export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): void {
@@ -59,7 +58,7 @@ function deliveryPage(detail: DeliveryDetail): Markup {
 function currentState({ delivery, key, attempts }: DeliveryDetail, polls: number): Markup {
   const { id, request_id, account, url, state, attempts: begun, max_attempts, created_at } = delivery
   const again = state === 'pending' && polls < maxPolls
-  return html`<div id="state" ${again ? html`hx-get="/deliveries/${id}/now?polls=${polls + 1}" hx-trigger="every ${polls < hurriedPolls ? '400ms' : '2s'}" hx-swap="outerMorph" hx-sync="this:drop" hx-status:4xx="swap:none" hx-status:5xx="swap:none"` : ''}>
+  return html`<div id="state" ${again ? html`hx-get="/deliveries/${id}/now?polls=${polls + 1}" hx-trigger="every ${polls < 10 ? '400ms' : '2s'}" hx-swap="outerMorph" hx-sync="this:drop" hx-status:4xx="swap:none" hx-status:5xx="swap:none"` : ''}>
     <section class="card">
       ${facts([
         [

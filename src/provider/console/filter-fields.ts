@@ -6,14 +6,8 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import { plainWords } from '../../platform/plain-words.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 
-const longest = 100
-
 /** Any text of a form field. Empty means no filter. */
-export const textSchema = z
-  .string('must be given once')
-  .trim()
-  .max(longest, `must have at most ${longest} characters`)
-  .default('')
+export const textSchema = z.string('must be given once').trim().max(100, 'must have at most 100 characters').default('')
 
 /** The error for an unknown choice. */
 export function oneOfThese(choices: readonly string[]): string {

@@ -4,9 +4,6 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 
 /** Pieces that several pages of the developer console share. */
 
-/** Longer texts are cut on a page. */
-export const shownCharacters = 64 * 1024
-
 /** An open page stops refreshing after half an hour of a fetch every two seconds. */
 export const maxPolls = 900
 

@@ -2,7 +2,7 @@ import type { Express } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
-import { formatOrCut } from '../../platform/json-text.ts'
+import { formatOrCut, shownCharacters } from '../../platform/json-text.ts'
 import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
 import { action, time, facts } from '../../platform/pages/parts.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
@@ -11,7 +11,7 @@ import { type DeliveryListing, listDeliveriesOf } from '../webhooks/delivery-his
 import { idOf } from './actions.ts'
 import { entryTable } from './activity-pages.ts'
 import { deliveryTable } from './delivery-table.ts'
-import { maxPolls, accountLink, badge, isUnfinished, shownCharacters, type Show } from './parts.ts'
+import { maxPolls, accountLink, badge, isUnfinished, type Show } from './parts.ts'
 import { type EntryRow, listEntriesOf, readRequest, type RequestDetail } from './reads.ts'
 
 type RequestView = {
@@ -53,7 +53,7 @@ function requestPage(view: RequestView): Markup {
     ${currentState(view, 0, false)}
     <section class="card">
       <h2>Input</h2>
-      <pre tabindex="0">${formatOrCut(input, shownCharacters)}</pre>
+      <pre tabindex="0">${formatOrCut(input)}</pre>
       <p><a href="/models/${encodeURIComponent(model)}?like=${id}&key=${view.request.api_key_id}">Run ${model} with this input again…</a></p>
     </section>`
 }
@@ -93,7 +93,7 @@ function currentState(view: RequestView, polls: number, isBrief: boolean): Marku
         : html`
     <section class="card"><h2>Webhook deliveries</h2>${deliveryTable(deliveries)}</section>
     <section class="card"><h2>Ledger</h2>${entryTable(entries, 'Nothing was charged.')}</section>
-    ${output === null ? '' : html`<section class="card"><h2>Output</h2><pre tabindex="0">${formatOrCut(output, shownCharacters)}</pre></section>`}
+    ${output === null ? '' : html`<section class="card"><h2>Output</h2><pre tabindex="0">${formatOrCut(output)}</pre></section>`}
     ${logs.length === 0 ? '' : html`<section class="card"><h2>Logs</h2><pre tabindex="0">${logs.join('\n').slice(0, shownCharacters)}</pre></section>`}`
     }
   </div>`
@@ -110,19 +110,16 @@ const outputSchema = z.object({
   video: linked.optional(),
   audio: linked.optional(),
 })
-const shownMedia = 12
 
 /** The pictures, video or sound of a result, with players. */
 function mediaCard(output: string): Markup | '' {
   const parsed = outputSchema.safeParse(JSON.parse(output))
   if (!parsed.success) return ''
   const { images = [], video, audio } = parsed.data
-  const more =
-    images.length > shownMedia ? html`<p class="soft">${images.length - shownMedia} more are not shown.</p>` : ''
   return html`<section class="card"><h2>Media</h2>
     <div class="live-media">
-      ${images.slice(0, shownMedia).map(({ url }, at) => html`<a href="${url}"><img src="${url}" alt="Picture ${at + 1} of this request" loading="lazy" /></a>`)}
+      ${images.map(({ url }, at) => html`<a href="${url}"><img src="${url}" alt="Picture ${at + 1} of this request" loading="lazy" /></a>`)}
       ${video === undefined ? '' : html`<video src="${video.url}" controls preload="metadata" aria-label="Video of this request"></video>`}
       ${audio === undefined ? '' : html`<audio src="${audio.url}" controls preload="metadata" aria-label="Sound of this request"></audio>`}
-    </div>${more}</section>`
+    </div></section>`
 }

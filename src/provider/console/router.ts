@@ -27,6 +27,7 @@ import { ledgerPage, modelsPage, switchOffPage } from './activity-pages.ts'
 import { auditPage } from './audit-page.ts'
 import { showDeliveryList } from './deliveries-page.ts'
 import { showDeliveries } from './delivery-page.ts'
+import { rowsShown } from './list-page.ts'
 import { showModels } from './model-routes.ts'
 import type { Show } from './parts.ts'
 import { listAccounts, listEntries, readBalance } from './reads.ts'
@@ -36,7 +37,6 @@ import { showTests } from './test-page.ts'
 import { showUsage } from './usage-page.ts'
 import { verifyingPage } from './verifying-page.ts'
 
-const rowsShown = 100
 /** The samples of the sandbox, which the cards of models show. */
 const samplesFolder = path.join(import.meta.dirname, '../engines/samples')
 const product = 'Provider'

@@ -11,7 +11,7 @@ import { type Engine, EngineError, EngineStop } from './engine.ts'
  * priority, because drawing and encoding use every available core and must not slow down the API. A crash of native
  * code ends this process, not the API.
  */
-const niceness = 19
+const niceness = os.constants.priority.PRIORITY_LOW
 
 /** Of 1000. If memory runs out, the kernel kills this process first and spares the API and Postgres. */
 const outOfMemoryScore = '1000'

@@ -1,5 +1,5 @@
 import fs from 'node:fs/promises'
-import { decode, type Decoding, type Ffmpeg, findFfmpeg, readerOf, words } from '../../platform/ffmpeg.ts'
+import { decode, type Decoding, type Ffmpeg, findFfmpeg, maxPixels, readerOf, words } from '../../platform/ffmpeg.ts'
 import { EngineError, placeOf, type Reference } from './engine.ts'
 import type { FrameSize } from './frame-size.ts'
 import { undecodable } from './reference-picture.ts'
@@ -12,8 +12,6 @@ export const framesPerSecond = 24
 const maxFrames = 18_000
 /** ffmpeg lists each packet in a line of at most 70 bytes. */
 const maxListingBytes = maxFrames * 100
-/** The limit of one decoded frame: more pixels than 8K has. */
-const maxFramePixels = 40_000_000
 
 /** Decodes foreign videos and sounds in a contained process. */
 export type MediaReader = {
@@ -46,7 +44,6 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
     if (reader === undefined) throw undecodable(reference, new Error(`no reader for ${reference.contentType}`))
     const end = await decode(found, {
       ...decoding,
-      maxPixels: maxFramePixels,
       inputs: [{ path: reference.path, reader }],
     })
     if (end.kind === 'failed') throw undecodable(reference, new Error(end.why))
@@ -68,7 +65,7 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
       let head = ''
       const write = (chunk: Buffer) => void (head ||= chunk.toString('latin1', 0, 64))
       const args = words('-map 0:v:0 -frames:v 1 -pix_fmt yuv420p -f yuv4mpegpipe')
-      await read(video, { args, write, maxOutputBytes: 2 * maxFramePixels, signal })
+      await read(video, { args, write, maxOutputBytes: 2 * maxPixels, signal })
       const [, width, height] = /^YUV4MPEG2 W(\d+) H(\d+)/.exec(head) ?? []
       if (width === undefined || height === undefined) throw undecodable(video, new Error('ffmpeg gave no size'))
       return { width: Number(width), height: Number(height) }

@@ -9,9 +9,6 @@ import { createRandom, type Random } from './random.ts'
 import { rasterize } from './rasterize.ts'
 import { fitPicture } from './reference-picture.ts'
 
-/** Enlarges pictures relative to the frame, so that the slow zoom does not jump between pixels. */
-const pictureScale = 2
-
 export type ShotsJob = {
   references: readonly Reference[]
   size: FrameSize
@@ -51,7 +48,8 @@ export async function shoot(job: ShotsJob): Promise<Shots> {
         file,
       ])
     } else {
-      const larger = { width: size.width * pictureScale, height: size.height * pictureScale }
+      // Twice the size of the frame, so that the slow zoom does not jump between pixels.
+      const larger = { width: size.width * 2, height: size.height * 2 }
       await fs.writeFile(
         file,
         await (reference ? fitPicture(reference, larger) : draw(larger, `${seed}:${at}`, signal)),

@@ -3,13 +3,11 @@ export const sampleRate = 44_100
 /** A frame of 16-bit stereo. */
 export const bytesPerFrame = 4
 
-const headerBytes = 44
-
 /** RIFF WAVE of 16-bit stereo PCM at `sampleRate`. */
 export function encodeWav(pcm: Buffer): Buffer {
-  const header = Buffer.alloc(headerBytes)
+  const header = Buffer.alloc(44)
   header.write('RIFF', 0, 'latin1')
-  header.writeUInt32LE(headerBytes - 8 + pcm.length, 4)
+  header.writeUInt32LE(36 + pcm.length, 4)
   header.write('WAVEfmt ', 8, 'latin1')
   header.writeUInt32LE(16, 16)
   header.writeUInt16LE(1, 20)

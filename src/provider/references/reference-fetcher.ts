@@ -8,11 +8,10 @@ import type { Resolve } from '../../platform/outward/resolver.ts'
 import { EngineError, placeOf, type Reference } from '../engines/engine.ts'
 import { judgeReference, type ReferenceLink, type ReferenceRules } from './reference-links.ts'
 
-const megabyte = 1_000_000
 const maxBytesOf: Record<Reference['kind'], number> = {
-  image: 20 * megabyte,
-  video: 100 * megabyte,
-  audio: 100 * megabyte,
+  image: 20_000_000,
+  video: 100_000_000,
+  audio: 100_000_000,
 }
 const headers = {
   accept: 'image/*, video/*, audio/*',
@@ -163,5 +162,5 @@ async function ours<T>(step: () => Promise<T>): Promise<T> {
 }
 
 function tooLarge(maxBytes: number): string {
-  return `is larger than ${maxBytes / megabyte} MB`
+  return `is larger than ${maxBytes / 1_000_000} MB`
 }

@@ -19,8 +19,7 @@ export const maxPerHost = 16
  */
 const maxPerAccountAndHost = 8
 /** Accounts, and hosts per account, that one claim looks at. Bounds its cost. */
-const accountsPerClaim = 100
-export const hostsPerClaim = 100
+export const maxWalked = 100
 
 /** The lease of deliveries. Each claim is an attempt, so `attempts` is the fencing number. */
 export const lease = leaseOf('d', {
@@ -114,7 +113,7 @@ const pendingAccounts = sql`
     select ${d.account_id} from provider.deliveries d
     where ${d.state} = 'pending' and ${d.account_id} > a.account_id order by ${d.account_id} limit 1
   ) next
-  where a.n < ${accountsPerClaim}::int`
+  where a.n < ${maxWalked}::int`
 
 /** The hosts of these accounts, each with the time when its first delivery is due. */
 const pendingHosts = sql`
@@ -127,7 +126,7 @@ const pendingHosts = sql`
         where ${d.state} = 'pending' and ${d.account_id} = a.account_id and ${d.host} > l.host
         order by ${list(d, 'account_id', 'host', 'due_at')} limit 1
       ) next
-      where l.n < ${hostsPerClaim}::int
+      where l.n < ${maxWalked}::int
     )
     select host, due_at, n from lanes where n > 0
   ) lane`
@@ -158,14 +157,14 @@ function walkedSoFar(free: SQL): SQL {
           > (select count(*) from chosen where account_id = room.account_id)
         then coalesce((select host from chosen where account_id = room.account_id order by n desc limit 1),
           given.walk ->> account_id)
-        else (select host from seen where account_id = room.account_id and n = ${hostsPerClaim}::int)
+        else (select host from seen where account_id = room.account_id and n = ${maxWalked}::int)
       end as goes_on_after
     from room cross join given where places > 0
     union all
     select '', case
         when (select count(*) from chosen) = ${free}
         then (select account_id from chosen order by turn desc, account_n desc limit 1)
-        else (select account_id from accounts where n = ${accountsPerClaim}::int)
+        else (select account_id from accounts where n = ${maxWalked}::int)
       end`
 }
 

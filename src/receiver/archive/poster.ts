@@ -37,7 +37,7 @@ export async function posterOf({
       // PPM is the size as text and the pixels, so that no image decoder reads output shaped by a foreign file.
       args: ['-map', '0:v:0', '-frames:v', '1', '-vf', scale, '-c:v', 'ppm', '-f', 'image2pipe'],
       write: (chunk) => void chunks.push(chunk),
-      maxOutputBytes: 3 * edgePixels * edgePixels + maxHeaderBytes,
+      maxOutputBytes: 3 * edgePixels * edgePixels + 32,
       maxPixels,
       ...bounds,
       signal,
@@ -51,10 +51,8 @@ export async function posterOf({
   return frame === undefined ? { kind: 'none', why: 'ffmpeg found no frame' } : { kind: 'made', frame }
 }
 
-const maxHeaderBytes = 32
-
 function readPpm(bytes: Buffer): Frame | undefined {
-  const [header, width, height] = /^P6\n(\d+) (\d+)\n255\n/.exec(bytes.toString('latin1', 0, maxHeaderBytes)) ?? []
+  const [header, width, height] = /^P6\n(\d+) (\d+)\n255\n/.exec(bytes.toString('latin1', 0, 32)) ?? []
   if (header === undefined) return undefined
   const frame = { width: Number(width), height: Number(height), pixels: bytes.subarray(header.length) }
   return frame.pixels.length === 3 * frame.width * frame.height ? frame : undefined

@@ -11,7 +11,6 @@ const maxPixelsWhole: Readonly<Record<string, number>> = {
   gif: 24_000_000,
 }
 const edgePixels = 320
-const quality = 80
 /** The image types that are decoded. Others get no thumbnail. */
 const decoded = new Set(['image/png', 'image/jpeg', 'image/webp', 'image/gif', 'image/avif'])
 
@@ -54,7 +53,7 @@ async function ofVideo(
   if (sharp === undefined) return { kind: 'none', why: 'sharp is not installed' }
   const { width, height, pixels } = poster.frame
   const bytes = await sharp(pixels, { raw: { width, height, channels: 3 } })
-    .webp({ quality })
+    .webp({ quality: 80 })
     .toBuffer()
   return { kind: 'made', bytes }
 }
@@ -70,7 +69,7 @@ async function ofPicture(from: string): Promise<Thumbnail> {
       return { kind: 'none', why: `it has ${width} × ${height} pixels` }
     const picture = sharp(from, { limitInputPixels: maxPixels, failOn: 'truncated', sequentialRead: true })
     const small = picture.autoOrient().resize(edgePixels, edgePixels, { fit: 'inside', withoutEnlargement: true })
-    return { kind: 'made', bytes: await small.timeout({ seconds: 20 }).webp({ quality }).toBuffer() }
+    return { kind: 'made', bytes: await small.timeout({ seconds: 20 }).webp({ quality: 80 }).toBuffer() }
   } catch (error) {
     const why = error instanceof Error ? error.message.slice(0, 200) : 'the image cannot be decoded'
     return /timeout/i.test(why) ? { kind: 'none', why } : { kind: 'damaged', why }

@@ -4,6 +4,7 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import { emptyState, table, tabs } from '../../platform/pages/parts.ts'
 import { costFiltersSchema, readCosts, type Costs } from '../queries/costs.ts'
 import { parseFilters } from '../queries/filters.ts'
+import { dayMs } from '../upkeep/arrival-partitions.ts'
 import { chart } from './parts/chart.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
@@ -13,7 +14,6 @@ import { linkTo, queryOf, without, type Query } from './parts/url.ts'
 
 const path = '/costs'
 const groups = { model: 'Model', key_name: 'Key', day: 'Day' } as const
-const dayMs = 86_400_000
 /** As many as the provider's usage covers. */
 const usualDays = 30
 

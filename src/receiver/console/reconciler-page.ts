@@ -40,8 +40,6 @@ const looksSchema = z.object({
   awaited: times.since,
 })
 
-/** A browser waits no longer than this for the end of a run. The run continues. */
-const waitMs = 3000
 /** No run takes longer than its deadline of ten minutes. */
 const overdueMs = 630_000
 
@@ -79,10 +77,10 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
       background.reconcileNow,
     )
     const waited = new AbortController()
-    // The row of the run and the log have the reason of a failure.
+    // The browser waits 3 s for the end of the run, which continues. Its row and the log have the reason of a failure.
     const first = await Promise.race([
       ended.catch(() => undefined),
-      delay(waitMs, undefined, { signal: waited.signal, ref: false }),
+      delay(3000, undefined, { signal: waited.signal, ref: false }),
     ]).finally(() => waited.abort())
     res.redirect(303, linkTo(path, first ? { open: String(first.id) } : { awaited: since }))
   })

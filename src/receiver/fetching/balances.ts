@@ -38,9 +38,6 @@ export type MonthSpending = {
 
 export type Spending = { lastHour: number; month: MonthSpending | undefined }
 
-/** A balance is asked for each hour. An older one than two hours belongs to a removed or failing key. */
-const usableHours = 2
-
 /** Claims the hourly question for each account whose keys are among these. Returns the keys to ask with. */
 export async function claimAccounts(db: Database, keyNames: readonly string[], now: SQL): Promise<string[]> {
   const anHourAgo = later(now, -3600)
@@ -100,11 +97,12 @@ export async function readBalances(tx: Executor, now: Date): Promise<Balances> {
     select ${b.key_name}, ${b.credits_refused_at} as at from mediadock.call_budgets b
     where ${b.credits_refused_at} > ${at} - interval '1 hour' order by ${b.key_name}`)
   type Row = { key_name: string; balance: string; spent: string; difference: string | null }
+  // A balance is read each hour. One older than two hours belongs to a removed or failing key.
   const accounts = await tx.execute<Row>(sql`
     select distinct on (coalesce(${b.account_id}, ${b.key_name})) ${b.key_name}, ${b.balance},
       ${b.spent_last_hour} as spent, ${b.cost_difference} as difference
     from mediadock.call_budgets b
-    where ${b.balance_at} > ${at} - make_interval(hours => ${usableHours}::int)
+    where ${b.balance_at} > ${at} - interval '2 hours'
     order by coalesce(${b.account_id}, ${b.key_name}), ${b.balance_at} desc`)
   return {
     refused: refused.map(({ key_name, at: refusedAt }) => ({

@@ -50,10 +50,6 @@ const slots = sql.raw(String(slotCount))
 const paceSlots = 6
 /** Calls take no longer. During a call that tests a refused key, no other call is made with the key. */
 const probeSeconds = 10
-/**
- * The pause while the account has no call. It is not computed, since the account's other keys take calls at any moment.
- */
-const accountPauseSeconds = 1
 
 function paceFor(limitPerMinute: number): number {
   return Math.max(1, Math.floor((limitPerMinute * paceSlots) / 60))
@@ -158,8 +154,9 @@ function grantOf(answer: Answer, purpose: Purpose, limitPerMinute: number): Gran
   if (blockedSeconds !== null && blockedSeconds > 0)
     return { ok: false, reason: reason ?? 'blocked', retryAfterSeconds: blockedSeconds }
   const ofKey = freeAfter(answer, purpose, limitPerMinute)
-  // If the key itself has a call, the account's limit was the reason.
-  return { ok: false, reason: 'quota', retryAfterSeconds: ofKey > 0 ? ofKey : accountPauseSeconds }
+  // If the key itself has a call, the account's limit was the reason. Other keys take the account's calls, so try again
+  // in a second.
+  return { ok: false, reason: 'quota', retryAfterSeconds: ofKey > 0 ? ofKey : 1 }
 }
 
 /** SQL: the slots of a minute with only `count` in the newest second. */

@@ -7,7 +7,6 @@ import type { RateAnswer } from './source-client.ts'
 
 /** After a shorter outage, polls that it held up are due soon in any case. */
 const worthRecoveringFromSeconds = 15
-const defaultRetryAfterSeconds = 30
 export const maxPauseSeconds = 3600
 
 /**
@@ -62,7 +61,7 @@ function pauseAfter(
   rate: RateAnswer | undefined,
 ): { seconds: number; reason: string } | undefined {
   if (outcome.kind === 'rate_limited') {
-    const seconds = outcome.retryAfterSeconds ?? rate?.resetSeconds ?? defaultRetryAfterSeconds
+    const seconds = outcome.retryAfterSeconds ?? rate?.resetSeconds ?? 30
     return { seconds: Math.min(Math.max(1, seconds), maxPauseSeconds), reason: 'rate_limited' }
   }
   if (rate && rate.remaining <= 0)

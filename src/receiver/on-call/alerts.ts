@@ -7,13 +7,13 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later, type SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import * as onCall from '../domain/on-call-schema.ts'
+import { callDeadlineMs } from '../fetching/source-client.ts'
 import { clockTime, duration } from './figures.ts'
 
 const issues = columnsOf(onCall.issues)
 const i = columnsOf(onCall.issues, 'i')
 
 const retryPause = { baseMs: 2000, capMs: 300_000 }
-const deadlineMs = 10_000
 
 /** The lease of a notice, for statements that call the table `i`. Its tries are counted by its claims. */
 const lease = leaseOf('i', {
@@ -91,13 +91,13 @@ async function post({ fetch, url, body, signal }: Post): Promise<string | undefi
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify(body),
       redirect: 'manual',
-      signal: AbortSignal.any([signal, AbortSignal.timeout(deadlineMs)]),
+      signal: AbortSignal.any([signal, AbortSignal.timeout(callDeadlineMs)]),
     })
     // The body is not read: it could be endless.
     await response.body?.cancel()
     return response.ok ? undefined : `answered ${response.status}`
   } catch (error) {
-    if (error instanceof Error && error.name === 'TimeoutError') return `no answer within ${deadlineMs / 1000} s`
+    if (error instanceof Error && error.name === 'TimeoutError') return `no answer within ${callDeadlineMs / 1000} s`
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
     return cause instanceof Error && 'code' in cause ? String(cause.code) : 'no connection'
   }

@@ -3,6 +3,7 @@ import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as submitting from '../domain/generations-schema.ts'
+import { maxNameCharacters } from '../domain/limits.ts'
 import * as schema from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
 import { times } from './filters.ts'
@@ -12,8 +13,6 @@ const r = columnsOf(schema.requests, 'r')
 
 /** The limit of groups in one answer. `others` sums the rest. */
 const maxGroups = 500
-/** A value of the metadata may be up to a megabyte long. */
-const maxGroupCharacters = 255
 
 export const costFiltersSchema = z.strictObject({
   by: z
@@ -39,7 +38,7 @@ export const costsSchema = z
             .string()
             .nullable()
             .meta({
-              description: `Values of the metadata are cut at ${maxGroupCharacters} characters and summed by that.`,
+              description: `Values of the metadata are cut at ${maxNameCharacters} characters and summed by that.`,
             }),
           ...sums,
         }),
@@ -102,7 +101,7 @@ function groupOf(by: string): SQL {
     case 'day':
       return sql`to_char(${r.tracked_at} at time zone 'UTC', 'YYYY-MM-DD')`
     default:
-      return sql`left(${r.metadata} ->> ${by.slice('metadata.'.length)}, ${maxGroupCharacters}::int)`
+      return sql`left(${r.metadata} ->> ${by.slice('metadata.'.length)}, ${maxNameCharacters}::int)`
   }
 }
 

@@ -14,10 +14,10 @@ const i = columnsOf(onCall.issues, 'i')
 const q = columnsOf(arriving.quarantine, 'q')
 const r = columnsOf(schema.requests, 'r')
 
-/** Counts of items that need attention, each up to `maxCounted`. */
+/** Counts of items that need attention, each up to `maxOnBadge`. */
 export type Counters = { issues: number; critical: number; parked: number; quarantined: number; overdue: number }
 
-export const maxCounted = 1000
+export const maxOnBadge = 1000
 
 type CountersOptions = { now: Date; stuckAfterSeconds: number }
 
@@ -37,7 +37,7 @@ export async function countersIn(tx: Executor, { now, stuckAfterSeconds }: Count
         order by ${d.received_at} desc nulls last, ${d.id} desc nulls last`)} as parked,
       ${upTo(sql`(
         select ${list(q, 'reason', 'request_id', 'source')} from mediadock.quarantine q
-        order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last limit ${maxCounted}
+        order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last limit ${maxOnBadge}
       ) as q where ${mayBeTheProviders}`)} as quarantined,
       ${upTo(sql`mediadock.requests r
         where ${isOverdue({ now, stuckAfterSeconds })} order by ${r.tracked_at}`)} as overdue`)
@@ -45,5 +45,5 @@ export async function countersIn(tx: Executor, { now, stuckAfterSeconds }: Count
 }
 
 function upTo(rows: SQL): SQL {
-  return sql`(select count(*)::int from (select from ${rows} limit ${maxCounted}) as counted)`
+  return sql`(select count(*)::int from (select from ${rows} limit ${maxOnBadge}) as counted)`
 }

@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { plainWords } from '../../platform/plain-words.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { arrivalOutcomes } from '../domain/arrivals-schema.ts'
+import { maxInteger } from '../domain/limits.ts'
 import { isStorable } from '../domain/storable.ts'
 import { ago } from './ago.ts'
 
@@ -46,11 +47,10 @@ const instantFilter = z
   .refine((text) => Date.parse(text) < Date.UTC(10_000, 0), 'must be before the year 10000')
   .refine((text) => /(?:Z|[+-](?:0\d:\d\d|1[0-3]:\d\d|14:00))$/.test(text), 'must have an offset of at most 14:00')
 const idFilter = z.guid('must be a uuid')
-const maxIds = 200
 const idsFilter = z
   .string()
   .transform((text) => text.toLowerCase().split(','))
-  .pipe(z.array(z.guid('must be a comma-separated list of uuids')).max(maxIds, `must be at most ${maxIds} uuids`))
+  .pipe(z.array(z.guid('must be a comma-separated list of uuids')).max(maxLimit, `must be at most ${maxLimit} uuids`))
   .meta({ override: { type: 'string' } })
 const limitFilter = z
   .string()
@@ -67,8 +67,6 @@ export const times = {
   since: instantFilter.optional().meta({ description: 'From this time on.' }),
   until: instantFilter.optional().meta({ description: 'Before this time.' }),
 }
-/** Fits into an integer of Postgres. */
-const maxMeasure = 999_999_999
 const atLeast = (what: string) =>
   z
     .union(
@@ -81,7 +79,7 @@ const atLeast = (what: string) =>
       ],
       'must be a whole number',
     )
-    .pipe(z.int('must be a whole number').min(1, 'must be at least 1').max(maxMeasure, `must be at most ${maxMeasure}`))
+    .pipe(z.int('must be a whole number').min(1, 'must be at least 1').max(maxInteger, `must be at most ${maxInteger}`))
     .optional()
     .meta({
       override: { type: 'integer', minimum: 1 },
@@ -131,7 +129,7 @@ export const deliveryFiltersSchema = z.strictObject({
     .optional()
     .meta({ description: 'A flag of the delivery.' }),
   min_arrivals: atLeast('The least number of arrivals'),
-  ids: idsFilter.optional().meta({ description: `Delivery ids, separated by commas, at most ${maxIds}.` }),
+  ids: idsFilter.optional().meta({ description: `Delivery ids, separated by commas, at most ${maxLimit}.` }),
 })
 export const arrivalFiltersSchema = z.strictObject({
   ...common,

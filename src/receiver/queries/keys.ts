@@ -10,9 +10,6 @@ import { readWithin } from './deadline.ts'
 
 const uses = columnsOf(keyUses)
 
-const stillMatchesHours = 24
-const fingerprintDigits = 8
-
 export const keySchema = z
   .object({
     id: z.string().meta({ description: 'The same as the name.' }),
@@ -25,21 +22,15 @@ export const keySchema = z
     }),
     environment: z.enum(['live', 'sandbox']).nullable(),
     retired: z.boolean(),
-    fingerprint: z
-      .string()
-      .nullable()
-      .meta({
-        description:
-          `The first ${fingerprintDigits} hex digits of the SHA-256 of its signing secret. Null if it has none, ` +
-          'or is not configured.',
-      }),
+    fingerprint: z.string().nullable().meta({
+      description:
+        'The first 8 hex digits of the SHA-256 of its signing secret. Null if it has none, or is not configured.',
+    }),
     first_match_at: z.iso.datetime().nullable(),
     last_match_at: z.iso.datetime().nullable().meta({ description: 'When its secret last matched a signature.' }),
     matches: z.int(),
     still_matches: z.boolean().meta({
-      description:
-        `True if it is retired or no longer configured, and has matched within the last ${stillMatchesHours} ` +
-        'hours.',
+      description: 'True if it is retired or no longer configured, and has matched within the last 24 hours.',
     }),
     calls: z.int().meta({ description: 'Calls to the provider in the last 60 seconds.' }),
     quota_left: z.int().meta({
@@ -82,7 +73,7 @@ export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }:
     const use = useOf.get(name)
     const budget = budgets.get(name)
     const lastMatchAt = use?.last_match_at ?? null
-    const recent = lastMatchAt !== null && now.getTime() - Date.parse(lastMatchAt) < stillMatchesHours * 3_600_000
+    const recent = lastMatchAt !== null && now.getTime() - Date.parse(lastMatchAt) < 24 * 3_600_000
     const blocked = budget?.blockedUntil !== undefined && budget.blockedUntil > now
     return {
       id: name,
@@ -112,11 +103,8 @@ export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }:
  * of 128 bits and more. For a short secret made up by a person, they would confirm a guess.
  */
 function fingerprintOf(signingSecret: string): string {
-  return sha256Hex(signingSecret).slice(0, fingerprintDigits)
+  return sha256Hex(signingSecret).slice(0, 8)
 }
-
-const unknownSeconds = 600
-const idleSeconds = 3600
 
 /**
  * SQL condition: the time range in which a key can have matched, which spares filters by key a scan of everything. The
@@ -125,7 +113,7 @@ const idleSeconds = 3600
  */
 export function whenKeyMatched(at: Column, keyName: string): SQL {
   const use = (what: SQL) => sql`(select ${what} from mediadock.key_uses where ${uses.key_name} = ${keyName})`
-  return sql`${at} >= coalesce(${use(sql`${uses.first_match_at}`)}, now()) - make_interval(secs => ${unknownSeconds})
-    and ${at} <= coalesce(${use(sql`case when ${uses.last_match_at} < now() - make_interval(secs => ${idleSeconds})
-      then ${uses.last_match_at} + make_interval(secs => ${idleSeconds}) end`)}, 'infinity')`
+  return sql`${at} >= coalesce(${use(sql`${uses.first_match_at}`)}, now()) - interval '10 minutes'
+    and ${at} <= coalesce(${use(sql`case when ${uses.last_match_at} < now() - interval '1 hour'
+      then ${uses.last_match_at} + interval '1 hour' end`)}, 'infinity')`
 }

@@ -13,8 +13,6 @@ const b = columnsOf(fetching.callBudgets, 'b')
 const g = columnsOf(submitting.generations, 'g')
 const r = columnsOf(schema.requests, 'r')
 
-const daySeconds = 86_400
-
 /**
  * Reads what requests of the account of this key have cost. The month is undefined if summing it takes too long.
  */
@@ -34,15 +32,15 @@ export async function readSpending(db: Database, keyName: string, now: SQL): Pro
 
 /** The provider counts by the time a request ended, which is known here only as between tracking and landing. */
 async function readMonth(tx: Executor, keyName: string, now: SQL): Promise<MonthSpending> {
-  const from = later(now, -30 * daySeconds)
+  const from = later(now, -30 * 86_400)
   type Row = { least: string; most: string; requests: string; covers: boolean; unknown: boolean }
   const rows = await tx.execute<Row>(sql`
     select coalesce(sum(cost) filter (where landed_at is not null and tracked_at >= ${from}), 0) as least,
       coalesce(sum(credits) filter (where coalesce(landed_at >= ${from}, true)), 0) as most,
       count(*) filter (where tracked_at >= ${from}) as requests,
       coalesce(bool_or(tracked_at < ${from}), false) as covers,
-      coalesce(bool_or(credits is null and tracked_at >= ${later(now, -daySeconds)}), false) as unknown
-    from (${requestsSince(keyName, later(now, -31 * daySeconds))}) as own`)
+      coalesce(bool_or(credits is null and tracked_at >= ${later(now, -86_400)}), false) as unknown
+    from (${requestsSince(keyName, later(now, -31 * 86_400))}) as own`)
   const { least, most, requests, covers, unknown } = one(rows, 'summing the cost of 30 days')
   return {
     least: Number(least),

@@ -14,7 +14,6 @@ export const keyName = 'live'
 export const metadata = { order: 1 }
 export const input = { prompt: 'a sunrise over snow', aspect_ratio: '16:9' }
 const url = 'https://media.example.com/sunrise.png'
-const cost = 4
 
 export const submittedAt = at('02:59:59.912')
 const createdAt = at('03:00:00.000')
@@ -52,7 +51,7 @@ export const result = {
   model,
   output,
   media_complete: true,
-  cost,
+  cost: 4,
   error_code: null,
   error_message: null,
   created_at: createdAt,
@@ -86,7 +85,7 @@ export const request = {
   first_media: { kind: 'image', url, sha256: null },
   progress: 100,
   queue_position: null,
-  cost,
+  cost: 4,
   error_code: null,
   error_message: null,
   source: 'webhook',

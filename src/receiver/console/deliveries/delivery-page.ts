@@ -1,11 +1,12 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
+import { shownCharacters } from '../../../platform/json-text.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { facts, table, tabs, time } from '../../../platform/pages/parts.ts'
 import { unknown, uuidParam } from '../../api/operation.ts'
 import { findDelivery, type DeliveryDetail } from '../../queries/delivery-detail.ts'
 import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
-import { bodyView, bodyViews, shownBytes, type BodyView } from '../parts/body-view.ts'
+import { bodyView, bodyViews, type BodyView } from '../parts/body-view.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { link } from '../parts/media.ts'
 import { badge, card, code, foreign, number, shortId, size } from '../parts/parts.ts'
@@ -175,7 +176,7 @@ function headersOf({ headers }: DeliveryDetail): Markup {
 }
 
 function bodyOf({ id, bytes, body_base64 }: DeliveryDetail, view: BodyView): Markup {
-  const cut = bytes > shownBytes ? html`The first ${size(shownBytes)} of ${size(bytes)} are shown. ` : ''
+  const cut = bytes > shownCharacters ? html`The first ${size(shownCharacters)} of ${size(bytes)} are shown. ` : ''
   return html`${tabs(
     'Body as',
     bodyViews.map((name) => ({

@@ -9,16 +9,13 @@ import { foreign, number, problem, shortId } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
 import type { Query } from '../parts/url.ts'
 
-/** Few, because a dry run locks rows. */
-const sampleRows = 20
-
-/** Returns what a replay of the newest of these deliveries would change. */
+/** Returns what a replay of the newest 20 of these deliveries would change: few, because a dry run locks rows. */
 export function trySample(
   { worker }: ConsoleDeps,
   filters: DeliveryFilters,
   signal: AbortSignal,
 ): Promise<ReplayedMany> {
-  return replayMany(worker, { filters, dryRun: true, limit: sampleRows, signal })
+  return replayMany(worker, { filters, dryRun: true, limit: 20, signal })
 }
 
 /**

@@ -16,7 +16,6 @@ const ranges = [
 const usual = '3h'
 /** Enough for the width of a chart; each is a row of its table too. */
 const maxPoints = 300
-const shownStarts = 5
 
 /** A range moves with the clock. `since` and `until` are fixed. */
 export const chartTimesSchema = minutesFiltersSchema
@@ -123,7 +122,7 @@ export function countOf({ arrivals }: MinutePoint, outcome: string): number {
 function startsNote(starts: Minutes['process_starts']): Markup | string {
   const [last] = starts.slice(-1)
   if (last === undefined) return ''
-  const newest = starts.slice(-shownStarts).toReversed()
+  const newest = starts.slice(-5).toReversed()
   return html`Dashed lines: a receiver started ${newest.map(({ started_at, host, version }, at) => html`${at === 0 ? '' : ', '}at ${time(started_at, 'seconds')} on <bdi>${host}</bdi> (${version})`)}${starts.length > newest.length ? `, and ${starts.length - newest.length} before` : ''}.`
 }
 

@@ -17,30 +17,21 @@ import { charts, chartTimesSchema, isPast, minutesWanted, timeChoice } from './n
 import { latestArrivals, latestResults, problemList } from './now-parts.ts'
 import { stages } from './stages.ts'
 
-/** All open tabs together ask Postgres no more often than this. */
-const freshMs = 1000
-const chartsFreshMs = 5000
-const hourFreshMs = 20_000
-const hourMs = 3_600_000
-/** The figures do not wait longer than this for the sparklines. */
-const hourPatienceMs = 200
-
 type Live = { now: Now; hour: Minutes | undefined }
 
 /** The first page. Its live part fetches itself again while the page is visible. */
 export function nowRoutes(console: ConsoleDeps): Router {
   const { db, clock, logger } = console
-  const reads = sharedReads<Live>(freshMs)
-  const hourReads = sharedReads<Minutes>(hourFreshMs)
-  const chartReads = sharedReads<Minutes>(chartsFreshMs)
+  // In ms: all open tabs together ask Postgres no more often than this.
+  const reads = sharedReads<Live>(1000)
+  const hourReads = sharedReads<Minutes>(20_000)
+  const chartReads = sharedReads<Minutes>(5000)
   const live = once((read: Live) => livePart(read, console))
   const drawn = once(charts)
-  const readHour = () => readMinutes(db, { since: new Date(clock().getTime() - hourMs).toISOString() }, clock())
+  const readHour = () => readMinutes(db, { since: new Date(clock().getTime() - 3_600_000).toISOString() }, clock())
   const read = async (): Promise<Live> => {
-    // The charts read the same and show why it failed.
-    const line = withDeadline(hourReads('hour', readHour), hourPatienceMs, 'reading the last hour').catch(
-      () => undefined,
-    )
+    // The figures wait 200 ms for the sparklines. The charts read the same and show why it failed.
+    const line = withDeadline(hourReads('hour', readHour), 200, 'reading the last hour').catch(() => undefined)
     const now = await readNow(db, await readingOptions(console))
     console.counters.keep(now.counters)
     return { now, hour: await line }

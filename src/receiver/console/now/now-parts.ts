@@ -42,9 +42,6 @@ const acts: Record<string, string> = {
   media_not_archived: 'See the requests',
 }
 
-/** More would push the figures out of reach on a phone. Critical ones are always shown. */
-const shownProblems = 5
-
 /** The problems, worst first, each with one action, or a line that all is well. Muted issues are folded. */
 export function problemList({
   at,
@@ -66,7 +63,8 @@ export function problemList({
     return html`<section class="calm" aria-label="What is wrong"><p role="status"><b>${problems.length === 0 ? 'Nothing is wrong' : 'Nothing else is wrong'}</b>${calm_since === undefined ? '.' : html`, and nothing has been since ${time(calm_since)}.`}</p>${known}</section>`
   }
   const critical = wrong.filter(({ severity }) => severity === 'critical').length
-  const shown = Math.max(shownProblems, critical)
+  // More than five would push the figures out of reach on a phone. Critical ones are always shown.
+  const shown = Math.max(5, critical)
   const more = (count: number) => `${count === 1 ? 'One more' : `${count} more`}, none of them critical`
   return html`<section class="wrong" aria-label="What is wrong">
     <p class="state" role="status">${stateLine(wrong, critical)}</p>
@@ -113,8 +111,6 @@ function actOf(cause: string, href: string): string {
 }
 
 const columnsHere = ['received', 'outcome', 'cause', 'request', 'key', 'answered_in']
-/** The first page stays within two screens. */
-const shownArrivals = 5
 
 /** The latest results with their first picture, video or sound. */
 export function latestResults({ results }: Pick<Now, 'results'>, links: LinkPolicy): Markup {
@@ -129,12 +125,13 @@ export function latestResults({ results }: Pick<Now, 'results'>, links: LinkPoli
 }
 
 export function latestArrivals({ arrivals }: Pick<Now, 'arrivals'>): Markup {
+  // Five, so that the first page stays within two screens.
   return card(
     'Latest arrivals',
     html`${table({
       label: 'Latest arrivals',
       staysRows: true,
-      ...named(arrivalColumns, arrivals.slice(0, shownArrivals).map(arrivalRow), columnsHere),
+      ...named(arrivalColumns, arrivals.slice(0, 5).map(arrivalRow), columnsHere),
       empty: 'No webhook has arrived yet.',
     })}
       ${arrivals.length === 0 ? '' : html`<p class="more"><a href="/deliveries?view=arrivals">All arrivals</a></p>`}`,

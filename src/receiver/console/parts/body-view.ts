@@ -1,25 +1,22 @@
 import { html } from 'hono/html'
-import { formatJson, maxFormattedBytes, maxFormattedDepth } from '../../../platform/json-text.ts'
+import { formatJson, maxFormattedBytes, maxFormattedDepth, shownCharacters } from '../../../platform/json-text.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { number, size } from './parts.ts'
 import { visible } from './visible.ts'
-
-/** The first 65,536 characters of a formatted body, or bytes of a raw one, are shown. The whole can be downloaded. */
-export const shownBytes = 64 * 1024
 
 export const bodyViews = ['text', 'formatted', 'hex'] as const
 export type BodyView = (typeof bodyViews)[number]
 
 /** Shows a body as text, formatted JSON or hex. Invisible characters are named, so that none hides or reverses text. */
 export function bodyView(body: Buffer, view: BodyView): Markup {
-  const shown = body.subarray(0, shownBytes)
+  const shown = body.subarray(0, shownCharacters)
   if (view === 'hex') return box(html`${hexLines(shown)}`, 'lines')
   if (view === 'text') return box(visible(shown.toString('utf8')))
   const formatted =
-    body.length > maxFormattedBytes ? { refused: 'too_long' as const } : formatJson(body.toString('utf8'), shownBytes)
+    body.length > maxFormattedBytes ? { refused: 'too_long' as const } : formatJson(body.toString('utf8'))
   if ('refused' in formatted)
     return html`<p class="soft">The body is ${whyNot[formatted.refused]}, so it is shown unchanged.</p>${box(visible(shown.toString('utf8')))}`
-  return html`${box(visible(formatted.text))}${formatted.cut ? html`<p class="soft">Only the first ${number(shownBytes)} characters of the formatted body are shown.</p>` : ''}`
+  return html`${box(visible(formatted.text))}${formatted.cut ? html`<p class="soft">Only the first ${number(shownCharacters)} characters of the formatted body are shown.</p>` : ''}`
 }
 
 const whyNot = {
@@ -32,12 +29,11 @@ function box(content: Markup, kind = ''): Markup {
   return html`<pre class="body ${kind}" tabindex="0" role="group" aria-label="Body">${content}</pre>`
 }
 
-const lineBytes = 16
-
+/** 16 bytes a line, in hexadecimal and as ASCII. */
 function hexLines(bytes: Buffer): string {
   const lines: string[] = []
-  for (let at = 0; at < bytes.length; at += lineBytes) {
-    const line = bytes.subarray(at, at + lineBytes)
+  for (let at = 0; at < bytes.length; at += 16) {
+    const line = bytes.subarray(at, at + 16)
     const hex = [...line].map((byte) => byte.toString(16).padStart(2, '0'))
     const halves = [hex.slice(0, 8).join(' '), hex.slice(8).join(' ')]
     const ascii = [...line].map((byte) => (byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : '.')).join('')

@@ -13,8 +13,6 @@ export type ListColumn = TableColumn & { name: string; head: string; usual?: tru
 /** A list whose columns can be chosen. `name` is part of the name of its cookie. */
 export type ColumnList = { name: string; path: string; columns: readonly ListColumn[] }
 
-const yearMs = 365 * 86_400_000
-
 /**
  * The indexes of the columns to show: those named in the address, else the last choice of this browser, else the usual
  * ones. Throws InvalidFilterError for an unknown column in the address.
@@ -49,7 +47,7 @@ export function rememberColumns(list: ColumnList, req: Request, res: Response): 
   const { columns } = schemaOf(list).safeParse(query).data ?? {}
   const options = { httpOnly: true, sameSite: 'lax', secure: req.secure, path: list.path } as const
   if (columns === undefined) res.clearCookie(cookie(list), options)
-  else res.cookie(cookie(list), columns.replaceAll(',', '.'), { ...options, maxAge: yearMs })
+  else res.cookie(cookie(list), columns.replaceAll(',', '.'), { ...options, maxAge: 365 * 86_400_000 })
   res.redirect(303, linkTo(list.path, query))
   return true
 }

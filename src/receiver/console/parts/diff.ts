@@ -21,16 +21,14 @@ export function rowDiff(name: string, before: object | null, after: object | nul
   ${same > 0 ? html`<p class="soft">${same} other ${same === 1 ? 'column stays' : 'columns stay'} as ${same === 1 ? 'it is' : 'they are'}.</p>` : ''}`
 }
 
-/** The rows that landings write, by request. Many requests are folded. */
+/** The rows that landings write, by request. More than three requests are folded. */
 export function changesView(changes: readonly Change[]): Markup {
   return html`${changes.map((change) =>
-    changes.length <= shownInFull
+    changes.length <= 3
       ? html`<article class="change"><h3>${summary(change)}</h3>${details(change)}</article>`
       : html`<details class="change"><summary>${summary(change)}</summary>${details(change)}</details>`,
   )}`
 }
-
-const shownInFull = 3
 
 function summary({ request_id, outcome, request, media }: Change): Markup {
   const [was, is] = [statusOf(request.before), statusOf(request.after)]
@@ -56,12 +54,10 @@ function details({ request, media }: Change): Markup {
     ${more > 0 ? html`<p class="soft">${more} more media are not shown.</p>` : ''}`
 }
 
-const maxShown = 400
-
 function shown(value: unknown): Markup {
   const whole = text(value)
   if (whole === '') return html`<span class="soft">—</span>`
-  return html`<span class="mono">${foreign(whole, maxShown)}</span>`
+  return html`<span class="mono">${foreign(whole, 400)}</span>`
 }
 
 function text(value: unknown): string {

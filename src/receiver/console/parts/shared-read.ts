@@ -1,7 +1,5 @@
 /** More reads at once do not come from persons. They are not shared. */
 const maxKept = 50
-/** Reading takes at most this share of the time, so that slow reads are repeated less often. */
-const share = 0.05
 
 /**
  * Shares one read among all calls for the same name while it runs, for `freshMs` from its start, and for longer after a
@@ -18,7 +16,8 @@ export function sharedReads<T>(freshMs: number): (name: string, read: () => Prom
     const entry = { value: read(), until: Infinity }
     kept.set(name, entry)
     entry.value.then(
-      () => (entry.until = begun + Math.max(freshMs, (performance.now() - begun) / share)),
+      // Reading takes at most a twentieth of the time, so that slow reads are repeated less often.
+      () => (entry.until = begun + Math.max(freshMs, (performance.now() - begun) * 20)),
       () => kept.delete(name),
     )
     return entry.value

@@ -2,7 +2,7 @@ import type { Response } from 'express'
 import { html } from 'hono/html'
 import { page, sendPage, type Markup, type NavCount, type NavItem } from '../../../platform/pages/console-page.ts'
 import type { ReceiverDeps } from '../../program.ts'
-import { maxCounted, type Counters } from '../../queries/counters.ts'
+import { maxOnBadge, type Counters } from '../../queries/counters.ts'
 import type { SharedCounters } from './counters.ts'
 import type { LinkPolicy } from './media-links.ts'
 
@@ -36,7 +36,7 @@ const pages = [
 
 /** The counters of the pages, with a plus sign beyond the limit of counting. */
 export function countsShown({ issues, critical, overdue, parked, quarantined }: Counters) {
-  const shown = (count: number) => (count >= maxCounted ? `${maxCounted - 1}+` : String(count))
+  const shown = (count: number) => (count >= maxOnBadge ? `${maxOnBadge - 1}+` : String(count))
   const ofIssues = critical === 0 ? 'open issues' : `open issues, ${shown(critical)} critical`
   return {
     issues: { shown: shown(issues), of: ofIssues, tone: critical === 0 ? 'warn' : 'bad' },

@@ -1,7 +1,7 @@
 import { Router, type Request as HttpRequest, type Response } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
-import { formatOrCut } from '../../../platform/json-text.ts'
+import { formatOrCut, shownCharacters } from '../../../platform/json-text.ts'
 import { actorOf } from '../../../platform/pages/access.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { action, facts, table, time } from '../../../platform/pages/parts.ts'
@@ -14,7 +14,6 @@ import { findRequest } from '../../queries/requests.ts'
 import { audited } from '../../upkeep/audit.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
-import { shownBytes } from '../parts/body-view.ts'
 import { named } from '../parts/columns.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { gallery } from '../parts/media.ts'
@@ -245,8 +244,8 @@ function jsonCard(title: string, value: unknown, id: string): Markup | '' {
   if (value === null || value === undefined) return ''
   const { shown, length } = json(title, value)
   const cut =
-    length > shownBytes
-      ? html`<p class="soft">The first ${size(shownBytes)} of ${size(length)} are shown. <a href="/requests/${id}/output.json" download>Download output and metadata</a></p>`
+    length > shownCharacters
+      ? html`<p class="soft">The first ${size(shownCharacters)} of ${size(length)} are shown. <a href="/requests/${id}/output.json" download>Download output and metadata</a></p>`
       : ''
   return card(title, html`${shown}${cut}`)
 }
@@ -254,7 +253,7 @@ function jsonCard(title: string, value: unknown, id: string): Markup | '' {
 function json(label: string, value: unknown): { shown: Markup; length: number } {
   const text = JSON.stringify(value)
   return {
-    shown: html`<pre class="body" tabindex="0" role="region" aria-label="${label} as JSON">${visible(formatOrCut(text, shownBytes))}</pre>`,
+    shown: html`<pre class="body" tabindex="0" role="region" aria-label="${label} as JSON">${visible(formatOrCut(text))}</pre>`,
     length: text.length,
   }
 }

@@ -22,11 +22,9 @@ export function timeline(request: RequestDetail): Markup {
   </ol>`
 }
 
-const gapMilliseconds = 1000
-
 function since(before: string | undefined, at: string): Markup | '' {
   const passed = before === undefined ? 0 : Date.parse(at) - Date.parse(before)
-  return passed < gapMilliseconds ? '' : html` <span class="soft">+${duration(passed)}</span>`
+  return passed < 1000 ? '' : html` <span class="soft">+${duration(passed)}</span>`
 }
 
 function stepsOf(request: RequestDetail): Step[] {
