@@ -1,4 +1,4 @@
-# The base image. A release names it by digest, so that the same release is the same image tomorrow:
+# The base image. A release names it by digest, so that a later build of the release has the same base:
 #   npm run release -- 1.2.3 --base node:24-bookworm-slim@"$(docker buildx imagetools inspect node:24-bookworm-slim --format '{{.Manifest.Digest}}')"
 # Without docker: skopeo inspect --format '{{.Digest}}' docker://docker.io/library/node:24-bookworm-slim
 ARG BASE=node:24-bookworm-slim
@@ -38,6 +38,6 @@ USER node
 EXPOSE 3000 3001
 # Liveness only: a receiver that waits for Postgres must not be restarted.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT || 3000}/healthz`).then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
-# Without a shell, SIGTERM reaches the program. It writes no files: the file system may be read-only.
+# Without a shell, SIGTERM reaches the program. The file system may be read-only, except for TMPDIR and an archive folder.
 ENTRYPOINT ["node", "bin/mediadock.js"]
 CMD ["start", "receiver"]

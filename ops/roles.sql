@@ -1,7 +1,7 @@
 -- Roles with the least rights for mediadock in a database that it does not share (PostgreSQL 15 or newer).
 --
 -- Apply it as a superuser, straight to Postgres, once before the first `mediadock migrate`,
--- once after it, and after that of each new version; applied again it changes nothing. Step by step: docs/postgres.md, "Roles".
+-- once after it, and once after the migration of each new version. Applying it again changes nothing. Step by step: docs/postgres.md, "Roles".
 --
 --   psql --set ON_ERROR_STOP=1 --dbname media --file roles.sql
 --
@@ -9,15 +9,15 @@
 --
 --   mediadock_migrate            owns the schema: `mediadock migrate receiver`
 --   mediadock_run                reads and writes rows: `mediadock start receiver`, the command line
---   mediadock_read               reads results, media and the feed, and keeps its place in the feed: your services
---   mediadock_provider_migrate   owns the provider's schema, if that runs too: `mediadock migrate provider`
---   mediadock_provider_run       reads and writes its rows: `mediadock start provider`
+--   mediadock_read               reads results, media and the feed, and stores its position in the feed: your services
+--   mediadock_provider_migrate   owns the provider's schema, if you run the provider: `mediadock migrate provider`
+--   mediadock_provider_run       reads and writes the provider's rows: `mediadock start provider`
 --
 -- A database that was migrated by another role first needs, as a superuser:
 --
 --   reassign owned by <that role> to mediadock_migrate;
 --
--- Start with MIGRATE_ON_START=false, or leave it: where nothing is new, nothing is changed.
+-- Start receivers with MIGRATE_ON_START=false. With `true`, a start succeeds only while no migration is pending.
 
 do $$
 declare
@@ -42,8 +42,9 @@ begin
     raise exception 'every role may still create objects in the schema public' using hint = 'Apply this file as a superuser, or as the owner of that schema.';
   end if;
 end $$;
--- Postgres lets every role make temporary tables and large objects, and write messages into its log (WAL), all of any
--- size. They fill the disk, and a full disk of the log stops the server. Only storing deliveries writes such messages.
+-- Postgres lets every role create temporary tables and large objects of any size, and write messages of any size to its
+-- write-ahead log. They can fill the disk, and a full disk stops the server. mediadock writes such messages only when it
+-- stores deliveries.
 do $$
 declare
   routine regprocedure;
@@ -71,14 +72,14 @@ alter role mediadock_run set statement_timeout = '60s';
 alter role mediadock_run set idle_in_transaction_session_timeout = '60s';
 alter role mediadock_provider_run set statement_timeout = '60s';
 alter role mediadock_provider_run set idle_in_transaction_session_timeout = '60s';
--- A transaction of a reader that stays open keeps locks, and keeps deleted rows from being swept.
+-- An open transaction of a reader keeps its locks, and keeps vacuum from removing deleted rows.
 alter role mediadock_read set statement_timeout = '60s';
 alter role mediadock_read set idle_in_transaction_session_timeout = '60s';
 -- No JIT: compiling a statement takes far longer than running it.
 alter role mediadock_run set jit = off;
 alter role mediadock_provider_run set jit = off;
 
--- The receiver: rows of its tables, and the two functions that make and drop days of the arrival log.
+-- The receiver: the rows of its tables, and its functions, two of which make and drop days of the arrival log.
 grant usage on schema mediadock to mediadock_run, mediadock_read;
 grant select, insert, update, delete on all tables in schema mediadock to mediadock_run;
 grant usage, select on all sequences in schema mediadock to mediadock_run;
@@ -89,7 +90,7 @@ alter default privileges for role mediadock_migrate in schema mediadock grant se
 alter default privileges for role mediadock_migrate in schema mediadock grant usage, select on sequences to mediadock_run;
 alter default privileges for role mediadock_migrate in schema mediadock grant execute on functions to mediadock_run;
 
--- The provider: rows of its tables.
+-- The provider: the rows of its tables, and its functions.
 grant usage on schema provider to mediadock_provider_run;
 grant select, insert, update, delete on all tables in schema provider to mediadock_provider_run;
 grant usage, select on all sequences in schema provider to mediadock_provider_run;
@@ -98,7 +99,7 @@ alter default privileges for role mediadock_provider_migrate in schema provider 
 alter default privileges for role mediadock_provider_migrate in schema provider grant usage, select on sequences to mediadock_provider_run;
 alter default privileges for role mediadock_provider_migrate in schema provider grant execute on functions to mediadock_provider_run;
 
--- Objects that exist only after the first migration: those that services may read, and the histories of migrations.
+-- Objects that exist only after the first migration: the views and tables for services, and the histories of migrations.
 do $$
 declare
   name text;
