@@ -30,7 +30,7 @@ describe.skipIf(!long)('one of two receivers', () => {
     'with its $name runs nothing twice and leaves nothing behind',
     { timeout: 300_000 },
     async ({ name, message, lastsMs }) => {
-      await inTable(name, 'nothing run twice, nothing stranded', async () => {
+      await inTable(name, 'no work runs twice, none is stranded', async () => {
         const { url, sql } = await withTestDatabase(preferredServer)
         await watchEffects(sql)
         const receivers = await Promise.all([1, 2].map(() => withReceiverProcess(url, {}, { preload })))
@@ -54,7 +54,7 @@ describe.skipIf(!long)('one of two receivers', () => {
           acknowledged: acknowledged.length,
           ...books,
           silenceMs: longestSilenceMs(acknowledged),
-          measured: `all landed ${(tookMs / 1000).toFixed(1)} s after the last; ${refused} refused by the odd one and taken by the other`,
+          measured: `all landed ${(tookMs / 1000).toFixed(1)} s after the last delivery; ${refused} refused by that receiver and accepted by another`,
           met: books.lost === 0 && books.doubled === 0 && tookMs <= landedWithinMs,
         }
       })

@@ -66,7 +66,7 @@ describeOnPackaged('a lost primary', () => {
             acknowledged: acknowledged.length,
             ...books,
             silenceMs: longestSilenceMs(acknowledged),
-            measured: `receiving again ${(slowest / 1000).toFixed(1)} s after it; slowest answer ${(slowestMs / 1000).toFixed(1)} s`,
+            measured: `receiving again ${(slowest / 1000).toFixed(1)} s after the promotion; slowest answer ${(slowestMs / 1000).toFixed(1)} s`,
             met: books.lost === 0 && books.doubled === 0 && slowest <= againWithinMs && receiver.isRunning(),
           }
         },

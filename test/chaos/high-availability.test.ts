@@ -15,7 +15,7 @@ const rounds = roundsOf(3)
 const perSecond = 200
 const loadMs = 3000
 const againWithinMs = 10_000
-const fault = 'primary lost beneath pg_auto_failover, as it comes'
+const fault = 'primary lost under pg_auto_failover with its defaults'
 const goal = '0 lost; receiving again ≤ 10 s after its promotion, without a restart'
 
 // Only the engine promotes here. test/platform/postgres/hosts.test.ts shows in seconds that a promotion is followed.

@@ -56,7 +56,7 @@ it.skipIf(!long)(
   `a container of ${limitMebibytes} MiB suffices under load and under attack by a stranger`,
   { timeout: 300_000 },
   async (test) => {
-    const fault = `a container of ${limitMebibytes} MiB, under load and a stranger`
+    const fault = `a container of ${limitMebibytes} MiB, under load and hostile senders`
     const goal = 'not killed; senders are answered'
     const group = await withControlGroup()
     if (group === undefined) {
@@ -86,7 +86,7 @@ it.skipIf(!long)(
         acknowledged: acknowledged.length,
         ...books,
         silenceMs: longestSilenceMs(acknowledged),
-        measured: `the group at most ${Math.round(peak)} MiB; resident: ${most.join(', ')} MiB; ${refused + broken} not acknowledged at once, slowest answer ${(slowestMs / 1000).toFixed(1)} s`,
+        measured: `the control group at most ${Math.round(peak)} MiB; resident: ${most.join(', ')} MiB; ${refused + broken} not acknowledged at once, slowest answer ${(slowestMs / 1000).toFixed(1)} s`,
         met: books.lost === 0 && books.doubled === 0 && isAlive && kills === 0 && peak < limitMebibytes * 0.95,
       }
     })

@@ -21,7 +21,7 @@ it.skipIf(!long)(
   "no receiver for 20 minutes of the provider's time: everything is reconciled within the quota",
   { timeout: 400_000 },
   async () => {
-    await inTable('nobody there for 20 min of provider time', 'everything reconciled within the quota', async () => {
+    await inTable('no receiver runs for 20 min of provider time', 'all results fetched within the quota', async () => {
       const port = await freePort()
       const provider = await startTestProvider(
         {

@@ -14,7 +14,7 @@ const perSecond = 200
 const wellWithinMs = limitMs(10_000)
 
 it('deliveries are answered 503 while Postgres is read-only (a failover to a standby), and accepted as soon as it is writable', async () => {
-  await inTable('read-only, then not', '503; nothing lost; well again ≤ 10 s', async () => {
+  await inTable('Postgres read-only, then writable', '503; nothing lost; receiving again ≤ 10 s', async () => {
     const { url, sql } = await withTestDatabase(preferredServer)
     await watchEffects(sql)
     const receiver = await withReceiverProcess(url)
@@ -58,7 +58,7 @@ it('deliveries are answered 503 while Postgres is read-only (a failover to a sta
       acknowledged: acknowledged.length,
       ...books,
       silenceMs: longestSilenceMs(acknowledged),
-      measured: `well again after ${(slowest / 1000).toFixed(1)} s; ${refused} × 503, slowest answer ${(slowestMs / 1000).toFixed(1)} s`,
+      measured: `receiving again after ${(slowest / 1000).toFixed(1)} s; ${refused} × 503, slowest answer ${(slowestMs / 1000).toFixed(1)} s`,
       met: books.lost === 0 && books.doubled === 0 && refused > 0 && slowest <= wellWithinMs && receiver.isRunning(),
     }
   })

@@ -51,7 +51,7 @@ it.skipIf(!long && (await findBalancers()).length > 0)(
           acknowledged: acknowledged.length,
           ...books,
           silenceMs: longestSilenceMs(acknowledged),
-          measured: `${refused + broken} failed; ${codes.length} stops, ${badEnds.length} of them not with 0, the slowest ${(slowest / 1000).toFixed(1)} s`,
+          measured: `${refused + broken} failed; ${codes.length} stops, ${badEnds.length} of them with another exit code than 0, the slowest ${(slowest / 1000).toFixed(1)} s`,
           met:
             books.lost === 0 &&
             books.doubled === 0 &&

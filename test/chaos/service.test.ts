@@ -32,7 +32,7 @@ it(
     console.info(`CHAOS_SEED=${seed}`)
     await inTable(
       'a service by the recipe, with the packed package, and its receiver killed at random',
-      'each result once, one charge each, progress shown, costs as the ledger has them',
+      "each result once, one charge each, progress shown, costs equal to the ledger's",
       async () => {
         const stand = await startStand()
         const project = await installPackage({ types: [] })
