@@ -7,7 +7,7 @@ import path from 'node:path'
 
 const root = path.resolve(import.meta.dirname, '..')
 const [from, to] = [path.join(root, 'src'), path.join(root, 'dist')]
-// One thread checks half as much as several, which each check what they share.
+// Several threads would each check the files that they share, which takes twice the work.
 const tsc = (project: string) =>
   execFileSync(
     process.execPath,

@@ -7,7 +7,7 @@ import { parseArgs } from 'node:util'
 
 // `npm run release -- <version>` makes a tagged commit from a clean main, and the package, SBOM and checksums below
 // release/. It pushes and publishes nothing: its last lines say how to. A step that fails, or a Ctrl-C, leaves the tree as it
-// was. Edits made meanwhile are not released; they are undone in the files that a release writes.
+// was. Edits made meanwhile are not released; in the files that a release writes, they are reverted.
 
 const root = path.resolve(import.meta.dirname, '..')
 const usage = 'usage: npm run release -- <version> [--base node:24-bookworm-slim@sha256:…] [--dry-run [--skip-tests]]'
@@ -40,8 +40,9 @@ function readOptions(args: string[]): Options {
   const [version, ...more] = positionals
   const { base, 'dry-run': isDry = false, 'skip-tests': skipsTests = false } = values
   if (version === undefined || more.length > 0) throw new ReleaseError(usage)
-  if (!/^\d+\.\d+\.\d+(?:-[\w.]+)?$/.test(version)) throw new ReleaseError(`"${version}" is no version like 1.2.3`)
-  if (skipsTests && !isDry) throw new ReleaseError('--skip-tests goes with --dry-run alone: what is released is tested')
+  if (!/^\d+\.\d+\.\d+(?:-[\w.]+)?$/.test(version))
+    throw new ReleaseError(`"${version}" is not a version: give one like 1.2.3`)
+  if (skipsTests && !isDry) throw new ReleaseError('--skip-tests works only with --dry-run: a release runs all tests')
   if (base !== undefined && !/@sha256:[0-9a-f]{64}$/.test(base))
     throw new ReleaseError('--base needs a digest: see the Dockerfile')
   return { version, base, isDry, skipsTests }
@@ -67,31 +68,30 @@ const treeNow = () =>
 /** Checks the preconditions. Changes nothing; a dry run checks them too. */
 function expectReady({ version }: Options): void {
   const branch = git('rev-parse', '--abbrev-ref', 'HEAD')
-  if (branch !== 'main') throw new ReleaseError(`a release is made on main, and this is ${branch}`)
+  if (branch !== 'main') throw new ReleaseError(`the branch is ${branch}: switch to main`)
   if (!succeeds('git', ['var', 'GIT_COMMITTER_IDENT']))
-    throw new ReleaseError('git does not know who commits: set user.name and user.email')
+    throw new ReleaseError('git has no committer: set user.name and user.email')
   const changed = changes()
   if (changed !== '') throw new ReleaseError(`the tree is not clean: commit or remove\n${changed}`)
   if (git('tag', '--list', `v${version}`) !== '')
-    throw new ReleaseError(`v${version} is there already: a version is released once`)
+    throw new ReleaseError(`the tag v${version} exists: release another version`)
   const changelog = fs.readFileSync(path.join(root, 'CHANGELOG.md'), 'utf8')
   const section = changelog.split(/^## /m).find((text) => text.split(/\s/, 1)[0] === version)
   if (section === undefined || section.split('\n').slice(1).join('').trim() === '')
     throw new ReleaseError(`CHANGELOG.md has no section "## ${version}" that says what changed`)
   if (/@example\.(?:invalid|com)\b/.test(fs.readFileSync(path.join(root, 'SECURITY.md'), 'utf8')))
-    throw new ReleaseError('SECURITY.md has a placeholder for the reporting address: put in a mailbox that is read')
+    throw new ReleaseError('SECURITY.md has a placeholder for the reporting address: replace it with your mailbox')
 }
 
 /** High and critical vulnerabilities end the release. An unreachable registry is only reported. */
 function audit(): void {
   const { stdout } = spawnSync('npm', ['audit', '--omit=dev', '--json'], { cwd: root, encoding: 'utf8' })
   const counts = vulnerabilitiesOf(stdout)
-  if (counts === undefined)
-    return say('npm audit: the registry could not be asked; ask again where it can be, before you push')
+  if (counts === undefined) return say('npm audit: the registry is unreachable: run it again before you push')
   const { high = 0, critical = 0 } = counts
   if (high + critical > 0)
-    throw new ReleaseError(`npm audit: ${high} high and ${critical} critical, see npm audit --omit=dev`)
-  say(`npm audit: none that is high or critical`)
+    throw new ReleaseError(`npm audit: ${high} high and ${critical} critical vulnerabilities: see npm audit --omit=dev`)
+  say(`npm audit: no high or critical vulnerabilities`)
 }
 
 function vulnerabilitiesOf(report: string): Record<string, number> | undefined {
@@ -104,13 +104,13 @@ function vulnerabilitiesOf(report: string): Record<string, number> | undefined {
 }
 
 /**
- * Writes the SBOM of an installation. In a checkout, npm would leave out packages that development needs too, so the
- * lock file is first reduced to the packages that run, without a registry.
+ * Writes the SBOM of an installation. In a checkout, npm would leave out packages that development needs too, so it
+ * first reduces the lock file to the packages of an installation, without a registry.
  */
 function writeSbom(file: string): void {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'mediadock-sbom-'))
   try {
-    // Its name is the name in the document.
+    // The SBOM names the folder.
     const at = path.join(folder, 'mediadock')
     fs.mkdirSync(at)
     for (const name of ['package.json', 'package-lock.json', '.npmrc'])
@@ -133,12 +133,12 @@ function setVersion(version: string): void {
   for (const [file, pattern] of mentions) {
     const text = fs.readFileSync(path.join(root, file), 'utf8')
     if (text.search(pattern) < 0)
-      throw new ReleaseError(`${file} does not name the version where it did: correct it here, or in ops/release.ts`)
+      throw new ReleaseError(`${file} does not name the version where ops/release.ts expects it: correct one of them`)
     fs.writeFileSync(path.join(root, file), text.replace(pattern, version))
   }
 }
 
-/** The first image builder that works: docker needs its daemon. */
+/** Returns the first image builder that works. docker works only with its daemon. */
 function imageBuilder(): readonly string[] | undefined {
   if (succeeds('docker', ['info'])) return ['docker', 'build']
   return succeeds('buildah', ['version']) ? ['buildah', 'build'] : undefined
@@ -146,9 +146,9 @@ function imageBuilder(): readonly string[] | undefined {
 
 function buildImage({ version, base }: Options): string {
   if (base === undefined)
-    return 'no image was built: --base names the one to build on, by its digest (see the Dockerfile)'
+    return 'no image was built: name the base image with --base, by its digest (see the Dockerfile)'
   const [program, ...args] = imageBuilder() ?? []
-  if (program === undefined) return 'no image was built: neither docker nor buildah is here'
+  if (program === undefined) return 'no image was built: neither docker nor buildah works here'
   run(program, [...args, '--build-arg', `BASE=${base}`, '--tag', `mediadock:${version}`, '.'])
   return `the image is mediadock:${version}, on ${base}`
 }
@@ -164,7 +164,7 @@ function writeSums(folder: string): void {
   fs.writeFileSync(path.join(folder, 'SHA256SUMS'), sums.join(''))
 }
 
-/** Both or none of them. */
+/** Commits and tags, or does neither. */
 function commitAndTag(version: string): void {
   const before = git('rev-parse', 'HEAD')
   if (changes() !== '') git('commit', '--message', `Release ${version}`, '--', ...written)
@@ -188,7 +188,7 @@ function release(options: Options): void {
   const folder = path.join(root, 'release', version)
   let image = ''
   const steps: readonly [string, () => void][] = [
-    // First, so that all that follows is done with it.
+    // First, so that all later steps use this version.
     [
       `set the version to ${version}`,
       () => {
@@ -202,17 +202,17 @@ function release(options: Options): void {
     [`empty release/${version}/`, () => emptied(folder)],
     [`write the SBOM to release/${version}/sbom.cdx.json`, () => writeSbom(path.join(folder, 'sbom.cdx.json'))],
     [`pack release/${version}/mediadock-${version}.tgz`, () => run('npm', ['pack', '--pack-destination', folder])],
-    ['write the sums of both', () => writeSums(folder)],
+    ['write the checksums', () => writeSums(folder)],
     ['build the image', () => void (image = buildImage(options))],
-    ['look whether the tree is what was tested', () => expectSame(tree)],
+    ['check that the tested tree is unchanged', () => expectSame(tree)],
     [`commit, tag v${version}`, () => commitAndTag(version)],
   ]
   if (isDry) {
     for (const [what] of steps) say(`would: ${what}`)
     if (skipsTests) say('would not, because of --skip-tests: run the tests')
-    return say('would: end there; nothing was changed')
+    return say('would: end; nothing was changed')
   }
-  // A terminal's Ctrl-C ends the step that runs, and so the release: not before it has cleaned up behind itself.
+  // A terminal's Ctrl-C ends the running step. That ends the release, after it has cleaned up.
   for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => {})
   try {
     for (const [what, step] of steps) {
@@ -227,7 +227,7 @@ function release(options: Options): void {
   sayWhatIsLeft(version, image)
 }
 
-/** Refuses edits and commits made since the tests began: they are untested, or not in the package. */
+/** Refuses edits and commits made since the tests began, which are untested or not in the package. */
 function expectSame(tree: string): void {
   if (treeNow() !== tree)
     throw new ReleaseError(`the tree has changed since the tests began: release again\n${changes()}`)
@@ -241,7 +241,7 @@ function emptied(folder: string): void {
 function sayWhatIsLeft(version: string, image: string): void {
   say(`
 v${version} is committed and tagged here, and nothing was pushed. ${image}
-  git show v${version}                       look at it once more; to undo it: git tag --delete v${version} && git reset --hard HEAD~1
+  git show v${version}                       check it; to undo it: git tag --delete v${version} && git reset --hard HEAD~1
   git push origin main v${version}
   npm publish release/${version}/mediadock-${version}.tgz
   release/${version}/                        the package, its SBOM, and their checksums`)
@@ -250,7 +250,7 @@ v${version} is committed and tagged here, and nothing was pushed. ${image}
 try {
   release(readOptions(process.argv.slice(2)))
 } catch (error) {
-  // A program that failed has said why itself.
+  // A program that failed has printed its reason.
   const isOurs =
     error instanceof ReleaseError ||
     (error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS'))
