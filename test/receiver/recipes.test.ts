@@ -153,7 +153,7 @@ describe('docs/recipes', () => {
     )
     await eventually(() => fetch(`http://127.0.0.1:${port}/`).then(() => true))
     const at = (id: string) => `http://127.0.0.1:${port}/pictures/${id}`
-    await expect(waitForPictures(at(randomUUID()))).rejects.toThrow('there is no such request')
+    await expect(waitForPictures(at(randomUUID()))).rejects.toThrow('the request is unknown')
     const { requestId, body } = okImage()
     await its.database.sql`insert into mediadock.requests (request_id) values (${requestId})`
     const waited = waitForPictures(at(requestId))
