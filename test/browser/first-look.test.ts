@@ -104,7 +104,7 @@ it('an unreachable provider is shown on the first page, and no run is green mean
   const page = await open()
   const banner = wrong(page).locator('[data-cause=provider_unreachable]')
   await banner.getByText(/^The provider has given no usable answer since \d\d:\d\d \(answered 503\)\.$/).waitFor()
-  await banner.getByText(/^3 results are not complete until it answers\. Calls are retried/).waitFor()
+  await banner.getByText(/^3 results are not complete\. Calls are retried/).waitFor()
   await shoot(page, 'look-provider')
   await track(database, { ago: 600 })
   await banner.getByRole('link').click()
@@ -211,7 +211,7 @@ it('a silent reconciler is critical, and one click runs it', async () => {
   const page = await openPage(browser, hourly.internalUrl)
   const banner = wrong(page).locator('[data-cause=reconciler_silent]')
   await banner
-    .getByText(/^The reconciler has been silent for more than \d+ h: results that no webhook brought are not polled\.$/)
+    .getByText(/^The reconciler has not run for more than \d+ h\. Requests whose webhooks are missing are not polled\.$/)
     .waitFor()
   await banner.getByRole('link').click()
   await page.getByRole('button', { name: 'Run now' }).click()

@@ -113,7 +113,7 @@ const drills: Drill[] = [
     alarms: ['refused:no_matching_secret'],
     says: /5 of \d+ arrivals in the last 5 minutes were refused: no secret matches\. .*Their requests belong to the key live\. If a secret was replaced, add the new one\. .*the final attempt of the first of 5 is in 15 min\. The quarantine keeps them beyond it: add the secret, then verify them again/,
     behind:
-      /Add the key with this secret to the configured keys, beside the old one\. .*verify these again, which lands them at once\. Attempts that the provider still makes land too/,
+      /Add the key with this secret to the configured keys, beside the old one\. .*verify these again: authentic ones land at once\. Later attempts of the provider are accepted too/,
   },
   {
     name: 'provider-unreachable',
@@ -207,7 +207,7 @@ const drills: Drill[] = [
         await call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: { prompt: 'a boat' } } })
     },
     alarms: ['credits_spent:live'],
-    says: /The account of the key live has no credits left: 3 submits were refused in the last hour .*Polling and landing continue\./,
+    says: /The account of the key live has too few credits: 3 submits were refused in the last hour .*Polling and landing continue\./,
     behind: /Add credits at the provider[\s\S]*Calls left/,
   },
   {
@@ -222,7 +222,7 @@ const drills: Drill[] = [
     },
     alarms: ['overdue'],
     says: /overdue: .* the calls for polls in this minute are used up\. .* Nothing is lost\. If this lasts for more than some minutes, raise FETCH_RATE_PER_MINUTE/,
-    behind: /poll postponed\s+the key's calls for polls in this minute are used up/,
+    behind: /poll postponed\s+the calls for polls in this minute are used up/,
   },
   {
     name: 'archive-full',

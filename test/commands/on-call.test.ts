@@ -78,7 +78,7 @@ describe('mediadock status', () => {
     await database.sql`insert into mediadock.process_starts (started_at, host, pid, version) values (now() - interval '10 minutes', 'a', 1, '0.1.0')`
     const { code, stdout } = await asProcess('status')
     expect(code).toBe(1)
-    expect(stdout).toMatch(/^critical +The reconciler has been silent/m)
+    expect(stdout).toMatch(/^critical +The reconciler has not run/m)
     expect(stdout).toContain('0 parked. Requests: 0 overdue')
   })
 

@@ -30,7 +30,7 @@ export function keysRoutes(console: ConsoleDeps): Router {
 
 function noCredits({ keyName, at }: Balances['refused'][number]): Markup {
   return problem(
-    html`The account of the key <b>${foreign(keyName)}</b> has no credits left: the provider refused a submit at
+    html`The account of the key <b>${foreign(keyName)}</b> has too few credits: the provider refused a submit at
       ${time(at)} with 402 insufficient_credits. Add credits at the provider. Refused submits are not repeated:
       their callers got the 402. Polling and landing continue.
       <a href="/costs">See what credits were spent on</a>`,

@@ -15,7 +15,7 @@ const i = columnsOf(onCall.issues, 'i')
 
 const retryPause = { baseMs: 2000, capMs: 300_000 }
 
-/** The lease of a notice, for statements that call the table `i`. Its tries are counted by its claims. */
+/** The lease of a notice, for statements with the alias `i`. Its claims count its posts. */
 const lease = leaseOf('i', {
   key: { id: onCall.issues.id },
   due_at: onCall.issues.tell_at,
@@ -39,8 +39,8 @@ const told = ['id', 'severity', 'text', 'untold', 'tell_tries', 'opened_at', 'cl
 type Told = RowOf<typeof onCall.issues, (typeof told)[number]>
 
 /**
- * Posts one notice: an issue opened, became worse or closed. The replica that claims it posts it within a deadline and
- * retries a few times. A later change of the issue replaces the notice.
+ * Posts one notice: an issue opened, became worse or closed. One replica claims the notice and posts it. A failed post
+ * is repeated later, up to eight posts in all. A later change of the issue replaces the notice.
  */
 export async function tellOnce(deps: AlertDeps): Promise<{ more: boolean }> {
   const { db, time, logger, fetch, url, from, signal } = deps
@@ -53,13 +53,13 @@ export async function tellOnce(deps: AlertDeps): Promise<{ more: boolean }> {
     await settle(db, issue, sql`${issues.untold} = null`)
     logger.info(facts, 'a notice of an issue was posted')
   } else if (issue.tell_tries >= 8) {
-    // A notice is given up after this many posts. The console still shows its issue.
+    // The console still shows the issue.
     await settle(db, issue, sql`${issues.untold} = null`)
-    logger.error({ ...facts, failure }, 'the alert webhook did not accept an issue, which is not sent again')
+    logger.error({ ...facts, failure }, 'the alert webhook did not accept a notice, which is not posted again')
   } else {
     const pauseMs = jitteredPauseMs(issue.tell_tries, retryPause, Math.random)
     await settle(db, issue, sql`${issues.tell_at} = ${later(time(), pauseMs / 1000)}`)
-    logger.warn({ ...facts, failure }, 'the alert webhook did not accept an issue, trying again later')
+    logger.warn({ ...facts, failure }, 'the alert webhook did not accept a notice, trying again later')
   }
   return { more: true }
 }

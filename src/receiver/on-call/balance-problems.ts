@@ -5,22 +5,17 @@ import { clockTime, count, duration } from './figures.ts'
 
 type Numbers = { balances: Balances; refusedSubmits: readonly RefusedSubmits[]; now: Date }
 
-/** Accounts without credits, or soon without, and accounts whose usage differs from the landed cost. */
+/** Accounts with too few credits, now or soon, and accounts whose usage differs from the landed cost. */
 export function balanceProblems({ balances: { refused, accounts }, refusedSubmits, now }: Numbers): Problem[] {
-  const spent = refused.map(({ keyName, at }): Problem => {
+  const spent = refused.flatMap(({ keyName, at }): Problem[] => {
     const submits = submitsRefused(refusedSubmits, keyName, 402)
+    if (submits === 0) return []
     const text = [
-      `The account of the key ${keyName} has no credits left: ${count(submits, 'submit was', 'submits were')} refused`,
-      `in the last hour (402 insufficient_credits), last at ${clockTime(at, now)}. Add credits at the provider. Callers must submit refused requests again. Polling and landing continue.`,
+      `The account of the key ${keyName} has too few credits: ${count(submits, 'submit was', 'submits were')} refused`,
+      `in the last hour (402 insufficient_credits), the last at ${clockTime(at, now)}. Add credits at the provider. Then callers must submit again. Polling and landing continue.`,
     ].join(' ')
-    return {
-      severity: 'critical',
-      text,
-      cause: `credits_spent:${keyName}`,
-      href: '/keys',
-      affected: [keyName],
-      count: submits,
-    }
+    const cause = `credits_spent:${keyName}`
+    return [{ severity: 'critical', text, cause, href: '/keys', affected: [keyName], count: submits }]
   })
   const ofAccounts = accounts.flatMap((account) => {
     const { keyName, credits, spentLastHour, difference } = account
@@ -36,11 +31,11 @@ export function balanceProblems({ balances: { refused, accounts }, refusedSubmit
       const lasts = duration((Math.max(0, credits) / spentLastHour) * 3600)
       const text = [
         `The account of the key ${keyName} has ${credits} credits left, which last about ${lasts}`,
-        'at the rate of the last hour. Add credits.',
+        'at the rate of the last hour. Add credits. The balance is read once an hour.',
       ].join(' ')
       problems.push(problem('balance_low', text))
     }
-    // The landed cost and the provider's usage may differ by this share: both round, and by different clocks.
+    // A smaller share may come from rounding and from different clocks.
     if (difference !== null && difference > 0.01) {
       const share = (difference * 100).toFixed(1)
       const text = [

@@ -16,10 +16,10 @@ type Parked = Omit<CauseWords, 'todo'> & { todo?: string }
 const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Refused> = texts.refused
 const parkedTexts: Record<ParkReason, Parked> = texts.parked
 const parked: Readonly<Record<string, CauseWords>> = withTodo(parkedTexts, texts.todo.parked)
-/** Why nothing of an arrival was kept. The sender tries again. */
+/** The causes for which nothing of an arrival is kept. The provider sends such a webhook again. */
 const notKept: Readonly<Record<string, Refused>> = withTodo(texts.not_kept, texts.todo.not_kept)
 
-/** Adds what to do to causes that do not name it themselves. */
+/** Adds `todo` to causes without one of their own. */
 function withTodo<T extends object>(causes: Readonly<Record<string, T>>, todo: string) {
   return Object.fromEntries(Object.entries(causes).map(([reason, words]) => [reason, { todo, ...words }]))
 }
@@ -31,7 +31,7 @@ export function wordsOf(place: CausePlace, reason: string): CauseWords {
   if (Object.hasOwn(notKept, reason) && notKept[reason]) return notKept[reason]
   return {
     title: reason,
-    means: 'This version does not describe this cause.',
+    means: 'This version does not know this cause.',
     todo: 'Open one of them: its attempts have the details.',
   }
 }
@@ -62,13 +62,13 @@ export function causeClause(reason: string): string {
   return Object.hasOwn(clauses, reason) ? (clauses[reason]?.clause ?? reason) : reason
 }
 
-/** The title within a sentence. Abbreviations keep their capitals. */
+/** The title within a sentence: its first letter is small. */
 function parkedClause(reason: string): string {
   const { title } = wordsOf('parked', reason)
   return title.slice(0, 1).toLowerCase() + title.slice(1)
 }
 
-/** The words of any cause; undefined for an unknown one. */
+/** The words of a cause of any place; undefined for an unknown cause. */
 export function causeWords(reason: string): CauseWords | undefined {
   const all: Readonly<Record<string, CauseWords>> = { ...refused, ...parked, ...notKept }
   return Object.hasOwn(all, reason) ? all[reason] : undefined

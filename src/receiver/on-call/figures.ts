@@ -1,9 +1,5 @@
 // Numbers in the sentences of problems.
 
-export function percent(share: number): string {
-  return share > 0 && share < 0.01 ? 'Less than 1 %' : `${Math.min(100, Math.round(share * 100))} %`
-}
-
 export function count(n: number, one: string, many: string): string {
   return `${n} ${n === 1 ? one : many}`
 }

@@ -11,7 +11,7 @@ const i = columnsOf(onCall.issues, 'i')
 
 /** An issue closes when its problem was not seen for this long. */
 export const closeAfterSeconds = 60
-/** An issue keeps this many counts. When there would be more, each covers twice the time. */
+/** The most counts that an issue keeps. At the limit, pairs are merged, so each count covers twice the time. */
 const maxSamples = 60
 const maxText = 2000
 
@@ -36,7 +36,7 @@ export type Noted = { opened: number; closed: number }
 /**
  * Keeps the problems of this moment as issues. A new problem opens an issue, a known one updates its issue, and an
  * issue whose problem was not seen for a minute is closed. Each cause has at most one open issue, so any number of
- * replicas may run this statement. The first to change an issue also writes its notice, if `tells`.
+ * replicas may run this statement. The one that opens, worsens or closes an issue also writes its notice, if `tells`.
  */
 export async function noteIssues(
   db: Database,
@@ -54,7 +54,7 @@ export async function noteIssues(
   }))
   const rank = (severity: typeof issues.severity) =>
     sql`array_position(array['notice', 'warning', 'critical'], ${severity})`
-  // An issue becomes worse when its notified count doubles. A smaller notified count is taken as this.
+  // An issue becomes worse when its severity rises, or when its count reaches twice the notified one, and at least 10.
   const isWorse = sql`(${rank(i.severity)} < array_position(array['notice', 'warning', 'critical'], excluded.severity)
     or (excluded.severity <> 'notice' and coalesce(excluded.count, 0) >= 2 * greatest(${i.told_count}, 5)))`
   const rises = sql`${rank(i.severity)} < array_position(array['notice', 'warning', 'critical'], excluded.severity)`
@@ -102,8 +102,8 @@ export async function noteIssues(
 }
 
 /**
- * Adds a count to the samples of an issue, placed by the time since it opened. Counts of several replicas at the same
- * time make one sample. When there are too many samples, each two are merged into the higher one.
+ * Adds a count to the samples of an issue, placed by the time since it opened. Of several
+ * counts for one sample the highest is kept. When there are too many samples, each two are merged into the higher one.
  */
 function samplesAt(at: SQL): SQL {
   return sql`(
@@ -142,7 +142,7 @@ export async function muteIssue(
   return issue
 }
 
-/** Records an outage of Postgres that has ended as a closed issue, one for all replicas that saw it. */
+/** Records a past outage of Postgres as a closed issue: one issue, however many replicas saw the outage. */
 export async function noteOutage(
   db: Database,
   { since, now, tells }: { since: Date; now: Date; tells: boolean },

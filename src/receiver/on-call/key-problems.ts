@@ -5,7 +5,7 @@ import type { RefusedSubmits } from '../submitting/refusals.ts'
 import { submitsRefused } from './balance-problems.ts'
 import { clockTime, count } from './figures.ts'
 
-/** Problems of one key: calls that the provider refuses or limits, and deliveries signed by an old key. */
+/** Problems of one key: the provider refuses or limits its calls, or it still signs deliveries after its removal. */
 export function keyProblems(key: KeyState, now: Date, refusedSubmits: readonly RefusedSubmits[]): Problem[] {
   const name = nameOf(key)
   const problem = (severity: Problem['severity'], cause: string, text: string): Problem[] => [
@@ -16,7 +16,7 @@ export function keyProblems(key: KeyState, now: Date, refusedSubmits: readonly R
     if (key.blocked_reason === 'unauthorized') {
       const refused = submitsRefused(refusedSubmits, key.name, 401)
       const submits = refused === 0 ? '' : ` ${count(refused, 'submit was', 'submits were')} refused in the last hour.`
-      const text = `The provider answers 401 to the API key ${name}. It makes no calls until ${until}, then tries one.${submits} Replace the key if it stays refused.`
+      const text = `The provider refuses the API key ${name} (401 or 403). Its calls rest until ${until}, then one is tried.${submits} Replace the key if it stays refused.`
       return problem('critical', 'key_refused', text)
     }
     const text = `The provider asked for a pause: no calls with the key ${name} until ${until}. Calls resume automatically.`
@@ -33,11 +33,11 @@ export function keyProblems(key: KeyState, now: Date, refusedSubmits: readonly R
       'retired_key_matches',
       `The retired key ${name} still signs deliveries, last at ${last}: keep its secret.`,
     )
-  const text = `The key ${name} signed deliveries until ${last} and is no longer configured. Deliveries that it signs now are refused.`
+  const text = `The key ${name} is no longer configured. It signed deliveries until ${last}. Webhooks that it signs now are refused.`
   return problem('notice', 'removed_key_matched', text)
 }
 
-/** Names the key, with its source unless that is the first one. */
+/** Names the key, with its source if that is not the first source. */
 function nameOf({ name, source_name }: Pick<KeyState, 'name' | 'source_name'>): string {
   return source_name === null || source_name === firstSourceName ? name : `${name} of ${source_name}`
 }
@@ -47,13 +47,13 @@ function quotaSpent({ calls, account_id, account_calls, account_limit, ...key }:
   if (account_calls !== null && account_limit !== null && account_calls >= account_limit) {
     const made = count(account_calls, 'call', 'calls')
     return [
-      `The keys of the account ${account_id}, among them ${name}, have made all calls that they may make in a minute:`,
-      `${made} in the last one. Polls wait until calls are a minute old.`,
+      `The keys of the account ${account_id}, among them ${name}, have made ${made} in the last minute: no more are allowed.`,
+      'Polls wait until some of these calls are a minute old.',
     ].join(' ')
   }
   const made = count(calls, 'call', 'calls')
   return [
-    `The key ${name} has made all calls that it may make in a minute: ${made} in the last one.`,
-    'Polls wait until calls are a minute old.',
+    `The key ${name} has made ${made} in the last minute: no more are allowed.`,
+    'Polls wait until some of these calls are a minute old.',
   ].join(' ')
 }

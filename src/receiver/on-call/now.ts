@@ -11,7 +11,7 @@ import { readNumbers, type ProblemsOptions } from './read-problems.ts'
 
 export type Now = Awaited<ReturnType<typeof readNow>>
 
-/** The data of the first page, read on one connection. It is fetched every few seconds, so nothing is read twice. */
+/** Reads the data of the first page on one connection. Pages ask for it every few seconds, so nothing is read twice. */
 export async function readNow(db: Database, options: ProblemsOptions) {
   return readWithin(db, async (tx) => {
     const { numbers, recent } = await readNumbers(tx, options)
@@ -35,7 +35,7 @@ export async function readNow(db: Database, options: ProblemsOptions) {
       backlog: numbers.reconciler.backlog,
       keys: numbers.keys,
       give_ups: numbers.giveUps,
-      // The counters of the navigation. A new problem is counted at once; its issue follows within half a minute.
+      // The counters of the navigation. `issues` counts problems, since the issue of a new problem opens a little later.
       counters: { ...(await countersIn(tx, options)), issues: wrong.length, critical: critical.length },
       arrivals: await newestArrivals(tx, 10),
       results: await latestResults(tx, 6),

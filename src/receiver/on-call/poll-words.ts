@@ -11,12 +11,13 @@ const texts: Partial<Record<PollOutcome, string>> = {
 }
 
 const postponedWords: Record<string, string> = {
-  quota: "the key's calls for polls in this minute are used up",
+  quota: 'the calls for polls in this minute are used up',
   rate_limited: 'the provider answered 429, so the key pauses',
   rate_limit_spent: "the provider's rate limit for the key is used up",
-  unauthorized: 'the provider does not accept the API key (401)',
-  provider_down: 'the provider just failed other calls, so calls pause for a moment',
+  unauthorized: 'the provider refuses the API key (401 or 403)',
+  provider_down: 'the provider gave no answer to several calls, so calls pause for a moment',
   no_key: 'no configured key may make calls for it',
+  stopping: 'the receiver was stopped before the answer came',
 }
 
 export function postponedBecause(reason: string): string {
@@ -28,5 +29,6 @@ export function pollText(outcome: PollOutcome, detail: string | null): string {
   if (outcome === 'postponed') return `postponed: ${postponedBecause(detail ?? '')}`
   const text = texts[outcome]
   if (text === undefined) return postponedBecause(outcome)
-  return detail === null || outcome === 'running' ? text : `${text}: ${detail}`
+  if (detail === null || outcome === 'running') return text
+  return `${text}: ${outcome === 'not_found_yet' ? postponedBecause(detail) : detail}`
 }

@@ -43,14 +43,14 @@ export type Numbers = RefusalNumbers & {
   webhookPublicUrl: string
   /** The problems of the optional capabilities. */
   ofSlices?: readonly Problem[]
-  /** The addresses whose wrong tokens this process answers 429. */
+  /** The addresses whose wrong tokens this process answers with 429. */
   limited?: readonly Limited[] | undefined
 }
 
-/** A slower acknowledgement is a problem. The provider counts an attempt as failed after 10 s. */
+/** If more than 5 % of acknowledgements are slower, that is a problem. After 10 s, an attempt of the provider fails. */
 export const slowAckMs = 2000
 
-/** The problems of this moment, worst first, one for each root cause. Empty when nothing is wrong. */
+/** The problems of this moment, worst first, one for each root cause. */
 export function problemsOf(numbers: Numbers): Problem[] {
   const all = [
     ...refusalProblems(numbers),
@@ -94,7 +94,7 @@ function inboxProblem({ inbox: { pending, oldestSeconds, trouble } }: Numbers): 
   return [{ severity: 'critical', text, cause: 'inbox_old', count: pending, href: '/deliveries?state=pending' }]
 }
 
-/** A provider that fails or a reconciler that is silent makes requests overdue. They are its effect, not a problem. */
+/** A failing provider or a silent reconciler makes requests overdue. Overdue requests are then no problem of their own. */
 function pollingProblem(numbers: Numbers): Problem[] {
   const failing = numbers.failingSources.map((source, at) => failingSourceProblem(numbers, source, at === 0))
   if (failing.length > 0) return [...failing, ...reconcilerProblem(numbers)]
@@ -103,11 +103,11 @@ function pollingProblem(numbers: Numbers): Problem[] {
   return [...reconcilerProblem(numbers), ...(missing.length > 0 ? missing : overdueProblem(numbers))]
 }
 
-/** The problem that polls, and no webhook, brought the last results. Webhooks that failed here are another problem. */
+/** The problem that only polls brought the last results. Webhooks that failed here are another problem. */
 function missingWebhooks({ webhooks, webhookPublicUrl, recent, giveUps, overdue, now }: Numbers): Problem[] {
   const { landed, reported, last, last_webhook_at } = webhooks
   const anyFailed = recent.failing.length > 0 || giveUps.length > 0
-  // From this many results without a webhook, the missing webhooks are no accident.
+  // Fewer results without a webhook may be an accident.
   if (landed < 5 || reported > 0 || anyFailed) return []
   const late = overdue === 0 ? '' : ` ${overdueText(overdue)}.`
   const arrived =
@@ -139,7 +139,7 @@ function reconcilerProblem({
       ? `since ${clockTime(last_run.ended_at, now)}`
       : `for more than ${duration(silent_after_seconds ?? 0)}`
     const effect = overdue === 0 ? '' : ` ${overdueText(overdue)}.`
-    const text = `The reconciler has been silent ${since}: results that no webhook brought are not polled.${effect}`
+    const text = `The reconciler has not run ${since}. Requests whose webhooks are missing are not polled.${effect}`
     return [{ severity: 'critical', text, cause: 'reconciler_silent', count: overdue, href: '/reconciler' }]
   }
   if (last_run?.outcome !== 'error') return []
@@ -147,10 +147,9 @@ function reconcilerProblem({
   return [{ severity: 'warning', text, cause: 'reconciler_failed', href: '/reconciler' }]
 }
 
-/** A submit that got no answer is kept and retried with its Idempotency-Key until it expires. */
 const safeMeanwhile = 'Nothing is lost: submits wait here for up to 23.5 h, and results wait at the provider.'
 
-/** The counts are of all sources, so only the first problem has them. */
+/** The counts cover all sources, so only the first problem shows them. */
 function failingSourceProblem(
   { reconciler: { backlog }, now, ...numbers }: Numbers,
   { source_name: name, failing_since: since, detail }: FailingSource,
@@ -167,8 +166,8 @@ function failingSourceProblem(
   )
   const text = [
     `The ${isFurther ? `source ${name}` : 'provider'} has given no usable answer since ${clockTime(since, now)}${detail === null ? '' : ` (${detail})`}.`,
-    effects === '' ? '' : `${effects.slice(0, 1).toUpperCase()}${effects.slice(1)} until it answers.`,
-    `Calls are retried every 5 s. Check ${isFurther ? 'its' : "the provider's"} status,`,
+    effects === '' ? '' : `${effects.slice(0, 1).toUpperCase()}${effects.slice(1)}.`,
+    `Calls are retried. Check ${isFurther ? 'its' : "the provider's"} status,`,
     `and that ${isFurther ? 'the URL of its API' : 'GENERATION_API_URL'} is reachable from here.`,
     isFurther ? '' : safeMeanwhile,
   ]
@@ -203,7 +202,7 @@ function contradictionProblems({ contradictions }: Numbers): Problem[] {
   return problems
 }
 
-/** Arrivals of strangers: none is trusted, and nothing is lost. */
+/** Arrivals of strangers, all refused. */
 function strangersProblem({
   strangers: { arrivals, senders, networks, top },
   recent: { minutes },
@@ -233,7 +232,7 @@ function overdueProblem({ overdue, overduePolls, reconciler: { backlog } }: Numb
 }
 
 const quotaSpent = [
-  ' Polls wait for the next minute, because the calls for polls in this minute are used up.',
+  ' Polls wait, because the calls for polls in this minute are used up.',
   'Calls that are left are kept for submits.',
   'Nothing is lost. If this lasts for more than some minutes, raise FETCH_RATE_PER_MINUTE,',
   'or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',

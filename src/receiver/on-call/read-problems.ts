@@ -23,11 +23,11 @@ import type { Failing } from './refusal-problems.ts'
 export const problemSchema = z
   .object({
     severity: z.enum(severities),
-    text: z.string().meta({ description: 'One sentence on what is wrong, its effect and what to do.' }),
-    cause: z.string().meta({ description: 'The kind, as `kind` or `kind:what`.' }),
+    text: z.string().meta({ description: 'What is wrong, its effect and what to do, in a few sentences.' }),
+    cause: z.string().meta({ description: 'The kind, as `kind` or `kind:subject`.' }),
     href: z.string().meta({ description: 'The page of the console that shows it and acts on it.' }),
-    count: z.int().optional().meta({ description: 'How many arrivals, deliveries or requests are affected now.' }),
-    affected: z.array(z.string()).readonly().optional().meta({ description: 'The keys or senders that are affected.' }),
+    count: z.int().optional().meta({ description: 'How many arrivals, deliveries, requests or other items are affected now.' }),
+    affected: z.array(z.string()).readonly().optional().meta({ description: 'The keys, senders, roles or subscriptions that are affected.' }),
   })
   .meta({ id: 'Problem' })
 
@@ -36,7 +36,7 @@ export type ProblemsOptions = ReconcilerOptions &
   Pick<Numbers, 'webhookPublicUrl'> & {
     /** Reads the problems of the slices in the same transaction. */
     readSlices?: ((tx: Executor) => Promise<Problem[]>) | undefined
-    /** The addresses whose wrong tokens this process answers 429. */
+    /** The addresses whose wrong tokens this process answers with 429. */
     limited?: readonly Limited[]
     /** The failing roles of this process. Issues include those of other processes. */
     failingRoles?: readonly FailingRole[]
@@ -48,7 +48,7 @@ export async function readProblems(db: Database, options: ProblemsOptions): Prom
   return problemsOf(numbers)
 }
 
-/** Reads the numbers from which problems follow, and recent arrivals by outcome, in the transaction of another read. */
+/** Reads the numbers that problems are made from, and recent arrivals by outcome, in the transaction of another read. */
 export async function readNumbers(
   tx: Executor,
   options: ProblemsOptions,
@@ -119,7 +119,7 @@ function strangersOf({ by_outcome }: Recent, { provided, strangers }: Refusals):
 
 /** True if arrivals failed for lack of a secret or of Postgres, and all of them were accepted since. */
 function isOver({ outcome, reason }: Failing, failed: readonly GiveUp[], from: Date): boolean {
-  // Other failures came before the sender was known.
+  // `failed` does not list every failure of these kinds, so a missing one proves nothing.
   if (outcome === 'refused' ? reason !== 'no_matching_secret' : reason === 'too_much_being_received') return false
   return !failed.some(
     (one) => one.outcome === outcome && one.reason === reason && Date.parse(one.last_seen) >= from.getTime(),

@@ -40,7 +40,7 @@ export async function readingOptions({ settings, background, keys, db, worker, s
   }
 }
 
-/** Returns the problems of the slices, in their order. */
+/** Returns the problems of all slices, in the order of the slices. */
 export async function sliceProblems(
   tx: Executor,
   slices: readonly Slice[],

@@ -9,7 +9,7 @@ export type Failing = {
   outcome: 'refused' | 'unavailable'
   reason: string | null
   arrivals: number
-  /** An authentic arrival shows that they may be the provider's. */
+  /** True if the provider may have sent them: they are signed by a known sender, or claim a known request. */
   vouched: boolean
 }
 
@@ -42,7 +42,7 @@ export function refusalProblems(numbers: RefusalNumbers): Problem[] {
   })
 }
 
-/** A webhook whose request has ended in another way needs no attention. */
+/** Returns false if the request of the webhook has ended: its result came in another way. */
 function isOpen({ request_status }: GiveUp): boolean {
   return request_status === null || request_status === 'IN_QUEUE' || request_status === 'IN_PROGRESS'
 }
@@ -66,7 +66,7 @@ function totalOf({ arrivals }: Failing, { recent, strangers }: RefusalNumbers): 
 
 function severityOf({ failing, outcome, reason, giveUps }: Group, numbers: RefusalNumbers): Problem['severity'] {
   if (failing && outcome === 'unavailable') return 'critical'
-  // Long enough to add a secret and verify again.
+  // Adding a secret and verifying again takes less than this.
   const soon = numbers.now.getTime() + 10 * 60_000
   const isLostSoon = giveUps.some((one) => !one.given_up && Date.parse(one.last_attempt_at) <= soon)
   // A single scanner or replayed sample stays below this share.
@@ -87,7 +87,7 @@ function effectOf({ failing, outcome, reason, giveUps }: Group, numbers: Refusal
   return `${failing.arrivals} of ${count(total, 'arrival', 'arrivals')} in the last ${numbers.recent.minutes} minutes ${were} ${what}: ${why}.`
 }
 
-/** The keys of the requests that the webhooks name. The secret of such a key is the one to look at. */
+/** The keys of the requests that the webhooks name. An operator should check their secrets. */
 function keysOf({ giveUps }: Group): string[] {
   return [...new Set(giveUps.flatMap(({ request_key_name: name }) => (name === null ? [] : [name])))]
 }
@@ -98,12 +98,12 @@ function keysText(keys: readonly string[], reason: string | null): string {
   return `Their requests belong to the ${keys.length === 1 ? 'key' : 'keys'} ${keys.join(', ')}.${secret}`
 }
 
-/** The time at which webhooks will be lost, by the provider's schedule. */
+/** When the provider will stop sending the webhooks, by its schedule. */
 function deadlineOf({ reason, giveUps }: Group, now: Date): string {
   const [first, ...others] = giveUps.filter(({ given_up }) => !given_up)
   const past = giveUps.filter(({ given_up }) => given_up).length
   const lost = past === 0 ? '' : `By the provider's schedule, ${past} will not be sent again.`
-  if (first === undefined) return `${lost}${lost === '' ? '' : ' The reconciler polls those that are tracked.'}`
+  if (first === undefined) return `${lost}${lost === '' ? '' : ' The reconciler polls their tracked requests.'}`
   const seconds = Math.max(0, (Date.parse(first.last_attempt_at) - now.getTime()) / 1000)
   const which =
     others.length === 0
@@ -123,7 +123,7 @@ function hrefOf({ outcome, reason }: Group): string {
   return `/deliveries?${filters.toString()}${query.size === 0 ? '' : `&${query.toString()}`}`
 }
 
-/** Names the first address in the text. `affected` lists the first ones, including that one. */
+/** Wrong tokens that this process answers with 429. The text names only the first address; `affected` lists up to 20. */
 export function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] {
   const [first, ...others] = limited
   if (first === undefined) return []

@@ -17,12 +17,12 @@ export type ReplayMany = {
 
 export type ReplayedMany = Replay & { failed: { delivery_id: string; message: string }[]; next_cursor: string | null }
 
-/** Few, because landing comes first. */
+/** Few, because landing of new deliveries comes first. */
 const atOnce = 4
 
 /**
- * Replays the deliveries that match the filters, newest first, until the changes fill one answer. A delivery that
- * cannot land is listed and does not delay the others.
+ * Replays the deliveries that match the filters, newest first, until `limit` or until the changes fill one answer. A
+ * delivery that cannot land is listed in `failed`; the others still land.
  */
 export async function replayMany(
   deps: WorkerDeps,

@@ -80,7 +80,7 @@ type Row = RowOf<typeof onCall.replays, 'id' | 'started_at' | 'actor' | 'filters
 
 const wasParked = sql`${attempts.outcome} in ('parked', 'key_mismatch', 'source_mismatch')`
 
-/** Returns the latest replays, newest first. */
+/** Returns the latest 50 replays, newest first. */
 export async function listReplays(db: Database, which = sql`true`): Promise<ManyReplayed[]> {
   const rows = await readWithin(db, (tx) =>
     tx.execute<Row>(sql`
@@ -93,7 +93,7 @@ export async function listReplays(db: Database, which = sql`true`): Promise<Many
   return rows.map(({ started_at, filters, ...row }) => ({ ...row, startedAt: isoAlways(started_at), query: filters }))
 }
 
-/** Returns one replay with the outcomes of its deliveries; undefined if there is none. */
+/** Returns one replay with the outcomes of its deliveries; undefined for an unknown id. */
 export async function findReplay(db: Database, id: string): Promise<ReplayProgress | undefined> {
   const [replay] = await listReplays(db, sql`${replays.id} = ${id}::uuid`)
   if (!replay) return undefined

@@ -4,9 +4,9 @@ import { failureWords } from '../../platform/postgres/words.ts'
 import { issueOf, type Problem } from '../domain/problem.ts'
 import type { NotifyQueue } from '../feeding/notify-queue.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
-import { duration, percent } from './figures.ts'
+import { duration } from './figures.ts'
 
-/** The problem of changes that get no position, so that no reader of the feed sees them. */
+/** The problem of changes without a position, which no reader of the feed sees. */
 export function feedProblem(unsequencedSeconds: number): Problem[] {
   if (unsequencedSeconds <= oldSeconds) return []
   const waits = `the oldest change has waited ${duration(unsequencedSeconds)} for its position`
@@ -14,10 +14,10 @@ export function feedProblem(unsequencedSeconds: number): Problem[] {
   return [{ severity: 'critical', text, cause: 'feed_stalled', href: '/subscriptions' }]
 }
 
-/** The problem of a full NOTIFY queue. Landing and the feed continue, but readers must poll for changes. */
+/** The problem of a NOTIFY queue that is too full. Landing and the feed continue, but readers must poll. */
 export function notifyQueueProblem({ usage, notifies, holder }: NotifyQueue): Problem[] {
   if (notifies) return []
-  const state = `Postgres's NOTIFY queue is ${percent(usage)} full, so readers are not notified`
+  const state = `Postgres's NOTIFY queue is ${Math.round(usage * 100)} % full, so readers are not notified`
   const why = 'and find changes by polling. A session keeps a transaction open after LISTEN.'
   const text = `${state} ${why} ${howToEnd(holder)}`
   return [{ severity: 'warning', text, cause: 'notify_queue_full', href: issueOf('notify_queue_full') }]
@@ -31,7 +31,7 @@ function howToEnd(holder: NotifyQueue['holder']): string {
   return `${whose} End it: select pg_terminate_backend(${holder.pid}).`
 }
 
-/** The problem of a failing role. An outage of Postgres is one problem for all roles, reported elsewhere. */
+/** The problem of a failing role. A lost connection to Postgres is no problem of a role: watch.ts reports it. */
 export function roleProblem({ role, failures, seconds, error }: FailingRole): Problem[] {
   // One or two failed rounds may be a lock or a restart.
   if (failures < 3 || isConnectionLost(error)) return []

@@ -41,7 +41,7 @@ export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop
     startedAt: clock(),
     slices,
   }
-  // A start creates the days of the log first, without waiting for the locks of readers.
+  // The role arrival-partitions makes its partitions first, since readers of the log would hold locks that it needs.
   const pauseAtStart = () => delay(3000, undefined, { signal }).catch(() => {})
   const alerts = startLoop({ name: 'alerts', runOnce: () => tellOnce(alerting), idleMs: pollMs, ...common })
   const watch = createWatch({ ...alerting, read: () => readingOptions(known), onChanged: alerts.wake })

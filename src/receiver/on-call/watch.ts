@@ -9,15 +9,15 @@ import { readProblems, type ProblemsOptions } from './read-problems.ts'
 const awayAfterMs = 30_000
 
 export type WatchDeps = AlertDeps & {
-  /** Returns what readProblems() takes, as it is now: the time, keys, limits and failing roles of this process. */
+  /** Returns the present options of readProblems(): the time, and the keys, limits and failing roles of this process. */
   read: () => Promise<ProblemsOptions>
   /** Called after each round: a notice may be due. */
   onChanged: () => void
 }
 
 /**
- * Returns one round of the role that keeps problems as issues. While Postgres is away, no issue can be written: each
- * replica posts its own notice instead. Once Postgres is back, the outage is recorded as a closed issue.
+ * Returns one round of the role that keeps problems as issues. While Postgres is away, no issue can be written. After
+ * 30 s each replica posts its own notice instead. Once Postgres is back, the outage is recorded as a closed issue.
  */
 export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
   const { db, clock, logger, url, read, onChanged } = deps
@@ -28,7 +28,7 @@ export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
   let isClockOff = false
   const compareClocks = (now: Date) => {
     const aheadMs = clock().getTime() - now.getTime()
-    // The window of a signature is 300 s, so this leaves time to correct a clock before it refuses webhooks.
+    // Well below the 300 s by which the time of a signature may differ, so that a clock can be corrected in time.
     if (Math.abs(aheadMs) > 5000 === isClockOff) return
     isClockOff = !isClockOff
     const ahead_seconds = Math.round(aheadMs / 1000)

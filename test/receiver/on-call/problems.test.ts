@@ -144,7 +144,7 @@ const cases: Case[] = [
       href: '/keys',
       affected: ['live'],
       count: 7,
-      text: 'The account of the key live has no credits left: 7 submits were refused in the last hour (402 insufficient_credits), last at 02:50. Add credits at the provider. Callers must submit refused requests again. Polling and landing continue.',
+      text: 'The account of the key live has too few credits: 7 submits were refused in the last hour (402 insufficient_credits), the last at 02:50. Add credits at the provider. Then callers must submit again. Polling and landing continue.',
     },
   ],
   [
@@ -184,7 +184,7 @@ const cases: Case[] = [
       cause: 'balance_low:live',
       href: '/costs',
       affected: ['live'],
-      text: 'The account of the key live has 235 credits left, which last about 24 h at the rate of the last hour. Add credits.',
+      text: 'The account of the key live has 235 credits left, which last about 24 h at the rate of the last hour. Add credits. The balance is read once an hour.',
     },
   ],
   [
@@ -371,7 +371,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: "2 webhooks were refused and not accepted since: no secret matches. By the provider's schedule, 2 will not be sent again. The reconciler polls those that are tracked.",
+      text: "2 webhooks were refused and not accepted since: no secret matches. By the provider's schedule, 2 will not be sent again. The reconciler polls their tracked requests.",
     },
   ],
   [
@@ -381,7 +381,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: "At least 200 webhooks were refused and not accepted since: no secret matches. By the provider's schedule, 200 will not be sent again. The reconciler polls those that are tracked.",
+      text: "At least 200 webhooks were refused and not accepted since: no secret matches. By the provider's schedule, 200 will not be sent again. The reconciler polls their tracked requests.",
     },
   ],
   [
@@ -391,7 +391,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'reconciler_silent',
       href: '/reconciler',
-      text: 'The reconciler has been silent since 02:00: results that no webhook brought are not polled.',
+      text: 'The reconciler has not run since 02:00. Requests whose webhooks are missing are not polled.',
     },
   ],
   [
@@ -401,7 +401,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'reconciler_silent',
       href: '/reconciler',
-      text: 'The reconciler has been silent for more than 5 min: results that no webhook brought are not polled. 2 requests are overdue.',
+      text: 'The reconciler has not run for more than 5 min. Requests whose webhooks are missing are not polled. 2 requests are overdue.',
     },
   ],
   [
@@ -421,7 +421,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'provider_unreachable',
       href: '/reconciler',
-      text: "The provider has given no usable answer since 02:57 (answered 503). Calls are retried every 5 s. Check the provider's status, and that GENERATION_API_URL is reachable from here. Nothing is lost: submits wait here for up to 23.5 h, and results wait at the provider.",
+      text: "The provider has given no usable answer since 02:57 (answered 503). Calls are retried. Check the provider's status, and that GENERATION_API_URL is reachable from here. Nothing is lost: submits wait here for up to 23.5 h, and results wait at the provider.",
     },
   ],
   [
@@ -435,7 +435,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'provider_unreachable',
       href: '/reconciler',
-      text: "The provider has given no usable answer since 2026-03-03 22:00. 5 requests are overdue and 9 results are not complete until it answers. Calls are retried every 5 s. Check the provider's status, and that GENERATION_API_URL is reachable from here. Nothing is lost: submits wait here for up to 23.5 h, and results wait at the provider.",
+      text: "The provider has given no usable answer since 2026-03-03 22:00. 5 requests are overdue and 9 results are not complete. Calls are retried. Check the provider's status, and that GENERATION_API_URL is reachable from here. Nothing is lost: submits wait here for up to 23.5 h, and results wait at the provider.",
     },
   ],
   [
@@ -445,7 +445,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'provider_unreachable:pictures',
       href: '/reconciler',
-      text: 'The source pictures has given no usable answer since 02:57 (answered 503). 2 requests are overdue until it answers. Calls are retried every 5 s. Check its status, and that the URL of its API is reachable from here.',
+      text: 'The source pictures has given no usable answer since 02:57 (answered 503). 2 requests are overdue. Calls are retried. Check its status, and that the URL of its API is reachable from here.',
     },
   ],
   [
@@ -531,7 +531,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'key_refused:live',
       href: '/keys',
-      text: 'The provider answers 401 to the API key live. It makes no calls until 03:04, then tries one. 2 submits were refused in the last hour. Replace the key if it stays refused.',
+      text: 'The provider refuses the API key live (401 or 403). Its calls rest until 03:04, then one is tried. 2 submits were refused in the last hour. Replace the key if it stays refused.',
     },
   ],
   [
@@ -563,7 +563,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'quota_spent:live',
       href: '/keys',
-      text: 'The key live has made all calls that it may make in a minute: 100 calls in the last one. Polls wait until calls are a minute old.',
+      text: 'The key live has made 100 calls in the last minute: no more are allowed. Polls wait until some of these calls are a minute old.',
     },
   ],
   [
@@ -574,8 +574,8 @@ const cases: Case[] = [
       cause: 'quota_spent:live',
       href: '/keys',
       text: [
-        'The keys of the account acme, among them live, have made all calls that they may make in a minute:',
-        '500 calls in the last one. Polls wait until calls are a minute old.',
+        'The keys of the account acme, among them live, have made 500 calls in the last minute: no more are allowed.',
+        'Polls wait until some of these calls are a minute old.',
       ].join(' '),
     },
   ],
@@ -600,7 +600,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'overdue',
       href: '/requests?overdue=true',
-      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polls wait for the next minute, because the calls for polls in this minute are used up. Calls that are left are kept for submits. Nothing is lost. If this lasts for more than some minutes, raise FETCH_RATE_PER_MINUTE, or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit. Polling takes about 12 minutes.',
+      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polls wait, because the calls for polls in this minute are used up. Calls that are left are kept for submits. Nothing is lost. If this lasts for more than some minutes, raise FETCH_RATE_PER_MINUTE, or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit. Polling takes about 12 minutes.',
     },
   ],
   [
@@ -828,6 +828,10 @@ describe('the sentences of problems', () => {
     [
       'an archive that copies',
       { ofSlices: archiveProblems({ ...archive, waiting: 500, due_since: '2026-03-04T02:59:00.000Z' }, now) },
+    ],
+    [
+      'submits refused for want of credits that were all submitted again',
+      { balances: { refused: [{ keyName: 'live', at: lastAt }], accounts: [] } },
     ],
     ['a change that has just come', { unsequencedSeconds: 60 }],
     ['a few results that polls brought', { webhooks: { landed: 4, reported: 0, last: 'b1', last_webhook_at: null } }],
