@@ -12,7 +12,7 @@ export function nameOfFile({ sha256, contentType }: FileName): string {
   return `${sha256.slice(0, 2)}/${sha256}.${extensionOf(contentType) ?? 'bin'}`
 }
 
-/** Returns the link of a file in an archive, also before the file is there. */
+/** Returns the link of a file in an archive, whether or not the file is stored yet. */
 export function linkInArchive(place: FilesPlace, file: FileName): string {
   const name = nameOfFile(file)
   return place.kind === 'file'
@@ -20,7 +20,7 @@ export function linkInArchive(place: FilesPlace, file: FileName): string {
     : `s3://${[place.bucket, place.prefix, name].filter((part) => part !== '').join('/')}`
 }
 
-/** Returns the hash in a link that linkInArchive() made; undefined for a link of HTTP. */
+/** Returns the hash in a link that linkInArchive() made; undefined for other links. */
 export function hashInLink(link: string): string | undefined {
   return /^(?:file|s3):\/\/.*\/([0-9a-f]{64})\.[a-z0-9]+$/s.exec(link)?.[1]
 }
@@ -30,7 +30,7 @@ export type FileInUri = FileName & { kind: MediaItem['kind']; bytes: Buffer }
 export const mediaUriPattern = /^data:(image|video|audio)\//i
 const base64UriPattern = /^data:(image|video|audio)\/[^,]*;base64,/i
 
-/** Decodes a `data:` URI in base64. Returns undefined where the bytes are of no type that the archive keeps. */
+/** Decodes a `data:` URI in base64. Returns undefined for other text, and for a type that the archive does not keep. */
 export function fileInUri(uri: string): FileInUri | undefined {
   const [head = '', stated] = base64UriPattern.exec(uri) ?? []
   const kind = (['image', 'video', 'audio'] as const).find((name) => name === stated?.toLowerCase())

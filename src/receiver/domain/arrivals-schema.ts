@@ -99,7 +99,7 @@ export const quarantine = mediadock.table(
   },
   (table) => [
     index('quarantine_arrived').on(table.arrived_at.desc(), table.id.desc()),
-    // Refused arrivals of a request that never landed.
+    // Refused arrivals by the request that they claim.
     index('quarantine_request')
       .on(table.request_id)
       .where(sql`request_id is not null`),

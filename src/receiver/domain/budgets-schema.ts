@@ -16,12 +16,12 @@ export const callBudgets = mediadock.table('call_budgets', {
     .array()
     .notNull()
     .default(sql`array_fill(0, array[61])`),
-  /** How often completing was refused a call in each second. Submitting leaves that many calls unused. */
+  /** How often completing was refused a call in each second. Submitting beyond its share leaves that many calls. */
   missed_slots: integer()
     .array()
     .notNull()
     .default(sql`array_fill(0, array[61])`),
-  /** How often submitting was refused a call in each second. Completing leaves that many calls unused. */
+  /** How often submitting was refused a call in each second. Completing beyond its share leaves that many calls. */
   missed_submit_slots: integer()
     .array()
     .notNull()
@@ -32,7 +32,7 @@ export const callBudgets = mediadock.table('call_budgets', {
   /** No call before this time: Retry-After, a used-up RateLimit window, or a pause after a 401 or 403. */
   blocked_until: instant(),
   blocked_reason: text(),
-  /** How many times in a row the provider answered 401 or 403. Above 0, only one call at a time tries the key. */
+  /** How many times in a row the provider refused the key. Above 0, only one call at a time tries the key. */
   refusals: integer().notNull().default(0),
   /** The start of an outage: the provider answers no key, or refuses this one. Null without an outage. */
   failing_since: instant(),
@@ -51,6 +51,6 @@ export const callBudgets = mediadock.table('call_budgets', {
   balance: numeric(),
   balance_at: instant(),
   spent_last_hour: numeric(),
-  /** How far the landed cost of 30 days differs from the provider's, from 0. Null if the two cannot be compared. */
+  /** By which share the landed cost of 30 days differs from the provider's. Null if the two cannot be compared. */
   cost_difference: numeric(),
 })

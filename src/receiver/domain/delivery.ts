@@ -6,7 +6,7 @@ import { requestIdOf } from './request-id.ts'
 import { storedName, type Source } from './source.ts'
 import { isStorable } from './storable.ts'
 
-/** The ends of reports in the words of the first source, which reports no cancellation. */
+/** The status of a delivery for each end of a report: the words of the first source, which reports no cancellation. */
 const statuses = { COMPLETED: 'OK', FAILED: 'ERROR', CANCELED: 'CANCELED' } as const
 
 /** An admitted arrival, parsed. It is stored, unless its source does not sign. */
@@ -37,7 +37,7 @@ export type Delivery = {
 export type MemoryRoom = {
   /** How long the claim lasts, unless it is renewed. */
   leaseSeconds: number
-  /** Returns false if this process does not take it, such as without room: any process may then claim it. */
+  /** Returns false if this process does not take the delivery, for example without room. Any process may then claim it. */
   reserve: (delivery: Delivery) => boolean
   /** Called when the reserved delivery is committed. */
   take: (delivery: Delivery) => void
@@ -75,7 +75,7 @@ export function toDelivery({ source, timestampSeconds, ...arrived }: Admitted): 
     requestId: jobId === undefined ? undefined : requestIdOf(sourceName, jobId).requestId,
     status: report && statuses[report.status],
     signedAt: new Date(timestampSeconds * 1000),
-    // Decoded files would double the memory of a delivery that waits to be stored. The body has them.
+    // Decoded files would double the memory of a delivery that waits to be stored. The body contains them.
     report: report?.files === undefined ? report : { ...report, files: [] },
     hint: parsed.ok && parsed.report === undefined ? parsed : undefined,
     parkReason: parsed.ok ? undefined : parsed.reason,
@@ -83,7 +83,7 @@ export function toDelivery({ source, timestampSeconds, ...arrived }: Admitted): 
 }
 
 /**
- * The number of deliveries of one request that stay parked for their key, or for their source. The holder of any key
+ * The most deliveries of one request that stay parked for their key, or for their source. The holder of any key
  * can sign any number of deliveries for a request of the other environment or source. The oldest ones are kept, and
  * judged again after a key correction.
  */

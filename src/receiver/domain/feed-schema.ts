@@ -24,7 +24,7 @@ export const feedStatuses = { COMPLETED: 1, FAILED: 2, CANCELED: 3, REFUSED: 4 }
 export const feedStatusNames = ['COMPLETED', 'FAILED', 'CANCELED', 'REFUSED'] as const
 
 /**
- * Changes without a position: one row for each landing statement, with everything that the statement landed.
+ * Changes without a position: one row for each statement that landed results or ended submits, with all its changes.
  * `sequence_changes` deletes the row when it assigns positions.
  */
 export const changes = mediadock.table(
@@ -92,7 +92,7 @@ export const feed = mediadock.view('feed', {
   status: text({ enum: feedStatusNames }).notNull(),
   media_complete: boolean().notNull(),
   changed_at: instant().notNull(),
-  /** The columns from here on are set only for a refused submit, from the present row of `generations`. */
+  /** This column and the next ones are set only for a refused submit, from the present row of `generations`. */
   idempotency_key: uuid(),
   error_code: text(),
   error_message: text(),

@@ -16,7 +16,7 @@ import { areNames } from './limits.ts'
 
 /**
  * Submits through the receiver. The row is written before the call. After a crash at any point the same call is made
- * with the same Idempotency-Key, so there is one charge.
+ * with the same Idempotency-Key, so there is one charge. A source that ignores that key is not called again.
  */
 export const generations = mediadock.table(
   'generations',
@@ -32,7 +32,7 @@ export const generations = mediadock.table(
     sandbox: boolean(),
     /** The source of that key; null for the first source. */
     source_name: text(),
-    /** Never changed after the first write. The provider would treat another URL as reuse of the key (409). */
+    /** Kept while an earlier call may have been accepted. The provider would treat another URL as reuse of the key (409). */
     webhook_url: text(),
     metadata: jsonb(),
     created_at: instant().notNull(),
@@ -41,25 +41,25 @@ export const generations = mediadock.table(
     /** The time of the next call. A claim moves it to the end of the lease, and `attempts` fences the claim. */
     next_attempt_at: instant(),
     attempts: integer().notNull().default(0),
-    /** The first attempt whose answer was lost, so the provider may have accepted it. */
+    /** The first attempt without a final answer: the provider may have accepted it. */
     in_doubt_from: integer(),
     /** True if a caller was answered 202. The end of the submit is then a change in the feed. */
     promised: boolean().notNull().default(false),
-    /** The provider's last answer that was no success, or the receiver's own for an expired submit. */
+    /** The provider's refusal. For an expired submit, the receiver's own answer, without a status. */
     answer_status: smallint(),
     answer: jsonb(),
-    /** When the provider last refused it; null on rows of releases that did not store it. */
+    /** When the provider last refused the submit; null on rows of releases that did not store it. */
     refused_at: instant(),
-    /** Why the last call got no usable answer. */
+    /** Why the last attempt failed. */
     last_error: text(),
   },
   (table) => [
-    // The limits equal those of `requests`, which takes the values over: it must not refuse a paid generation.
+    // The limits equal those of `requests`, which must not refuse the values of a paid generation.
     check('generations_lengths', areNames('model', 'key_name')),
     index('generations_due')
       .on(table.next_attempt_at)
       .where(sql`state = 'pending'`),
-    // The submits that were refused of late.
+    // Recently refused submits.
     index('generations_refused')
       .on(table.refused_at)
       .where(sql`state = 'refused'`),

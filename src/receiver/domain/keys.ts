@@ -52,7 +52,7 @@ export function signedEnvironment({ byName }: Keys, keyName: string): SignedEnvi
 /** How long links last in seconds, by the stored name of their source; `''` is the first source. */
 export type LinkLives = Readonly<Record<string, number>>
 
-/** Returns the lives of links that sources promise. */
+/** Returns how long links last, for the sources that promise it. */
 export function linkLives({ first, sources }: Keys): LinkLives {
   const lives = [first, ...sources.values()].flatMap((source) => {
     const { linkLifeSeconds } = source.kind.promises
@@ -66,7 +66,7 @@ export function namesOfSource({ all }: Keys, { name }: Source): string[] {
   return all.filter((key) => key.source.name === name).map((key) => key.name)
 }
 
-/** Returns the key of a request, or where that cannot be used any more, another of its source. */
+/** Returns the key of a request, or another key of its source if that key cannot make calls any more. */
 export function keyOfRequest(keys: Keys, source: Source, keyName: string | null): GenerationKey | undefined {
   const usable = keys.all.filter((key) => key.source.name === source.name && !key.retired && key.apiKey !== undefined)
   return usable.find(({ name }) => name === keyName) ?? usable[0]

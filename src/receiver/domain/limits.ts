@@ -2,17 +2,17 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { firstSourceName } from './source.ts'
 
 // Limits of values that callers and the provider supply. CHECK constraints enforce them for every writer. Those of
-// metadata are in the trigger `check_metadata`: a CHECK would look at all of it at every update of the row.
+// metadata are in the trigger `check_metadata`: a CHECK would read all metadata at every update of the row.
 
 /** For `model`, `key_name`, `error_code` and webhook ids. An index entry holds at most 2,704 bytes. */
 export const maxNameCharacters = 255
-/** For names of sources, which are steps of paths: as long as a label of a host name. */
+/** For names of sources, which are parts of paths: as long as a label of a host name. */
 export const maxSourceNameCharacters = 63
 export const maxErrorMessageCharacters = 4000
 /** Postgres and V8 write JSON recursively; about 5,000 levels overflow their stacks. */
 export const maxNesting = 200
 
-/** Cuts the text to `maxCharacters`. The result is well-formed, as Postgres requires. */
+/** Cuts the text to `maxCharacters`. A cut text is well-formed, as Postgres requires. */
 export function cutTo(text: string, maxCharacters: number): string {
   return text.length <= maxCharacters ? text : `${text.slice(0, maxCharacters - 1).toWellFormed()}…`
 }

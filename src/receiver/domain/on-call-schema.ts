@@ -70,7 +70,7 @@ export const minutes = mediadock.table('minutes', {
   landed: integer().notNull(),
   landing_p50_seconds: real(),
   landing_p95_seconds: real(),
-  /** This and the next two columns: the highest value that was seen in the minute. */
+  /** The highest value of the minute, as in the next two columns. */
   inbox_pending: integer(),
   inbox_oldest_seconds: real(),
   overdue: integer(),
@@ -118,7 +118,7 @@ export const issues = mediadock.table(
       .notNull()
       .default(sql`'{}'`),
     sample_seconds: integer().notNull().default(10),
-    /** The keys or senders concerned. */
+    /** The keys, senders, roles or subscriptions concerned. */
     affected: text()
       .array()
       .notNull()
@@ -131,12 +131,12 @@ export const issues = mediadock.table(
     muted_until: instant(),
     muted_by: text(),
     /**
-     * The notification that ALERT_WEBHOOK_URL has still to receive, the time of the next try, and the number of tries.
+     * The notification that is still to be posted to ALERT_WEBHOOK_URL, the time of the next try, and the tries so far.
      */
     untold: text({ enum: ['opened', 'worsened', 'closed'] }),
     tell_at: instant(),
     tell_tries: smallint().notNull().default(0),
-    /** The count in the last notification. Twice that count is a reason to notify again. */
+    /** The count in the last notification. Twice that count, and at least 10, is a reason to notify again. */
     told_count: integer(),
   },
   (table) => [
@@ -164,7 +164,7 @@ export const replays = mediadock.table('replays', {
   requeued: integer().notNull().default(0),
 })
 
-/** No longer used. A migration may drop it once no running version knows it. */
+/** No longer used. A migration may drop it once no running version uses it. */
 export const replayJobs = mediadock.table(
   'replay_jobs',
   {

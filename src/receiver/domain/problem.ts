@@ -2,15 +2,15 @@ export const severities = ['critical', 'warning', 'notice'] as const
 
 export type Problem = {
   severity: (typeof severities)[number]
-  /** The problem, as a sentence for a person. */
+  /** What is wrong, its effect and what to do, for a person. */
   text: string
-  /** The kind of problem, as a short name for programs. */
+  /** The kind of problem, or `kind:subject`, for programs. */
   cause: string
   /** The console page that shows the problem and the actions against it. */
   href: string
-  /** The present number of rows or calls concerned. */
+  /** The present number of arrivals, deliveries, requests or other items concerned. */
   count?: number
-  /** The keys or senders concerned. */
+  /** The keys, senders, roles or subscriptions concerned. */
   affected?: readonly string[]
 }
 

@@ -21,7 +21,7 @@ export type Report = {
   model: string | undefined
   output: unknown
   media: readonly MediaItem[]
-  /** Set where the media came as base64: each as a `data:` URI. Their links are where the archive will keep them. */
+  /** Set where the media came as base64: each as a `data:` URI. Their links lead into the archive, which will keep them. */
   files?: readonly InlineFile[]
   /** False where the full result carries more: a poll completes it. */
   mediaComplete: boolean
@@ -61,7 +61,7 @@ export type UnreadableReason = (typeof unreadableReasons)[number]
 /** All reasons for parking, as `deliveries.parked_reason` holds them. */
 export type ParkReason = UnreadableReason | 'key_mismatch' | 'source_mismatch' | 'landing_failed'
 
-/** The report in a body, or the reason why there is none. */
+/** The report in a body, or the reason why the body has none. */
 export type Parsed = { ok: true; report: Report } | { ok: false; reason: UnreadableReason; jobId: string | undefined }
 
 /**

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
 
-/** The id of a request, and the source's own id of the job where that is another one. */
+/** The id of a request, and the source's own id of the job if the two differ. */
 export type RequestIds = { requestId: string; externalId: string | null }
 
-/** Visible ASCII that does not begin with a dot: no job can be mistaken for a step in a path. */
+/** Visible ASCII that does not begin with a dot, so that a path with the id has no step `.` or `..`. */
 export const jobIdPattern = /^(?!\.)[\x21-\x7e]{1,255}$/
 
 const canonicalUuid = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/

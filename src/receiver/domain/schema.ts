@@ -28,7 +28,7 @@ export const deliveries = mediadock.table(
     id: uuid().primaryKey(),
     webhook_id: text().notNull(),
     request_id: uuid(),
-    /** The end in the notification, CANCELED only of further sources; null without a readable end. */
+    /** The status in the notification; null if it cannot be read. Only further sources send CANCELED. */
     status: text({ enum: ['OK', 'ERROR', 'CANCELED'] }),
     key_name: text().notNull(),
     /** The source that signed; null for the first source. Webhook ids of two sources never meet (deliveryId). */
@@ -103,7 +103,7 @@ export const attempts = mediadock.table(
     attempted_at: instant().notNull(),
     outcome: text().notNull(),
     detail: text(),
-    /** The replay of many that this round ended; null for every other round. */
+    /** The replay of many deliveries that this round belongs to; null without one. */
     replay_id: uuid(),
   },
   (table) => [
@@ -123,7 +123,7 @@ export const attempts = mediadock.table(
   ],
 )
 
-/** A request has a terminal status if and only if it has landed, and `source` and `confirmed_at` only then. */
+/** A request has a terminal status if and only if it has landed. Only then may `source` and `confirmed_at` be set. */
 const isLandedWhole = sql`(landed_at is not null) = (status in ('COMPLETED', 'FAILED', 'CANCELED')) and (landed_at is not null or (source is null and confirmed_at is null))`
 
 /** Known requests with their state and result. Services read them through the view `results`. */
@@ -153,7 +153,7 @@ export const requests = mediadock.table(
     idempotency_key: uuid(),
     /** How many images the submit asked for, if known. A webhook carries only one. */
     items_wanted: smallint(),
-    /** Null if it consists of its one row of `media` alone. The view `results` then makes it from that. */
+    /** Null for an output of one media item alone: the view `results` makes it from the row of `media`. */
     output: jsonb(),
     media_complete: boolean().notNull().default(false),
     cost: numeric(),
@@ -203,7 +203,7 @@ export const requests = mediadock.table(
     check('requests_key_source', sql`key_source in ('tracked', 'landed')`),
     // In addition, a trigger makes sure that a COMPLETED request has media: see the migration.
     check('requests_landed', isLandedWhole),
-    // Lists of overdue requests, whose order no other index of open requests has.
+    // Lists of overdue requests, in their order.
     index('requests_open')
       .on(sql`coalesce(next_poll_at, tracked_at)`)
       .where(sql`landed_at is null or next_poll_at is not null`),
@@ -235,7 +235,7 @@ export const requests = mediadock.table(
     index('requests_external_id')
       .on(table.external_id)
       .where(sql`external_id is not null`),
-    // Lists (newest first) and retention.
+    // Lists, newest first.
     index('requests_tracked').on(table.tracked_at.desc(), table.request_id.desc()),
     // The latest results, and readers that catch up by landed_at.
     index('requests_landed')

@@ -18,7 +18,7 @@ export type Arriving = { header: HeaderValues; body?: Buffer | undefined }
  */
 export type SourceSecret = Secret & { account?: string | undefined }
 
-/** The id under which a source sends a delivery, and sends it again; `claimed` goes to the log. */
+/** The id under which a source sends and repeats a delivery. An unusable id is `claimed`, for the log. */
 export type Identity = { ok: true; webhookId: string } | { ok: false; claimed: string | undefined; message: string }
 
 export type SourceVerification =
@@ -73,9 +73,9 @@ export type CancelOutcome = { kind: 'asked' | 'ended' } | NoResult
 export type Submission = { model: string; input: unknown; webhookUrl: string; idempotencyKey: string }
 
 /**
- * Every outcome of one submit. `refused` and `unauthorized` were not taken. `in_progress` means that the same
- * Idempotency-Key is being processed, so it may be the answer of an earlier attempt. After `unreachable` the source may
- * have taken it, unless it is `isUnsent`.
+ * Every outcome of one submit. After `refused` and `unauthorized` the source has not taken it. `in_progress` means that
+ * the source processes the same Idempotency-Key, perhaps of an earlier attempt. After `unreachable` the source may have
+ * taken it, unless `isUnsent` is set.
  */
 export type SubmitOutcome =
   | { kind: 'submitted'; jobId: string; cost: number | undefined }
@@ -93,11 +93,11 @@ export type SourceKind = {
   identify: (arriving: Arriving) => Identity
   /** Verifies the bytes as they were sent, before anything of them is read. The clock is in whole Unix seconds. */
   verify: (arrived: Arrived, secrets: readonly SourceSecret[], nowSeconds: number) => Steps<SourceVerification>
-  /** The report in the JSON of an authentic body, or the job that it is a reason to poll. `archive`: see Source. */
+  /** The report in the JSON of an authentic body, or a hint: the job to poll. `archive`: see Source. */
   parse: (json: unknown, archive?: FilesPlace) => Parsed | Hint
   fetchResult: (job: Job, api: Api) => Promise<FetchOutcome>
   submit: (submission: Submission, api: Api) => Promise<SubmitOutcome>
-  /** Left out where the API has no call for it, or where that also deletes results. */
+  /** Left out if the API has no call for it, or if that call also deletes results. */
   cancel?: (job: Job, api: Api) => Promise<CancelOutcome>
   promises: SourcePromises
 }
@@ -113,7 +113,7 @@ export type SourcePromises = {
   idempotentSubmit: boolean
   /** The signing secrets of its settings; undefined where they have none. */
   secrets: SecretForm | undefined
-  /** The public keys with which webhooks are signed. They serve all customers, so a webhook must name the account. */
+  /** The public keys that verify webhooks. They serve all customers, so a webhook must name the account. */
   keySet?: { url: string; keysIn: (json: unknown) => readonly string[] | undefined }
   /** The base URL of the API; undefined where each source has its own. */
   apiUrl: string | undefined
@@ -135,17 +135,17 @@ export type Source = {
   kind: SourceKind
   secrets: readonly SourceSecret[]
   apiUrl?: string | undefined
-  /** Where its public keys are fetched, and the account that its webhooks must name. */
+  /** The URL of its public keys, and the account that its webhooks must name. */
   keySetUrl?: string | undefined
   account?: string | undefined
-  /** Where media are kept that its results carry as base64: MEDIA_ARCHIVE. */
+  /** Where media are kept that its results contain as base64: MEDIA_ARCHIVE. */
   archive?: FilesPlace | undefined
 }
 
 /** The name of the source of `POST /webhooks`. No other source may have it. */
 export const firstSourceName = 'generation-queue'
 
-/** Returns the name of a source as columns store it: null for the first source, so that it costs nothing. */
+/** Returns the name of a source as columns store it: null for the first source, so that it takes no space. */
 export function storedName({ name }: Pick<Source, 'name'>): string | null {
   return name === firstSourceName ? null : name
 }

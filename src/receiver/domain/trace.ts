@@ -43,7 +43,7 @@ export function loggedTraceId(of: Traced | undefined, traces: object | undefined
   return parent || traces ? traceId : undefined
 }
 
-/** The parent span of a span of ours, with its sampling decision. */
+/** The parent of one of our spans, with its sampling decision. */
 export type SpanParent = { traceId: string; spanId: string; isSampled: boolean }
 
 const form = /^([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?=$|-)/

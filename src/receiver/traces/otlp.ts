@@ -43,7 +43,7 @@ const kinds = {
 export function createSpanWriter(settings: TraceSettings, { logger }: { logger: Logger }): SpanWriter {
   const complain = createComplaints(logger, new URL(settings.endpoint).host)
   const sampler = samplerOf(settings)
-  // Ids that are already known are passed to the next span through the generator, which the SDK calls at once.
+  // The SDK takes the ids of a span from this generator while it starts the span. So `lent` can set them.
   const random = new RandomIdGenerator()
   const lent: { traceId?: string | undefined; spanId?: string | undefined } = {}
   const provider = new TracerProvider({
@@ -120,7 +120,7 @@ function samplerOf({ sampler, ratio }: TraceSettings): Sampler {
 
 type Complain = (error: unknown, spans: number) => void
 
-/** Logs at most one line per minute, so that a collector that is down does not fill the log. */
+/** Logs at most one line of each kind per minute, so that a collector that is down does not fill the log. */
 function createComplaints(logger: Logger, collector: string): Complain {
   const mayComplain = createPauses()
   const mayRepeat = createPauses()
@@ -128,7 +128,7 @@ function createComplaints(logger: Logger, collector: string): Complain {
   // Messages of the packages, mostly that spans were dropped because the queue was full.
   const say = (message: string) => {
     if (mayRepeat())
-      logger.warn({ collector, detail: message.slice(0, 500) }, 'sending traces has a problem, deliveries continue')
+      logger.warn({ collector, detail: message.slice(0, 500) }, 'the sender of traces reports a problem, deliveries continue')
   }
   const nothing = () => {}
   diag.setLogger(
@@ -157,7 +157,7 @@ function createPauses(): () => boolean {
   }
 }
 
-/** Reports failed batches here, once, and tells the SDK that every batch was sent. */
+/** Reports each failed batch to `complain`, and success to the SDK, which would log the failure again. */
 function complaining(exporter: SpanExporter, complain: Complain): SpanExporter {
   return {
     export: (spans, done) =>

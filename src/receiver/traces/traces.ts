@@ -12,7 +12,7 @@ export type Traces = DeliveryTraces & {
   close: (withinMs: number) => Promise<void>
 }
 
-/** Opens the traces. Undefined, with nothing loaded, if they are not configured. */
+/** Opens the traces. Undefined if they are not configured, with nothing loaded, or if their packages cannot be loaded. */
 export async function openTraces({ traces }: ReceiverSettings, logger: Logger): Promise<Traces | undefined> {
   const writer = traces && (await openSpanWriter(traces, { logger }))
   return writer && createTraces(writer)
@@ -119,7 +119,7 @@ function messageOf(webhookId: string | undefined, operation: 'receive' | 'proces
 const packages =
   '@opentelemetry/api @opentelemetry/exporter-trace-otlp-proto @opentelemetry/resources @opentelemetry/sdk-trace'
 
-/** Loads the packages that send spans. Undefined if they are not installed: the receiver runs without traces then. */
+/** Loads the packages that send spans. Undefined if that fails: the receiver then runs without traces. */
 export async function openSpanWriter(
   settings: TraceSettings,
   { logger }: { logger: Logger },
@@ -131,9 +131,9 @@ export async function openSpanWriter(
     const isMissing = error instanceof Error && 'code' in error && error.code === 'ERR_MODULE_NOT_FOUND'
     if (isMissing)
       logger.warn(
-        `traces are configured, but their packages are not installed: run npm i ${packages}. Starting without`,
+        `traces are configured, but their packages are not installed: run npm i ${packages}. Starting without traces`,
       )
-    else logger.error({ err: error }, 'traces are configured and cannot be sent. Starting without')
+    else logger.error({ err: error }, 'traces are configured, but cannot be sent. Starting without traces')
     return undefined
   }
 }

@@ -8,11 +8,11 @@ export const dayMs = 86_400_000
 export type Partitions = { made: number; missing: number }
 
 /**
- * Creates the partitions of today and of the week ahead. If a lock is in the way (of a dump, or another replica), the
- * rest is left to the next round. Rows of a day without a partition go to the catch-all, and are moved later.
+ * Creates the partitions of today and of the week ahead. At the first lock of a dump or another replica, leaves the rest
+ * to the next round. Rows of a day without a partition go to the catch-all, and are moved later.
  */
 export async function ensurePartitions(db: Database, now: Date): Promise<Partitions> {
-  // Today and seven days ahead: longer than a dump holds its locks, so that the partition exists before its day.
+  // Today and seven days ahead: a dump holds its locks for less, so each partition exists before its day.
   const wanted = Array.from({ length: 8 }, (_, ahead) =>
     new Date(now.getTime() + ahead * dayMs).toISOString().slice(0, 10),
   )
@@ -28,7 +28,7 @@ export async function ensurePartitions(db: Database, now: Date): Promise<Partiti
   return { made, missing: 0 }
 }
 
-/** Creates the role that makes partitions. It logs when a lock blocks it for the first time. */
+/** Creates the role that makes partitions. It logs the first of several rounds in a row that a lock blocks. */
 export function createPartitionMaker({ db, clock, logger }: { db: Database; clock: () => Date; logger: Logger }) {
   let missing = 0
   return async (): Promise<{ more: boolean }> => {
@@ -46,7 +46,7 @@ export function createPartitionMaker({ db, clock, logger }: { db: Database; cloc
   }
 }
 
-/** Drops the partitions of days before the cutoff's day. Locked ones stay until the next time. */
+/** Drops the partitions of days before the cutoff's day. Stops at a locked one: it and later ones stay until the next run. */
 export async function dropDaysBefore(
   db: Database,
   cutoff: Date,
@@ -74,7 +74,7 @@ async function dropDay(db: Database, day: string, signal: AbortSignal): Promise<
   for (let attempt = 1; ; attempt += 1) {
     const [row] = await db.execute<{ outcome: string }>(sql`select mediadock.drop_arrival_day(${day}::date) as outcome`)
     const outcome = row?.outcome ?? 'busy'
-    // Tries against a lock. The next round follows soon.
+    // The next run of retention tries again.
     if (outcome !== 'busy' || attempt === 3 || signal.aborted) return outcome
     await delay(500 * (0.5 + Math.random()))
   }

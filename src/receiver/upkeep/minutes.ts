@@ -20,14 +20,14 @@ const r = columnsOf(schema.requests, 'r')
 /** A pending delivery of this age is a problem. */
 export const oldSeconds = 60
 
-/** A minute is written for the last time this long after its end, when the logs have surely caught up. */
+/** A minute is final once it was written this long after its end: the logs have caught up by then. */
 export const settledAfterSeconds = 15
 /** Percentiles come from this many newest rows, so that a busy minute costs no more. */
 const sampled = 1000
 
 /**
  * Writes the figures of this minute so far, and of the last one. The statement may run any number of times and on any
- * number of replicas: counts are taken anew, and the highest measurement stays.
+ * number of replicas: it counts anew, and keeps the highest value of the inbox and of overdue requests.
  */
 export async function writeMinutes(
   db: Database,
@@ -110,9 +110,7 @@ export async function writeMinutes(
       overdue = greatest(${m.overdue}, excluded.overdue)`)
 }
 
-/**
- * Returns when a receiver last wrote the current minute, which a running one does every 30 s. Undefined without one.
- */
+/** Returns when a receiver last wrote figures, which a running one does about every 20 s. Undefined before the first. */
 export async function lastMinuteWrittenAt(db: Database): Promise<Date | undefined> {
   const { written_at, minute } = onCall.minutes
   const [last] = await db.select({ written_at }).from(onCall.minutes).orderBy(desc(minute)).limit(1)

@@ -21,7 +21,7 @@ const r = columnsOf(schema.requests, 'r')
 export type RetentionDeps = {
   db: Database
   retentionDays: number
-  /** Retention of the slices: each deletes what its own setting has ended and returns the number of rows. */
+  /** Retention of the slices: each deletes rows by its own setting and returns their number. */
   prunes?: readonly { name: string; prune: (at: { now: Date; signal: AbortSignal }) => Promise<number> }[]
   clock: () => Date
   logger: Logger
@@ -72,7 +72,7 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
 async function dropDays({ db, logger }: RetentionDeps, cutoff: Date, signal: AbortSignal): Promise<number> {
   const days = await dropDaysBefore(db, cutoff, signal)
   if (days.left > 0)
-    logger.warn(days, 'partitions of the arrival log are locked, perhaps by a dump: they are dropped at the next run')
+    logger.warn(days, 'partitions of the arrival log are locked, perhaps by a dump: the next run tries to drop them')
   return days.dropped
 }
 
@@ -108,7 +108,7 @@ async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Pro
 }
 
 /**
- * Deletes processed deliveries, unusable ones, those of another source, and those parked for their key after the
+ * Deletes processed deliveries, unusable ones, those of another source, and those parked for their key once the
  * provider's result is known. If parked ones were kept forever, the holder of one signing secret could fill the disk.
  */
 async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
@@ -164,7 +164,7 @@ const notes = [
   { table: onCall.processStarts, at: onCall.processStarts.started_at },
 ] as const
 
-/** The rows of the log on days without a partition. */
+/** The rows of the arrival log for days without a partition. */
 const catchAll = { table: sql`mediadock.arrivals_other`, at: arrivals.arrived_at }
 
 type Aged = { table: SQL | Table; at: Column | StringChunk }
