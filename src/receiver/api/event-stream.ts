@@ -5,7 +5,7 @@ import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { gone } from './operation.ts'
 
-/** A stream without data sends a sign of life this often, so that proxies keep the connection. */
+/** A stream without data sends a comment this often, so that proxies keep the connection. */
 const heartbeatMs = 15_000
 
 /**

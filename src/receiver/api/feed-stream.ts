@@ -54,7 +54,7 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
   }
 }
 
-/** The text of items, shared by all streams. */
+/** The events of items, as text that all streams share. */
 const events = new WeakMap<FeedItem, string>()
 
 function toEvent(item: FeedItem): string {

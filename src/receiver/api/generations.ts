@@ -32,7 +32,7 @@ const generationSchema = z
     attempts: z.int(),
     next_attempt_at: instant.nullable(),
     last_error: z.string().nullable(),
-    answer: z.unknown().meta({ description: "The provider's error envelope, if it refused the submit." }),
+    answer: z.unknown().meta({ description: "The error envelope of a refused or expired submit." }),
     created_at: instant,
   })
   .meta({ id: 'Generation' })
@@ -58,7 +58,7 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
       description:
         "Passes on the provider's 4xx. Without a final answer, request_id is null and mediadock retries in the " +
         'background. A source that ignores the Idempotency-Key is not called again after a lost answer: a signed ' +
-        'webhook ends the submit, or it expires. A refusal then becomes an item of the feed. Send your own ' +
+        'webhook ends the submit, or it expires. A refusal after the 202 becomes an item of the feed. Send your own ' +
         'idempotency_key: a caller that sent none and loses this answer can only submit anew, and may be ' +
         'charged twice.',
       requestParams: { header: z.object({ 'idempotency-key': idempotencyKeySchema.optional() }) },

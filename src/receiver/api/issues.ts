@@ -34,7 +34,7 @@ export function issueOperations(deps: ReceiverDeps): Operation[] {
     path: '/issues/{id}/mute',
     document: {
       operationId: 'muteIssue',
-      summary: 'Mute an issue: it sends no notifications until then, unless it becomes more severe',
+      summary: 'Mute an issue for a while: no notifications, unless it becomes more severe',
       requestParams: { path: issueIdSchema },
       requestBody: jsonBody(muteSchema),
       responses: responses(

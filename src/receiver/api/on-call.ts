@@ -47,7 +47,7 @@ export function onCallOperations(deps: ReceiverDeps): Operation[] {
     }),
     filtered('/search', {
       operationId: 'search',
-      summary: 'Search by id or metadata, including refused arrivals that never landed',
+      summary: 'Search by id or metadata, including refused arrivals',
       filters: findFiltersSchema,
       answer: { description: 'The findings, grouped by kind', schema: foundSchema },
       send: (wanted, res) => sendList(deps, res, (from) => find(from, wanted, { now: clock(), stuckAfterSeconds })),

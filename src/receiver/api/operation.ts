@@ -34,7 +34,7 @@ export function handlerOf({ answer }: Operation, logger: Logger): RequestHandler
   }
 }
 
-/** Error codes of postgres.js, the network, and a starting or stopping server that mean: no connection. */
+/** Error codes of postgres.js, the network, and a server that starts, stops or lacks resources. */
 const noConnection = /^(CONNECT|ECONN|EPIPE|ENOENT|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EHOSTUNREACH|57P0|53)/
 
 /** Returns the HTTP error for an error of a query; returns any other error unchanged. */
@@ -150,7 +150,7 @@ const errors = {
   unavailable: { status: 503, when: 'temporarily unavailable: try again after Retry-After seconds' },
   query_timeout: { status: 503, when: 'the query took too long: narrow it' },
   request_locked: { status: 503, when: 'another transaction holds the request: try again after Retry-After seconds' },
-  too_many_waiting: { status: 503, when: 'too many calls are waiting: try again after Retry-After seconds' },
+  too_many_waiting: { status: 503, when: 'too many such calls are open: try again after Retry-After seconds' },
 } as const satisfies Record<string, ErrorAnswer>
 
 type Code = keyof typeof errors
@@ -173,7 +173,7 @@ const successes = [200, 201, 202] as const
 /** A success: its description, and the schema of its JSON. */
 export type Content = { description: string; schema: z.ZodType }
 
-/** Lists the responses of an operation: its successes, and its errors besides those of every call. */
+/** Lists the responses of an operation: its successes, its own errors, and the errors of every call. */
 export function responses(
   answers: Partial<Record<(typeof successes)[number], Content>>,
   ...also: readonly Code[]

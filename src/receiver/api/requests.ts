@@ -127,7 +127,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'cancelRequest',
       summary: "Ask the request's source to cancel its job",
       description:
-        'It only asks: the job may still complete. The request is polled at once, and ends with this or a later poll, ' +
+        'The job may still complete. The request is polled at once, and ends with this or a later poll, ' +
         'or with its webhook.',
       requestParams: { path: idPathSchema },
       responses: responses(

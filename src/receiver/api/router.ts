@@ -60,7 +60,7 @@ function toExpress(path: string): string {
 function statsOperation(deps: ReceiverDeps): Operation {
   return shown('/stats', {
     operationId: 'showStats',
-    summary: "What the console's first page shows",
+    summary: 'Present figures, open issues, and the latest arrivals and results',
     answer: { description: 'The figures', schema: statsSchema },
     read: async () => readStats(deps.db, await readingOptions(deps)),
   })

@@ -14,8 +14,8 @@ export type WaitersDeps = {
 type Until = { clientGone: AbortSignal; seconds: number }
 
 /**
- * Holds the calls of this process that wait for a request or a submit. Every end of a wait is a change in the feed. All
- * calls look up their ids when the feed grows, those that wake together by one statement.
+ * Holds the calls of this process that wait for a request or a submit. The end of a request or submit is a change in
+ * the feed. All calls look up their ids when the feed grows, those that wake together by one statement.
  */
 export function createWaiters({ watch, overOf, logger, signal }: WaitersDeps) {
   const bounded = boundCalls(1000, 'calls wait')

@@ -73,7 +73,7 @@ export const arrivalSchema = z
   .meta({ id: 'Arrival' })
 export type ArrivalEntry = z.infer<typeof arrivalSchema>
 
-/** A refused arrival claims a delivery, of which it says nothing. */
+/** Null for an arrival that was not stored: its delivery is only claimed. */
 const parkedReason = sql<string | null>`case when ${a.outcome} in ('accepted', 'duplicate', 'parked') then (
   select ${deliveries.parked_reason} from ${deliveries} where ${deliveries.id} = ${a.delivery_id}) end`
 const shown = { ...getTableColumns(a), source_name: nameOfSource(a.source_name), parked_reason: parkedReason }

@@ -12,7 +12,7 @@ const d = alias(deliveries, 'd')
 const r = columnsOf(schema.requests, 'r')
 
 const causeErrorSchema = z.object({
-  message: z.string().meta({ description: 'What Postgres answered, of the newest delivery.' }),
+  message: z.string().meta({ description: "Postgres's error for the newest of these deliveries." }),
   model: z.string().nullable(),
   count: z.int(),
   landed_since: z.boolean().meta({
@@ -27,7 +27,7 @@ export const causeSchema = z
     first_seen: z.iso.datetime(),
     last_seen: z.iso.datetime(),
     errors: z.array(causeErrorSchema).readonly().optional().meta({
-      description: 'Of landing_failed: the errors of the newest 1,000 deliveries by model, the newest first.',
+      description: 'Of landing_failed: the five newest errors by model, among the newest 1,000 deliveries.',
     }),
   })
   .meta({ id: 'Cause' })
@@ -59,7 +59,7 @@ export async function parkedCauses(tx: Executor, since?: Date): Promise<Cause[]>
   return causes.map((cause) => (cause.reason === 'landing_failed' ? { ...cause, errors } : cause))
 }
 
-/** Deliveries whose errors are grouped, and groups that a person reads. */
+/** The most deliveries whose errors are grouped. */
 const maxFailed = 1000
 
 const anyUuid = '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'

@@ -26,7 +26,7 @@ export type CostFilters = z.infer<typeof costFiltersSchema>
 const sums = {
   requests: z.int(),
   credits_settled: z.number().meta({ description: 'Credits of requests that have ended.' }),
-  credits_reserved: z.number().meta({ description: 'Credits of submits that have not ended, as their answers said.' }),
+  credits_reserved: z.number().meta({ description: 'Credits of requests that have not ended, as the answers to their submits stated.' }),
 }
 export const costsSchema = z
   .object({
@@ -105,7 +105,7 @@ function groupOf(by: string): SQL {
   }
 }
 
-/** Sums that no row has are 0. */
+/** Missing sums are 0. */
 function toSums(row?: Row): Costs['total'] {
   return {
     requests: Number(row?.requests ?? 0),

@@ -2,7 +2,7 @@ import { DeadlineError, withDeadline } from '../../platform/deadline.ts'
 import { databaseCodeOf } from '../../platform/postgres/errors.ts'
 import { type Database, type Executor, onOneConnection } from '../../platform/postgres/postgres.ts'
 
-/** The longest that a page or a call may keep Postgres busy. */
+/** The longest time that one read of a page or a call may take. */
 const queryDeadlineMs = 5000
 
 /** The query was stopped at its deadline; a narrower one may succeed. */

@@ -37,7 +37,7 @@ export const deliverySchema = z
     status: z
       .enum(['OK', 'ERROR', 'CANCELED'])
       .nullable()
-      .meta({ description: 'The end in the notification. Only further sources send CANCELED.' }),
+      .meta({ description: 'The status in the notification. Only further sources send CANCELED.' }),
     state: z.enum(deliveryStates),
     outcome: z.string().meta({ description: 'The outcome of the last processing; accepted before the first.' }),
     reason: z.string().nullable().meta({ description: 'Why it is parked.' }),
@@ -50,7 +50,7 @@ export const deliverySchema = z
     bytes: z.int(),
     arrivals: z.int().meta({ description: 'How many times it arrived, refused arrivals included.' }),
     ack_ms: z.number().nullable().meta({ description: 'Milliseconds from the first arrival to its answer.' }),
-    // Last, so that readers of the columns of a CSV file by place are not disturbed.
+    // Last, since programs may read the columns of the CSV file by their place.
     source_name: z.string().meta({ description: 'The source that signed it.' }),
   })
   .meta({ id: 'Delivery' })
@@ -104,7 +104,7 @@ export async function countDeliveries(db: Database, filters: DeliveryFilters): P
 
 const seldom = 500
 
-/** Reads all delivery ids of a rarely used key; undefined if there are more than `seldom` or none. */
+/** Reads all delivery ids of a rarely used key; undefined if there are none, or more than `seldom`. */
 export async function idsOfSeldomKey(
   tx: Executor,
   { key_name, until }: Pick<DeliveryFilters, 'until'> & { key_name: string },

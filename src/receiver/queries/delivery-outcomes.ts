@@ -17,7 +17,7 @@ const lastOutcome = sql`(select ${attempts.outcome} from ${attempts} where ${att
   and (${attempts.outcome}, ${attempts.detail}) is distinct from ('no_effect', 'replay')
   order by ${attempts.attempted_at} desc limit 1)`
 
-/** A delivery without an attempt is either not processed yet or landed at the first try. */
+/** A delivery without an attempt was parked on arrival, is not processed yet, or landed at the first try. */
 export const outcomeShown = sql`coalesce(${lastOutcome}, case when ${d.parked_reason} is not null then 'parked'
   when ${isPending} then 'accepted' else 'landed' end)`
 

@@ -79,7 +79,7 @@ export const feedPageSchema = z
         'Where to continue. A filtered page may be empty and still move on: it looks through at most 1,000 changes, ' +
         'for at most one second.',
     }),
-    head: z.int().meta({ description: 'The position of the newest change of all.' }),
+    head: z.int().meta({ description: 'The position of the newest change in the whole feed.' }),
   })
   .meta({ id: 'FeedPage' })
 export type FeedPage = z.infer<typeof feedPageSchema>

@@ -31,7 +31,7 @@ export const textFilter = z
   .max(255, 'must have at most 255 characters')
   .refine((text) => !text.includes('\0') && text.isWellFormed(), 'must not contain NUL or lone surrogates')
 const isOrNot = z.enum(['true', 'false'], 'must be true or false')
-/** As much as a query string takes without being refused by proxies. */
+/** Proxies may refuse longer query strings. */
 const maxMetadataCharacters = 4000
 const metadataFilter = z
   .string()
@@ -135,7 +135,7 @@ export const arrivalFiltersSchema = z.strictObject({
   ...common,
   outcome: z.enum(arrivalOutcomes, `must be one of ${arrivalOutcomes.join(', ')}`).optional(),
 })
-/** The filters of the feed, of subscriptions and of requests alike. Statuses differ. */
+/** The filters that the feed, subscriptions and requests share. Each has its own `status`. */
 export const resultFilters = {
   source_name: textFilter
     .optional()
@@ -195,8 +195,8 @@ export const requestListSchema = requestFiltersSchema.extend(paging)
 export const quarantineListSchema = quarantineFiltersSchema.extend(paging)
 
 /**
- * True for a storable object without whole numbers that lose digits when they are parsed. The feed's filter is written
- * again from the parsed object, so such a number would find other rows.
+ * Returns true for a storable object without whole numbers that lose digits when they are parsed. The feed's filter is
+ * written again from the parsed object, so a changed number would find other rows.
  */
 function isComparableObject(text: string): boolean {
   try {

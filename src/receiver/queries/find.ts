@@ -50,7 +50,7 @@ export const foundSchema = z
       }),
     ),
     missing: z.array(z.string()).meta({
-      description: 'The kinds whose search took too long and was stopped. What was found of the others stands.',
+      description: 'The kinds whose search took too long and was stopped. The other kinds were searched.',
     }),
   })
   .meta({ id: 'Found' })
@@ -92,7 +92,7 @@ export async function find(db: Database, { q }: { q: string }, when: StuckAfter)
 /** The webhooks that name a request which may not be tracked. */
 export type Claims = Pick<Found, 'deliveries' | 'arrivals' | 'quarantined'>
 
-/** Finds the webhooks that name this request id. Nothing that a refused one says is trusted. */
+/** Finds the webhooks that name this request id. The content of a refused one is not trusted. */
 export async function findClaims(db: Database, requestId: string): Promise<Claims> {
   const [{ data: deliveries }, arrivals, quarantined] = await Promise.all([
     listDeliveries(db, { request_id: requestId, limit: shown }),

@@ -48,7 +48,7 @@ export async function* followArrivals(
   }
 }
 
-/** Returns the place of the present, without earlier arrivals. */
+/** Returns the present place: only later arrivals follow it. */
 export function fromNow(now: Date): Place {
   return { micros: String(now.getTime() * 1000), id: '0' }
 }

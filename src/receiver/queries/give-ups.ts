@@ -134,12 +134,11 @@ const pause = { baseMs: 30_000, capMs: 3_600_000 }
 
 /**
  * Estimates what the provider does with a webhook that failed here. Only attempts that arrive are visible. An attempt
- * that is more than a dispatch run overdue counts as made.
+ * that is two dispatch runs (60 s) overdue counts as made.
  */
 export function giveUpClock(seen: { attempts: number; lastSeenAt: Date; now: Date }): GiveUpClock {
   let spent = Math.min(Math.max(1, seen.attempts), webhookAttempts)
   let last = seen.lastSeenAt.getTime()
-  // Two dispatch runs later, an attempt that did not arrive has been made.
   while (spent < webhookAttempts && last + doublingPauseMs(spent, pause) + 60_000 < seen.now.getTime()) {
     last += doublingPauseMs(spent, pause)
     spent += 1

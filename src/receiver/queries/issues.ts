@@ -12,17 +12,17 @@ export const issueSchema = z
   .object({
     id: z.int(),
     cause: z.string().meta({ description: 'The kind, as `kind` or `kind:subject`.' }),
-    state: z.enum(issueStates).meta({ description: 'muted: open, without notifications for now.' }),
+    state: z.enum(issueStates).meta({ description: 'muted: open, but its notifications are stopped for a while.' }),
     severity: z.enum(severities),
     text: z.string().meta({ description: 'What is wrong, as last seen.' }),
     href: z.string().meta({ description: 'The console page that shows the problem and the actions against it.' }),
-    count: z.int().nullable().meta({ description: 'The present number of items concerned, or the last one.' }),
+    count: z.int().nullable().meta({ description: 'The number of items concerned, as last seen.' }),
     peak: z.int().nullable().meta({ description: 'The highest count so far.' }),
     samples: z
       .array(z.int().nullable())
       .meta({ description: 'The highest count of each `sample_seconds` since it opened; null without a count.' }),
     sample_seconds: z.int(),
-    affected: z.array(z.string()).meta({ description: 'The keys or senders concerned.' }),
+    affected: z.array(z.string()).meta({ description: 'The keys, senders, roles or subscriptions concerned.' }),
     opened_at: z.iso.datetime(),
     seen_at: z.iso.datetime().meta({ description: 'When the problem was last present.' }),
     worsened_at: z.iso.datetime().nullable(),
@@ -68,7 +68,7 @@ export async function listIssues(
   return { ...page, data: page.data.map((row) => toIssue(row, now)) }
 }
 
-/** Reads all open issues in the transaction of another read, the most severe first. */
+/** Reads up to 200 open issues in the transaction of another read, the most severe first. */
 export async function openIssues(tx: Executor, now: Date): Promise<Issue[]> {
   const worst = sql`array_position(array['critical', 'warning', 'notice'], ${issues.severity})`
   const rows = await tx

@@ -18,7 +18,7 @@ const restMs = 10_000
 export type ListReaderOptions = { primary: Database; standby: Database | undefined; logger: Logger }
 
 /**
- * Creates the reader for lists, which may be long and may be a second old, so the standby (`DATABASE_READ_URL`) can
+ * Creates the reader for lists, which may be long and need not be current, so the standby (`DATABASE_READ_URL`) can
  * serve them. Actions and their results are read from the primary. A list that exceeds its deadline on the standby is
  * not tried on the primary, where it would be as slow and would delay other work.
  */

@@ -98,14 +98,14 @@ function readPoints(
   tx: Executor,
   { begin, end, step, now }: Points,
 ): PromiseLike<readonly RowOf<typeof onCall.minutes, keyof MinutePoint>[]> {
-  // Counts are summed. Of measurements, the worst minute is taken.
+  // Counts are summed. Of measurements, the highest minute is taken.
   const worst = (column: keyof typeof minutes) => sql`max(${minutes[column]}) as ${minutes[column]}`
   return tx.execute<RowOf<typeof onCall.minutes, keyof MinutePoint>>(sql`
     with wanted as (
       select * from mediadock.minutes
       where ${minutes.minute} >= ${begin}::timestamptz and ${minutes.minute} < ${end}::timestamptz
     ),
-    -- A minute is written every half a minute, and its arrivals are counted as they come.
+    -- A row of minutes is written about every 20 s; arrival_counts is current.
     counts as (
       select ${c.minute}, jsonb_object_agg(concat_ws('/', ${c.outcome}, nullif(${c.reason}, '')), ${c.arrivals}) as now
       from mediadock.arrival_counts c

@@ -38,7 +38,7 @@ export function newestFirst({ at, id }: Order): SQL {
 
 const placePattern = { uuid: /^(\d{1,16})\.([0-9a-f-]{36})$/, bigint: /^(\d{1,16})\.(\d{1,18})$/ } as const
 
-/** Longer URLs are cut in lists. No browser follows them. */
+/** Lists cut longer URLs, to bound a page. */
 export const maxUrlLength = 4096
 
 /** Encodes a place as a cursor. Its content is opaque to callers and may change. */

@@ -24,7 +24,7 @@ export type QuarantinedEntry = z.infer<typeof quarantinedSchema>
 
 const order: Order = { at: quarantine.arrived_at, id: quarantine.id }
 
-/** Lists refused arrivals, newest first. Signatures are kept only for another verification and never leave Postgres. */
+/** Lists refused arrivals, newest first, without their signatures, which are kept only for another verification. */
 export async function listQuarantine(
   db: Database,
   keys: Keys,

@@ -13,8 +13,8 @@ export type QuarantinedDetail = Quarantined & {
 }
 
 /**
- * Returns the headers that may be shown: without the signatures of its source. Any other signature goes too, since a
- * webhook may have come to the wrong source, or its source may be configured no more.
+ * Returns the headers that may be shown. Signatures of every source are removed, since a webhook may have come to the
+ * wrong source, or its source may no longer be configured.
  */
 export function withoutSignatures({ headers }: Pick<Quarantined, 'headers'>, keys: Keys): Record<string, string> {
   const own = sourceOf(keys, pathIn(headers).sourceName)?.kind.promises.signatureHeaders ?? []

@@ -102,7 +102,7 @@ export const reconcilerSchema = z
   .object({
     silent: z
       .boolean()
-      .meta({ description: 'True if no run has ended on any replica for much longer than RECONCILE_CRON allows.' }),
+      .meta({ description: 'True if no run has ended on any replica for `silent_after_seconds`.' }),
     silent_after_seconds: z.int().nullable().meta({ description: 'Null if RECONCILE_CRON runs too rarely to decide.' }),
     last_run: reconcileRunSchema.nullable().meta({ description: 'The latest run.' }),
     last_working_run: reconcileRunSchema.nullable().meta({ description: 'The latest run that was not idle.' }),
@@ -116,7 +116,7 @@ export type ReconcilerOptions = {
   stuckAfterSeconds: number
   fetchRatePerMinute: number
   keys: Keys
-  /** How long no run may end before that counts as a fault. */
+  /** The reconciler counts as silent when no run has ended for this long. */
   silentAfterSeconds: number | undefined
   /**
    * When this process began to watch the runs. Undefined for a command, which does not watch: the latest start of a

@@ -26,7 +26,7 @@ const ours: ReadonlySet<string | null> = new Set(['timestamp_too_old', 'timestam
 
 /** The refused arrivals of a time range: those that may be the provider's, by reason, and those of strangers. */
 export type Refusals = {
-  /** By reason: the share, from 0 to 1, that came from a known sender or claims a known request. */
+  /** By reason: the share, from 0 to 1, that a known sender or one of our keys signed, or that claims a known request. */
   provided: ReadonlyMap<string | null, number>
   /** By reason: the number still in the quarantine. */
   kept: ReadonlyMap<string | null, number>
@@ -34,7 +34,7 @@ export type Refusals = {
 }
 
 export type Strangers = {
-  /** Counts, and the most active senders: an address, or the /64 network of an IPv6 address. */
+  /** The number of senders. A sender is an address, or the /64 network of an IPv6 address. */
   senders: number
   networks: number
   top: readonly { sender: string; arrivals: number }[]

@@ -53,7 +53,7 @@ const submitSchema = z
   .object({
     idempotency_key: z.guid(),
     state: z.enum(['pending', 'submitted', 'refused', 'expired']),
-    attempts: z.int().meta({ description: 'How many times it was sent to the provider.' }),
+    attempts: z.int().meta({ description: 'The number of attempts to send it to the provider.' }),
     last_error: z.string().nullable(),
     created_at: at.meta({ description: 'When the receiver got the submit.' }),
     input: z.unknown(),
@@ -168,7 +168,7 @@ function timelineOf(
   for (const attempt of attempts) entries.push({ at: attempt.attempted_at, kind: 'attempt', attempt })
   if (landed_at !== null)
     entries.push({ at: landed_at, kind: 'landed', status: request.status, source: request.source })
-  // The time of each media row is not stored, so all have the time at which the result was complete.
+  // The time of each media row is not stored, so all get the time of the result.
   for (const item of media)
     entries.push({ at: confirmed_at ?? landed_at ?? request.tracked_at, kind: 'media', media: item })
   // The sort is stable: events of the same instant stay in the order of cause and effect.

@@ -45,7 +45,7 @@ export const requestSchema = z
     external_id: z.string().meta({ description: "The source's own id of the request." }),
     status: requestStatusSchema,
     progress: z.int().nullable().meta({
-      description: '0 to 100: the highest that a poll has seen; null until a poll finds the request running.',
+      description: '0 to 100: 100 once COMPLETED, until then the highest that a poll has seen; null without one.',
     }),
     queue_position: z.int().nullable().meta({ description: "The place in the provider's queue, if known." }),
     overdue: z.boolean().meta({ description: 'Without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
@@ -54,7 +54,7 @@ export const requestSchema = z
     sandbox: z.boolean().nullable(),
     metadata: z.unknown().meta({ description: "The submitter's metadata." }),
     media_items: z.int(),
-    media_complete: z.boolean().meta({ description: 'False while only the content of the webhook is known.' }),
+    media_complete: z.boolean().meta({ description: 'True once all of the result is known.' }),
     first_media: z.object({ kind: mediaKindSchema, url: z.string(), sha256: z.string().nullable() }).nullable(),
     cost: z.number().nullable(),
     error_code: z.string().nullable(),
@@ -67,7 +67,7 @@ export const requestSchema = z
     webhook_at: z.iso
       .datetime()
       .nullable()
-      .meta({ description: 'When its first delivery arrived; null after its deliveries are pruned.' }),
+      .meta({ description: 'When its first stored delivery arrived; null if none is stored.' }),
     contradiction: z.boolean().meta({ description: 'One of its deliveries contradicts the stored result.' }),
     confirmed_at: z.iso.datetime().nullable().meta({ description: "When the provider's own result was taken over." }),
     polls: z.int(),
@@ -82,7 +82,7 @@ export type Request = z.infer<typeof requestSchema>
 type RequestRow = RowOf<typeof requests, Exclude<keyof Request, Computed>> &
   Pick<Request, Computed> & { micros: string; matched: boolean; cut: boolean }
 
-/** Members that are not columns of the request. */
+/** Members that the statement computes. */
 type Computed =
   | 'id'
   | 'source_name'
@@ -120,7 +120,7 @@ const isLater = sql`polled.polled_at > coalesce(${r.polled_at}, '-infinity')`
 /** SQL: the ids of the page as an array. The sub-select runs once; a join would copy the array for each step. */
 const idsWanted = sql`(select ids from wanted)`
 
-/** The length of a page, and a condition on metadata, which is known only by reading it. */
+/** The length of a page, and a condition that must read the metadata of each row. */
 type PageWalk = { held?: SQL | undefined; limit?: number }
 
 /**
@@ -186,7 +186,7 @@ function selectRequests(which: SQL, overdue: StuckAfter, walk: PageWalk = {}): S
       from mediadock.media m where ${m.request_id} = ${r.request_id} order by ${m.kind}, ${m.position} limit 1
     ) first on true
     left join lateral (
-      -- Polls by landing. Those of the reconciler are columns of the request.
+      -- The newest row of the log of polls, which also records polls that landed a result.
       select ${p.polled_at}, ${p.outcome},
         case when ${p.outcome} in ('unreachable', 'invalid') then ${p.detail} end as detail
       from mediadock.polls p where ${p.request_id} = ${r.request_id} order by ${p.polled_at} desc limit 1
@@ -194,7 +194,7 @@ function selectRequests(which: SQL, overdue: StuckAfter, walk: PageWalk = {}): S
     order by ${newestFirst(order)}`
 }
 
-/** SQL condition: what is wanted of the metadata, which is known only by reading it. */
+/** SQL condition that must read the metadata of each row. */
 function heldBy({ metadata, value }: Pick<RequestFilters, 'metadata'> & { value?: string }): SQL | undefined {
   if (metadata !== undefined) return sql`${r.metadata} @> ${metadata}::jsonb`
   if (value === undefined) return undefined
@@ -267,7 +267,7 @@ function idBegins(q: string): SQL {
   return isOneOf(sql.join(ranges, sql` union all `))
 }
 
-/** SQL condition: the ids are looked up first, or the planner would walk all requests by time. */
+/** SQL condition: the ids are looked up first, since the planner would otherwise read all requests by time. */
 function isOneOf(ids: SQL): SQL {
   return sql`${r.request_id} = any(array(${ids}))`
 }

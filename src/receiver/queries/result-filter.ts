@@ -30,7 +30,7 @@ export const feedFilterSchema = z
       .optional()
       .meta(resultFilters.sandbox.meta() ?? {}),
     complete: z.boolean().optional().meta({
-      description: 'true: one change for each result, that with which all of it is known.',
+      description: 'true: only changes of complete results, as FAILED, CANCELED and REFUSED always are. false: the others.',
     }),
     metadata: z
       .record(z.string(), z.unknown())

@@ -15,7 +15,7 @@ export const resultRowSchema = z
     status: requestStatusSchema,
     model: z.string().nullable(),
     output: z.unknown().meta({ description: 'The output in the shape of the result endpoint; null without one.' }),
-    media_complete: z.boolean().meta({ description: 'False while only the content of the webhook is known.' }),
+    media_complete: z.boolean().meta({ description: 'True once all of the result is known.' }),
     cost: z.number().nullable(),
     error_code: z.string().nullable(),
     error_message: z.string().nullable(),
@@ -31,7 +31,7 @@ export const resultRowSchema = z
       .nullable()
       .meta({ description: 'The Idempotency-Key, if the request was submitted through the receiver.' }),
     progress: z.int().nullable().meta({
-      description: '0 to 100: the highest that a poll has seen; null until a poll finds the request running.',
+      description: '0 to 100: 100 once COMPLETED, until then the highest that a poll has seen; null without one.',
     }),
     queue_position: z.int().nullable().meta({ description: "The place in the provider's queue, if known." }),
     source_name: z.string().meta({ description: 'The source that the request belongs to.' }),

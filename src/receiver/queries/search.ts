@@ -10,7 +10,7 @@ const d = alias(deliveries, 'd')
 
 /** A condition without an index is searched among this many of the newest rows in the time range. */
 export const searchedRows = 20_000
-/** The limit of rows that a search considers. */
+/** The most rows that each part of a search finds. */
 export const maxFound = 1000
 
 type Search = { q: string; since?: string | undefined; until?: string | undefined }

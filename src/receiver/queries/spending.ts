@@ -30,7 +30,7 @@ export async function readSpending(db: Database, keyName: string, now: SQL): Pro
   }
 }
 
-/** The provider counts by the time a request ended, which is known here only as between tracking and landing. */
+/** The provider counts a request when it ended: for this receiver, at some time between tracking and landing. */
 async function readMonth(tx: Executor, keyName: string, now: SQL): Promise<MonthSpending> {
   const from = later(now, -30 * 86_400)
   type Row = { least: string; most: string; requests: string; covers: boolean; unknown: boolean }

@@ -15,7 +15,7 @@ import { backlogSchema } from './reconciler.ts'
 
 const at = z.iso.datetime()
 
-/** The limit of media per result. All media of a result are read by its id. */
+/** The most media listed per result. A read of one result returns all of them. */
 const shownMedia = 10
 const shownCharacters = 500
 

@@ -14,18 +14,18 @@ const polls = columnsOf(onCall.polls)
 const r = columnsOf(schema.requests, 'r')
 const requests = columnsOf(schema.requests)
 
-/** A source whose last calls got no usable answer. */
+/** A source whose last polls got no usable answer. */
 export type FailingSource = {
   /** The name of the source in SOURCES_FILE; `generation-queue` for the first one. */
   source_name: string
-  /** Since when no call got a usable answer. */
+  /** Since when no poll got a usable answer. */
   failing_since: string
-  /** The number of failed calls in the last quarter of an hour, and the detail of the last one. */
+  /** The number of failed polls in a row within the last quarter of an hour, and the detail of the last one. */
   failed: number
   detail: string | null
 }
 
-/** Reads from the last polls of all replicas which sources fail, the first source before others. */
+/** Reads from the polls of all replicas in the last quarter of an hour which sources fail, the first source first. */
 export async function readFailingSources(
   tx: Executor,
   { keys, now }: { keys: Keys; now: Date },
@@ -56,7 +56,7 @@ export async function readFailingSources(
         where k.source = of_source.source and ${budget.refusals} = 0) as noted
     from of_source where failed and (answered_at is null or polled_at > answered_at)
     group by source, answered_at order by source <> ${keys.first.name}, source`)
-  // Three failures in a row are an outage, not an accident of one call.
+  // One or two failures after an answered call may be an accident.
   return rows
     .filter(({ failed, answered }) => failed >= 3 || !answered)
     .map(({ source, failed, first, detail, noted }) => {
@@ -66,7 +66,7 @@ export async function readFailingSources(
     })
 }
 
-/** Webhooks come within seconds of the end; polls that are faster than they prove nothing. */
+/** Younger results prove nothing, since their webhooks may still come. Older ones do not count. */
 const [lateMinutes, lostLookBackMinutes] = [2, 15]
 
 /** Of the newest results of requests that were submitted here: how many a webhook reported, and the newest one. */
@@ -74,7 +74,7 @@ export type WebhooksSeen = {
   landed: number
   reported: number
   last: string | null
-  /** When the last webhook for a request that was submitted here came; null if none of the newest 1,000 is for one. */
+  /** The last webhook for a request that was submitted here; null if none of the newest 1,000 deliveries is for one. */
   last_webhook_at: string | null
 }
 

@@ -2,7 +2,7 @@ import type { Media } from '../../queries/request-detail.ts'
 import type { Request } from '../../queries/requests.ts'
 import type { ResultRow } from '../../queries/results.ts'
 
-/** The story of all examples: one generation, a sunrise that takes four seconds, from its submit to its result. */
+/** The values of all examples: one generation, which takes four seconds, from its submit to its result. */
 
 /** Returns a time of that night, in the format of answers. */
 export const at = (time: string) => `2026-01-31T${time}Z`
