@@ -149,7 +149,7 @@ describe('the list of deliveries', () => {
     expect(await shownIds(pasted)).toEqual([known.parked])
     expect(await pasted.locator('[data-row].marked').getAttribute('data-row')).toBe(known.parked)
     expect(await pasted.getByRole('combobox', { name: 'State' }).inputValue()).toBe('parked')
-    await pasted.getByRole('link', { name: /^Take off State/ }).click()
+    await pasted.getByRole('link', { name: /^Remove State/ }).click()
     await pasted.waitForURL((url) => !url.searchParams.has('state') && url.searchParams.has('since'))
   })
 

@@ -90,10 +90,10 @@ describe('the page of a delivery', () => {
     const page = await open(`deliveries/${await settle(raw('not json'))}`)
     expect(await page.locator('.lead').innerText()).toMatch(/^Parked: /)
     await page.getByText('It was parked on arrival and never processed.').waitFor()
-    await page.getByText('It names no request, so it changed none.').waitFor()
+    await page.getByText('The delivery names no request, so it changed none.').waitFor()
     await page.keyboard.press('r')
     await page.waitForURL(/\/deliveries\/replay\?ids=/)
-    await page.getByText('This receiver cannot read its bytes').waitFor()
+    await page.getByText('This receiver cannot read the body of this delivery').waitFor()
     expect(await page.getByRole('button', { name: /^Replay/ }).count()).toBe(0)
     await page.getByRole('link', { name: 'Back' }).click()
     await page.waitForURL(/\/deliveries\/[0-9a-f-]{36}$/)
@@ -104,7 +104,7 @@ describe('the page of a delivery', () => {
     await database.sql`insert into mediadock.inbox (delivery_id, due_at, failures) values (${id}, now() + interval '5 minutes', 3)`
     await database.sql`insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail) values (${id}, now(), 'retry', 'landing_failed: value out of range')`
     const page = await open(`deliveries/${id}`)
-    expect(await page.locator('.lead').innerText()).toMatch(/It failed 3 of 5 times/)
+    expect(await page.locator('.lead').innerText()).toMatch(/It failed 3 of at most 5 times/)
     await page.getByText('landing_failed: value out of range').waitFor()
     await database.sql`delete from mediadock.inbox where delivery_id = ${id}`
   })
@@ -114,7 +114,7 @@ describe('the page of a delivery', () => {
     const id = await settle(sample)
     await database.sql`delete from mediadock.requests where request_id = ${sample.requestId}`
     const page = await open(`deliveries/${id}`)
-    await page.getByText('No row of requests has this id').waitFor()
+    await page.getByText('No request has this id').waitFor()
     await page.keyboard.press('r')
     await page.getByText('1 would change what is stored').waitFor()
     expect(await database.sql`select from mediadock.requests where request_id = ${sample.requestId}`).toHaveLength(0)

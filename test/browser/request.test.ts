@@ -110,7 +110,7 @@ describe('the page of a request', () => {
       /with key live running[\s\S]*Webhook arrived accepted delivery [0-9a-f]{8}[\s\S]*duplicate[\s\S]*with key live result/,
     )
     expect(await page.locator('.timeline a').first().getAttribute('href')).toBe(`/deliveries/${delivery}`)
-    expect(await card(page, 'Submitted here').innerText()).toMatch(/Posted\s+1 time/)
+    expect(await card(page, 'Submitted here').innerText()).toMatch(/Attempts\s+1/)
     expect(await card(page, 'Metadata').locator('pre').innerText()).toBe('{\n  "order": 42\n}')
     expect(await card(page, 'Output').innerText()).toContain('"original_url"')
     expect(await card(page, 'Media').innerText()).toContain('4 of 4')
@@ -278,12 +278,12 @@ describe('Ask the provider now', () => {
     await database.sql`delete from mediadock.call_budgets`
   })
 
-  it('reports a poll by another process', async () => {
+  it('reports a lock of another transaction', async () => {
     const id = await track(database, { ago: 200 })
     await database.sql.begin(async (sql) => {
       await sql`select from mediadock.requests where request_id = ${id} for update`
       const page = await pressed(id)
-      expect(await page.getByRole('alert').innerText()).toContain('another process is polling')
+      expect(await page.getByRole('alert').innerText()).toContain('another transaction holds this request')
     })
   })
 

@@ -58,6 +58,19 @@ it('lists fit a phone and a desktop beside the longest name of a source', async 
   }
 })
 
+it('a delivery shows that its own source verified it', async () => {
+  await post({ id: 'job-4', status: 'succeeded', output: 'https://replicate.delivery/4.png' })
+  const { requestId } = requestIdOf(name, 'job-4')
+  const stored = () => database.sql`select id from mediadock.deliveries where request_id = ${requestId}`
+  await eventually(async () => (await stored()).length === 1)
+  const [delivery] = await stored()
+  const page = await openPage(browser, receiver.internalUrl)
+  await page.goto(`${receiver.internalUrl}deliveries/${delivery?.['id']}`)
+  const steps = await page.getByRole('region', { name: 'How it was verified' }).innerText()
+  expect(steps).toMatch(/verified as the source w+ signs/)
+  expect(steps).not.toContain('X-Service-Signature')
+})
+
 it('the search for any id finds the job of a source, and opens the page of its request', async () => {
   const job = 'models/veo/operations/any-id'
   await post({ id: job, status: 'succeeded', output: 'https://replicate.delivery/2.png' })

@@ -14,7 +14,7 @@ import { linkTo, queryOf, without, type Query } from './parts/url.ts'
 
 const path = '/costs'
 const groups = { model: 'Model', key_name: 'Key', day: 'Day' } as const
-/** As many as the provider's usage covers. */
+/** The provider's usage covers as many. */
 const usualDays = 30
 
 export function costsRoutes(console: ConsoleDeps): Router {

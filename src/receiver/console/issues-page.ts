@@ -89,7 +89,7 @@ function issuesTable(issues: readonly Issue[], query: Query, now: Date): Markup 
     empty:
       Object.keys(without(query, 'open', 'cursor')).length > 0
         ? 'No issue matches these filters. A problem on the first page opens its issue within half a minute.'
-        : 'No issue in the last RETENTION_DAYS. A problem opens an issue automatically and closes it when it is over.',
+        : 'No issue in the last RETENTION_DAYS. A problem opens an issue automatically. The issue closes when the problem is over.',
   })
 }
 
@@ -130,5 +130,5 @@ function muteForm({ id, state }: Issue): Markup {
   const path = `/issues/${id}/mute`
   if (state === 'muted')
     return html`<form method="post" action="${path}"><button class="quiet" name="hours" value="0">Unmute</button></form>`
-  return html`<form method="post" action="${path}" class="inline"><span class="soft">Mute</span>${muteHours.map((hours) => html`<button class="quiet" name="hours" value="${hours}" aria-label="Mute ${hours} h" title="No alert is sent until then, unless the issue becomes more severe">${hours} h</button>`)}</form>`
+  return html`<form method="post" action="${path}" class="inline"><span class="soft">Mute</span>${muteHours.map((hours) => html`<button class="quiet" name="hours" value="${hours}" aria-label="Mute ${hours} h" title="No alert is sent in this time, unless the issue becomes more severe">${hours} h</button>`)}</form>`
 }

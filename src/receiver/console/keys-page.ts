@@ -151,7 +151,7 @@ function howTo(keys: KeysPlace): Markup {
   return html`<ol class="plain">
       <li>Add the new key beside the old one. Both are valid at once, so no webhook is refused. ${reloadKeys(keys)}</li>
       <li>Set <code>"retired": true</code> on the old key, and apply the change in the same way. It still verifies webhooks, but makes no calls.</li>
-      <li>Remove it when its last match here is older than your longest request takes, and 15 minutes more for repeated webhooks. Webhooks signed with a removed key are refused.</li>
+      <li>Remove the old key when its last match is longer ago than your longest request takes, plus 15 minutes for repeated webhooks. Webhooks signed with a removed key are refused.</li>
       <li>If webhooks were refused meanwhile, <a href="/parked/verify?reason=no_matching_secret">verify the quarantine again</a>.</li>
     </ol>
     <p class="soft">To check that a secret is the one of the provider, compare fingerprints: <code>printf %s "$SECRET" | sha256sum | cut -c1-8</code>. The secret itself is never shown.</p>`

@@ -15,7 +15,7 @@ export function silence(last: ReconcileRunRow | null, silentAfterSeconds: number
   const since =
     last === null ? `for more than ${duration((silentAfterSeconds ?? 0) * 1000)}` : html`since ${time(last.ended_at)}`
   return problem(
-    html`The reconciler has been silent: no run has ended on any replica ${since}. Results that no webhook brought are not polled. Press Run now. If it fails, look in the log for “reconcile run failed” and check RECONCILE_CRON.`,
+    html`No run of the reconciler has ended on any replica ${since}. Overdue requests that were never polled wait for one. Press Run now. If it fails, look in the log for “reconcile run failed” and check RECONCILE_CRON.`,
   )
 }
 
@@ -23,7 +23,7 @@ export function noAnswer({ source_name, failing_since, failed, detail }: Failing
   const isFurther = source_name !== firstSourceName
   const last = detail === null ? '' : html`, the last: ${foreign(detail, 200)}`
   return problem(
-    html`The ${isFurther ? html`source <b>${foreign(source_name)}</b>` : 'provider'} has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row failed${last}. Check its status, and that ${isFurther ? 'the URL of its API' : 'GENERATION_API_URL'} is reachable from here. Calls are retried about every 5 s. Requests that wait are polled as soon as it answers.`,
+    html`The ${isFurther ? html`source <b>${foreign(source_name)}</b>` : 'provider'} has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row failed${last}. Check its status, and that ${isFurther ? 'the URL of its API' : 'GENERATION_API_URL'} is reachable from here. Calls are retried. Requests that wait are polled as soon as it answers.`,
   )
 }
 
@@ -61,7 +61,7 @@ export function counts({
     landed > 0 ? `${number(landed)} landed` : '',
     running > 0 ? `${number(running)} not finished at the provider` : '',
     not_found > 0 ? `${number(not_found)} unknown to the provider` : '',
-    failed > 0 ? `${number(failed)} failed (no usable answer)` : '',
+    failed > 0 ? `${number(failed)} failed` : '',
     postponed > 0 ? `${number(postponed)} postponed${rate_limited > 0 ? ` (${number(rate_limited)} by 429)` : ''}` : '',
   ]
   return parts.filter((part) => part !== '').join(', ')

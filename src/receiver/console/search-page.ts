@@ -24,7 +24,7 @@ export function searchRoutes(console: ConsoleDeps): Router {
     )
     const page = read.ok && read.value ? pageOf(read.value.listed, q) : undefined
     if (page !== undefined) return res.redirect(303, page)
-    const body = html`<div class="head"><h1>Search</h1><span class="soft">Finds requests, deliveries, webhooks and Idempotency-Keys by id, requests also by their id at the source, ids also in refused webhooks, and requests by a value of their metadata.</span></div>
+    const body = html`<div class="head"><h1>Search</h1><span class="soft">Finds requests, deliveries, webhooks (refused ones too) and Idempotency-Keys by id. Finds requests also by their id at the source, and by a value of their metadata.</span></div>
       <form class="filters" method="get" action="/search" role="search"><div class="fields">
         <label class="wide"><span>Search</span><input type="search" name="q" value="${q}" data-search autocomplete="off" spellcheck="false" /></label><button>Search</button></div></form>
       ${read.ok ? read.value && html`${results(read.value.listed, q)} ${asOfNote(read.value.asOf, clock())}` : problem(read.problem)}`

@@ -5,7 +5,7 @@ import type { RefusedSubmits } from '../submitting/refusals.ts'
 import { submitsRefused } from './balance-problems.ts'
 import { clockTime, count } from './figures.ts'
 
-/** Problems of one key: the provider refuses or limits its calls, or it still signs deliveries after its removal. */
+/** Problems of one key: its calls are refused or limited, or it still signs although it is retired or removed. */
 export function keyProblems(key: KeyState, now: Date, refusedSubmits: readonly RefusedSubmits[]): Problem[] {
   const name = nameOf(key)
   const problem = (severity: Problem['severity'], cause: string, text: string): Problem[] => [

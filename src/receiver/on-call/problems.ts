@@ -139,7 +139,7 @@ function reconcilerProblem({
       ? `since ${clockTime(last_run.ended_at, now)}`
       : `for more than ${duration(silent_after_seconds ?? 0)}`
     const effect = overdue === 0 ? '' : ` ${overdueText(overdue)}.`
-    const text = `The reconciler has not run ${since}. Requests whose webhooks are missing are not polled.${effect}`
+    const text = `The reconciler has not run ${since}. Overdue requests that were never polled wait for it.${effect}`
     return [{ severity: 'critical', text, cause: 'reconciler_silent', count: overdue, href: '/reconciler' }]
   }
   if (last_run?.outcome !== 'error') return []

@@ -45,7 +45,7 @@ export const requestSchema = z
     external_id: z.string().meta({ description: "The source's own id of the request." }),
     status: requestStatusSchema,
     progress: z.int().nullable().meta({
-      description: '0 to 100: 100 once COMPLETED, until then the highest that a poll has seen; null without one.',
+      description: '0 to 100: 100 once COMPLETED, otherwise the highest that a poll has seen; null without one.',
     }),
     queue_position: z.int().nullable().meta({ description: "The place in the provider's queue, if known." }),
     overdue: z.boolean().meta({ description: 'Without a terminal state for longer than STUCK_AFTER_SECONDS.' }),

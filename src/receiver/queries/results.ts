@@ -31,7 +31,7 @@ export const resultRowSchema = z
       .nullable()
       .meta({ description: 'The Idempotency-Key, if the request was submitted through the receiver.' }),
     progress: z.int().nullable().meta({
-      description: '0 to 100: 100 once COMPLETED, until then the highest that a poll has seen; null without one.',
+      description: '0 to 100: 100 once COMPLETED, otherwise the highest that a poll has seen; null without one.',
     }),
     queue_position: z.int().nullable().meta({ description: "The place in the provider's queue, if known." }),
     source_name: z.string().meta({ description: 'The source that the request belongs to.' }),

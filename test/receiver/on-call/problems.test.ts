@@ -391,7 +391,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'reconciler_silent',
       href: '/reconciler',
-      text: 'The reconciler has not run since 02:00. Requests whose webhooks are missing are not polled.',
+      text: 'The reconciler has not run since 02:00. Overdue requests that were never polled wait for it.',
     },
   ],
   [
@@ -401,7 +401,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'reconciler_silent',
       href: '/reconciler',
-      text: 'The reconciler has not run for more than 5 min. Requests whose webhooks are missing are not polled. 2 requests are overdue.',
+      text: 'The reconciler has not run for more than 5 min. Overdue requests that were never polled wait for it. 2 requests are overdue.',
     },
   ],
   [

@@ -188,7 +188,7 @@ describe('retention', () => {
     // The page does not claim that pruned rows never existed.
     const page = async (at: string) => (await fetch(new URL(at, receiver.internalUrl))).text()
     expect(await page(`/requests/${requestId}`)).toContain(
-      'No webhook for this request is kept: RETENTION_DAYS prunes deliveries.',
+      'No webhook for this request is kept: deliveries are pruned after RETENTION_DAYS.',
     )
     expect(await page(`/deliveries?until=${past.toISOString()}`)).toContain('Nothing of that time is kept')
     expect(

@@ -51,7 +51,7 @@ async function open(url, { focus = false } = {}) {
     const signal = AbortSignal.any([mine.signal, AbortSignal.timeout(deadlineMs)])
     const response = await fetch(url, { headers: { accept: 'text/html' }, signal })
     const text = await response.text()
-    // The page itself shows an error: that the row is gone, or that one has to sign in.
+    // The page of the row shows the error, or the sign-in.
     if (!response.ok) return location.assign(url)
     const main = new DOMParser().parseFromString(text, 'text/html').querySelector('main')
     const body = drawer.querySelector('[data-drawer-body]')

@@ -93,7 +93,7 @@ export function follow() {
   for (const name of ['queued', 'progress', 'first_media', 'complete', 'failed']) source.addEventListener(name, show)
   source.addEventListener('error', () => {
     if (source.readyState !== EventSource.CLOSED) return
-    say('The progress of this request is not followed: too many are. Reload the page in a while.')
+    say('The progress of this request is not shown live: too many pages follow requests. Reload the page in a while.')
     // Shows the sign-in if the session has ended.
     show()
   })

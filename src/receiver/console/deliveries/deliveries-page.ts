@@ -64,8 +64,8 @@ const ids: readonly Field[] = [
   { name: 'webhook_id', label: 'Webhook id', more: true },
 ]
 const measures: readonly Field[] = [
-  { name: 'min_ack_ms', label: 'Answered in (ms) or more', more: true },
-  { name: 'min_skew_seconds', label: 'Skew (s) of … or more', more: true },
+  { name: 'min_ack_ms', label: 'Answered in at least (ms)', more: true },
+  { name: 'min_skew_seconds', label: 'Clock skew of at least (s)', more: true },
 ]
 const keyField = ({ keys }: ConsoleDeps): Field => ({
   name: 'key_name',
@@ -90,7 +90,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
     { name: 'reason', label: 'Parked because', options: parkReasons, wordsOf: titleOfCause, more: true },
     { name: 'flag', label: 'Flag', options: deliveryFlags, more: true },
     { name: 'model', label: 'Model', more: true },
-    { name: 'min_arrivals', label: 'Arrived … times or more', more: true },
+    { name: 'min_arrivals', label: 'Arrived at least (times)', more: true },
     ...measures,
     ...ids,
     ...(filters['ids'] === undefined ? [] : [{ name: 'ids', label: 'Delivery ids', more: true }]),
@@ -166,7 +166,7 @@ function chosenCells({ cells, ...row }: Row, shown: readonly number[]): Row {
   return { ...row, cells: pick(cells, shown) }
 }
 
-/** The other tab keeps the filters that both tabs have. */
+/** The link to the other tab keeps the filters that both tabs offer. */
 function head(query: Query): Markup {
   const arrivals = query['view'] === 'arrivals'
   const common = Object.keys(arrivalFiltersSchema.shape).filter((name) => name !== 'outcome' && name !== 'reason')
@@ -221,5 +221,5 @@ function emptyDeliveries(filters: Query, { settings: { retentionDays }, clock }:
 function emptyArrivals(filters: Query, { settings: { retentionDays } }: ConsoleDeps): Markup {
   if (Object.keys(filters).length === 0)
     return html`No webhook has arrived in the ${retentionDays} days for which arrivals are kept. The provider posts to WEBHOOK_PUBLIC_URL. Check that it reaches this receiver.`
-  return html`No arrival matches these filters. The log goes back as far as RETENTION_DAYS.`
+  return html`No arrival matches these filters. The log is kept for RETENTION_DAYS.`
 }

@@ -96,7 +96,7 @@ function factsOf({
         ? html`<span class="soft">the delivery names no request</span>`
         : html`<a class="mono" href="/requests/${request_id}" data-copy="${request_id}">${request_id}</a>`,
     ],
-    ['Says', status === null ? html`<span class="soft">nothing recognizable</span>` : badge(status)],
+    ['Status', status === null ? html`<span class="soft">not readable</span>` : badge(status)],
     ...(reason === null ? [] : [['Parked because', code(reason)] as const]),
     ...(flags.length === 0 ? [] : [['Flags', html`${flags.map((flag) => html`${badge(flag, 'warn')} `)}`] as const]),
     ['Model', foreign(model)],
@@ -104,7 +104,7 @@ function factsOf({
     ['Source', foreign(source_name)],
     ['Body', html`${size(bytes)} <span class="soft">SHA-256</span> <span class="mono">${body_sha256}</span>`],
     [
-      'Came',
+      'Arrived',
       html`${number(arrivals)} ${arrivals === 1 ? 'time' : 'times'}${ack_ms === null ? '' : html`, <span class="soft">first answered in ${number(ack_ms, { decimals: 1, unit: 'ms' })}</span>`}`,
     ],
   ])
@@ -130,16 +130,16 @@ function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
   return html`<div data-exact>${table({
     label: 'Arrivals',
     columns: arrivalColumns,
-    // The page says above that it is parked, and why.
+    // The top of the page shows that the delivery is parked, and why.
     rows: arrival_log.map((arrival) => ({ cells: arrivalRow({ ...arrival, parked_reason: null }).cells })),
     empty:
-      'The log records no arrival of this delivery. It is written a moment after the answer, and kept RETENTION_DAYS.',
+      'The log records no arrival of this delivery. A row is written a moment after the answer, and kept for RETENTION_DAYS.',
   })}</div>`
 }
 
 function requestNow({ request_id }: DeliveryDetail, request: RequestDetail | undefined, links: LinkPolicy): Markup {
-  if (request_id === null) return html`<p class="soft">It names no request, so it changed none.</p>`
-  if (!request) return html`<p class="soft">No row of requests has this id: the delivery has not landed.</p>`
+  if (request_id === null) return html`<p class="soft">The delivery names no request, so it changed none.</p>`
+  if (!request) return html`<p class="soft">No request has this id: the delivery has not landed.</p>`
   const {
     status,
     source,

@@ -11,7 +11,7 @@ import { linkTo } from '../parts/url.ts'
 
 export const deliveryColumns: readonly ListColumn[] = [
   { name: 'received', head: 'Received', usual: true },
-  { name: 'says', head: 'Says' },
+  { name: 'says', head: 'Status' },
   { name: 'outcome', head: 'Outcome', usual: true },
   { name: 'cause', head: 'Cause', usual: true },
   { name: 'webhook_id', head: 'Webhook id', usual: true },
@@ -66,7 +66,7 @@ export const arrivalColumns: readonly ListColumn[] = [
   { name: 'answered_in', head: 'Answered in', kind: 'minor number' },
 ]
 
-/** A row of the arrivals. A refused one is not trusted: its id links only to arrivals that claim the same id. */
+/** A row of the arrivals. Its webhook id links to all arrivals that claim it, since refused ones are not trusted. */
 export function arrivalRow({
   id,
   arrived_at,

@@ -2,6 +2,7 @@ import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { time } from '../../../platform/pages/parts.ts'
 import type { Keys } from '../../domain/keys.ts'
+import { firstSourceName } from '../../domain/source.ts'
 import { wordsOf, type CauseWords } from '../../on-call/cause-words.ts'
 import type { DeliveryDetail } from '../../queries/delivery-detail.ts'
 import { badge, foreign, number } from '../parts/parts.ts'
@@ -22,13 +23,13 @@ export function nextStep({ state, outcome, reason, due_at, failures, claims, tro
   }
 }
 
-/** A delivery that was claimed more than once has failed before: it never says "Nothing to do". */
+/** A delivery that was claimed more than once has failed before, so it never gets "Nothing to do". */
 function whyWaiting({
   failures,
   claims,
   trouble,
 }: Pick<DeliveryDetail, 'failures' | 'claims' | 'trouble'>): Markup | string {
-  if (failures > 0) return `It failed ${failures} of 5 times; its attempts below have the reason.`
+  if (failures > 0) return `It failed ${failures} of at most 5 times; the attempts below show why. After the fifth it is parked.`
   if (trouble !== null)
     return html`<b>It was tried ${claims === 1 ? 'once' : `${number(claims)} times`} and could not be landed:</b> ${foreign(trouble, 500)}. It is retried automatically until that is fixed.`
   if (claims > 1)
@@ -42,29 +43,36 @@ function parked({ title, means, todo }: CauseWords): Markup {
 
 const afterwards: Record<string, string> = {
   contradiction:
-    "A confirmed result stays. For another, the reconciler polls for the provider's own result, which decides.",
+    "A confirmed result stays. For an unconfirmed one, a poll reads the provider's own result, which decides.",
   key_mismatch:
     'On the page Keys, compare the environment of the key that signed it with that of the key of its request.',
   source_mismatch: 'The request belongs to the source that made or tracked it first.',
 }
 
-/** The checks of wire/signature.ts, with their results for this delivery. The signature itself is not stored. */
+/** The checks of the source, with their results for this delivery. The signature itself is not stored. */
 export function verificationSteps(
-  { verification, body_sha256, bytes, id, received_at, arrival_log }: DeliveryDetail,
+  { verification, source_name, body_sha256, bytes, id, received_at, arrival_log }: DeliveryDetail,
   keys: Keys,
 ): Markup[] {
   const { key_name, t, skew_seconds, window_seconds } = verification
   const late = skew_seconds >= 0
+  const isFirst = source_name === firstSourceName
   // A delivery from the quarantine has the time at which it was refused.
   const verifiedAgain = arrival_log.some(
     ({ outcome, arrived_at }) => outcome === 'refused' && arrived_at <= received_at,
   )
   const refusedLater = arrival_log.some(({ outcome, arrived_at }) => outcome === 'refused' && arrived_at > received_at)
   return [
-    html`X-Service-Signature was sent once, with one timestamp, <span class="mono">t=${t}</span>, which is ${time(new Date(t * 1000))}, and between one and eight signatures.`,
-    html`HMAC-SHA256 over <span class="mono">${t}.</span> and the ${number(bytes)} raw bytes was made with each secret and compared in constant time. ${triedKeys(key_name, keys)}`,
+    ...(isFirst
+      ? [
+          html`X-Service-Signature was sent once, with one timestamp, <span class="mono">t=${t}</span>, which is ${time(new Date(t * 1000))}, and between one and eight signatures.`,
+          html`HMAC-SHA256 over <span class="mono">${t}.</span> and the ${number(bytes)} raw bytes was made with each secret and compared in constant time. ${triedKeys(key_name, keys)}`,
+        ]
+      : [
+          html`The signature over the ${number(bytes)} raw bytes was verified as the source <b>${foreign(source_name)}</b> signs.`,
+        ]),
     html`${matched(key_name, keys)}`,
-    html`Our clock minus <span class="mono">t</span> was <b>${number(skew_seconds, { unit: 's' })}</b> at ${time(received_at, 'clock')}: the sender signed ${late ? `${number(skew_seconds)} s before` : `${number(-skew_seconds)} s after`} it came here,
+    html`Our clock minus the signed time was <b>${number(skew_seconds, { unit: 's' })}</b> at ${time(received_at, 'clock')}: the sender signed ${late ? `${number(skew_seconds)} s before` : `${number(-skew_seconds)} s after`} it arrived here,
       within the window of ±${window_seconds} s with ${number(window_seconds - Math.abs(skew_seconds))} s to spare.`,
     html`Webhook id and body (SHA-256 <span class="mono">${body_sha256.slice(0, 12)}…</span>) make it delivery <span class="mono">${id.slice(0, 8)}</span>. The same id with the same body again is a duplicate.`,
     ...(verifiedAgain

@@ -122,9 +122,9 @@ function questionPage(card: Markup): Markup {
 }
 
 const unreadableWords =
-  'This receiver cannot read its bytes, so a replay leaves it parked. Replay it after an upgrade that can.'
+  'This receiver cannot read the body of this delivery, so a replay leaves it parked. Replay it after an upgrade.'
 
-/** The button stands below the result of the dry run, and appears with it. */
+/** The button appears with the result of the dry run, below it. */
 function questionCard({ query, count, unreadable, what, preview }: ReplayQuestion): Markup {
   const body = html`${chosen(query, count)} ${unreadable ? problem(unreadableWords) : whatWouldBe(count, what)}`
   const title = count === 1 ? 'Replay one delivery?' : `Replay ${number(count)} deliveries?`

@@ -80,7 +80,7 @@ function nowPage({ now, minutes, query, console }: View): Markup {
 }
 
 const unreadable =
-  'Postgres does not answer, or too slowly, so these figures cannot be read. Webhooks are answered 503 and the provider sends them again. Check the database first. This page retries automatically.'
+  'Postgres does not answer, or too slowly, so these figures cannot be read. Webhooks that cannot be stored are answered 503, and the provider sends them again. Check the database first. This page retries automatically.'
 
 /** Keeps the charts, which refresh at their own pace. */
 const chartsAsTheyStand = html`<div id="charts" hx-morph-skip></div>`

@@ -42,7 +42,7 @@ const acts: Record<string, string> = {
   media_not_archived: 'See the requests',
 }
 
-/** The problems, worst first, each with one action, or a line that all is well. Muted issues are folded. */
+/** The problems, worst first, each with one action; without any, one line. Muted issues are folded. */
 export function problemList({
   at,
   problems,

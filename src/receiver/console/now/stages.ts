@@ -122,7 +122,7 @@ function tilesOf({
         value: number(sum(refused)),
         href: '/parked',
         note: causesOf(refused),
-        // Strangers are refused all day. The problems say whether these are strangers.
+        // Strangers are refused all day. Only refused arrivals that make a problem colour the tile.
         tone: problems.some(({ cause, severity }) => cause.startsWith('refused:') && severity !== 'notice')
           ? 'bad'
           : '',

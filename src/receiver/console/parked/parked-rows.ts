@@ -114,7 +114,7 @@ function parkedTable({ data }: Page<DeliveryEntry>): Markup {
   return table({
     label: 'Parked deliveries',
     ...usualOnly(deliveryColumns, data.map(deliveryRow)),
-    empty: html`Nothing parked matches. What was parked before may have been replayed or pruned since: see all <a href="/deliveries">deliveries</a>.`,
+    empty: html`No parked delivery matches. Earlier ones may have been replayed or pruned since: see all <a href="/deliveries">deliveries</a>.`,
   })
 }
 
@@ -149,7 +149,7 @@ function about({ place, reason, causes, keys }: About): Markup {
 /** The errors of Postgres, newest first: one line for each message and model, with the number of deliveries. */
 export function errorList(errors: NonNullable<Cause['errors']>): Markup | '' {
   if (errors.length === 0) return ''
-  return html`<p><b>Postgres says:</b></p>
+  return html`<p><b>Errors of Postgres:</b></p>
     <ul>${errors.map((error) => {
       const { message, model, count: many } = error
       return html`<li>${foreign(message, 500)} <span class="soft">${number(many)}× ${model === null ? '' : foreign(model, 60)}</span> ${landingExtent(error)}</li>`

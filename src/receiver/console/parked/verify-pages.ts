@@ -130,8 +130,8 @@ function previewPage({ reason, causes, tried, check, secrets, settings }: Previe
   const all = causes.reduce((sum, { count }) => sum + count, 0)
   const back = reason === undefined ? '/parked' : linkTo('/parked', { view: 'quarantine', reason })
   if (all === 0)
-    return html`<h1>Verify again</h1>${confirmation({ title: 'There is nothing to verify', what: html`<p>The quarantine has no such arrivals. Any that were there were accepted, replaced by others, or deleted after RETENTION_DAYS.</p>`, confirm: undefined, back })}`
-  const what = html`<p>Each is verified with the secrets that are configured now (${names(secrets)}). The time window is checked against its arrival. Authentic arrivals are accepted and land; the others stay in the quarantine. This is safe to repeat.</p>
+    return html`<h1>Verify again</h1>${confirmation({ title: 'There is nothing to verify', what: html`<p>The quarantine has no such arrivals. Earlier ones were accepted, replaced by newer ones, or deleted after RETENTION_DAYS.</p>`, confirm: undefined, back })}`
+  const what = html`<p>Each arrival is verified with the secrets that are configured now (${names(secrets)}). The time window is checked against its arrival. Authentic arrivals are accepted and land; the others stay in the quarantine. This is safe to repeat.</p>
     ${table({
       label: 'To be checked',
       columns: [{ head: 'Cause, with a trial of the newest' }, { head: 'To verify', kind: 'number' }],
@@ -165,7 +165,7 @@ function resultPage(
   const summary =
     accepted === 0
       ? problem(
-          html`${number(checked)} ${arrivals(checked)}${of} checked, none accepted: ${isOfTime(reason) ? 'their signed time was outside the window on arrival. The reconciler polls for their results.' : html`with today's secrets none is authentic. If a secret is missing, add it first; <a href="/keys">Keys</a> lists the configured ones.`}`,
+          html`${number(checked)} ${arrivals(checked)}${of} checked, none accepted: ${isOfTime(reason) ? 'their signed time was outside the window on arrival. The reconciler polls their tracked requests.' : html`with today's secrets none is authentic. If a secret is missing, add it first; <a href="/keys">Keys</a> lists the configured ones.`}`,
         )
       : notice(
           html`${number(checked)} ${arrivals(checked)}${of} checked: ${number(accepted)} accepted${refused === 0 ? '' : html`, ${number(refused)} still refused`}.`,

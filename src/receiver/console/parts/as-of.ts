@@ -2,7 +2,7 @@ import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { time } from '../../../platform/pages/parts.ts'
 
-/** Each receiver writes its figures once a minute, so a standby without a change for longer is behind. */
+/** A receiver writes figures about every 20 s, so a standby without a change for this long is behind. */
 const behindAfterMs = 120_000
 
 /** A note below a list that was read from a standby: newer rows may be missing. */

@@ -9,7 +9,7 @@ import { sharedReads } from './shared-read.ts'
 const freshMs = 5000
 /** A page does not wait longer than this for the counters. */
 const patienceMs = 100
-/** Counts older than this are not shown: a slow read is repeated less often than it stays fresh. */
+/** Older counts are not shown. After a slow read, the next read is late. */
 const oldMs = 15_000
 
 type Counted = { counters: Counters; readAt: number }

@@ -89,7 +89,7 @@ function chips(fields: readonly Field[], path: string, query: Query): readonly M
     if (chosen === undefined) return []
     const value = wordsOf?.(chosen) ?? chosen
     return [
-      html`<a class="chip" href="${linkWith(path, query, { [name]: undefined })}" aria-label="Take off ${label}: ${value}">${label} <bdi>${value.slice(0, 40)}</bdi> <span aria-hidden="true">×</span></a>`,
+      html`<a class="chip" href="${linkWith(path, query, { [name]: undefined })}" aria-label="Remove ${label}: ${value}">${label} <bdi>${value.slice(0, 40)}</bdi> <span aria-hidden="true">×</span></a>`,
     ]
   })
 }

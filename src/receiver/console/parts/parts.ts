@@ -17,7 +17,7 @@ export function shortId(kind: IdKind, id: string | null | undefined): Markup {
   return html`<a class="mono" href="${path}${id}" title="${id}" data-copy="${id}">${id.slice(0, 8)}</a>`
 }
 
-/** Text of others within a line of ours. It cannot turn the line around or hide in it, and is cut for display. */
+/** Foreign text within our own, cut for display. Invisible characters are named, so that none reverses or hides text. */
 export function foreign(text: string | null | undefined, maxCharacters = 80): Markup {
   if (text === null || text === undefined || text === '') return html`<span class="soft">—</span>`
   if (text.length <= maxCharacters) return visible(text)
@@ -59,7 +59,7 @@ export function badge(word: string, tone: Tone = tones[word] ?? ''): Markup {
   return html`<span class="badge ${tone}" ${titleOf(word)}>${word}</span>`
 }
 
-/** A line that names a further source. What has no such line is of the first source. */
+/** A line that names a further source. A row of the first source has none. */
 export function sourceLine(name: string | null): Markup | '' {
   if (name === null || name === firstSourceName) return ''
   return html`<div class="soft" title="The source in SOURCES_FILE">${foreign(name, 18)}</div>`

@@ -1,4 +1,4 @@
-/** More reads at once do not come from persons. They are not shared. */
+/** The most reads that are shared at a time. Persons never cause more. */
 const maxKept = 50
 
 /**

@@ -25,7 +25,7 @@ export function bothSidesCard(request: RequestDetail, when: When): Markup {
     })}
     <p class="soft">Last poll: ${foreign(summary.text, 500)}.</p>
     ${facts([
-      ['Delay', driftOf(request)?.text ?? 'unknown until both sides finish'],
+      ['Delay', driftOf(request)?.text ?? 'unknown until both sides have ended'],
       ...landingFacts(request),
       ...pollFacts(request, when),
     ])}`,
@@ -55,7 +55,7 @@ function landingFacts({ source, confirmed_at, webhook_at }: RequestDetail): Fact
 function pollFacts(request: RequestDetail, when: When): Facts {
   const { polls, polled_at } = request
   const next = nextPoll(request, when)
-  // Landing polls too; the reconciler's count outlives the pruning of the polls.
+  // One poll may call with several keys, each a row of the log. The column stays when the log is pruned.
   const count = Math.max(
     polls,
     request.timeline.filter((entry) => entry.kind === 'poll' && entry.poll.key_name !== null).length,

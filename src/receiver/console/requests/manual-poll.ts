@@ -2,7 +2,8 @@ import type { Request } from '../../queries/requests.ts'
 import type { ReconcileRun } from '../../reconciling/reconciler.ts'
 import { pollSummaryOf, wholeMedia } from './request-words.ts'
 
-// The outcome of “Ask the provider now”, and of the poll after a cancellation. It is part of the address, so that a copied link shows it.
+// The outcome of “Ask the provider now”, and of the poll after a cancellation. The address contains it, so that a copied
+// link shows it.
 
 const ends = [
   'landed',
@@ -18,7 +19,7 @@ const ends = [
 ] as const
 export type ManualPollEnd = (typeof ends)[number]
 
-/** Compares the request before and after. `run` is undefined where another process was polling at the same moment. */
+/** Compares the request before and after. `run` is undefined if another transaction held the row. */
 export function endOf(run: ReconcileRun | undefined, before: Request, after: Request): ManualPollEnd {
   if (!run) return 'busy'
   if (run.postponed > 0) return 'postponed'
@@ -69,17 +70,17 @@ export function manualPollWords(end: ManualPollEnd, request: Request): ManualPol
     case 'failed':
       return {
         good: false,
-        text: `Nothing changed: ${summary}. Check the provider's status; polling continues automatically.`,
+        text: `Nothing changed: ${summary}. Polling continues automatically.`,
       }
     case 'postponed':
       return {
         good: false,
-        text: `Nothing changed, and the poll was ${summary}. The Keys page shows until when. Then ask again.`,
+        text: `Nothing changed, and the poll was ${summary}. The Keys page shows the calls and pauses of each key.`,
       }
     case 'busy':
       return {
         good: false,
-        text: 'Not polled: another process is polling it now. Reload this page in a few seconds.',
+        text: 'Not polled: another transaction holds this request. Ask again in a few seconds.',
       }
     case 'cancel_asked':
       return {

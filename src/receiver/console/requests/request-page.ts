@@ -124,8 +124,8 @@ function requestPage({ request, claims, query, when, links, cancelable }: Shown,
 }
 
 /**
- * The attributes with which assets/live.js follows an incomplete request. The receiver polls it while its events are
- * read, as for any caller who waits.
+ * The attributes with which assets/live.js follows an incomplete request. While a page reads its events, the receiver
+ * polls the request, as for any caller who waits.
  */
 function followed({ id, landed_at, media_complete, status }: RequestDetail, query: Query): Markup {
   const isOver = landed_at !== null && (media_complete || status !== 'COMPLETED')
@@ -200,8 +200,8 @@ function submitCard({ submit }: RequestDetail): Markup | '' {
       ['Idempotency key', html`<span class="mono">${submit.idempotency_key}</span>`],
       ['Received', time(submit.created_at)],
       [
-        'Posted',
-        `${number(submit.attempts)} ${submit.attempts === 1 ? 'time' : 'times, all with the same key: one charge'}`,
+        'Attempts',
+        `${number(submit.attempts)}${submit.attempts === 1 ? '' : ', all with the same Idempotency-Key: one charge'}`,
       ],
       ...(submit.last_error === null ? [] : [['Last error', foreign(submit.last_error, 500)] as const]),
     ])}
@@ -223,7 +223,7 @@ function deliveriesCard(
   const isKnown = source !== 'webhook' && Date.parse(tracked_at) >= keptFrom(now, retentionDays).getTime()
   const none = isKnown
     ? 'No webhook for this request was accepted.'
-    : 'No webhook for this request is kept: RETENTION_DAYS prunes deliveries.'
+    : 'No webhook for this request is kept: deliveries are pruned after RETENTION_DAYS.'
   return card(
     'Deliveries',
     html`${table({

@@ -53,7 +53,7 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
     case 'submit':
       return {
         what: html`<b>Submit received</b>`,
-        more: html`idempotency key <span class="mono">${request.submit?.idempotency_key.slice(0, 8)}</span>, posted ${number(request.submit?.attempts)}×`,
+        more: html`idempotency key <span class="mono">${request.submit?.idempotency_key.slice(0, 8)}</span>, ${number(request.submit?.attempts)} ${request.submit?.attempts === 1 ? 'attempt' : 'attempts'}`,
       }
     case 'tracked':
       return trackedStep(request)

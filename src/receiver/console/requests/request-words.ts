@@ -35,7 +35,7 @@ export function pollSummaryOf({
     return { word: 'no answer', tone: 'warn', text: pollText(poll_outcome, poll_detail) }
   if (poll_outcome === 'running') return { word: landed_at === null ? status : 'running', text: 'still running' }
   if (poll_outcome === 'result')
-    return { word: 'answered', tone: 'warn', text: 'it gave a result that was not applied' }
+    return { word: 'answered', tone: 'warn', text: 'the provider gave a result that was not applied' }
   const known = poll_outcome === null ? undefined : pollWords[poll_outcome]
   if (known && poll_outcome !== null) return { ...known, text: pollText(poll_outcome, poll_detail) }
   if (landed_at !== null && source === 'webhook')

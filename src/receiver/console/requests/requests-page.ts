@@ -52,7 +52,7 @@ export function requestsRoutes(console: ConsoleDeps): Router {
     ]
     const body = html`<div class="head">
         <h1>Requests</h1>
-        <span class="soft">Every tracked request with its outcome, newest first.</span>
+        <span class="soft">Every known request with its outcome, newest first.</span>
       </div>
       ${views(query)} ${filterBar({ path, query, fields, keep: ['columns'], now: when.now, problem: read.ok ? undefined : read.problem })}
       ${
@@ -152,7 +152,7 @@ function nextPollCell(request: Request, when: When): Markup {
 
 function emptyRequests(query: Query, nextCursor: string | null): Markup {
   if (nextCursor !== null)
-    return html`No request of this page matches: its metadata takes long to read. Look at older ones.`
+    return html`No request on this page matches. The search ended early, because metadata takes long to read: continue with older ones.`
   if (Object.keys(without(query, 'cursor', 'open', 'columns')).length === 0)
     return html`No request is tracked yet. Submit one through <code>POST /api/generations</code>, track one with <code>POST /api/requests</code>, or wait for its webhook.`
   if (query['overdue'] === 'true')
