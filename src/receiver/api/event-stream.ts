@@ -15,7 +15,7 @@ const heartbeatMs = 15_000
 export async function writeTo(
   reader: Writable,
   text: string,
-  // A client that accepts no data for this long has gone, or takes the place of another.
+  // A client that accepts no data for this long has gone, or blocks a stream that others need.
   { signal, stallMs = 30_000 }: { signal: AbortSignal; stallMs?: number },
 ): Promise<void> {
   if (!reader.write(text))

@@ -17,7 +17,7 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   let head = 0
   let noticesAtLook = 0
   let notices = 0
-  /** Counts known growths of the feed. A read that began before a growth is not shared with readers who know of it. */
+  /** Counts known growths of the feed. A read that began before a growth is not shared with readers that it woke. */
   let growths = 0
   // The number of connections that reading the feed may take from other reads.
   const bounded = boundedBy(2, (page: FeedWanted) => readFeed(db, page))

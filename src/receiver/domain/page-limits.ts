@@ -1,4 +1,4 @@
-// Without imports: the client, which needs none of our packages, reads pages within the same limits.
+// This file imports nothing: the client, which needs none of our packages, reads pages within the same limits.
 
 /** A page with more bytes of foreign content ends early, after at least one item, with a place to continue. */
 export const maxPageBytes = 2 * 1024 * 1024

@@ -45,7 +45,7 @@ export function outputOfItem({ kind, position: _position, duration_seconds: dura
 /** A job that has not ended: `progress` from 0 to 100, and the place in the source's queue from 0. */
 export type RunningStatus = { status: RequestStatus; progress: number; queue_position: number | null }
 
-/** The reasons for parking a delivery that cannot be parsed. It is kept raw until RETENTION_DAYS. */
+/** The reasons for parking a delivery that cannot be parsed. It is kept raw for RETENTION_DAYS. */
 export const unreadableReasons = [
   'not_utf8',
   'not_json',

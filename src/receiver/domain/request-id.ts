@@ -7,7 +7,7 @@ export type RequestIds = { requestId: string; externalId: string | null }
 export const jobIdPattern = /^(?!\.)[\x21-\x7e]{1,255}$/
 
 const canonicalUuid = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-/** Drawn at random once. Another value would give every job another request. */
+/** Drawn at random once. Another value would give such jobs other request ids. */
 const namespace = Buffer.from('d95faf516a044b76b64771573ac1a769', 'hex')
 
 /**

@@ -191,7 +191,7 @@ export const requests = mediadock.table(
   (table) => [
     check('requests_lengths', sql`${areNames('model', 'key_name', 'error_code')} and ${isErrorMessage}`),
     check('requests_times', areTimes('tracked_at', 'created_at', 'completed_at', 'landed_at', 'confirmed_at')),
-    // `infinity`: the request is never polled again.
+    // `infinity`: no further poll by the schedule.
     check(
       'requests_poll_times',
       sql`${areTimes('polled_at', 'doubt_poll_at')} and (next_poll_at = 'infinity' or ${areTimes('next_poll_at')})`,

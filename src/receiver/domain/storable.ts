@@ -10,7 +10,7 @@ export function mustBeStorable(body: unknown): void {
 
 /**
  * Returns true if Postgres can store the value as jsonb: no NUL, no lone surrogate (keys included), bounded nesting.
- * `from` is the depth at which the value stands.
+ * `from` is the depth of the value.
  */
 export function isStorable(value: unknown, from = 0): boolean {
   const open: { value: unknown; depth: number }[] = [{ value, depth: from }]

@@ -9,7 +9,7 @@ export type Failing = {
   outcome: 'refused' | 'unavailable'
   reason: string | null
   arrivals: number
-  /** True if the provider may have sent them: they are signed by a known sender, or claim a known request. */
+  /** True for unavailable ones, and for refused ones that the provider may have sent (Refusals). */
   vouched: boolean
 }
 

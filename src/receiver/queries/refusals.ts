@@ -26,7 +26,7 @@ const ours: ReadonlySet<string | null> = new Set(['timestamp_too_old', 'timestam
 
 /** The refused arrivals of a time range: those that may be the provider's, by reason, and those of strangers. */
 export type Refusals = {
-  /** By reason: the share, from 0 to 1, that a known sender or one of our keys signed, or that claims a known request. */
+  /** By reason: the share, from 0 to 1, of a known sender, with a signature of ours, or claiming a known request. */
   provided: ReadonlyMap<string | null, number>
   /** By reason: the number still in the quarantine. */
   kept: ReadonlyMap<string | null, number>
