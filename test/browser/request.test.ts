@@ -254,7 +254,7 @@ describe('Ask the provider now', () => {
         body: { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } },
       }),
       'alert',
-      'the provider does not know it under any of our keys',
+      'the provider does not know it under the keys that were tried',
     ],
     ['the provider fails', () => ({ status: 500, body: {} }), 'alert', 'the provider gave no usable answer'],
     [

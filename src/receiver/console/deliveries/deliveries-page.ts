@@ -173,7 +173,7 @@ function head(query: Query): Markup {
   const shared = Object.fromEntries(common.map((name) => [name, query[name]]))
   return html`<div class="head">
       <h1>Deliveries</h1>
-      <span class="soft">${arrivals ? 'Every webhook as it arrived and how it was answered, refused ones included. In a flood, one row counts all webhooks that were refused for one cause in one minute (+N).' : 'Every accepted delivery once, with its outcome.'}</span>
+      <span class="soft">${arrivals ? 'Every webhook as it arrived and how it was answered, refused ones included. In a flood, one row counts further webhooks that were refused for one cause in one minute (+N).' : 'Every accepted delivery once, with its outcome.'}</span>
     </div>
     ${tabs('View', [
       { label: 'Deliveries', href: arrivals ? linkTo(path, shared) : linkTo(path, query), current: !arrivals },

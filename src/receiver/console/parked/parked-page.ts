@@ -46,7 +46,7 @@ type Listed = { causes: readonly Cause[]; check?: Check | undefined; keys: KeysP
 
 function quarantineBody({ causes, check, keys }: Listed): Markup {
   if (causes.length === 0) return emptyState('The quarantine is empty: no refused webhook is kept.')
-  return html`<p class="soft">Refused with 4xx, because nothing proved that the provider sent them. They are kept so that they can be verified again after a missing secret was added. When space runs out, the oldest are deleted first.</p>
+  return html`<p class="soft">Refused with 4xx, because nothing proved that the provider sent them. They are kept so that they can be verified again after a missing secret was added. When space runs out, old arrivals of unknown senders are deleted first.</p>
     ${causeList('quarantine', { causes, check, keys })}
     <div class="inline actions"><a class="button quiet" href="/parked/verify">Verify all ${number(sum(causes))} again…</a><a class="button quiet" href="/parked?view=quarantine">List all</a></div>`
 }
