@@ -69,7 +69,7 @@ describe('the summary of the last poll', () => {
       'running',
       'still running',
     ],
-    ['that nobody knows it', { poll_outcome: 'not_found' }, 'not found', 'under the keys that were tried'],
+    ['that nobody knows it', { poll_outcome: 'not_found' }, 'not found', 'no key that was tried knows it'],
     ['the same for a day', { poll_outcome: 'lost' }, 'lost', 'polling stopped'],
     ['an error', { poll_outcome: 'unreachable', poll_detail: 'answered 503' }, 'unreachable', 'answered 503'],
     ['nonsense', { poll_outcome: 'invalid', poll_detail: 'no status\nat all' }, 'unreadable', 'at all'],

@@ -254,7 +254,7 @@ describe('Ask the provider now', () => {
         body: { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } },
       }),
       'alert',
-      'the provider does not know it under the keys that were tried',
+      'no key that was tried knows it',
     ],
     ['the provider fails', () => ({ status: 500, body: {} }), 'alert', 'the provider gave no usable answer'],
     [

@@ -67,7 +67,7 @@ it('a delivery shows that its own source verified it', async () => {
   const page = await openPage(browser, receiver.internalUrl)
   await page.goto(`${receiver.internalUrl}deliveries/${delivery?.['id']}`)
   const steps = await page.getByRole('region', { name: 'How it was verified' }).innerText()
-  expect(steps).toMatch(/verified as the source w+ signs/)
+  expect(steps).toMatch(/verified by the rules of the source w+/)
   expect(steps).not.toContain('X-Service-Signature')
 })
 

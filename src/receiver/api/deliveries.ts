@@ -131,7 +131,7 @@ function replayFiltered(deps: ReceiverDeps): Operation {
     document: {
       operationId: 'replayDeliveries',
       summary: 'Process many deliveries again',
-      description: `Answers the count first, then replays up to ${maxReplays} of the selected deliveries, newest first.`,
+      description: `Answers the count, then replays up to ${maxReplays} of the selected deliveries, newest first.`,
       requestBody: jsonBody(replayManyBodySchema),
       responses: responses(
         { 200: { description: 'How many, and what changed', schema: replayManySchema } },

@@ -89,7 +89,7 @@ function issuesTable(issues: readonly Issue[], query: Query, now: Date): Markup 
     empty:
       Object.keys(without(query, 'open', 'cursor')).length > 0
         ? 'No issue matches these filters. A problem on the first page opens its issue within half a minute.'
-        : 'No issue in the last RETENTION_DAYS. A problem opens an issue automatically. The issue closes when the problem is over.',
+        : 'No issue in the last RETENTION_DAYS. A problem opens an issue, which closes when the problem is over.',
   })
 }
 

@@ -37,7 +37,7 @@ export type Delivery = {
 export type MemoryRoom = {
   /** How long the claim lasts, unless it is renewed. */
   leaseSeconds: number
-  /** Returns false if this process does not take the delivery, for example without room. Any process may then claim it. */
+  /** Returns false if this process does not take it, for example without room. Any process may then claim it. */
   reserve: (delivery: Delivery) => boolean
   /** Called when the reserved delivery is committed. */
   take: (delivery: Delivery) => void

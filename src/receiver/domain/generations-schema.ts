@@ -32,7 +32,7 @@ export const generations = mediadock.table(
     sandbox: boolean(),
     /** The source of that key; null for the first source. */
     source_name: text(),
-    /** Kept while an earlier call may have been accepted. The provider would treat another URL as reuse of the key (409). */
+    /** Kept while an earlier call may have been accepted: with another URL the provider would answer 409. */
     webhook_url: text(),
     metadata: jsonb(),
     created_at: instant().notNull(),

@@ -2,8 +2,8 @@
  * The outcomes of a poll; `poll_detail` adds to them.
  *
  * - `result`: the provider's result. `running`: not finished.
- * - `not_found`: the provider does not know the request. `lost`: the same, a day after it was tracked. `not_found_yet`: a
- *   key that may know it has not been tried.
+ * - `not_found`: the provider does not know the request. `lost`: the same, a day after it was tracked.
+ * - `not_found_yet`: the same, and a key that may know the request has not been tried.
  * - `unreachable`, `invalid`, `unauthorized`, `rate_limited`: no usable answer.
  * - `landing_failed`: the result could not be written. `postponed`: no call was made.
  */

@@ -21,7 +21,7 @@ export type Report = {
   model: string | undefined
   output: unknown
   media: readonly MediaItem[]
-  /** Set where the media came as base64: each as a `data:` URI. Their links lead into the archive, which will keep them. */
+  /** Set where the media came as base64: each as a `data:` URI. Their links lead to their places in the archive. */
   files?: readonly InlineFile[]
   /** False where the full result carries more: a poll completes it. */
   mediaComplete: boolean

@@ -12,7 +12,8 @@ export function balanceProblems({ balances: { refused, accounts }, refusedSubmit
     if (submits === 0) return []
     const text = [
       `The account of the key ${keyName} has too few credits: ${count(submits, 'submit was', 'submits were')} refused`,
-      `in the last hour (402 insufficient_credits), the last at ${clockTime(at, now)}. Add credits at the provider. Then callers must submit again. Polling and landing continue.`,
+      `in the last hour (402 insufficient_credits), the last at ${clockTime(at, now)}. Add credits at the provider.`,
+      'Then callers must submit again. Polling and landing continue.',
     ].join(' ')
     const cause = `credits_spent:${keyName}`
     return [{ severity: 'critical', text, cause, href: '/keys', affected: [keyName], count: submits }]

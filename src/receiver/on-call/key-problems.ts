@@ -16,7 +16,8 @@ export function keyProblems(key: KeyState, now: Date, refusedSubmits: readonly R
     if (key.blocked_reason === 'unauthorized') {
       const refused = submitsRefused(refusedSubmits, key.name, 401)
       const submits = refused === 0 ? '' : ` ${count(refused, 'submit was', 'submits were')} refused in the last hour.`
-      const text = `The provider refuses the API key ${name} (401 or 403). Its calls rest until ${until}, then one is tried.${submits} Replace the key if it stays refused.`
+      const rest = `The provider refuses the API key ${name} (401 or 403). Its calls rest until ${until}.`
+      const text = `${rest} Then one is tried.${submits} Replace the key if it stays refused.`
       return problem('critical', 'key_refused', text)
     }
     const text = `The provider asked for a pause: no calls with the key ${name} until ${until}. Calls resume automatically.`
@@ -33,7 +34,7 @@ export function keyProblems(key: KeyState, now: Date, refusedSubmits: readonly R
       'retired_key_matches',
       `The retired key ${name} still signs deliveries, last at ${last}: keep its secret.`,
     )
-  const text = `The key ${name} is no longer configured. It signed deliveries until ${last}. Webhooks that it signs now are refused.`
+  const text = `The key ${name} is no longer configured. It signed until ${last}. Webhooks signed with it are now refused.`
   return problem('notice', 'removed_key_matched', text)
 }
 
@@ -47,8 +48,8 @@ function quotaSpent({ calls, account_id, account_calls, account_limit, ...key }:
   if (account_calls !== null && account_limit !== null && account_calls >= account_limit) {
     const made = count(account_calls, 'call', 'calls')
     return [
-      `The keys of the account ${account_id}, among them ${name}, have made ${made} in the last minute: no more are allowed.`,
-      'Polls wait until some of these calls are a minute old.',
+      `The keys of the account ${account_id}, among them ${name}, have made ${made} in the last minute:`,
+      'no more are allowed. Polls wait until some of these calls are a minute old.',
     ].join(' ')
   }
   const made = count(calls, 'call', 'calls')

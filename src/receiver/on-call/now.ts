@@ -35,7 +35,7 @@ export async function readNow(db: Database, options: ProblemsOptions) {
       backlog: numbers.reconciler.backlog,
       keys: numbers.keys,
       give_ups: numbers.giveUps,
-      // The counters of the navigation. `issues` counts problems, since the issue of a new problem opens a little later.
+      // The counters of the navigation. `issues` counts problems, since a new problem becomes an issue a little later.
       counters: { ...(await countersIn(tx, options)), issues: wrong.length, critical: critical.length },
       arrivals: await newestArrivals(tx, 10),
       results: await latestResults(tx, 6),

@@ -2,8 +2,8 @@ import type { PollOutcome } from '../domain/poll-outcomes.ts'
 
 const texts: Partial<Record<PollOutcome, string>> = {
   running: 'still running',
-  not_found_yet: 'no key that was tried knows it, and other keys were not tried yet',
-  not_found: 'the provider does not know it under the keys that were tried; it may be too new or belong to another account',
+  not_found_yet: 'no key that was tried knows it, and others were not tried yet',
+  not_found: 'no key that was tried knows it; it may be too new or belong to another account',
   lost: 'the provider still did not know it a day after it was tracked, so polling stopped; a late webhook still lands',
   unreachable: 'the provider gave no usable answer',
   invalid: 'the answer does not follow the specification of the API',

@@ -94,7 +94,7 @@ function inboxProblem({ inbox: { pending, oldestSeconds, trouble } }: Numbers): 
   return [{ severity: 'critical', text, cause: 'inbox_old', count: pending, href: '/deliveries?state=pending' }]
 }
 
-/** A failing provider or a silent reconciler makes requests overdue. Overdue requests are then no problem of their own. */
+/** A failing provider or a silent reconciler makes requests overdue, which is then no problem of its own. */
 function pollingProblem(numbers: Numbers): Problem[] {
   const failing = numbers.failingSources.map((source, at) => failingSourceProblem(numbers, source, at === 0))
   if (failing.length > 0) return [...failing, ...reconcilerProblem(numbers)]

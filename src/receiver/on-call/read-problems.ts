@@ -26,8 +26,12 @@ export const problemSchema = z
     text: z.string().meta({ description: 'What is wrong, its effect and what to do, in a few sentences.' }),
     cause: z.string().meta({ description: 'The kind, as `kind` or `kind:subject`.' }),
     href: z.string().meta({ description: 'The page of the console that shows it and acts on it.' }),
-    count: z.int().optional().meta({ description: 'How many arrivals, deliveries, requests or other items are affected now.' }),
-    affected: z.array(z.string()).readonly().optional().meta({ description: 'The keys, senders, roles or subscriptions that are affected.' }),
+    count: z.int().optional().meta({ description: 'How many arrivals, deliveries or other items are affected now.' }),
+    affected: z
+      .array(z.string())
+      .readonly()
+      .optional()
+      .meta({ description: 'The keys, senders, roles or subscriptions that are affected.' }),
   })
   .meta({ id: 'Problem' })
 
@@ -48,7 +52,7 @@ export async function readProblems(db: Database, options: ProblemsOptions): Prom
   return problemsOf(numbers)
 }
 
-/** Reads the numbers that problems are made from, and recent arrivals by outcome, in the transaction of another read. */
+/** Reads the numbers behind problems, and recent arrivals by outcome, in the transaction of another read. */
 export async function readNumbers(
   tx: Executor,
   options: ProblemsOptions,

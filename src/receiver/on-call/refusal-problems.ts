@@ -123,7 +123,7 @@ function hrefOf({ outcome, reason }: Group): string {
   return `/deliveries?${filters.toString()}${query.size === 0 ? '' : `&${query.toString()}`}`
 }
 
-/** Wrong tokens that this process answers with 429. The text names only the first address; `affected` lists up to 20. */
+/** Wrong tokens that this process answers with 429. The text names the first address, `affected` up to 20. */
 export function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] {
   const [first, ...others] = limited
   if (first === undefined) return []

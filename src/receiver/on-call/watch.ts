@@ -9,7 +9,7 @@ import { readProblems, type ProblemsOptions } from './read-problems.ts'
 const awayAfterMs = 30_000
 
 export type WatchDeps = AlertDeps & {
-  /** Returns the present options of readProblems(): the time, and the keys, limits and failing roles of this process. */
+  /** Returns the present options of readProblems(): the time, and the state of this process. */
   read: () => Promise<ProblemsOptions>
   /** Called after each round: a notice may be due. */
   onChanged: () => void

@@ -26,7 +26,7 @@ export type CostFilters = z.infer<typeof costFiltersSchema>
 const sums = {
   requests: z.int(),
   credits_settled: z.number().meta({ description: 'Credits of requests that have ended.' }),
-  credits_reserved: z.number().meta({ description: 'Credits of requests that have not ended, as the answers to their submits stated.' }),
+  credits_reserved: z.number().meta({ description: 'Credits of requests that have not ended, as stated at submit.' }),
 }
 export const costsSchema = z
   .object({

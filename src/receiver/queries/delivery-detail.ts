@@ -16,7 +16,9 @@ export type Attempt = z.infer<typeof attemptSchema>
 
 export const deliveryDetailSchema = deliverySchema
   .extend({
-    headers: z.record(z.string(), z.string()).meta({ description: 'The headers as received. Signatures and credentials are left out or replaced by `[redacted]`.' }),
+    headers: z.record(z.string(), z.string()).meta({
+      description: 'The headers as received. Signatures and credentials are left out or replaced by `[redacted]`.',
+    }),
     body_base64: z.string().meta({ description: 'The signed bytes.' }),
     body_text: z.string().nullable().meta({ description: 'The body as text; null if it is not UTF-8.' }),
     body_sha256: z.string(),
@@ -33,7 +35,9 @@ export const deliveryDetailSchema = deliverySchema
       description:
         'For a pending delivery: why the last round ended without landing it, if not because of its content.',
     }),
-    due_at: z.iso.datetime().nullable().meta({ description: 'For a pending delivery: when it may be claimed next. For a claimed one: the end of its lease.' }),
+    due_at: z.iso.datetime().nullable().meta({
+      description: 'For a pending delivery: when it may be claimed next. For a claimed one: the end of its lease.',
+    }),
     arrival_log: z.array(arrivalSchema),
   })
   .meta({ id: 'DeliveryDetail' })

@@ -38,7 +38,7 @@ export const keySchema = z
     }),
     account_id: z.string().nullable().meta({
       description:
-        'The account of the key at the provider. Null until the receiver has asked, which it does only for several keys.',
+        'The account of the key at the provider. Null until the receiver has asked, which it does for several keys.',
     }),
     account_calls: z.int().nullable().meta({ description: 'Calls of all keys of the account in the last 60 seconds.' }),
     account_limit: z
@@ -108,8 +108,8 @@ function fingerprintOf(signingSecret: string): string {
 
 /**
  * SQL condition: the time range in which a key can have matched, which spares filters by key a scan of everything. The
- * log is written with a delay, so the range is generous: a key without a row can only have matched just now, and one that
- * matched within the hour may match at any moment.
+ * log is written with a delay, so the range is generous: a key without a row can only have matched just now, and one
+ * that matched within the hour may match at any moment.
  */
 export function whenKeyMatched(at: Column, keyName: string): SQL {
   const use = (what: SQL) => sql`(select ${what} from mediadock.key_uses where ${uses.key_name} = ${keyName})`

@@ -62,8 +62,8 @@ export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
 const troubled = sql.raw("array['refused', 'unavailable', 'parked']")
 
 /**
- * Returns since when nothing has been wrong: the end of the last minute with trouble in the last day. If no receiver ran
- * for a time after it, the start of the next receiver, whose first write also covers the minute before its start.
+ * Returns since when nothing has been wrong: the end of the last minute with trouble in the last day. If no receiver
+ * ran for a time after it, the start of the next receiver, whose first write also covers the minute before its start.
  */
 export async function calmSince(tx: Executor, now: Date): Promise<string | undefined> {
   const [row] = await tx.execute<{ at: string | null }>(sql`

@@ -30,7 +30,7 @@ export const feedFilterSchema = z
       .optional()
       .meta(resultFilters.sandbox.meta() ?? {}),
     complete: z.boolean().optional().meta({
-      description: 'true: only changes of complete results, as FAILED, CANCELED and REFUSED always are. false: the others.',
+      description: 'true: only complete results, as FAILED, CANCELED and REFUSED always are. false: only the others.',
     }),
     metadata: z
       .record(z.string(), z.unknown())

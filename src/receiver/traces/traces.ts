@@ -12,7 +12,7 @@ export type Traces = DeliveryTraces & {
   close: (withinMs: number) => Promise<void>
 }
 
-/** Opens the traces. Undefined if they are not configured, with nothing loaded, or if their packages cannot be loaded. */
+/** Opens the traces. Undefined if they are not configured (nothing is loaded), or their packages cannot be loaded. */
 export async function openTraces({ traces }: ReceiverSettings, logger: Logger): Promise<Traces | undefined> {
   const writer = traces && (await openSpanWriter(traces, { logger }))
   return writer && createTraces(writer)

@@ -8,8 +8,8 @@ export const dayMs = 86_400_000
 export type Partitions = { made: number; missing: number }
 
 /**
- * Creates the partitions of today and of the week ahead. At the first lock of a dump or another replica, leaves the rest
- * to the next round. Rows of a day without a partition go to the catch-all, and are moved later.
+ * Creates the partitions of today and of the week ahead. At the first lock of a dump or another replica, leaves the
+ * rest to the next round. Rows of a day without a partition go to the catch-all, and are moved later.
  */
 export async function ensurePartitions(db: Database, now: Date): Promise<Partitions> {
   // Today and seven days ahead: a dump holds its locks for less, so each partition exists before its day.
@@ -46,7 +46,7 @@ export function createPartitionMaker({ db, clock, logger }: { db: Database; cloc
   }
 }
 
-/** Drops the partitions of days before the cutoff's day. Stops at a locked one: it and later ones stay until the next run. */
+/** Drops the partitions of days before the cutoff's day. A locked one and all later ones stay until the next run. */
 export async function dropDaysBefore(
   db: Database,
   cutoff: Date,

@@ -110,7 +110,7 @@ export async function writeMinutes(
       overdue = greatest(${m.overdue}, excluded.overdue)`)
 }
 
-/** Returns when a receiver last wrote figures, which a running one does about every 20 s. Undefined before the first. */
+/** Returns when a receiver last wrote figures; a running one does so about every 20 s. Undefined without figures. */
 export async function lastMinuteWrittenAt(db: Database): Promise<Date | undefined> {
   const { written_at, minute } = onCall.minutes
   const [last] = await db.select({ written_at }).from(onCall.minutes).orderBy(desc(minute)).limit(1)

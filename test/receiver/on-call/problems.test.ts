@@ -531,7 +531,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'key_refused:live',
       href: '/keys',
-      text: 'The provider refuses the API key live (401 or 403). Its calls rest until 03:04, then one is tried. 2 submits were refused in the last hour. Replace the key if it stays refused.',
+      text: 'The provider refuses the API key live (401 or 403). Its calls rest until 03:04. Then one is tried. 2 submits were refused in the last hour. Replace the key if it stays refused.',
     },
   ],
   [
@@ -574,8 +574,8 @@ const cases: Case[] = [
       cause: 'quota_spent:live',
       href: '/keys',
       text: [
-        'The keys of the account acme, among them live, have made 500 calls in the last minute: no more are allowed.',
-        'Polls wait until some of these calls are a minute old.',
+        'The keys of the account acme, among them live, have made 500 calls in the last minute:',
+        'no more are allowed. Polls wait until some of these calls are a minute old.',
       ].join(' '),
     },
   ],

@@ -133,7 +133,7 @@ function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
     // The top of the page shows that the delivery is parked, and why.
     rows: arrival_log.map((arrival) => ({ cells: arrivalRow({ ...arrival, parked_reason: null }).cells })),
     empty:
-      'The log records no arrival of this delivery. A row is written a moment after the answer, and kept for RETENTION_DAYS.',
+      'The log has no row for this delivery. Rows are written just after the answer, and kept for RETENTION_DAYS.',
   })}</div>`
 }
 

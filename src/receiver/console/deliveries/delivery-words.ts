@@ -29,7 +29,8 @@ function whyWaiting({
   claims,
   trouble,
 }: Pick<DeliveryDetail, 'failures' | 'claims' | 'trouble'>): Markup | string {
-  if (failures > 0) return `It failed ${failures} of at most 5 times; the attempts below show why. After the fifth it is parked.`
+  if (failures > 0)
+    return `It failed ${failures} of at most 5 times; see the attempts below. After the fifth failure it is parked.`
   if (trouble !== null)
     return html`<b>It was tried ${claims === 1 ? 'once' : `${number(claims)} times`} and could not be landed:</b> ${foreign(trouble, 500)}. It is retried automatically until that is fixed.`
   if (claims > 1)
@@ -69,7 +70,7 @@ export function verificationSteps(
           html`HMAC-SHA256 over <span class="mono">${t}.</span> and the ${number(bytes)} raw bytes was made with each secret and compared in constant time. ${triedKeys(key_name, keys)}`,
         ]
       : [
-          html`The signature over the ${number(bytes)} raw bytes was verified as the source <b>${foreign(source_name)}</b> signs.`,
+          html`The signature was verified by the rules of the source <b>${foreign(source_name)}</b>.`,
         ]),
     html`${matched(key_name, keys)}`,
     html`Our clock minus the signed time was <b>${number(skew_seconds, { unit: 's' })}</b> at ${time(received_at, 'clock')}: the sender signed ${late ? `${number(skew_seconds)} s before` : `${number(-skew_seconds)} s after`} it arrived here,

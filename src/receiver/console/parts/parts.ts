@@ -17,7 +17,7 @@ export function shortId(kind: IdKind, id: string | null | undefined): Markup {
   return html`<a class="mono" href="${path}${id}" title="${id}" data-copy="${id}">${id.slice(0, 8)}</a>`
 }
 
-/** Foreign text within our own, cut for display. Invisible characters are named, so that none reverses or hides text. */
+/** Foreign text within our own, cut for display. Invisible characters are named, so none reverses or hides text. */
 export function foreign(text: string | null | undefined, maxCharacters = 80): Markup {
   if (text === null || text === undefined || text === '') return html`<span class="soft">—</span>`
   if (text.length <= maxCharacters) return visible(text)

@@ -2,7 +2,7 @@ import type { Request } from '../../queries/requests.ts'
 import type { ReconcileRun } from '../../reconciling/reconciler.ts'
 import { pollSummaryOf, wholeMedia } from './request-words.ts'
 
-// The outcome of “Ask the provider now”, and of the poll after a cancellation. The address contains it, so that a copied
+// The outcome of “Ask the provider now”, and of the poll after a cancellation. The address contains it, so a copied
 // link shows it.
 
 const ends = [
