@@ -211,7 +211,9 @@ it('a silent reconciler is critical, and one click runs it', async () => {
   const page = await openPage(browser, hourly.internalUrl)
   const banner = wrong(page).locator('[data-cause=reconciler_silent]')
   await banner
-    .getByText(/^The reconciler has not run for more than \d+ h\. Overdue requests that were never polled wait for it\.$/)
+    .getByText(
+      /^The reconciler has not run for more than \d+ h\. Overdue requests that were never polled wait for it\.$/,
+    )
     .waitFor()
   await banner.getByRole('link').click()
   await page.getByRole('button', { name: 'Run now' }).click()

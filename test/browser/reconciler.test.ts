@@ -126,7 +126,9 @@ describe('the reconciler', () => {
     await ran({ minutesAgo: 200, scanned: 2 })
     receiver.setNow(new Date(Date.now() + 3 * 3_600_000))
     const page = await openPage(browser, at('/reconciler'))
-    expect(await page.getByRole('alert').innerText()).toMatch(/No run of the reconciler has ended on any replica since/s)
+    expect(await page.getByRole('alert').innerText()).toMatch(
+      /No run of the reconciler has ended on any replica since/s,
+    )
   })
 
   it('lists runs with their figures, pages through them and filters', async () => {

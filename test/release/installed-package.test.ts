@@ -122,7 +122,9 @@ describe('a project with the packed package and its dependencies', () => {
     const program = startProcess('mediadock', ['start'], { cwd: folder, env: { ...env, ...settings } })
     await program.says(/Ctrl-C stops all of it/)
     expect(
-      program.output().match(/"msg":"traces are configured, but [^"]*npm i @opentelemetry[^"]*. Starting without traces"/g),
+      program
+        .output()
+        .match(/"msg":"traces are configured, but [^"]*npm i @opentelemetry[^"]*. Starting without traces"/g),
     ).toHaveLength(1)
 
     const requestId = randomUUID()

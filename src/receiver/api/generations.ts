@@ -32,7 +32,7 @@ const generationSchema = z
     attempts: z.int(),
     next_attempt_at: instant.nullable(),
     last_error: z.string().nullable(),
-    answer: z.unknown().meta({ description: "The error envelope of a refused or expired submit." }),
+    answer: z.unknown().meta({ description: 'The error envelope of a refused or expired submit.' }),
     created_at: instant,
   })
   .meta({ id: 'Generation' })

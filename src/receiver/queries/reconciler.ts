@@ -100,9 +100,7 @@ export const backlogSchema = z
 
 export const reconcilerSchema = z
   .object({
-    silent: z
-      .boolean()
-      .meta({ description: 'True if no run has ended on any replica for `silent_after_seconds`.' }),
+    silent: z.boolean().meta({ description: 'True if no run has ended on any replica for `silent_after_seconds`.' }),
     silent_after_seconds: z.int().nullable().meta({ description: 'Null if RECONCILE_CRON runs too rarely to decide.' }),
     last_run: reconcileRunSchema.nullable().meta({ description: 'The latest run.' }),
     last_working_run: reconcileRunSchema.nullable().meta({ description: 'The latest run that was not idle.' }),

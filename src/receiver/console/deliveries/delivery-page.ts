@@ -132,8 +132,7 @@ function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
     columns: arrivalColumns,
     // The top of the page shows that the delivery is parked, and why.
     rows: arrival_log.map((arrival) => ({ cells: arrivalRow({ ...arrival, parked_reason: null }).cells })),
-    empty:
-      'The log has no row for this delivery. Rows are written just after the answer, and kept for RETENTION_DAYS.',
+    empty: 'The log has no row for this delivery. Rows are written just after the answer, and kept for RETENTION_DAYS.',
   })}</div>`
 }
 

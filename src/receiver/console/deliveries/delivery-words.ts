@@ -69,9 +69,7 @@ export function verificationSteps(
           html`X-Service-Signature was sent once, with one timestamp, <span class="mono">t=${t}</span>, which is ${time(new Date(t * 1000))}, and between one and eight signatures.`,
           html`HMAC-SHA256 over <span class="mono">${t}.</span> and the ${number(bytes)} raw bytes was made with each secret and compared in constant time. ${triedKeys(key_name, keys)}`,
         ]
-      : [
-          html`The signature was verified by the rules of the source <b>${foreign(source_name)}</b>.`,
-        ]),
+      : [html`The signature was verified by the rules of the source <b>${foreign(source_name)}</b>.`]),
     html`${matched(key_name, keys)}`,
     html`Our clock minus the signed time was <b>${number(skew_seconds, { unit: 's' })}</b> at ${time(received_at, 'clock')}: the sender signed ${late ? `${number(skew_seconds)} s before` : `${number(-skew_seconds)} s after`} it arrived here,
       within the window of ±${window_seconds} s with ${number(window_seconds - Math.abs(skew_seconds))} s to spare.`,
