@@ -91,7 +91,7 @@ describe('the summary of the last poll', () => {
       'poll postponed',
       'moon',
     ],
-    ['401', { poll_outcome: 'unauthorized' }, 'no answer', 'does not accept the API key'],
+    ['401', { poll_outcome: 'unauthorized' }, 'no answer', 'refuses the API key (401 or 403)'],
     ['429', { poll_outcome: 'rate_limited' }, 'no answer', '429'],
     ['only by its webhook', landed, 'COMPLETED', 'known from its webhook'],
     [

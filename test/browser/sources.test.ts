@@ -64,7 +64,7 @@ it('a delivery shows that its own source verified it', async () => {
   const stored = () => database.sql`select id from mediadock.deliveries where request_id = ${requestId}`
   await eventually(async () => (await stored()).length === 1)
   const [delivery] = await stored()
-  const page = await openPage(browser, receiver.internalUrl)
+  const page = await openPage(browser, receiver.internalUrl, { expectProblems: true })
   await page.goto(`${receiver.internalUrl}deliveries/${delivery?.['id']}`)
   const steps = await page.getByRole('region', { name: 'How it was verified' }).innerText()
   expect(steps).toMatch(/verified by the rules of the source w+/)
