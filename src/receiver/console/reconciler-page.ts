@@ -77,7 +77,7 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
       background.reconcileNow,
     )
     const waited = new AbortController()
-    // The browser waits 3 s for the end of the run, which continues. Its row and the log record the reason of a failure.
+    // The browser waits 3 s for the end of the run, which continues. Its row and the log record why a run failed.
     const first = await Promise.race([
       ended.catch(() => undefined),
       delay(3000, undefined, { signal: waited.signal, ref: false }),
