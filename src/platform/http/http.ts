@@ -102,10 +102,12 @@ export class ListenError extends Error {
   code = 'listen' as const
 }
 
-const listenFailures: Record<string, string> = {
-  EADDRINUSE: 'is in use by another program',
-  EACCES: 'needs privileges that this process does not have',
-  EADDRNOTAVAIL: 'is not an address of this machine',
+/** Why a port cannot be opened, and what to do. The setting of the host has the same prefix as that of the port. */
+const listenFailures: Record<string, (setting: string) => string> = {
+  EADDRINUSE: (setting) => `is in use by another program: set ${setting} to a free port`,
+  EACCES: (setting) => `needs privileges that this process does not have: set ${setting} to a port from 1024 on`,
+  EADDRNOTAVAIL: (setting) =>
+    `cannot be opened, because this machine does not have the address: correct ${setting.replace(/PORT$/, 'HOST')}`,
 }
 
 export type ListenOptions = {
@@ -186,7 +188,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   } catch (error) {
     const why = error instanceof Error && 'code' in error ? listenFailures[String(error.code)] : undefined
     if (why === undefined) throw error
-    throw new ListenError(`port ${port} on ${host} ${why}: set ${setting} to a free port`, { cause: error })
+    throw new ListenError(`port ${port} on ${host} ${why(setting)}`, { cause: error })
   }
   const bound = server.address() as AddressInfo
   const shown = bound.family === 'IPv6' ? `[${bound.address}]` : bound.address
