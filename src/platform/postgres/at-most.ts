@@ -4,8 +4,8 @@ const sizes = [1, 10, 100, 1000]
 
 /**
  * Returns a literal for the `limit` of rows that a statement receives as JSON. The planner reads it as a row estimate.
- * Without it, the planner expects 100 rows and may scan whole tables for one. Rounded up in steps, because each literal
- * is a different statement text.
+ * Without it, the planner expects 100 rows and may scan a whole table to find one. The number is rounded up in steps up
+ * to 1000, because each literal is a different statement text.
  */
 export function atMost(rows: number): SQL {
   return sql.raw(String(sizes.find((size) => size >= rows) ?? rows))

@@ -10,9 +10,9 @@ export class StartError extends Error {
 }
 
 export type Waiting = {
-  /** How long to wait for failures that may pass. Other failures end the wait at once. */
+  /** How long to retry after failures that may pass. Other failures end the wait at once. */
   waitMs: number
-  /** Called after each failed try. */
+  /** Called before each retry. */
   say: (words: string) => void
   signal: AbortSignal
 }
@@ -41,7 +41,8 @@ export type SchemaAtStart = Migrations & {
   program: string
   migrateOnStart: boolean
   /**
-   * In production the wait has no limit, because the orchestrator decides. On a laptop, failures are reported at once.
+   * In production the wait has no limit, because the orchestrator decides when to give up. On a laptop, failures are
+   * reported at once.
    */
   production: boolean
   logger: Logger
@@ -63,7 +64,7 @@ export async function prepareSchema(at: SchemaAtStart, signal: AbortSignal): Pro
     `the schema ${at.schema} is missing or older than this version, and MIGRATE_ON_START is false: ` +
     `run "mediadock migrate ${program}"`
   const prepare = async (): Promise<boolean> => {
-    // Short, because a person waits.
+    // Short on a laptop, because a person waits.
     const locks = { lockWaitMs: production ? Number.POSITIVE_INFINITY : 30_000, onWait: say, signal }
     if (migrateOnStart)
       return migrated(at, (onMigrated) => untilReachable(() => migrate(at, { ...locks, onMigrated }), waiting))
@@ -87,7 +88,7 @@ export async function prepareSchema(at: SchemaAtStart, signal: AbortSignal): Pro
 
 /**
  * Resolves to true once the migrations are applied. Indexes of large tables are created in the background. If one
- * fails, the next start creates it.
+ * fails, the next start tries again.
  */
 async function migrated(
   { schema, logger }: SchemaAtStart,

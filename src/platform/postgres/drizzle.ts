@@ -8,8 +8,8 @@ import type * as session from 'drizzle-orm/postgres-js/session'
 
 /**
  * The only module that loads drizzle-orm. Loads it as CommonJS, because its several hundred ES modules take four times
- * as long to load, in each command too.
- * drizzle-kit reads the schemas as CommonJS, where `import.meta.url` is undefined. It runs in the project's folder.
+ * as long to load, which would slow down every command. drizzle-kit reads the schemas as CommonJS, where
+ * `import.meta.url` is undefined. It runs in the project's folder.
  */
 const load = createRequire(import.meta.url ?? path.resolve('package.json'))
 

@@ -3,15 +3,15 @@ import postgres from 'postgres'
 import { DrizzleQueryError } from './drizzle.ts'
 
 /**
- * SQLSTATE classes about the connection (08), the transaction (25, 40), and the server's resources, operators, system
- * and files (53, 57, 58, XX, F0). All other classes are about the written row, including refusals by a reader's trigger
- * or a missing grant.
+ * SQLSTATE classes about the connection (08), the transaction (25, 40) and the server: its resources (53), operators
+ * (57), system (58), configuration (F0) and internal errors (XX). All other classes are about the written row,
+ * including refusals by another service's trigger or for a missing grant.
  */
 const aboutTheServer = /^(?:08|25|40|53|57|58|XX|F0)/
 
 /**
- * True if one row of a statement is at fault: Postgres refused the row, or another transaction locked it. Without it,
- * the other rows succeed.
+ * True if one row of a statement is at fault: Postgres refused the row, or another transaction locked it. The other
+ * rows succeed without that row.
  */
 export function isAboutTheRow(error: unknown): boolean {
   const refusal = refusalOf(error)
@@ -29,14 +29,14 @@ export function isRefusal(error: unknown): boolean {
   return isAboutTheRow(error) && !metALock(error)
 }
 
-/** True if a value, a constraint or a limit caused the refusal, whatever triggers and grants exist. */
+/** True if a value (22), a constraint (23) or a limit of Postgres (54) caused the refusal. */
 export function isAboutTheData(error: unknown): boolean {
   return /^(?:22|23|54)/.test(refusalOf(error)?.code ?? '')
 }
 
 /**
- * True if a row cannot be serialised: beyond a limit of Postgres (54) or of its memory for one value (XX), a value that
- * it cannot convert (22), or beyond a limit of JavaScript. The other rows can be read without it.
+ * True if a row cannot be read: it exceeds a limit of Postgres (54), Postgres's memory for one value (XX) or a limit of
+ * JavaScript, or it contains a value that cannot be converted (22). The other rows can be read without that row.
  */
 export function isUnreadable(error: unknown): boolean {
   return (
@@ -44,7 +44,7 @@ export function isUnreadable(error: unknown): boolean {
   )
 }
 
-/** True if the statement lost a deadlock or a serialization conflict. A retry succeeds. */
+/** True if the statement lost a deadlock or a serialization conflict. A retry usually succeeds. */
 export function hadToGiveWay(error: unknown): boolean {
   return /^40(?:001|P01)$/.test(refusalOf(error)?.code ?? '')
 }
@@ -54,7 +54,7 @@ export function isMissingTable(error: unknown): boolean {
   return refusalOf(error)?.code === '42P01'
 }
 
-/** True if the statement met a row that another transaction has locked (lock_not_available). */
+/** True if the statement met a row or a table that another transaction has locked (lock_not_available). */
 export function metALock(error: unknown): boolean {
   return refusalOf(error)?.code === '55P03'
 }
@@ -91,8 +91,8 @@ export function isConnectionLost(error: unknown): boolean {
 }
 
 /**
- * Runs a statement and retries it if it lost a conflict. It was rolled back as a whole, and the other transaction ends
- * soon.
+ * Runs a statement, and retries it up to four times if it lost a conflict. The statement was rolled back as a whole,
+ * and the other transaction ends soon.
  */
 export async function untilNotGivingWay<T>(run: () => PromiseLike<T>): Promise<T> {
   for (let tries = 1; ; tries += 1) {
@@ -110,7 +110,7 @@ export function postgresMessage(error: unknown): string {
   const cause = databaseErrorOf(error)
   if (!(cause instanceof Error)) return String(cause)
   if (!(cause instanceof postgres.PostgresError)) return cause.message
-  // Attempts keep 500 characters of a refusal. A cut message leaves room for the names behind it.
+  // A row of `attempts` keeps 500 characters. A cut message leaves room for the names after it.
   const message = `${cause.message.slice(0, 300).toWellFormed()} (${cause.code})`
   return [message, ...refusedBy(cause)].join(', ')
 }
@@ -154,7 +154,7 @@ export class NoAnswerError extends Error {
   override name = 'NoAnswerError'
   code = 'no_answer' as const
   constructor(what: string) {
-    super(`${what}: Postgres gave no answer, so it is not known whether it was done`)
+    super(`${what}: Postgres gave no answer, so the effect is unknown`)
   }
 }
 
@@ -179,7 +179,7 @@ export function one<Row>(rows: readonly Row[], what: string): Row {
  */
 export function checkAnswer<Rows>(rows: Rows, statement: string): Rows {
   if (!isRowList(rows)) return rows
-  // A statement that returns no rows counts the rows that it wrote.
+  // For a statement that returns no rows, `count` is the number of rows that it wrote.
   const givesRows = (rows.columns?.length ?? 0) > 0
   if (!rows.command || (givesRows && typeof rows.count === 'number' && rows.count !== rows.length))
     // Shows only the first words of the statement, without values.

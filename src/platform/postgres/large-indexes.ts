@@ -5,7 +5,7 @@ import { checkAnswer } from './errors.ts'
 /** An index that a migration creates, in drizzle-kit's form. `rest` is the text after the table's name. */
 type IndexStep = { name: string; schema: string; table: string; rest: string }
 
-/** Smaller tables are indexed within 200 ms, in the migration's own statement. */
+/** An index of a smaller table takes a moment, so the migration itself creates it. */
 const largeBytes = 8 * 1024 * 1024
 const maxTries = 5
 

@@ -1,6 +1,6 @@
 import type { Logger } from '../logger.ts'
 
-/** The longest time until another process takes over the claims of a dead one. */
+/** The usual lease. The claims of a process that dies become due within this time. */
 export const leaseSeconds = 10
 
 export type LeaseKeeper<Claim> = ReturnType<typeof createLeaseKeeper<Claim>>

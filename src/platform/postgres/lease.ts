@@ -89,7 +89,7 @@ export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns
         return { ...Object.fromEntries(sent), n }
       })
       const shape = keys.map(([name, column]) => `"${name}" ${typeOf(column)}, `).join('')
-      // Looks up each row by its key (an array of one), whatever the statistics of an empty queue suggest.
+      // An array of one makes the planner look up each row by its key, even with the statistics of an empty queue.
       const isRow = keys.map(([name, column]) => sql`${of(column)} = any(array[held.${new StringChunk(`"${name}"`)}])`)
       const rows = await db.execute<{ n: number }>(sql`
         with held as materialized (
@@ -107,16 +107,17 @@ export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns
   }
 }
 
-/** The claims that a row may have before its number runs into those of a later row: 4,095 are 17 hours of them. */
+/** The numbers that the `claims` of one row may use. A claim and its end every 10 s use them up in 5.7 hours. */
 const claimsOfOneRow = 4096
 
 /**
- * The first `claims` of a row that replaces an earlier row with the same key: another multiple of `claimsOfOneRow` each
- * second, for three days. So a late claimant of the earlier row cannot settle this one.
+ * The first `claims` of a row that replaces an earlier row with the same key. Each second has another multiple of
+ * `claimsOfOneRow`; the multiples repeat after three days. So a late claimant of the earlier row cannot settle this
+ * one.
  */
 export const claimsAnew = sql.raw(`((extract(epoch from now())::bigint % 262143 + 1) * ${claimsOfOneRow})::integer`)
 
-/** Returns how many claims the row itself had, of the number in its column. */
+/** Returns how many claims, and ends of claims, the row itself had. */
 export function claimsOfRow(claims: number): number {
   return claims % claimsOfOneRow
 }

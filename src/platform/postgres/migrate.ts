@@ -27,12 +27,12 @@ export class OtherHistoryError extends Error {
 }
 
 /**
- * Migrates one schema and returns the number of new migrations.
- * Each migration is one `DO` statement that includes its row in the history, under a lock of the history table. So
- * replicas that start together apply it once, a crash leaves nothing half done, and it works behind a transaction
- * pooler. Each lock is awaited for only 200 ms and then retried, so that no other statement queues behind it during a
- * dump. An autovacuum is made to yield. Indexes of large tables are created afterwards, while their tables are in use.
- * Without a new migration nothing is written, so a role that can only read and write rows can start.
+ * Migrates one schema and returns the number of new migrations. Each migration is one `DO` statement that includes its
+ * row in the history, under a lock of the history table. So replicas that start together apply it once, a crash leaves
+ * nothing half done, and it works behind a transaction pooler. A lock that blocks writers is awaited for only 200 ms
+ * and then retried, so that no other statement queues behind it during a dump. An autovacuum is made to yield. Indexes
+ * of large tables are created afterwards, while their tables are in use. Without a new migration nothing is written, so
+ * a role that can only read and write rows can start.
  */
 export async function migrate({ url, schema, folder }: Migrations, wait: LockWait = {}): Promise<number> {
   const files = readMigrationFiles({ migrationsFolder: folder })
@@ -45,7 +45,7 @@ export async function migrate({ url, schema, folder }: Migrations, wait: LockWai
     for (const migration of missing) {
       const sql = await withoutLargeIndexes(client, migration.sql)
       await untilUnlocked(patience, () =>
-        // Longer than any migration, because an index of a large table takes time.
+        // Longer than any migration: a unique index of a large table takes time.
         withDeadline(client.unsafe(statement(schema, { ...migration, sql })), 3_600_000, 'a migration'),
       )
     }
@@ -81,7 +81,7 @@ function connect(url: string): postgres.Sql {
   return postgres(address, { ssl, max: 1, prepare: false, connect_timeout: 10, fetch_types: false, onnotice: () => {} })
 }
 
-/** The hashes of the applied migrations. Throws an OtherHistoryError if the first migration of `files` is missing. */
+/** The hashes of the applied migrations. Throws an OtherHistoryError if the first of `files` is not among them. */
 async function history(client: postgres.Sql, schema: string, files: readonly Migration[]): Promise<Set<string>> {
   const read = async () => {
     const [table] = await client.unsafe('select to_regclass($1) is not null as known', [`${schema}.migrations`])

@@ -25,7 +25,7 @@ export type PoolOptions = {
   keepsPlans?: boolean
 }
 
-/** Options of the driver besides the address and the user. `patches/` implements the last three. */
+/** Options that the driver's types lack. `patches/` implements the last two. */
 type DriverOptions = postgres.Options<Record<string, postgres.PostgresType>> & {
   max_pipeline: number
   silence_timeout: number
@@ -38,14 +38,14 @@ const driverPatch = 'mediadock-2'
 /**
  * Creates a pool over postgres.js.
  *
- * - Named statements fail behind PgBouncer in transaction mode, so only prepared.ts requests them. drizzle does not.
+ * - Named statements may fail behind PgBouncer in transaction mode, so only prepared.ts requests them.
  * - `max_pipeline: 0`: a statement waits for a free connection, never behind a slow statement.
- * - Two deadlines. A connection without a byte of answer is cut, so a frozen server blocks no caller. The server
- *   cancels long statements, so statements of cut connections do not fill its own connections.
+ * - Two deadlines: a silent connection is cut, so a frozen server blocks no caller. The server cancels long statements,
+ *   so statements of cut connections do not occupy its connections.
  * - No JIT: the planner cannot know how small a batch is, and compiling takes longer than running.
  * - Warnings are enabled, because one of them reports a commit that did not wait for its standby.
  * - No plan is kept, because a plan made for small tables would be used for large ones. `keepsPlans` is for statements
- *   whose planning takes longer than running. It forbids plans that scan a whole table, so their age does not matter.
+ *   whose planning takes longer than running. It turns off sequential scans, so the age of a plan does not matter.
  *
  * A pooler may drop these settings and the server's deadline. ops/roles.sql sets JIT for the role. Behind a pooler,
  * nothing is prepared.
@@ -165,7 +165,7 @@ type Unsafe = (
   ...given: Parameters<postgres.Sql['unsafe']>
 ) => PromiseLike<postgres.Row[]> & { values: () => Promise<unknown[][]> }
 
-/** Dates, times and JSON, alone and in arrays. drizzle's columns convert them, not the driver. */
+/** Dates and times, alone and in arrays, and JSON. drizzle's columns convert them, but the driver parses JSON. */
 const dates = [1184, 1082, 1083, 1114, 1182, 1185, 1115, 1231]
 const json = [114, 3802]
 

@@ -9,8 +9,8 @@ const direct = new WeakMap<postgres.Sql, Promise<boolean>>()
 /**
  * Runs a frequent statement as a prepared one. Postgres keeps it parsed, and it takes one round trip instead of two.
  * Use it for few texts, because every connection keeps every text. `keepsPlans` (postgres.ts) decides about its plan.
- * Behind a pooler in transaction mode, each run may reach another server, so the statement is not prepared there. Do
- * not use it in a transaction: it takes any connection of the pool.
+ * Behind a pooler in transaction mode, each run may use another server connection, so the statement is not prepared
+ * there. Do not use it in a transaction: it takes any connection of the pool.
  */
 export async function executePrepared<Row extends Record<string, unknown>>(db: Database, query: SQL): Promise<Row[]> {
   const client = clientOf(db)

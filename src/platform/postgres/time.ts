@@ -12,7 +12,7 @@ export type SharedTime = () => SQL
 /** Postgres's time at the start of the statement. */
 export const postgresTime: SharedTime = () => sql`now()`
 
-/** For tests: the time of their own clock, as a literal. */
+/** For tests: the time of their own clock. */
 export function timeOf(clock: () => Date): SharedTime {
   return () => sql`${clock().toISOString()}::timestamptz`
 }

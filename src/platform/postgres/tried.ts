@@ -6,7 +6,7 @@ export const isTried = sql`coalesce(current_setting('mediadock.tried', true) = '
 
 /**
  * Runs a statement completely, with its triggers and deferred checks, and rolls it back. A statement that must never
- * persist checks `isTried`, because a lost connection may have been reopened outside the transaction.
+ * persist checks `isTried`, because the driver may have replaced a lost connection, outside the transaction.
  */
 export async function tried<Row extends Record<string, unknown>>(db: Database, statement: SQL) {
   return onOneConnection(db, async (alone) => {

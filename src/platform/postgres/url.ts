@@ -23,10 +23,10 @@ const sessionAttributes = ['any', 'read-write', 'read-only', 'primary', 'standby
 const tlsParameters = ['sslmode', 'ssl', 'sslrootcert', 'sslcert', 'sslkey', 'sslpassword']
 
 /**
- * Parses the TLS settings of a connection string, with libpq's names and meanings. `require` encrypts and accepts any
- * certificate, unless a root certificate is set. `verify-ca` requires a certificate of that root, `verify-full` also
- * the right host name. `sslrootcert=system` means Node's root certificates. Throws PostgresUrlError for an unknown mode
- * or an unreadable file.
+ * Parses the TLS settings of a connection string, with libpq's names and meanings. But the default is `disable`, and
+ * `allow` works like `prefer`. `require` encrypts and accepts any certificate, unless a root certificate is set.
+ * `verify-ca` requires a certificate of that root, `verify-full` also the right host name. `sslrootcert=system` means
+ * Node's root certificates. Throws PostgresUrlError for an unknown mode or an unreadable file.
  */
 export function parsePostgresUrl(connectionString: string): PostgresAddress {
   const [base = '', query = ''] = connectionString.split('?', 2)

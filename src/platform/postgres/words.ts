@@ -43,7 +43,7 @@ const certificates: Record<string, string> = {
 /** Actions for a SQLSTATE. Postgres's message comes first. */
 const advice: Record<string, string> = {
   '08007':
-    'it is committed on the primary but not on its standby, and may be lost with the primary: ' +
+    'the transaction is committed on the primary but not on its standby, and may be lost with the primary: ' +
     'end blocked sessions with pg_terminate_backend, not with pg_cancel_backend',
   '28P01': 'correct the user or the password in the database URL',
   '28000': "correct the user in the database URL, or the server's pg_hba.conf",
@@ -122,7 +122,7 @@ function sqlStateWords(code: string, message: string): string {
   return advice[code] === undefined ? what : `${what}: ${advice[code]}`
 }
 
-/** Lost connections, a server that starts or stops, no free connection or memory, a standby, a lock in the way. */
+/** True for a lost connection or conflict, a server that starts or stops or lacks resources, a standby, and a lock. */
 function mayPass(code: string): boolean {
   return /^(?:08|40|53|57P)/.test(code) || code === '25006' || code === '55P03'
 }
