@@ -2,7 +2,7 @@ import type http from 'node:http'
 import type { Socket } from 'node:net'
 import { afterThisTurn } from '../after-this-turn.ts'
 
-/** More requests than a client begins that waits for answers, in one turn of the event loop or unanswered. */
+/** The limit of a connection's unanswered requests, and of its requests in one turn of the event loop. */
 const maxAtOnce = 4
 
 const proven = new WeakSet<Socket>()
@@ -54,7 +54,7 @@ function cutConnection(socket: Socket): void {
   socket.destroy()
 }
 
-/** In the place of llhttp's on_headers_complete: returns an error, so that parsing stops. */
+/** Replaces the parser's callback after the headers. The result -1 is an error, at which llhttp stops. */
 const stopParsing = () => -1
 
 type Exchanges = { latest: http.IncomingMessage; unanswered: http.ServerResponse[]; turn: number; inTurn: number }

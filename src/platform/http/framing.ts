@@ -44,7 +44,8 @@ function headersAndBody({ code, message, allow }: FramingAnswer) {
 }
 
 /**
- * Passes on requests of HTTP/1 with one Host. Reduces a whole URL in the request line to its path (RFC 9112, 3.2.2).
+ * Passes on proper requests and refuses others (`improperIn`). Reduces a whole URL in the request line to its path (RFC
+ * 9112, 3.2.2).
  */
 export function properRequests(handler: http.RequestListener, onRefused: OnRefused): http.RequestListener {
   return (req, res) => {
@@ -111,7 +112,7 @@ export function answerBadFraming(
   { onRefused, onUnused }: OnBadFraming,
 ): void {
   if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
-  // A load balancer opened this connection ahead. It would take our answer for that of its next request.
+  // A load balancer may open a connection ahead. It would take our answer for that of its next request.
   if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT' && socket.bytesRead === 0) {
     onUnused()
     return void socket.destroy()
@@ -128,7 +129,7 @@ export function answerBadFraming(
   })
 }
 
-/** Answers `connect`, for which Node detaches the parser from the connection. */
+/** Answers CONNECT, for which Node detaches the parser from the connection. */
 export function answerConnect(socket: Duplex, onRefused: OnRefused): void {
   if (!isSocket(socket)) return void socket.destroy()
   socket.on('error', () => socket.destroy()).resume()
@@ -162,7 +163,7 @@ function isAnsweredAlready(socket: Socket): boolean {
   return latestRequest(socket)?.complete === false
 }
 
-/** Closes the connection after a moment, so that the sender can read the answer. */
+/** Sends the answer, if there is one, and ends the connection. Cuts it after 2 s, in which the sender can read. */
 function endSoon(socket: Socket, given?: FramingAnswer): void {
   closeWithin(socket, 2000)
   if (!given) return void socket.end()

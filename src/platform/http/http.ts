@@ -46,7 +46,7 @@ export const notFound: RequestHandler = (req) => {
   throw new HttpError(404, 'not_found', `there is nothing at ${req.method} ${req.originalUrl.split('?', 1)[0]}`)
 }
 
-/** Refuses all methods but these with 405 and `Allow`, for the paths of a router. */
+/** Refuses a call with 405 and these methods in `Allow`. Stands after their handlers in a router. */
 export function methodNotAllowed(...allowed: string[]): RequestHandler {
   return (req) => {
     const message = `${req.method} is not possible here, use ${allowed.join(', ')}`
@@ -80,7 +80,7 @@ function expectedIn(error: unknown): HttpError | undefined {
     : undefined
 }
 
-/** Reads the rest of a refused request's body for a short time, so that its sender sees the answer. */
+/** Leaves a refused request 2 s for the rest of its body, so that its sender sees the answer. */
 function endWithoutBody(req: http.IncomingMessage): void {
   const hasBody = req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
   if (req.complete || !hasBody) return
@@ -130,13 +130,14 @@ export type ListenOptions = {
    * may have gone.
    */
   halfOpen?: boolean
-  /** Called with the reason for each connection that is closed by us. */
+  /** Called with the reason for each connection that the listener closes because of its client. */
   onClosed?: (reason: string) => void
 }
 
 /**
- * Starts a listener. Headers must arrive within 10 s and the whole request within 30 s. Keep-alive is longer than the
- * usual 60 s of load balancers, so that the listener never closes first. For the shutdown, see endConnectionsFrom().
+ * Starts a listener. By default, headers must arrive within 10 s and the whole request within 30 s, and keep-alive is
+ * longer than the usual 60 s of load balancers, so that the listener does not close first. For the shutdown, see
+ * endConnectionsFrom().
  */
 export async function listen(options: ListenOptions): Promise<Listener> {
   const {
@@ -182,7 +183,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   if (continues) server.on('checkContinue', requests)
   boundConnections(server, { onClosed: () => onClosed?.('too_many_connections') })
   try {
-    // The largest accept queue that Linux allows. A client that finds it full retries only after seconds.
+    // The accept queue that Linux allows by default. A client that finds it full retries only after a second or more.
     server.listen({ port, host, backlog: 4096 })
     await once(server, 'listening')
   } catch (error) {
@@ -200,7 +201,7 @@ async function close(server: http.Server, graceMs: number): Promise<void> {
   const closed = once(server, 'close')
   await takeWaitingConnections(server)
   server.close()
-  // server.close() waits for idle keep-alive connections, and more become idle as answers end.
+  // server.close() waits for keep-alive connections that become idle later, as answers end.
   const idle = setInterval(() => server.closeIdleConnections(), 50)
   server.closeIdleConnections()
   const cut = setTimeout(() => server.closeAllConnections(), graceMs)

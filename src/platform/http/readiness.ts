@@ -43,7 +43,7 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
     const state = await withDeadline(readState(pool, schema), 900, 'asking Postgres')
     if (state?.writable === false) return { level: 'warn', reason: 'Postgres is read-only' }
     const migrations = state?.migrations ?? 0
-    // Normal before the first migration.
+    // Normal at the first start and during an upgrade.
     return migrations < expected
       ? { level: 'info', says: `not ready yet: the schema has ${migrations} of ${expected} migrations` }
       : undefined

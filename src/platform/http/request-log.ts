@@ -64,7 +64,7 @@ function wholeUrlOf(req: IncomingMessage): string | undefined {
   return 'originalUrl' in req && typeof req.originalUrl === 'string' ? req.originalUrl : req.url
 }
 
-/** Removes the query, which may contain a session token or a search. */
+/** Removes the query, which may contain a secret or a search. */
 function pathOf(url: string | undefined): string | undefined {
   return url?.split('?', 1)[0]?.slice(0, 256)
 }

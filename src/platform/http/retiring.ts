@@ -5,7 +5,7 @@ import { answerUnderWay } from './connections.ts'
 
 /**
  * After `retired` aborts, makes each answer close its connection, including answers in progress. New connections are
- * still accepted. When the listener closes, no client has an idle connection on which a request could be under way.
+ * still accepted. So connections in use end before the listener closes, which could lose a request under way.
  */
 export function endConnectionsFrom(
   server: http.Server,
@@ -39,8 +39,8 @@ export async function takeWaitingConnections(server: http.Server): Promise<void>
     quiet = 0
   }
   server.on('connection', note)
-  // Two quiet turns, because the current one may have accepted its connections before this call. A flood of
-  // connections ends the wait too.
+  // Two quiet turns, because the current one may have accepted its connections before this call. At most 1000 turns,
+  // because a flood of connections may leave none quiet.
   for (let turns = 0; quiet < 2 && turns < 1000; turns += 1) {
     quiet += 1
     await nextTurn()

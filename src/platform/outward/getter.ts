@@ -24,7 +24,7 @@ export type OpenedLink =
   /** The caller must read or destroy the body. `withCredential`: the answer is to a request that carried it. */
   { kind: 'opened'; response: Dispatcher.ResponseData; withCredential: boolean } | { kind: 'refused'; why: string }
 
-/** Opens links that others have chosen. Checks the address when connecting, for the link and for each redirect. */
+/** Opens links that others have chosen. Links and redirects that `judge` calls public reach public addresses only. */
 export function createGetter({ judge, resolve, maxRedirects, connectMs, silenceMs, headers }: GettingOptions) {
   const limits = {
     headersTimeout: silenceMs,
@@ -32,7 +32,7 @@ export function createGetter({ judge, resolve, maxRedirects, connectMs, silenceM
     // Enough for the headers of a media server.
     maxHeaderSize: 16_384,
     keepAliveMaxTimeout: idleConnectionMs,
-    // Enough to fetch the files of one request in parallel.
+    // Per origin.
     connections: 8,
   }
   const guarded = new Agent({ ...limits, connect: { lookup: guardedLookup(resolve, connectMs), timeout: connectMs } })
@@ -40,7 +40,7 @@ export function createGetter({ judge, resolve, maxRedirects, connectMs, silenceM
 
   /**
    * Rejects if the server is unreachable or `signal` aborts. The credential is sent to its origin, until a redirect
-   * leaves that: a redirect back may have been chosen by another server.
+   * leads elsewhere. A redirect back does not get it, because another server chose that.
    */
   const open = async (first: string, signal: AbortSignal, credential?: Credential): Promise<OpenedLink> => {
     let link = first

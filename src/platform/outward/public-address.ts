@@ -1,10 +1,7 @@
 import net from 'node:net'
 import ipaddr from 'ipaddr.js'
 
-/**
- * Addresses of cloud metadata services that the ranges below do not cover, or may not cover one day (decisions, webhook
- * URL).
- */
+/** Addresses of cloud metadata services. The ranges of ipaddr.js do not cover all of them. */
 const metadataServices = new Set(['169.254.169.254', 'fd00:ec2::254', '168.63.129.16', '100.100.100.200'])
 
 const globalUnicastV6 = ipaddr.IPv6.parseCIDR('2000::/3')

@@ -2,7 +2,7 @@ import type { Dialling } from './poster.ts'
 import { isLocalName, isPublicAddress, literalAddress } from './public-address.ts'
 
 const maxLength = 2048
-/** Twice the longest name in DNS. Punycode can make a name three times as long as its input. */
+/** About twice the longest name in DNS. Punycode can make a name three times as long as its input. */
 const maxHostLength = 512
 /** White space, control and format characters, which the parser would silently drop or encode. */
 const neverInUrl = /[\s\p{Z}\p{Cc}\p{Cf}]/u

@@ -1,13 +1,13 @@
 import { Resolver } from 'node:dns/promises'
 import fs from 'node:fs/promises'
 
-/** Resolves to all addresses of a name, or to none if it does not resolve in time. */
+/** Resolves to the addresses of a name that arrive in time, or to none. */
 export type Resolve = (hostname: string, timeoutMs: number) => Promise<string[]>
 
 const hostsFile = '/etc/hosts'
 
 /**
- * Looks up names over the network without the thread pool. With `dns.lookup`, four dead name servers would block all
+ * Looks up names over the network without the thread pool. With `dns.lookup`, four lookups that hang would block all
  * other lookups and file operations of the process.
  */
 export async function resolve(hostname: string, timeoutMs: number): Promise<string[]> {

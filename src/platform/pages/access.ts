@@ -31,8 +31,8 @@ export type AccessOptions = {
 
 /**
  * Guards a console and its API. With a token, a call needs the bearer token or the cookie of a session. Without one,
- * the Host header must name loopback, so that a page that rebinds its name to loopback cannot read the console. In
- * both cases, calls from foreign pages are refused.
+ * the Host header must name loopback, so that a page that rebinds its name to loopback cannot read the console. In both
+ * cases, foreign pages may link to the console, but not call it.
  */
 export function guardAccess(options: AccessOptions): Router {
   const router = Router()
@@ -81,8 +81,8 @@ function hostName(host: string | undefined): string | undefined {
 
 /**
  * Refuses calls from foreign pages. Browsers send the origin of a call; a program without these headers is not driven
- * by a page. From another site, only links are followed: its pictures, scripts and frames could read nothing here, but
- * each would cost a query.
+ * by a page. Links of another site are followed. Its pictures, scripts and frames are refused: they could read nothing,
+ * but each would cost a query.
  */
 const sameOriginOnly: RequestHandler = (req, _res, next) => {
   const { origin, 'sec-fetch-site': site, 'sec-fetch-mode': mode, 'sec-fetch-dest': dest } = req.headers

@@ -87,8 +87,8 @@ export function sendPage(res: Response, markup: Markup): void {
 }
 
 /**
- * Allows scripts and styles only from files of the console, and media from the links of results.
- * `mediaSources` adds the http origins of a local provider.
+ * Allows scripts and styles only from files of the console, and media from any https URL. `mediaSources` adds the http
+ * origins of a local provider.
  */
 export function pageHeaders({ mediaSources = [] }: { mediaSources?: readonly string[] } = {}): RequestHandler {
   const media = ["'self'", 'https:', ...mediaSources]

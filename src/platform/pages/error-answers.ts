@@ -6,7 +6,7 @@ import { errorBody, HttpError } from '../http/http.ts'
 /** An error that a call can answer, and its condition. */
 export type ErrorAnswer = { status: number; when: string; type?: string }
 
-/** The errors that every call can answer, errors before it is read included. */
+/** The errors that every call can answer, including errors before the request is read. */
 export const anyCallErrors = {
   request_timeout: { status: 408, when: 'the request did not arrive within 30 seconds' },
   headers_too_large: { status: 431, when: 'the headers have more than 16 KiB' },

@@ -4,7 +4,7 @@ import { HttpError } from '../http/http.ts'
 /** Reads a form. An unreadable one is answered 400 without the parser's error, which would log the form. */
 export const readForm = formReader('64kb')
 
-/** The same with another size limit. */
+/** Reads a form with another size limit. */
 export function formReader(limit: string): RequestHandler {
   const parse = urlencoded({ extended: false, limit })
   return (req, res, next) => {

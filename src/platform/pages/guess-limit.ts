@@ -7,7 +7,7 @@ const maxOfAddress = 10
 /** The limit over all addresses. Beyond it, an address is limited after one wrong token. */
 const maxOfAll = 100
 
-/** An address (for IPv6, its /64) whose wrong tokens are answered 429 until then, and what it asked for last. */
+/** An address (for IPv6, its /64) whose wrong tokens are answered 429 until `until`, and its last counted call. */
 export type Limited = { address: string; until: Date; asked?: string | undefined }
 
 export type GuessLimit = ReturnType<typeof createGuessLimit>

@@ -38,14 +38,14 @@ export function confirmation({
   </section>`
 }
 
-/** A card leaves out empty cells. */
+/** True for an empty cell, which a card leaves out. */
 function isNone(cell: Markup | string | number): boolean {
   return !(cell instanceof Promise) && String(cell).trim() === '—'
 }
 
 type Shown = 'usual' | 'precise' | 'clock' | 'seconds'
 
-/** A moment in UTC: `precise` with milliseconds, `clock` and `seconds` without the date. The title has all of it. */
+/** A moment in UTC: `precise` with milliseconds, `clock` and `seconds` without the date. The title is complete. */
 export function time(at: string | Date | null | undefined, shown: Shown = 'usual', said: Markup | '' = ''): Markup {
   if (at === null || at === undefined) return html`<span class="soft">—</span>`
   const iso = typeof at === 'string' ? at : at.toISOString()

@@ -28,9 +28,9 @@ const maxSessions = 1000
 const cookiePattern = /^[\w-]{43}$/
 
 /**
- * Sessions are rows, so that a sign-out ends them on all replicas. A row contains only the cookie's HMAC under the
- * token, so a stolen row opens nothing and a new token ends all sessions. All sessions are read together and cached
- * briefly. While Postgres is away, cached sessions stay valid.
+ * Sessions are rows, so that a sign-out ends them on all replicas. A row contains the cookie's HMAC under the token,
+ * not the cookie, so a stolen row opens nothing and a new token ends all sessions. All sessions are read together and
+ * cached briefly. While Postgres is unreachable, cached sessions stay valid.
  */
 export function createSessions({ db, table, token, clock, logger }: SessionsDeps) {
   let known = new Map<string, Session>()
@@ -91,7 +91,7 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
       if (!cookiePattern.test(cookie)) return undefined
       const id = idOf(cookie)
       const calledAt = performance.now()
-      // A sign-out takes effect on all replicas after this time.
+      // A sign-out on another replica takes effect here after this time.
       if (calledAt - begunAt > 2000) await refresh()
       // Another replica may have opened the session since.
       if (!known.has(id) && begunAt < calledAt) await refresh()

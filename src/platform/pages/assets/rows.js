@@ -1,7 +1,7 @@
 // A row of a list opens its first link: by a press anywhere in it, and in a new tab by the middle button or with Ctrl.
 const pressable = 'a, button, input, select, textarea, label, summary, video, audio'
 
-/** The link of a row. Buttons that look like links act, so they are none. */
+/** The link of a row. Links that look like buttons, and downloads, do not count. */
 export function linkOf(row) {
   return row?.querySelector('a[href]:not(.button, [download])')
 }
