@@ -40,8 +40,8 @@ const toleratesNoMemoryLimit = process.platform === 'darwin'
 /**
  * Runs a program over untrusted data within `limits`. The program has no environment or terminal, cannot write files,
  * and has a low priority. Where the system allows namespaces (findIsolation), it has no network and cannot inspect this
- * process. When this returns or throws, the child and its own children are gone. Throws the reason of `signal`, and
- * what `write` throws.
+ * process. When this returns or throws, the child has ended and its process group is killed. Throws the reason of
+ * `signal`, and what `write` throws.
  */
 export async function runContained(run: ContainedRun): Promise<ContainedEnd> {
   run.signal.throwIfAborted()
@@ -84,14 +84,14 @@ export async function runContained(run: ContainedRun): Promise<ContainedEnd> {
 }
 
 /**
- * Gives acknowledging and landing priority, but leaves the work a quarter of a core beside a busy process. Linux may
- * weigh whole sessions first, and niceness only within one.
+ * Gives acknowledging and landing priority, but leaves the child a quarter of a core that it shares with a busy
+ * process. With autogroups, Linux compares whole sessions first, so the script lowers the priority of the session too.
  */
 const niceness = 5
 
 /**
- * Sets the limits, then becomes the program. If memory runs out anyway, the kernel kills this process before others.
- * `env -i` comes last, because some shells export variables.
+ * Sets the limits, then becomes the program. If the machine runs out of memory, the kernel kills the program before
+ * other processes. `env -i` comes last, because some shells export variables.
  */
 const script = (memoryLimit: ContainedRun['memoryLimit']) => `
 { echo ${niceness} > /proc/self/autogroup; echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null

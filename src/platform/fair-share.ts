@@ -18,7 +18,7 @@ export type Amount = { rows: number; bytes: number }
 
 export type Shares = ReturnType<typeof createShares>
 
-/** Counts the rows of several owners in a buffer. One owner may hold up to `largestShare`, so a fifth is left for others. */
+/** Counts the rows of several owners in a buffer. By default, one owner may fill four fifths of it. */
 export function createShares(max: Amount, largestShare = 0.8) {
   const mostOfOne = { rows: max.rows * largestShare, bytes: max.bytes * largestShare }
   const all = { rows: 0, bytes: 0 }

@@ -39,7 +39,7 @@ const decoders =
  * (8192 pages of 64 KiB), and Node needs as much again.
  */
 const memoryBytes = { program: 536_870_912, webassembly: 1_073_741_824 }
-/** The limit of thumbnails too. More than 8K. */
+/** More than a frame of 8K. Thumbnails have the same limit. */
 export const maxPixels = 40_000_000
 /** The CPU time is the actual limit. The wall time leaves room for other work on a loaded machine. */
 const usual = { cpuSeconds: 30, wallSeconds: 120 }
@@ -62,9 +62,9 @@ export type Decoding = {
 export type Decoded = { kind: 'done'; bytes: number } | { kind: 'failed'; why: string }
 
 /**
- * Decodes foreign files with bounded memory, time and output, and without network, environment or writable files. A
- * file that exceeds a limit is `failed`, like a broken one, and its output so far is useless. Throws the reason of
- * `signal`, what `write` throws, and errors of opening the inputs.
+ * Decodes foreign files within the bounds of `runContained`. A file that exceeds a limit is `failed`, like a broken
+ * one, and its output so far is useless. Throws the reason of `signal`, what `write` throws, and errors of opening the
+ * inputs.
  */
 export async function decode(ffmpeg: Ffmpeg, decoding: Decoding): Promise<Decoded> {
   const handles: FileHandle[] = []
@@ -126,8 +126,8 @@ function runFfmpeg({ kind, path: file }: Pick<Ffmpeg, 'kind' | 'path'>, run: Run
 const wasmScript = path.join(import.meta.dirname, `ffmpeg-webassembly${path.extname(import.meta.filename)}`)
 
 /**
- * Opens a file for the child. On Linux a program reopens its descriptors, which works only for files of its own user.
- * For root's child, opens an unlinked copy that every user can read.
+ * Opens a file for the child. On Linux, a program that reads `/dev/fd/3` opens the file again, so its user must be
+ * allowed to read it. For a child of root, this opens an unlinked copy that every user can read.
  */
 async function openFor({ kind }: Ffmpeg, file: string): Promise<FileHandle> {
   if (kind === 'webassembly' || process.getuid?.() !== 0) return fs.open(file, constants.O_RDONLY)
@@ -144,8 +144,8 @@ async function openFor({ kind }: Ffmpeg, file: string): Promise<FileHandle> {
 }
 
 /**
- * Finds the ffmpeg for foreign files: the configured one, else the first on the PATH, else the WebAssembly build.
- * Returns undefined if none of them runs with version 5 or newer.
+ * Finds an ffmpeg of version 5 or newer for foreign files. A configured program is the only candidate. Without one, the
+ * first usable program on the PATH is taken, else the WebAssembly build. Windows always uses the WebAssembly build.
  */
 export async function findFfmpeg(given: string | undefined, signal: AbortSignal): Promise<Ffmpeg | undefined> {
   const programs =
@@ -169,7 +169,7 @@ async function check(candidate: Pick<Ffmpeg, 'kind' | 'path'>, signal: AbortSign
   if (end.kind !== 'ended' || end.code !== 0) return undefined
   const [, version] = /^ffmpeg version (\S+)/m.exec(about) ?? []
   const [, avcodecMajor] = /^libavcodec\s+(\d+)\./m.exec(about) ?? []
-  // The libavcodec of ffmpeg 5, the oldest release that distributions still maintain.
+  // ffmpeg 5 came with libavcodec 59.
   return version !== undefined && Number(avcodecMajor) >= 59 ? { ...candidate, version } : undefined
 }
 

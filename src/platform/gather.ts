@@ -1,21 +1,21 @@
-/** A second statement begins beside the first only when this many rows wait: it costs as much as tens of rows. */
+/** A statement costs as much as tens of rows, so a second one runs beside the first only if this many rows wait. */
 export const worthSecondRows = 64
 
 export type GatherOptions = {
-  /** Batches of a steady load begin this far apart. */
+  /** Batches of a steady load begin at least this far apart. */
   ms: number
-  /** So many rows never wait. */
+  /** A batch of this many rows never waits. */
   enoughRows: number
-  /** Called when rows that had to wait may begin. */
+  /** Called when a batch that had to wait may begin. */
   wake: () => void
 }
 
 /**
- * Lets the rows of a steady load gather, since a statement costs as much as tens of rows. Returns a function that
- * answers whether a batch of so many rows may begin now.
+ * Lets the rows of a steady load gather, since a statement costs as much as tens of rows. The returned function returns
+ * true if a batch of this many rows may begin now.
  *
- * A batch that comes alone begins at once. A batch that follows another closely waits, while such waits bring more
- * rows. They bring none where each sender waits for its answer before it sends again.
+ * A batch that comes alone begins at once. A batch that closely follows another waits, if earlier waits gained rows.
+ * They gain none where each sender waits for its answer before it sends again.
  */
 export function createGather({ ms, enoughRows, wake }: GatherOptions): (rows: number) => boolean {
   let beganAt = -Infinity
@@ -33,7 +33,7 @@ export function createGather({ ms, enoughRows, wake }: GatherOptions): (rows: nu
   const endWait = (rows: number) => {
     if (!wait) return
     clearTimeout(wait.timer)
-    // The weight of the newest wait beside earlier ones.
+    // A moving average: the newest wait has a weight of a quarter.
     rowsGained += (rows - wait.rows - rowsGained) * 0.25
     wait = undefined
   }
@@ -43,7 +43,7 @@ export function createGather({ ms, enoughRows, wake }: GatherOptions): (rows: nu
     const leftMs = beganAt + ms - now
     if (rows < enoughRows) {
       if (wait && !wait.isOver) return false
-      // One batch of so many tries whether a wait brings rows again.
+      // One batch of 16 waits anyway, to find out if waits gain rows again.
       if (!wait && leftMs > 0 && (rowsGained >= 1 || (batches + 1) % 16 === 0)) {
         beginWait(rows, leftMs)
         return false

@@ -9,8 +9,8 @@ export const maxFormattedDepth = 64
 export type Formatted = { text: string; cut: boolean } | { refused: 'too_long' | 'too_deep' | 'no_json' }
 
 /**
- * Formats JSON without changing numbers, escapes or duplicate members. Makes one pass that ends at `shownCharacters`,
- * so that small nested input cannot become large output.
+ * Formats JSON without changing numbers, escapes or duplicate members. Stops at `shownCharacters`, so that small nested
+ * input cannot become large output.
  */
 export function formatJson(json: string): Formatted {
   if (json.length > maxFormattedBytes) return { refused: 'too_long' }

@@ -1,8 +1,8 @@
 import type { Logger } from './logger.ts'
 
 /**
- * Logs an uncaught error in one line without values, then stops the process in good order. The state after such an
- * error is unknown, so the supervisor must restart the process.
+ * Logs an uncaught error, then stops the process in good order. The state after such an error is unknown, so the
+ * supervisor must restart the process.
  */
 export function stopOnUncaught({ logger, stop }: { logger: Logger; stop: (reason: string) => void }): void {
   let isStopping = false
@@ -10,7 +10,7 @@ export function stopOnUncaught({ logger, stop }: { logger: Logger; stop: (reason
     logger.fatal({ err: error, origin }, 'uncaught error: stopping')
     if (isStopping) return
     isStopping = true
-    // Longer than any grace: ends a process that failed to stop.
+    // Ends a process that has not stopped within a minute.
     setTimeout(() => process.exit(1), 60_000).unref()
     stop('uncaught error: see the log')
   }

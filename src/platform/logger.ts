@@ -3,7 +3,7 @@ import { databaseErrorOf } from './postgres/errors.ts'
 
 export type { Logger }
 
-/** Header and field names, in lower case, whose values are never logged, at any depth. */
+/** Names of headers and fields, in lower case, whose values are redacted at any depth. */
 const secretNames = new Set([
   'authorization',
   'x-api-key',

@@ -6,7 +6,7 @@ import type { Logger } from './logger.ts'
 /** A role whose last round failed, with the number and duration of failures in a row. */
 export type FailingRole = { role: string; failures: number; seconds: number; error: unknown }
 
-/** A background role. `done` resolves after the signal aborted and the current round ended. */
+/** A background role. `done` resolves after the signal aborted and the current round ended or passed its deadline. */
 export type Loop = ReturnType<typeof startLoop>
 
 export type LoopOptions = {
@@ -20,7 +20,7 @@ export type LoopOptions = {
    * the first `burst` rounds start at once.
    */
   gather?: { ms: number; burst: number }
-  /** Longer than any round, so that a statement lost with its connection does not block the role for ever. */
+  /** The deadline of a round, so that a statement lost with its connection does not block the role for ever. */
   roundDeadlineMs?: number
   /** The first round waits until this has settled. */
   after?: Promise<unknown> | undefined
@@ -30,7 +30,7 @@ export type LoopOptions = {
 
 /**
  * Runs one background role until the signal aborts. A round that throws is logged and retried after a growing, jittered
- * pause. Nothing is lost meanwhile, because the work is in Postgres.
+ * pause.
  */
 export function startLoop({
   name,

@@ -12,9 +12,10 @@ const starts =
 const brand = (pattern: RegExp) => (head: Buffer) =>
   starts('ftyp', 4)(head) && pattern.test(head.toString('latin1', 8, 12))
 
-/** Frames of MPEG audio layer III and of AAC in ADTS: 11 or 12 set bits, and no reserved rate. */
+/** The first bytes of a frame of MPEG audio layer III: 11 set bits, the layer, and no reserved rate. */
 const isMp3Frame = ([a = 0, b = 0, c = 0]: Buffer) =>
   a === 0xff && (b & 0xe6) === 0xe2 && (c & 0xf0) !== 0xf0 && (c & 0x0c) !== 0x0c
+/** The first bytes of a frame of AAC in ADTS: 12 set bits and layer 0. */
 const isAdts = ([a = 0, b = 0]: Buffer) => a === 0xff && (b & 0xf6) === 0xf0
 
 /**

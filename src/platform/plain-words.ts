@@ -1,8 +1,8 @@
 import type { z } from 'zod'
 
 /**
- * Passed to zod's parse functions where people read the messages. Says what a value must be, with JSON's types.
- * A message that a schema gives itself stays. Never quotes the value, which can be a secret.
+ * Passed to zod's parse functions where people read the messages. States what a value must be, with JSON's types. A
+ * schema's own message takes precedence. Never quotes the value, which can be a secret.
  */
 export const plainWords = { error: wordsOf }
 
@@ -31,7 +31,7 @@ function wordsOf(issue: z.core.$ZodRawIssue): string | undefined {
   }
 }
 
-/** `models[3].pricing`: where in a JSON text an issue is. Empty for the whole. */
+/** The path of an issue in a JSON text, like `models[3].pricing`. Empty for the whole text. */
 export function placeOf(path: readonly PropertyKey[]): string {
   const steps = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`))
   return steps.join('').replace(/^\./, '')

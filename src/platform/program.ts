@@ -3,8 +3,8 @@ export type RunningProgram = {
   /** Addresses by name: `{ api: 'http://…' }`. */
   urls: Record<string, string>
   /**
-   * Makes `/readyz` answer 503 and each answer close its connection. Still accepts work, until the load balancer
-   * notices.
+   * Makes `/readyz` answer 503 and each answer close its connection. The program still accepts work, because the load
+   * balancer notices only later.
    */
   retire?: () => void
   /** Stops accepting work, waits up to `graceMs` for work in progress, then cuts it. */

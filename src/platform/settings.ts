@@ -106,7 +106,7 @@ export type FilesPlace = { kind: 'file'; root: string } | { kind: 's3'; bucket: 
 function parsePlace(text: string): FilesPlace | undefined {
   const [, bucket, prefix = ''] = /^s3:\/\/([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:\/([\w./-]*))?$/.exec(text) ?? []
   if (bucket !== undefined) return { kind: 's3', bucket, prefix: prefix.replace(/\/+$/, '') }
-  // An escaped slash would become part of a file name.
+  // `fileURLToPath` throws for an escaped slash, and on Windows for an escaped backslash.
   if (!/^file:\/\/\/[^?#]+$/.test(text) || /%2f|%5c/i.test(text) || !URL.canParse(text)) return undefined
   return { kind: 'file', root: fileURLToPath(text).replace(/(?<=.)[\\/]+$/, '') }
 }
@@ -184,7 +184,7 @@ export function settingsReader(env: ProcessEnvironment) {
     problems,
     optional,
     withDefault: <T>(name: string, schema: z.ZodType<T>, fallback: T): T => optional(name, schema) ?? fallback,
-    /** Reads a setting that must be set. The fallback only satisfies the type: its absence is recorded as a problem. */
+    /** Reads a required setting. A missing one is recorded as a problem, and the fallback only satisfies the type. */
     required: <T>(name: string, schema: z.ZodType<T>, fallback: T): T => {
       if (!isGiven(env, name)) problems.push({ name, message: 'is required' })
       return optional(name, schema) ?? fallback
@@ -197,7 +197,7 @@ export type SettingsReader = ReturnType<typeof settingsReader>
 const loopbackHosts = new Set(['127.0.0.1', '::1', 'localhost'])
 
 export function isLoopback(host: string): boolean {
-  // Addresses only. `127.example.com` is a name that can resolve to any address.
+  // `127.example.com` is a name that can resolve to any address.
   return loopbackHosts.has(host) || (net.isIPv4(host) && host.startsWith('127.'))
 }
 

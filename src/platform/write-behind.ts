@@ -20,11 +20,11 @@ type Cost = { owner: string; bytes: number }
 
 const noCost: Cost = { owner: '', bytes: 0 }
 
-/** Writes rows in batches, outside the path that records them. Bounded while Postgres is unreachable. */
+/** Writes rows in batches, outside the path that records them. `room` bounds the waiting rows. */
 export function createWriteBehind<Row>(options: WriteBehindOptions<Row>) {
   const { write, rowsPerWrite, bytesPerWrite = Infinity, room, costOf = () => noCost, dropped, wake } = options
   let rows: Row[] = []
-  /** A batch that was refused once may succeed next time, for example while a partition is attached. */
+  /** A batch that Postgres refused once may succeed next time, for example once a partition is attached. */
   let wasRefused = false
 
   const nextBatch = (): Row[] => {
@@ -71,7 +71,7 @@ export function createWriteBehind<Row>(options: WriteBehindOptions<Row>) {
       const more = rows.length > batch.length
       await writeApart(batch)
       wasRefused = false
-      // A round that exceeded its deadline may have finished meanwhile.
+      // A round that exceeded its deadline may have written this batch meanwhile.
       if (rows[0] === batch[0]) {
         rows = rows.slice(batch.length)
         for (const { owner, bytes } of batch.map(costOf)) room.remove(owner, bytes)
