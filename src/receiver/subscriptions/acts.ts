@@ -23,7 +23,10 @@ const maxRetryHours = 24 * 30
 
 export const subscriptionNameSchema = z
   .string()
-  .regex(/^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 of a-z, 0-9, dot, dash and underscore')
+  .regex(
+    /^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$/,
+    'must be 1 to 63 of a-z, 0-9, dot, dash and underscore, and begin and end with a letter or a digit',
+  )
 export const placeSchema = z
   .union([z.enum(['oldest', 'newest']), z.int().min(1)], 'must be oldest, newest or a position of the feed')
   .meta({
@@ -50,7 +53,7 @@ function startAt(from: FeedPlace): SQL {
 
 export type NewSubscription = z.infer<typeof newSubscriptionSchema>
 
-/** Adds a subscription. The answer contains its secret, which is shown only here and after a rotation. */
+/** Adds a subscription. The answer contains its secret, which is not shown again. */
 export async function addSubscription(
   db: Database,
   { name, url: given, retry_hours: retryHours = 24, from = 'newest', filter = {} }: NewSubscription,
@@ -90,7 +93,7 @@ function whyRefused(url: URL, settings: Pick<ReceiverSettings, 'production'>): s
   return dialling.kind === 'refused' ? dialling.why : undefined
 }
 
-/** Pauses a subscription. Posts under way finish. Undefined if the name is not known. */
+/** Pauses a subscription. Posts under way finish. Returns undefined for an unknown name. */
 export async function pauseSubscription(db: Database, name: string, by: string): Promise<Changed> {
   const paused = { state: 'paused', paused_by: by, paused_at: sql`now()`, stopped_at: null, stop_reason: null } as const
   return change(db, name, paused)
@@ -127,7 +130,7 @@ export async function removeSubscription(db: Database, name: string): Promise<Ch
 }
 
 /**
- * Replaces the secret from the next post on. Posts that the service refuses until it has the new secret are repeated.
+ * Replaces the secret. A turn that is under way still uses the old one. Posts that the service refuses are repeated.
  */
 export async function rollSubscriptionSecret(db: Database, name: string): Promise<{ secret: string } | undefined> {
   const secret = newSecret()
@@ -201,6 +204,6 @@ function notKept(): HttpError {
   return new HttpError(
     410,
     'position_expired',
-    'from: the changes after this position are not kept: start with oldest or newest',
+    'from: the changes after this position are not kept, or it was never assigned: start with oldest or newest',
   )
 }

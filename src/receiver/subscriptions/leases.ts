@@ -30,7 +30,7 @@ export type LeasedSubscription = Pick<
   (typeof leased)[number] | 'filter' | 'ahead'
 >
 
-/** Claims subscriptions with changes to post, those first that have waited longest. */
+/** Claims subscriptions with changes to post, the least recently served first. */
 export async function claimSubscriptions(
   db: Database,
   { limit, leaseSeconds }: { limit: number; leaseSeconds: number },

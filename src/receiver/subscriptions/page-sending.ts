@@ -25,8 +25,8 @@ export type PageSent = Progress & {
 
 /**
  * Posts a page of changes: changes of different requests side by side, those of one request in order. After a failure
- * no further post begins. The position moves over changes that were answered without a gap. Answered changes beyond a
- * gap are kept in `ahead`, so that they are not posted again.
+ * no further post begins. The position moves over changes that were answered 2xx without a gap. Those beyond a gap are
+ * kept in `ahead`, so that they are not posted again.
  */
 export async function sendPage({
   items,

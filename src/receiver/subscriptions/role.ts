@@ -67,7 +67,7 @@ export function createSubscriptionMetrics({
 }) {
   void new Gauge({
     name: 'mediadock_subscription_backlog',
-    help: `Changes still to be posted to a subscription, counted up to ${maxCounted}`,
+    help: `Changes not posted to a subscription, also those that its filter skips, counted up to ${maxCounted}`,
     labelNames: ['name'],
     registers: [registry],
     async collect() {

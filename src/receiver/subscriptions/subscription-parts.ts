@@ -108,7 +108,7 @@ export function addForm(): Markup {
 export function secretShown({ name, secret }: { name: string; secret: string }): Markup {
   return card(
     `Secret of ${name}`,
-    html`<p class="notice" role="status">Copy it now: it is not shown again. It signs all posts from now on.</p>
+    html`<p class="notice" role="status">Copy it now: it is not shown again. It signs the posts.</p>
       <p class="mono detail" id="secret">${secret}</p>`,
   )
 }

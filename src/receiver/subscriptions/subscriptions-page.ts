@@ -9,6 +9,8 @@ import { confirmation } from '../../platform/pages/parts.ts'
 import { gone, unknown } from '../api/operation.ts'
 import { card, notice, problem } from '../console/parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../console/parts/shell.ts'
+import { maxCounted } from '../domain/limits.ts'
+import { count } from '../on-call/figures.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { feedFilterQuery, toFeedFilter } from '../queries/result-filter.ts'
 import { audited } from '../upkeep/audit.ts'
@@ -103,18 +105,18 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       ask(req, res, ({ name }) => ({
         title: `Make a new secret for the subscription ${name}?`,
         what: html`<p>
-          Posts are signed with the new secret at once. Those that the service refuses until it has the new secret are
-          posted again.
+          A round of posts that is under way still uses the old secret. Later posts use the new one. Posts that the
+          service refuses are repeated.
         </p>`,
         confirm: { path: `${path}/${name}/roll`, label: 'Make a new secret' },
       })),
     )
     .get('/subscriptions/:name/remove', (req, res) =>
       ask(req, res, ({ name, backlog }) => {
-        const left = backlog === 0 ? 'All changes were posted to it.' : `${backlog} changes were not posted to it.`
+        const left = `${backlog === maxCounted ? 'at least ' : ''}${count(backlog, 'change', 'changes')}`
         return {
           title: `Remove the subscription ${name}?`,
-          what: html`<p>No more changes are posted to it, and its position is forgotten. ${left}</p>`,
+          what: html`<p>No more changes are posted to it, and its position is forgotten. Its backlog is ${left}.</p>`,
           confirm: { path: `${path}/${name}/remove`, label: 'Remove', tone: 'danger' },
         }
       }),

@@ -65,7 +65,7 @@ export const subscriptions = mediadock.table(
   (table) => [unique('subscriptions_name').on(table.name)],
 )
 
-/** The filter of a row of the table by this alias, one that the version before this one wrote included. */
+/** SQL: the filter of the row `alias`, also of a row that the previous release wrote. */
 export function filterOf(alias: string): SQL {
   const { filter, only_complete } = columnsOf(subscriptions, alias)
   return sql`(case when ${only_complete} then '{"complete": true}'::jsonb else '{}' end || ${filter})`

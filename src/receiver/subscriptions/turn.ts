@@ -43,7 +43,7 @@ export async function takeTurn(
     if (isOutage(error)) throw error
     deps.logger.error({ err: error, subscription: leased.name }, 'posting to a subscription failed')
     await putOff(deps, leased, {
-      // As much as a page shows.
+      // Bounds the text in the row.
       trouble: `posting failed: ${failureWords(error).slice(0, 500)}`,
       failures: leased.failures,
     })
@@ -79,7 +79,7 @@ async function postOn(deps: TurnDeps, leased: LeasedSubscription, holds: () => b
       post: (item) => postOne(deps, leased, item),
       save: (progress) => save(progress, true),
     })
-    // Once the page is done, the changes after its last one did not match.
+    // After a whole page the position moves to its end: the changes after its last item did not match the filter.
     at =
       sent.position < last
         ? sent
