@@ -13,7 +13,7 @@ import {
 } from '../../platform/postgres/drizzle.ts'
 import { mediadock } from '../domain/base-schema.ts'
 
-// Written only by the archive, while MEDIA_ARCHIVE is set. Landing does not use these tables.
+// Only the role of the archive and the removal of media write these tables. Landing does not use them.
 
 /** One row: the position of the feed up to which the archive has looked for media to copy. */
 export const archiveProgress = mediadock.table(
@@ -25,7 +25,7 @@ export const archiveProgress = mediadock.table(
   () => [check('archive_progress_single', sql`single`)],
 )
 
-/** One row for each item of a complete result that is to be copied, or was. */
+/** One row for each item of `media` that the archive has queued for a copy, or that was removed. */
 export const mediaCopies = mediadock.table(
   'media_copies',
   {
@@ -40,7 +40,7 @@ export const mediaCopies = mediadock.table(
     claims: integer().notNull().default(0),
     /** Consecutive claims without an end: the process was killed, perhaps by the content of this file. */
     unended: smallint().notNull().default(0),
-    /** The number of failures that count as tries, which faults of the store do not. */
+    /** The number of failures that count as tries. Faults of the store and waits for a key do not count. */
     tries: smallint().notNull().default(0),
     /** The last failure: its kind, and its description. */
     fault: text({ enum: ['gone', 'refused', 'unreachable', 'store'] }),

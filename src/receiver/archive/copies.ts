@@ -25,7 +25,7 @@ const claimed = ['request_id', 'kind', 'position', 'url', 'claims', 'unended', '
 
 /**
  * A copy that this process has claimed. `unended` includes this claim. The source of the request and its key are also
- * null where the request is not kept any more. `is_promised`: the link lasts by the promise of its source.
+ * null where the request is not kept any more. `is_promised`: by the promise of its source, the link has not ended yet.
  */
 export type Copy = RowOf<typeof archive.mediaCopies, (typeof claimed)[number]> &
   Record<'source_name' | 'key_name', string | null> & { is_promised: boolean }

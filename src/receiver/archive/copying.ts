@@ -37,7 +37,7 @@ export async function copyMedia(
   copy: Copy,
   cut: AbortSignal,
 ): Promise<{ outcome: CopyOutcome; bytes: number }> {
-  // For one file of any size, from the first byte to the store.
+  // The limit of one copy, from the first byte to the store.
   const signal = AbortSignal.any([cut, AbortSignal.timeout(600_000)])
   const came = await bring(deps, copy, signal).catch((error: unknown) => {
     if (error instanceof StoreError) return error
@@ -88,7 +88,9 @@ async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promis
   }
 }
 
-/** A key can be replaced. So a link that lasts by its source's promise waits for that; any other has its tries. */
+/**
+ * An operator can replace the key. A link that still lasts by its source's promise waits for that. Others use a try.
+ */
 function withoutKey({ is_promised }: Copy, detail: string): Brought {
   return is_promised ? { kind: 'waits', detail, pauseSeconds: waitSeconds } : { kind: 'unreachable', detail }
 }
@@ -102,7 +104,7 @@ async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: Ab
   if (thumbnail?.kind === 'none')
     logger.info({ request_id: copy.request_id, sha256, why: thumbnail.why }, 'archived without a thumbnail')
   const incarnation = await wantFile(db, file)
-  // It is stored anew afterwards.
+  // The copy stores the file again after the deletion.
   if (incarnation === undefined)
     return { kind: 'waits', detail: 'the same file is being deleted', pauseSeconds: waitSeconds }
   let isEnded = false
@@ -154,7 +156,7 @@ async function fail({ db, logger, random = Math.random }: CopyingDeps, copy: Cop
     return 'store_failed'
   }
   if (came.kind === 'waits') {
-    // The jitter takes up to half off, and the call of a key is not there before its time.
+    // The pause is doubled, since the jitter takes off up to half, and a key has no call before its time.
     const limits = { baseMs: came.pauseSeconds * 2000, capMs: Infinity }
     const pauseSeconds = jitteredPauseMs(1, limits, random) / 1000
     await putOffCopy(db, copy, { fault: 'unreachable', trouble: came.detail, pauseSeconds, counts: false })

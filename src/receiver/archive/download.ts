@@ -13,13 +13,13 @@ import { inStore, StoreError, type SpooledFile } from './store.ts'
 
 export type Download =
   | { kind: 'spooled'; file: SpooledFile }
-  /** The provider refuses it or no longer has it. */
+  /** The provider refuses the file or no longer has it. */
   | { kind: 'gone'; detail: string }
   /** The archive does not keep such a file. Another download would not change that. */
   | { kind: 'refused'; detail: string }
   /** A failure that may be temporary. */
   | { kind: 'unreachable'; detail: string }
-  /** The source refuses it to the key, or the key for now. */
+  /** The source answered 401, 403 or 429 to a request with its key. */
   | { kind: 'key_refused'; detail: string; status: number; retryAfterSeconds: number | undefined }
 
 export type DownloadWish = {
@@ -28,7 +28,7 @@ export type DownloadWish = {
   kind: 'image' | 'video' | 'audio'
   spoolDir: string
   signal: AbortSignal
-  /** Of the source, for a link that needs its key. */
+  /** The credential of the source, for a link that needs its key. */
   credential?: Credential | undefined
 }
 

@@ -42,7 +42,7 @@ export async function openFileStore(root: string): Promise<ArchiveStore> {
       }),
     remove: (file) =>
       inStore(`deleting a file in ${root}`, async () => {
-        // A missing folder is not mounted, so the file is not deleted.
+        // A missing folder may be unmounted. Then this throws, so that the file does not count as deleted.
         await fs.access(root)
         await fs.rm(at(nameOfFile(file)), { force: true })
         await fs.rm(at(nameOfThumbnail(file.sha256)), { force: true })

@@ -23,7 +23,7 @@ export type Followed = { changes: number; queued: number; more: boolean }
 const maxChanges = 500
 
 /**
- * Reads the feed onwards and queues copies for media of complete results without a copy of their present link. So
+ * Reads on in the feed, and queues copies for media of complete results without a copy of their present link. So
  * landing writes nothing for the archive, and results that landed while it was off are found too. One replica at a time
  * does this. A media whose link has changed loses its copy and gets another.
  */
@@ -87,7 +87,9 @@ export async function followFeed(db: Database, lives: LinkLives = {}): Promise<F
   return { ...followed, more: followed.changes === maxChanges }
 }
 
-/** SQL: when links end; null without a promise. Counted from the end of the job, so a later link lasts no longer. */
+/**
+ * SQL: when links end; null without a promise. Links last from the end of the job, also those that are fetched later.
+ */
 function endOfLinks(lives: LinkLives): SQL {
   const seconds = sql`(${JSON.stringify(lives)}::jsonb ->> coalesce(${r.source_name}, ''))::float8`
   return later(sql`least(${r.completed_at}, ${r.landed_at})`, seconds)

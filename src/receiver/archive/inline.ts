@@ -16,8 +16,8 @@ export type FoundInline =
   | { kind: 'waits'; detail: string; pauseSeconds: number }
 
 /**
- * Finds the bytes of a media that came as base64, by the hash in its link: in the delivery that brought them. If a poll
- * did, asks the source again. Returns undefined for a media with a link of HTTP.
+ * Finds the bytes of a media that came as base64, by the hash in its link: in the delivery that brought them, or by
+ * asking the source again if a poll brought them. Returns undefined for a media with a link of HTTP.
  */
 export async function findInline(deps: InlineDeps, copy: Copy, signal: AbortSignal): Promise<FoundInline | undefined> {
   const sha256 = hashInLink(copy.url)
@@ -39,7 +39,10 @@ export async function findInline(deps: InlineDeps, copy: Copy, signal: AbortSign
   return isSpent ? { kind: 'waits', detail, pauseSeconds: 30 } : { kind: 'unreachable', detail }
 }
 
-/** One after the other, since each body may be large. A flood for one request holds up no other copies for long. */
+/**
+ * Reads the bodies one after the other, since each may be large. At most 16, so that a flood delays other copies
+ * little.
+ */
 async function* inDeliveries({ db, keys }: InlineDeps, { request_id: requestId, source_name: sourceName }: Copy) {
   const { id, request_id, received_at, body } = schema.deliveries
   const brought = await db

@@ -9,7 +9,7 @@ import type { Download } from './download.ts'
 
 export type LinkKeyDeps = { db: Database; keys: () => Keys; fetchRatePerMinute: number }
 
-/** The key that a link needs. The download is one of its calls, so the key may have to wait: see takeCall(). */
+/** The key that a link needs. The download is one of its calls, so the copy may have to wait: see takeCall(). */
 export type LinkKey =
   | { kind: 'not_needed' }
   | { kind: 'taken'; key: GenerationKey; credential: Credential; health: KeyHealth }

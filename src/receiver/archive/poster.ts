@@ -18,7 +18,7 @@ type PosterOptions = {
 type Frame = { width: number; height: number; pixels: Buffer }
 type MadePoster = { kind: 'made'; frame: Frame } | { kind: 'none'; why: string }
 
-/** Decodes the first frame of a video, scaled into a square. Throws only the reason of `signal`. */
+/** Decodes the first frame of a video, scaled to fit into a square. Throws only the reason of `signal`. */
 export async function posterOf({
   ffmpeg,
   path,

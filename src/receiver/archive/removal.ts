@@ -90,7 +90,7 @@ export async function removeMedia(db: Database, requestId: string, mark: Removal
   return removal
 }
 
-/** Returns those of the files that are still to be deleted. Files with another reference are not included. */
+/** Returns those of the files that are still to be checked or deleted. */
 export async function stillThere(db: Database, sha256s: readonly string[]): Promise<string[]> {
   const { sha256, removing_at, look_at } = archive.archivedFiles
   const rows = await db
@@ -101,8 +101,8 @@ export async function stillThere(db: Database, sha256s: readonly string[]): Prom
 }
 
 /**
- * Removes archived media older than the cutoff, a few requests at a time. All media of a request are removed together,
- * since they were archived together. Returns the number of requests.
+ * Removes the media of requests with archived media older than the cutoff, a few requests at a time. All media of such
+ * a request are removed. Returns the number of requests.
  */
 export async function expireMedia(db: Database, cutoff: Date, signal: AbortSignal): Promise<number> {
   let expired = 0

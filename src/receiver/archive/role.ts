@@ -11,7 +11,7 @@ import { createArchiver } from './archiver.ts'
 import { countWaitingCopies } from './copies.ts'
 import { openStore } from './open-store.ts'
 
-/** Starts the role that copies media. Without MEDIA_ARCHIVE it does nothing. */
+/** Starts the role that copies media. Without MEDIA_ARCHIVE no role starts. */
 export function startArchiving({
   settings,
   worker,

@@ -116,7 +116,7 @@ async function makeSpool(): Promise<string> {
     try {
       rmdirSync(spoolDir)
     } catch {
-      // A killed process leaves files here. The next one deletes them.
+      // Copies that were cut have left files here. A later process deletes them.
     }
   })
   return spoolDir

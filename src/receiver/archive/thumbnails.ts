@@ -30,7 +30,7 @@ export type ThumbnailOptions = {
 
 /**
  * Makes a thumbnail of an image, which is decoded whole, or of the first frame of a video. Undefined for other types.
- * `damaged` is an image with fewer rows than its header announces.
+ * `damaged` is an image that is truncated or cannot be decoded.
  */
 export async function thumbnailOf(
   file: { path: string; contentType: string },
