@@ -1,4 +1,4 @@
-/** How often the provider sends a webhook (spec, Delivery rules 2). */
+/** How many times the provider sends a webhook that is not answered 2xx (spec, Delivery rules 2). */
 export const webhookAttempts = 6
 
 /**

@@ -3,7 +3,7 @@ import { createHash, createHmac, createPrivateKey, createPublicKey, sign, type K
 /** The header of an Ed25519 private key in PKCS 8, before its 32 bytes. */
 const pkcs8 = Buffer.from('302e020100300506032b657004220420', 'hex')
 
-/** The private key with which the local provider signs in the place of fal. It follows from PROVIDER_SECRET_KEY. */
+/** The private key with which the local provider signs in the place of fal. It is derived from PROVIDER_SECRET_KEY. */
 export function falKeyOf(secretKey: Buffer): KeyObject {
   const seed = createHmac('sha256', secretKey).update('webhooks in the shape of fal').digest()
   return createPrivateKey({ key: Buffer.concat([pkcs8, seed]), format: 'der', type: 'pkcs8' })

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 
-/** One schema for each body of the spec's Resources, States and Events. Unknown members are dropped. */
+/** One schema for each body of the spec's Resources, States and Events. Only a submit refuses unknown members. */
 
 export const requestStatuses = ['IN_QUEUE', 'IN_PROGRESS', 'COMPLETED', 'FAILED', 'CANCELED'] as const
 export const requestStatusSchema = z.enum(requestStatuses)

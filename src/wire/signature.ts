@@ -27,10 +27,10 @@ export function sign(body: Uint8Array, signingSecret: string, timestampSeconds: 
 /**
  * Verifies the value of X-Service-Signature over the bytes as they were sent. `nowSeconds` are whole Unix seconds.
  * Compares every secret with every candidate in constant time and without an early exit, so that timing reveals nothing
- * about the secrets. Checks the signature before the time window, so only a sender with a valid secret learns that its
- * clock is wrong. Refuses a malformed header before hashing, because its form is public. Yields after every 64 KiB
- * hashed, so that the caller can do other work in between. `separator` stands between the timestamp and the body in the
- * signed bytes.
+ * about the secrets. Checks the signature before the time window, so a cause about the time means that the signature is
+ * right. Refuses a malformed header before hashing, because its form is public. Yields after every 64 KiB hashed, so
+ * that the caller can do other work in between. `separator` stands between the timestamp and the body in the signed
+ * bytes.
  */
 export function* verifyInSteps(
   body: Uint8Array,

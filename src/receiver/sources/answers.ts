@@ -26,7 +26,7 @@ export function webhookOf(read: Read): Parsed | Hint {
   return { ok: true, report: undefined, jobId: read.jobId, poll: false }
 }
 
-/** The outcome of an answer that is no result, by its status alone; undefined for 200 and 202. */
+/** The outcome of an answer that is no result; undefined for a 200 or a 202 with a body. */
 export function answeredOtherwise({ status, body, retryAfterSeconds }: ApiAnswer): NoResult | undefined {
   switch (status) {
     case 200:
@@ -48,7 +48,7 @@ export function answeredOtherwise({ status, body, retryAfterSeconds }: ApiAnswer
   }
 }
 
-/** The outcome of what a source says of the job that it was asked for. */
+/** The outcome of an answer about the job `asked`. */
 export function outcomeOf(read: Read, asked: string): FetchOutcome {
   const jobId = read.ok && read.report !== undefined ? read.report.jobId : read.jobId
   if (jobId !== asked) return { kind: 'invalid', detail: 'the answer is for another job' }
@@ -57,7 +57,7 @@ export function outcomeOf(read: Read, asked: string): FetchOutcome {
   return { kind: 'running', status: { status: read.status, progress: 0, queue_position: null } }
 }
 
-/** The outcome of an answer that is of the job and has no report. */
+/** The outcome of an answer about the right job without a report. */
 export function unreadable(reason: UnreadableReason): NoResult {
   if (reason === 'inline_media')
     return { kind: 'invalid', detail: 'the result contains base64, which needs MEDIA_ARCHIVE' }
@@ -100,7 +100,7 @@ export function fetched(report: Report): FetchOutcome {
 
 /**
  * The outcome of a submit to a source that does not recognize a repeated one, with the id of the job at `member` of its
- * answer. Only an answer from 400 to 499 shows that the source took nothing.
+ * answer. Only an answer from 400 to 499, except 408, shows that the source took nothing.
  */
 export function submitted(answer: ApiAnswer, member: string): SubmitOutcome {
   const { status, body, retryAfterSeconds } = answer

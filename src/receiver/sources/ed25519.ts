@@ -3,7 +3,7 @@ import { createPublicKey, verify, type KeyObject } from 'node:crypto'
 /** 32 bytes in base64url: `x` of a JWK. */
 export const publicKeyPattern = /^[A-Za-z0-9_-]{43}$/
 
-/** True if the private key of `x` signed the message. Any bytes that are no key sign nothing. */
+/** True if the private key of `x` signed the message. False if `x` is not a key. */
 export function isSignedBy(x: string, message: Buffer, signature: Buffer): boolean {
   const key = publicKeyPattern.test(x) ? publicKeyOf(x) : undefined
   return key !== undefined && verify(null, message, key, signature)

@@ -59,7 +59,7 @@ const sourceSchema = z
   .strictObject({
     name: z
       .string()
-      .regex(/^[a-z0-9][a-z0-9-]{0,62}$/, 'must be at most 63 lower-case letters, digits and hyphens')
+      .regex(/^[a-z0-9][a-z0-9-]{0,62}$/, 'must be 1 to 63 lower-case letters, digits and hyphens, no hyphen first')
       .refine((name) => name !== firstSourceName, `must not be ${firstSourceName}`),
     kind: z.enum(Object.keys(kinds)),
     keys: keysSchema,

@@ -26,7 +26,7 @@ const extensions: readonly (readonly [Kind, RegExp])[] = [
 const kindPattern = /(?:^|_)(image|video|audio)s?(?:_|$)/
 /** Models nest links in a list of objects; deeper links are parameters rather than results. */
 const maxDepth = 4
-/** Bounds the reading of an output that consists of other values than links. */
+/** Bounds the reading of an output with many values other than links. */
 const maxValues = 10_000
 
 /** The media in an output, and the output in the shape of the first source. */
@@ -58,7 +58,9 @@ export function mediaIn(
 
 type Inline = Omit<MediaItem, 'kind' | 'position'>
 
-/** Gives media in base64 their links in the archive. Returns undefined without one, and where it would not keep all. */
+/**
+ * Gives media in base64 their links in the archive. Returns undefined if there is no archive, or it would not keep all.
+ */
 function inlineMedia(inline: readonly Inline[], archive: FilesPlace | undefined): FoundMedia | undefined {
   if (archive === undefined) return undefined
   const counts = { image: 0, video: 0, audio: 0 }

@@ -1,6 +1,6 @@
 import type { SecretForm } from '../domain/source.ts'
 
-/** 128 bits: the shortest secret that cannot be guessed. */
+/** 128 bits. Shorter secrets could be guessed. */
 const minSecretBytes = 16
 
 /** Secrets whose text is the HMAC key. HMAC pads a key with zero bytes, so trailing ones do not change a signature. */

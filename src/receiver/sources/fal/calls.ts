@@ -21,8 +21,8 @@ const statusSchema = z.object({ status: z.string(), queue_position: z.int().nonn
 const failedSchema = z.object({ error: z.string().nullish(), error_type: z.string().nullish() })
 
 /**
- * Asks for the status, then for the output. The paths contain the first two segments of the model only. The status of a
- * failed job is COMPLETED with an error.
+ * Asks for the status, then for the output. The paths contain only the first two or three segments of the model
+ * (`pathOf`). The status of a failed job is COMPLETED with an error.
  */
 export async function fetchResult({ jobId, model }: Job, { url, apiKey, call, archive }: Api): Promise<FetchOutcome> {
   const path = pathOf({ jobId, model })

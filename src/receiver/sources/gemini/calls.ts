@@ -24,8 +24,8 @@ export async function fetchResult({ jobId, model }: Job, { url, apiKey, call }: 
 }
 
 /**
- * `POST /v1beta/models/{model}:predictLongRunning`. The webhook is a setting of the project, so the submit names none.
- * No header for idempotency is known: a submit in doubt must not be repeated.
+ * Submits by `POST /v1beta/models/{model}:predictLongRunning`. The webhook is a setting of the project, so the submit
+ * names none. No header for idempotency is known: a submit in doubt must not be repeated.
  */
 export async function submit({ model, input }: Submission, { url, apiKey, call }: Api): Promise<SubmitOutcome> {
   if (!modelPattern.test(model)) return refusedHere('the model must be a name without a path')

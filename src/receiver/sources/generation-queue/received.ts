@@ -15,14 +15,14 @@ export type ReceivedItem = {
   duration: unknown
 }
 type FoundItem = { url: string; original_url?: unknown; width?: unknown; height?: unknown; duration?: unknown }
-/** An output stands within a result or a notification. */
+/** An output stands at most this deep in a result or a notification. */
 const outputDepth = 4
 
 type Kind = 'image' | 'video' | 'audio'
 
 const listOf = <T extends z.ZodType>(item: T) => z.array(item).min(1).max(wire.maxOutputItems)
 const link = z.looseObject({ url: wire.urlSchema })
-/** A link, an object with a link, or a list of them. */
+/** A link, or an object with a link. */
 const anyAudio = z.union([wire.urlSchema.transform((url) => ({ url })), link])
 const audios = z.union([anyAudio, listOf(anyAudio)])
 

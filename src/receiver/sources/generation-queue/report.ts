@@ -27,8 +27,8 @@ function refusal(json: unknown): { reason: UnreadableReason; jobId: string | und
 }
 
 /**
- * An ERROR is complete. An OK carries the first link of images, and of video and audio no sizes, times or lengths: its
- * next poll, which completes it, is due now.
+ * An ERROR is complete. An OK has only the first image, and no sizes, durations or times, so a poll that completes it
+ * is due at once.
  */
 function reportOfNotification(notification: ReceivedNotification): Report {
   const untimed = { jobId: notification.request_id, createdAt: undefined, completedAt: undefined }
@@ -69,7 +69,7 @@ export function reportOfResult(result: ReceivedResult): Report {
   }
 }
 
-/** One item per output. */
+/** The media of an output, in order. */
 function mediaOf({ kind, items }: { kind: MediaItem['kind']; items: readonly ReceivedItem[] }): MediaItem[] {
   return items.map(({ url, original_url, width, height, duration }, position) => ({
     kind,

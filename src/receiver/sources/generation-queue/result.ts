@@ -42,7 +42,7 @@ function parseAnswer(status: number, body: string | undefined, requestId: string
 
 type Issue = z.core.$ZodIssue
 
-/** Describes the first error in a result. An output of unknown kind is compared with the nearest kind. */
+/** Describes one error in a result: the first that is not a wrong type, else the deepest. */
 function worstOf(issues: readonly Issue[]): string {
   const found = issues.flatMap((issue) => [issue, ...innerOf(issue)]).filter(({ code }) => code !== 'invalid_union')
   const worst =
@@ -57,7 +57,7 @@ function innerOf(issue: Issue): Issue[] {
   return issue.errors.flat().map((inner) => ({ ...inner, path: [...issue.path, ...inner.path] }))
 }
 
-/** The year 0, and offsets that only ISO 8601 knows. */
+/** Times that Postgres refuses although ISO 8601 allows them: the year 0, and offsets of 16 hours and more. */
 const foreignTime = /^0000|[+-](?:1[6-9]|2[0-3]):\d\d$/
 
 /** Returns false for values that the columns would refuse. Such a result would fail at every landing. */

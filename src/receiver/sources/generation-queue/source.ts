@@ -30,7 +30,7 @@ function* verify({ header, body }: Arrived, secrets: readonly Secret[], nowSecon
   if (more.length > 0) return { ok: false, cause: 'malformed_header', timestampSeconds: undefined }
   const verification = yield* verifyInSteps(body, signature, secrets, nowSeconds)
   if (!verification.ok) return verification
-  // The header that is not signed only warns.
+  // X-Service-Timestamp is not signed. A difference is counted, not refused.
   const stated = header('x-service-timestamp')
   const timestampMismatch = stated.length > 0 && Number(stated.join()) !== verification.timestampSeconds
   return { ...verification, timestampMismatch }

@@ -22,7 +22,7 @@ export async function submit(
   )
 }
 
-/** Stands in for a refusal that Postgres cannot store. Without it the submit would be repeated forever. */
+/** Replaces a refusal that Postgres cannot store. Otherwise the submit would be repeated until it expires. */
 const unstorable: ErrorEnvelope = {
   error: {
     type: 'invalid_request_error',

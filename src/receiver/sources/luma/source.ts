@@ -30,7 +30,7 @@ export const luma: SourceKind = {
 
 /** Luma sends no id, so a repeated delivery is known by its bytes. */
 function identify({ body }: Arriving): Identity {
-  if (body === undefined) return { ok: false, claimed: undefined, message: 'the id is that of the body' }
+  if (body === undefined) return { ok: false, claimed: undefined, message: 'the id is the hash of the body' }
   return { ok: true, webhookId: `sha256-${sha256Hex(body)}` }
 }
 

@@ -32,7 +32,7 @@ export function read(json: unknown, archive?: FilesPlace): Read {
       return { ok: true, report: undefined, jobId, status: 'IN_PROGRESS' }
     case 'succeeded': {
       const found = mediaIn(data.output, archive)
-      // Also an output that Replicate has removed: it does so after an hour.
+      // Replicate removes an output after an hour, so a later poll finds no media.
       if (typeof found === 'string') return { ok: false, reason: found, jobId }
       return { ok: true, report: { ...stated, status: 'COMPLETED', ...found, error: undefined } }
     }
