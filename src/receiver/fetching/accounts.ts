@@ -20,10 +20,10 @@ export type AccountsDeps = {
 }
 
 /**
- * One round: asks the provider for the account of each key, once in the life of this process and again when another
- * API key takes the name. It stores the account beside the key's budget, with the limit that all keys of an account
- * share (takeCall). Until its account is known, a key has only its own limit. A single key needs no account. Once an
- * hour it also asks for the balance of each account.
+ * One round: asks the provider for the account of each key, once in the life of this process and again when the name
+ * gets another API key. It stores the account beside the key's budget, with the limit that all keys of an account share
+ * (takeCall). Until its account is known, a key has only its own limit. A single key needs no account. Once an hour it
+ * also asks for the balance of each account with a live key.
  */
 export async function noteAccounts(deps: AccountsDeps): Promise<{ more: false }> {
   const usable = callingFirst(deps.keys())

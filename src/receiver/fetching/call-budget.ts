@@ -46,9 +46,11 @@ function extraFor(limitPerMinute: number): number {
 /** One more slot than a minute has seconds, so that no 60 s contain more calls than the limit. */
 export const slotCount = 61
 const slots = sql.raw(String(slotCount))
-/** Beyond its share a side makes a tenth of the calls in a tenth of the minute, so that the other side finds some. */
+/**
+ * Beyond its share, a side makes at most a tenth of the calls in a tenth of the minute, so that the other finds some.
+ */
 const paceSlots = 6
-/** Calls take no longer. During a call that tests a refused key, no other call is made with the key. */
+/** The longest call (callDeadlineMs). While a call tests a refused key, no other call is made with the key. */
 const probeSeconds = 10
 
 function paceFor(limitPerMinute: number): number {
@@ -88,8 +90,8 @@ type Answer = RowOf<
  * the same moment do not see each other, which the default leaves room for.
  *
  * The row counts, for each second of the last minute and the newest first, the calls, the submits and the extra calls
- * among them, and the calls that either side was refused. A key that the provider refused gets one call until that has
- * its answer. One statement ages, counts, decides and remembers.
+ * among them, and the calls that either side was refused. A key that the provider refused gets one call at a time. One
+ * statement ages the counts, decides, and stores the new ones.
  */
 export async function takeCall(db: Database, { keyName, limitPerMinute, purpose, now }: WantedCall): Promise<Grant> {
   const submits = sql`${purpose === 'submitting'}::boolean`

@@ -25,7 +25,7 @@ export type ResultLookup = {
   /** The number of the poll. It selects which of the other keys are tried. */
   turn?: number
   signal: AbortSignal
-  /** Called when the call was granted or refused, before it is made. Earlier polls take the remaining calls first. */
+  /** Called once a call is granted, before it is made. The next poll begins then, so calls are granted in order. */
   onDecided?: () => void
 }
 
@@ -38,12 +38,12 @@ const maxOthers = 3
  * Fetches the provider's result within the keys' budgets. The named key is tried first. After a 404, or if the key is
  * refused, other keys are tried with extra calls: first those of the same environment. If all of these answer 404,
  * those of the other environment follow, since the named key may be wrong or forged. The answer is a 404 only if every
- * key to be tried gives one. If the named key has no call left, a key of the same account is used. Keys of other sources
- * are never tried. Each source counts as down by its own calls alone.
+ * key to be tried gives one. If the named key has no call left, only its stand-in is tried: the key that last read a
+ * request of the named key. Keys of other sources are never tried. Each source counts as down by its own calls alone.
  */
 export function createFetcher(deps: CallDeps): Fetcher {
   const breakers = new Map<string | null, ProviderBreaker>()
-  // For a named key that is retired, refused or unknown: the key that last read a request of the named key.
+  // By named key, the key that last read one of its requests.
   const standIns = new Map<string, string>()
   return async (lookup) => {
     const { requestId, jobId, sourceName, model, keyName, signal, onDecided = () => {} } = lookup
@@ -69,7 +69,7 @@ export function createFetcher(deps: CallDeps): Fetcher {
       if (keyName !== undefined && !named && isOwn) learn(standIns, { keyName, key, answer })
       if (isFinal(answer)) return { answer, keyName: key.name }
       tried.push({ answer, keyName: key.name })
-      // The named key has no call, so only a key of its account may be used.
+      // The named key has no call, so only its stand-in may be used.
       onlyStandIn ||= named && answer.kind === 'postponed' && answer.reason !== 'unauthorized'
     }
     return conclude(tried) ?? { answer: { kind: 'postponed', reason: 'no_key' }, keyName }

@@ -35,8 +35,9 @@ export async function noteFailing(db: Database, { keyNames, now }: { keyNames: s
 }
 
 /**
- * Records that a call with this key was answered after failures. The key is unblocked. If the source itself was away,
- * this applies to all its keys, `keyNames`. Polls that were held up are due from now on (isHeldUp() in due.ts).
+ * Records that a call with this key was answered after failures. A block because of a refusal ends. If the source
+ * itself was away, this applies to all its keys, `keyNames`. Polls that were held up are due from now on (isHeldUp() in
+ * due.ts).
  */
 export async function noteRecovered(
   db: Database,
@@ -52,7 +53,7 @@ export async function noteRecovered(
       and (key_name = ${keyName} or (refusals = 0 and key_name = any(${sql.param(keyNames)}::text[])))`)
 }
 
-/** An answer to a submit or to a poll. */
+/** The outcome of a call. */
 type PausingOutcome = { kind: string; retryAfterSeconds?: number | undefined }
 
 /** Returns the pause that the provider demands of the key after this answer. */
@@ -69,10 +70,10 @@ function pauseAfter(
   return undefined
 }
 
-/** Whether the provider refused or accepted the key. `nothing`: the answer does not say. */
+/** What an answer shows of the key. `nothing`: neither that the provider accepted it, nor that it refused it. */
 export type SaysOfKey = 'refused' | 'accepted' | 'nothing'
 
-/** Returns what the outcome of a call shows of its key, unless a 403 of that call concerns something else. */
+/** Returns what the outcome of a call shows of its key. Calls whose 403 may concern something else pass `says`. */
 function saysOfKey({ kind }: { kind: string }): SaysOfKey {
   if (kind === 'unauthorized') return 'refused'
   return kind === 'unreachable' || kind === 'invalid' || kind === 'rate_limited' ? 'nothing' : 'accepted'

@@ -1,6 +1,6 @@
 import type { Logger } from '../../platform/logger.ts'
 import type { Keys } from '../domain/keys.ts'
-import type { Source } from '../domain/source.ts'
+import { maxAnswerBytes, type Source } from '../domain/source.ts'
 import { callDeadlineMs, describeFailure, readBounded } from './source-client.ts'
 
 export type KeySetsDeps = { fetch: typeof globalThis.fetch; clock: () => Date; logger: Logger; cut: AbortSignal }
@@ -17,8 +17,8 @@ export type KeySets = {
 type KeySet = { keys: readonly string[]; fetchedAtMs: number; triedAtMs: number; isInDoubt: boolean }
 
 /**
- * Creates the public keys of sources that sign with a private key. They are kept in memory by the URL of their set. A
- * fetch that fails, or finds no key, keeps the earlier ones.
+ * Keeps the public keys of sources that sign with a private key, in memory, by the URL of their set. After a fetch that
+ * fails or finds no key, the earlier keys stay.
  */
 export function createKeySets(deps: KeySetsDeps): KeySets {
   const sets = new Map<string, KeySet>()
@@ -66,7 +66,8 @@ async function fetchJson({ fetch, cut }: KeySetsDeps, url: string): Promise<unkn
   const signal = AbortSignal.any([AbortSignal.timeout(callDeadlineMs), cut])
   const response = await fetch(url, { redirect: 'manual', headers: { accept: 'application/json' }, signal })
   const text = await readBounded(response)
-  if (response.status !== 200 || text === undefined) throw new Error(`answered ${response.status}, or too much`)
+  if (response.status !== 200) throw new Error(`answered ${response.status}`)
+  if (text === undefined) throw new Error(`the answer is larger than ${maxAnswerBytes} bytes`)
   return JSON.parse(text)
 }
 

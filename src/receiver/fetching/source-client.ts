@@ -15,10 +15,10 @@ import {
 
 export type RateAnswer = { remaining: number; resetSeconds: number }
 
-/** `rate`: of the last call. */
+/** `rate`: the rate limit that the last call reported. */
 export type Answered<Outcome> = { outcome: Outcome; rate: RateAnswer | undefined }
 
-/** For one call, including its whole answer. */
+/** For one operation: all its calls, with their whole answers. */
 export const callDeadlineMs = 10_000
 
 /** The calls to the sources of keys, each within 10 s in all. None of them throws. */
@@ -43,7 +43,7 @@ export type ReadOutcome =
 export type Cancellation = { cancel: NonNullable<SourceKind['cancel']>; job: Job }
 
 export type SourceClientDeps = {
-  /** Of the API of the first source. */
+  /** The URL of the first source's API. */
   baseUrl: string
   fetch: typeof globalThis.fetch
   clock: () => Date
