@@ -19,8 +19,8 @@ function timeAt(now: Date | SQL): SQL {
 }
 
 /**
- * SQL condition on a row of `requests`: the request is due for a poll. It is open or incomplete, and its next poll is
- * due. A tracked request without a time for its next poll is due when it should have ended.
+ * SQL condition on a row of `requests`: the request is due for a poll. A tracked request without a time for its next
+ * poll is due when it should have ended.
  */
 export function isDue({ now, stuckAfterSeconds }: StuckAfter): SQL {
   const at = timeAt(now)

@@ -27,9 +27,9 @@ export type Wanted = {
 
 /**
  * Claims requests whose next poll is due, or whose outage is over: round-robin by key. Within a key, requests that
- * callers wait for come first, then incomplete results, then the longest due, so requests that no key knows never delay
- * a result. Each line is read by its index, so the cost does not depend on the number of due requests. Requests of
- * unknown keys are left to claimOverdue().
+ * callers wait for come first, then incomplete results, then the longest due, so requests that no key knows do not
+ * delay incomplete results. Each line is read by an index, so the cost does not depend on the number of due requests.
+ * Requests of unknown keys are left to claimOverdue().
  */
 export async function claimScheduled(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
   const at = deps.time()
@@ -62,7 +62,7 @@ export async function claimScheduled(deps: ClaimDeps, { limit, resting }: Wanted
         order by ${requests.polled_at} limit ${limit} for update skip locked
       ) as of_line
     ),
-    -- In conditions that match no index but that of the ids: a plan may date from empty tables, and read all due ones.
+    -- Conditions that match only the index of the ids: a plan made for empty tables could read all due requests.
     awaited as (
       select coalesce(${requests.key_name}, '') as key_name, ${requests.request_id}, ${requests.next_poll_at} as due_at
       from mediadock.requests
@@ -108,7 +108,7 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
         and ${isNotSetAside}
       order by ${requests.tracked_at} limit ${limit} for update skip locked
     ),
-    -- Selected before locking, since as many rows are read for each name.
+    -- The rows are selected before any is locked, since up to the limit is read for each name.
     oldest as materialized (
       select of_line.* from stranger as line cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests

@@ -111,7 +111,7 @@ export async function reconcileOne(deps: ReconcilerDeps, requestId: string): Pro
   const run = { ...newRun(), scanned: 1 }
   const one = await claimOne(deps, requestId)
   if (!one) return undefined
-  // An operator's poll takes any call.
+  // An operator's poll may take any call, also for an unknown request.
   await poll(deps, { one: { ...one, is_unknown: false }, run })
   return run
 }

@@ -23,7 +23,7 @@ export type Intent = {
   model: string
   input: unknown
   keyName: string
-  /** Of the key; undefined where its environment is not known. */
+  /** True for a sandbox key; undefined if the key's environment is unknown. */
   sandbox?: boolean | undefined
   /** The source of the key: see storedName(). */
   sourceName?: string | null
@@ -32,11 +32,11 @@ export type Intent = {
   now: SQL
 }
 
-/** Longer error texts are cut before they are stored. Pages show no more than this. */
+/** Longer error texts are cut before they are stored. */
 const maxErrorLength = 500
 /** Longer than one call. The lease is not renewed. */
 const leaseSeconds = 30
-/** The provider forgets a key after 24 h (spec, Limits). A later retry could be charged again. */
+/** The provider forgets an Idempotency-Key after 24 h (spec, Limits). A later retry could be charged again. */
 const retryForSeconds = 23.5 * 3600
 
 /** The lease of a submit, for statements with the alias `g`. Claims count its attempts. */
@@ -98,8 +98,8 @@ export async function open(
       state = 'pending', next_attempt_at = ${leaseEnd}, attempts = ${g.attempts} + 1,
         in_doubt_from = coalesce(${g.in_doubt_from}, ${g.attempts} + 1),
       promised = false, answer_status = null, answer = null,
-      -- The provider forgets a key a day after the call that it accepted: this one, or an earlier one without an
-      -- answer. In the latter case the same call is repeated, within the same day.
+      -- The provider forgets an Idempotency-Key a day after the call that it accepted: this one, or an earlier one
+      -- without an answer. In the latter case the same call is repeated, within the same day.
       created_at = case when ${g.in_doubt_from} is null then excluded.created_at else ${g.created_at} end,
       webhook_url = case when ${g.in_doubt_from} is null then excluded.webhook_url else ${g.webhook_url} end
     where ${g.state} = 'refused' and ${g.model} = excluded.model and ${g.input} = excluded.input
@@ -211,7 +211,7 @@ export async function find(db: Database, idempotencyKey: string): Promise<FoundG
   return found
 }
 
-/** Returns those of the keys that have ended: refused, expired, or with a complete result. */
+/** Returns the Idempotency-Keys whose submits have ended: refused, expired, or with a complete result. */
 export async function overOf(db: Executor, idempotencyKeys: readonly string[]): Promise<string[]> {
   const { idempotency_key, request_id, state } = submitting.generations
   const { landed_at, media_complete, status } = schema.requests

@@ -13,9 +13,9 @@ export type JoiningDeps = { db: Database; keys: () => Keys; time: SharedTime; lo
 
 /**
  * Ends the submit that a webhook's URL names, as submitted with the job of the webhook. This finds a submit whose
- * answer was lost, but not at Luma, whose unsigned webhooks are not stored, nor at Gemini, whose submits name no URL.
- * A submit of another source, and one that has ended, stay as they are. Runs before the webhook lands: a process that
- * dies in between joins it again.
+ * answer was lost, but not at Luma, whose unsigned webhooks are not stored, nor at Gemini, whose submits name no URL. A
+ * submit of another source, and one that was submitted or refused, stay as they are. Runs before the webhook lands: if
+ * the process dies in between, the next claim of the webhook joins it again.
  */
 export async function joinSubmit(
   { db, keys, time, logger }: JoiningDeps,

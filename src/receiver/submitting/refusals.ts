@@ -10,8 +10,8 @@ const g = columnsOf(submitting.generations, 'g')
 const generations = columnsOf(submitting.generations)
 
 /**
- * Ends a submit that the provider refused for good. The submitter may try the same key again (spec, Idempotency rules).
- * If a caller was answered 202, the feed gets a change.
+ * Ends a submit that the provider refused for good. The submitter may use the same Idempotency-Key again (spec,
+ * Idempotency rules). If a caller was answered 202, the feed gets a change.
  */
 export async function refused(
   db: Database,
@@ -56,7 +56,9 @@ const expiredEnvelope: ErrorEnvelope = {
   },
 }
 
-/** Ends submits without a final answer shortly before the provider forgets their keys. Each is a change in the feed. */
+/**
+ * Ends submits without a final answer before the provider forgets their Idempotency-Keys. Each is a change of the feed.
+ */
 export async function expire(db: Database, now: SQL): Promise<void> {
   await db.execute(sql`
     with ended as (

@@ -93,7 +93,7 @@ export function createSubmitter(deps: SubmitterDeps) {
   }
 }
 
-/** The webhook URL of the key's source. The webhook of another source names the submit, so that it can end it. */
+/** The webhook URL of the key's source. That of a source in SOURCES_FILE names the submit, so a webhook can end it. */
 function webhookUrlOf({ keys, webhookPublicUrl }: SubmitterDeps, { source }: GenerationKey, key: string): string {
   if (source.name === keys().first.name) return webhookPublicUrl
   const url = new URL(webhookPublicUrl)
@@ -102,7 +102,7 @@ function webhookUrlOf({ keys, webhookPublicUrl }: SubmitterDeps, { source }: Gen
   return url.href
 }
 
-/** The `last_error` of a submit that may have been taken. It waits for its webhook until it expires. */
+/** The `last_error` of a submit that the source may have accepted. It waits for its webhook until it expires. */
 const maybe = (cause: string) => `maybe submitted: ${cause}`
 
 /** Makes one call for a submit, and stores the outcome. */
