@@ -155,7 +155,7 @@ function startBackground(
   const engines = createEngineHost({ ffmpegPath: settings.engines?.ffmpeg_path, logger })
   const references = createReferences({ ...settings, resolve })
   const slots = { live: Math.max(2, os.availableParallelism()), sandbox: 200 }
-  // Well below the 60 s in which a dead process's generation must be taken over. Renewed four times as often.
+  // Well below the 60 s in which a dead process's generation must be taken over. Renewed four times per lease.
   const job = { db, engines, references, catalog, mediaDir, mediaUrl, time, random, logger, leaseSeconds: 10 }
   const worker = createQueueWorker({ ...job, slots, onFree: () => workerLoop.wake() }, cut)
   const { webhookAllow: allow } = settings

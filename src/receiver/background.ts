@@ -122,7 +122,7 @@ export function startBackground(deps: BackgroundDeps) {
 
   const drain = async () => {
     await Promise.all([...all.map(({ done }) => done), schedules.ended()])
-    // After the loops: a claim holds deliveries only once it has their rows.
+    // After the loops, since a claim that is under way still adds deliveries.
     await deps.handOver.idle()
     await followUps.settled()
     for (const { settled } of deps.slices) await settled()
@@ -180,8 +180,8 @@ function landingRoles(deps: BackgroundDeps) {
   return {
     inbox: { runOnce: claim, idleMs: pollMs },
     claims: { runOnce: handOver.renewClaims, idleMs: pollMs },
-    // A landing in this process wakes the feed. This interval serves landings of other processes, and tracked rows that
-    // joined.
+    // A landing in this process wakes the feed. This interval serves landings of other processes, refused submits and
+    // removed media.
     feed: { runOnce: sequencer.runOnce, idleMs: 250 },
   }
 }

@@ -141,13 +141,13 @@ export function createReceiverMetrics(deps: MetricsDeps) {
   )
   gaugeByKey(
     'mediadock_cost_difference_ratio',
-    "Share by which landed cost of 30 days differs from the provider's usage of the account",
+    "Share by which the landed cost of 30 days differs from the provider's usage of the account",
     ({ balances }) =>
       balances.accounts.flatMap(({ keyName, difference }) => (difference === null ? [] : [[keyName, difference]])),
   )
 
   const metrics = {
-    /** A role's series starts with its first failure. */
+    /** A role has a series while its last round failed. */
     watchRoles: (failingRoles: () => readonly FailingRole[]) =>
       void new Gauge({
         name: 'mediadock_role_failures',

@@ -52,7 +52,7 @@ export function noteArrival({ arrivalLog, metrics, traces }: ArrivalDeps): Webho
   }
 }
 
-/** Logs one line for all arrivals that have no line each. */
+/** Logs one line for all arrivals that got no line of their own. */
 export function logFolded(logger: Logger): ArrivalLogDeps['onFolded'] {
   return ({ arrivals, ...cause }) =>
     logger.info({ ...cause, left_out: arrivals }, 'too many webhooks without a verified signature: lines were left out')

@@ -1,12 +1,12 @@
 import { createPool } from '../platform/postgres/postgres.ts'
 import type { ReceiverSettings } from './settings.ts'
 
-/** Every sender is answered within this time: the server ends the statement, or the connection is cut. */
+/** Every sender is answered within this time (accept.ts), so the server ends a longer statement. */
 const acceptStatementSeconds = 5
 
 /**
- * Acknowledging, landing and polling have connections of their own: no page makes them wait, and none makes another
- * wait. They run few statements, by indexes alone, so their plans are kept.
+ * Acknowledging, landing and (in a pool of 8 or more) polling have separate connections, so none of them waits for a
+ * page or for another. They run few statements, by indexes alone, so their plans are kept.
  */
 export function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize }: ReceiverSettings) {
   const share = sharesOf(databasePoolSize)
@@ -24,7 +24,7 @@ export function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize 
   return {
     accept,
     landing,
-    /** For polls: their claims, calls and landings. A small process polls by its landing connections. */
+    /** For polls: their claims, calls and landings. A pool of fewer than 8 shares the connections of landing. */
     polls,
     others,
     /** The connections to a standby that serves lists, if one is configured. */

@@ -128,7 +128,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     isReady: ready.isReady,
     signal: stopping.signal,
   }
-  // Callers of the internal listener come through other proxies than senders do, mostly through none.
+  // Callers of the internal listener use other proxies than senders, or none.
   const { internalTrustProxy: trustProxy } = settings
   const internalApp = createApp({ logger, trustProxy, mount: (app) => app.use(options.internal(deps)) })
 

@@ -25,8 +25,8 @@ const alertUrl = z
   .refine((url) => url.startsWith('https:') || setting.isLoopback(new URL(url).hostname), 'must be an https URL')
 
 /**
- * Reads the receiver's settings. In production, settings that matter have no default. Elsewhere `local` provides the
- * database and the keys.
+ * Reads the receiver's settings. In production, the database, the keys and the URLs have no default. Elsewhere `local`
+ * provides the database and the keys.
  */
 export function readReceiverSettings(
   reader: SettingsReader,
@@ -122,7 +122,7 @@ function isInstalled(packageName: string): boolean {
 
 export type ReceiverSettings = ReturnType<typeof readReceiverSettings>
 
-/** Reads the keys from the file, GENERATION_KEYS or `fallback`, and records problems. Undefined without any. */
+/** Reads the keys from the file, GENERATION_KEYS or `fallback`, and records problems. Undefined if none is given. */
 function readKeys(reader: SettingsReader, file: string | undefined, fallback: string | undefined): Keys | undefined {
   if (file !== undefined && reader.optional('GENERATION_KEYS', setting.nonEmpty) !== undefined) {
     reader.problems.push({ name: 'GENERATION_KEYS and GENERATION_KEYS_FILE', message: 'are both set: unset one' })
@@ -136,7 +136,7 @@ function readKeys(reader: SettingsReader, file: string | undefined, fallback: st
   return parsed(reader, { name, file }, () => parseKeys(text)) ?? noKeys
 }
 
-/** Reads the keys of all sources, and the files that name them. `hasFirst` is false if only SOURCES_FILE has keys. */
+/** Reads the keys of all sources, and the paths of their files. `hasFirst` is false if only SOURCES_FILE is given. */
 export function readSources(reader: SettingsReader, fallback: string | undefined, archive?: setting.FilesPlace) {
   const name = 'SOURCES_FILE'
   const keysFile = reader.optional('GENERATION_KEYS_FILE', setting.nonEmpty)
