@@ -63,6 +63,7 @@ it('a service is subscribed, tested, paused, resumed and removed from the consol
   await page.getByRole('button', { name: 'Make a new secret' }).click()
   expect(await page.locator('#secret').innerText()).not.toBe(secret)
   await row.getByRole('link', { name: 'Remove' }).click()
+  await page.getByText(/Its backlog is \d changes?\./).waitFor()
   await expectAccessible(page)
   await page.getByRole('button', { name: 'Remove' }).click()
   await page.getByText('There are no subscriptions').waitFor()

@@ -91,7 +91,8 @@ describe('the message names the place and shows no value:', () => {
   test.each<[string, unknown[], string]>([
     ['an unknown kind', [{ ...replicate, kind: 'hush' }], '[0].kind must be one of'],
     ['a kind of every object', [{ ...replicate, kind: 'constructor' }], '[0].kind must be one of'],
-    ['a name in capitals', [{ ...replicate, name: 'Hush' }], '[0].name must be at most 63'],
+    ['a name in capitals', [{ ...replicate, name: 'Hush' }], '[0].name must be 1 to 63 lower-case'],
+    ['a name after a hyphen', [{ ...replicate, name: '-x' }], 'no hyphen first'],
     ['the name of the first', [{ ...replicate, name: 'generation-queue' }], '[0].name must not be generation-queue'],
     ['a misspelt member', [{ ...replicate, apiurl: 'https://me.test' }], '[0] has an unknown member apiurl'],
     ['no keys', [{ ...replicate, keys: [] }], '[0].keys contains no key'],

@@ -97,9 +97,14 @@ it('the API refuses forbidden URLs, repeated names, and deleted positions', asyn
   ])
     expect(await add({ url }), url).toMatchObject({ status: 400, json: { error: { code: 'invalid_body' } } })
   expect(await add({ name: '../x' })).toMatchObject({ status: 400 })
+  const message = expect.stringContaining('and begin and end with a letter or a digit')
+  expect(await add({ name: 'x-' })).toMatchObject({ status: 400, json: { error: { message } } })
   await database.sql`update mediadock.feed_bounds set pruned_to = 1000`
   expect(await add({ from: 999 })).toMatchObject({ status: 410, json: { error: { code: 'position_expired' } } })
-  expect(await add({ from: 9_000_000_000_000_000 })).toMatchObject({ status: 410 })
+  expect(await add({ from: 9_000_000_000_000_000 })).toMatchObject({
+    status: 410,
+    json: { error: { message: expect.stringContaining('it was never assigned') } },
+  })
   expect(await add({ from: 'oldest' })).toMatchObject({ status: 201, json: { position: 1000 } })
   expect(await add({})).toMatchObject({ status: 409, json: { error: { code: 'name_taken' } } })
 
