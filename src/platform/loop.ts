@@ -13,7 +13,7 @@ export type LoopOptions = {
   name: string
   /** Runs one round. `more` is true if more work is waiting. */
   runOnce: () => Promise<{ more: boolean }>
-  /** Pause between rounds, unless the loop is woken. */
+  /** The pause after a round without more work, varied by a quarter. A wake ends it. */
   idleMs: number
   /**
    * Limits a steady load to one round per `ms`, unless there is more to do. Wake-ups gather meanwhile. After a pause,

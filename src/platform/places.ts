@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** Limits the parallel work of a role to `count`. The work may continue after the round that began it. */
+/** Counts the free places for a role's parallel work, which may continue after the round that began it. */
 export function createPlaces(count: number) {
   const underWay = new Set<Promise<void>>()
   return {
