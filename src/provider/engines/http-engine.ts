@@ -41,9 +41,9 @@ type Run = {
 }
 
 /**
- * A team's own engine on another server, by the protocol of docs/engines.md. The job there has the request's id, and
- * its URL is stored with the request. A worker that takes the request over continues with the same job. If the engine
- * lost the job, it gets the job once more, but never a third time.
+ * Runs jobs on a team's own engine, by the protocol of docs/engines.md. A job has the request's id there, and its URL
+ * is stored with the request. A worker that takes the request over continues with the same job. An engine that lost the
+ * job gets it once more, but never a third time.
  */
 export function createHttpEngine(settings: HttpEngineSettings, type: EngineChoice['type']): Engine {
   return {
@@ -137,7 +137,7 @@ async function formOf(
 
 async function lookAt(run: Run, url: string): Promise<z.infer<typeof lookSchema> | 'lost'> {
   const maxBytes = Math.ceil(run.settings.max_output_bytes * base64Overhead) + maxAnswerBytes
-  // The engine's answers about a job are small, so a slow one means that it hangs.
+  // Most answers about a job are small, so a slow one means that the engine hangs.
   const { status, body } = await call(run, url, { timeoutMs: 30_000, maxBytes })
   if (status === 404 || status === 410) return 'lost'
   if (status !== 200) throw unusable(reasonOf({ status, body }))
@@ -167,7 +167,7 @@ async function bytesOf(run: Run, jobUrl: string, { url, base64 }: RemoteOutput, 
 
 type Call = { init?: () => Promise<RequestInit>; timeoutMs: number; maxBytes: number; isOwn?: boolean }
 
-/** Makes one call. Repeats it with jittered pauses while the engine is busy, failing or unreachable. */
+/** Makes one call. Repeats it up to five times, with jittered pauses, if the engine is busy, failing or unreachable. */
 async function call(
   { settings, signal }: Pick<Run, 'settings' | 'signal'>,
   url: string,
@@ -191,7 +191,8 @@ async function call(
       if (error instanceof EngineError && !error.transient) throw unusable(error)
       lastFailure = error
     }
-    if (attempt === 6) throw new EngineError('the engine is busy or away', { cause: lastFailure, transient: true })
+    if (attempt === 6)
+      throw new EngineError('the engine is busy or cannot be reached', { cause: lastFailure, transient: true })
     await delay(jitteredPauseMs(attempt, pauses, Math.random), undefined, { signal })
   }
 }
@@ -218,7 +219,7 @@ function read<T>(schema: z.ZodType<T>, body: Buffer): T {
 
 /** The engine's own words are only logged, because they may reveal internals. */
 function failure(reason: string): EngineError {
-  return new EngineError('the engine could not make it', { cause: new Error(reason) })
+  return new EngineError('the engine failed', { cause: new Error(reason) })
 }
 
 function reasonOf({ status, body }: BoundedAnswer): Error {

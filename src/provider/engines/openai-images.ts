@@ -17,7 +17,7 @@ const answerSchema = z.object({
 })
 
 /**
- * Creates the engine that orders pictures from a service with the OpenAI images API, or edits the job's reference
+ * Creates the engine that has a service with the OpenAI images API make pictures, or edit the job's reference
  * pictures. The service gets these as files and never sees the client's links. Links in its answer are fetched from its
  * own origin, or from any host over https.
  */
@@ -85,7 +85,10 @@ async function askForPictures(ask: Ask, { settings, signal }: Run): Promise<Rece
   if (status !== 200) throw refusal(status, body)
   const answer = answerSchema.safeParse(parseJson(body))
   if (!answer.success)
-    throw new EngineError('the image service gave an answer of another shape', { cause: answer.error, transient: true })
+    throw new EngineError('the image service sent an answer in an unexpected format', {
+      cause: answer.error,
+      transient: true,
+    })
   const pictures: ReceivedPicture[] = []
   for (const item of answer.data.data.slice(0, ask.count))
     pictures.push(await receivePicture(await pictureBytes(item, { settings, signal })))

@@ -10,8 +10,7 @@ export type ReceivedPicture = { bytes: Buffer; format: 'png' | 'webp' | 'jpg'; w
  */
 export async function receivePicture(bytes: Buffer): Promise<ReceivedPicture> {
   const format = formats[contentTypeOf(bytes) ?? '']
-  if (format === undefined)
-    throw new EngineError('the image service answered with something that is no PNG, WebP or JPEG')
+  if (format === undefined) throw new EngineError('the image service sent a file that is not a PNG, WebP or JPEG')
   try {
     const picture = sharp(bytes, { limitInputPixels: 67_108_864, failOn: 'truncated' })
     const { autoOrient } = await picture.metadata()

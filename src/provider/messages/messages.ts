@@ -9,8 +9,8 @@ import pt from './pt.json' with { type: 'json' }
 type MessageKey = keyof typeof en
 
 /**
- * Every message that the API sends to its callers. en.json contains the texts exactly as the code writes them; a name in
- * braces stands for a value. The other languages have the same keys and names: add a new key to each file.
+ * The messages of the API. en.json contains the texts exactly as the code writes them; a name in braces stands for a
+ * value. The other languages have the same keys and names: add a new key to each file.
  */
 export const messages = { en, de, fr, es, pt, ja } as const satisfies Record<string, Record<MessageKey, string>>
 export type Language = keyof typeof messages
@@ -21,9 +21,8 @@ export const languages = ['en', 'de', 'fr', 'es', 'pt', 'ja'] as const satisfies
 const placeholder = /\{(\w+)\}/g
 
 /**
- * The message for this caller: in the language that `Accept-Language` prefers
- * (decisions, language of `message`), named in `Content-Language`. A message
- * that en.json does not have, such as one of a team's own engine, stays as it is.
+ * Translates a message to the language that `Accept-Language` prefers (decisions, language of `message`), and names the
+ * language in `Content-Language`. Returns a message that en.json lacks unchanged.
  */
 export function localized(req: Request, res: Response, message: string): string {
   const language = languages.find((one) => one === req.acceptsLanguages(...languages)) ?? 'en'
@@ -33,9 +32,8 @@ export function localized(req: Request, res: Response, message: string): string 
 }
 
 /**
- * An English message in another language, undefined where en.json does not have
- * it. It is known by its text, because a FAILED request keeps nothing else: its
- * message was stored in English, for the webhook, before anybody asked for it.
+ * Translates an English message. Returns undefined if en.json lacks it. Recognizes the message by its text, because a
+ * FAILED request stores only its English message.
  */
 export function translate(message: string, language: Language): string | undefined {
   for (const { key, pattern } of patterns) {

@@ -31,7 +31,7 @@ export type JobDeps = {
   leaseSeconds: number
 }
 
-/** Runs one claimed request to its end, or gives it back. `cut` aborts when the process must stop. */
+/** Runs one claimed request to its end, postpones it, or gives it back. `cut` aborts when the process must stop. */
 export async function runJob(deps: JobDeps, claimed: ClaimedRequest, cut: AbortSignal): Promise<void> {
   const progress = createJobProgress(deps, claimed)
   const signal = AbortSignal.any([cut, progress.lost, AbortSignal.timeout(15 * 60_000 + waitMsOf(claimed))])
@@ -54,8 +54,8 @@ export async function runJob(deps: JobDeps, claimed: ClaimedRequest, cut: AbortS
 type Outcome = Ending | { kind: 'retry'; pauseMs: number }
 
 async function endingOf(deps: JobDeps, claimed: ClaimedRequest, report: Report, signal: AbortSignal): Promise<Outcome> {
-  // After 20 runs whose worker died. Engines crash in a separate process, so the request is rarely the cause, but it
-  // must end.
+  // Gives up after 20 runs without an end, most of which died with their worker. Engines crash in a separate process,
+  // so the request is rarely the cause, but it must end.
   if (claimed.attempts > 20) return lastResort
   try {
     if (claimed.environment === 'sandbox') return await rehearse(deps, claimed, report, signal)
@@ -70,7 +70,7 @@ async function endingOf(deps: JobDeps, claimed: ClaimedRequest, report: Report, 
     if (error instanceof EngineError) deps.logger.warn(facts, 'the engine failed')
     else deps.logger.error(facts, 'the engine failed unexpectedly')
     const isForGood = error instanceof EngineError && !error.transient
-    // Runs that may fail by an internal error or a busy service before the request is FAILED and refunded.
+    // From the third run on, an internal error or a busy service also ends the request as FAILED.
     if (isForGood || claimed.attempts >= 3) {
       return error instanceof EngineError ? failed(error.message) : lastResort
     }
@@ -103,7 +103,7 @@ function engineFor({ catalog }: JobDeps, { engine, model: slug }: ClaimedRequest
   return engineOf(model)
 }
 
-/** How long a fault delays the request. The deadline does not include it. */
+/** How long a fault delays the request. The deadline is extended by this time. */
 function waitMsOf({ faults }: Pick<ClaimedRequest, 'faults'>): number {
   return (faults?.slow_seconds ?? 0) * 1000
 }
@@ -119,7 +119,7 @@ async function rehearse(deps: JobDeps, claimed: ClaimedRequest, report: Report, 
     await report(step * 10)
   }
   const bad = badEndingOf(faults, random)
-  if (bad === 'failed') return failed('the generation failed: a fault that is set for this sandbox key')
+  if (bad === 'failed') return failed('the generation failed because of a fault set for this sandbox key')
   if (bad === 'canceled') return { kind: 'canceled' }
   return { kind: 'completed', output: await sandboxOutput(engineFor(deps, claimed), { mediaDir, mediaUrl, input }) }
 }
@@ -134,13 +134,13 @@ async function retry({ db, time, logger }: JobDeps, claimed: ClaimedRequest, pau
   logger.info({ request_id: claimed.id, retry_after_ms: pauseMs }, 'generation will be retried')
 }
 
-/** The end of a request that could not be ended as it should. */
+/** The end after internal errors, lost workers, or an end that Postgres refused. */
 const lastResort = failed('the generation could not be completed')
 
 /**
- * Ends the request. Retries during a short outage of Postgres, because the media exist and are paid for. An end that
- * Postgres refuses would be refused after every run, so the request ends without its webhook. If the end itself is
- * refused, the request is FAILED and refunded.
+ * Ends the request. Retries during a short outage of Postgres, because the media exist already. An end that Postgres
+ * refuses would be refused after every run, so the request ends without its webhook. If Postgres refuses that too, the
+ * request is FAILED and refunded.
  */
 async function finish(deps: JobDeps, claimed: ClaimedRequest, ending: Ending, hasWebhook = true): Promise<void> {
   const { db, time, random, logger } = deps

@@ -19,7 +19,7 @@ const headers = {
   'user-agent': 'mediadock-provider',
 }
 
-/** Formats that every engine reads. Others, especially AVIF, need far more memory per pixel. */
+/** Formats that every engine reads. Some others, such as AVIF, need far more memory per pixel. */
 const pictureTypes = new Set(['image/png', 'image/jpeg', 'image/webp'])
 const kindNames: Record<Reference['kind'], string> = {
   image: 'a PNG, JPEG or WebP picture',
@@ -29,13 +29,13 @@ const kindNames: Record<Reference['kind'], string> = {
 
 export type FetcherOptions = ReferenceRules & { resolve: Resolve; deadlineMs?: number }
 
-/** The remaining bytes for all references of one request. */
+/** The remaining bytes for all fetched references of one request. */
 export type Allowance = { bytes: number }
 
 export type Fetching = { reference: ReferenceLink; to: string; allowance: Allowance; signal: AbortSignal }
 
 export type ReferenceFetcher = {
-  /** Writes the file to `to`. If that fails, rejects with an EngineError that names the place in the input. */
+  /** Writes the file to `to`. For a bad reference, rejects with an EngineError that names its place in the input. */
   fetch: (fetching: Fetching) => Promise<Reference>
   close: () => Promise<void>
 }
@@ -73,7 +73,7 @@ export function createReferenceFetcher({
       return { field, position, kind, path: to, contentType, sha256 }
     } catch (error) {
       signal.throwIfAborted()
-      if (error instanceof StorageError) throw error
+      if (error instanceof StorageError || error instanceof EngineError) throw error
       const what =
         error instanceof Unusable
           ? error.message
@@ -97,7 +97,7 @@ export function createReferenceFetcher({
   return { fetch, close: getter.close }
 }
 
-/** The file is refused. The message tells the client why. */
+/** The reference is refused. The message tells the client why. */
 class Unusable extends Error {
   override name = 'Unusable'
   code = 'unusable' as const
@@ -133,7 +133,7 @@ async function spool(
       bytes += chunk.length
       if (bytes > maxBytes) throw new Unusable(tooLarge(maxBytes))
       allowance.bytes -= chunk.length
-      if (allowance.bytes < 0) throw new Unusable('is too much: all references of a request together are too large')
+      if (allowance.bytes < 0) throw new EngineError('the references of the request are too large together')
       if (head.length < typeBytes) {
         head = Buffer.concat([head, chunk.subarray(0, typeBytes - head.length)])
         // Checked early, so that a file of a wrong type does not fill the disk.

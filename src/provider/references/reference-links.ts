@@ -33,8 +33,9 @@ function kindOf(field: string): Reference['kind'] | undefined {
 export type ReferenceSource =
   /** A file of our own media folder. */
   | { kind: 'own'; file: string }
-  /** A link that is fetched, only from public addresses or from an origin in PROVIDER_REFERENCE_ALLOW. */
+  /** A link that is fetched only from public addresses. */
   | { kind: 'public' }
+  /** A link to an origin in PROVIDER_REFERENCE_ALLOW, which may have any address. */
   | { kind: 'named' }
   | { kind: 'refused'; why: string }
 

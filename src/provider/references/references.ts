@@ -12,7 +12,7 @@ const fetchedAtOnce = 4
 
 export type ReferencedJob = {
   id: string
-  /** Part of the folder's name, so that a run that lost its lease never removes the files of the next run. */
+  /** Part of the folder's name: the end of a run that lost its lease does not remove the files of the next run. */
   claims: number
   input: Input
 }
@@ -25,7 +25,7 @@ export type References = {
 
 /** Keeps the references of each running job in a private folder. */
 export function createReferences({
-  // Limits the disk use of one request: four full videos or twenty full pictures.
+  // Limits what one request fetches: four full videos or twenty full pictures.
   maxBytes = 400_000_000,
   // The limit for all references of a request. Most of the 15 minutes of a generation are left for its engine.
   maxSeconds = 60,
@@ -56,7 +56,7 @@ export function createReferences({
     const links = referencesIn(input)
     if (links.length === 0) return work([])
     const folder = path.join(path.resolve(mediaDir), folderName, `${id}.${claims}`)
-    // Left by a run whose process died.
+    // Removes the folder of a run whose process died.
     await removeFolders(mediaDir, async (name) => name.startsWith(`${id}.`))
     await fs.mkdir(folder, { recursive: true, mode: 0o700 })
     try {

@@ -166,7 +166,7 @@ describe('the outputs of a job', () => {
       'a page as a picture',
       'image',
       done(inBase64(Buffer.from('<html>'))),
-      'the image service answered with something that is no PNG, WebP or JPEG',
+      'the image service sent a file that is not a PNG, WebP or JPEG',
     ],
     [
       'a sound as a video',
@@ -238,7 +238,7 @@ describe('a running job', () => {
       onLook: ({ response }) => sendJson(response, { status: 'failed', error: 'GPU 3 on host 10.0.0.7' }),
     })
     const error = await failureOf(result)
-    expect(error).toMatchObject({ message: 'the engine could not make it', transient: false })
+    expect(error).toMatchObject({ message: 'the engine failed', transient: false })
     expect(String(error.cause)).toContain('GPU 3')
   })
 
@@ -251,7 +251,10 @@ describe('a running job', () => {
     expect(busy.started).toHaveLength(1)
 
     const down = await runOn({ onLook: ({ response }) => sendJson(response, {}, 503) })
-    expect(await failureOf(down.result)).toMatchObject({ message: 'the engine is busy or away', transient: true })
+    expect(await failureOf(down.result)).toMatchObject({
+      message: 'the engine is busy or cannot be reached',
+      transient: true,
+    })
     expect(down.of('GET')).toHaveLength(6)
     // A retry continues the job.
     expect(down.of('DELETE')).toEqual([])
@@ -280,7 +283,7 @@ describe('a running job', () => {
       prepare: (given) => void (stand = given),
     })
     const error = await failureOf(result)
-    expect(error).toMatchObject({ message: 'the engine could not make it', transient: false })
+    expect(error).toMatchObject({ message: 'the engine failed', transient: false })
     expect(causeOf(error)).toBe('it lost the job twice')
     expect(started.map((job) => job.requestId)).toEqual([requestId, requestId])
     expect(of('POST')).toHaveLength(2)

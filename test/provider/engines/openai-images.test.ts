@@ -164,7 +164,11 @@ describe('openai-images fails with a clean message', () => {
   })
 
   it.each<[string, string, (service: { url: string }) => unknown]>([
-    ['the answer is of another shape', 'the image service gave an answer of another shape', () => ({ data: [] })],
+    [
+      'the answer is of another shape',
+      'the image service sent an answer in an unexpected format',
+      () => ({ data: [] }),
+    ],
     ['an item is empty', 'the image service gave neither a picture nor a link to one', () => ({ data: [{}] })],
     [
       'the link is no link',
@@ -188,12 +192,12 @@ describe('openai-images fails with a clean message', () => {
 
   it('when the answer is not JSON', async () => {
     const error = await failure(({ response }) => void response.end('<html>'))
-    expect(error.message).toBe('the image service gave an answer of another shape')
+    expect(error.message).toBe('the image service sent an answer in an unexpected format')
   })
 
   it('when the picture is an SVG, which could run scripts', async () => {
     const error = await failure(withPictures([await picture('svg')]))
-    expect(error.message).toBe('the image service answered with something that is no PNG, WebP or JPEG')
+    expect(error.message).toBe('the image service sent a file that is not a PNG, WebP or JPEG')
   })
 
   it('when the picture is cut off', async () => {

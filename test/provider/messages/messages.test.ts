@@ -34,6 +34,7 @@ it.each(Object.entries(en))('%s is recognised by its English text with any value
 it('has every message of a FAILED request', async () => {
   const files = [
     path.join(src, 'queue/job.ts'),
+    path.join(src, 'references/references.ts'),
     ...(await fs.readdir(path.join(src, 'engines'))).map((file) => path.join(src, 'engines', file)),
   ]
   const sources = await Promise.all(

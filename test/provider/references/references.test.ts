@@ -3,6 +3,7 @@ import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Reference } from '../../../src/provider/engines/engine.ts'
+import { messages } from '../../../src/provider/messages/messages.ts'
 import { createReferences } from '../../../src/provider/references/references.ts'
 import { temporaryFolder } from '../engines/engine-run.ts'
 import { disc } from '../engines/reference-files.ts'
@@ -99,9 +100,7 @@ describe('the references of a job', () => {
     const { origin, gather, kept } = await referencesFrom(serve, { maxBytes: picture.length * 5 - 1 })
     const links = [1, 2, 3, 4, 5].map((at) => `${origin}/${at}`)
     expect(await gather({ image_urls: links.slice(1) }, pass)).toHaveLength(4)
-    await expect(gather({ image_urls: links }, pass)).rejects.toThrow(
-      'input.image_urls[4] is too much: all references of a request together are too large',
-    )
+    await expect(gather({ image_urls: links }, pass)).rejects.toThrow(messages.en.references_too_large)
     expect(await kept()).toEqual([])
   })
 
