@@ -9,7 +9,7 @@ import { accountLink, badge } from './parts.ts'
 import { type AccountRow, accountsShown, type EntryRow } from './reads.ts'
 
 export function accountsPage(accounts: readonly AccountRow[]): Markup {
-  const numbers = ['Credits to spend', 'Reserved', 'Running', 'Keys'].map((head) => ({
+  const numbers = ['Credits to spend', 'Reserved', 'Unfinished', 'Keys'].map((head) => ({
     head,
     kind: 'number' as const,
   }))
@@ -30,7 +30,7 @@ export function accountsPage(accounts: readonly AccountRow[]): Markup {
     <div class="columns">
       <section class="card">
         ${accounts.length < accountsShown ? '' : html`<p class="soft">The newest ${accountsShown} accounts. Find an older one by its requests.</p>`}
-        ${table({ label: 'Accounts', columns, rows: rows.map((cells) => ({ cells })), empty: 'No account yet. Create a key: it creates its account.' })}
+        ${table({ label: 'Accounts', columns, rows: rows.map((cells) => ({ cells })), empty: 'No account yet. Create a key to create its account.' })}
       </section>
       <section class="card">${newKeyForm('')}</section>
     </div>`
@@ -85,8 +85,8 @@ export function ledgerTab(account: string, entries: readonly EntryRow[], olderTh
     </section>
     <section class="card">
       <p class="soft">
-        Each movement has two entries that sum to zero: credits go from one book to another. What can be spent is the
-        sum of <b>available</b>.
+        Each movement has two entries that sum to zero: credits go from one book to another. The credits to spend are
+        the sum of the book <b>available</b>.
       </p>
       ${entryTable(entries)} ${older}</section>`
 }
@@ -124,11 +124,11 @@ function newKeyForm(account: string): Markup {
     <label>
       Environment
       <select name="environment">
-        <option value="sandbox">sandbox: samples at once, free</option>
-        <option value="live">live: made and charged</option>
+        <option value="sandbox">sandbox: a sample at once, free</option>
+        <option value="live">live: generated and charged</option>
       </select>
     </label>
-    ${scopeBox('generate', 'submit requests')} ${scopeBox('read', 'read results, models and the account')}
+    ${scopeBox('generate', 'submit requests')} ${scopeBox('read', 'reserved: every key may read')}
     <button>Create key</button>
   </form>`
 }
@@ -157,11 +157,11 @@ export function createdKeyPage(key: CreatedKey): Markup {
     </section>`
 }
 
-/** Confirms a revocation: calls with the key end, webhooks are still signed with its secret. */
+/** Asks to confirm a revocation. */
 export function revokePage({ id, account, name, environment, hint }: KeyListing): Markup {
   return html`<h1>Keys of ${account}</h1>${confirmation({
     title: `Revoke the ${environment} key ${name} (…${hint})?`,
-    what: html`<p>Calls with it are answered 401 from now on. This cannot be undone. Running requests continue, and their webhooks are still signed with its secret.</p>`,
+    what: html`<p>Calls with this key are answered 401 from now on. This cannot be undone. Unfinished requests continue, and their webhooks are still signed with its secret.</p>`,
     confirm: {
       path: `/keys/${id}/revoke`,
       label: `Revoke the ${environment} key`,
@@ -185,7 +185,7 @@ export function faultsPage({ id, name, account, faults }: KeyListing): Markup {
   })
   return html`<h1>Faults of ${name}</h1>
     <section class="card">
-      <p class="soft">An empty field injects no fault. A share of 0.5 injects it into half of the requests or webhooks.</p>
+      <p class="soft">An empty field injects no fault. A share of 0.5 injects the fault in half of all cases.</p>
       <form method="post" action="/keys/${id}/faults">
         <div class="faults">${fields}</div>
         <button>Set</button>

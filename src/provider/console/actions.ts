@@ -58,7 +58,7 @@ export function auditedHere<T>(
   return audited(deps, { ...actingIn(deps, req).by, ...action }, work)
 }
 
-/** The actions of the forms: the functions of the command line, then a redirect to the page. */
+/** The actions of the forms. They call the functions of the command line, then redirect, or show the new key. */
 export function accountActions(
   deps: ConsoleDeps,
   showKey: (req: Request, res: Response, key: CreatedKey) => void,
@@ -100,7 +100,7 @@ export function accountActions(
   return router
 }
 
-/** Answers 404 to addresses with NUL. Postgres stores none, so they name nothing. */
+/** Answers 404 to addresses with NUL, which no stored name contains, because Postgres refuses it. */
 export const refuseNul: RequestHandler = (req, _res, next) => {
   if (req.originalUrl.includes('%00')) throw new HttpError(404, 'not_found', 'no name contains NUL')
   next()

@@ -75,7 +75,7 @@ export function switchOffPage({ slug, name }: ModelListing, environment: string)
 export function ledgerPage({ ok, accounts, entries, problems }: LedgerCheck): Markup {
   return html`<h1>Ledger check</h1>
     <p class="${ok ? 'notice' : 'problem'}" role="status">
-      ${ok ? 'The ledger sums to zero, and only requests that have not ended have open reservations.' : `${problems.length} problems were found.`}
+      ${ok ? 'The ledger sums to zero, and only requests that have not ended have open reservations.' : 'The check found problems. At most 100 are listed.'}
     </p>
     <section class="card">
       <p>${accounts} accounts, ${entries} entries</p>

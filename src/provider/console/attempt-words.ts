@@ -11,19 +11,19 @@ const troubles: readonly [RegExp, string][] = [
   [/ETIMEDOUT|Connect Timeout/, 'no connection in time'],
   [/ECONNRESET|other side closed|socket hang up/, 'it closed the connection before its answer was complete'],
   [/EHOSTUNREACH|ENETUNREACH/, 'no route leads to its address'],
-  [/certificate|altnames|self.signed/i, 'its TLS certificate is not valid for this name'],
+  [/certificate|altnames|self.signed/i, 'its TLS certificate is not valid or not trusted'],
   [/EPROTO|SSL|TLS/, 'TLS failed: is it https at this port?'],
 ]
 
 /** Statuses whose cause is usually the same. */
 const refusals: Record<number, string> = {
-  400: 'the receiver did not accept it',
-  401: 'the receiver found it not authentic: does it have the signing secret of this key, and the right time?',
-  403: 'the receiver refused it: does it have the signing secret of this key?',
+  400: 'the receiver did not accept the webhook',
+  401: 'the receiver did not accept the signature: check its signing secret and its clock',
+  403: 'the receiver refused the webhook: check its signing secret',
   404: 'there is nothing at this path',
   405: 'this path does not accept POST',
-  408: 'the receiver waited too long for it',
-  413: 'it is too large for the receiver',
+  408: 'the receiver waited too long for the webhook',
+  413: 'the webhook is too large for the receiver',
   415: 'the receiver does not accept JSON',
   429: 'the receiver was sent too many requests',
 }

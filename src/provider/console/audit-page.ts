@@ -4,7 +4,7 @@ import { table, moment } from '../../platform/pages/parts.ts'
 import type { AuditRow } from '../operating/audit.ts'
 
 const actionWords: Readonly<Record<string, string>> = {
-  key_create: 'made a key',
+  key_create: 'created a key',
   key_revoke: 'revoked a key',
   credits_grant: 'granted credits',
   request_cancel: 'canceled a request',

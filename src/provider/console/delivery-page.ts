@@ -39,7 +39,7 @@ export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): voi
         work,
       }))
     )
-      throw new HttpError(409, 'not_resendable', 'this delivery is unknown, is a test, or is being sent at this moment')
+      throw new HttpError(409, 'not_resendable', 'this delivery is unknown, a test, already due, or being sent')
     res.redirect(303, `/deliveries/${id}`)
   })
 }
@@ -54,7 +54,7 @@ function deliveryPage(detail: DeliveryDetail): Markup {
     </section>`
 }
 
-/** The part that fetches itself until the delivery has ended. `polls` counts the fetches. */
+/** The part that fetches itself until the delivery has ended, or `polls`, its number of fetches, is maxPolls. */
 function currentState({ delivery, key, attempts }: DeliveryDetail, polls: number): Markup {
   const { id, request_id, account, url, state, attempts: begun, max_attempts, created_at } = delivery
   const again = state === 'pending' && polls < maxPolls
@@ -118,7 +118,7 @@ function attemptTable(attempts: readonly AttemptListing[]): Markup {
   })
 }
 
-/** The response of the receiver, shown as text with all of its characters. */
+/** The receiver's answer as text. Control and other invisible characters become dots. */
 export function answerText(detail: string): Markup {
   const text = detail.replaceAll(/[^\P{C}\n\t]|[\u2028\u2029]/gu, '·')
   return text === '' ? html`<span class="soft">empty</span>` : html`<bdi class="mono">${text}</bdi>`
@@ -139,7 +139,7 @@ function standingWords({ delivery, attempts }: Pick<DeliveryDetail, 'delivery' |
     case 'given up':
       return last === undefined ? 'The process that sent it ended before an answer arrived.' : outcome
     case 'dropped':
-      return 'A fault of its sandbox key dropped it, so it is never sent.'
+      return 'A fault of its sandbox key dropped it, so it was not sent.'
     default:
       return delivery.standing satisfies never
   }

@@ -19,7 +19,7 @@ const noInstant = 'must be a time like 2026-01-31T03:00, in UTC and since 1970'
 export const instantSchema = z
   .string(noInstant)
   .regex(/^(?:\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?)?$/, noInstant)
-  // Postgres has no year 0.
+  // Refuses impossible dates, and the year 0, which Postgres lacks.
   .refine((text) => text === '' || Date.parse(`${text}Z`) >= 0, noInstant)
   .default('')
 

@@ -30,7 +30,7 @@ export function textsOf(input: Record<string, unknown>): FieldTexts {
   )
 }
 
-/** The fields of this model that the form sent. A browser does not send an empty checkbox. */
+/** The fields of this model that the form sent. A browser does not send an unchecked checkbox. */
 export function textsIn({ input_schema: schema }: Model, fields: Record<string, string>): FieldTexts {
   const keys = Object.keys(schema).filter((key) => Object.hasOwn(fields, prefix + key))
   // Browsers send CRLF line ends, which the API would keep.

@@ -97,7 +97,7 @@ function factors({ pricing: { credits_base: base, multipliers = {} } }: CatalogM
   )
   const columns = [{ head: 'Parameter' }, { head: 'Value' }, { head: 'Factor', kind: 'number' as const }]
   return html`<details>
-    <summary>How the price is made: ${base} × ${names.map(([name]) => name).join(' × ')}</summary>
+    <summary>How the price is computed: ${base} × ${names.map(([name]) => name).join(' × ')}</summary>
     ${table({ label: 'Factors of the price', columns, rows: rows.map((cells) => ({ cells })), empty: '' })}
   </details>`
 }
@@ -107,7 +107,7 @@ function runForm({ model, keys, filled, problems, problem, estimate }: ModelView
   const ofEnvironment = (environment: string) => keys.filter((key) => key.environment === environment)
   const groups = [
     ['Sandbox: a sample at once, nothing is charged', ofEnvironment('sandbox')],
-    ['Live: made and charged', ofEnvironment('live')],
+    ['Live: generated and charged', ofEnvironment('live')],
   ] as const
   // No other key is chosen instead: it might charge another account.
   const isGone = filled.keyId !== '' && !keys.some(({ id }) => id === filled.keyId)
@@ -153,7 +153,7 @@ function runForm({ model, keys, filled, problems, problem, estimate }: ModelView
 function estimated({ credits, key }: NonNullable<ModelView['estimate']>): Markup {
   const whose =
     key?.environment === 'live'
-      ? html`${accountLink(key.account)} has ${key.available} to spend.`
+      ? html`${accountLink(key.account)} has ${key.available} credits to spend.`
       : key?.environment === 'sandbox'
         ? html`With a sandbox key nothing is charged.`
         : ''

@@ -9,7 +9,7 @@ const accounts = columnsOf(schema.accounts)
 /** The end of a page: microseconds since 1970 and the id of the last row. */
 export type Cursor = { atUs: string; id: string }
 
-/** `older` is the start of the next page; undefined after the last one. */
+/** `older` is the start of the next page; undefined on the last one. */
 export type NewestPage<Row> = { rows: Row[]; older: Cursor | undefined; isAccountKnown: boolean }
 
 export type NewestSearch = {
@@ -28,14 +28,14 @@ export type NewestSearch = {
   rows: SQL
 }
 
-/** Rows that one page looks at for its filter. */
+/** The most rows that one page searches with a filter. */
 const lookedAt = 20_000
 
 export const atUs = (instant: StringChunk | SQL) => sql`(extract(epoch from ${instant}) * 1000000)::bigint`
 
 /**
- * Reads a page of rows, newest first. It looks at a limited number of rows for the filter. The page ends at the last of
- * them, and the next page continues from there. Without `nulls last`, Postgres would not use the index.
+ * Reads a page of rows, newest first. With a filter, it searches a limited number of rows. A page with too few matches
+ * ends at the last of them, and the next page continues there. Without `nulls last`, Postgres would not use the index.
  */
 export async function searchNewest<Row>(db: Database, search: NewestSearch): Promise<NewestPage<Row>> {
   const { account, before, limit, table, columns, bounds = sql``, wanted, rows: read } = search

@@ -58,7 +58,7 @@ function requestPage(view: RequestView): Markup {
     </section>`
 }
 
-/** The part that fetches itself until the request has ended. `polls` counts the fetches. `isBrief`: on a model page. */
+/** The part that fetches itself until the request has ended, or `polls`, its number of fetches, is maxPolls. */
 function currentState(view: RequestView, polls: number, isBrief: boolean): Markup {
   const { request, position, deliveries, entries, asOf } = view
   const { id, account, model, status, progress, cost, attempts, error_code, error_message, webhook_url, output, logs } =

@@ -42,7 +42,7 @@ export async function searchRequests(
   return { ...found, rows: found.rows.map(withTimes) }
 }
 
-/** Finds a request by its id or by the Idempotency-Key of its submit, each with one probe of an index. */
+/** Finds a request by its id, with one index probe, or by its Idempotency-Key, with two probes for each account. */
 export async function findRequests(db: Database, id: string, limit: number): Promise<ListedRequest[]> {
   const rows = await db.execute<ListedRequest>(sql`
     with wanted as (

@@ -66,7 +66,7 @@ function requestsPage({ rows, older, none }: Found<ListedRequest>, wanted: Wante
     </section>`
 }
 
-/** The catalog has the kind of media of each model. */
+/** The catalog gives the kind of media of each model. */
 type ListView = { catalog: Catalog; now: Date }
 
 function requestTable(requests: readonly ListedRequest[], { catalog, now }: ListView, empty: string): Markup {

@@ -168,7 +168,7 @@ async function accountTab(deps: ConsoleDeps, req: Request, account: string, tab:
   }
 }
 
-/** Answers errors to browsers with a page, to programs with the error envelope. */
+/** Answers expected errors to browsers with a page. Everything else gets the error envelope. */
 function failurePage(show: Show): ErrorRequestHandler {
   return (error, req, res, next) => {
     const known = error instanceof commands.CommandError ? new HttpError(400, 'not_possible', error.message) : error

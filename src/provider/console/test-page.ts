@@ -114,7 +114,7 @@ function testPage({ id, key, url }: TestForm, keys: readonly UsableKey[], proble
     <div class="field">
       <label for="url">URL</label>
       <input id="url" name="url" type="url" value="${url}" required spellcheck="false" autocomplete="off" ${marked('url')} />
-      <p class="hint">The https URL of a webhook receiver outside private networks.</p>
+      <p class="hint">An https URL outside private networks, or a URL whose origin is in PROVIDER_WEBHOOK_ALLOW.</p>
       ${wrong('url')}
     </div>
     <button>Send a test</button>
@@ -124,7 +124,7 @@ function testPage({ id, key, url }: TestForm, keys: readonly UsableKey[], proble
       <section class="card">${keys.length === 0 ? html`<p class="empty">No key yet. <a href="/">Create a key</a> first.</p>` : form}</section>
       <section class="card">
         <h2>What is sent</h2>
-        <p>One POST at once, signed like any webhook and never retried. Its status is <code>TEST</code>, which no receiver takes for the end of a generation:</p>
+        <p>One POST at once, signed like any webhook and never retried. Its status is <code>TEST</code>, which the notification of a generation never has:</p>
         <pre tabindex="0" aria-label="Body of a test">${JSON.stringify(JSON.parse(testBody(exampleId)), null, 2)}</pre>
         <p class="soft">For the webhook of a real generation, <a href="/models">run a model</a> with a sandbox key and a webhook_url. It is free.</p>
       </section>

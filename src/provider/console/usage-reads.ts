@@ -13,7 +13,7 @@ const r = columnsOf(schema.requests, 'r')
 export const spans = { day: { steps: 30, ms: 86_400_000 }, hour: { steps: 24, ms: 3_600_000 } } as const
 export type Span = keyof typeof spans
 
-/** Requests that one page reads, over all accounts. */
+/** The most requests that one page reads. */
 export const lookedAtForUsage = 200_000
 export const accountsInUsage = 50
 const linesShown = 10_000
@@ -34,7 +34,7 @@ export type UsageAt = UsageCounts & { from: string }
 export type UsageOf = UsageCounts & { name: string }
 
 export type Usage = {
-  /** Every step of the span, steps without a request included. */
+  /** Every step of the span, or from `completeFrom` on. Steps without a request are included. */
   steps: UsageAt[]
   models: UsageOf[]
   /** The accounts with the most requests. */

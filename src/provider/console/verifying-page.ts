@@ -73,7 +73,7 @@ export function verifyingPage(): Markup {
   return html`<h1>Verifying a webhook</h1>
     <section class="card">
       <ul>
-        <li>Read the body as bytes and verify it before you parse it. A body that is parsed and serialized again has other bytes.</li>
+        <li>Read the body as bytes and verify it before you parse it. A body that is parsed and serialized again may have other bytes.</li>
         <li>
           <code>X-Service-Signature</code> is <code>t=…,v1=…</code>. <code>t</code> is the time of this attempt in Unix seconds.
           <code>v1</code> is the HMAC-SHA256 of <code>t</code>, a dot and the body, in hex, with the signing secret of the key that submitted the request.

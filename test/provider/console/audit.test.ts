@@ -103,7 +103,7 @@ it('records the address of an actor without a name, by INTERNAL_TRUST_PROXY and 
 it('shows the audit, newest first, and that of one account', async () => {
   await provider.createKey({ account: '<b>quoted</b>' })
   const all = await get('/audit')
-  expect(all.indexOf('made a key')).toBeLessThan(all.indexOf('revoked a key'))
+  expect(all.indexOf('created a key')).toBeLessThan(all.indexOf('revoked a key'))
   expect(all).not.toContain('<b>quoted</b>')
   expect(all).toContain('command line')
   const one = await get('/audit?target=studio')

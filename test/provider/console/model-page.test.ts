@@ -149,7 +149,7 @@ describe('the page of a model', () => {
     }
     expect([listed.length, new Set(listed).size, listed.at(-1)]).toEqual([203, 203, sandbox.id])
     const estimated = await post('/models/aurora-image/estimate', { key: live.id, 'input.prompt': 'x' })
-    expect(estimated.body).toContain('has 0 to spend')
+    expect(estimated.body).toContain('has 0 credits to spend')
     await post(`/keys/${live.id}/revoke`, { account: 'older' })
     const gone = (await get(`/models/aurora-image?key=${live.id}`)).body
     expect(gone).toMatch(/<option value="" selected>that key is not available: choose another/)

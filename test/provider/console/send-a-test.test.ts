@@ -81,7 +81,7 @@ it('explains a failed test in words, and does not retry it', async () => {
   answer = { status: 401, text: 'who are you?' }
   await send({ id, key: key.id, url: `${catcher.origin}/hook` })
   const page = await shownOf(id, 'given up')
-  expect(page).toContain('does it have the signing secret of this key')
+  expect(page).toContain('check its signing secret and its clock')
   expect(page).toContain('who are you?')
   expect(page).not.toContain('hx-get')
   const again = await call(provider.consoleUrl, 'POST', `/deliveries/${id}/resend`, { headers: html })
