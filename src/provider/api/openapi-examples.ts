@@ -43,7 +43,7 @@ export const result = {
   request_id,
   status: 'COMPLETED',
   model,
-  output: { images: [{ url: 'https://media.example.com/sunrise.png', width: 1344, height: 756 }] },
+  output: { images: [{ url: 'https://media.example.com/sunrise.png', width: 1280, height: 720 }] },
   cost: pricing.credits_base,
   created_at: '2026-01-31T03:00:00.000Z',
   completed_at: '2026-01-31T03:00:04.000Z',

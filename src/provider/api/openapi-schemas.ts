@@ -35,13 +35,13 @@ export const submitHeaderSchema = languageHeaderSchema.extend({
   'Idempotency-Key': z.uuidv4().optional().meta({ description: 'One per logical request; remembered for 24 hours.' }),
 })
 
-/** On every answer with a message for people: errors and FAILED results. */
+/** On answers with a message for people: errors and FAILED results. */
 export const contentLanguageSchema = z.object({
   'Content-Language': z.enum(languages).meta({ description: 'The language of `message`.' }),
   Vary: z.string().meta({ description: 'Accept-Language' }),
 })
 
-/** On every answer under /v1 except 401: the window with the fewest calls left. */
+/** On every answer to a call that was counted: the window with the fewest calls left. */
 export const rateHeadersSchema = z.object({
   'RateLimit-Limit': z.int().nonnegative().meta({ description: 'Requests per minute in this window.' }),
   'RateLimit-Remaining': z.int().nonnegative().meta({ description: 'Requests left in this window.' }),

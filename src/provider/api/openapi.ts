@@ -38,7 +38,7 @@ const submit: ZodOpenApiOperationObject = {
     'Links in image_url, image_urls, video_urls and audio_urls must be public https URLs, ' +
     'or links to outputs of this API. They are fetched after the submit, within 10 s each. ' +
     'If one cannot be fetched, the request ends as FAILED without a charge. ' +
-    'A sandbox key checks the links and fetches nothing.',
+    'With a sandbox key, the links are checked but not fetched.',
   requestParams: { path: schemas.modelPathSchema, header: schemas.submitHeaderSchema },
   requestBody: body(submitBodySchema, examples.submitBody),
   responses: {
@@ -141,7 +141,7 @@ export function openApiDocument(baseUrl: string) {
         version,
         description:
           'Submit a generation of images, video or audio. Poll its status, or receive a signed webhook when it ends. ' +
-          'HTTP errors (400 bad_request, 405 method_not_allowed, 417 expectation_failed) use the same envelope.',
+          'Every error has the same envelope, also 400 bad_request, 405 method_not_allowed and 417 expectation_failed.',
       },
       tags: [
         { name: 'Generations', description: 'From the submit to the result.' },
@@ -165,7 +165,7 @@ export function openApiDocument(baseUrl: string) {
           post: {
             tags: ['Webhook'],
             summary: 'Completion notification, sent to webhook_url',
-            description: 'Answer with 2xx within 10 seconds. Otherwise it is sent again, up to six times in total.',
+            description: 'Sent in at most six attempts, until one is answered 2xx within 10 seconds.',
             requestParams: { header: schemas.webhookHeadersSchema },
             requestBody: body(notificationSchema, examples.notification),
             responses: { '2XX': { description: 'Received' } },
@@ -184,7 +184,7 @@ export function openApiDocument(baseUrl: string) {
   )
 }
 
-/** A transform has no JSON schema. Ours only converts a uuid to lower case. */
+/** A transform has no JSON schema. The only transform of this API converts a uuid to lower case. */
 function describeUuid({
   zodSchema,
   jsonSchema,
