@@ -84,9 +84,9 @@ type RunAs = { uid?: number; gid?: number }
 type Launch = { cluster: string; runAs: RunAs; args: string[] }
 
 /**
- * Starts a program of PostgreSQL on a cluster. The cluster is passed as the working directory. Then an unprivileged
- * user needs no permission on the folders above it, such as root's home. `detached` keeps Ctrl-C from Postgres, which
- * must outlive our shutdown.
+ * Starts a program of PostgreSQL on a cluster. On Linux the cluster is passed as the working directory, so that an
+ * unprivileged user needs no permission on the folders above it, such as root's home. `detached` keeps Ctrl-C from
+ * Postgres, which must outlive our shutdown.
  */
 function launch(binaries: string, program: string, { cluster, runAs, args }: Launch): Launched {
   const pgdata = process.platform === 'linux' ? '/proc/self/cwd' : cluster
@@ -112,8 +112,8 @@ function launch(binaries: string, program: string, { cluster, runAs, args }: Lau
 }
 
 /**
- * PostgreSQL refuses to run as root. Root's server runs as the cluster's owner, or as `nobody`, because initdb needs a
- * user with a name.
+ * PostgreSQL refuses to run as root. If this process is root, the server runs as the cluster's owner, or as `nobody`,
+ * because initdb needs a user with a name.
  */
 async function unprivilegedOwner(cluster: string): Promise<RunAs> {
   const owner = await fs.stat(cluster).catch(() => undefined)
@@ -149,7 +149,7 @@ async function initialize({ cluster, ...how }: Making): Promise<void> {
   await fs.rename(at.cluster, cluster)
 }
 
-/** The environment without the memory settings of this process, which Postgres must not inherit. */
+/** The environment without the malloc threshold of this process (bin/mediadock.js), which Postgres must not inherit. */
 function environment(): NodeJS.ProcessEnv {
   const { MALLOC_MMAP_THRESHOLD_: _, ...rest } = process.env
   return rest
@@ -196,7 +196,7 @@ async function createDatabase(adminUrl: string): Promise<void> {
   }
 }
 
-/** Fast shutdown, then immediate shutdown, then SIGKILL. The cluster recovers after each of them. */
+/** Fast shutdown, then immediate shutdown, then SIGKILL. None of them loses committed data. */
 async function stop(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return
   const gone = once(child, 'exit')

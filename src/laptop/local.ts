@@ -94,7 +94,7 @@ export async function readLocalSecrets(): Promise<Pick<Local, 'defaults' | 'demo
 const storedKeySchema = z.object({ api_key: z.string(), signing_secret: z.string() })
 const secretsSchema = z.object({ secret_key: z.string(), live: storedKeySchema, sandbox: storedKeySchema })
 
-/** Parses the file of secrets. Throws if it was edited or truncated. */
+/** Parses the file of secrets. Throws if a member is missing or malformed, for example after a bad edit. */
 function parseSecrets(text: string): z.infer<typeof secretsSchema> {
   try {
     return secretsSchema.parse(JSON.parse(text))
@@ -105,7 +105,7 @@ function parseSecrets(text: string): z.infer<typeof secretsSchema> {
 
 async function createSecrets(): Promise<string> {
   const token = () => randomBytes(24).toString('base64url')
-  // In base64 it can sign Standard Webhooks too.
+  // Standard Webhooks needs a secret in base64 after `whsec_`.
   const secret = () => `whsec_${randomBytes(24).toString('base64')}`
   const secrets = {
     secret_key: randomBytes(32).toString('base64'),

@@ -59,7 +59,7 @@ async function openToAll(folder: string): Promise<void> {
   }
 }
 
-/** npm packages cannot contain symbolic links. The package lists them, and its install script may not have run. */
+/** npm packages cannot contain symbolic links. This creates the listed ones if the install script has not run. */
 async function hydrateSymlinks(native: string): Promise<void> {
   const list = await fs.readFile(path.join(native, 'pg-symlinks.json'), 'utf8').catch(() => '[]')
   for (const { source, target } of linksSchema.parse(JSON.parse(list))) {

@@ -5,8 +5,8 @@ import postgres from 'postgres'
 import type { Logger } from '../platform/logger.ts'
 
 /**
- * Stops a server that a killed process left running. It is ours if it works in this folder, or if it accepts our
- * password on its port, which it does not while it starts or stops.
+ * Stops a server that a killed process left running. A server is ours if its working directory is the cluster, or if
+ * it accepts our password. While it starts or stops, it accepts no password.
  */
 export async function stopLeftover(cluster: string, password: string, logger: Logger): Promise<void> {
   const left = await readPidFile(cluster)
@@ -20,7 +20,7 @@ export async function stopLeftover(cluster: string, password: string, logger: Lo
     process.kill(left.pid, signal)
     const deadline = Date.now() + 5000
     while (Date.now() < deadline) {
-      // The pid file is removed first. In a container without an init, the process remains as a zombie.
+      // Postgres removes the pid file before it exits. In a container without an init, it remains as a zombie.
       if (!isAlive(left.pid) || (await readPidFile(cluster))?.pid !== left.pid) return
       await delay(50)
     }
@@ -28,7 +28,7 @@ export async function stopLeftover(cluster: string, password: string, logger: Lo
   throw new Error(`a PostgreSQL of an earlier run (pid ${left.pid}) does not stop. End it and start again.`)
 }
 
-/** True if the process works in this folder. Only Linux can tell; elsewhere false. */
+/** True if this folder is the working directory of the process. Always false outside Linux. */
 async function worksIn(pid: number, folder: string): Promise<boolean> {
   const [theirs, ours] = await Promise.all([fs.readlink(`/proc/${pid}/cwd`), fs.realpath(folder)]).catch(() => [
     undefined,
