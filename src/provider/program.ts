@@ -37,7 +37,7 @@ export type ProviderOptions = {
   demoKeys?: readonly DemoKey[]
   /** Registers the function that reloads the catalog on SIGHUP. */
   onCatalogReload?: (reread: () => void) => void
-  /** Aborts when the start is no longer wanted. The wait for Postgres ends, and started parts can be stopped. */
+  /** Aborts when the start is no longer wanted. Then startProvider stops waiting for Postgres and returns. */
   abandoned?: AbortSignal
 }
 
@@ -49,7 +49,7 @@ export async function startProvider(options: ProviderOptions): Promise<RunningPr
   const catalog = createCatalogSource(settings, logger)
   if (settings.catalogFile !== undefined) options.onCatalogReload?.(catalog.reread)
   const { databaseUrl: url, databasePoolSize: max } = settings
-  // Connections for lookups and statuses. Submits that wait for each other's account do not delay them.
+  // Separate connections for keys and statuses, so that submits that wait for a lock do not delay them.
   const askingMax = Math.min(4, Math.floor(max / 2))
   const asking = createPool({ url, max: askingMax })
   const pool = createPool({ url, max: max - askingMax })
@@ -131,7 +131,7 @@ async function startListening({ asking, ...parts }: Parts & { asking: Pool }): P
       stopping.abort()
       const timer = setTimeout(() => cut.abort(new Error('the process is stopping')), graceMs)
       const ended = Promise.all([...listeners.map((listener) => listener.close(graceMs)), background.ended()])
-      // Time for cut work to release its resources.
+      // Three more seconds for cut work to release its resources.
       await withDeadline(ended, graceMs + 3000, 'stopping the provider').catch((error: unknown) => {
         logger.error(
           { err: error },

@@ -52,8 +52,8 @@ export type Identify = (apiKey: string) => Promise<Identified | null>
 type Refusal = { identified: Identified; untilMs: number }
 
 /**
- * Identifies the callers of this process. Concurrent calls share a statement. Keys that this process has not seen wait
- * in a separate queue, one statement at a time, so that guesses delay no caller with a valid key.
+ * Identifies the callers of this process. Concurrent calls share a statement. Keys that this process has not yet found
+ * valid wait in a separate queue, one statement at a time, so that guesses do not delay callers with a known key.
  */
 export function createIdentify({
   db,
@@ -75,9 +75,9 @@ export function createIdentify({
   const remember = (hash: string, identified: Identified | null) => {
     if (identified === null) return void seen.delete(hash)
     const [oldest] = seen.keys()
-    // Valid keys that the process remembers, at about 100 bytes each.
+    // The process remembers at most 10,000 valid keys, at about 100 bytes each.
     if (seen.size >= 10_000 && oldest !== undefined && !seen.has(hash)) seen.delete(oldest)
-    // How long a key over its limit is refused from memory. Such a key costs Postgres one statement per second.
+    // A key over its limit is refused from memory for a second: each process needs about one statement per second.
     seen.set(hash, identified.rate.exceeded ? { identified, untilMs: clock().getTime() + 1000 } : undefined)
   }
   return async (apiKey) => {

@@ -3,7 +3,7 @@ import type { Environment } from '../domain/schema.ts'
 import { insertKey } from './keys.ts'
 import { grant } from './ledger.ts'
 
-/** A key that is created on a laptop at its start. It stays the same over restarts. */
+/** A key that the first start on a laptop creates and later starts reuse. */
 export type DemoKey = {
   account: string
   name: string

@@ -118,7 +118,7 @@ function statement(hashes: readonly string[], times: readonly number[], limits: 
       left join account_window a on a.id = 'account:' || ${k.account_id}`
 }
 
-/** Returns the caller of a key, for pages that know a key by its id only. Undefined if it is unknown or revoked. */
+/** Returns the caller of a key, for pages that have only its id. Undefined if the key is unknown or revoked. */
 export async function callerOfKey(db: Database, keyId: string): Promise<Caller | undefined> {
   const [row] = await db.execute<CallerRow>(sql`
     select ${list(k, 'account_id', 'environment', 'scopes', 'faults')}, ${activationsOfKey} as activations

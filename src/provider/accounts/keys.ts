@@ -36,7 +36,7 @@ export type CreatedKey = {
   signing_secret: string
 }
 
-/** Creates a key, and its account if it is new. Returns undefined if the API key or the id exists. */
+/** Creates a key, and its account if there is none yet. Returns undefined if the API key or the id exists. */
 export async function insertKey(
   { db, secretKey }: { db: Database; secretKey: Buffer },
   wanted: NewKey,
@@ -131,8 +131,8 @@ export class UnreadableSecretError extends Error {
 }
 
 /**
- * Reads the signing secret, also of revoked keys: requests that they started are still signed with it (decisions, key
- * revoked).
+ * Reads the signing secret, also of a revoked key: the webhooks of its requests are still signed with it (decisions,
+ * key revoked).
  */
 export async function readSigningSecret(db: Database, keyId: string, secretKey: Buffer): Promise<string> {
   const [row] = await db.select({ box: apiKeys.signing_secret }).from(apiKeys).where(eq(id, keyId))

@@ -11,11 +11,11 @@ const requests = columnsOf(schema.requests)
 
 /**
  * Credits in double-entry bookkeeping (spec, What the service does: reserved at submit, settled on success, fully
- * refunded on failure). This file provides SQL for the statement that causes a movement, so that the movement happens
- * exactly with its cause.
+ * refunded on failure). This file provides SQL for the statement that causes a movement, so that both are committed
+ * together.
  */
 
-/** `reserve`: moves credits from available to reserved. `source` has account_id, request_id, amount, at. */
+/** Moves credits from the book available to reserved. `source` has account_id, request_id, amount and at. */
 export function reserveEntries(source: SQL): SQL {
   return movement(source, 'reserve', 'available', 'reserved')
 }
@@ -83,8 +83,8 @@ export async function openAccount(db: Database, accountId: string): Promise<bool
 export type LedgerCheck = { ok: boolean; accounts: number; entries: number; problems: string[] }
 
 /**
- * Checks the ledger's invariants in one snapshot: it sums to zero, each balance equals its entries, and a reserve is
- * open exactly while its request is.
+ * Checks the ledger's invariants in one snapshot: it sums to zero, each balance equals its entries, and each live
+ * request has a reserve, which is open until the request has ended.
  */
 export async function checkLedger(db: Database): Promise<LedgerCheck> {
   const [row] = await db.execute<{ accounts: number; entries: number; problems: string[] }>(sql`
@@ -106,7 +106,8 @@ export async function checkLedger(db: Database): Promise<LedgerCheck> {
       select 'account ' || account_id || ': entries sum to ' || total || ', not 0' as problem from balances
         where total <> 0
       union all
-      select 'account ' || ${a.id} || ': balance ' || ${a.available} || ', entries say ' || coalesce(b.available, 0)
+      select 'account ' || ${a.id} || ': balance ' || ${a.available} || ', but its entries sum to '
+        || coalesce(b.available, 0)
       from provider.accounts a left join balances b on b.account_id = ${a.id}
         where ${a.available} <> coalesce(b.available, 0)
       union all

@@ -20,7 +20,7 @@ const windowMs = 60_000
  */
 export type Taken = { granted: number; used: number; oldest_age_ms: number }
 
-/** The rate limit shown to a caller, from the window with the fewest calls left. */
+/** The rate limit shown to a caller: that of the key or of the account, whichever has fewer calls left. */
 export type RateWindow = {
   limit: number
   remaining: number
@@ -36,7 +36,7 @@ export function windowAfter({ granted, used, oldest_age_ms: ageMs }: Taken, n: n
   return { limit, remaining, resetSeconds: Math.min(Math.max(resetSeconds, 1), windowMs / 1000), exceeded: n > granted }
 }
 
-/** The narrower of two windows that were not exceeded. */
+/** Returns the account's window if it is exceeded or has fewer calls left, else the key's. */
 export function narrower(ofKey: RateWindow, ofAccount: RateWindow): RateWindow {
   return ofAccount.exceeded || ofAccount.remaining < ofKey.remaining ? ofAccount : ofKey
 }
@@ -65,10 +65,10 @@ export function takeCalls(wanted: SQL, limit: number, now: SQL): SQL {
         select ${w.at_ms}[cardinality(${w.at_ms})] > ${at} - ${windowMs}::int
           and ${w.at_ms}[1] < ${at} + ${windowMs}::int as whole
       ) state cross join lateral (
-        -- Mostly nothing has had its minute since the last call: the row is right as it is.
+        -- The usual case: no call has become older than the window, so the row is kept.
         select ${list(w, 'at_ms', 'calls', 'used')} where state.whole
         union all
-        -- A clock that was put back does not close the window for longer than twice its length.
+        -- Drops old calls, and calls a window or more in the future: a clock set back blocks for two windows at most.
         select array_agg(c.at_ms), array_agg(c.n), coalesce(sum(c.n), 0)::int
         from unnest(${w.at_ms}, ${w.calls}) as c (at_ms, n)
         where not state.whole and c.at_ms > ${at} - ${windowMs}::int and c.at_ms < ${at} + ${windowMs}::int
@@ -85,7 +85,7 @@ function millisecondsOf(now: SQL): SQL {
 }
 
 /**
- * Sets the three headers on every answer under /v1. Throws 429 if the window is used up (decisions, RateLimit headers).
+ * Sets the three headers of the window (decisions, RateLimit headers). Throws 429 if the call exceeds it.
  */
 export function applyRateLimit(res: Response, { limit, remaining, resetSeconds, exceeded }: RateWindow): void {
   res.set({

@@ -20,7 +20,7 @@ import { openApiDocument } from './openapi.ts'
 import { readResult, readStatus, unknownRequest } from './results.ts'
 import { shapesRouter } from './shapes.ts'
 
-/** Creates the API listener: /v1 of the spec, and media. Health is answered before it (platform/http/readiness.ts). */
+/** Creates the API: /v1 of the spec, its documentation, and media. Health is answered by platform/http/readiness.ts. */
 export function createApi(deps: ApiDeps): Express {
   const { logger, settings } = deps
   const as = asCaller(deps)
@@ -121,7 +121,7 @@ function showResult(deps: ApiDeps): Handler {
   }
 }
 
-/** Answers a cancel. Off by default: the public contract has none (spec, Cancel; decisions, cancel). */
+/** Answers a cancel. Off by default, because the public contract has no cancel (spec, Cancel; decisions, cancel). */
 function cancel(deps: ApiDeps): Handler {
   return async (req, res, caller, signal) => {
     if (!deps.settings.cancelEndpoint) return void notFound(req, res, () => {})

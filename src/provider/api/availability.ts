@@ -7,8 +7,8 @@ import { isOutage } from '../../platform/postgres/errors.ts'
 const fullDiskCodes: ReadonlySet<unknown> = new Set(['ENOSPC', 'EDQUOT', 'EROFS'])
 
 /**
- * Limits the work behind answers in number and time. A failure that the caller did not cause becomes 503 with
- * Retry-After. The signal aborts at the deadline, so that nothing is written after a 503.
+ * Limits the work behind answers in number and time. A late answer, an outage of Postgres or a full disk becomes 503
+ * with Retry-After. The signal aborts with the 503: a statement that was not sent by then is not sent.
  */
 export function createAvailability(logger: Logger) {
   let inFlight = 0
@@ -24,10 +24,8 @@ export function createAvailability(logger: Logger) {
       late.abort(error)
       const isFull = error instanceof Error && 'code' in error && fullDiskCodes.has(error.code)
       if (!(isFull || error instanceof DeadlineError || isOutage(error))) throw error
-      logger.warn(
-        { err: error },
-        `answered 503: the ${isFull ? 'media folder is full or read-only' : 'database did not answer in time'}`,
-      )
+      const cause = isFull ? 'media folder is full or read-only' : 'database cannot be reached or is too slow'
+      logger.warn({ err: error }, `answered 503: the ${cause}`)
       throw unavailable('the service cannot be reached at this moment')
     }
   }

@@ -14,7 +14,7 @@ export async function readBody<T extends z.ZodType>(req: Request, res: Response,
   const body = await readJsonBody(req, res)
   const parsed = schema.safeParse(body)
   if (!parsed.success) throw refusal(parsed.error.issues[0])
-  // zod drops it silently. Deeper ones are inside a value of a wrong type.
+  // zod drops this member silently. A deeper one is inside a value of a wrong type, which is refused later.
   if ([body, Object(body).input].some((given) => Object.hasOwn(Object(given), '__proto__')))
     throw new HttpError(422, 'model_input_invalid', 'input.__proto__ is not a parameter of this model')
   return parsed.data

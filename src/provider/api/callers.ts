@@ -14,7 +14,7 @@ export type ApiDeps = SubmitDeps & {
   identify: Identify
 }
 
-/** `signal` aborts when the answer is no longer awaited. */
+/** `signal` aborts when the caller has been answered with 503 or another error. */
 export type Handler = (req: Request, res: Response, caller: Caller, signal: AbortSignal) => void | Promise<void>
 
 /**

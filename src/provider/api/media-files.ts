@@ -15,7 +15,7 @@ const contentTypes: Record<string, string> = {
 
 /**
  * Serves the files under {media_url}: GET and HEAD with conditions and one byte range. A file never changes once it has
- * its name, so it may be cached for ever. Other paths are 404 in the spec's envelope.
+ * its name, so it may be cached for a year. Other paths are 404 in the spec's envelope.
  */
 export function serveMedia(mediaDir: string): express.Router {
   const router = express.Router({ caseSensitive: true })
@@ -54,7 +54,7 @@ function setMediaHeaders(res: Response, file: string): void {
 
 const answerStaticError: ErrorRequestHandler = (error, req, res, next) => {
   if (error instanceof HttpError || typeof error?.status !== 'number' || error.status >= 500) return next(error)
-  // Otherwise the headers of the missing file would be cached with the refusal.
+  // Otherwise the refusal would be cached like a file.
   for (const name of ['Cache-Control', 'ETag', 'Last-Modified', 'Content-Type', 'Content-Length'])
     res.removeHeader(name)
   if (error.status !== 416) return notFound(req, res, next)

@@ -9,8 +9,8 @@ import { type ApiDeps, type AsCaller, type Handler, param } from './callers.ts'
 import { readResult } from './results.ts'
 
 /**
- * The provider in the shape of other APIs: its models are `local/<slug>`, its webhooks are signed as theirs. Not in
- * production.
+ * Imitates the APIs of Replicate and fal outside production. Models are `local/<slug>`, and webhooks are signed as
+ * these APIs sign them.
  */
 export function shapesRouter(deps: ApiDeps, as: AsCaller): Router {
   const router = Router({ caseSensitive: true, strict: true })

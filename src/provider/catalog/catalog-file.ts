@@ -9,7 +9,7 @@ import { catalogFileSchema } from './catalog-schema.ts'
 
 export type CatalogProblem = { line: number; message: string }
 export type ParsedCatalog =
-  /** `lineOf` finds the engine settings of a model. */
+  /** `lineOf` finds the line of a model's engine settings. */
   | { kind: 'valid'; catalog: Catalog; lineOf: (slug: string) => number }
   | { kind: 'broken'; problems: readonly CatalogProblem[] }
 
@@ -54,7 +54,7 @@ export function builtInCatalog(): Catalog {
 }
 
 function broken(problems: readonly CatalogProblem[]): ParsedCatalog {
-  // Problems shown of one file. The others appear after these are corrected.
+  // At most 20 problems of a file are shown. The others appear after these are corrected.
   const shown = problems.slice(0, 20)
   const last = shown.at(-1)
   if (last === undefined || shown.length === problems.length) return { kind: 'broken', problems: shown }

@@ -8,7 +8,7 @@ import { engineKinds } from '../engines/engine-settings.ts'
 const decimal = z
   .number()
   .positive()
-  // Larger numbers are written with an exponent by String(), which pricing cannot multiply.
+  // Up to this limit, a double distinguishes all numbers with six decimals.
   .max(1_000_000_000)
   .refine((value) => Number(value.toFixed(6)) === value, 'must have at most 6 decimals')
 

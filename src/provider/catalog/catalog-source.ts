@@ -4,7 +4,7 @@ import { type ReadVariable, readEngineToken } from '../engines/engine-token.ts'
 import { builtInCatalog, parseCatalog } from './catalog-file.ts'
 import { type Catalog, engineOf } from './catalog-model.ts'
 
-/** The result of reading the catalog. Each problem begins with the file and the line. */
+/** The result of reading the catalog. Each problem names the file, and the line if it has one. */
 export type CatalogReading =
   | { catalog: Catalog; placeOf: (slug: string) => string; problems: [] }
   | { catalog: undefined; placeOf?: undefined; problems: readonly string[] }
@@ -27,7 +27,7 @@ export function readCatalog(file: string | undefined): CatalogReading {
   return { catalog: undefined, problems: parsed.problems.map(({ line, message }) => `${file}:${line} ${message}`) }
 }
 
-/** Engines whose token is missing. Only the process that runs engines needs the tokens. */
+/** Returns a problem for each model whose token is missing. Only the process that runs engines needs the tokens. */
 export function tokenProblems({ catalog, placeOf }: CatalogReading, readVariable?: ReadVariable): string[] {
   if (catalog === undefined) return []
   return [...catalog.values()].flatMap((model) => {

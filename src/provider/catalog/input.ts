@@ -50,7 +50,7 @@ function checkedString(key: string, descriptor: InputDescriptor, value: unknown)
   checkEnum(key, descriptor, value)
   if (descriptor.required && value === '') throw invalid(key, 'must not be empty')
   const { max_length: maxLength } = descriptor
-  // Counts characters as people do: one outside the basic plane counts once.
+  // Counts code points: a character outside the basic plane counts once.
   if (maxLength !== undefined && value.length > maxLength && [...value].length > maxLength) {
     throw invalid(key, `must have at most ${maxLength} characters`)
   }

@@ -26,7 +26,7 @@ function multiplyExactly(numbers: readonly number[]): string {
   return `${padded.slice(0, -decimals)}.${padded.slice(-decimals)}`.replace(/\.?0+$/, '')
 }
 
-/** Writes a number without an exponent. Prices have at most 12 decimals. */
+/** Writes a number without an exponent, with at most 12 decimals. The catalog allows six. */
 function plainDecimal(number: number): string {
   const text = String(number)
   return text.includes('e') ? number.toFixed(12) : text

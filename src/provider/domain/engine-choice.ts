@@ -1,8 +1,8 @@
 import { z } from 'zod'
 
 /**
- * The engine of a request. It is fixed when the request is accepted, and stored with it without secrets. Requests that
- * were never queued have none, nor do requests accepted by an older release.
+ * The engine of a request, fixed at submit and stored with the request, without secrets. Requests that are COMPLETED at
+ * submit, and requests that an older release accepted, have none.
  */
 export const engineChoiceSchema = z.object({
   name: z.string(),

@@ -4,8 +4,8 @@ const share = z.number().min(0).max(1)
 const seconds = z.number().min(0).max(3600)
 
 /**
- * Faults of a sandbox key (decisions, faults on demand), to rehearse production failures. A share is the part of
- * requests or webhook attempts with the fault.
+ * Faults of a sandbox key (decisions, faults on demand), to rehearse production failures. A share is a number from 0 to
+ * 1: the part of requests, webhooks, attempts or answers with the fault.
  */
 export const faultsSchema = z.strictObject({
   failed: share.optional().describe('Part of requests that end FAILED'),

@@ -28,13 +28,13 @@ export type Scope = (typeof scopes)[number]
 
 export const provider = pgSchema('provider')
 
-/** The payer. `available` is the sum of that book in the ledger, stored here so that one row decides a 402. */
+/** Accounts pay for requests. `available` is the sum of the ledger's book of that name: one row decides a 402. */
 export const accounts = provider.table(
   'accounts',
   {
     id: text().primaryKey(),
     available: numeric().notNull().default('0'),
-    /** The turns of this account's latest requests in the two queues (see submit-statement.ts). */
+    /** The last turn of this account in each of the two queues (submit-statement.ts). */
     last_turn: bigint({ mode: 'number' }).notNull().default(0),
     last_sandbox_turn: bigint({ mode: 'number' }).notNull().default(0),
     created_at: instant().notNull(),
@@ -72,7 +72,7 @@ export const apiKeys = provider.table(
   ],
 )
 
-/** The queue, the state machine and the receipt. Only requests.ts and submit-statement.ts write it. */
+/** Requests with their place in the queue, state and result. Only requests.ts and submit-statement.ts write them. */
 export const requests = provider.table(
   'requests',
   {
@@ -192,7 +192,7 @@ export const deliveries = provider.table(
     account_id: text().notNull(),
     api_key_id: uuid().notNull(),
     url: text().notNull(),
-    /** Host and port. Parallel attempts are shared between accounts, and between the hosts of each account. */
+    /** Host and port. Parallel attempts are divided among accounts, and among the hosts of each account. */
     host: text().notNull(),
     /** The bytes of every attempt. */
     body: text().notNull(),
@@ -236,7 +236,7 @@ export const deliveryAttempts = provider.table(
 )
 
 /**
- * The calls of the last 60 s, one row per key and per account (rate-limit.ts). UNLOGGED: counts restart after a crash.
+ * The latest calls, one row per key and per account (rate-limit.ts). UNLOGGED: a crash of Postgres clears the counts.
  */
 export const rateWindows = provider.table('rate_windows', {
   id: text().primaryKey(),

@@ -1,6 +1,6 @@
 import { EngineError } from './engine.ts'
 
-/** Room for the JSON around base64 outputs, which are a third larger than their bytes. */
+/** The factor from the bytes of outputs to an answer with them: base64 adds a third, and JSON a little. */
 export const base64Overhead = 1.4
 
 export type BoundedRequest = {
@@ -14,8 +14,8 @@ export type BoundedRequest = {
 export type BoundedAnswer = { status: number; body: Buffer }
 
 /**
- * Makes one HTTP exchange whose answer takes at most `maxBytes` of memory. Does not follow redirects, because only the
- * configured host may answer. Failures to connect and incomplete answers are transient EngineErrors.
+ * Makes one HTTP exchange whose answer takes at most `maxBytes` of memory. Does not follow redirects, which could lead
+ * to any host. Failures to connect and incomplete answers are transient EngineErrors.
  */
 export async function boundedFetch({ url, init, signal, maxBytes }: BoundedRequest): Promise<BoundedAnswer> {
   try {

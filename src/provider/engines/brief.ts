@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { z } from 'zod'
 import { EngineError, type EngineJob } from './engine.ts'
 
-/** The input keys that the local engines understand. */
+/** The input keys that the local engines and openai-images understand. */
 const briefSchema = z.object({
   prompt: z.string().default(''),
   aspect_ratio: z.string().optional(),
@@ -17,8 +17,8 @@ const briefSchema = z.object({
 export type Brief = z.infer<typeof briefSchema> & { seed: string }
 
 /**
- * Reads the input for the local engines. The seed of the brief depends on the model, the prompt, the given seed and the
- * bytes of the references. The same picture in another size stays the same picture.
+ * Reads the input for these engines. The seed of the brief depends on the model, the prompt, the given seed and the
+ * bytes of the references. It does not depend on the size, so that another size shows the same picture.
  */
 export function readBrief({ model, input, references }: Pick<EngineJob, 'model' | 'input' | 'references'>): Brief {
   const parsed = briefSchema.safeParse(input)

@@ -7,11 +7,12 @@ import { type EngineReport, type Order, reportSchema } from './engine-messages.t
 import { readEngineToken } from './engine-token.ts'
 import { EngineError, type EngineJob, isDiscarded, type Report } from './engine.ts'
 
-/** In the same folder, with the same extension as this file. */
+/** The script of the engine process, beside this file and with its extension. */
 const script = path.join(import.meta.dirname, `engine-process${path.extname(import.meta.filename)}`)
 
 /**
- * Variables that Node and calls to services need. The process decodes foreign pictures, so it does not get our secrets.
+ * Variables that Node and calls to services need. The process decodes foreign pictures, so it gets no others, such as
+ * our secrets.
  */
 const passedOn =
   /^(?:PATH|HOME|TMPDIR|TEMP|TMP|TZ|SystemRoot|NODE_\w+|SSL_CERT_\w+|\w+_PROXY|LD_LIBRARY_PATH|MALLOC_\w+)$/i
@@ -99,7 +100,7 @@ export function createEngineHost({
     }
     started.on('error', (error) => {
       logger.error({ err: error }, 'the engine process could not be started, reached or stopped: see err')
-      // A process that could not be started never exits.
+      // A process that could not be started emits no exit.
       if (started.pid === undefined) end(error.message)
     })
     started.once('disconnect', () => {

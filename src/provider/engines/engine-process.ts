@@ -13,12 +13,12 @@ import { type Engine, EngineError, EngineStop } from './engine.ts'
  */
 const niceness = os.constants.priority.PRIORITY_LOW
 
-/** Of 1000. If memory runs out, the kernel kills this process first and spares the API and Postgres. */
+/** The highest score. If memory runs out, the kernel kills this process before the API and Postgres. */
 const outOfMemoryScore = '1000'
 
 /**
- * Lowers the priority of the session that engine-host.ts gave this process. Linux may weigh sessions against each other
- * first, and niceness only within one. Engines would then get as much CPU as Postgres.
+ * Lowers the priority of this process and of the session that engine-host.ts gave it. Linux may divide the CPU among
+ * sessions first and apply niceness only within one. Without the second step, engines would get as much CPU as Postgres.
  */
 function lowerPriority(): void {
   const lower = [
@@ -36,7 +36,7 @@ function lowerPriority(): void {
 }
 
 function say(report: EngineReport): void {
-  // Sends nothing to a dead provider. Its end shows as a disconnect.
+  // A dead provider gets no report. The event `disconnect` then ends this process.
   if (process.connected) process.send?.(report, () => {})
 }
 
@@ -73,7 +73,7 @@ async function run(loaded: Promise<FindEngine>, { run: id, engine: choice, token
   }
 }
 
-/** Loads the engines on use. Their packages are large and optional. */
+/** Imports the engines here, because their packages are large and optional. */
 async function load(ffmpegPath: string | undefined): Promise<FindEngine> {
   try {
     const { createEngines, createRemoteEngine } = await import('./registry.ts')

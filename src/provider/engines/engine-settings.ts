@@ -33,7 +33,7 @@ export const httpEngineSchema = z.strictObject({
   timeout_seconds: z.number().positive().max(840).default(600),
   /** Pause between two polls of a running job. */
   poll_seconds: z.number().min(0.02).max(30).default(1),
-  /** Size limit of all outputs of a job together. One output at a time is held in memory. */
+  /** Size limit of all outputs of a job together. Linked outputs are in memory one at a time, others all at once. */
   max_output_bytes: z.int().min(1024).max(268_435_456).default(134_217_728),
 })
 export type HttpEngineSettings = z.infer<typeof httpEngineSchema>

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import type { Output } from '../../wire/schemas.ts'
 import { type RemoteJob, remoteJobSchema } from '../domain/engine-choice.ts'
 
-/** A file behind a link of the client. It stays on this machine until the job ends. */
+/** The file behind a link of the input. It is kept on disk until the job ends. */
 const referenceSchema = z.object({
   /** The input key of the link: image_url, image_urls, video_urls or audio_urls. */
   field: z.string(),
@@ -24,7 +24,7 @@ export function placeOf({ field, position }: Pick<Reference, 'field' | 'position
 /** A job as the engine's process receives it. */
 export const jobSchema = z.object({
   requestId: z.string(),
-  /** The slug of the request. Together with `input` and `references` it determines every byte of the result. */
+  /** The slug of the request. Local engines derive every byte of the result from it, `input` and `references`. */
   model: z.string(),
   /** Validated against the model's input_schema, defaults filled in. */
   input: z.record(z.string(), z.unknown()),

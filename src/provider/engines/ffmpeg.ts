@@ -18,7 +18,7 @@ export type FfmpegRun = {
 }
 
 /**
- * Runs ffmpeg to its end. Kills it if `signal` aborts, the deadline passes or `onFrames` throws. The process is gone
+ * Runs ffmpeg to its end. Kills it if `signal` aborts, the deadline passes or `onFrames` throws. The process has ended
  * when this returns.
  */
 export async function runFfmpeg({ binary, args, signal, deadlineSeconds, onFrames }: FfmpegRun): Promise<void> {

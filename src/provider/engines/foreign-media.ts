@@ -79,8 +79,8 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
         const args = words(`-map 0:v:0 -vf ${fitFilter(size)} -frames:v ${frames} -pix_fmt yuv420p -f rawvideo`)
         const bounds = {
           maxOutputBytes: frames * frameBytes,
-          // The WebAssembly build decodes and scales 30 frames of 1080p per second. This allows half a minute of video
-          // three times.
+          // The WebAssembly build decodes and scales 30 frames of 1080p per second, so half a minute of video takes
+          // about 30 s. Three times that is allowed.
           cpuSeconds: 90,
           wallSeconds: 180,
         }

@@ -9,8 +9,8 @@ import { encodePicture, rasterize } from './rasterize.ts'
 import { fillWithPicture, fitPicture } from './reference-picture.ts'
 
 /**
- * Creates the engine that draws pictures from the prompt. The same model and input give the same bytes. Reference
- * pictures are composed, and the drawing covers them as a veil. With `withOriginal`, each picture also has a lossless
+ * Creates the engine that draws pictures from the prompt. The same job gives the same bytes. Reference pictures
+ * are composed, and the drawing covers them as a veil. With `withOriginal`, each picture also has a lossless
  * PNG as its original_url.
  */
 export function createLocalImageEngine({ name, withOriginal }: { name: string; withOriginal: boolean }): Engine {

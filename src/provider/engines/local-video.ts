@@ -115,7 +115,7 @@ async function soundOf({ job, brief, scratch, media, signal }: Making): Promise<
   return file
 }
 
-/** Two threads and bit-exact muxing on every machine, because the bytes must not depend on it. */
+/** Two threads and bit-exact muxing, so that the bytes do not depend on the machine. */
 function encoderArgs({ film, track, brief }: { film: Film; track: string | undefined; brief: Brief }): string[] {
   return [
     ...film.inputs.flat(),

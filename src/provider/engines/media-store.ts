@@ -41,8 +41,8 @@ export async function storeMedia(
 type MediaHost = { mediaDir: string; mediaUrl: string; baseUrl: string }
 
 /**
- * The path where our listener serves the media folder: the path of {media_url} if it has our origin, else the path for
- * a proxy.
+ * The path where our listener serves the media folder: that of {media_url} if it lies below {base_url} and outside /v1,
+ * else /media, for a proxy.
  */
 export function mediaPath({ baseUrl, mediaUrl }: Pick<MediaHost, 'baseUrl' | 'mediaUrl'>): string {
   const own = mediaUrl.startsWith(`${baseUrl}/`) ? mediaUrl.slice(baseUrl.length) : '/media'
@@ -51,7 +51,7 @@ export function mediaPath({ baseUrl, mediaUrl }: Pick<MediaHost, 'baseUrl' | 'me
 
 const fileBelowMedia = /^[0-9a-z-]{1,64}\/[0-9a-z-]{1,128}\.(?:png|webp|jpg|mp4|mp3|wav)$/
 
-/** The file behind a link to our own media host. Undefined for a link to another host, null for an impossible file. */
+/** The file behind a link to our own media host. Undefined for another host, null for a name that no file can have. */
 export function mediaFileOf(link: URL, host: MediaHost): string | null | undefined {
   for (const root of [host.mediaUrl, `${host.baseUrl}${mediaPath(host)}`].map((text) => new URL(text))) {
     const folder = `${root.pathname.replace(/\/+$/, '')}/`

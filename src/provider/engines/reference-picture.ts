@@ -2,7 +2,7 @@ import sharp, { type Sharp } from 'sharp'
 import { EngineError, placeOf, type Reference } from './engine.ts'
 import type { FrameSize } from './frame-size.ts'
 
-/** Pictures are decoded row by row, so memory does not grow with this. A larger picture is an attack. */
+/** Most pictures are decoded row by row, so memory does not grow with this. A larger picture is taken for an attack. */
 const maxPixels = 60_000_000
 
 /** Opens a foreign picture and returns its displayed size. Decodes only the header. */
@@ -44,7 +44,7 @@ export async function fillWithPicture(reference: Reference, size: FrameSize): Pr
   return decode(reference, (picture) => picture.resize(size.width, size.height, { fit: 'cover' }))
 }
 
-/** Decodes one picture at a time, because each takes memory per pixel. */
+/** Decodes one picture at a time, because interlaced and progressive ones take memory per pixel. */
 let last: Promise<unknown> = Promise.resolve()
 
 async function decode(reference: Reference, shape: (picture: Sharp) => Sharp): Promise<Buffer> {
@@ -68,7 +68,7 @@ async function decodeNow(reference: Reference, shape: (picture: Sharp) => Sharp)
 }
 
 export function undecodable(reference: Reference, cause: unknown): EngineError {
-  // sharp's own time limit: the host is busy, and the picture may be sound.
+  // sharp's own time limit: the host may be busy and the picture intact.
   if (cause instanceof Error && cause.message.startsWith('timeout:'))
     return new EngineError(`${placeOf(reference)} took too long to decode`, { cause, transient: true })
   return new EngineError(`${placeOf(reference)} cannot be decoded`, { cause })

@@ -25,8 +25,8 @@ export type ShotsJob = {
 export type Shots = { inputs: string[][]; graph: string[] }
 
 /**
- * Cuts a clip of references, or of drawn pictures without any, each for an equal share of the time. A shot zooms into
- * its picture. A video plays; if it is too short, the shot zooms into its last frame.
+ * Cuts a clip from references, or from drawn pictures if there are none, each for an equal share of the time. A shot
+ * zooms into its picture. A video plays; if it is too short, the shot zooms into its last frame.
  */
 export async function shoot(job: ShotsJob): Promise<Shots> {
   const { references, size, durationSeconds, seed, scratch, media, signal } = job

@@ -1,6 +1,6 @@
 /**
- * The actions of the developer console and of `mediadock provider …`: functions on plain data. An action that fails
- * throws a CommandError with a message of one line. Each change is recorded in the audit as done by `by`. Only
+ * The actions of the developer console and of `mediadock provider …`: functions on plain data. A refused action throws
+ * a CommandError with a message of one line. Each change is recorded in the audit as done by `by`. Only
  * createKey needs the secretKey.
  */
 import { z } from 'zod'
@@ -61,8 +61,8 @@ const nameSchema = z
     /^(?=.{1,100}$)[^\p{C}\s](?:[^\p{C}]*[^\p{C}\s])?$/u,
     'must be 1 to 100 printable characters without spaces at its ends',
   )
-// Dots alone would be removed from the URL of the account's page.
-const accountSchema = nameSchema.refine((name) => name !== '.' && name !== '..', 'must not consist of dots alone')
+// A URL parser would remove . and .. from the address of the account's page.
+const accountSchema = nameSchema.refine((name) => name !== '.' && name !== '..', 'must not be . or ..')
 const newKeySchema = z.object({
   account: accountSchema,
   name: nameSchema,
@@ -160,7 +160,7 @@ export async function listModels({ db, catalog }: Pick<CommandDeps, 'db' | 'cata
 
 export type ModelSwitch = { slug: string; environment: Environment; enabled: boolean }
 
-/** Takes effect at the next request in every process (spec, Versioning). */
+/** Enables or disables a model, from the next request on in every process (spec, Versioning). */
 export async function setModelEnabled(
   deps: CommandDeps,
   { slug, environment, enabled }: ModelSwitch,

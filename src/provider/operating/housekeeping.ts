@@ -4,7 +4,7 @@ import { pruneIdleWindows } from '../accounts/rate-limit.ts'
 import { removeLeftReferences } from '../references/references.ts'
 import { pruneExpiredKeys } from '../submit/idempotency.ts'
 
-/** Rows removed by one statement. */
+/** The most rows that one statement removes. */
 const batch = 1000
 
 type HousekeepingDeps = {
@@ -15,7 +15,7 @@ type HousekeepingDeps = {
   mediaDir: string
 }
 
-/** Removes expired Idempotency-Keys, idle rate windows, and references whose process died. */
+/** Removes expired Idempotency-Keys, idle rate windows, and files of references that dead processes left. */
 export async function runHousekeepingOnce({
   db,
   time,

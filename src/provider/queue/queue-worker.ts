@@ -5,7 +5,7 @@ import { claimRequests } from './requests.ts'
 export type WorkerDeps = JobDeps & {
   /** Concurrent requests in this process. Sandbox requests only wait, so they have separate slots. */
   slots: Record<Environment, number>
-  /** A slot has become free. */
+  /** Called when a slot has become free. */
   onFree: () => void
 }
 

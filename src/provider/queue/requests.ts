@@ -48,7 +48,7 @@ const isMine = (claimed: ClaimedRequest) => sql`${r.status} = 'IN_PROGRESS' and 
 
 export type ClaimOfRequests = { environment: Environment; limit: number; leaseSeconds: number; now: SQL }
 
-/** Claims requests: first those whose process died (their lease ended), then the head of the queue. */
+/** Claims requests: first running ones whose lease or pause has ended, then the head of the queue. */
 export async function claimRequests(
   db: Database,
   { environment, limit, leaseSeconds, now }: ClaimOfRequests,
@@ -183,8 +183,9 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
 }
 
 /**
- * Refunds the credits and the turn of a request that never ran. Without the turn, a mass cancel would move its account
- * to the end of the queue. Only the account's last turn can be returned. Any other would be assigned twice.
+ * Refunds the credits of a live request, and returns the turn of a request that never ran. Otherwise a mass cancel
+ * would move its account to the end of the queue. Only the account's last turn is returned, so that no turn is assigned
+ * twice.
  */
 const refund = sql`
   update provider.accounts a
@@ -193,7 +194,7 @@ const refund = sql`
       ${accounts.last_sandbox_turn} = ${turnBefore(a.last_sandbox_turn, 'sandbox')}
   from ended e where ${a.id} = e.account_id`
 
-/** The last turn of the account's waiting requests. Without one, the next submit gets the turn that is served now. */
+/** The last turn of the account's waiting requests, or 0: then the next submit gets the lowest turn in the queue. */
 function turnBefore(last: SQL | StringChunk, environment: Environment): SQL {
   return sql`case when e.was = 'IN_QUEUE' and e.environment = ${environment} and e.turn = ${last} then coalesce((
       select max(${r.turn}) from provider.requests r

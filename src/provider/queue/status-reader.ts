@@ -38,9 +38,9 @@ type Walked = { n: null; environment: Environment; turns: number[]; seqs: number
 
 /**
  * Reads state, position and progress of requests (spec, Generation request) in one statement. Position 0 is served
- * next. The same statement walks the queue for positions. A queue of 500 takes under a millisecond to walk, so each
- * answer walks it. In a longer one, positions may be two seconds old, and slow walks take at most a twentieth of the
- * time. States are always current.
+ * next. The same statement walks the queue for positions. A queue of up to 500 is walked by each statement. Positions
+ * in a longer one are reused for two seconds, or for twenty times the duration of the statement if that is longer.
+ * States are always current.
  */
 export async function readStatuses(
   db: Database,
@@ -66,7 +66,7 @@ export async function readStatuses(
   return answers
 }
 
-/** Counts the requests that are served before this one, which need not be in the view: by turn, then by arrival. */
+/** Counts the requests of the view that are served before this one: by turn, then by arrival. */
 function placeOf({ turns, seqs }: QueueView, turn: number, seq: number): number {
   let low = 0
   let high = turns.length

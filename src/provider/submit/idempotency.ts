@@ -37,7 +37,7 @@ function canonicalJson(value: unknown): string {
 
 export type KeyScope = { accountId: string; environment: Environment; key: string }
 
-/** An accepted submit, with what its answer contained. `submitted_position` is null if its process died before. */
+/** An accepted submit, with the content of its answer. `submitted_position` is null if it was not recorded. */
 export type Remembered = RowOf<typeof schema.idempotencyKeys, 'request_id' | 'submitted_position'> &
   RowOf<typeof schema.requests, 'cost'> & { same: boolean; expired: boolean; queued: boolean }
 

@@ -44,14 +44,14 @@ export type SubmitOutcome =
 /**
  * Reserves credits, queues the request and remembers the Idempotency-Key, in one statement.
  *
- * - The account's row decides. Postgres evaluates `available >= charge` again after waiting for the row, so parallel
- *   submits never overdraw.
- * - The same row assigns turns. An account's next request gets the turn after its last one, or the turn that is served
- *   now if that is later. The queue is served by turn, so accounts alternate.
+ * - The account's row decides whether the credits suffice. Postgres evaluates `available >= charge` again after waiting
+ *   for the row, so parallel submits never overdraw.
+ * - The same row assigns turns. An account's next request gets the turn after its last one, or the lowest turn in the
+ *   queue if that is later. The queue is served by turn, so accounts alternate.
  * - Of parallel submits with the same Idempotency-Key, one is written. The others wait for it, violate the primary key
  *   of idempotency_keys, and are rolled back.
  *
- * Sends nothing if `signal` aborts while the submit waits for a connection.
+ * Does not send the statement if `signal` aborts while the submit waits for a connection.
  */
 export async function writeSubmission(
   db: Database,
@@ -69,7 +69,7 @@ export async function writeSubmission(
   }
 }
 
-/** Waits for a connection first, because the driver would run a queued statement regardless of the delay. */
+/** Waits for a connection first, because the driver would run a queued statement however late. */
 async function runInTime(db: Database, query: SQL, signal: AbortSignal | undefined) {
   const connection = await clientOf(db).reserve()
   let usable = true
@@ -91,7 +91,7 @@ function statement(submission: Submission, now: SQL): SQL {
   const charge = environment === 'live' ? cost : '0'
   const key = idempotency?.key ?? null
   const endedAt = completed ? now : sql`null::timestamptz`
-  // A submit waits for its account's row shorter than its caller waits, so that the 503 is true: nothing was written.
+  // Less than the ten seconds of the answer, so that a wait for the account's row usually ends before the 503.
   return sql`
     with patience as materialized (
       select set_config('lock_timeout', '8000ms', true)
@@ -158,7 +158,7 @@ function takeTurn(accountId: string, environment: Environment, charge: string): 
     returning ${a.id}, a.${last} as turn`
 }
 
-/** For a request that is never queued and takes no turn and no credits. */
+/** Selects the account of a request that is never queued and takes no turn and no credits. */
 function freeOfTurn(accountId: string): SQL {
   return sql`select ${a.id}, null::bigint as turn from provider.accounts a, patience where ${a.id} = ${accountId}`
 }

@@ -39,7 +39,7 @@ export type SubmitRequest = {
   slug: string
   body: SubmitBody
   idempotencyKey: string | undefined
-  /** Aborts when the caller was answered 503. Nothing is written after that. */
+  /** Aborts when the caller was answered 503. A statement that was not sent by then is not sent. */
   signal?: AbortSignal
 }
 
@@ -48,7 +48,7 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
   const { caller, slug, body, idempotencyKey, signal } = request
   const fingerprint = fingerprintOf({ model: slug, input: body.input, webhookUrl: body.webhook_url })
   const idempotency = idempotencyKey === undefined ? undefined : { key: idempotencyKey, fingerprint }
-  // A retry gets its first answer, even if the model was disabled since.
+  // A retry gets the answer of the first submit, even if the model was disabled since.
   const earlier = await replay(deps, caller, idempotency)
   if (earlier) return earlier
 
@@ -145,8 +145,8 @@ async function prepare(
 }
 
 /**
- * True for a sandbox key whose faults need time or another end. Its requests go through the queue (decisions, faults on
- * demand).
+ * True for a sandbox key with faults that take time or change the end. Its requests go through the queue (decisions,
+ * faults on demand).
  */
 function runsLikeLive({ faults }: Caller): boolean {
   return Boolean(faults?.failed || faults?.canceled || faults?.slow_seconds)

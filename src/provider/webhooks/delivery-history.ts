@@ -83,7 +83,7 @@ export type DeliveryDetail = {
   delivery: DeliveryListing
   key: { id: string; name: string | null }
   body: string
-  /** In order. Only the latest if there are very many. */
+  /** In order, at most the latest 100. */
   attempts: AttemptListing[]
 }
 

@@ -34,7 +34,7 @@ export type Dispatcher = {
 
 /**
  * Sends the outbox. After a tick, each ended attempt makes room for the next, so that thousands are sent in one tick.
- * The claim shares the places fairly (outbox-claims.ts): no account and no host delays another.
+ * The claim divides the places fairly (outbox-claims.ts), so that no account and no host blocks the others.
  */
 export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispatcher {
   const inFlight = new Map<ClaimedDelivery, Promise<void>>()
@@ -64,7 +64,7 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
       isMore = false
       const { claimed, walked } = await claimDue(deps.db, {
         now: deps.time(),
-        // How long a lease outlives the attempt's deadline, so that only a dead process loses an attempt.
+        // The lease ends 10 s after the attempt's deadline, so that only a dead process loses an attempt.
         leaseSeconds: deps.timeoutMs / 1000 + 10,
         inFlight: [...inFlight.keys()],
         walk: Object.fromEntries(walk),
@@ -112,7 +112,7 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
 async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, cut: AbortSignal): Promise<void> {
   const started = performance.now()
   const outcome = await send(deps, claimed, cut)
-  // Another process will take it over with the same id.
+  // Another process will claim the delivery and send it with the same id.
   if (cut.aborted && !outcome.ok) return
   if (outcome.ok && strikes(claimed.faults?.duplicate, deps.random)) await send(deps, claimed, cut)
 

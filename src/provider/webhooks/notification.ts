@@ -22,7 +22,7 @@ export type Notified = {
 
 /**
  * Creates the notification of an ended request (spec, Events), with the bytes of every attempt. Undefined if the
- * request has no webhook. Due at the dispatcher's next tick, or later by a fault of its key.
+ * request has no webhook or was canceled. It is due at the dispatcher's next tick, unless a fault of the key delays it.
  */
 export function notificationOf(request: Notified, ending: Ending, random: () => number): NewDelivery | undefined {
   if (request.webhook_url === null) return undefined

@@ -9,13 +9,13 @@ import * as schema from '../domain/schema.ts'
 
 const d = columnsOf(schema.deliveries, 'd')
 
-/** Concurrent attempts of one process. An attempt that waits for its deadline costs little but a socket. */
+/** Concurrent attempts of one process. An attempt that waits for its deadline costs little more than a socket. */
 export const maxInFlight = 128
 /** Concurrent attempts of one process to one host, which limits the connections that a receiver sees. */
 export const maxPerHost = 16
 /**
- * Concurrent attempts of one account to one host: half, so that a host that is silent towards one account does not
- * block the others.
+ * Concurrent attempts of one account to one host: half, so that unanswered attempts of one account leave places for
+ * other accounts at the same host.
  */
 const maxPerAccountAndHost = 8
 /** Accounts, and hosts per account, that one claim looks at. Bounds its cost. */
@@ -38,7 +38,7 @@ export type Walk = Readonly<Record<string, string>>
 
 export type ClaimRequest = {
   now: SQL
-  /** After this time, another process may take the attempt over. */
+  /** After this time, another process may claim the delivery. */
   leaseSeconds: number
   /** This process's running attempts. */
   inFlight: readonly Pick<ClaimedDelivery, 'account_id' | 'host'>[]
@@ -53,9 +53,9 @@ export type Claimed = {
 
 /**
  * Claims due deliveries, round-robin by account, and within an account by host. If n accounts have due deliveries, one
- * account may hold 1/(3 + n) of the places that it holds or that are free. So a claim always leaves places for
- * newcomers, even if all others send to hosts that never answer. Each host costs one index probe, however many
- * deliveries wait for it.
+ * account may hold 1/(3 + n) of the places that it holds or that are free, but at least one. So while places outnumber
+ * these accounts, a claim leaves some for newcomers, even if all others send to hosts that never answer. Each host
+ * costs one index probe, however many deliveries wait for it.
  * An attempt counts from its claim on, so a process that dies during an attempt never causes a seventh.
  */
 export async function claimDue(db: Database, request: ClaimRequest): Promise<Claimed> {
@@ -149,7 +149,7 @@ function takeTurns(isDue: SQL, now: SQL): SQL {
     where s.due_at <= ${now} and room.places > 0`
 }
 
-/** The next walk begins after the last served one where places ran out, else where this walk ended. */
+/** The next walk begins after the last served account or host if places ran out, else where this walk ended. */
 function walkedSoFar(free: SQL): SQL {
   return sql`
     select account_id as key, case

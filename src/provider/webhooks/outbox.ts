@@ -69,7 +69,7 @@ export async function settleAttempt(
 
 /** Gives up deliveries whose process died during their last attempt. */
 export async function failAbandoned(db: Database, now: SQL): Promise<void> {
-  // Keeps the statement short after the death of a busy process.
+  // The limit keeps the statement short after the death of a busy process.
   await db.execute(sql`
     update provider.deliveries set ${deliveries.state} = 'failed', ${deliveries.settled_at} = ${now}
     where ${deliveries.id} = any (array(

@@ -3,12 +3,12 @@ import type { Output, RequestStatus } from '../../wire/schemas.ts'
 import { sign } from '../../wire/signature.ts'
 import { signStandardWebhook } from '../../wire/standard-webhooks.ts'
 
-/** The APIs in whose shape the provider answers besides its own, for tests and laptops (docs/provider.md). */
+/** The other APIs that the provider imitates, for tests and laptops (docs/provider.md). */
 export type Shape = 'fal' | 'replicate'
 
 const mark = 'shape='
 
-/** A request that was submitted in a shape has it in the fragment of its webhook URL, which is never sent. */
+/** Stores the shape of a request in the fragment of its webhook URL, which HTTP never sends. */
 export function withShape(webhookUrl: string, shape: Shape): string {
   return `${webhookUrl.split('#', 1)[0]}#${mark}${shape}`
 }
@@ -74,7 +74,7 @@ export function falFailure({ message }: { message: string }): object {
 type Sent = {
   id: string
   url: string
-  /** With which the webhook is signed. */
+  /** The signing secret of the key. */
   secret: string
   accountId: string
   secretKey: Buffer

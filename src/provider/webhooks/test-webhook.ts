@@ -30,7 +30,7 @@ export function testBody(id: string): string {
 
 /**
  * Puts a test into the outbox. The dispatcher sends it like any webhook: signed, with a deadline, in its account's
- * share, and to public addresses only. Faults of a sandbox key do not apply.
+ * share, and under the same rules for addresses. Faults of a sandbox key do not apply.
  */
 export async function insertTest(db: Database, { id, keyId, url }: WantedTest): Promise<TestOutcome> {
   const now = postgresTime()

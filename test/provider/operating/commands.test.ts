@@ -112,7 +112,7 @@ describe('the ledger check', () => {
     const { ok, problems } = await commands.checkLedger(provider.deps)
     expect(ok).toBe(false)
     expect(problems).toEqual([
-      'account tampered: balance 6, entries say 5',
+      'account tampered: balance 6, but its entries sum to 5',
       `request ${id}: COMPLETED without a reserve`,
     ])
     await sql`update provider.accounts set available = 5 where id = 'tampered'`

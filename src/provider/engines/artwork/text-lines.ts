@@ -1,5 +1,5 @@
 /**
- * Converts a prompt to one drawable line of at most 600 code units, without control, formatting and unpaired
+ * Converts the first 600 code units of a prompt to one drawable line, without control, formatting and unpaired
  * characters, and with at most two marks per letter. Characters that the fonts lack become an ellipsis. A prompt of
  * only such characters becomes empty.
  */
