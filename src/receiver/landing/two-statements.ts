@@ -24,14 +24,15 @@ import {
  *
  *   item      one row per landing: what the webhook or the result carries, who signed it, and the claim of its delivery
  *   known     item, the row of its request as old_…, and the environments of the stored result and of the request
- *   verdict   known, the values to write as new_… and poll_at, and planned_outcome
+ *   verdict   known, the values to write as new_… and poll_at, and the ruling: the outcome that the rules demand
  *   written   the rows of requests that were written, as they are now
- *   outcome   verdict, and actual_outcome (LandingOutcome). In the whole statement also the status that stands now,
- *             whether it is final, and whether it concerns all deliveries of the request, or only the one that landed
+ *   ended     verdict, and the outcome (LandingOutcome), which every later part reads instead of the ruling. In the
+ *             whole statement also the status that stands now, whether it is final, and whether it concerns all
+ *             deliveries of the request, or only the one that landed
  *   settled   the deliveries whose claim still held and ended
  *   flag      the flags that deliveries get or lose (flags.ts)
  *
- * The other parts write: media_written, media_removed, extra_polled, released, noted, discarded, flagged, changed,
+ * The other parts write: media_written, media_removed, version_left, due_again, noted, discarded, flagged, changed,
  * notified. The preview of a replay also reads the first two.
  *
  * A claim fences only the end of its delivery (`settled`). A late claimant may still write a request: that row is
@@ -91,10 +92,10 @@ export async function landSettling(db: Database, landings: readonly Landing[], a
     let open = landings.filter(({ requestId }) => !outcomes.has(requestId))
     // Another landing of the request may come between reading and writing. The next try sees it.
     for (let tries = 1; open.length > 0 && tries <= 5; tries += 1) {
-      const ended = await run(db, open, landingStatement(open, at))
+      const found = await run(db, open, landingStatement(open, at))
       // Every landing must have an outcome.
-      if (ended.length < open.length) throw new NoAnswerError(`landing ${open.length} results`)
-      for (const one of ended) outcomes.set(...one)
+      if (found.length < open.length) throw new NoAnswerError(`landing ${open.length} results`)
+      for (const one of found) outcomes.set(...one)
       open = open.filter(({ requestId }) => outcomes.get(requestId) === 'raced')
     }
     return { outcomes }
@@ -116,7 +117,7 @@ export async function land(
 
 async function run(db: Database, landings: readonly Landing[], parts: SQL): Promise<[string, LandingOutcome][]> {
   if (landings.length === 0) return []
-  const statement = sql`${parts} select request_id, actual_outcome as outcome from outcome where ${everyNotification}`
+  const statement = sql`${parts} select request_id, outcome from ended where ${everyNotification}`
   const rows = await untilNotGivingWay(() => executePrepared<Ended>(db, statement))
   return rows.map(({ request_id, outcome }) => [request_id, outcome])
 }
@@ -132,7 +133,7 @@ export async function lockedRequests(db: Database, requestIds: readonly string[]
   return new Set(rows.map(({ id }) => id))
 }
 
-/** SQL: the WITH of the whole statement. A reader of `outcome` must add `everyNotification`. */
+/** SQL: the WITH of the whole statement. A reader of `ended` must add `everyNotification`. */
 export function landingStatement(landings: readonly Landing[], { now, environments, waitMs }: LandingAt): SQL {
   return sql`with ${items(landings, waitMs)},
     ${knownLocked(environments)},
@@ -140,7 +141,7 @@ export function landingStatement(landings: readonly Landing[], { now, environmen
     ${writeRequests(now)},
     ${writeMedia},
     ${removeMedia},
-    ${outcomes},
+    ${ended},
     ${versionUnconfirmed(now)},
     ${settle(now)},
     ${discard},
@@ -151,7 +152,7 @@ export function landingStatement(landings: readonly Landing[], { now, environmen
 
 /**
  * SQL: the WITH of the short statement, for ordinary deliveries: the request has not landed, it and the webhook id have
- * no other delivery, and nothing is to be flagged. It locks no row before it writes. `outcome` contains only the
+ * no other delivery, and nothing is to be flagged. It locks no row before it writes. `ended` contains only the
  * landings that it took; a row that changed since it was read is left to the whole statement.
  */
 export function ordinaryStatement(landings: readonly Landing[], { now, environments, waitMs }: LandingAt): SQL {
@@ -159,8 +160,8 @@ export function ordinaryStatement(landings: readonly Landing[], { now, environme
     ${knownAsSeen(environments)},
     ${verdictOf(now, isAlone)},
     ${writeRequests(now)},
-    outcome as (
-      select verdict.*, 'landed' as actual_outcome from verdict
+    ended as (
+      select verdict.*, 'landed' as outcome from verdict
       where (request_id in (select request_id from written)) is true
     ),
     ${writeMedia},
@@ -189,16 +190,16 @@ const isFullOfParked = sql`(select i.replay_id from mediadock.inbox i
                       where i.delivery_id = verdict.delivery_id limit 1) is null and (
                     select count(*) >= ${maxParkedForRequest} from (
                       select from mediadock.deliveries d
-                      where d.request_id = verdict.request_id and d.parked_reason = planned_outcome
+                      where d.request_id = verdict.request_id and d.parked_reason = ruling
                         and d.id <> verdict.delivery_id
                       limit ${maxParkedForRequest}) as parked)`
 
-const outcomes = sql`
-    outcome as (
+const ended = sql`
+    ended as (
       select verdict.*,
-             case when planned_outcome in ('landed', 'agreed') and written.request_id is null then 'raced'
-                  when planned_outcome in ${parking} and claims is not null and ${isFullOfParked} then 'discarded'
-                  else planned_outcome end as actual_outcome,
+             case when ruling in ('landed', 'agreed') and written.request_id is null then 'raced'
+                  when ruling in ${parking} and claims is not null and ${isFullOfParked} then 'discarded'
+                  else ruling end as outcome,
              coalesce(written.status, verdict.old_status) as final_status,
              old_confirmed_at is not null or (fetched and written.request_id is not null) as is_final,
              -- Otherwise the flags of the other deliveries of the request stay as their own landings set them.
@@ -212,19 +213,19 @@ const outcomes = sql`
  * extra poll, which decides it. The other polls stay.
  */
 const versionUnconfirmed = (now: SQL) => sql`
-    extra_polled as (
+    version_left as (
       update mediadock.requests r
-      set doubt_poll_at = case when actual_outcome = 'no_effect' then r.doubt_poll_at
+      set doubt_poll_at = case when outcome = 'no_effect' then r.doubt_poll_at
         else coalesce(r.doubt_poll_at, ${nextExtraPoll(now)}) end
-      from outcome
-      where r.request_id = any(array[outcome.request_id]) and r.confirmed_at is null
-        and actual_outcome in ('contradiction', 'key_mismatch', 'no_effect')
+      from ended
+      where r.request_id = any(array[ended.request_id]) and r.confirmed_at is null
+        and outcome in ('contradiction', 'key_mismatch', 'no_effect')
     )`
 
 /** SQL: deletes discarded deliveries. They get no row in `attempts`. */
 const discard = sql`
     discarded as (
-      delete from mediadock.deliveries d using outcome
-      where d.id = any(array[outcome.delivery_id]) and actual_outcome = 'discarded'
+      delete from mediadock.deliveries d using ended
+      where d.id = any(array[ended.delivery_id]) and outcome = 'discarded'
         and d.id in (select delivery_id from settled)
     )`

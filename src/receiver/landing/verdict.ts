@@ -118,7 +118,7 @@ const pollAt = (now: SQL) => sql`case
 const overrules = sql`(old_confirmed_at is null and (fetched or environment <> result_environment))`
 
 /** The first line that applies. A result of the provider has no delivery, and takes precedence over all keys. */
-const plannedOutcome = sql`case
+const ruling = sql`case
           when not is_known then 'landed'
           when is_newer then 'raced'
           when is_of_other_source then 'source_mismatch'
@@ -134,7 +134,7 @@ const plannedOutcome = sql`case
 /** SQL: `verdict` of each landing for which `only` holds. */
 export const verdictOf = (now: SQL, only = sql`true`) => sql`
     verdict as (
-      select judged.*, ${pollAt(now)} as poll_at, ${plannedOutcome} as planned_outcome,
+      select judged.*, ${pollAt(now)} as poll_at, ${ruling} as ruling,
         coalesce(cost, case when not changes_environment then old_cost end) as new_cost,
         case when old_landed_at is null or old_status <> status or changes_environment
           then way else old_way end as new_way,

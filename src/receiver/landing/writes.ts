@@ -65,7 +65,7 @@ export const writeRequests = (now: SQL) => sql`
         status, model, output, media_complete, new_cost,
         error_code, error_message, created_at, completed_at, new_way, case when fetched then ${now} end,
         new_key_name, new_key_source, new_sandbox, poll_at, ${now}, ${now}
-      from verdict where planned_outcome in ('landed', 'agreed') order by request_id
+      from verdict where ruling in ('landed', 'agreed') order by request_id
       on conflict (request_id) do update set
         external_id = coalesce(r.external_id, excluded.external_id),
         status = excluded.status, model = coalesce(excluded.model, r.model), output = excluded.output,
@@ -118,7 +118,7 @@ export const removeMedia = sql`
  * SQL for a FROM: the rows of `written` that landed. `is true` makes the planner hash the list instead of joining it.
  */
 const writtenThatLanded = sql`written
-        where (request_id in (select request_id from verdict where planned_outcome = 'landed')) is true`
+        where (request_id in (select request_id from ended where outcome = 'landed')) is true`
 
 /**
  * SQL: ends the work on each delivery. If the claim still holds, its row leaves the inbox, or is due again at once if
@@ -128,27 +128,27 @@ const writtenThatLanded = sql`written
  */
 export const settle = (now: SQL) => sql`
     settled as (
-      delete from mediadock.inbox i using outcome
-      where i.delivery_id = any(array[outcome.delivery_id]) and actual_outcome <> 'raced'
-        and (i.claims = outcome.claims or outcome.claims is null)
-      returning i.delivery_id, i.failures, i.replay_id, outcome.claims, outcome.actual_outcome, outcome.old_landed_at
+      delete from mediadock.inbox i using ended
+      where i.delivery_id = any(array[ended.delivery_id]) and outcome <> 'raced'
+        and (i.claims = ended.claims or ended.claims is null)
+      returning i.delivery_id, i.failures, i.replay_id, ended.claims, ended.outcome, ended.old_landed_at
     ),
-    released as (
-      update mediadock.inbox i set due_at = ${now} from outcome
-      where i.delivery_id = any(array[outcome.delivery_id]) and i.claims = outcome.claims and actual_outcome = 'raced'
+    due_again as (
+      update mediadock.inbox i set due_at = ${now} from ended
+      where i.delivery_id = any(array[ended.delivery_id]) and i.claims = ended.claims and outcome = 'raced'
     ),
     noted as (
       insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
-      select delivery_id, ${now}, actual_outcome,
+      select delivery_id, ${now}, outcome,
         case when replay_id is null then null when failures > 0 then 'replayed to its end' else 'replay' end, replay_id
-      from settled where claims is not null and actual_outcome <> 'discarded'
-        and (claims > 1 or actual_outcome <> 'landed' or old_landed_at is not null)
+      from settled where claims is not null and outcome <> 'discarded'
+        and (claims > 1 or outcome <> 'landed' or old_landed_at is not null)
       union all
-      select delivery_id, ${now}, actual_outcome,
+      select delivery_id, ${now}, outcome,
         case when delivery_id in (select delivery_id from settled)
-          or (select d.parked_reason from mediadock.deliveries d where d.id = outcome.delivery_id limit 1) is not null
+          or (select d.parked_reason from mediadock.deliveries d where d.id = ended.delivery_id limit 1) is not null
           then 'replayed to its end' else 'replay' end, null
-      from outcome where delivery_id is not null and claims is null
+      from ended where delivery_id is not null and claims is null
       on conflict do nothing
     )`
 
@@ -184,5 +184,5 @@ export const notified = sql`
       from ${writtenThatLanded} and (select mediadock.may_notify())
     )`
 
-/** SQL condition that reads `notified` to its end, once. In a join with `outcome` it might be read for each row. */
+/** SQL condition that reads `notified` to its end, once. In a join with `ended` it might be read for each row. */
 export const everyNotification = sql`(select count(*) from notified) >= 0`
