@@ -182,7 +182,7 @@ export async function verifyQuarantine(
         db,
         authentic.map(({ delivery: { keyName, receivedAt: at } }) => ({ keyName, at, matches: 1 })),
       )
-      const stored = await storeReleased(
+      const stored = await storeVerified(
         db,
         deliveries.toSorted((a, b) => (a.id < b.id ? -1 : 1)),
         authentic.map(({ id }) => id),
@@ -203,7 +203,7 @@ export async function verifyQuarantine(
  * Stores the authentic deliveries of a page and deletes their rows of the quarantine. While another transaction holds
  * one of the deliveries, it deletes no row and tries again, for about 5 s. Then it throws.
  */
-async function storeReleased(
+async function storeVerified(
   db: Database,
   deliveries: readonly Delivery[],
   quarantineIds: readonly number[],

@@ -43,10 +43,10 @@ export async function storeDeliveries(
   rows: readonly Delivery[],
   { now = postgresTime(), claimed, quarantineIds = [] }: StoreOptions = {},
 ): Promise<StoreAnswer> {
-  const released =
+  const unquarantined =
     quarantineIds.length === 0
       ? sql``
-      : sql`, released as (
+      : sql`, unquarantined as (
           delete from mediadock.quarantine where id = any(${sql.param([...quarantineIds])}::bigint[])
             and not exists (select from contended))`
   // The column of a source is written only where there is one, so that the first source is stored before a migration.
@@ -84,7 +84,7 @@ export async function storeDeliveries(
       from stored join arrived using (id) where parked_reason is null
     ),
     ${takeOverKeys(now)}
-    ${released}
+    ${unquarantined}
     -- A known delivery is acknowledged too, so this commit waits for the disk and a synchronous standby even where it
     -- wrote no row: a server that crashed while it waited for its standby shows rows that the standby never got.
     select arrived.id, stored.id is not null as is_new, arrived.id in (select delivery_id from requeued) as is_requeued,

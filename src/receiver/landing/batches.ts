@@ -33,7 +33,7 @@ export type Batches = {
 /** The limit of one statement. More rows save little, and a refused batch takes longer to halve. */
 const maxBatch = { rows: 500, bytes: 8 * 1024 * 1024 }
 /** Deliveries of one request that may wait. The rest of a flood is due later, this many per second. */
-const turnsOfRequest = 4
+const maxOfRequest = 4
 /** The pause after Postgres failed. */
 const failurePause = { baseMs: 250, capMs: 5000 }
 
@@ -91,9 +91,8 @@ export function createBatches(deps: BatchesDeps): Batches {
       const { claimed, landing } = one
       const place = places.get(landing.requestId) ?? 0
       places.set(landing.requestId, place + 1)
-      if (place >= turnsOfRequest) {
-        const turnSeconds = Math.min(Math.floor(place / turnsOfRequest), 300)
-        flood.push({ ...claimed, pauseMs: turnSeconds * 1000 })
+      if (place >= maxOfRequest) {
+        flood.push({ ...claimed, pauseMs: Math.min(Math.floor(place / maxOfRequest), 300) * 1000 })
       } else if (batch.length < batchRows && bytes < maxBatch.bytes && !inFlight.has(landing.requestId)) {
         inFlight.add(landing.requestId)
         bytes += estimateBytes(landing)
@@ -106,7 +105,7 @@ export function createBatches(deps: BatchesDeps): Batches {
     return batch
   }
 
-  /** Returns the deliveries of one request that are more than its turns to the inbox, with later times. */
+  /** Returns the deliveries of one request beyond `maxOfRequest` to the inbox, with later times. */
   const spread = (flood: readonly ReturnedClaim[]) => {
     spreading += 1
     logger.info({ deliveries: flood.length }, 'spreading many deliveries of one request over later seconds')

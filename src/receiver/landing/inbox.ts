@@ -127,8 +127,7 @@ export async function claim(
 }
 
 /** Renews the leases of claims that still hold. */
-export async function renew(db: Database, claims: readonly InboxClaim[], now: SQL): Promise<void> {
-  const held = claims.map(({ deliveryId, claims: number }) => ({ deliveryId, claims: number }))
+export async function renew(db: Database, held: readonly InboxClaim[], now: SQL): Promise<void> {
   await lease.renew(db, held, { now, seconds: inboxLeaseSeconds })
 }
 
@@ -142,18 +141,14 @@ export type ReturnedClaim = InboxClaim & { pauseMs?: number }
  */
 export async function returnClaims(
   db: Database,
-  claims: readonly ReturnedClaim[],
+  returned: readonly ReturnedClaim[],
   { now, trouble }: { now: SQL; trouble?: string | undefined },
 ): Promise<void> {
-  const given = claims.map(({ deliveryId, claims: number, pauseMs = 0 }) => ({
-    id: deliveryId,
-    claims: number,
-    pause: pauseMs / 1000,
-  }))
+  const given = returned.map(({ deliveryId: id, claims, pauseMs = 0 }) => ({ id, claims, pause: pauseMs / 1000 }))
   await db.execute(sql`
     with given as materialized (
       select * from jsonb_to_recordset(${JSON.stringify(given)}::jsonb) as g (id uuid, claims integer, pause float8)
-      limit ${atMost(claims.length)}
+      limit ${atMost(given.length)}
     ),
     free as (
       select delivery_id, pause from given, lateral (
