@@ -191,16 +191,20 @@ describe.each(usualServers)("a landing that a service's trigger refuses (%s)", (
     },
   )
 
-  it('P0001 from a trigger on deliveries for one of a flush: its neighbours are acknowledged', async () => {
+  it('P0001 from a trigger on deliveries for one of a flush: it alone gets 503, and is logged', async () => {
     const samples = Array.from({ length: 60 }, () => failed())
     await database.sql.unsafe(`
       create function public.refuse() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$;
       create trigger refuse before insert on mediadock.deliveries for each row
         when (new.request_id = '${samples[33]!.requestId}') execute function public.refuse();`)
     const { db, logger } = createTestWorker({ databaseUrl: database.url })
-    const acceptor = createAcceptor({ db, logger, handOver: noRoom, onStored: () => {} })
+    const logged: unknown[] = []
+    const noted = Object.assign(Object.create(logger), { error: (fields: unknown) => void logged.push(fields) })
+    const acceptor = createAcceptor({ db, logger: noted, handOver: noRoom, onStored: () => {} })
     const accepted = await Promise.allSettled(samples.map(({ body }) => acceptor.accept(newDelivery(body))))
     expect(accepted.flatMap(({ status }, at) => (status === 'rejected' ? [at] : []))).toEqual([33])
+    expect(accepted[33]).toMatchObject({ reason: { code: 'unavailable', reason: 'postgres_failed' } })
+    expect(logged).toMatchObject([{ deliveries: 1, err: expect.any(Error) }])
     expect(await database.sql`select count(*)::int as n from mediadock.deliveries`).toEqual([{ n: 59 }])
   })
 
