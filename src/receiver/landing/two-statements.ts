@@ -4,10 +4,12 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
 import type { Environments } from '../domain/keys.ts'
+import { outputOfRow } from '../domain/results-schema.ts'
 import { flagDeliveries, parking } from './flags.ts'
 import type { Landing } from './row-to-write.ts'
 import { knownAsSeen, knownLocked, nextExtraPoll, verdictOf } from './verdict.ts'
 import {
+  carriedMedia,
   changed,
   everyNotification,
   items,
@@ -59,7 +61,7 @@ export const landingOutcomes = [
 
 /**
  * - `landed`: the row became terminal or complete, or was overruled by the provider's result or a live webhook
- * - `agreed`: the provider's result adds nothing to the complete content of the webhook, such as an ERROR
+ * - `agreed`: the provider's result confirms what readers have: see isAsRead. The row is written without a change
  * - `no_effect`: the row contains this already
  * - `contradiction`: another terminal state stands. The delivery is flagged and the row not changed
  * - `key_mismatch`: signed with a key of the other environment, and parked
@@ -194,10 +196,21 @@ const isFullOfParked = sql`(select i.replay_id from mediadock.inbox i
                         and d.id <> verdict.delivery_id
                       limit ${maxParkedForRequest}) as parked)`
 
+/**
+ * SQL condition: readers have the written result already: its end, complete, with its cost and output, and so its media.
+ * The view still shows the row before this statement. The provider's words for an error, its times and the name of the
+ * model are no change for readers.
+ */
+const isAsRead = sql`(select (old.status, old.media_complete, old.cost, old.output) is not distinct from (
+                      written.status, written.media_complete, written.cost,
+                      coalesce(written.output, ${outputOfRow(carriedMedia)}))
+                    from mediadock.results old where old.request_id = verdict.request_id limit 1)`
+
 const ended = sql`
     ended as (
       select verdict.*,
-             case when ruling in ('landed', 'agreed') and written.request_id is null then 'raced'
+             case when ruling = 'landed' and written.request_id is null then 'raced'
+                  when fetched and not changes_environment and ${isAsRead} then 'agreed'
                   when ruling in ${parking} and claims is not null and ${isFullOfParked} then 'discarded'
                   else ruling end as outcome,
              coalesce(written.status, verdict.old_status) as final_status,

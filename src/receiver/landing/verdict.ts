@@ -24,7 +24,7 @@ export const todaysEnvironment = ({ live, sandbox }: Environments) => sql`case
  * changes with each write of the row.
  */
 const requestRow = (environments: Environments) => sql`
-        select request_id, status, landed_at, confirmed_at, next_poll_at, media_complete, cost, source, source_name,
+        select request_id, status, landed_at, confirmed_at, next_poll_at, cost, source, source_name,
           key_name, key_source, sandbox, xmin::text as version,
           ${environmentOf(sql`coalesce(signed_sandbox, sandbox)`)} as result_environment,
           case when landed_at is null or signed_sandbox is not null
@@ -59,9 +59,8 @@ const knownFrom = (joins: SQL, isNewer: SQL) => sql`
       select item.*, r.request_id is not null as is_known, ${isNewer} as is_newer, r.version,
              r.source_name is distinct from item.source_name as is_of_other_source,
              r.status as old_status, r.landed_at as old_landed_at, r.confirmed_at as old_confirmed_at,
-             r.next_poll_at as old_next_poll_at, r.media_complete as old_media_complete,
-             r.cost as old_cost, r.source as old_way, r.key_name as old_key_name,
-             r.key_source as old_key_source, r.key_environment as old_key_environment, r.sandbox as old_sandbox,
+             r.next_poll_at as old_next_poll_at, r.cost as old_cost, r.source as old_way,
+             r.key_name as old_key_name, r.key_source as old_key_source, r.key_environment as old_key_environment, r.sandbox as old_sandbox,
              case when r.landed_at is not null then r.result_environment end as result_environment,
              ${requestEnvironment} as request_environment
       from item ${joins}
@@ -126,7 +125,6 @@ const ruling = sql`case
           when old_landed_at is null then 'landed'
           when old_confirmed_at is null and delivery_id is not null and environment = 'sandbox'
             and result_environment = 'live' and request_environment is null then 'key_mismatch'
-          when ${overrules} and old_status = status and old_media_complete and not changes_environment then 'agreed'
           when ${overrules} then 'landed'
           when status <> old_status then 'contradiction'
           else 'no_effect' end`

@@ -65,7 +65,7 @@ export const writeRequests = (now: SQL) => sql`
         status, model, output, media_complete, new_cost,
         error_code, error_message, created_at, completed_at, new_way, case when fetched then ${now} end,
         new_key_name, new_key_source, new_sandbox, poll_at, ${now}, ${now}
-      from verdict where ruling in ('landed', 'agreed') order by request_id
+      from verdict where ruling = 'landed' order by request_id
       on conflict (request_id) do update set
         external_id = coalesce(r.external_id, excluded.external_id),
         status = excluded.status, model = coalesce(excluded.model, r.model), output = excluded.output,
@@ -92,13 +92,16 @@ export const writeRequests = (now: SQL) => sql`
         coalesce(r.created_at, r.tracked_at) as created_at, r.completed_at, r.landed_at, r.source, r.key_name, r.sandbox
     )`
 
+/** SQL for a FROM: the media that a landing carries. */
+export const carriedMedia = sql`jsonb_to_recordset(media) as o (kind text, position integer,
+        url text, original_url text, width integer, height integer, duration_seconds double precision)`
+
 export const writeMedia = sql`
     media_written as (
       insert into mediadock.media as m
         (request_id, kind, position, url, original_url, width, height, duration_seconds)
       select written.request_id, o.kind, o.position, o.url, o.original_url, o.width, o.height, o.duration_seconds
-      from written join item using (request_id), jsonb_to_recordset(item.media) as o (kind text, position integer,
-        url text, original_url text, width integer, height integer, duration_seconds double precision)
+      from written join item using (request_id), ${carriedMedia}
       on conflict (request_id, kind, position) do update set url = excluded.url, original_url = excluded.original_url,
         width = excluded.width, height = excluded.height, duration_seconds = excluded.duration_seconds
       returning m.kind, m.position, m.url, m.original_url, m.width, m.height, m.duration_seconds

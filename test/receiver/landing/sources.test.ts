@@ -3,13 +3,16 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../../src/receiver/domain/delivery.ts'
-import type { Keys } from '../../../src/receiver/domain/keys.ts'
+import { environmentsOf, type Keys } from '../../../src/receiver/domain/keys.ts'
+import type { Report } from '../../../src/receiver/domain/report.ts'
 import { requestIdOf } from '../../../src/receiver/domain/request-id.ts'
 import { storedName, type Source } from '../../../src/receiver/domain/source.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { createHandOver } from '../../../src/receiver/landing/hand-over.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { requeue } from '../../../src/receiver/landing/requeue.ts'
+import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
+import { land } from '../../../src/receiver/landing/two-statements.ts'
 import { runOnce, type ReconcilerDeps } from '../../../src/receiver/reconciling/reconciler.ts'
 import { openrouterVideo } from '../../../src/receiver/sources/openrouter-video/source.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
@@ -226,6 +229,37 @@ it('an end that lands while the poll of a hint is under way keeps the next poll,
   const [row] = await database.sql`
     select status, next_poll_at > now() as scheduled from mediadock.requests where request_id = ${requestId}`
   expect(row).toEqual({ status: 'FAILED', scheduled: true })
+})
+
+it.each<[string, { from: string[]; to: string[]; cost?: number; outcome: string }]>([
+  ['the same link', { from: ['a'], to: ['a'], outcome: 'agreed' }],
+  ['the same links', { from: ['a', 'b'], to: ['a', 'b'], outcome: 'agreed' }],
+  ['another link', { from: ['a'], to: ['b'], outcome: 'landed' }],
+  ['more links', { from: ['a'], to: ['a', 'b'], outcome: 'landed' }],
+  ['a cost', { from: ['a'], to: ['a'], cost: 3, outcome: 'landed' }],
+])('a complete result from a webhook, then %s from the provider: readers get what they lack', async (_what, one) => {
+  const jobId = randomUUID()
+  const landLinks = async (fetched: boolean, names: string[], cost?: number) => {
+    const links = names.map((name) => `https://media.test/${name}.png`)
+    const report: Report = {
+      ...{ jobId, status: 'COMPLETED', mediaComplete: true, cost },
+      ...{ model: undefined, error: undefined, createdAt: undefined, completedAt: undefined },
+      output: { images: links.map((url) => ({ url })) },
+      media: links.map((url, position) => ({ kind: 'image', position, url })),
+    }
+    const origin = { sourceName: 'engine', keyName: 'engine-key', environment: 'live', delivery: undefined } as const
+    const landing = landingOfReport(report, { ...origin, fetched, mediaHosts: undefined })
+    const outcomes = await land(pool.db, [landing], { now: postgresTime(), environments: environmentsOf(keys) })
+    return outcomes.get(jobId)
+  }
+  expect(await landLinks(false, one.from)).toBe('landed')
+  expect(await landLinks(true, one.to, one.cost)).toBe(one.outcome)
+  const [row] = await database.sql`
+    select (select count(*)::int from mediadock.changes where ${jobId}::uuid = any(request_ids)) as changes,
+      (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media, cost
+    from mediadock.results r where request_id = ${jobId}`
+  const changes = one.outcome === 'landed' ? 2 : 1
+  expect(row).toEqual({ changes, media: one.to.length, cost: one.cost === undefined ? null : String(one.cost) })
 })
 
 it('hints of another source for one request: the 16 oldest stay parked', async () => {
