@@ -17,11 +17,11 @@ import { type Pressure } from './intake/pressure.ts'
 import { createQuarantine } from './intake/quarantine.ts'
 import { mountWebhooks, type WebhookDeps } from './intake/webhook.ts'
 import { createHandOver, type HandOver } from './landing/hand-over.ts'
-import { createUnsignedHints } from './landing/hints.ts'
 import type { WorkerDeps } from './landing/land-or-put-off.ts'
 import { createReceiverMetrics } from './metrics.ts'
 import { logFault, logFolded, noteArrival, noteAuthentic, noteProcessed } from './observers.ts'
 import { openPools } from './pools.ts'
+import { createUnsignedHints, type UnsignedHints } from './reconciling/unsigned-hints.ts'
 import type { ReceiverSettings } from './settings.ts'
 import type { RunningSlice, Slice } from './slice.ts'
 import { joinSubmit, type Joining } from './submitting/joining.ts'
@@ -94,6 +94,7 @@ export function openCalls({ settings, db, pools, keys, clock, time, logger, metr
   return {
     pollLog,
     fetcher,
+    unsignedHints: createUnsignedHints({ db, time, dropped: metrics.unsignedHintsDropped }),
     submitter: createSubmitter(submitting),
     providerReads: createProviderReads(submitting),
     cancel: (request: Cancelable) => cancelJob(submitting, request),
@@ -125,7 +126,7 @@ export function openHandOver({ pools, roles, stopping }: Base, worker: WorkerDep
 }
 
 /** The logs that are written after the answers: arrivals and the quarantine. */
-export function openLogs({ settings, db, clock, time, logger, metrics, roles, stopping }: Base) {
+export function openLogs({ settings, db, clock, logger, metrics, roles, stopping }: Base) {
   const senders = createKnownSenders({ db, clock })
   const arrivalLog = createArrivalLog({
     db,
@@ -144,7 +145,7 @@ export function openLogs({ settings, db, clock, time, logger, metrics, roles, st
     wake: () => roles.wake('quarantine'),
     signal: stopping.signal,
   })
-  return { arrivalLog, quarantine, unsignedHints: createUnsignedHints({ db, time }) }
+  return { arrivalLog, quarantine }
 }
 
 type Started = { worker: WorkerDeps; fetchResult: Fetcher; pressure: Pressure; after: Promise<void> }
@@ -163,13 +164,15 @@ type PublicDeps = {
   pressure: Pressure
   logs: ReturnType<typeof openLogs>
   background: Background
+  unsignedHints: UnsignedHints
   traces: Traces | undefined
 }
 
 /** The public listener's application: `POST /webhooks`. */
-export function openPublicApp(base: Base, { handOver, pressure, logs, background, traces }: PublicDeps) {
+export function openPublicApp(base: Base, deps: PublicDeps) {
+  const { handOver, pressure, logs, background, unsignedHints, traces } = deps
   const { settings, pools, logger, metrics } = base
-  const { arrivalLog, quarantine, unsignedHints } = logs
+  const { arrivalLog, quarantine } = logs
   // While the schema is older than this version, accepted deliveries stay in the queue and nothing lands.
   const reserve: HandOver['reserve'] = (delivery) => background.isPrepared() && handOver.reserve(delivery)
   const onStored = () => background.wake('inbox')

@@ -216,6 +216,11 @@ export function createReceiverMetrics(deps: MetricsDeps) {
       'Refused arrivals dropped because the quarantine was full or Postgres refused their rows',
       [],
     ),
+    unsignedHintsDropped: counter(
+      'mediadock_unsigned_hints_dropped_total',
+      'Unsigned webhooks whose request gets no extra poll, because too many came at once',
+      [],
+    ),
   }
   // Counters with alerts start at 0, since a series that first appears with its first event shows no increase.
   for (const reason of unavailableReasons) metrics.arrivals.inc({ outcome: 'unavailable', reason }, 0)

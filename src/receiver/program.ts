@@ -111,7 +111,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   })
   base.roles.wake = background.wake
   const ready = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
-  const publicApp = openPublicApp(base, { handOver, pressure, logs, background, traces })
+  const publicApp = openPublicApp(base, { ...calls, handOver, pressure, logs, background, traces })
   const deps: ReceiverDeps = {
     ...base,
     slices,

@@ -1,8 +1,6 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow, metALock, postgresMessage, untilNotGivingWay } from '../../platform/postgres/errors.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
-import type { SharedTime } from '../../platform/postgres/time.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
 import { signedEnvironment } from '../domain/keys.ts'
 import type { Hint } from '../domain/report.ts'
@@ -98,36 +96,4 @@ function held({ deliveryId, claims }: { deliveryId: string; claims: number | und
       returning i.delivery_id, i.replay_id`
   if (claims !== undefined) return sql`held as (${gone})`
   return sql`gone as (${gone}), held as (select ${deliveryId}::uuid as delivery_id, null::uuid as replay_id)`
-}
-
-export type UnsignedHints = {
-  note: (hinted: { sourceName: string | null; requestId: string }) => void
-  /** Makes the extra polls of the noted requests due, for the role that polls. */
-  runOnce: () => Promise<void>
-}
-
-/**
- * Keeps the requests that unsigned webhooks name, until the next round. Only a request that is tracked, of that source
- * and not confirmed gets an extra poll, at most one a minute.
- */
-export function createUnsignedHints({ db, time }: { db: Database; time: SharedTime }): UnsignedHints {
-  let noted = new Map<string, string | null>()
-  return {
-    note: ({ sourceName, requestId }) => {
-      // A round looks these up within about a second, or later under load. Strangers may name any number; a request is
-      // polled without too.
-      if (noted.size < 1000) noted.set(requestId, sourceName)
-    },
-    runOnce: async () => {
-      if (noted.size === 0) return
-      const hinted = noted
-      noted = new Map()
-      await db.execute(sql`
-        update mediadock.requests r set doubt_poll_at = ${nextExtraPoll(time())}
-        from unnest(${sql.param([...hinted.keys()])}::uuid[], ${sql.param([...hinted.values()])}::text[])
-          as hinted (request_id, source_name)
-        where r.request_id = any(array[hinted.request_id]) and r.source_name is not distinct from hinted.source_name
-          and r.confirmed_at is null and r.doubt_poll_at is null`)
-    },
-  }
 }
