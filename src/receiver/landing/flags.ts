@@ -1,4 +1,5 @@
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { maxParkedForRequest } from '../domain/delivery.ts'
 import type { Environments } from '../domain/keys.ts'
 import { todaysEnvironment } from './verdict.ts'
 
@@ -13,6 +14,21 @@ import { todaysEnvironment } from './verdict.ts'
 
 /** SQL: the outcomes that park a delivery, with themselves as the reason. */
 export const parking = sql`('key_mismatch', 'source_mismatch')`
+
+/** SQL condition: the limit of deliveries of the request that are parked for this reason is reached without this one. */
+export const hasTooManyParked = (requestId: SQL, reason: SQL, deliveryId: SQL) => sql`(
+          select count(*) >= ${maxParkedForRequest} from (
+            select from mediadock.deliveries d
+            where d.request_id = ${requestId} and d.parked_reason = ${reason} and d.id <> ${deliveryId}
+            limit ${maxParkedForRequest}) as parked)`
+
+/** SQL: deletes deliveries beyond that limit. They get no row in `attempts`. */
+export const discard = sql`
+    discarded as (
+      delete from mediadock.deliveries d using ended
+      where d.id = any(array[ended.delivery_id]) and outcome = 'discarded'
+        and d.id in (select delivery_id from settled)
+    )`
 
 /** SQL condition: the delivery is parked. A landing parks only while its claim holds. A replay has no claim. */
 const isParked = sql`delivery_id is not null and outcome in ${parking}

@@ -1,11 +1,11 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow, metALock, postgresMessage, untilNotGivingWay } from '../../platform/postgres/errors.ts'
-import { maxParkedForRequest } from '../domain/delivery.ts'
 import { signedEnvironment } from '../domain/keys.ts'
 import type { Hint } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
+import { hasTooManyParked } from './flags.ts'
 import { returnClaims, retryOrPark, type HeldDelivery } from './inbox.ts'
 import { lockedPauseMs, type WorkerDeps } from './land-or-put-off.ts'
 import type { Identified } from './row-to-write.ts'
@@ -62,11 +62,8 @@ export async function landHint(deps: WorkerDeps, delivery: Identified, { jobId, 
     ),
     judged as (
       select held.*, tracked.request_id is null as is_foreign,
-        tracked.request_id is null and ${delivery.claims !== undefined}::boolean and held.replay_id is null and (
-          select count(*) >= ${maxParkedForRequest} from (
-            select from mediadock.deliveries d
-            where d.request_id = ${requestId}::uuid and d.parked_reason = 'source_mismatch' and d.id <> held.delivery_id
-            limit ${maxParkedForRequest}) as parked) as is_one_too_many
+        tracked.request_id is null and ${delivery.claims !== undefined}::boolean and held.replay_id is null
+          and ${hasTooManyParked(sql`${requestId}::uuid`, sql`'source_mismatch'`, sql`held.delivery_id`)} as is_one_too_many
       from held left join tracked on true
     ),
     parked as (

@@ -2,10 +2,9 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { NoAnswerError, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
-import { maxParkedForRequest } from '../domain/delivery.ts'
 import type { Environments } from '../domain/keys.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
-import { flagDeliveries, parking } from './flags.ts'
+import { discard, flagDeliveries, hasTooManyParked, parking } from './flags.ts'
 import type { Landing } from './row-to-write.ts'
 import { knownAsSeen, knownLocked, nextExtraPoll, verdictOf } from './verdict.ts'
 import {
@@ -185,18 +184,6 @@ const isAlone = sql`old_landed_at is null
              where d.id between judged.first_id and judged.last_id and d.id <> judged.delivery_id limit 1) is null`
 
 /**
- * SQL condition: the limit of deliveries parked for their key, or for their source, is reached for the request. A kept
- * delivery that is replayed stays.
- */
-const isFullOfParked = sql`(select i.replay_id from mediadock.inbox i
-                      where i.delivery_id = verdict.delivery_id limit 1) is null and (
-                    select count(*) >= ${maxParkedForRequest} from (
-                      select from mediadock.deliveries d
-                      where d.request_id = verdict.request_id and d.parked_reason = ruling
-                        and d.id <> verdict.delivery_id
-                      limit ${maxParkedForRequest}) as parked)`
-
-/**
  * SQL condition: readers have the written result already: its end, complete, with its cost and output, and so its media.
  * The view still shows the row before this statement. The provider's words for an error, its times and the name of the
  * model are no change for readers.
@@ -206,12 +193,17 @@ const isAsRead = sql`(select (old.status, old.media_complete, old.cost, old.outp
                       coalesce(written.output, ${outputOfRow(carriedMedia)}))
                     from mediadock.results old where old.request_id = verdict.request_id limit 1)`
 
+/** SQL condition: the delivery would be parked, but the limit is reached. A kept delivery that is replayed stays. */
+const isDiscarded = sql`(select i.replay_id from mediadock.inbox i
+                      where i.delivery_id = verdict.delivery_id limit 1) is null
+                    and ${hasTooManyParked(sql`verdict.request_id`, sql`ruling`, sql`verdict.delivery_id`)}`
+
 const ended = sql`
     ended as (
       select verdict.*,
              case when ruling = 'landed' and written.request_id is null then 'raced'
                   when fetched and not changes_environment and ${isAsRead} then 'agreed'
-                  when ruling in ${parking} and claims is not null and ${isFullOfParked} then 'discarded'
+                  when ruling in ${parking} and claims is not null and ${isDiscarded} then 'discarded'
                   else ruling end as outcome,
              coalesce(written.status, verdict.old_status) as final_status,
              old_confirmed_at is not null or (fetched and written.request_id is not null) as is_final,
@@ -233,12 +225,4 @@ const versionUnconfirmed = (now: SQL) => sql`
       from ended
       where r.request_id = any(array[ended.request_id]) and r.confirmed_at is null
         and outcome in ('contradiction', 'key_mismatch', 'no_effect')
-    )`
-
-/** SQL: deletes discarded deliveries. They get no row in `attempts`. */
-const discard = sql`
-    discarded as (
-      delete from mediadock.deliveries d using ended
-      where d.id = any(array[ended.delivery_id]) and outcome = 'discarded'
-        and d.id in (select delivery_id from settled)
     )`
