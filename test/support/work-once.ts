@@ -1,39 +1,43 @@
 import type { MemoryRoom } from '../../src/receiver/domain/delivery.ts'
 import { createHandOver, type HandOver } from '../../src/receiver/landing/hand-over.ts'
-import type { BatchEnd, WorkerDeps } from '../../src/receiver/landing/land-or-put-off.ts'
+import type { WorkerDeps } from '../../src/receiver/landing/land-or-put-off.ts'
 
 /** No room in this process: each delivery is stored without a claim. */
 export const noRoom: MemoryRoom = { leaseSeconds: 0, reserve: () => false, take: () => {}, release: () => {} }
 
-export type Round = Omit<BatchEnd, 'settled'> & { landed: number; claimed: number; parked: number }
+/** The deliveries of a round. The failed ones are retried, put off or parked. */
+export type Round = { claimed: number; parked: number; landed: number; failed: number }
 
 /** A hand-over that no loop drives. Its leases go by the clock of the test. */
-export function testHandOver(
-  deps: WorkerDeps,
-  { onBatch }: { onBatch?: (result: BatchEnd | Error) => void } = {},
-): HandOver {
+export function testHandOver(deps: WorkerDeps): HandOver {
   return createHandOver({
     ...deps,
     rest: async () => {},
     wake: () => {},
     signal: new AbortController().signal,
     nowMs: () => deps.clock().getTime(),
-    ...(onBatch && { onBatch }),
   })
 }
 
-/** One round of claiming and all that comes of it. */
+/** One round of claiming and all that comes of it. Throws the error of a batch that failed as a whole. */
 export async function workOnce(deps: WorkerDeps): Promise<Round> {
-  const sum = { landed: 0, failed: 0 }
-  const errors: Error[] = []
-  const onBatch = (result: BatchEnd | Error) => {
-    if (result instanceof Error) return void errors.push(result)
-    sum.landed += result.settled
-    sum.failed += result.failed
-  }
-  const handOver = testHandOver(deps, { onBatch })
+  let landed = 0
+  const errors: unknown[] = []
+  const handOver = testHandOver({
+    ...deps,
+    logger: Object.assign(Object.create(deps.logger), {
+      error: (fields: { err?: unknown }, message: string) => {
+        if (message === 'a batch could not be landed and is returned to the inbox') errors.push(fields.err)
+        deps.logger.error(fields, message)
+      },
+    }),
+    onProcessed: (processed) => {
+      landed += 1
+      deps.onProcessed(processed)
+    },
+  })
   const { claimed, parked } = await handOver.claimSome()
   await handOver.idle()
-  if (errors[0]) throw errors[0]
-  return { claimed, parked, ...sum }
+  if (errors.length > 0) throw errors[0]
+  return { claimed, parked, landed, failed: claimed - parked - landed }
 }

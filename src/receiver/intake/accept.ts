@@ -40,7 +40,6 @@ type Waiting = {
 export type Acceptor = {
   /** Settles once the delivery is committed, or rejects with UnavailableError within 5 s. */
   accept: (delivery: Delivery) => Promise<Acceptance>
-  waiting: () => number
 }
 
 export type AcceptorDeps = {
@@ -138,7 +137,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       clearTimeout(timer)
     }
   }
-  return { accept, waiting: () => queue.length }
+  return { accept }
 }
 
 /**

@@ -6,7 +6,7 @@ import { isConnectionLost } from '../../platform/postgres/errors.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { returnClaims, type InboxClaim, type ReturnedClaim } from './inbox.ts'
-import { landBatch, lockedPauseMs, type BatchEnd, type Ready, type WorkerDeps } from './land-or-put-off.ts'
+import { landBatch, lockedPauseMs, type Ready, type WorkerDeps } from './land-or-put-off.ts'
 import { estimateBytes } from './row-to-write.ts'
 
 export type BatchesDeps = WorkerDeps & {
@@ -14,7 +14,6 @@ export type BatchesDeps = WorkerDeps & {
   rest: (workedMs: number, signal: AbortSignal) => Promise<void>
   /** Aborts when the process stops. Deliveries that are not written are returned to the inbox. */
   signal: AbortSignal
-  onBatch?: ((result: BatchEnd | Error) => void) | undefined
   /** Called when the delivery is in a batch that is being written. */
   onLanding: (deliveryId: string) => void
   /** Called when the delivery has landed, or got a later time. */
@@ -145,8 +144,7 @@ export function createBatches(deps: BatchesDeps): Batches {
     try {
       const written = landBatch({ ...deps, onReturned, cut: cut.signal }, batch)
       // Far beyond any landing. A statement that is lost with its connection must not block a lane forever.
-      const end = await withDeadline(written, 30_000, 'landing a batch')
-      deps.onBatch?.(end)
+      await withDeadline(written, 30_000, 'landing a batch')
       failures = 0
       batchRows = Math.min(maxBatch.rows, batchRows * 2)
       for (const id of left.keys()) deps.onEnded(id)
@@ -154,7 +152,6 @@ export function createBatches(deps: BatchesDeps): Batches {
     } catch (error) {
       // After its deadline the batch must stop, since another process may land the same deliveries.
       cut.abort()
-      deps.onBatch?.(error instanceof Error ? error : new Error(String(error)))
       failures += 1
       // A batch that is too much for Postgres as a whole may land in parts.
       batchRows = Math.max(1, Math.floor(batchRows / 2))

@@ -12,7 +12,7 @@ import { parkUnreadable, type Ready, type WorkerDeps } from './land-or-put-off.t
 import { landingOfDelivery, rowBytes } from './row-to-write.ts'
 
 export type HandOverDeps = WorkerDeps &
-  Pick<BatchesDeps, 'rest' | 'signal' | 'onBatch'> & {
+  Pick<BatchesDeps, 'rest' | 'signal'> & {
     /** Called when a round of claiming had no room, and there is room again. */
     wake: () => void
     /** The time for renewals of leases. Tests replace it. */

@@ -43,9 +43,6 @@ export type BatchDeps = WorkerDeps & {
   cut: AbortSignal
 }
 
-/** `settled`: deliveries with any outcome, also `raced`. `failed`: deliveries that are retried or parked. */
-export type BatchEnd = { settled: number; failed: number }
-
 /** Returns the pause for a row that another transaction locks. It does not count as a failure of the delivery. */
 export function lockedPauseMs(claims: number): number {
   return jitteredPauseMs(claimsOfRow(claims), { baseMs: 1000, capMs: 15_000 }, Math.random)
@@ -56,44 +53,45 @@ export function lockedPauseMs(claims: number): number {
  * requests are locked are put off, and the others are halved until the refused row is alone. Throws if Postgres itself
  * failed: some of the batch may have landed then.
  */
-export async function landBatch(deps: BatchDeps, batch: readonly Ready[]): Promise<BatchEnd> {
-  const failed = await landPart(deps, batch, landingLockWaitMs)
-  return { settled: batch.length - failed, failed }
-}
-
-/** Lands a part of a batch. Returns how many failed or were put off. */
-async function landPart(deps: BatchDeps, part: readonly Ready[], waitMs: number): Promise<number> {
-  if (part.length === 0) return 0
+export async function landBatch(
+  deps: BatchDeps,
+  batch: readonly Ready[],
+  waitMs: number = landingLockWaitMs,
+): Promise<void> {
+  if (batch.length === 0) return
   deps.cut.throwIfAborted()
   const started = performance.now()
   const at = { now: deps.time(), environments: environmentsOf(deps.keys()), waitMs }
-  const landings = part.map(({ landing }) => landing)
+  const landings = batch.map(({ landing }) => landing)
   const { outcomes, failure } = await landSettling(deps.db, landings, at)
-  // Outcomes that the short statement committed are final, also if a later statement failed.
-  const open = part.filter(({ landing }) => failure && (outcomes.get(landing.requestId) ?? 'raced') === 'raced')
-  const isOpen = new Set(open)
-  for (const one of part)
-    if (!isOpen.has(one)) report(deps, one, outcomes.get(one.landing.requestId) ?? 'raced', started)
-  return failure ? landRefused(deps, open, { ...failure, waitMs, started }) : 0
+  const open: Ready[] = []
+  for (const one of batch) {
+    const outcome = outcomes.get(one.landing.requestId) ?? 'raced'
+    // Outcomes that the short statement committed are final, also if a later statement failed.
+    if (failure && outcome === 'raced') open.push(one)
+    else report(deps, one, outcome, started)
+  }
+  if (failure) await landRefused(deps, open, { ...failure, waitMs, started })
 }
 
 type Refused = { error: unknown; waitMs: number; started: number }
 
+/** Lands the parts of a batch that Postgres refused, and puts off or parks a delivery that is refused alone. */
 async function landRefused(
   deps: BatchDeps,
-  part: readonly Ready[],
+  batch: readonly Ready[],
   { error, waitMs, started }: Refused,
-): Promise<number> {
-  const [first] = part
-  const isAlone = part.length === 1 && first !== undefined
+): Promise<void> {
+  const [first] = batch
+  const isAlone = batch.length === 1 && first !== undefined
   if (isAlone || !isAboutTheRow(error)) {
     const failure = databaseCodeOf(error) ?? 'failed'
-    for (const one of part) trace(deps, one, started, { outcome: 'failed', failure })
+    for (const one of batch) trace(deps, one, started, { outcome: 'failed', failure })
   }
   // The parts of the batch would wait for the same lock, so it is not halved.
   // A commit waits for the notifications of other transactions, doubled with each try. Beyond this, Postgres has
   // failed.
-  if (waitedToCommit(error) && waitMs < 4000) return landPart(deps, part, waitMs * 2)
+  if (waitedToCommit(error) && waitMs < 4000) return landBatch(deps, batch, waitMs * 2)
   if (!isAboutTheRow(error)) throw error
   let nextWaitMs = waitMs
   if (metALock(error)) {
@@ -102,21 +100,21 @@ async function landRefused(
     nextWaitMs = Math.max(10, Math.round(waitMs / 2))
     const locked = await lockedRequests(
       deps.db,
-      part.map(({ landing }) => landing.requestId),
+      batch.map(({ landing }) => landing.requestId),
     )
     const isLocked = ({ landing }: Ready) => locked.has(landing.requestId)
     if (locked.size > 0) {
       // The others come first, since they have already waited for the locked ones.
-      const others = part.filter((one) => !isLocked(one))
-      const failed = await landPart(deps, others, nextWaitMs)
-      return failed + (await waitForLock(deps, part.filter(isLocked), lockOfRequest))
+      const others = batch.filter((one) => !isLocked(one))
+      await landBatch(deps, others, nextWaitMs)
+      return waitForLock(deps, batch.filter(isLocked), lockOfRequest)
     }
-    if (isAlone) return waitForLock(deps, part, lockElsewhere)
+    if (isAlone) return waitForLock(deps, batch, lockElsewhere)
   }
   if (isAlone) return fail(deps, first, error)
-  const half = Math.ceil(part.length / 2)
-  const failed = await landPart(deps, part.slice(0, half), nextWaitMs)
-  return failed + (await landPart(deps, part.slice(half), nextWaitMs))
+  const half = Math.ceil(batch.length / 2)
+  await landBatch(deps, batch.slice(0, half), nextWaitMs)
+  await landBatch(deps, batch.slice(half), nextWaitMs)
 }
 
 const lockOfRequest = 'an open transaction locks the row of its request'
@@ -128,30 +126,25 @@ async function waitForLock(
   { db, time, logger, onReturned }: BatchDeps,
   locked: readonly Ready[],
   trouble: string,
-): Promise<number> {
-  const claims = locked.map(({ claimed }) => ({
-    ...claimed,
-    pauseMs: lockedPauseMs(claimed.claims),
-  }))
-  for (const { deliveryId } of claims) onReturned(deliveryId)
-  await returnClaims(db, claims, { now: time(), trouble })
+): Promise<void> {
+  const returned = locked.map(({ claimed }) => ({ ...claimed, pauseMs: lockedPauseMs(claimed.claims) }))
+  for (const { deliveryId } of returned) onReturned(deliveryId)
+  await returnClaims(db, returned, { now: time(), trouble })
   for (const { claimed, landing } of locked) {
     logger.warn(
       { delivery_id: claimed.deliveryId, request_id: landing.requestId, trouble },
       'a delivery waits for a lock of another transaction, landing it later',
     )
   }
-  return locked.length
 }
 
-async function fail(deps: BatchDeps, ready: Ready, error: unknown): Promise<number> {
+async function fail(deps: BatchDeps, ready: Ready, error: unknown): Promise<void> {
   const { claimed } = ready
   deps.onReturned(claimed.deliveryId)
   const reason = 'landing_failed' as const
   const failure = { claimed, reason, detail: postgresMessage(error).slice(0, 500), now: deps.time() }
   const end = await unlessRefused(deps, claimed, retryOrPark(deps.db, failure))
   deps.logger.error({ err: error, ...idsOf(deps, ready), end }, 'a delivery could not be landed')
-  return 1
 }
 
 function report(deps: WorkerDeps, ready: Ready, outcome: LandingOutcome, started: number): void {
