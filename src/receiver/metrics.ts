@@ -8,7 +8,7 @@ import { readNotifyQueue } from './feeding/notify-queue.ts'
 import { unsequencedSeconds } from './feeding/sequencer.ts'
 import { readBalances } from './fetching/balances.ts'
 import { remainingCalls } from './fetching/read-budgets.ts'
-import { countParked, depth } from './landing/depth.ts'
+import { countParked, depth } from './landing/inbox.ts'
 import { countOverdue } from './reconciling/due.ts'
 import { lastRunEndedAt } from './reconciling/reconcile-runs.ts'
 

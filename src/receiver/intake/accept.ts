@@ -167,8 +167,8 @@ async function flush(
         parts.push(part.slice(half), part.slice(0, half))
         continue
       }
-      // Also for a row that is refused alone. It is valid, so something in this database refuses it, such as a trigger of
-      // an operator. 503 keeps it at the provider, the alert reports `postgres_failed`, and the line below has the cause.
+      // Also for a row that is refused alone. It is valid, so something in this database refuses it, such as a
+      // trigger of an operator. 503 keeps it at the provider, and the alert and the line below report it.
       for (const { reject } of part) reject(new UnavailableError('postgres_failed', { cause: error }))
       failed.push({ part, error })
     }

@@ -15,7 +15,7 @@ import { todaysEnvironment } from './verdict.ts'
 /** SQL: the outcomes that park a delivery, with themselves as the reason. */
 export const parking = sql`('key_mismatch', 'source_mismatch')`
 
-/** SQL condition: the limit of deliveries of the request that are parked for this reason is reached without this one. */
+/** SQL condition: as many other deliveries of the request as may be parked for this reason are parked for it. */
 export const hasTooManyParked = (requestId: SQL, reason: SQL, deliveryId: SQL) => sql`(
           select count(*) >= ${maxParkedForRequest} from (
             select from mediadock.deliveries d

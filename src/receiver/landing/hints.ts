@@ -63,7 +63,8 @@ export async function landHint(deps: WorkerDeps, delivery: Identified, { jobId, 
     judged as (
       select held.*, tracked.request_id is null as is_foreign,
         tracked.request_id is null and ${delivery.claims !== undefined}::boolean and held.replay_id is null
-          and ${hasTooManyParked(sql`${requestId}::uuid`, sql`'source_mismatch'`, sql`held.delivery_id`)} as is_one_too_many
+          and ${hasTooManyParked(sql`${requestId}::uuid`, sql`'source_mismatch'`, sql`held.delivery_id`)}
+          as is_one_too_many
       from held left join tracked on true
     ),
     parked as (

@@ -59,8 +59,8 @@ const knownFrom = (joins: SQL, isNewer: SQL) => sql`
       select item.*, r.request_id is not null as is_known, ${isNewer} as is_newer, r.version,
              r.source_name is distinct from item.source_name as is_of_other_source,
              r.status as old_status, r.landed_at as old_landed_at, r.confirmed_at as old_confirmed_at,
-             r.next_poll_at as old_next_poll_at, r.cost as old_cost, r.source as old_way,
-             r.key_name as old_key_name, r.key_source as old_key_source, r.key_environment as old_key_environment, r.sandbox as old_sandbox,
+             r.next_poll_at as old_next_poll_at, r.cost as old_cost, r.source as old_way, r.key_name as old_key_name,
+             r.key_source as old_key_source, r.key_environment as old_key_environment, r.sandbox as old_sandbox,
              case when r.landed_at is not null then r.result_environment end as result_environment,
              ${requestEnvironment} as request_environment
       from item ${joins}

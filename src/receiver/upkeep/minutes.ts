@@ -6,7 +6,7 @@ import { version } from '../../platform/release.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import * as schema from '../domain/schema.ts'
-import { depth } from '../landing/depth.ts'
+import { depth } from '../landing/inbox.ts'
 import { countOverdue } from '../reconciling/due.ts'
 
 const a = columnsOf(arriving.arrivals, 'a')

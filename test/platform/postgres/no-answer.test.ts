@@ -11,7 +11,6 @@ import { writeSubmission } from '../../../src/provider/submit/submit-statement.t
 import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { sessions } from '../../../src/receiver/domain/on-call-schema.ts'
 import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
-import { countParked, depth } from '../../../src/receiver/landing/depth.ts'
 import * as inbox from '../../../src/receiver/landing/inbox.ts'
 import { landExplained, replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
@@ -63,8 +62,8 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ['a claim of deliveries is not "nothing is due"', (db) => inbox.claim(db, { limit: 1, maxBytes: 1, now: sharedNow })],
   ['giving a delivery back is not "lost"', (db) => inbox.retryOrPark(db, failure)],
   ['parking is not "lost"', (db) => inbox.park(db, failure)],
-  ['counting what is pending is not "none"', (db) => depth(db, now)],
-  ['counting what is parked is not "none"', (db) => countParked(db)],
+  ['counting what is pending is not "none"', (db) => inbox.depth(db, now)],
+  ['counting what is parked is not "none"', (db) => inbox.countParked(db)],
   ['a landing is not "raced"', (db) => land(db, [landing], at)],
   ['an explained landing', (db) => landExplained(db, landing, { ...at, dryRun: false })],
   [

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { depth } from '../../../src/receiver/landing/depth.ts'
+import { depth } from '../../../src/receiver/landing/inbox.ts'
 import { findReplay, listReplays, requeueMany } from '../../../src/receiver/on-call/replays.ts'
 import { listDeliveries } from '../../../src/receiver/queries/deliveries.ts'
 import { findDelivery } from '../../../src/receiver/queries/delivery-detail.ts'
