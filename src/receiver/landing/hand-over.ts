@@ -127,8 +127,18 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     // A RESERVED or LANDING one stays as it is. The newer claim expires.
   }
 
-  const endSubmit = async (idempotencyKey: string, sourceName: string | null, jobId: string): Promise<void> =>
-    deps.join?.({ ...requestIdOf(sourceName, jobId), idempotencyKey, sourceName })
+  /** Parks an unreadable delivery, ends the submit that its URL names, and lands a hint. Holds a report. */
+  const prepareClaimed = async (row: Claimed, parsed: Parsed | Hint, claimedAtMs: number): Promise<void> => {
+    if (!parsed.ok) return parkUnreadable(deps, row, parsed.reason)
+    const { report } = parsed
+    const { generation: idempotencyKey, sourceName } = row
+    if (idempotencyKey !== undefined) {
+      const jobId = report === undefined ? parsed.jobId : report.jobId
+      await deps.join?.({ ...requestIdOf(sourceName, jobId), idempotencyKey, sourceName })
+    }
+    if (report === undefined) await landClaimedHint(deps, row, parsed)
+    else holdClaimed(row, report, claimedAtMs)
+  }
 
   return {
     leaseSeconds: inboxLeaseSeconds,
@@ -169,20 +179,9 @@ export function createHandOver(deps: HandOverDeps): HandOver {
         if (isHeldAtOnce) holdClaimed(row, parsed.report, claimedAtMs)
         else others.push({ row, parsed })
       }
-      // These wait for statements of their own, meanwhile the others land and are renewed.
-      let parked = 0
-      for (const { row, parsed } of others) {
-        if (!parsed.ok) {
-          await parkUnreadable(deps, row, parsed.reason)
-          parked += 1
-          continue
-        }
-        const { report } = parsed
-        if (row.generation !== undefined)
-          await endSubmit(row.generation, row.sourceName, report === undefined ? parsed.jobId : report.jobId)
-        if (report === undefined) await landClaimedHint(deps, row, parsed)
-        else holdClaimed(row, report, claimedAtMs)
-      }
+      // These need statements before they land, or instead. Meanwhile the others land and are renewed.
+      for (const { row, parsed } of others) await prepareClaimed(row, parsed, claimedAtMs)
+      const parked = others.filter(({ parsed }) => !parsed.ok).length
       const bytes = rows.reduce((sum, { body }) => sum + body.length, 0)
       return { claimed: rows.length, parked, more: rows.length === limit || bytes >= room.bytes }
     },
