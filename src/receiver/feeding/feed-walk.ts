@@ -1,6 +1,6 @@
 import { hasTime, maxPageBytes } from '../domain/page-limits.ts'
 
-// Without packages: the client, which needs none of ours, reads the feed by the same text.
+// No package is imported here, since the client has no dependencies and reads the feed with the same text.
 
 /** A filtered page looks through this many changes at most: about 10 ms of Postgres. */
 export const maxWalked = 1000

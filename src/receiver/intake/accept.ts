@@ -183,8 +183,9 @@ async function flush(
 }
 
 /**
- * Stores deliveries in one statement and answers their senders. Throws if Postgres refuses it, with nothing stored. Also
- * throws if the connection is lost: it may have been committed, and the sender's next attempt is then a duplicate.
+ * Stores deliveries in one statement, settles their senders' waits, and hands over the new ones. Throws if Postgres
+ * refuses the statement, with nothing stored. Also throws if the connection is lost: the statement may have been
+ * committed, and the sender's next attempt is then a duplicate.
  */
 async function storePart(
   deps: AcceptorDeps,
@@ -226,7 +227,7 @@ async function storePart(
   }
 }
 
-/** Selects among arrivals with one id and different keys. A live key wins, since it may sign for any request. */
+/** Selects among arrivals with one id and different keys. A live key wins: only it may sign for live requests. */
 function signedLive(group: readonly Waiting[]): Waiting | undefined {
   return group.find(({ delivery }) => delivery.environment === 'live') ?? group[0]
 }

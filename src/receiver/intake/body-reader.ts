@@ -17,7 +17,7 @@ const maxChunks = (bytes: number) => 1024 + bytes / 64
 /** A body that arrives more slowly than this, after a grace, is cut when the budget is spent. */
 const slowBytesPerMs = 64
 const graceMs = 2000
-/** The pace is an average that halves its memory about every 0.7 s. */
+/** The pace of a body is an average. A byte counts half as much after 0.7 s. */
 const paceMemoryMs = 1000
 
 export type BodyRefusal = 'payload_too_large' | 'too_many_chunks' | 'too_slow' | 'too_much_being_received' | 'aborted'

@@ -9,9 +9,9 @@ const s = columnsOf(arriving.knownSenders, 's')
 
 /** The latest addresses per key: the holder of one secret must not fill the table, or displace others' senders. */
 const maxSendersPerKey = 64
-/** The precision of the last time. */
+/** A sender is written again after this time, so `last_at` may be an hour too old. */
 const noteAgainMs = 3_600_000
-/** How often other replicas' senders are read, and how soon this process's are written. */
+/** How often other replicas' senders are read. New senders of this process are written within a second. */
 const readEveryMs = 60_000
 
 export type KnownSenders = {

@@ -101,8 +101,8 @@ export async function storeDeliveries(
 
 /**
  * SQL: handles duplicates signed with a key of another environment. A stored delivery that is parked for its key takes
- * the new key and is due again. Any other delivery does so only for a live key, pending or landed, since a live key may
- * sign for any request. A claim on it ends then.
+ * the new key and is due again. Any other delivery does so only for a live key, pending or landed, since only a
+ * live key may sign for live requests. A claim on it ends then.
  *
  * Accepting does not wait for a landing, so a locked row is left alone. Such a row, and one that the snapshot of this
  * statement does not show, is `contended`.

@@ -91,7 +91,7 @@ export function answerRefusal(req: IncomingMessage, res: ServerResponse, refusal
   const headers = { ...refusal.headers, ...headersOf(body) }
   if (req.complete) return void res.writeHead(refusal.status, headers).end(body)
   res.writeHead(refusal.status, { ...headers, connection: 'close' })
-  // This sender wants its chunks to be read, so the rest is not read.
+  // Reading tiny chunks costs more than sending them, so the rest is not read.
   if (refusal.reason === tooManyChunks) return void res.end(body)
   res.write(body)
   drain(req, () => res.end())

@@ -139,7 +139,7 @@ function newArrival(req: Request, { arrivedAt, source }: { arrivedAt: Date; sour
     outcome: 'refused',
     status: 0,
     sourceName: storedName(source),
-    // The longest address. Behind a trusted proxy it is text from a header.
+    // Long enough for any address. Behind a trusted proxy, `req.ip` is text from a header.
     remote: req.ip === undefined ? undefined : startOf(req.ip, 64),
     timestampMismatch: false,
     ackMs: 0,
@@ -190,7 +190,8 @@ async function admit(
     if (!identity.ok) identity = identityOf({ header, body })
     if (!identity.ok) return refuse(new Refusal(400, 'invalid_webhook_id', identity.message))
     const { webhookId } = identity
-    // A refused arrival then shows up with its delivery. For a large body the id is computed only after verification.
+    // So the log shows a refused arrival beside the delivery that it repeats. The id of a large body takes long, and is
+    // computed after the verification.
     if (body.length <= largeBodyBytes) arrival.deliveryId = deliveryId(webhookId, body, arrival.sourceName)
     const verification = await verifyBytes(req, { header, body }, { ...intake, clock: deps.clock, source, arrival })
     if (!verification.ok) {
@@ -201,7 +202,7 @@ async function admit(
     }
     const id = (arrival.deliveryId ??= deliveryId(webhookId, body, arrival.sourceName))
     const { timestampSeconds, keyName } = verification
-    // Without a signature, the log treats the arrival like any that anyone can cause.
+    // Without a key name, the log bounds an unsigned arrival like the refused ones.
     if (promises.signed) arrival.keyName = keyName
     arrival.traceparent = traceparentOf(req)
     arrival.verifiedMs = performance.now() - started

@@ -9,6 +9,13 @@ import { returnClaims, type InboxClaim, type ReturnedClaim } from './inbox.ts'
 import { landBatch, lockedPauseMs, type Ready, type WorkerDeps } from './land-or-put-off.ts'
 import { estimateBytes } from './row-to-write.ts'
 
+/*
+ * The way of a delivery through this folder: hand-over.ts holds what this process stored, or claimed with inbox.ts.
+ * row-to-write.ts makes the landing of each, and batches.ts puts landings together. land-or-put-off.ts lands a batch,
+ * and decides what becomes of refused ones. two-statements.ts is the SQL: verdict.ts rules, writes.ts writes, flags.ts
+ * flags and parks. Webhooks without an end take hints.ts instead, and replay.ts processes stored deliveries again.
+ */
+
 export type BatchesDeps = WorkerDeps & {
   /** Rests after work of this duration, if acknowledging needs the machine. */
   rest: (workedMs: number, signal: AbortSignal) => Promise<void>
@@ -18,7 +25,7 @@ export type BatchesDeps = WorkerDeps & {
   onLanding: (deliveryId: string) => void
   /** Called when the delivery has landed, or got a later time. */
   onEnded: (deliveryId: string) => void
-  /** Called after each batch. */
+  /** Called after batches were taken or written. */
   onWritten: () => void
 }
 

@@ -19,6 +19,7 @@ import type { Landing, LandingDeps } from './row-to-write.ts'
 import { landSettling, lockedRequests, type LandingOutcome } from './two-statements.ts'
 import { landingLockWaitMs } from './writes.ts'
 
+/** What everything that processes deliveries and results works with: the inbox, the reconciler, replays and slices. */
 export type WorkerDeps = LandingDeps & {
   db: Database
   clock: () => Date
@@ -69,7 +70,7 @@ export async function landBatch(
     const outcome = outcomes.get(one.landing.requestId) ?? 'raced'
     // Outcomes that the short statement committed are final, also if a later statement failed.
     if (failure && outcome === 'raced') open.push(one)
-    else report(deps, one, outcome, started)
+    else noteOutcome(deps, one, outcome, started)
   }
   if (failure) await landRefused(deps, open, { ...failure, waitMs, started })
 }
@@ -88,15 +89,13 @@ async function landRefused(
     const failure = databaseCodeOf(error) ?? 'failed'
     for (const one of batch) trace(deps, one, started, { outcome: 'failed', failure })
   }
-  // The parts of the batch would wait for the same lock, so it is not halved.
-  // A commit waits for the notifications of other transactions, doubled with each try. Beyond this, Postgres has
-  // failed.
+  // The commit waited for other transactions that notify. Halves would wait for the same lock, so the whole batch waits
+  // twice as long. Beyond 4 s, Postgres has failed.
   if (waitedToCommit(error) && waitMs < 4000) return landBatch(deps, batch, waitMs * 2)
   if (!isAboutTheRow(error)) throw error
   let nextWaitMs = waitMs
   if (metALock(error)) {
-    // The shortest wait for a lock: a landing needs that long. Otherwise each half of a batch waits half as long as the
-    // whole, so that both together wait as long.
+    // Each half waits half as long as the whole, so that both together wait as long. A landing takes up to 10 ms.
     nextWaitMs = Math.max(10, Math.round(waitMs / 2))
     const locked = await lockedRequests(
       deps.db,
@@ -147,7 +146,7 @@ async function fail(deps: BatchDeps, ready: Ready, error: unknown): Promise<void
   deps.logger.error({ err: error, ...idsOf(deps, ready), end }, 'a delivery could not be landed')
 }
 
-function report(deps: WorkerDeps, ready: Ready, outcome: LandingOutcome, started: number): void {
+function noteOutcome(deps: WorkerDeps, ready: Ready, outcome: LandingOutcome, started: number): void {
   const { claimed, landing } = ready
   // An ordinary landing is not logged: the line of the arrival is enough.
   if (outcome !== 'landed' || claimed.claims > 1 || claimed.failures > 0) {

@@ -184,9 +184,9 @@ const isAlone = sql`old_landed_at is null
              where d.id between judged.first_id and judged.last_id and d.id <> judged.delivery_id limit 1) is null`
 
 /**
- * SQL condition: readers have what was written: the same end, complete, with its cost and its output, which contains the
- * media. The view still shows the row before this statement. The provider's words for an error, its times and the name
- * of the model are no change for readers.
+ * SQL condition: readers have what was written: the same end, complete, with its cost and output, which has the media.
+ * The view still shows the row before this statement. The provider's words for an error, its times and the name of the
+ * model are no change for readers.
  */
 const isAsRead = sql`(select (old.status, old.media_complete, old.cost, old.output) is not distinct from (
                       written.status, written.media_complete, written.cost,
