@@ -95,7 +95,8 @@ async function landRefused(
   if (!isAboutTheRow(error)) throw error
   let nextWaitMs = waitMs
   if (metALock(error)) {
-    // Each half waits half as long as the whole, so that both together wait as long. A landing takes up to 10 ms.
+    // Each half waits half as long as the whole, so that both together wait as long; at least 10 ms,
+    // which a landing may take.
     nextWaitMs = Math.max(10, Math.round(waitMs / 2))
     const locked = await lockedRequests(
       deps.db,

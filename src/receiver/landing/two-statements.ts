@@ -188,10 +188,10 @@ const isAlone = sql`old_landed_at is null
  * The view still shows the row before this statement. The provider's words for an error, its times and the name of the
  * model are no change for readers.
  */
-const isAsRead = sql`(select (old.status, old.media_complete, old.cost, old.output) is not distinct from (
+const isAsRead = sql`(select (shown.status, shown.media_complete, shown.cost, shown.output) is not distinct from (
                       written.status, written.media_complete, written.cost,
                       coalesce(written.output, ${outputOfRow(carriedMedia)}))
-                    from mediadock.results old where old.request_id = verdict.request_id limit 1)`
+                    from mediadock.results shown where shown.request_id = verdict.request_id limit 1)`
 
 /** SQL condition: the delivery would be parked, but the limit is reached. A kept delivery that is replayed stays. */
 const isDiscarded = sql`(select i.replay_id from mediadock.inbox i
