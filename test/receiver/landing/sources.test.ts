@@ -240,9 +240,13 @@ it.each<[string, { from: string[]; to: string[]; cost?: number; outcome: string 
   const jobId = randomUUID()
   const landLinks = async (fetched: boolean, names: string[], cost?: number) => {
     const links = names.map((name) => `https://media.test/${name}.png`)
+    const unstated = { model: undefined, error: undefined, createdAt: undefined, completedAt: undefined }
     const report: Report = {
-      ...{ jobId, status: 'COMPLETED', mediaComplete: true, cost },
-      ...{ model: undefined, error: undefined, createdAt: undefined, completedAt: undefined },
+      ...unstated,
+      jobId,
+      status: 'COMPLETED',
+      mediaComplete: true,
+      cost,
       output: { images: links.map((url) => ({ url })) },
       media: links.map((url, position) => ({ kind: 'image', position, url })),
     }
