@@ -143,7 +143,7 @@ const drills: Drill[] = [
     },
     alarms: ['media_gone'],
     says: /no longer serves 2 media .*: .*404\. .*No copy exists/,
-    behind: /Its media is gone at the provider, and no copy exists\.[\s\S]*404/,
+    behind: /no longer serves 2 media[\s\S]*media_gone · [0-9a-f]{8}, [0-9a-f]{8}/,
   },
   {
     name: 'poisoned-row',

@@ -1,5 +1,5 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
@@ -18,25 +18,29 @@ export type ArchiveState = {
   links_end: string | null
   /** The store's last error, among the copies that are due first; null without one. */
   store_trouble: string | null
-  /**
-   * Copies given up in the last hour: gone at the provider, or failed for another reason, with the last request of
-   * each.
-   */
+  /** Copies given up in the last hour: gone at the provider, or failed for another reason, with their requests. */
   gone: number
-  last_gone: string | null
+  gone_requests: string[]
   gone_trouble: string | null
   failed: number
-  last_failed: string | null
+  failed_requests: string[]
   failed_trouble: string | null
   /**
-   * Copies that still wait although their links end within a quarter of an hour, with the first of these ends, its
-   * request, and the last error.
+   * Copies that still wait although their links end within a quarter of an hour, with the first of these ends, their
+   * requests, and the last error.
    */
   expiring: number
   expires_first: string | null
-  expiring_request: string | null
+  expiring_requests: string[]
   expiring_trouble: string | null
 }
+
+/** An issue lists this many requests, the newest failures and the first ends. */
+const maxRequests = 20
+
+/** SQL: the requests of the chosen copies as an array. */
+const requestsOf = (chosen: SQL, order: SQL) => sql`
+  array(select request_id::text from ${chosen} group by request_id order by ${order} limit ${maxRequests})`
 
 /** Reads the state of the archive for the problems of the first page. */
 export async function readArchiveState(tx: Executor, now: Date): Promise<ArchiveState> {
@@ -69,14 +73,14 @@ export async function readArchiveState(tx: Executor, now: Date): Promise<Archive
       (select min(due_at) from first where due_at <= ${at}) as due_since,
       (select trouble from first where fault = 'store' order by due_at desc limit 1) as store_trouble,
       (select count(*)::int from failed where fault = 'gone') as gone,
-      (select request_id::text from failed where fault = 'gone' order by ended_at desc limit 1) as last_gone,
+      ${requestsOf(sql`failed where fault = 'gone'`, sql`max(ended_at) desc`)} as gone_requests,
       (select trouble from failed where fault = 'gone' order by ended_at desc limit 1) as gone_trouble,
       (select count(*)::int from failed where fault <> 'gone') as failed,
-      (select request_id::text from failed where fault <> 'gone' order by ended_at desc limit 1) as last_failed,
+      ${requestsOf(sql`failed where fault <> 'gone'`, sql`max(ended_at) desc`)} as failed_requests,
       (select trouble from failed where fault <> 'gone' order by ended_at desc limit 1) as failed_trouble,
       (select count(*)::int from expiring) as expiring,
       (select min(expires_at) from expiring) as expires_first,
-      (select request_id::text from expiring order by expires_at limit 1) as expiring_request,
+      ${requestsOf(sql`expiring`, sql`min(expires_at)`)} as expiring_requests,
       (select trouble from expiring where trouble is not null order by expires_at limit 1) as expiring_trouble`)
   const state = one(rows, 'reading the state of the archive')
   return {

@@ -25,10 +25,10 @@ export function archiveProblems(archive: ArchiveState | undefined, now: Date): P
     links_end,
     store_trouble,
     gone,
-    last_gone,
+    gone_requests,
     gone_trouble,
     failed,
-    last_failed,
+    failed_requests,
     failed_trouble,
   } = archive
   const problems: Problem[] = []
@@ -64,19 +64,19 @@ export function archiveProblems(archive: ArchiveState | undefined, now: Date): P
       `The provider no longer serves ${count(gone, 'media', 'media')} that the archive tried to copy in the last ` +
       `hour${gone_trouble === null ? '' : `: ${gone_trouble}`}. No copy exists. ` +
       'Submit the requests again if their media are still needed.'
-    problems.push({ severity: 'warning', text, cause: 'media_gone', count: gone, href: hrefOf(last_gone) })
+    problems.push({ severity: 'warning', text, count: gone, ...placeOf('media_gone', gone_requests) })
   }
   if (failed > 0) {
     const text =
       `${count(failed, 'media was', 'media were')} not archived in the last hour. The last reason: ` +
       `${failed_trouble ?? 'unknown'}.`
-    problems.push({ severity: 'warning', text, cause: 'media_not_archived', count: failed, href: hrefOf(last_failed) })
+    problems.push({ severity: 'warning', text, count: failed, ...placeOf('media_not_archived', failed_requests) })
   }
   return problems
 }
 
 function expiringProblem(archive: ArchiveState, now: Date): Problem[] {
-  const { expiring, expires_first, expiring_request, expiring_trouble } = archive
+  const { expiring, expires_first, expiring_requests, expiring_trouble } = archive
   if (expires_first === null) return []
   const at = clockTime(expires_first, now)
   const lost =
@@ -85,9 +85,11 @@ function expiringProblem(archive: ArchiveState, now: Date): Problem[] {
       : `${expiring} media will be lost unless they are copied before their links end, the first at ${at}.`
   const last = expiring_trouble === null ? '' : ` Last failure: ${expiring_trouble}.`
   const text = `${lost}${last} Check the archive's store and the hosts of the media; they are copied first.`
-  return [{ severity: 'critical', text, cause: 'links_expire', count: expiring, href: hrefOf(expiring_request) }]
+  return [{ severity: 'critical', text, count: expiring, ...placeOf('links_expire', expiring_requests) }]
 }
 
-function hrefOf(requestId: string | null): string {
-  return requestId === null ? '/requests' : `/requests/${requestId}`
+/** The page of the only request, else the issue, which lists the requests. */
+function placeOf(cause: string, affected: readonly string[]): Pick<Problem, 'cause' | 'affected' | 'href'> {
+  const [only, ...others] = affected
+  return { cause, affected, href: only === undefined || others.length > 0 ? issueOf(cause) : `/requests/${only}` }
 }

@@ -12,7 +12,7 @@ import { issueListSchema, listIssues, type Issue } from '../queries/issues.ts'
 import { audited } from '../upkeep/audit.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
-import { badge, foreign, lasting, number, pager, type Tone } from './parts/parts.ts'
+import { badge, foreign, lasting, number, pager, shortId, type Tone } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { sparkline } from './parts/sparkline.ts'
 import { linkWith, queryOf, without, type Query } from './parts/url.ts'
@@ -118,12 +118,17 @@ function issueRow(issue: Issue, now: Date): Row {
     cells: [
       html`${badge(severity, state === 'open' ? tones[severity] : '')} ${state === 'open' ? '' : badge(state, state === 'closed' ? 'good' : '')}`,
       html`<div class="detail wrapped">${href.startsWith(path) ? html`<bdi>${text}</bdi>` : html`<a href="${href}"><bdi>${text}</bdi></a>`}
-        <div class="soft"><span class="mono">${foreign(cause, 80)}</span>${affected.length === 0 ? '' : html` · ${affected.map((one, at) => html`${at === 0 ? '' : ', '}${foreign(one, 40)}`)}`}${muted_until === null ? '' : html` · muted until ${time(muted_until)} by ${foreign(muted_by, 40)}`}</div></div>`,
+        <div class="soft"><span class="mono">${foreign(cause, 80)}</span>${affected.length === 0 ? '' : html` · ${affected.map((one, at) => html`${at === 0 ? '' : ', '}${affectedOne(one)}`)}`}${muted_until === null ? '' : html` · muted until ${time(muted_until)} by ${foreign(muted_by, 40)}`}</div></div>`,
       html`${moment(opened_at)}<div class="soft">${lasting(until.getTime() - Date.parse(opened_at))}</div>${worsened_at === null ? '' : html`<div class="soft">worse since ${time(worsened_at, 'seconds')}</div>`}${closed_at === null ? '' : html`<div class="soft">until ${time(closed_at)}</div>`}`,
       html`${number(count)}${peak === null || peak === count ? '' : html` <span class="soft">peak ${number(peak)}</span>`} ${sparkline(issue)}`,
       state === 'closed' ? '' : muteForm(issue),
     ],
   }
+}
+
+/** A key or a sender, or a link to a request. */
+function affectedOne(one: string): Markup {
+  return z.guid().safeParse(one).success ? shortId('request', one) : foreign(one, 40)
 }
 
 function muteForm({ id, state }: Issue): Markup {

@@ -118,7 +118,7 @@ export const issues = mediadock.table(
       .notNull()
       .default(sql`'{}'`),
     sample_seconds: integer().notNull().default(10),
-    /** The keys, senders, roles or subscriptions concerned. */
+    /** The keys, senders, roles, subscriptions or requests concerned. */
     affected: text()
       .array()
       .notNull()

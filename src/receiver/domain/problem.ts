@@ -10,7 +10,7 @@ export type Problem = {
   href: string
   /** The present number of arrivals, deliveries, requests or other items concerned. */
   count?: number
-  /** The keys, senders, roles or subscriptions concerned. */
+  /** The keys, senders, roles, subscriptions or requests concerned. */
   affected?: readonly string[]
 }
 

@@ -31,7 +31,7 @@ export const problemSchema = z
       .array(z.string())
       .readonly()
       .optional()
-      .meta({ description: 'The keys, senders, roles or subscriptions that are affected.' }),
+      .meta({ description: 'The keys, senders, roles, subscriptions or requests that are affected.' }),
   })
   .meta({ id: 'Problem' })
 

@@ -22,7 +22,9 @@ export const issueSchema = z
       .array(z.int().nullable())
       .meta({ description: 'The highest count of each `sample_seconds` since it opened; null without a count.' }),
     sample_seconds: z.int(),
-    affected: z.array(z.string()).meta({ description: 'The keys, senders, roles or subscriptions concerned.' }),
+    affected: z
+      .array(z.string())
+      .meta({ description: 'The keys, senders, roles, subscriptions or requests concerned.' }),
     opened_at: z.iso.datetime(),
     seen_at: z.iso.datetime().meta({ description: 'When the problem was last present.' }),
     worsened_at: z.iso.datetime().nullable(),

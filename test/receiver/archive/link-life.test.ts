@@ -96,6 +96,7 @@ it('reports what will be lost and when, until it is copied', async () => {
     severity: 'critical',
     cause: 'links_expire',
     count: 1,
+    affected: [requestId],
     href: `/requests/${requestId}`,
     text: expect.stringMatching(
       new RegExp(`^1 media will be lost at .*${expiresAt.toISOString().slice(11, 16)} unless .* Last failure: .*503`),

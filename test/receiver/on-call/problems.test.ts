@@ -99,14 +99,14 @@ const archive = {
   links_end: null,
   store_trouble: null,
   gone: 0,
-  last_gone: null,
+  gone_requests: [],
   gone_trouble: null,
   failed: 0,
-  last_failed: null,
+  failed_requests: [],
   failed_trouble: null,
   expiring: 0,
   expires_first: null,
-  expiring_request: null,
+  expiring_requests: [],
   expiring_trouble: null,
 }
 const run = {
@@ -720,7 +720,7 @@ const archiveCases: Case[] = [
     'media that were gone',
     {
       ofSlices: archiveProblems(
-        { ...archive, gone: 2, last_gone: 'b', gone_trouble: 'the provider answered 404' },
+        { ...archive, gone: 2, gone_requests: ['b', 'c'], gone_trouble: 'the provider answered 404' },
         now,
       ),
     },
@@ -728,7 +728,8 @@ const archiveCases: Case[] = [
       severity: 'warning',
       cause: 'media_gone',
       count: 2,
-      href: '/requests/b',
+      affected: ['b', 'c'],
+      href: '/issues?cause=media_gone',
       text: 'The provider no longer serves 2 media that the archive tried to copy in the last hour: the provider answered 404. No copy exists. Submit the requests again if their media are still needed.',
     },
   ],
@@ -739,7 +740,7 @@ const archiveCases: Case[] = [
         {
           ...archive,
           failed: 1,
-          last_failed: 'c',
+          failed_requests: ['c'],
           failed_trouble: 'it is larger than 5 bytes (MEDIA_ARCHIVE_MAX_BYTES)',
         },
         now,
@@ -779,7 +780,7 @@ const archiveCases: Case[] = [
     'media that will be lost',
     {
       ofSlices: archiveProblems(
-        { ...archive, expiring: 2, expires_first: '2026-03-04T03:10:00.000Z', expiring_request: 'd' },
+        { ...archive, expiring: 2, expires_first: '2026-03-04T03:10:00.000Z', expiring_requests: ['d'] },
         now,
       ),
     },
