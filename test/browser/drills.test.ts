@@ -139,7 +139,7 @@ it('the provider is down for an hour: the backlog is shown with its duration, an
   await goTo(page, 'Now')
   const overdue = banner(page, 'overdue')
   await overdue.getByText(/^30 requests are overdue: .*\.$/).waitFor()
-  await overdue.getByText(/Polling takes about \d minutes\.$/).waitFor()
+  await overdue.getByText(/All due polls are made in about \d minutes\.$/).waitFor()
   expect(await tile(page, 'Overdue requests')).toMatch(/^Overdue requests 30 \d+ to poll, about \d min$/)
   await shoot(page, 'drill-down-1-now')
   await expectNoDeadLinks(receiver.internalUrl, ['/', '/issues', '/requests?overdue=true', '/reconciler'])
@@ -170,7 +170,7 @@ it('the provider is down for an hour: the backlog is shown with its duration, an
   expect(left.at(-1)).toBe(0)
   expect(left.length).toBeGreaterThan(2)
   expect(left).toEqual(left.toSorted((a, b) => b - a))
-  await page.getByText('No poll is due').waitFor()
+  await page.getByText('A run now polls nothing').waitFor()
   await shoot(page, 'drill-down-3-drained')
   expect(await whole()).toBe(45)
 

@@ -390,7 +390,7 @@ describe('the charts', () => {
     expect(await row('Inbox', 1)).toBe('4')
     expect(await row('Response time', 1)).toBe('3 9.3')
     expect(await page.locator('.chart-note').innerText()).toMatch(
-      /Dashed lines: a receiver started at \d\d:\d\d:\d\d on /,
+      /A dashed line marks the start of a receiver: at \d\d:\d\d:\d\d on /,
     )
     const spec = JSON.parse((await page.locator('[data-chart]').first().getAttribute('data-chart')) ?? '')
     expect(spec.marks).toHaveLength(1)

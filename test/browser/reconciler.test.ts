@@ -63,7 +63,7 @@ describe('the reconciler', () => {
     const page = await openPage(browser, at('/reconciler'))
     const text = await page.locator('main').innerText()
     expect(text).toContain('no run has ended yet')
-    expect(text).toContain('No poll is due')
+    expect(text).toContain('A run now polls nothing')
     expect(text).toContain('by hand\nRECONCILE_CRON (0 0 1 1 *) runs rarely, next at')
     expect(text).toContain('or the reconciler has not run yet')
   })
@@ -79,7 +79,7 @@ describe('the reconciler', () => {
     })
     const page = await openPage(browser, at('/reconciler'))
     await page.getByText('A run now polls 3 requests that are due.').waitFor()
-    expect(await page.locator('.tile', { hasText: 'polls are due' }).innerText()).toMatch(/^3\s/)
+    expect(await page.locator('.tile', { hasText: 'polls to make now' }).innerText()).toMatch(/^3\s/)
     expect(await page.locator('.tile', { hasText: 'to poll them all' }).innerText()).toContain('about 1 min')
     expect(await page.locator('.tile', { hasText: 'incomplete' }).innerText()).toMatch(
       /^0\s.* a minute can be completed/s,
@@ -91,7 +91,7 @@ describe('the reconciler', () => {
     const marked = page.locator('tr.marked')
     expect(await marked.innerText()).toContain('by hand')
     expect(await marked.locator('td:nth-child(4)').innerText()).toContain('3 requests polled')
-    await page.getByText('No poll is due now').waitFor()
+    await page.getByText('A run now polls nothing').waitFor()
     const [entry] = await database.sql`select via, action, detail from mediadock.audit`
     expect(entry).toMatchObject({ via: 'console', action: 'reconcile_run', detail: { scanned: 3 } })
     const pasted = await openPage(browser, page.url())

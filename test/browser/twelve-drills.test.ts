@@ -127,7 +127,7 @@ const drills: Drill[] = [
     alarms: ['provider_unreachable'],
     says: /The provider has given no usable answer since .* Nothing is lost: submits wait here/,
     behind:
-      /Overdue requests wait until the provider answers, and a run now would not poll them\. 5 requests overdue\.[\s\S]*no poll due[\s\S]*the next run of this replica[\s\S]*5\s+overdue requests wait until the provider answers\s+0\s+results are incomplete(?!;)/,
+      /Overdue requests wait until the provider answers, and a run now would not poll them\. 5 requests overdue\.[\s\S]*nothing polled[\s\S]*the next run of this replica[\s\S]*5\s+overdue requests wait until the provider answers\s+0\s+results are incomplete(?!;)/,
   },
   {
     name: 'media-404',

@@ -56,7 +56,7 @@ function warning(
   ${
     still_matches && !configured
       ? problem(
-          html`<b>${foreign(name)}</b> is no longer configured, although the provider signed with it${ago}. Webhooks that it signs now are refused. Add the key again, as retired. <a href="/parked?reason=no_matching_secret">See webhooks that no secret matches</a>`,
+          html`<b>${foreign(name)}</b> is no longer configured, although the provider signed with it${ago}. Webhooks that it signs now are refused. Add the key again with <code>"retired": true</code>. <a href="/parked?reason=no_matching_secret">See webhooks that no secret matches</a>`,
         )
       : ''
   }

@@ -94,7 +94,7 @@ function head({ backlog }: ReconcilerState, overdue: number, failing: readonly F
     backlog.due === 0
       ? isWaiting
         ? `${overdue === 1 ? 'The overdue request waits' : 'Overdue requests wait'} until the provider answers, and a run now would not poll ${overdue === 1 ? 'it' : 'them'}.`
-        : 'No poll is due now.'
+        : 'A run now polls nothing: no poll is scheduled by now.'
       : `A run now polls ${backlog.due_capped ? 'at least ' : ''}${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
   return html`<div class="head"><h1>Reconciler</h1><span class="soft">Polls the provider for results that no webhook brought, and completes incomplete results.</span></div>
     <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now', tone: backlog.due === 0 && isWaiting ? 'quiet' : '' })}<span class="soft">${would}${late} A run is safe at any time: confirmed results stay, and the provider's result decides the others.</span></div>`
@@ -119,7 +119,7 @@ function stateView(
               number(overdue),
               `overdue ${overdue === 1 ? 'request waits' : 'requests wait'} until the provider answers`,
             )
-          : tile(`${number(due)}${backlog.due_capped ? '+' : ''}`, `${due === 1 ? 'poll is' : 'polls are'} due`)
+          : tile(`${number(due)}${backlog.due_capped ? '+' : ''}`, due === 1 ? 'poll to make now' : 'polls to make now')
       }
       ${due === 0 ? '' : tile(`${backlog.due_capped ? 'at least' : 'about'} ${Math.max(1, backlog.minutes)} min`, html`to poll them all, at ${number(calls)} calls a minute for each key`)}
       ${tile(`${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`, html`${backlog.incomplete === 1 ? 'result is' : 'results are'} incomplete${failing.length > 0 ? '' : completing(backlog)}`)}
@@ -177,7 +177,7 @@ function runRow(run: ReconcileRunRow, query: Query): Row {
   const { id, started_at, ended_at, trigger, outcome, idle_runs, duration_ms, error } = run
   const idle = outcome === 'idle'
   const did = idle
-    ? html`<span class="soft">no poll was due in ${number(idle_runs)} ${idle_runs === 1 ? 'run' : 'runs'}, until ${moment(ended_at)}</span>`
+    ? html`<span class="soft">nothing polled in ${number(idle_runs)} ${idle_runs === 1 ? 'run' : 'runs'}, until ${moment(ended_at)}</span>`
     : counts(run)
   return {
     id: String(id),

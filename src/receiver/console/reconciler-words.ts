@@ -55,7 +55,7 @@ export function counts({
   postponed,
   rate_limited,
 }: ReconcileRunRow): string {
-  if (scanned === 0) return 'no poll was due'
+  if (scanned === 0) return 'no poll was scheduled by then'
   const parts = [
     `${requests(scanned)} polled`,
     landed > 0 ? `${number(landed)} landed` : '',
@@ -79,7 +79,7 @@ export function outcomeOf({
 }: ReconcileRunRow): Markup {
   if (outcome === 'error') return badge('error', 'bad')
   if (outcome === 'idle') return badge('idle', '')
-  if (scanned === 0) return badge('no poll due', '')
+  if (scanned === 0) return badge('nothing polled', '')
   const answered = landed + running + not_found
   if (failed > 0) return badge(answered > 0 ? `${number(failed)} failed` : 'no answer', 'bad')
   if (postponed > 0) return badge(answered > 0 ? `${number(postponed)} postponed` : 'postponed', 'warn')

@@ -220,20 +220,23 @@ function strangersProblem({
 function overdueProblem({ overdue, overduePolls, reconciler: { backlog } }: Numbers): Problem[] {
   if (overdue === 0) return []
   const minutes = count(Math.max(1, backlog.minutes), 'minute', 'minutes')
-  const polling = backlog.due === 0 ? '' : ` Polling takes ${backlog.due_capped ? 'at least' : 'about'} ${minutes}.`
+  const within = backlog.due_capped ? `${minutes} or more` : `about ${minutes}`
+  const polling = backlog.due === 0 ? '' : ` All due polls are made in ${within}.`
   const results = overdue === 1 ? 'its result' : 'their results'
   const known = `${overdueText(overdue)}: neither a webhook nor a poll has brought ${results}.`
-  const why =
-    overduePolls?.outcome === 'postponed' && overduePolls.detail === 'quota'
-      ? quotaSpent
-      : lastPolls(overdue, overduePolls)
-  const text = `${known}${why}${polling}`
+  const isQuota = overduePolls?.outcome === 'postponed' && overduePolls.detail === 'quota'
+  const text = isQuota
+    ? `${known} ${quotaSpent}${polling} ${ifItLasts}`
+    : `${known}${lastPolls(overdue, overduePolls)}${polling}`
   return [{ severity: 'warning', text, cause: 'overdue', count: overdue, href: '/requests?overdue=true' }]
 }
 
 const quotaSpent = [
-  ' Polls wait, because the calls for polls in this minute are used up.',
+  'Polls wait, because the calls for polls in this minute are used up.',
   'Calls that are left are kept for submits.',
+].join(' ')
+
+const ifItLasts = [
   'Nothing is lost. If this lasts for more than some minutes, raise FETCH_RATE_PER_MINUTE,',
   'or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',
 ].join(' ')

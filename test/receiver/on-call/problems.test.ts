@@ -600,7 +600,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'overdue',
       href: '/requests?overdue=true',
-      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polls wait, because the calls for polls in this minute are used up. Calls that are left are kept for submits. Nothing is lost. If this lasts for more than some minutes, raise FETCH_RATE_PER_MINUTE, or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit. Polling takes about 12 minutes.',
+      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polls wait, because the calls for polls in this minute are used up. Calls that are left are kept for submits. All due polls are made in about 12 minutes. Nothing is lost. If this lasts for more than some minutes, raise FETCH_RATE_PER_MINUTE, or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',
     },
   ],
   [

@@ -123,7 +123,7 @@ function startsNote(starts: Minutes['process_starts']): Markup | string {
   const [last] = starts.slice(-1)
   if (last === undefined) return ''
   const newest = starts.slice(-5).toReversed()
-  return html`Dashed lines: a receiver started ${newest.map(({ started_at, host, version }, at) => html`${at === 0 ? '' : ', '}at ${time(started_at, 'seconds')} on <bdi>${host}</bdi> (${version})`)}${starts.length > newest.length ? `, and ${starts.length - newest.length} before` : ''}.`
+  return html`A dashed line marks the start of a receiver: ${newest.map(({ started_at, host, version }, at) => html`${at === 0 ? '' : ', '}at ${time(started_at, 'seconds')} on <bdi>${host}</bdi> (${version})`)}${starts.length > newest.length ? `, and ${starts.length - newest.length} before` : ''}.`
 }
 
 type Place = readonly [second: number, point: MinutePoint | undefined]

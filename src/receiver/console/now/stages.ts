@@ -174,7 +174,7 @@ function waitsFor(overdue: number, problems: Now['problems']): string {
   if (overdue === 0) return 'nothing to poll'
   return problems.some(({ cause }) => cause.startsWith('provider_unreachable'))
     ? 'polled as soon as the provider answers'
-    : 'polled; the next poll is not due yet'
+    : 'polled, and polled again later'
 }
 
 const shownKeys = 3
