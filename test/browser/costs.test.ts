@@ -24,7 +24,9 @@ it('shows costs by model, key and day, in a chart and a table, and what to do if
         (request_id, status, model, key_name, sandbox, cost, media_complete, tracked_at, landed_at, source)
       select gen_random_uuid(), 'CANCELED', 'vela', 'live', false, 0.5 * n, true, now(), now(), 'webhook'
       from generate_series(1, 3) n`
+    await database.sql`update mediadock.call_budgets set balance = 240, balance_at = now() where key_name = 'live'`
     await page.goto(at('/costs'))
+    await page.getByText('240 of the account of the key live').waitFor()
     const rows = page.locator('.scroll[aria-label="Costs"] tbody tr')
     expect(await rows.first().innerText()).toMatch(/vela\s+3\s+3\s+0/)
     await page.locator('.plot canvas').waitFor()

@@ -208,7 +208,7 @@ const drills: Drill[] = [
     },
     alarms: ['credits_spent:live'],
     says: /The account of the key live has too few credits: 3 submits were refused in the last hour .*Polling and landing continue\./,
-    behind: /Add credits at the provider[\s\S]*Calls left/,
+    behind: /Add credits at the provider[\s\S]*Settled[\s\S]*aurora-image/,
   },
   {
     name: 'quota-spent',

@@ -1,14 +1,16 @@
 import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { emptyState, table, tabs } from '../../platform/pages/parts.ts'
+import { emptyState, table, tabs, time } from '../../platform/pages/parts.ts'
+import { readBalances, type Balances } from '../fetching/balances.ts'
 import { costFiltersSchema, readCosts, type Costs } from '../queries/costs.ts'
+import { readWithin } from '../queries/deadline.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { dayMs } from '../upkeep/arrival-partitions.ts'
 import { chart } from './parts/chart.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
-import { foreign, number } from './parts/parts.ts'
+import { foreign, number, problem } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from './parts/url.ts'
 
@@ -26,6 +28,7 @@ export function costsRoutes(console: ConsoleDeps): Router {
     const since = new Date(now.getTime() - usualDays * dayMs).toISOString()
     const times = bounded ? given : { ...given, since }
     const read = await tryRead(console.logger, async () => ({
+      balances: await readWithin(console.db, (tx) => readBalances(tx, now)),
       groups: await readCosts(console.db, parseFilters(costFiltersSchema, { ...times, by })),
       days: await readCosts(console.db, parseFilters(costFiltersSchema, { ...times, by: 'day' })),
     }))
@@ -36,14 +39,28 @@ export function costsRoutes(console: ConsoleDeps): Router {
       href: linkTo(path, { ...given, by: name }),
       current: name === by,
     }))
-    const problem = read.ok ? undefined : read.problem
     const within = bounded ? 'in UTC' : `in the last ${usualDays} days`
     const body = html`<div class="head"><h1>Costs</h1>
       <span class="soft">Credits of live requests by the time of tracking, ${within}.</span></div>
-      ${tabs('Costs by', choices)} ${filterBar({ path, query, fields, keep: ['by'], now, problem })}
+      ${read.ok ? creditsLeft(read.value.balances) : ''} ${tabs('Costs by', choices)} ${filterBar({ path, query, fields, keep: ['by'], now, problem: read.ok ? undefined : read.problem })}
       ${read.ok ? costs(read.value, query) || none(submitCommand(console, req)) : ''}`
     sendConsolePage(console, res, { title: 'Costs', status: read.status, body, charts: true })
   })
+}
+
+/** The accounts whose submits are refused, and the last known balances of the others. */
+function creditsLeft({ refused, accounts }: Balances): Markup {
+  const known = accounts.filter(({ keyName }) => refused.every((one) => one.keyName !== keyName))
+  return html`${refused.map(noCredits)}
+    ${known.length === 0 ? '' : html`<p class="soft">Credits left, as the provider is asked each hour: ${known.map(({ keyName, credits: left }, at) => html`${at === 0 ? '' : ', '}<b>${credits(left)}</b> of the account of the key ${foreign(keyName)}`)}.</p>`}`
+}
+
+function noCredits({ keyName, at }: Balances['refused'][number]): Markup {
+  return problem(
+    html`The account of the key <b>${foreign(keyName)}</b> has too few credits: the provider refused a submit at
+      ${time(at)} with 402 insufficient_credits. Add credits at the provider. Refused submits are not repeated:
+      their callers got the 402. Polling and landing continue. This warning ends an hour after the last refusal.`,
+  )
 }
 
 function none(command: string): Markup {

@@ -2,10 +2,8 @@ import { Router } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { moment, table, time, type Row } from '../../platform/pages/parts.ts'
-import { readBalances, type Balances } from '../fetching/balances.ts'
 import { reloadKeys, type KeysPlace } from '../on-call/cause-words.ts'
 import { readingOptions } from '../on-call/reading.ts'
-import { readWithin } from '../queries/deadline.ts'
 import { readKeys, type KeyState } from '../queries/keys.ts'
 import { checkQuarantine } from '../queries/quarantined.ts'
 import { addedSecretHint } from './parked/verify-pages.ts'
@@ -18,23 +16,13 @@ export function keysRoutes(console: ConsoleDeps): Router {
   return Router().get('/keys', async (_req, res) => {
     const { now, ...options } = await readingOptions(console)
     const states = await readKeys(db, { ...options, now })
-    const { refused } = await readWithin(db, (tx) => readBalances(tx, now))
     const check = await checkQuarantine(db, keys(), { reason: 'no_matching_secret' })
     const body = html`<div class="head"><h1>Keys</h1><span class="soft">The secret of each key verifies webhooks. Keys that are not retired also call the provider.</span></div>
-      ${addedSecretHint(check)} ${refused.map(noCredits)} ${states.map((state) => warning(state, now))}
+      ${addedSecretHint(check)} ${states.map((state) => warning(state, now))}
       <div class="card table-card">${keysTable(states, { limit: settings.fetchRatePerMinute, now })}</div>
       ${card('How to change keys', howTo(settings))}`
     sendConsolePage(console, res, { title: 'Keys', body })
   })
-}
-
-function noCredits({ keyName, at }: Balances['refused'][number]): Markup {
-  return problem(
-    html`The account of the key <b>${foreign(keyName)}</b> has too few credits: the provider refused a submit at
-      ${time(at)} with 402 insufficient_credits. Add credits at the provider. Refused submits are not repeated:
-      their callers got the 402. Polling and landing continue.
-      <a href="/costs">See what credits were spent on</a>`,
-  )
 }
 
 /** The facts to know before changing this key. */

@@ -16,7 +16,7 @@ export function balanceProblems({ balances: { refused, accounts }, refusedSubmit
       'Then callers must submit again. Polling and landing continue.',
     ].join(' ')
     const cause = `credits_spent:${keyName}`
-    return [{ severity: 'critical', text, cause, href: '/keys', affected: [keyName], count: submits }]
+    return [{ severity: 'critical', text, cause, href: '/costs', affected: [keyName], count: submits }]
   })
   const ofAccounts = accounts.flatMap((account) => {
     const { keyName, credits, spentLastHour, difference } = account

@@ -141,7 +141,7 @@ const cases: Case[] = [
     {
       severity: 'critical',
       cause: 'credits_spent:live',
-      href: '/keys',
+      href: '/costs',
       affected: ['live'],
       count: 7,
       text: 'The account of the key live has too few credits: 7 submits were refused in the last hour (402 insufficient_credits), the last at 02:50. Add credits at the provider. Then callers must submit again. Polling and landing continue.',

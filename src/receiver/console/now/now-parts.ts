@@ -20,6 +20,7 @@ const acts: Record<string, string> = {
   reconciler_silent: 'See the reconciler',
   reconciler_failed: 'See the reconciler',
   provider_unreachable: 'See the reconciler',
+  credits_spent: 'See the costs',
   balance_low: 'See the costs',
   cost_differs: 'See the costs',
   submits_refused: 'See the issue',
