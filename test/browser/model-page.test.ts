@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { long } from '../chaos/length.ts'
@@ -138,6 +139,22 @@ it('finds every other page whole: tabs, keys, faults, confirmations, the ledger,
   await page.getByRole('button', { name: 'Create key' }).click()
   await page.getByText('Copy both now').waitFor()
   await glance(page, 'developer-new-key')
+})
+
+it('a double click on Grant posts the form once', async () => {
+  await provider.createKey({ account: 'twice', name: 'web' })
+  const page = await openPage(browser, `${provider.consoleUrl}/accounts/twice?tab=ledger`, { isForItself: true })
+  let posts = 0
+  await page.route('**/accounts/twice/credits', async (route) => {
+    posts += 1
+    // Long enough for a second click.
+    await delay(300)
+    await route.continue()
+  })
+  await page.getByLabel('Credits to grant').fill('5')
+  await page.getByRole('button', { name: 'Grant' }).dblclick({ delay: 80 })
+  await page.getByText('5 credits to spend').waitFor()
+  expect(posts).toBe(1)
 })
 
 it('shows the picture that a field links to, below the field', async () => {

@@ -57,6 +57,7 @@ export function page({
         <link rel="stylesheet" href="/assets/console.css" />
         ${styles.map((href) => html`<link rel="stylesheet" href="${href}" />`)}
         <script src="/assets/htmx.min.js" defer></script>
+        <script src="/assets/forms.js" type="module"></script>
         <script src="/assets/media.js" type="module"></script>
         <script src="/assets/rows.js" type="module"></script>
         ${scripts.map((src) => html`<script src="${src}" type="module"></script>`)}

@@ -1,9 +1,6 @@
 // Adds a copy button to every [data-copy]: always among the facts of a page and beside code, elsewhere while the
 // pointer or the focus is on it. Only scripts can copy, so only a script adds the button.
-function say(text) {
-  const place = document.querySelector('#announced')
-  if (place) place.textContent = text
-}
+import { say } from './forms.js'
 
 function make(value) {
   const button = document.createElement('button')

@@ -1,18 +1,13 @@
 // The keyboard, selection, tail and messages of every page. Elements take part
 // by data attributes, so that no page needs a script of its own.
 
+import { say } from './forms.js'
 import { linkOf } from './rows.js'
 
 const one = (selector) => document.querySelector(selector)
 const all = (selector) => [...document.querySelectorAll(selector)]
 const rows = () => all('[data-rows] > [data-row]')
 const marked = () => one('[data-row].marked')
-
-/** Says something in the footer; screen readers read it out. */
-export function say(text) {
-  const place = one('#announced')
-  if (place) place.textContent = text
-}
 
 /** Sets a parameter of the address, so that a copied link shows the same page. Undefined removes it. */
 function keep(name, value) {
@@ -142,18 +137,6 @@ document.addEventListener('submit', (event) => {
   const empty = [...event.target.elements].filter((field) => field.name && field.value === '')
   for (const field of empty) field.disabled = true
   setTimeout(() => empty.forEach((field) => (field.disabled = false)))
-})
-
-// A second click does not repeat an action whose answer has not come yet.
-let sent = new WeakSet()
-addEventListener('pageshow', () => (sent = new WeakSet()))
-document.addEventListener('submit', (event) => {
-  if (event.defaultPrevented || !event.target.matches('[method=post]')) return
-  if (sent.has(event.target)) {
-    event.preventDefault()
-    say('It was sent already. Reload the page to send it again.')
-  }
-  sent.add(event.target)
 })
 
 // The tail. An event announces new rows, which are then read from the address of the page, so that only the page

@@ -1,6 +1,6 @@
 // On a wide screen the details of a row open beside its list. They are read from the page of the row. A link opened in a
 // new tab, or a copied link, leads to that page.
-import { say } from './console.js'
+import { say } from './forms.js'
 import { follow } from './live.js'
 
 const wide = matchMedia('(min-width: 1400px)')

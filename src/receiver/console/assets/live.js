@@ -1,6 +1,6 @@
 // Parts of a page that fetch themselves again ([data-live]): only while the page is visible, and without losing opened
 // details, marked rows or paused media.
-import { say } from './console.js'
+import { say } from './forms.js'
 
 const toggle = document.querySelector('[data-live-toggle]')
 const parts = () => document.querySelectorAll('[data-live]')

@@ -1,0 +1,19 @@
+// Messages in the footer, and forms that are sent once. Every page of both consoles loads this.
+
+/** Says something in the footer; screen readers read it out. */
+export function say(text) {
+  const place = document.querySelector('#announced')
+  if (place) place.textContent = text
+}
+
+// A second click does not repeat an action whose answer has not come yet.
+let sent = new WeakSet()
+addEventListener('pageshow', () => (sent = new WeakSet()))
+document.addEventListener('submit', (event) => {
+  if (event.defaultPrevented || !event.target.matches('[method=post]')) return
+  if (sent.has(event.target)) {
+    event.preventDefault()
+    say('It was sent already. Reload the page to send it again.')
+  }
+  sent.add(event.target)
+})
