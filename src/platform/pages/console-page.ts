@@ -76,6 +76,16 @@ export function page({
     </html>`
 }
 
+/** The foot of every page, with further links and the place of messages. */
+export function footer(now: Date, links: Markup): Markup {
+  return html`<footer class="foot">
+    <span data-now="${now.toISOString()}">All times are UTC.</span>
+    <button type="button" class="link" data-exact-times aria-pressed="false" hidden>Exact times</button>
+    ${links}
+    <span id="announced" role="status" aria-live="polite"></span>
+  </footer>`
+}
+
 function navItem({ href, label, current, count }: NavItem): Markup {
   return html`<span class="place"><a href="${href}" ${current ? html`aria-current="page"` : ''}>${label}</a>${count === undefined ? '' : html`<span class="count ${count.tone ?? ''}" data-count="${count.name}" ${(count.shown ?? '0') === '0' ? html`hidden` : ''}><b>${count.shown ?? ''}</b> <span>${count.of ?? ''}</span></span>`}</span>`
 }

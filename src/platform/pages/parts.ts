@@ -43,6 +43,22 @@ function isNone(cell: Markup | string | number): boolean {
   return !(cell instanceof Promise) && String(cell).trim() === '—'
 }
 
+export type Tone = 'good' | 'warn' | 'bad' | ''
+
+/** An outcome, status or state, with its meaning as the title. */
+export function badgeOf(word: string, tone: Tone = '', meaning?: string): Markup {
+  return html`<span class="badge ${tone}" ${meaning === undefined ? '' : html`title="${meaning}"`}>${word}</span>`
+}
+
+/** Links to older rows and back to the newest, each undefined where there is none. New rows never shift a page. */
+export function pageLinks({ newest, older }: { newest: string | undefined; older: string | undefined }): Markup {
+  if (newest === undefined && older === undefined) return html``
+  return html`<nav class="pager" aria-label="More rows">
+    ${newest === undefined ? '' : html`<a href="${newest}" rel="first">← Newest</a>`}
+    ${older === undefined ? html`<span class="soft">No older rows.</span>` : html`<a href="${older}" rel="next">Older →</a>`}
+  </nav>`
+}
+
 type Shown = 'usual' | 'precise' | 'clock' | 'seconds'
 
 /** A moment in UTC: `precise` with milliseconds, `clock` and `seconds` without the date. The title is complete. */

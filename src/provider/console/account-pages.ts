@@ -65,19 +65,14 @@ export function accountPage({ account, available, tab: current, body }: AccountV
     ${body}`
 }
 
-export function keysTab(account: string, keys: readonly KeyListing[], olderThan: string | undefined): Markup {
-  const older =
-    olderThan === undefined ? '' : html`<p><a href="${pathOf(account)}?keys_before=${olderThan}">Older keys</a></p>`
-  return html`<section class="card">${keyTable(keys)} ${older}</section>
+export function keysTab(account: string, keys: readonly KeyListing[], pages: Markup): Markup {
+  return html`<section class="card">${keyTable(keys)} ${pages}</section>
     <section class="card">${newKeyForm(account)}</section>`
 }
 
-export function ledgerTab(account: string, entries: readonly EntryRow[], olderThan: number | undefined): Markup {
-  const here = pathOf(account)
-  const older =
-    olderThan === undefined ? '' : html`<p><a href="${here}?tab=ledger&before=${olderThan}">Older entries</a></p>`
+export function ledgerTab(account: string, entries: readonly EntryRow[], pages: Markup): Markup {
   return html`<section class="card">
-      <form class="inline" method="post" action="${here}/credits">
+      <form class="inline" method="post" action="${pathOf(account)}/credits">
         <input type="hidden" name="id" value="${randomUUID()}" autocomplete="off" />
         <label>Credits to grant <input name="credits" inputmode="decimal" required /></label>
         <button>Grant</button>
@@ -88,7 +83,7 @@ export function ledgerTab(account: string, entries: readonly EntryRow[], olderTh
         Each movement has two entries that sum to zero: credits go from one book to another. The credits to spend are
         the sum of the book <b>available</b>.
       </p>
-      ${entryTable(entries)} ${older}</section>`
+      ${entryTable(entries)} ${pages}</section>`
 }
 
 function keyTable(keys: readonly KeyListing[]): Markup {

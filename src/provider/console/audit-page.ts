@@ -1,7 +1,9 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { table, moment } from '../../platform/pages/parts.ts'
+import { channelWords } from '../../platform/pages/tables.ts'
 import type { AuditRow } from '../operating/audit.ts'
+import { listPages } from './list-page.ts'
 
 const actionWords: Readonly<Record<string, string>> = {
   key_create: 'created a key',
@@ -17,31 +19,30 @@ const actionWords: Readonly<Record<string, string>> = {
   resend: 'sent a webhook again',
 }
 
-const channels = { console: 'console', api: 'API', cli: 'command line' } as const
-
-export type AuditView = { rows: readonly AuditRow[]; target: string | undefined; olderThan: number | undefined }
+export type AuditView = {
+  rows: readonly AuditRow[]
+  target: string | undefined
+  olderThan: number | undefined
+  isFirst: boolean
+}
 
 /** The changes with their actors, newest first. */
-export function auditPage({ rows, target, olderThan }: AuditView): Markup {
+export function auditPage({ rows, target, olderThan, isFirst }: AuditView): Markup {
   const cells = rows.map(({ at, via, actor, action, target: on, detail }) => [
     moment(at),
     html`<span title="${action}">${actionWords[action] ?? action}</span>`,
     on === null ? '—' : html`<a class="mono" href="/audit?${new URLSearchParams({ target: on }).toString()}">${on}</a>`,
     factsOf(detail),
     actor,
-    channels[via],
+    channelWords[via],
   ])
   const columns = [{ head: 'Time' }, { head: 'Action' }, { head: 'Target', kind: 'wide' as const }]
   const others = [{ head: 'Result', kind: 'wide' as const }, { head: 'Actor' }, { head: 'From' }]
-  const older = new URLSearchParams({
-    ...(target !== undefined && { target }),
-    ...(olderThan !== undefined && { before: String(olderThan) }),
-  }).toString()
   return html`<h1>Audit</h1>
     <section class="card">
       ${target === undefined ? html`<p class="soft">Every change made in this console and on the command line.</p>` : html`<p>Changes of <span class="mono">${target}</span>. <a href="/audit">Show all</a></p>`}
       ${table({ label: 'Audit', columns: [...columns, ...others], rows: cells.map((cells) => ({ cells })), empty: 'No change has been recorded.' })}
-      ${olderThan === undefined ? '' : html`<p><a href="/audit?${older}">Older entries</a></p>`}
+      ${listPages('/audit', { target: target ?? '' }, { isFirst, older: olderThan === undefined ? undefined : String(olderThan) })}
     </section>`
 }
 

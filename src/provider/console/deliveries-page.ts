@@ -8,7 +8,7 @@ import { type DeliveryListing, standings } from '../webhooks/delivery-history.ts
 import { findDeliveries, searchDeliveries } from './delivery-search.ts'
 import { deliveryTable } from './delivery-table.ts'
 import { choice, cursorSchema, filtersIn, instantSchema, oneOfThese, textSchema } from './filter-fields.ts'
-import { type Found, foundByFilter, foundById, idForm, olderLink, rowsShown, views } from './list-page.ts'
+import { type Found, foundByFilter, foundById, idForm, listPages, rowsShown, views } from './list-page.ts'
 import type { Show } from './parts.ts'
 
 const filterSchema = z.object({
@@ -51,7 +51,7 @@ async function search(db: Database, wanted: Wanted): Promise<Found<DeliveryListi
 }
 
 function deliveriesPage({ rows, older, none }: Found<DeliveryListing>, wanted: Wanted, catalog: Catalog): Markup {
-  const { account, state, model, since, until, q } = wanted
+  const { account, state, model, since, until, before, q } = wanted
   const filters = { account, state, model, since, until }
   const ofAccount = account === '' ? '' : `?${new URLSearchParams({ account }).toString()}`
   return html`<h1>Webhook deliveries</h1>
@@ -71,6 +71,6 @@ function deliveriesPage({ rows, older, none }: Found<DeliveryListing>, wanted: W
     ${idForm('/deliveries', 'Request id or delivery id', q)}
     <section class="card">
       ${deliveryTable(rows, none)}
-      ${olderLink('/deliveries', filters, older)}
+      ${listPages('/deliveries', filters, { isFirst: before === undefined, older })}
     </section>`
 }

@@ -4,7 +4,7 @@ import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import { shownCharacters } from '../../platform/json-text.ts'
 import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
-import { action, table, time, facts } from '../../platform/pages/parts.ts'
+import { action, badgeOf, table, time, facts } from '../../platform/pages/parts.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
 import { type AttemptListing, type DeliveryDetail, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
 import { auditedHere, type ConsoleDeps, idOf } from './actions.ts'
@@ -100,12 +100,11 @@ function attemptTable(attempts: readonly AttemptListing[]): Markup {
   ] as const
   const rows = attempts.map((attempt) => {
     const { number, started_at, duration_ms, ok, http_status: status, detail } = attempt
-    const badge = html`<span class="badge ${ok ? 'good' : 'bad'}">${status ?? 'no answer'}</span>`
     return [
       number,
       time(started_at),
       `${duration_ms} ms`,
-      badge,
+      badgeOf(String(status ?? 'no answer'), ok ? 'good' : 'bad'),
       outcomeOf(attempt),
       status === null ? html`—` : answerText(detail),
     ]

@@ -1,10 +1,10 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { table, moment } from '../../platform/pages/parts.ts'
+import { badgeOf, table, moment, type Tone } from '../../platform/pages/parts.ts'
 import type { DeliveryListing, Standing } from '../webhooks/delivery-history.ts'
 import { accountLink, requestLink } from './parts.ts'
 
-const standingTones: Record<Standing, string> = {
+const standingTones: Record<Standing, Tone> = {
   waiting: '',
   sending: '',
   retrying: 'warn',
@@ -14,7 +14,7 @@ const standingTones: Record<Standing, string> = {
 }
 
 export function standingBadge(standing: Standing): Markup {
-  return html`<span class="badge ${standingTones[standing]}">${standing}</span>`
+  return badgeOf(standing, standingTones[standing])
 }
 
 const columns = ['Delivery', 'Request', 'Account', 'Host', 'State', 'Attempts', 'Last answer', 'Made'].map((head) => ({

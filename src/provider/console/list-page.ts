@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { tabs } from '../../platform/pages/parts.ts'
+import { pageLinks, tabs } from '../../platform/pages/parts.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import type { NewestPage } from './newest-first.ts'
 
@@ -42,17 +42,24 @@ type Views = { path: string; name: string; choices: readonly string[]; filters: 
 /** The states of a list as tabs. They keep the other filters. */
 export function views({ path, name, choices, filters }: Views): Markup {
   const tab = (choice: string) => {
-    const kept = Object.entries({ ...filters, [name]: choice }).filter(([, value]) => value !== '')
     const label = choice === '' ? 'All' : choice.slice(0, 1).toUpperCase() + choice.slice(1).toLowerCase()
-    const href = `${path}?${new URLSearchParams(kept).toString()}`
+    const href = linkTo(path, { ...filters, [name]: choice })
     return { label: label.replace('_', ' '), href, current: filters[name] === choice }
   }
   return tabs(`By ${name}`, ['', ...choices].map(tab))
 }
 
-/** The link to the next page, with the same filters. */
-export function olderLink(path: string, filters: Readonly<Record<string, string>>, older: string | undefined): Markup {
-  if (older === undefined) return html``
+type Place = { isFirst: boolean; older: string | undefined }
+
+/** Links to the next page of a list and back to the first, with the same filters. */
+export function listPages(path: string, filters: Readonly<Record<string, string>>, { isFirst, older }: Place): Markup {
+  return pageLinks({
+    newest: isFirst ? undefined : linkTo(path, filters),
+    older: older && linkTo(path, { ...filters, before: older }),
+  })
+}
+
+function linkTo(path: string, filters: Readonly<Record<string, string>>): string {
   const kept = Object.entries(filters).filter(([, value]) => value !== '')
-  return html`<p><a href="${path}?${new URLSearchParams([...kept, ['before', older]]).toString()}" rel="next">Older</a></p>`
+  return `${path}?${new URLSearchParams(kept).toString()}`
 }

@@ -1,6 +1,7 @@
 import type { Request, Response } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { badgeOf, type Tone } from '../../platform/pages/parts.ts'
 
 /** Pieces that several pages of the developer console share. */
 
@@ -10,7 +11,7 @@ export const maxPolls = 900
 /** Answers with a page in the frame of this console. */
 export type Show = (req: Request, res: Response, title: string, body: Markup) => void
 
-const tones: Record<string, string> = {
+const tones: Record<string, Tone> = {
   COMPLETED: 'good',
   delivered: 'good',
   FAILED: 'bad',
@@ -20,7 +21,7 @@ const tones: Record<string, string> = {
 }
 
 export function badge(state: string): Markup {
-  return html`<span class="badge ${tones[state] ?? ''}">${state}</span>`
+  return badgeOf(state, tones[state])
 }
 
 /** The charge of a request: its price while reserved or settled, 0 once refunded and in the sandbox. */

@@ -8,7 +8,7 @@ import { requestStatuses, requestStatusSchema } from '../../wire/schemas.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { environments } from '../domain/schema.ts'
 import { choice, cursorSchema, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
-import { type Found, foundByFilter, foundById, idForm, olderLink, rowsShown, views } from './list-page.ts'
+import { type Found, foundByFilter, foundById, idForm, listPages, rowsShown, views } from './list-page.ts'
 import { accountLink, badge, isUnfinished, requestLink, type Show, chargeOf } from './parts.ts'
 import { findRequests, type ListedRequest, searchRequests } from './request-search.ts'
 
@@ -49,7 +49,7 @@ async function search(db: Database, wanted: Wanted): Promise<Found<ListedRequest
 }
 
 function requestsPage({ rows, older, none }: Found<ListedRequest>, wanted: Wanted, view: ListView): Markup {
-  const { account, model, status, environment, q } = wanted
+  const { account, model, status, environment, before, q } = wanted
   const filters = { account, model, status, environment }
   return html`<h1>Requests</h1>
     ${views({ path: '/requests', name: 'status', choices: requestStatuses, filters })}
@@ -62,7 +62,7 @@ function requestsPage({ rows, older, none }: Found<ListedRequest>, wanted: Wante
     ${idForm('/requests', 'Request id or Idempotency-Key', q)}
     <section class="card">
       ${requestTable(rows, view, none)}
-      ${olderLink('/requests', filters, older)}
+      ${listPages('/requests', filters, { isFirst: before === undefined, older })}
     </section>`
 }
 

@@ -5,7 +5,8 @@ import { z } from 'zod'
 import { errorHandler, HttpError, notFound } from '../../platform/http/http.ts'
 import { requestLogger } from '../../platform/http/request-log.ts'
 import { guardAccess } from '../../platform/pages/access.ts'
-import { type Markup, page, pageAssets, pageHeaders, sendPage } from '../../platform/pages/console-page.ts'
+import { footer, type Markup, page, pageAssets, pageHeaders, sendPage } from '../../platform/pages/console-page.ts'
+import { pageLinks } from '../../platform/pages/parts.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import { sessions } from '../domain/console-schema.ts'
 import { environments } from '../domain/schema.ts'
@@ -20,6 +21,7 @@ import {
   faultsPage,
   keysTab,
   ledgerTab,
+  pathOf,
   revokePage,
 } from './account-pages.ts'
 import { accountActions, type ConsoleDeps, refuseNul } from './actions.ts'
@@ -79,12 +81,7 @@ export function createConsole(deps: ConsoleDeps): Express {
       label,
       current: href === req.path || (href !== '/' && req.path.startsWith(`${href}/`)),
     }))
-    const below = html`<footer class="foot">
-      <span data-now="${clock().toISOString()}">All times are UTC.</span>
-      <button type="button" class="link" data-exact-times aria-pressed="false" hidden>Exact times</button>
-      <a href="${new URL('/docs', settings.baseUrl).href}">API documentation</a>
-      <span id="announced" role="status" aria-live="polite"></span>
-    </footer>`
+    const below = footer(clock(), html`<a href="${new URL('/docs', settings.baseUrl).href}">API documentation</a>`)
     const scripts = ['/assets/copy.js', '/assets/times.js', '/assets/previews.js']
     const styles = ['/assets/developer-console.css']
     sendPage(
@@ -141,7 +138,7 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
     const before = z.coerce.number().int().positive().optional().catch(undefined).parse(req.query['before'])
     const rows = await listAudit(db, { target, before, limit: rowsShown })
     const olderThan = rows.length === rowsShown ? rows.at(-1)?.id : undefined
-    show(req, res, 'Audit', auditPage({ rows, target, olderThan }))
+    show(req, res, 'Audit', auditPage({ rows, target, olderThan, isFirst: before === undefined }))
   })
   app.get('/ledger', async (req, res) => show(req, res, 'Ledger', ledgerPage(await commands.checkLedger(deps))))
   app.get('/models', async (req, res) =>
@@ -152,16 +149,25 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
 /** Reads and shows one tab of an account. */
 async function accountTab(deps: ConsoleDeps, req: Request, account: string, tab: AccountTab): Promise<Markup> {
   const { db } = deps
+  const here = pathOf(account)
   switch (tab) {
     case 'keys': {
       const before = requestIdSchema.safeParse(req.query['keys_before']).data
       const keys = await commands.listKeys(deps, { account, before, limit: rowsShown })
-      return keysTab(account, keys, keys.length === rowsShown ? keys.at(-1)?.id : undefined)
+      const older = keys.length === rowsShown ? keys.at(-1)?.id : undefined
+      const pages = pageLinks({ newest: before && here, older: older && `${here}?keys_before=${older}` })
+      return keysTab(account, keys, pages)
     }
     case 'ledger': {
       const before = z.coerce.number().int().positive().optional().catch(undefined).parse(req.query['before'])
       const entries = await listEntries(db, account, before, rowsShown)
-      return ledgerTab(account, entries, entries.length === rowsShown ? entries.at(-1)?.id : undefined)
+      const older = entries.length === rowsShown ? entries.at(-1)?.id : undefined
+      const ledger = `${here}?tab=ledger`
+      const pages = pageLinks({
+        newest: before === undefined ? undefined : ledger,
+        older: older === undefined ? undefined : `${ledger}&before=${older}`,
+      })
+      return ledgerTab(account, entries, pages)
     }
     default:
       return tab satisfies never

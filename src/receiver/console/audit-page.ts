@@ -3,7 +3,7 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { moment, table, type Row } from '../../platform/pages/parts.ts'
-import { auditChannels } from '../../platform/pages/tables.ts'
+import { auditChannels, channelWords } from '../../platform/pages/tables.ts'
 import { auditListSchema, listAudit, type AuditEntry } from '../queries/audit.ts'
 import { parseFilters } from '../queries/filters.ts'
 import type { Page } from '../queries/page.ts'
@@ -25,8 +25,6 @@ const actionWords: Readonly<Record<string, string>> = {
   mute_issue: 'muted an issue',
   media_remove: 'removed archived media',
 }
-
-const channels = { console: 'console', api: 'API', cli: 'command line' } as const
 
 export function auditRoutes(console: ConsoleDeps): Router {
   return Router().get(path, async (req, res) => {
@@ -71,7 +69,7 @@ function auditRow({ id, at, via, actor, action, target, detail }: AuditEntry, qu
       href === undefined ? what : html`<a href="${href}" ${target === null ? '' : html`title="${target}"`}>${what}</a>`,
       html`<div class="detail">${resultOf(detail)}</div>`,
       html`<a href="${linkWith(path, query, { actor })}" title="Only actions of this actor">${foreign(actor, 24)}</a>
-        <div class="soft">${channels[via]}</div>`,
+        <div class="soft">${channelWords[via]}</div>`,
     ],
   }
 }

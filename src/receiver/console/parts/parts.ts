@@ -1,5 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { badgeOf, pageLinks, type Tone } from '../../../platform/pages/parts.ts'
 import { firstSourceName } from '../../domain/source.ts'
 import { causeWords } from '../../on-call/cause-words.ts'
 import { linkTo, linkWith, type Query } from './url.ts'
@@ -24,8 +25,6 @@ export function foreign(text: string | null | undefined, maxCharacters = 80): Ma
   // The cut must not leave half of a surrogate pair.
   return html`<span title="${text.slice(0, 1000)}">${visible(`${text.slice(0, maxCharacters).replace(/\p{Cs}$/u, '')}…`)}</span>`
 }
-
-export type Tone = 'good' | 'warn' | 'bad' | ''
 
 const tones: Record<string, Tone> = {
   accepted: 'good',
@@ -56,7 +55,7 @@ const tones: Record<string, Tone> = {
 
 /** An outcome, status or state. Its tone follows from the word, its meaning is in the title. */
 export function badge(word: string, tone: Tone = tones[word] ?? ''): Markup {
-  return html`<span class="badge ${tone}" ${titleOf(word)}>${word}</span>`
+  return badgeOf(word, tone, meaningOf(word))
 }
 
 /** A line that names a further source. A row of the first source has none. */
@@ -73,11 +72,6 @@ export function code(word: string): Markup {
 
 function inWords(word: string): string {
   return word.slice(0, 1).toUpperCase() + word.slice(1).replaceAll('_', ' ')
-}
-
-function titleOf(word: string): Markup | '' {
-  const meaning = meaningOf(word)
-  return meaning === undefined ? '' : html`title="${meaning}"`
 }
 
 /** A number with thin spaces between the thousands; a dash where it is unknown. */
@@ -118,14 +112,12 @@ export function card(title: string, body: Markup, { id }: { id?: string } = {}):
   return html`<section class="card" aria-labelledby="${name}"><h2 id="${name}">${title}</h2>${body}</section>`
 }
 
-/** Older rows through the cursor, and back to the newest. New rows never shift a page. */
+/** Links to older rows by the cursor, and back to the newest. */
 export function pager(path: string, query: Query, nextCursor: string | null): Markup {
-  const paged = query['cursor'] !== undefined
-  if (!paged && nextCursor === null) return html``
-  return html`<nav class="pager" aria-label="More rows">
-    ${paged ? html`<a rel="first" href="${linkWith(path, query, {})}">← Newest</a>` : ''}
-    ${nextCursor === null ? html`<span class="soft">No older rows.</span>` : html`<a rel="next" href="${linkTo(path, { ...query, open: undefined, cursor: nextCursor })}">Older →</a>`}
-  </nav>`
+  return pageLinks({
+    newest: query['cursor'] === undefined ? undefined : linkWith(path, query, {}),
+    older: nextCursor === null ? undefined : linkTo(path, { ...query, open: undefined, cursor: nextCursor }),
+  })
 }
 
 /** An error in words, with what to do. */

@@ -1,6 +1,13 @@
 import type { Response } from 'express'
 import { html } from 'hono/html'
-import { page, sendPage, type Markup, type NavCount, type NavItem } from '../../../platform/pages/console-page.ts'
+import {
+  footer,
+  page,
+  sendPage,
+  type Markup,
+  type NavCount,
+  type NavItem,
+} from '../../../platform/pages/console-page.ts'
 import type { ReceiverDeps } from '../../program.ts'
 import { maxOnBadge, type Counters } from '../../queries/counters.ts'
 import type { SharedCounters } from './counters.ts'
@@ -68,7 +75,7 @@ export function sendConsolePage(
       product: 'mediadock',
       nav: navOf(path, await counters.read()),
       body,
-      below: footer(clock()),
+      below: below(clock()),
       search: '/search',
       signOut: settings.internalToken !== undefined,
       scripts: [
@@ -97,15 +104,11 @@ const keys = [
   ['?', 'This help'],
 ] as const
 
-function footer(now: Date): Markup {
-  return html`<footer class="foot">
-      <span data-now="${now.toISOString()}">All times are UTC.</span>
-      <button type="button" class="link" data-exact-times aria-pressed="false" hidden>Exact times</button>
-      <a href="/docs">API documentation</a>
-      <button type="button" class="link" data-copy-link>Copy link</button>
-      <button type="button" class="link" data-help aria-haspopup="dialog">Keyboard <kbd>?</kbd></button>
-      <span id="announced" role="status" aria-live="polite"></span>
-    </footer>
+function below(now: Date): Markup {
+  const links = html`<a href="/docs">API documentation</a>
+    <button type="button" class="link" data-copy-link>Copy link</button>
+    <button type="button" class="link" data-help aria-haspopup="dialog">Keyboard <kbd>?</kbd></button>`
+  return html`${footer(now, links)}
     <dialog id="help" aria-labelledby="help-title">
       <h2 id="help-title">Keyboard</h2>
       <dl class="keys">${keys.map(([key, what]) => html`<dt>${key.split(' ').map((name) => html`<kbd>${name}</kbd> `)}</dt><dd>${what}</dd>`)}</dl>

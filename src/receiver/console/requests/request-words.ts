@@ -1,7 +1,8 @@
+import type { Tone } from '../../../platform/pages/parts.ts'
 import type { PollOutcome } from '../../domain/poll-outcomes.ts'
 import { pollText } from '../../on-call/poll-words.ts'
 import type { Request } from '../../queries/requests.ts'
-import { duration, type Tone } from '../parts/parts.ts'
+import { duration } from '../parts/parts.ts'
 
 // Sentences about a request: its state here, and the answer of the last poll.
 
