@@ -65,8 +65,10 @@ export function accountPage({ account, available, tab: current, body }: AccountV
     ${body}`
 }
 
-export function keysTab(account: string, keys: readonly KeyListing[], pages: Markup): Markup {
-  return html`<section class="card">${keyTable(keys)} ${pages}</section>
+type KeysView = { keys: readonly KeyListing[]; lastRequests: ReadonlyMap<string, string>; pages: Markup }
+
+export function keysTab(account: string, { pages, ...view }: KeysView): Markup {
+  return html`<section class="card">${keyTable(view)} ${pages}</section>
     <section class="card">${newKeyForm(account)}</section>`
 }
 
@@ -86,7 +88,7 @@ export function ledgerTab(account: string, entries: readonly EntryRow[], pages: 
       ${entryTable(entries)} ${pages}</section>`
 }
 
-function keyTable(keys: readonly KeyListing[]): Markup {
+function keyTable({ keys, lastRequests }: Omit<KeysView, 'pages'>): Markup {
   const rows = keys.map(({ id, name, environment, scopes, hint, faults, created_at, revoked_at }) => [
     name,
     environment,
@@ -95,7 +97,7 @@ function keyTable(keys: readonly KeyListing[]): Markup {
     faults === null
       ? ''
       : html`<span class="mono">${Object.entries(faults).map(([fault, value]) => `${fault}=${value} `)}</span>`,
-    moment(created_at),
+    html`${moment(created_at)}<div class="soft">${lastRequest(lastRequests.get(id))}</div>`,
     html`<div class="inline">
       ${revoked_at === null ? html`<a class="button quiet" href="/keys/${id}/revoke">Revoke…</a>` : html`revoked ${moment(revoked_at)}`}
       ${revoked_at === null ? html`<a class="button quiet" href="/deliveries/test?key=${id}">Send a test…</a>` : ''}
@@ -108,6 +110,11 @@ function keyTable(keys: readonly KeyListing[]): Markup {
     { head: '' },
   ]
   return table({ label: 'API keys', columns, rows: rows.map((cells) => ({ cells })), empty: 'No key yet.' })
+}
+
+/** Shows whether a key is still used, before it is revoked. */
+function lastRequest(at: string | undefined): Markup | string {
+  return at === undefined ? 'no recent request' : html`last request ${moment(at)}`
 }
 
 function newKeyForm(account: string): Markup {

@@ -54,6 +54,19 @@ export async function readBalance(db: Database, account: string): Promise<string
   return row?.available
 }
 
+/** The last request of a key is looked for among this many of its account. */
+const lookedAtForKeys = 10_000
+
+/** The time of the last request of each key that made one of the newest requests of the account. */
+export async function readLastRequests(db: Database, account: string): Promise<Map<string, string>> {
+  const rows = await db.execute<{ api_key_id: string; at: string }>(sql`
+    select api_key_id, max(created_at) as at from (
+      select ${list(r, 'api_key_id', 'created_at')} from provider.requests r where ${r.account_id} = ${account}
+      order by ${r.created_at} desc nulls last, ${r.id} desc nulls last limit ${lookedAtForKeys}::int
+    ) as newest group by api_key_id`)
+  return new Map(rows.map(({ api_key_id, at }) => [api_key_id, iso(at)]))
+}
+
 const { id, book, kind, amount, request_id, created_at } = ledgerEntries
 const entryColumns = { id, book, kind, amount, request_id, created_at }
 export type EntryRow = Pick<typeof ledgerEntries.$inferSelect, keyof typeof entryColumns>

@@ -32,7 +32,7 @@ import { showDeliveries } from './delivery-page.ts'
 import { rowsShown } from './list-page.ts'
 import { showModels } from './model-routes.ts'
 import type { Show } from './parts.ts'
-import { listAccounts, listEntries, readBalance } from './reads.ts'
+import { listAccounts, listEntries, readBalance, readLastRequests } from './reads.ts'
 import { showRequest } from './request-page.ts'
 import { showRequests } from './requests-page.ts'
 import { showTests } from './test-page.ts'
@@ -156,7 +156,7 @@ async function accountTab(deps: ConsoleDeps, req: Request, account: string, tab:
       const keys = await commands.listKeys(deps, { account, before, limit: rowsShown })
       const older = keys.length === rowsShown ? keys.at(-1)?.id : undefined
       const pages = pageLinks({ newest: before && here, older: older && `${here}?keys_before=${older}` })
-      return keysTab(account, keys, pages)
+      return keysTab(account, { keys, lastRequests: await readLastRequests(db, account), pages })
     }
     case 'ledger': {
       const before = z.coerce.number().int().positive().optional().catch(undefined).parse(req.query['before'])

@@ -122,6 +122,10 @@ describe('the developer console', () => {
       key: key.api_key,
       body: { input: { prompt: '<script>alert(1)</script>' } },
     })
+    const unused = await provider.createKey({ account: 'slow', name: 'unused' })
+    const keys = (await get('/accounts/slow')).body
+    const rows = `no recent request[^]*/keys/${unused.id}/revoke[^]*last request <time[^]*/keys/${key.id}/revoke`
+    expect(keys).toMatch(new RegExp(rows))
     const page = await get(`/requests/${body.request_id}`)
     expect(page.body).not.toContain('<script>alert')
     expect(page.body).toContain('&lt;script&gt;')
