@@ -81,7 +81,7 @@ function currentState(view: RequestView, polls: number, isBrief: boolean): Marku
         ['Model', html`<a href="/models/${encodeURIComponent(model)}">${model}</a>`],
         ['Price', html`${cost} credits${fate(request)}`],
         ['Runs', attempts],
-        ['Submitted, ended', html`${time(request.created_at)}, ${time(request.completed_at)}`],
+        ['Submitted, ended', html`${time(request.created_at)}, ${time(request.completed_at)}${took(request)}`],
         ['Webhook', webhook_url ?? 'none'],
       ])}
       ${unfinished ? action({ path: `/requests/${id}/cancel`, label: 'Cancel and refund', tone: 'danger' }) : ''}
@@ -102,6 +102,12 @@ function currentState(view: RequestView, polls: number, isBrief: boolean): Marku
 function fate({ environment, status }: RequestDetail): string {
   if (environment === 'sandbox') return ', not charged'
   return status === 'FAILED' || status === 'CANCELED' ? ', refunded' : ''
+}
+
+/** The time from the submit to the end, in the queue and in its runs. */
+function took({ created_at, completed_at }: RequestDetail): string {
+  if (completed_at === null) return ''
+  return ` (${((Date.parse(completed_at) - Date.parse(created_at)) / 1000).toFixed(1)} s)`
 }
 
 const linked = z.object({ url: z.url({ protocol: /^https?$/ }) })

@@ -135,10 +135,12 @@ describe('the developer console', () => {
     const again = await post(`/requests/${body.request_id}/cancel`)
     expect([again.status, again.body.includes('is already CANCELED')]).toEqual([400, true])
     await post(`/keys/${key.id}/faults/clear`)
-    expect(
-      (await provider.call('POST', '/v1/models/aurora-image', { key: key.api_key, body: { input: { prompt: 'x' } } }))
-        .body.status,
-    ).toBe('COMPLETED')
+    const quick = await provider.call('POST', '/v1/models/aurora-image', {
+      key: key.api_key,
+      body: { input: { prompt: 'x' } },
+    })
+    expect(quick.body.status).toBe('COMPLETED')
+    expect((await get(`/requests/${quick.body.request_id}`)).body).toMatch(/ \(\d+\.\d s\)/)
   })
 
   it('shows the history of a delivery and sends it again with the same id and bytes', async () => {
