@@ -94,7 +94,7 @@ export function pageOf(sections: Sections, recorded: Map<string, Recorded>): str
   })
   return `# Settings
 
-Every setting is an environment variable. An empty variable counts as not given. A start checks all settings, and lists every wrong or misspelt name at once (exit code 78). With \`NODE_ENV=production\` nothing is embedded and the four required settings must be given. Otherwise a laptop is assumed, and nothing is required.
+Every setting is an environment variable. An empty variable counts as not set. A start checks all settings, and lists every wrong value and misspelt name at once (exit code 78). With \`NODE_ENV=production\` nothing is embedded, and a receiver needs the settings of the first table. Otherwise a laptop is assumed, and these have defaults.
 
 Copy \`.env.example\`, which has every setting with its default or an example, and use it with \`node --env-file\`, \`env_file\` of a compose file, or \`EnvironmentFile\` of systemd. \`mediadock config check\` checks what a start would read. [settings.schema.json](settings.schema.json) is a JSON schema for editors and charts.
 
@@ -109,11 +109,11 @@ export function exampleOf(sections: Sections, recorded: Map<string, Recorded>): 
     })
     return `# --- ${title}\n\n${lines.join('\n')}\n`
   })
-  return `# Every setting with its default or an example. Written from docs/settings.yaml; docs/settings.md says more. Copy it to .env and fill it in:
+  return `# Every setting with its default or an example. Written from docs/settings.yaml; docs/settings.md explains them. Copy it to .env and fill it in:
 #
 #   node --env-file=.env bin/mediadock.js start receiver
 #
-# An empty value counts as not given. A start refuses wrong values and misspelt names.
+# An empty value counts as not set. A start refuses wrong values and misspelt names.
 
 NODE_ENV=production
 
