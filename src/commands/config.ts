@@ -19,8 +19,8 @@ export const command: Command = {
 mediadock config check
 
 Reads the receiver's settings as a start would, connects to the database and its standby, and requests the
-account of each key of GENERATION_KEYS, at one call per key. Prints the effect of each result.
-Exits with 78 if a setting is invalid, with 1 if a service or a key cannot be used.
+account of each key of the first source that is not retired, at one call per key. Prints what follows from
+each result. Exits with 78 if a setting is invalid, with 1 if a service or a key cannot be used.
 `,
   options: {},
   run: async (args, env) => {
@@ -109,8 +109,10 @@ async function trackingLines(db: Database): Promise<Line[]> {
 /** Checks one key with a read-only call (spec, Endpoints: account), within the call budget that all replicas share. */
 async function keyLine(db: Database, settings: ReceiverSettings, key: GenerationKey): Promise<Line> {
   const what = `key ${key.name} (${key.environment ?? 'environment unknown'})`
-  if (key.retired || key.apiKey === undefined)
-    return { what, is: 'retired', soThat: 'its secret verifies webhooks; it makes no calls', ok: true }
+  if (key.retired || key.apiKey === undefined) {
+    const is = key.retired ? 'retired' : 'without api_key'
+    return { what, is, soThat: 'its secret verifies webhooks; it makes no calls', ok: true }
+  }
   if (key.source.name !== settings.keys.first.name)
     return { what, is: 'not checked', soThat: `the API of ${key.source.name} has no call that checks a key`, ok: true }
   const { fetchRatePerMinute: limitPerMinute, generationApiUrl } = settings
@@ -144,7 +146,7 @@ async function keyLine(db: Database, settings: ReceiverSettings, key: Generation
     const soThat =
       response.status === 401
         ? 'webhooks are verified but no result is fetched: configure a valid key'
-        : 'the provider may be failing: try again'
+        : 'GENERATION_API_URL may be wrong, or the provider may be failing'
     return { what, is: `the provider answered ${response.status}`, soThat, ok: false }
   } catch (error) {
     return {

@@ -88,9 +88,9 @@ receiver is running, else with 0.
 }
 
 function incompleteWords({ incomplete, incomplete_capped, complete_by }: Now['backlog']): string {
-  if (complete_by === null) return 'No result waits for its full result.'
-  const many = incomplete === 1 ? 'result lacks its' : 'results lack their'
+  if (complete_by === null) return 'All landed results are complete.'
+  const many = incomplete === 1 ? 'result is' : 'results are'
   const at = new Date(complete_by).toLocaleString('en-GB', { dateStyle: 'medium', timeStyle: 'short' })
   const count = `${incomplete_capped ? 'At least ' : ''}${incomplete}`
-  return `${count} ${many} full result, complete not before ${at} with the calls that the keys have.`
+  return `${count} ${many} incomplete. The keys have calls to complete all by ${at} at the earliest.`
 }

@@ -1,6 +1,8 @@
 import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
+import fs from 'node:fs/promises'
+import os from 'node:os'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
@@ -106,12 +108,12 @@ describe('mediadock status', () => {
   })
 
   it('prints how many results are incomplete and when they will be complete', async () => {
-    expect((await run('status')).stdout).toContain('No result waits for its full result.')
+    expect((await run('status')).stdout).toContain('All landed results are complete.')
     const requestId = randomUUID()
     await database.sql`insert into mediadock.requests (request_id, key_name, status, source, landed_at, next_poll_at)
       values (${requestId}, 'live', 'FAILED', 'webhook', now(), now() + interval '1 minute')`
     expect((await run('status')).stdout).toMatch(
-      / 1 result lacks its full result, complete not before \d{1,2} \w{3,4} \d{4}, \d\d:\d\d with the calls/,
+      / 1 result is incomplete\. The keys have calls to complete all by \d{1,2} \w{3,4} \d{4}, \d\d:\d\d at the/,
     )
     await database.sql`delete from mediadock.requests where request_id = ${requestId}`
   })
@@ -181,6 +183,21 @@ describe('mediadock config check', () => {
       { key_name: 'live' },
       { key_name: 'sandbox' },
     ])
+  })
+
+  it('tells a key without api_key from a retired one', async () => {
+    const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-sources-'))
+    onTestFinished(() => fs.rm(folder, { recursive: true }))
+    const file = path.join(folder, 'sources.json')
+    const secret = (byte: number) => `whsec_${Buffer.alloc(32, byte).toString('base64')}`
+    const keys = [
+      { name: 'engine', signing_secret: secret(1) },
+      { name: 'old', signing_secret: secret(2), retired: true },
+    ]
+    await fs.writeFile(file, JSON.stringify([{ name: 'engines', kind: 'standard-webhooks', keys }]))
+    const { stdout } = await mediadockHere({ ...settings(), SOURCES_FILE: file }, 'config', 'check')
+    expect(stdout).toMatch(/^key engine \(live\) +without api_key /m)
+    expect(stdout).toMatch(/^key old \(live\) +retired /m)
   })
 
   it('warns once if some requests were not tracked', async () => {
