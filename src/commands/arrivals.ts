@@ -9,7 +9,7 @@ mediadock arrivals [--outcome accepted|duplicate|parked|hint|refused|unavailable
                    [--min-ack-ms N] [--min-skew-seconds N] [--since T] [--until T] [--limit N] [--json]
 
 Lists HTTP arrivals, also refused ones, newest first. --json prints one line per arrival. Times are ISO 8601,
-or an age like 15m, 2h, 1d. --q matches the whole or the beginning of any id.
+or an age like 15m, 2h, 1d. --q matches a delivery, request or webhook id, or its beginning.
 
   mediadock arrivals --outcome refused --since 15m
   mediadock arrivals --reason no_matching_secret --limit 1000 --json | jq -r .remote | sort | uniq -c

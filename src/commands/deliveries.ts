@@ -10,7 +10,7 @@ mediadock deliveries [--state pending|processed|parked] [--outcome O] [--reason 
                      [--limit N] [--json]
 
 Lists accepted deliveries, newest first. --json prints one line per delivery. Times are ISO 8601, or an age
-like 15m, 2h, 1d. --q matches the whole or the beginning of any id.
+like 15m, 2h, 1d. --q matches a delivery, request or webhook id, or its beginning.
 
   mediadock deliveries --state parked
   mediadock deliveries --outcome contradiction --since 1d

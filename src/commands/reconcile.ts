@@ -12,8 +12,8 @@ export const command: Command = {
   help: `
 mediadock reconcile [request_id] [--json]
 
-Polls one request now, or all overdue requests, within the keys' call budget. Requests beyond the
-budget are postponed; a running receiver polls them later.
+Polls one request now, or all requests that are due or overdue, within the keys' call budget. Requests
+beyond the budget are postponed; a running receiver polls them later. Exits with 1 if a poll failed.
 
   mediadock reconcile 2f0d6c1e-0000-4000-8000-000000000001
 `,
@@ -36,7 +36,7 @@ budget are postponed; a running receiver polls them later.
           return (await recorded(deps, 'manual', () => runOnce(deps, interrupted))).run
         },
       })
-      if (!run) throw new Error(`request ${requestId?.data} is not tracked`)
+      if (!run) throw new Error(`request ${requestId?.data} is not tracked, or another transaction holds it`)
       const { scanned, landed, running, notFound, failed, postponed } = run
       const counts = { scanned, landed, running, not_found: notFound, failed, postponed }
       if (values.json) printJson(counts)

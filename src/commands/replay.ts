@@ -21,9 +21,9 @@ export const command: Command = {
 mediadock replay <delivery id>… [--dry-run] [--json]
 mediadock replay --state parked [--reason R] [--key-name N] [--since T] [--until T] … [--dry-run] [--json]
 
-Takes delivery ids or the filters of mediadock deliveries. Safe to repeat: known results are not
-changed. --dry-run shows the changes without writing them. Ctrl-C stops after the current step.
-Exits with 1 if a delivery could not be replayed.
+Takes delivery ids or the filters of mediadock deliveries. Safe to repeat: a delivery takes effect only
+once. --dry-run shows the changes without writing them. Ctrl-C stops after the current step. Exits with
+1 if a delivery could not be replayed, or after Ctrl-C.
 
   mediadock replay --state parked --reason key_mismatch --dry-run
   mediadock replay --state parked --reason key_mismatch

@@ -12,10 +12,10 @@ mediadock requests [--status IN_QUEUE|IN_PROGRESS|COMPLETED|FAILED|CANCELED] [--
                    [--external-id ID] [--sandbox true|false] [--complete true|false] [--metadata JSON]
                    [--since T] [--until T] [--limit N] [--json]
 
-Lists tracked requests, newest first. --json prints one line per request. Times are ISO 8601, or an age
-like 15m, 2h, 1d. --q matches the whole or the beginning of any id.
-An overdue request has no terminal state for longer than STUCK_AFTER_SECONDS. --sandbox, --complete and
---metadata (a JSON object that the submitter's metadata must contain) search the newest 20,000 requests of the range.
+Lists requests, newest first. --json prints one line per request. Times are ISO 8601, or an age like
+15m, 2h, 1d. --q matches a request id or its beginning. A request without a terminal state is overdue
+STUCK_AFTER_SECONDS after it was tracked. --metadata takes a JSON object that the submitter's metadata must
+contain. --source-name, --sandbox, --complete and --metadata search the newest 20,000 requests of the range.
 
   mediadock requests --status FAILED --since 1d --json | jq -r .error_code | sort | uniq -c
 `,

@@ -63,10 +63,11 @@ mediadock subscriptions resume <name> [--from oldest|newest|<position>] [--json]
 
 Each change of a result is posted to the URL, signed with a secret. add and roll print the secret once.
 Most results change twice: when they become terminal and when they become complete. --complete true
-posts only the second change. Further filters limit the posted changes. --metadata takes a JSON object
-that the submitter's metadata must contain. A post without a 2xx answer is retried for --retry-hours (24),
-then the subscription stops. resume continues at the old position; --from moves the position, which skips
-or repeats changes. test posts a sample that is not a change, and exits with 1 without a 2xx answer.
+posts only changes of complete results. Further filters limit the posted changes. --metadata takes a JSON
+object that the submitter's metadata must contain. A post without a 2xx answer is retried for --retry-hours
+(24), then the subscription stops. add starts with new changes, and resume continues at the old position;
+--from sets another position, which skips or repeats changes. test posts a sample that is not a change,
+and exits with 1 without a 2xx answer.
 
   mediadock subscriptions add gallery https://gallery.example.com/changes --sandbox false --complete true
   mediadock subscriptions resume gallery --from oldest

@@ -5,7 +5,7 @@ import { signStandardWebhook } from '../wire/standard-webhooks.ts'
 
 export type Ending = 'ok' | 'error'
 
-/** The values that sign a webhook. `secret` is the signing secret of the key, or PROVIDER_SECRET_KEY for fal. */
+/** The values that a signature needs. `secret` is the signing secret of the key, or PROVIDER_SECRET_KEY for fal. */
 export type Signing = { id: string; jobId: string; account: string; secret: string; timestampSeconds: number }
 
 /** How an API sends the end of a job. */

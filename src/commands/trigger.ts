@@ -11,7 +11,7 @@ import { sign } from '../wire/signature.ts'
 import { notificationOf, senders, type Sender } from './trigger-kinds.ts'
 import { printable, UsageError, type Command } from './usage.ts'
 
-/** Which webhook is sent. `isForged`: the signature is of other bytes. */
+/** A webhook to send. `isForged`: the signature is of other bytes. */
 type Sample = { body: object; isForged?: boolean; ageSeconds?: number; times?: number; expected: number }
 
 const ok = (output: object, model: string) => ({ status: 'OK', payload: { model, output, cost: 4 } })
@@ -59,10 +59,12 @@ mediadock trigger [<kind>] <${samples.join('|')}>
                   [--source NAME] [--url URL] [--secret-file FILE | --secret SECRET] [--request-id UUID]
 
 Sends a signed webhook as the provider would and prints the answer. Without --url it goes to the local
-receiver. The secret comes from --secret-file, else from the variable TRIGGER_SECRET, else from the first
-configured key. Other users of the machine can read the value of --secret. Exits with 0 for the expected answer.
-A kind (${Object.keys(senders).join(', ')}) sends to the
-source of SOURCES_FILE that --source names, or that has the kind's name. fal signs with PROVIDER_SECRET_KEY.
+receiver. The secret comes from --secret-file or --secret, else from the variable TRIGGER_SECRET, else from the
+first configured key. Other users of the machine can read the value of --secret. Exits with 0 for the expected
+answer, which is 401 for bad-signature and stale. A kind sends ok, error, duplicate, bad-signature or stale as
+that API would, to the source of SOURCES_FILE that --source names, or that has the kind's name. Kinds:
+${Object.keys(senders).join(', ')}. Webhooks of fal are signed with
+PROVIDER_SECRET_KEY, those of luma are not signed.
 
   mediadock trigger bad-signature --url https://hooks.example.com/webhooks --secret-file secret.txt
   mediadock trigger replicate error --source pictures
@@ -158,7 +160,7 @@ async function signerOf(
   throw new UsageError(
     sourceName === undefined
       ? 'no keys are configured: use --secret-file, or set TRIGGER_SECRET'
-      : `SOURCES_FILE has no source ${sourceName}: use --source, --secret-file, or set TRIGGER_SECRET`,
+      : `no source ${sourceName} is in SOURCES_FILE: use --source or --secret-file, or set TRIGGER_SECRET`,
   )
 }
 

@@ -18,7 +18,7 @@ export const command: Command = {
 mediadock types [--key-name K]
 
 Prints TypeScript types of the input of every model that a key may use, from the provider's current
-catalog. Each model costs one call of the key's budget. Without calls left, the command waits for more.
+catalog. Takes one call of the key's budget for the list and one per model, and waits while none is left.
 
   mediadock types > src/models.ts
 `,

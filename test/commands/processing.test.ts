@@ -152,7 +152,7 @@ describe('mediadock reconcile', () => {
     const unknown = randomUUID()
     expect(await run('reconcile', unknown)).toMatchObject({
       code: 1,
-      stderr: `mediadock: request ${unknown} is not tracked\n`,
+      stderr: `mediadock: request ${unknown} is not tracked, or another transaction holds it\n`,
     })
     expect(await run('reconcile', 'x')).toMatchObject({ code: 2, stderr: 'mediadock: the request_id must be a uuid\n' })
   })

@@ -81,7 +81,7 @@ it('a duplicate is sent twice under one id, and a bad signature is one', async (
 it('names the source that is missing, and refuses a bad signature where there is none', async () => {
   expect(await triggered(['replicate'])).toMatchObject({
     code: 2,
-    stderr: expect.stringContaining('SOURCES_FILE has no source replicate: use --source'),
+    stderr: expect.stringContaining('no source replicate is in SOURCES_FILE: use --source'),
   })
   expect(await triggered(['luma', 'bad-signature'])).toMatchObject({
     code: 2,

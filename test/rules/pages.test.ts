@@ -53,14 +53,14 @@ it('docs/cli.md prints the help of every command', async () => {
   )
   await expect(`# The command line
 
-\`npx mediadock <command>\`, or \`mediadock <command>\` where the package is installed globally. \`--help\` prints the same. Commands read the settings of a receiver from the environment. On a laptop they find the database of the \`mediadock start\` in the same folder.
+\`npx mediadock <command>\`, or \`mediadock <command>\` where the package is installed globally. \`--help\` prints the same. Commands read the settings of a receiver (\`provider …\`: of a provider) from the environment. On a laptop they find the database of the \`mediadock start\` in the same folder.
 
 ## Exit codes
 
 | code | meaning | do |
 |---|---|---|
-| 0 | done; of \`start\`: stopped by a signal, with all work ended | |
-| 1 | failed, with one line on stderr. Of \`status\`: something is critical, or no receiver runs. Of \`start\`: waiting would not help (a wrong password, a missing database or right), or a second signal | fix what the line says; a supervisor may restart |
+| 0 | done; of \`start\`: stopped by a signal | |
+| 1 | failed; the output says why. Of \`status\`: a problem is critical, or no receiver runs. Of \`start\`: waiting would not help (a wrong password, a missing database or right), or a second signal | fix what the output says; a supervisor may restart |
 | 2 | wrong usage | see \`--help\` |
 | 78 | wrong settings, all listed by name | fix the settings; a supervisor must not restart |
 
