@@ -13,8 +13,8 @@ const errors = {
   invalid_api_key: { status: 401, when: 'the key is missing, wrong or revoked' },
   insufficient_credits: { status: 402, when: 'the balance is too low', type: 'billing_error' },
   insufficient_scope: { status: 403, when: 'the key lacks the scope generate' },
-  not_found: { status: 404, when: 'unknown for this key' },
-  model_not_found: { status: 404, when: 'the model is not active in this environment' },
+  not_found: { status: 404, when: 'this key has no such model or request' },
+  model_not_found: { status: 404, when: 'the model is unknown or not active in this environment' },
   idempotency_key_reuse: { status: 409, when: 'the Idempotency-Key was used with other parameters' },
   request_in_progress: { status: 409, when: 'the first request with this Idempotency-Key is still being processed' },
   not_cancelable: { status: 409, when: 'the request is not IN_QUEUE' },
@@ -22,8 +22,8 @@ const errors = {
     status: 422,
     when: 'the input does not fit the input_schema of the model, or a link in it may never be fetched',
   },
-  rate_limit_exceeded: { status: 429, when: 'wait for Retry-After seconds' },
-  unavailable: { status: 503, when: 'try again after Retry-After seconds' },
+  rate_limit_exceeded: { status: 429, when: 'too many calls in a minute: wait for Retry-After seconds' },
+  unavailable: { status: 503, when: 'temporarily unavailable: try again after Retry-After seconds' },
 } as const satisfies Record<string, ErrorAnswer>
 
 export type Code = keyof typeof errors

@@ -34,7 +34,7 @@ const submit: ZodOpenApiOperationObject = {
   tags: ['Generations'],
   summary: 'Submit a generation',
   description:
-    'Needs the scope generate. Never blocks until the media is ready: poll status_url, or pass webhook_url. ' +
+    'Needs the scope generate. Answers without waiting for the media: poll status_url, or pass webhook_url. ' +
     'Links in image_url, image_urls, video_urls and audio_urls must be public https URLs, ' +
     'or links to outputs of this API. They are fetched after the submit, within 10 s each. ' +
     'If one cannot be fetched, the request ends as FAILED without a charge. ' +
@@ -116,7 +116,7 @@ const cancel: ZodOpenApiOperationObject = {
   operationId: 'cancel',
   tags: ['Generations'],
   summary: 'Cancel a generation that is IN_QUEUE',
-  description: 'Needs the scope generate. Always 404 unless the provider runs with PROVIDER_CANCEL_ENDPOINT=on.',
+  description: 'Needs the scope generate. Answers 404 unless the provider runs with PROVIDER_CANCEL_ENDPOINT=on.',
   requestParams: { path: schemas.requestPathSchema },
   responses: {
     200: ok('Canceled and refunded', statusBodySchema, examples.canceled),

@@ -9,7 +9,9 @@ export function costOperations({ db }: ReceiverDeps): Operation[] {
     filtered('/costs', {
       operationId: 'showCosts',
       summary: 'Credits by model, key, day or a member of the metadata',
-      description: 'Sums settled and reserved credits of live requests, by the time of tracking.',
+      description:
+        'Sums settled and reserved credits of the requests of the first source, without those of the sandbox. ' +
+        '`since` and `until` select by the time of tracking.',
       filters: costFiltersSchema,
       answer: { description: 'The sums', schema: costsSchema },
       send: async (wanted, res) => res.json(await readCosts(db, wanted)),

@@ -46,9 +46,10 @@ export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[
         operationId: 'readFeed',
         summary: 'Changes of results, and submits that were refused after their 202: oldest first, each once',
         description:
-          'Continues after a position: no change is skipped or repeated. Filters limit it, and `next_after` ' +
-          'moves over the other changes. With `wait`, the call waits for the next change. With `Accept: text/event-stream`, each change is an event whose id is its position. ' +
-          'Send that id as Last-Event-ID to resume.',
+          'Continues after a position: no change is skipped or repeated. Filters select changes, and `next_after` ' +
+          'moves past the others. With `wait`, the call waits for the next change. With ' +
+          '`Accept: text/event-stream`, each change is an event whose id is its position. Send that id as ' +
+          'Last-Event-ID to resume.',
         requestParams: { query: querySchema },
         responses: {
           ...document,

@@ -56,11 +56,11 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
       operationId: 'submitGeneration',
       summary: 'Submit a generation with at most one charge',
       description:
-        "Passes on the provider's 4xx. Without a final answer, request_id is null and mediadock retries in the " +
-        'background. A source that ignores the Idempotency-Key is not called again after a lost answer: a signed ' +
-        'webhook ends the submit, or it expires. A refusal after the 202 becomes an item of the feed. Send your own ' +
-        'idempotency_key: a caller that sent none and loses this answer can only submit anew, and may be ' +
-        'charged twice.',
+        "Passes on the provider's 4xx, except 429 and request_in_progress. Without a final answer, request_id is " +
+        'null and mediadock retries in the background. A source that ignores the Idempotency-Key is not called again ' +
+        'after a lost answer: a signed webhook ends the submit, or it expires. A refusal after the 202 becomes an ' +
+        'item of the feed. Send your own idempotency_key: a caller that sent none and loses this answer can only ' +
+        'submit anew, and may be charged twice.',
       requestParams: { header: z.object({ 'idempotency-key': idempotencyKeySchema.optional() }) },
       requestBody: jsonBody(generationBodySchema),
       responses: {

@@ -147,7 +147,7 @@ const errors = {
     type: 'rate_limit_error',
   },
   provider_unreachable: { status: 502, when: 'the provider gave no usable answer' },
-  unavailable: { status: 503, when: 'temporarily unavailable: try again after Retry-After seconds' },
+  unavailable: { status: 503, when: 'temporarily unavailable: try again, after Retry-After seconds where given' },
   query_timeout: { status: 503, when: 'the query took too long: narrow it' },
   request_locked: { status: 503, when: 'another transaction holds the request: try again after Retry-After seconds' },
   too_many_waiting: { status: 503, when: 'too many such calls are open: try again after Retry-After seconds' },

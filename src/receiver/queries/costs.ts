@@ -38,7 +38,7 @@ export const costsSchema = z
             .string()
             .nullable()
             .meta({
-              description: `Values of the metadata are cut at ${maxNameCharacters} characters and summed by that.`,
+              description: `Values of the metadata are cut at ${maxNameCharacters} characters before they are summed.`,
             }),
           ...sums,
         }),

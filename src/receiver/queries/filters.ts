@@ -146,22 +146,19 @@ export const resultFilters = {
     .optional()
     .meta({ description: 'Made with a sandbox key. Neither value matches where this is unknown.' }),
   complete: isOrNot.optional().meta({
-    description:
-      '`true`: all of the result is known. FAILED, CANCELED and REFUSED are complete. `false`: a part is unknown.',
+    description: '`true`: the result is complete, as FAILED, CANCELED and REFUSED always are. `false`: it is not.',
   }),
   metadata: metadataFilter.optional().meta({
     description:
-      "A JSON object that the submitter's metadata contains, as `@>` of Postgres compares. A page looks for at most " +
-      'one second, so it may be empty and yet say where to continue.',
+      "A JSON object that the submitter's metadata contains, compared as by Postgres's `@>`. A page searches for at " +
+      'most one second, so it may be empty and still have a place to continue.',
   }),
 }
 
 export const requestFiltersSchema = z.strictObject({
   status: z.enum(requestStatuses, `must be one of ${requestStatuses.join(', ')}`).optional(),
   ...resultFilters,
-  external_id: textFilter
-    .optional()
-    .meta({ description: "The source's own id of the request, where that is no uuid." }),
+  external_id: textFilter.optional().meta({ description: "The source's own id of the request, if it is not a uuid." }),
   overdue: isOrNot.optional().meta({ description: 'Without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
   contradiction: isOrNot.optional().meta({
     description:

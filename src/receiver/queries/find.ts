@@ -19,7 +19,7 @@ export const findFiltersSchema = z.strictObject({
   q: textFilter.min(2, 'must have at least 2 characters').meta({
     description:
       'An id or its beginning: of a request, a delivery, a webhook or an Idempotency-Key, including ids ' +
-      'claimed by refused bodies. Or the whole id of a request at its source, where that is no uuid. Or a ' +
+      'claimed by refused bodies. Or the whole id of a request at its source, if it is not a uuid. Or a ' +
       'complete value in the metadata of one of the latest 20,000 requests: the search goes from the newest ' +
       'to the oldest, for one second.',
   }),

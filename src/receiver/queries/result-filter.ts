@@ -36,6 +36,6 @@ export const feedFilterSchema = z
       .record(z.string(), z.unknown())
       .refine((given) => resultFilters.metadata.safeParse(JSON.stringify(given)).success, 'is too long or not storable')
       .optional()
-      .meta({ description: "What the submitter's metadata contains, as `@>` of Postgres compares." }),
+      .meta({ description: "A JSON object that the submitter's metadata contains, compared as by Postgres's `@>`." }),
   })
-  .meta({ id: 'FeedFilter', description: 'Which changes are posted: each member that is given must match.' })
+  .meta({ id: 'FeedFilter', description: 'Which changes are posted. All given members must match.' })
