@@ -5,7 +5,7 @@ import { GenerationError } from './generation-error.ts'
 import type { OverHttp } from './over-http.ts'
 
 export type ClientOptions = OverHttp & {
-  /** The key of GENERATION_KEYS that submits. Default: the first usable key. */
+  /** The name of the key that submits. Default: the first usable key of the first source. */
   keyName?: string | undefined
 }
 
@@ -21,7 +21,7 @@ export type SubmitOptions<Metadata> = {
 export type GenerateOptions<Metadata> = SubmitOptions<Metadata> & {
   /** Limit of the whole wait. Default: until the signal aborts. */
   timeoutMs?: number | undefined
-  /** Called when the status, the queue position or the progress (0 to 100) changed. */
+  /** Called at first, and when the status, the queue position or the progress (0 to 100) has changed. */
   onProgress?: (progress: Progress) => void
 }
 
@@ -68,7 +68,7 @@ export type Client = {
     options?: { waitSeconds?: number; signal?: AbortSignal },
   ) => Promise<Result<M>>
   /**
-   * Asks the source of a request to cancel its job, which may still complete. `ended`: it had ended before. Rejects with
+   * Asks the source of a request to cancel its job, which may still complete. `ended`: the job had ended. Rejects with
    * the code `not_cancelable` if the source cancels no jobs, or the request has landed.
    */
   cancel: (

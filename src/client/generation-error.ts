@@ -1,5 +1,5 @@
 /**
- * A generation that failed or was not awaited to its end. `code` is the provider's or mediadock's
+ * A generation failed, or the wait for it ended early. `code` is the provider's or mediadock's
  * (`insufficient_credits`, `model_input_invalid`), `generation_failed`, `timeout` or `aborted`. After `timeout` and
  * `aborted` the generation continues: call again with the same idempotencyKey.
  */

@@ -77,13 +77,13 @@ async function ask(driver: SqlDriver, text: string, params: (number | string)[])
   return JSON.parse(String(row.page))
 }
 
-/** Beyond a limit of Postgres (54), or of its memory for one value (XX); or no text that JavaScript takes. */
+/** True if a row exceeds a limit of Postgres (SQLSTATE 54 or XX) or of JavaScript. */
 function isUnreadable(error: unknown): boolean {
   if (error instanceof SyntaxError || error instanceof RangeError) return true
   return error instanceof Error && 'code' in error && /^(?:54|XX)/.test(String(error.code))
 }
 
-/** MD002: no longer kept; 42: a table or a right that is missing; 22: no position. */
+/** Returns the refusal: MD002 (no longer kept), 42 (a table or right is missing) or 22 (not a position). */
 function refusalOf(error: unknown, after: number): ReadError | undefined {
   const code = error instanceof Error && 'code' in error ? String(error.code) : ''
   if (!/^(?:MD002$|42|22)/.test(code) || !(error instanceof Error)) return undefined

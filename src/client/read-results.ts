@@ -43,7 +43,7 @@ export type ReadOptions = {
   from: OverHttp | { sql: SqlDriver }
   /** The position of the last processed change. 0 or nothing starts at the oldest kept change. */
   after?: number
-  /** Only changes that match each member of it, as their requests are when they are read. */
+  /** Only changes that match every given member. Requests are judged as they are when the change is read. */
   filter?: FeedFilter
   /** Ends the reading. */
   signal?: AbortSignal
@@ -66,9 +66,9 @@ export type ResultReader = AsyncIterable<ResultChange> & { lag: () => Lag }
 const retry = { baseMs: 250, capMs: 10_000 }
 
 /**
- * Returns every change after a position once and in order, including submits that were refused after their 202. Retries
- * for ever with jittered pauses while it cannot be reached, from the last returned change. Store its position with
- * your work. Throws ReadError if a retry cannot succeed, for example with the code `position_expired`.
+ * Returns every change after a position once and in order, including submits that were refused after their 202. While
+ * mediadock or Postgres cannot be reached, retries with jittered pauses until `signal` aborts. Store the position of
+ * the last change with your work. Throws ReadError if a retry cannot succeed, for example with `position_expired`.
  */
 export function readResults({
   from,

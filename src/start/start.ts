@@ -74,7 +74,7 @@ async function run(config: Config, local: Local, stopping: Stopping): Promise<Ex
   const graceMs = shutdownGraceSeconds * 1000
   await shutDown(
     running,
-    // After Ctrl-C a person waits. SIGTERM gets the full grace.
+    // A person waits after Ctrl-C, so work gets less time.
     stop.interrupted ? { graceMs: Math.min(graceMs, 3500), drainMs: 0 } : { graceMs, drainMs: drainSeconds * 1000 },
   )
   logger.info('stopped')
@@ -122,7 +122,8 @@ async function startPrograms(
 }
 
 /**
- * Fails the readiness check first, so that the load balancer notices. Then closes listeners and ends work in progress.
+ * Fails the readiness check for `drainMs`, so that the load balancer notices. Then closes listeners, and ends or cuts
+ * work in progress.
  */
 async function shutDown(
   running: readonly RunningProgram[],
