@@ -232,6 +232,10 @@ describe('docs/recipes', () => {
     expect((await get(`${id}/image/0`, { 'if-none-match': whole.headers.get('etag') ?? '' })).status).toBe(304)
     const notYet = await get(`${id}/image/1`)
     expect([notYet.status, notYet.headers.get('location')]).toEqual([302, expect.stringContaining('never.png')])
+    await own.database.sql`
+      update mediadock.media set url = 'file:///srv/media/a.png' where request_id = ${id} and position = 1`
+    const inBase64 = await get(`${id}/image/1`)
+    expect([inBase64.status, inBase64.headers.get('location')]).toEqual([503, null])
     expect((await get(`${id}/image/2`)).status).toBe(404)
     await removeMedia(own.receiver.deps.db, id)
     expect((await get(`${id}/image/0`)).status).toBe(410)
