@@ -54,10 +54,10 @@ export async function readBalance(db: Database, account: string): Promise<string
   return row?.available
 }
 
-/** The last request of a key is looked for among this many of its account. */
+/** The most requests of an account that are searched for the last one of each key. */
 const lookedAtForKeys = 10_000
 
-/** The time of the last request of each key that made one of the newest requests of the account. */
+/** Returns the time of the last request of each key, found among the newest requests of the account. */
 export async function readLastRequests(db: Database, account: string): Promise<Map<string, string>> {
   const rows = await db.execute<{ api_key_id: string; at: string }>(sql`
     select api_key_id, max(created_at) as at from (

@@ -126,7 +126,7 @@ function testPage({ id, key, url }: TestForm, keys: readonly UsableKey[], proble
         <h2>What is sent</h2>
         <p>One POST at once, signed like any webhook and never retried. Its status is <code>TEST</code>, which the notification of a generation never has:</p>
         <pre tabindex="0" aria-label="Body of a test">${JSON.stringify(JSON.parse(testBody(exampleId)), null, 2)}</pre>
-        <p class="soft">For the webhook of a real generation, <a href="/models">run a model</a> with a sandbox key and a webhook_url. It is free.</p>
+        <p class="soft">For the webhook of a request, <a href="/models">run a model</a> with a sandbox key and a webhook_url. It is free.</p>
       </section>
     </div>`
 }

@@ -16,7 +16,7 @@ export type EngineChoice = z.infer<typeof engineChoiceSchema>
 export const remoteJobSchema = z.object({
   /** Null until the engine has accepted the job. */
   url: z.string().nullable(),
-  /** True after the engine lost the job once and received it again. */
+  /** True once the engine has lost the job. It gets the job only one more time. */
   isRepeat: z.boolean(),
 })
 export type RemoteJob = z.infer<typeof remoteJobSchema>
