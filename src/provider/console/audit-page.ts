@@ -47,8 +47,11 @@ export function auditPage({ rows, target, olderThan, isFirst }: AuditView): Mark
 }
 
 function factsOf(detail: AuditRow['detail']): string {
-  const facts = Object.entries(detail ?? {}).map(
-    ([name, fact]) => `${name} ${typeof fact === 'string' ? fact : JSON.stringify(fact)}`,
-  )
+  const facts = Object.entries(detail ?? {}).map(([name, fact]) => `${name} ${wordsOf(fact)}`)
   return facts.length === 0 ? 'done' : facts.join(', ')
+}
+
+function wordsOf(fact: unknown): string {
+  if (Array.isArray(fact)) return fact.map(wordsOf).join(' and ')
+  return typeof fact === 'string' ? fact : JSON.stringify(fact)
 }

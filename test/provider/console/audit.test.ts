@@ -106,6 +106,7 @@ it('shows the audit, newest first, and that of one account', async () => {
   expect(all.indexOf('created a key')).toBeLessThan(all.indexOf('revoked a key'))
   expect(all).not.toContain('<b>quoted</b>')
   expect(all).toContain('command line')
+  expect(all).toContain('scopes generate and read')
   const one = await get('/audit?target=studio')
   expect(one).toContain('granted credits')
   expect(one).not.toContain('revoked a key')
