@@ -26,7 +26,7 @@ it('shows costs by model, key and day, in a chart and a table, and what to do if
       from generate_series(1, 3) n`
     await database.sql`update mediadock.call_budgets set balance = 240, balance_at = now() where key_name = 'live'`
     await page.goto(at('/costs'))
-    await page.getByText('240 of the account of the key live').waitFor()
+    await page.getByText('240 (key live)').waitFor()
     const rows = page.locator('.scroll[aria-label="Costs"] tbody tr')
     expect(await rows.first().innerText()).toMatch(/vela\s+3\s+3\s+0/)
     await page.locator('.plot canvas').waitFor()

@@ -52,7 +52,7 @@ export function costsRoutes(console: ConsoleDeps): Router {
 function creditsLeft({ refused, accounts }: Balances): Markup {
   const known = accounts.filter(({ keyName }) => refused.every((one) => one.keyName !== keyName))
   return html`${refused.map(noCredits)}
-    ${known.length === 0 ? '' : html`<p class="soft">Credits left, as the provider is asked each hour: ${known.map(({ keyName, credits: left }, at) => html`${at === 0 ? '' : ', '}<b>${credits(left)}</b> of the account of the key ${foreign(keyName)}`)}.</p>`}`
+    ${known.length === 0 ? '' : html`<p class="soft">Credits left, read once an hour: ${known.map(({ keyName, credits: left }, at) => html`${at === 0 ? '' : ', '}<b>${credits(left)}</b> (key ${foreign(keyName)})`)}.</p>`}`
 }
 
 function noCredits({ keyName, at }: Balances['refused'][number]): Markup {
