@@ -213,16 +213,19 @@ describe.each(usualServers)("a landing that a service's trigger refuses (%s)", (
     const trackedAt = new Date(Date.now() - 3600_000)
     await database.sql`insert into mediadock.requests ${database.sql({ request_id: requestId, key_name: 'live', tracked_at: trackedAt })}`
     const holder = await database.sql.reserve()
+    const locked = Promise.withResolvers<void>()
     const deps = createTestWorker({
       databaseUrl: asRole(),
       fetchResult: async ({ keyName, onDecided }) => {
         onDecided?.()
         await holder`begin`
         await holder`select from mediadock.requests for update`
+        locked.resolve()
         return { answer: { kind: 'result', report: reportOf(imageResult(requestId)) }, keyName }
       },
     })
     const run = reconciler.runOnce(deps)
+    await locked.promise
     // Longer than one landing waits for a row.
     await delay(900)
     await holder`commit`
