@@ -131,7 +131,7 @@ it('the provider is down for an hour: the backlog is shown with its duration, an
   await goTo(page, 'Reconciler')
   await page.getByRole('button', { name: 'Run now' }).click()
   await page
-    .getByText(/requests polled, .*failed \(no usable answer\)/)
+    .getByText(/requests polled, .*\d+ failed/)
     .first()
     .waitFor()
 
