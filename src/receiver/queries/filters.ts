@@ -170,6 +170,7 @@ export const requestFiltersSchema = z.strictObject({
     .regex(/^(?:[0-9a-f]-?){4,32}$/i, 'must be a request id or the beginning of one, with at least 4 characters')
     .optional()
     .meta({ description: 'A request id, or the beginning of one.' }),
+  ids: idsFilter.optional().meta({ description: `Request ids, separated by commas, at most ${maxLimit}.` }),
   ...times,
 })
 const quarantineFiltersSchema = z.strictObject({

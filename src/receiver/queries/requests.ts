@@ -214,7 +214,7 @@ function heldBy({ metadata, value }: Pick<RequestFilters, 'metadata'> & { value?
 }
 
 function matching(
-  { status, model, key_name, external_id, overdue, contradiction, q, since, until }: RequestFilters,
+  { status, model, key_name, external_id, overdue, contradiction, q, ids, since, until }: RequestFilters,
   when: StuckAfter,
 ): (SQL | undefined)[] {
   return [
@@ -227,6 +227,7 @@ function matching(
     overdue === undefined ? undefined : overdue === 'true' ? isOverdue(when) : not(isOverdue(when)),
     contradiction === undefined ? undefined : contradiction === 'true' ? isContradicted : not(isContradicted),
     q === undefined ? undefined : idBegins(q),
+    ids && sql`${r.request_id} = any(${sql.param(ids)}::uuid[])`,
     within(order.at, { since, until }),
   ]
 }

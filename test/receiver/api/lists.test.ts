@@ -231,6 +231,7 @@ describe('GET /api/requests', () => {
     ['overdue=false', () => 'overdue=false', () => [requests.audio, requests.failed]],
     ['since', () => `since=${soon()}`, () => [requests.audio, requests.failed]],
     ['until', () => `until=${soon()}`, () => [requests.pending]],
+    ['ids', () => `ids=${requests.audio},${requests.pending.toUpperCase()}`, () => [requests.audio, requests.pending]],
     ['q, an id', () => `q=${requests.failed}`, () => [requests.failed]],
     ['q, how an id begins', () => `q=${requests.failed.slice(0, 11).toUpperCase()}`, () => [requests.failed]],
     ['q, of another', () => `q=${requests.failed.slice(0, 11)}&status=COMPLETED`, () => []],
