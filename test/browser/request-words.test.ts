@@ -137,7 +137,7 @@ describe('times in words', () => {
   it.each<[string, Partial<Request>, object]>([
     ['planned', { next_poll_at: at }, { at }],
     ['once it is overdue', {}, { at: '2026-01-01T01:01:00.000Z' }],
-    ['not, where nothing is left', { ...landed, confirmed_at: at }, { never: 'none: the result is complete' }],
+    ['not, where nothing is left', { ...landed, confirmed_at: at }, { never: 'none: the whole result is known' }],
     ['not, where it was given up', { poll_outcome: 'lost' }, { never: 'none: polling stopped after a day' }],
   ])('the next poll: %s', (_what, known, expected) => {
     expect(nextPoll({ ...open, ...known }, when)).toEqual(expected)

@@ -145,9 +145,11 @@ describe('the page of a request', () => {
     const page = await open(`requests/${id}`)
     expect(await page.locator('.head').innerText()).toMatch(/FAILED\s+contradiction/)
     expect(await card(page, 'About').innerText()).toMatch(/GENERATION_FAILED\s+the model gave up/)
-    expect(await page.locator('.lead').innerText()).toContain('A webhook contradicts this; see below.')
+    expect(await page.locator('.lead').innerText()).toContain('A webhook contradicts this.')
     const said = await card(page, 'Contradiction').innerText()
-    expect(said).toMatch(/FAILED stands\.[\s\S]*FAILED ERROR[\s\S]*stands[\s\S]*COMPLETED OK[\s\S]*not applied/)
+    expect(said).toMatch(
+      /FAILED stands\.[\s\S]*FAILED \(status ERROR\)[\s\S]*stands[\s\S]*COMPLETED \(status OK\)[\s\S]*not applied/,
+    )
     expect(await page.locator(`a[href="/deliveries/${otherwise}"]`).count()).toBeGreaterThan(0)
     await shoot(page, 'request-failed')
   })

@@ -19,6 +19,17 @@ export function thumbnail({ kind, url, sha256 }: Linked, links: LinkPolicy): Mar
   return html`<span class="thumb soft" aria-hidden="true">${kind === 'video' ? '▶' : '♪'}</span>`
 }
 
+/** True if the provider no longer serves the file, and the archive has no copy. */
+export function isGone({ archive_error }: Pick<Media, 'archive_error'>): boolean {
+  return archive_error?.startsWith('gone') === true
+}
+
+/** The archive's error without its code: `no copy exists: the provider answered 404`. */
+function whyNoCopy(item: Pick<Media, 'archive_error'>): Markup {
+  const error = item.archive_error?.replace(/^\w+: /, '')
+  return html`${isGone(item) ? 'no copy exists' : 'not archived'}: ${foreign(error, 120)}`
+}
+
 /** Every media item of a result, with its player, size and links. */
 export function gallery(media: readonly Media[], links: LinkPolicy): Markup {
   return html`<div class="gallery">${media.map((item) => figure(item, links))}</div>`
@@ -27,7 +38,7 @@ export function gallery(media: readonly Media[], links: LinkPolicy): Markup {
 function figure(item: Media, links: LinkPolicy): Markup {
   const { kind, position, width, height, duration_seconds, url, original_url, sha256, archive_error } = item
   const name = `${kind} ${position + 1}`
-  const copy = links.copyOf(sha256)
+  const [copy, gone] = [links.copyOf(sha256), isGone(item)]
   return html`<figure class="${kind}">
     ${copy !== undefined || links.allows(url) ? player(kind, copy ?? { small: url, whole: url }, name) : html`<div class="blank soft">not shown</div>`}
     <figcaption>
@@ -35,8 +46,8 @@ function figure(item: Media, links: LinkPolicy): Markup {
       ${width === null || height === null ? '' : html`<span class="soft">${width} × ${height}</span>`}
       ${duration_seconds === null ? '' : html`<span class="soft">${number(duration_seconds, { decimals: 1, unit: 's' })}</span>`}
       ${copy === undefined ? '' : html`<span class="link"><a href="${copy.whole}">archived</a></span>`}
-      ${archive_error === null ? '' : html`<span class="why">not archived: ${foreign(archive_error, 120)}</span>`}
-      <span class="link">${link(url, links)}</span>
+      ${archive_error === null ? '' : html`<span class="why">${whyNoCopy(item)}</span>`}
+      <span class="link">${gone ? foreign(url, 60) : link(url, links)}</span>
       ${original_url === null || original_url === url ? '' : html`<span class="link"><span class="soft">original</span> ${link(original_url, links)}</span>`}
     </figcaption>
   </figure>`

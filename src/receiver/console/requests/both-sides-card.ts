@@ -7,7 +7,7 @@ import { driftOf, nextPoll, pollSummaryOf, progressOf, type ProgressText, type W
 
 /** The state and times here beside those at the provider. */
 export function bothSidesCard(request: RequestDetail, when: When): Markup {
-  const { status, tracked_at, created_at, landed_at, completed_at } = request
+  const { status, tracked_at, created_at, landed_at, completed_at, confirmed_at } = request
   const summary = pollSummaryOf(request)
   const progress = progressOf(request)
   return card(
@@ -18,18 +18,23 @@ export function bothSidesCard(request: RequestDetail, when: When): Markup {
       rows: [
         { cells: ['State', badge(status), badge(summary.word, summary.tone)] },
         ...(progress === undefined ? [] : [{ cells: ['Progress', '', progressCell(progress)] }]),
-        { cells: ['Began', time(tracked_at), time(created_at)] },
-        { cells: ['Ended', time(landed_at), time(completed_at)] },
+        { cells: ['Began', atWord(tracked_at, 'tracked'), atWord(created_at, 'created')] },
+        { cells: ['Ended', atWord(landed_at, 'landed'), atWord(completed_at, 'ended')] },
       ],
       empty: '',
     })}
-    <p class="soft">Last poll: ${foreign(summary.text, 500)}.</p>
+    ${confirmed_at === null ? html`<p class="soft">Last poll: ${foreign(summary.text, 500)}.</p>` : ''}
     ${facts([
       ['Delay', driftOf(request)?.text ?? 'unknown until both sides have ended'],
       ...landingFacts(request),
       ...pollFacts(request, when),
     ])}`,
   )
+}
+
+/** A time with the word for what happened: a request lands here later than it ends at the provider. */
+function atWord(at: string | null, word: string): Markup {
+  return html`${time(at)}${at === null ? '' : html`<div class="soft">${word}</div>`}`
 }
 
 type Facts = Parameters<typeof facts>[0]

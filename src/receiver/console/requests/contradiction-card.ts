@@ -26,19 +26,25 @@ export function contradictionCard(request: RequestDetail): Markup | '' {
   )
 }
 
+/** The mark of a contradiction. One that is decided needs no attention. */
+export function contradictionBadge({ confirmed_at }: Pick<RequestDetail, 'confirmed_at'>): Markup {
+  return badge('contradiction', confirmed_at === null ? 'warn' : '')
+}
+
 /** One row for each webhook that names an end, oldest first, then one for the provider's own result. */
 function statements({ timeline, status, confirmed_at }: RequestDetail): Row[] {
+  const tone = confirmed_at === null ? 'warn' : ''
   const webhooks = timeline.flatMap((entry) =>
     entry.kind === 'delivery' && entry.delivery.status !== null ? [entry.delivery] : [],
   )
-  const stands = (end: string) => (end === status ? badge('stands', 'good') : badge('not applied', 'warn'))
+  const stands = (end: string) => (end === status ? badge('stands', 'good') : badge('not applied', tone))
   const said = webhooks.map(({ id, status: word, received_at, arrivals }): Row => {
     const end = word === null ? '' : ends[word]
     const often = arrivals > 1 ? html` <span class="soft">×${number(arrivals)}</span>` : ''
     return {
       cells: [
         html`Webhook ${shortId('delivery', id)}${often}`,
-        html`${badge(end)} <span class="soft">${word === end ? '' : word}</span>`,
+        html`${badge(end)}${word === end ? '' : html` <span class="soft">(status ${word})</span>`}`,
         time(received_at),
         stands(end),
       ],

@@ -16,13 +16,13 @@ import { keptFrom } from '../../upkeep/retention.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
 import { named } from '../parts/columns.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
-import { gallery } from '../parts/media.ts'
+import { gallery, isGone } from '../parts/media.ts'
 import { badge, card, foreign, notice, number, problem, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, type Query } from '../parts/url.ts'
 import { visible } from '../parts/visible.ts'
 import { bothSidesCard } from './both-sides-card.ts'
-import { contradictionCard } from './contradiction-card.ts'
+import { contradictionBadge, contradictionCard } from './contradiction-card.ts'
 import { endOf, manualPollWords, parseEnd } from './manual-poll.ts'
 import { timeline } from './request-timeline.ts'
 import { mediaCount, overdueBy, progressOf, summaryOf, type When } from './request-words.ts'
@@ -105,7 +105,7 @@ function requestPage({ request, claims, query, when, links, cancelable }: Shown,
   return html`<div ${followed(request, query)}><div class="head">
       <h1>Request <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1>
       ${badge(status)} ${progress === undefined ? '' : html`<span class="soft">${progress.short}</span>`}
-      ${late === undefined ? '' : badge(`overdue ${late}`, 'warn')} ${contradiction ? badge('contradiction') : ''}
+      ${late === undefined ? '' : badge(`overdue ${late}`, 'warn')} ${contradiction ? contradictionBadge(request) : ''}
       <span class="spacer"></span>
       ${cancelable ? html`<a class="button quiet" href="/requests/${id}/cancel">Cancel…</a>` : ''}
       ${action({ path: `/requests/${id}/ask`, label: 'Ask the provider now' })}
@@ -137,7 +137,7 @@ function followed({ id, landed_at, media_complete, status }: RequestDetail, quer
 
 /** A result lists media even if their links have ended since. */
 function goneText({ media }: RequestDetail): string {
-  const gone = media.filter(({ archive_error }) => archive_error?.startsWith('gone') === true).length
+  const gone = media.filter(isGone).length
   if (gone === 0) return ''
   const which = media.length === 1 ? 'Its media is' : `${gone} of its media ${gone === 1 ? 'is' : 'are'}`
   return ` ${which} gone at the provider, and no copy exists.`
@@ -145,11 +145,11 @@ function goneText({ media }: RequestDetail): string {
 
 function mediaCard(request: RequestDetail, links: LinkPolicy): Markup | '' {
   const { media } = request
-  const count = mediaCount(request)
+  const [count, gone] = [mediaCount(request), media.filter(isGone).length]
   if (count === undefined && media.length === 0) return ''
   return card(
     'Media',
-    html`<p class="soft"><b>${count?.short ?? number(media.length)}</b>${count === undefined ? '' : html`: ${count.text}.`}</p>
+    html`<p class="soft"><b>${count?.short ?? number(media.length)}</b>${count === undefined ? '' : html`: ${count.text}${gone === 0 ? '' : `, but ${number(gone)} ${gone === 1 ? 'is' : 'are'} gone`}.`}</p>
       ${media.length === 0 ? '' : gallery(media, links)}`,
   )
 }
@@ -229,7 +229,7 @@ function deliveriesCard(
     html`${table({
       label: 'Deliveries of this request',
       ...named(deliveryColumns, deliveries.map(deliveryRow), shownOfDelivery),
-      empty: html`${none} ${isKnown && submit !== null ? addressToTry(webhookPublicUrl) : ''} See the <a href="${refused}">arrivals refused since then</a>, or ask the provider.`,
+      empty: html`${none} ${isKnown && submit !== null ? addressToTry(webhookPublicUrl) : ''} See the <a href="${refused}">arrivals refused since ${time(tracked_at)}</a>, or ask the provider.`,
     })}${deliveries.length === 0 ? '' : replay}`,
   )
 }

@@ -1,9 +1,11 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { time } from '../../../platform/pages/parts.ts'
+import { firstSourceName } from '../../domain/source.ts'
 import { postponedBecause } from '../../on-call/poll-words.ts'
 import type { RequestDetail, TimelineEntry } from '../../queries/request-detail.ts'
 import { badge, code, duration, foreign, number, shortId } from '../parts/parts.ts'
+import { contradictionBadge } from './contradiction-card.ts'
 import { mediaCounts } from './request-words.ts'
 
 type Step = { at: string; id: string; what: Markup; more?: Markup | undefined; theirs?: boolean }
@@ -72,8 +74,9 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
     }
     case 'attempt': {
       const { outcome, detail, delivery_id } = entry.attempt
+      const ended = outcome === 'contradiction' ? contradictionBadge(request) : badge(outcome)
       return {
-        what: html`<b>Webhook processed</b> ${badge(outcome)} delivery ${shortId('delivery', delivery_id)}`,
+        what: html`<b>Webhook processed</b> ${ended} delivery ${shortId('delivery', delivery_id)}`,
         more: detail === null ? undefined : foreign(detail, 300),
       }
     }
@@ -92,10 +95,12 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
   }
 }
 
-function trackedStep({ submit, tracked_at, landed_at }: RequestDetail): Omit<Step, 'at' | 'id'> {
+function trackedStep({ submit, source_name, tracked_at, landed_at }: RequestDetail): Omit<Step, 'at' | 'id'> {
   if (submit !== null) return { what: html`<b>Accepted by the provider</b>; tracked from here on` }
   if (tracked_at === landed_at) return { what: html`<b>First seen</b> through its webhook; no service had tracked it` }
-  return { what: html`<b>Tracked</b>: submitted by another service, or named by a webhook before its end` }
+  // Only webhooks of further sources name a request before its end.
+  const how = source_name === firstSourceName ? '' : ', or named by a webhook before its end'
+  return { what: html`<b>Tracked</b>: submitted by another service${how}` }
 }
 
 function arrivalStep({ arrival }: Extract<TimelineEntry, { kind: 'arrival' }>): Omit<Step, 'at' | 'id'> {

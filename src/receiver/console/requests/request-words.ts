@@ -83,7 +83,7 @@ export function nextPoll(
 ): { at: string } | { never: string } {
   if (next_poll_at !== null) return { at: next_poll_at }
   if (poll_outcome === 'lost') return { never: 'none: polling stopped after a day' }
-  if (landed_at !== null) return { never: 'none: the result is complete' }
+  if (landed_at !== null) return { never: 'none: the whole result is known' }
   return { at: new Date(Date.parse(tracked_at) + stuckAfterSeconds * 1000).toISOString() }
 }
 
@@ -131,6 +131,6 @@ export function summaryOf(request: Request, when: When): string {
       : status === 'FAILED'
         ? `Failed${error_code === null ? '' : ` with ${error_code}`}`
         : 'Canceled'
-  const doubt = contradiction ? ' A webhook contradicts this; see below.' : ''
+  const doubt = contradiction ? ' A webhook contradicts this.' : ''
   return `${end}${drift === undefined ? '' : `; ${drift.text}`}.${doubt}`
 }

@@ -22,6 +22,7 @@ import { thumbnail } from '../parts/media.ts'
 import { badge, foreign, number, pager, shortId, sourceLine } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, linkWith, queryOf, without, type Query } from '../parts/url.ts'
+import { contradictionBadge } from './contradiction-card.ts'
 import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, progressOf, type When } from './request-words.ts'
 
 const path = '/requests'
@@ -40,15 +41,16 @@ export function requestsRoutes(console: ConsoleDeps): Router {
     const fields: Field[] = [
       { name: 'q', label: 'Search', search: true, placeholder: 'request id or its beginning' },
       { name: 'status', label: 'State', options: requestStatuses },
-      { name: 'overdue', label: 'Overdue', options: ['true', 'false'] },
-      { name: 'contradiction', label: 'Contradicted', options: ['true', 'false'], more: true },
+      { name: 'overdue', label: 'Overdue', ...yesOrNo },
+      { name: 'contradiction', label: 'Contradicted', ...yesOrNo, more: true },
       { name: 'key_name', label: 'Key', options: keys().all.map(({ name }) => name) },
       ...sourceFields(keys()),
       ...(keys().sources.size === 0 ? [] : [{ name: 'external_id', label: 'Id at its source', more: true }]),
       { name: 'model', label: 'Model' },
-      { name: 'sandbox', label: 'Sandbox', options: ['true', 'false'], more: true },
-      { name: 'complete', label: 'Complete', options: ['true', 'false'], more: true },
+      { name: 'sandbox', label: 'Sandbox', ...yesOrNo, more: true },
+      { name: 'complete', label: 'Complete', ...yesOrNo, more: true },
       { name: 'metadata', label: 'Metadata contains', placeholder: '{"user": "u1"}', more: true },
+      ...(query['ids'] === undefined ? [] : [{ name: 'ids', label: 'Requests', wordsOf: chosenIds, more: true }]),
     ]
     const body = html`<div class="head">
         <h1>Requests</h1>
@@ -82,10 +84,17 @@ function views(query: Query): Markup {
     usual.map(({ label, status, overdue, contradiction }) => ({
       label,
       href: linkWith(path, query, { status, overdue, contradiction }),
-      current: query['status'] === status && query['overdue'] === overdue && query['contradiction'] === contradiction,
+      current:
+        query['ids'] === undefined &&
+        query['status'] === status &&
+        query['overdue'] === overdue &&
+        query['contradiction'] === contradiction,
     })),
   )
 }
+
+const chosenIds = (ids: string) => `${number(ids.split(',').length)} chosen`
+const yesOrNo = { options: ['true', 'false'], wordsOf: (choice: string) => (choice === 'true' ? 'yes' : 'no') }
 
 const columns: readonly ListColumn[] = [
   { name: 'request', head: 'Request', usual: true },
@@ -112,7 +121,7 @@ function cellsOf(request: Request, { when, links }: { when: When; links: LinkPol
   const submitted = created_at ?? tracked_at
   return [
     html`${shortId('request', id)}${sourceLine(source_name)}`,
-    html`${badge(status)}${late === undefined ? '' : html`<div>${badge(`overdue ${late}`, 'warn')}</div>`}${request.contradiction ? html`<div>${badge('contradiction')}</div>` : ''}`,
+    html`${badge(status)}${late === undefined ? '' : html`<div>${badge(`overdue ${late}`, 'warn')}</div>`}${request.contradiction ? html`<div>${contradictionBadge(request)}</div>` : ''}`,
     html`<span title="${summary.text}">${badge(summary.word, summary.tone)}</span>${request.poll_outcome === 'postponed' && request.confirmed_at === null ? html`<div class="soft">${foreign(postponedBecause(request.poll_detail ?? ''), 120)}</div>` : ''}${progress === undefined ? '' : html`<div class="soft" title="${progress.text}">${progress.short}</div>`}`,
     html`${foreign(model, 18)}<div class="soft">${foreign(key_name, 18)}</div>`,
     moment(submitted),
