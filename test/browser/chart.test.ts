@@ -16,6 +16,7 @@ let server: http.Server
 let url: string
 /** The contents of the refreshed part. */
 let latest = 5
+let starts: number[] = []
 
 const minute = 60
 const start = Date.UTC(2026, 0, 31, 3, 0) / 1000
@@ -32,7 +33,7 @@ function charts() {
         { label: 'accepted', tone: 'good', values: at.map((_, n) => 20 + (n % 7)) },
         { label: 'refused', tone: 'bad', values: at.map((_, n) => (n > 40 ? 9 : 0)) },
       ],
-      marks: [{ at: start + 30 * minute, label: 'start' }],
+      marks: starts.map((second) => ({ at: second, label: 'start' })),
     })}
     ${chart({ label: 'Inbox', unit: 's', kind: 'line', at, series: [{ label: 'oldest', tone: 'accent', values: at.map((_, n) => (n === 59 ? latest : n === 10 ? null : n / 7)) }] })}
   </div>`
@@ -85,6 +86,16 @@ it.each(schemes)('draws in the %s scheme, with a table of the same data, and fit
   const narrow = await openPage(browser, url, { colorScheme, viewport: phone })
   await narrow.locator('.plot canvas').nth(1).waitFor()
   await expectNoOverflow(narrow)
+})
+
+it('marks a start in the last minute, whose bar is not over yet', async () => {
+  starts = [start + 30 * minute]
+  const page = await openPage(browser, url)
+  await page.locator('.plot canvas').nth(1).waitFor()
+  const before = await paint(page, 0)
+  starts = [...starts, start + 59 * minute + 50]
+  await page.evaluate('document.body.dispatchEvent(new Event("again"))')
+  await expect.poll(() => paint(page, 0)).not.toBe(before)
 })
 
 it('redraws when the scheme or the size changes, and after a partial refresh', async () => {

@@ -21,16 +21,19 @@ function resolved(name, element) {
   return value
 }
 
-function marksOf(marks, line) {
+/** Vertical lines at times. A bar stands in the middle of its time, so the lines are as far to the left as the bars. */
+function marksOf(marks, stroke, beside) {
   return {
     hooks: {
       draw: ({ ctx, bbox, valToPos }) => {
         ctx.save()
-        ctx.strokeStyle = line
-        ctx.setLineDash([4, 4])
+        ctx.strokeStyle = stroke
+        ctx.lineWidth = 2 * devicePixelRatio
+        ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio])
         for (const { at } of marks) {
-          const x = Math.round(valToPos(at, 'x', true))
-          if (x < bbox.left || x > bbox.left + bbox.width) continue
+          // The present minute has no point yet: its marks are on the edge.
+          const right = bbox.left + bbox.width
+          const x = Math.min(right, Math.max(bbox.left, Math.round(valToPos(at - beside, 'x', true))))
           ctx.beginPath()
           ctx.moveTo(x, bbox.top)
           ctx.lineTo(x, bbox.top + bbox.height)
@@ -55,9 +58,13 @@ function stacked(series) {
   return series.map(({ values }) => values.map((value, at) => (sums[at] += value ?? 0)))
 }
 
-/** A bar stands over its time, so the first and the last need half a step beside them. */
-function scalesOf({ kind, at }) {
-  const beside = kind === 'bars' && at.length > 1 ? (at[1] - at[0]) / 2 : 0
+/** Half a step: a bar stands over its time, so the first and the last need this beside them. */
+function besideOf({ kind, at }) {
+  return kind === 'bars' && at.length > 1 ? (at[1] - at[0]) / 2 : 0
+}
+
+function scalesOf(spec) {
+  const beside = besideOf(spec)
   return {
     x: { range: (_plot, first, last) => [first - beside, last + beside] },
     y: { range: (_plot, _min, max) => [0, Math.max(1, max * 1.1)] },
@@ -110,7 +117,7 @@ function draw(element) {
       },
       ...series,
     ],
-    plugins: [marksOf(spec.marks ?? [], soft)],
+    plugins: [marksOf(spec.marks ?? [], resolved('--text', element), besideOf(spec))],
   }
   drawn.get(element)?.plot.destroy()
   element.replaceChildren()
