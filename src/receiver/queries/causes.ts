@@ -69,7 +69,8 @@ async function errorsOfLanding(tx: Executor, since: Date | undefined): Promise<N
     -- Grouped without ids, so that one error of many requests is one group.
     with failed as (
       select greatest(${d.received_at}, ${since?.toISOString() ?? null}::timestamptz) as since,
-        newest.at, left(${r.model}, 100) as model, coalesce(newest.message, 'unknown error') as message
+        ${d.received_at}, ${d.id}, newest.at, left(${r.model}, 100) as model,
+        coalesce(newest.message, 'unknown error') as message
       from mediadock.deliveries d left join mediadock.requests r on ${r.request_id} = ${d.request_id}
       left join lateral (
         select ${a.attempted_at} as at,
@@ -81,7 +82,7 @@ async function errorsOfLanding(tx: Executor, since: Date | undefined): Promise<N
       order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit ${maxFailed}
     ),
     grouped as (
-      select (array_agg(message order by at desc nulls last))[1] as message, model, count(*)::int,
+      select (array_agg(message order by received_at desc, id desc))[1] as message, model, count(*)::int,
         min(since) as since, max(at) as at
       from failed group by regexp_replace(message, ${anyUuid}, '…', 'gi'), model order by max(at) desc nulls last limit 5
     )

@@ -121,6 +121,26 @@ describe('the reads of the console', () => {
     expect(await parked()).toEqual([1])
   })
 
+  it('include the error of the newest parked delivery, whichever was tried last', async () => {
+    const { db } = receiver.deps
+    const park = async (webhookId: string, error: string, minutesAgo: number) => {
+      await deliver(receiver.webhookUrl, Buffer.from(webhookId), { webhookId })
+      await database.sql`
+        with parked as (
+          update mediadock.deliveries set parked_reason = 'landing_failed',
+            received_at = now() - make_interval(mins => ${minutesAgo}) where webhook_id = ${webhookId} returning id
+        )
+        insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail)
+        select id, now() + make_interval(mins => ${minutesAgo}), 'parked', ${`landing_failed: ${error}`} from parked`
+    }
+    const [older, newer] = [randomUUID(), randomUUID()]
+    await park('older', `no order for ${older}`, 2)
+    await park('newer', `no order for ${newer}`, 1)
+    const [cause] = (await readParkedCauses(db)).filter(({ reason }) => reason === 'landing_failed')
+    expect(cause?.errors).toMatchObject([{ message: `no order for ${newer}`, count: 2 }])
+    await database.sql`delete from mediadock.deliveries where parked_reason = 'landing_failed'`
+  })
+
   it('list runs of the reconciler, and count idle ones in one row', async () => {
     const { db, background } = receiver.deps
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
