@@ -6,11 +6,13 @@ import { readBalances, type Balances } from '../fetching/balances.ts'
 import { costFiltersSchema, readCosts, type Costs } from '../queries/costs.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { parseFilters } from '../queries/filters.ts'
+import { listRefusedSubmits } from '../submitting/refusals.ts'
 import { dayMs } from '../upkeep/arrival-partitions.ts'
 import { chart } from './parts/chart.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
 import { foreign, number, problem } from './parts/parts.ts'
+import { refusedSubmitsCard } from './parts/refused-submits.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from './parts/url.ts'
 
@@ -29,6 +31,9 @@ export function costsRoutes(console: ConsoleDeps): Router {
     const times = bounded ? given : { ...given, since }
     const read = await tryRead(console.logger, async () => ({
       balances: await readWithin(console.db, (tx) => readBalances(tx, now)),
+      refused: (await readWithin(console.db, (tx) => listRefusedSubmits(tx, now))).filter(
+        ({ status }) => status === 402,
+      ),
       groups: await readCosts(console.db, parseFilters(costFiltersSchema, { ...times, by })),
       days: await readCosts(console.db, parseFilters(costFiltersSchema, { ...times, by: 'day' })),
     }))
@@ -42,7 +47,8 @@ export function costsRoutes(console: ConsoleDeps): Router {
     const within = bounded ? 'in UTC' : `in the last ${usualDays} days`
     const body = html`<div class="head"><h1>Costs</h1>
       <span class="soft">Credits of live requests by the time of tracking, ${within}.</span></div>
-      ${read.ok ? creditsLeft(read.value.balances) : ''} ${tabs('Costs by', choices)} ${filterBar({ path, query, fields, keep: ['by'], now, problem: read.ok ? undefined : read.problem })}
+      ${read.ok ? html`${creditsLeft(read.value.balances)} ${refusedSubmitsCard(read.value.refused)}` : ''}
+      ${tabs('Costs by', choices)} ${filterBar({ path, query, fields, keep: ['by'], now, problem: read.ok ? undefined : read.problem })}
       ${read.ok ? costs(read.value, query) || none(submitCommand(console, req)) : ''}`
     sendConsolePage(console, res, { title: 'Costs', status: read.status, body, charts: true })
   })

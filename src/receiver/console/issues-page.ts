@@ -7,12 +7,15 @@ import { fieldsOf, readForm } from '../../platform/pages/form.ts'
 import { moment, table, tabs, time, type Row, type Tone } from '../../platform/pages/parts.ts'
 import { unknown } from '../api/operation.ts'
 import { muteIssue } from '../on-call/issues.ts'
+import { readWithin } from '../queries/deadline.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { issueListSchema, listIssues, type Issue } from '../queries/issues.ts'
+import { listRefusedSubmits } from '../submitting/refusals.ts'
 import { audited } from '../upkeep/audit.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
 import { badge, foreign, lasting, number, pager, shortId } from './parts/parts.ts'
+import { refusedSubmitsCard } from './parts/refused-submits.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { sparkline } from './parts/sparkline.ts'
 import { linkWith, queryOf, without, type Query } from './parts/url.ts'
@@ -29,9 +32,12 @@ export function issuesRoutes(console: ConsoleDeps): Router {
     .get(path, async (req, res) => {
       const query = queryOf(req)
       const now = clock()
-      const read = await tryRead(logger, () =>
-        listIssues(db, parseFilters(issueListSchema, without(query, 'open')), now),
-      )
+      const read = await tryRead(logger, async () => {
+        const page = await listIssues(db, parseFilters(issueListSchema, without(query, 'open')), now)
+        const isOfSubmits = query['cause'] === 'submits_refused'
+        const submits = isOfSubmits ? await readWithin(db, (tx) => listRefusedSubmits(tx, now)) : []
+        return { ...page, submits: submits.filter(({ status }) => status !== 402 && status !== 401) }
+      })
       const fields = [
         { name: 'state', label: 'State', options: ['open', 'muted', 'closed'] },
         { name: 'severity', label: 'Severity', options: ['critical', 'warning', 'notice'] },
@@ -39,7 +45,7 @@ export function issuesRoutes(console: ConsoleDeps): Router {
       ]
       const body = html`<div class="head"><h1>Issues</h1><span class="soft">Everything that is or was wrong, with its start and end. An issue closes a minute after its cause is gone.</span></div>
         ${views(query)} ${filterBar({ path, query, fields, now, problem: read.ok ? undefined : read.problem })}
-        ${read.ok ? html`<div class="card table-card">${issuesTable(read.value.data, query, now)}</div> ${pager(path, query, read.value.next_cursor)}` : ''}`
+        ${read.ok ? html`<div class="card table-card">${issuesTable(read.value.data, query, now)}</div> ${pager(path, query, read.value.next_cursor)} ${refusedSubmitsCard(read.value.submits)}` : ''}`
       sendConsolePage(console, res, { title: 'Issues', status: read.status, body })
     })
     .post('/issues/:id/mute', readForm, async (req, res) => {
@@ -118,12 +124,20 @@ function issueRow(issue: Issue, now: Date): Row {
     cells: [
       html`${badge(severity, state === 'open' ? tones[severity] : '')} ${state === 'open' ? '' : badge(state, state === 'closed' ? 'good' : '')}`,
       html`<div class="detail wrapped">${href.startsWith(path) ? html`<bdi>${text}</bdi>` : html`<a href="${href}"><bdi>${text}</bdi></a>`}
-        <div class="soft"><span class="mono">${foreign(cause, 80)}</span>${affected.length === 0 ? '' : html` · ${affected.map((one, at) => html`${at === 0 ? '' : ', '}${affectedOne(one)}`)}`}${muted_until === null ? '' : html` · muted until ${time(muted_until)} by ${foreign(muted_by, 40)}`}</div></div>`,
+        <div class="soft"><span class="mono">${foreign(cause, 80)}</span>${affected.length === 0 ? '' : html` · ${affectedList(affected)}`}${muted_until === null ? '' : html` · muted until ${time(muted_until)} by ${foreign(muted_by, 40)}`}</div></div>`,
       html`${moment(opened_at)}<div class="soft">${lasting(until.getTime() - Date.parse(opened_at))}</div>${worsened_at === null ? '' : html`<div class="soft">worse since ${time(worsened_at, 'seconds')}</div>`}${closed_at === null ? '' : html`<div class="soft">until ${time(closed_at)}</div>`}`,
       html`${number(count)}${peak === null || peak === count ? '' : html` <span class="soft">peak ${number(peak)}</span>`} ${sparkline(issue)}`,
       state === 'closed' ? '' : muteForm(issue),
     ],
   }
+}
+
+const shownAffected = 5
+
+function affectedList(affected: readonly string[]): Markup {
+  const more = affected.length - shownAffected
+  const shown = affected.slice(0, shownAffected).map((one, at) => html`${at === 0 ? '' : ', '}${affectedOne(one)}`)
+  return html`${shown}${more > 0 ? ` and ${more} more` : ''}`
 }
 
 /** A key or a sender, or a link to a request. */

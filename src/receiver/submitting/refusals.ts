@@ -45,6 +45,27 @@ export async function readRefusedSubmits(tx: Executor, now: Date): Promise<Refus
   })
 }
 
+/** A submit that the provider refused, with the beginning of its metadata. */
+export type RefusedSubmit = Pick<Generation, 'idempotency_key' | 'model' | 'key_name'> & {
+  refused_at: string
+  status: number
+  code: string | null
+  metadata: string | null
+}
+
+export const maxRefusedSubmits = 50
+
+/** Lists the submits that were refused within the last hour and not submitted since, newest first. */
+export async function listRefusedSubmits(tx: Executor, now: Date): Promise<RefusedSubmit[]> {
+  const rows = await tx.execute<RefusedSubmit>(sql`
+    select ${list(g, 'idempotency_key', 'model', 'key_name', 'refused_at')}, ${g.answer_status} as status,
+      left(${g.last_error}, 60) as code, left(mediadock.readable_metadata(${g.metadata})::text, 200) as metadata
+    from mediadock.generations g
+    where ${g.state} = 'refused' and ${g.refused_at} > ${now.toISOString()}::timestamptz - interval '1 hour'
+    order by ${g.refused_at} desc limit ${maxRefusedSubmits}`)
+  return rows.map((row) => ({ ...row, refused_at: new Date(row.refused_at).toISOString() }))
+}
+
 /** The answer of an expired submit, in place of the provider's. */
 const expiredEnvelope: ErrorEnvelope = {
   error: {

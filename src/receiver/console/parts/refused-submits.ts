@@ -1,0 +1,43 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { moment, table, type Row } from '../../../platform/pages/parts.ts'
+import { maxRefusedSubmits, type RefusedSubmit } from '../../submitting/refusals.ts'
+import { card, foreign } from './parts.ts'
+import { linkTo } from './url.ts'
+
+/** The submits that the provider refused in the last hour. Their metadata shows whose they are. Empty without any. */
+export function refusedSubmitsCard(submits: readonly RefusedSubmit[]): Markup | '' {
+  if (submits.length === 0) return ''
+  const all = submits.length < maxRefusedSubmits ? '' : html`<p class="soft">The newest ${maxRefusedSubmits}.</p>`
+  return card(
+    'Refused submits',
+    html`${all}${table({
+      label: 'Refused submits',
+      columns: [
+        { head: 'Refused' },
+        { head: 'Answer' },
+        { head: 'Idempotency-Key' },
+        { head: 'Model' },
+        { head: 'Key', kind: 'minor' },
+        { head: 'Metadata of the caller' },
+      ],
+      rows: submits.map(submitRow),
+      empty: '',
+    })}`,
+  )
+}
+
+function submitRow({ idempotency_key: id, refused_at, status, code, model, key_name, metadata }: RefusedSubmit): Row {
+  const found = linkTo('/search', { q: id })
+  return {
+    id,
+    cells: [
+      moment(refused_at),
+      html`${status} ${foreign(code, 40)}`,
+      html`<a class="mono" href="${found}" title="${id}" data-copy="${id}">${id.slice(0, 8)}</a>`,
+      foreign(model, 28),
+      foreign(key_name, 18),
+      foreign(metadata, 80),
+    ],
+  }
+}
