@@ -146,7 +146,8 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
     ...measures,
     ...ids,
   ]
-  const body = html`${head(query)} ${filterBar({ path, query, fields, keep: ['view', 'columns'], now: console.clock(), problem: read.ok ? undefined : read.problem })}
+  const isFolded = read.ok && read.value.listed.data.some(({ folded }) => folded > 0)
+  const body = html`${head(query, isFolded)} ${filterBar({ path, query, fields, keep: ['view', 'columns'], now: console.clock(), problem: read.ok ? undefined : read.problem })}
     ${
       read.ok
         ? html`<div class="above-table"><div class="bulk">
@@ -167,13 +168,13 @@ function chosenCells({ cells, ...row }: Row, shown: readonly number[]): Row {
 }
 
 /** The link to the other tab keeps the filters that both tabs offer. */
-function head(query: Query): Markup {
+function head(query: Query, isFolded = false): Markup {
   const arrivals = query['view'] === 'arrivals'
   const common = Object.keys(arrivalFiltersSchema.shape).filter((name) => name !== 'outcome' && name !== 'reason')
   const shared = Object.fromEntries(common.map((name) => [name, query[name]]))
   return html`<div class="head">
       <h1>Deliveries</h1>
-      <span class="soft">${arrivals ? 'Every webhook as it arrived and how it was answered, refused ones included. In a flood, one row counts further webhooks that were refused for one cause in one minute (+N).' : 'Every accepted delivery once, with its outcome.'}</span>
+      <span class="soft">${arrivals ? 'Every webhook as it arrived and how it was answered, refused ones included.' : 'Every accepted delivery once, with its outcome.'}${isFolded ? ' In a flood, one row counts further webhooks that were refused for one cause in one minute (+N).' : ''}</span>
     </div>
     ${tabs('View', [
       { label: 'Deliveries', href: arrivals ? linkTo(path, shared) : linkTo(path, query), current: !arrivals },

@@ -54,7 +54,7 @@ export function timeChoice(query: Query, shown: Minutes | undefined): Markup {
 }
 
 function bound(name: string, label: string, query: Query): Markup {
-  return html`<label><span>${label}</span><input type="text" name="${name}" value="${query[name] ?? ''}" placeholder="2026-01-31 03:00" autocomplete="off" spellcheck="false" /></label>`
+  return html`<label><span>${label}</span><input type="text" name="${name}" value="${query[name] ?? ''}" placeholder="YYYY-MM-DD hh:mm" autocomplete="off" spellcheck="false" /></label>`
 }
 
 /** The charts of one time range, with the starts of processes. All but the first are folded. */

@@ -29,11 +29,15 @@ function tile({ label, value, href, note = '', tone = '' }: Tile): Markup {
   return html`<a class="tile ${tone}" href="${href}"><span class="label">${label}</span><b>${value}</b><span class="note">${note}</span></a>`
 }
 
+const fewMinutes = 5
+
 /** Whole minutes only: the current minute would always look like a fall. */
 function lineOf({ line, count }: Stage, hour: Minutes | undefined): Markup | '' {
   if (hour === undefined) return ''
   const until = new Date(Math.floor(Date.parse(hour.until) / 60_000) * 60_000).toISOString()
   const samples = gridOf({ ...hour, until }).map(([, point]) => (point === undefined ? null : count(point)))
+  // Strokes of a few pixels look like a fault of the page.
+  if (samples.filter((sample) => sample !== null).length < fewMinutes) return ''
   return sparkline({ samples, sample_seconds: hour.step_minutes * 60 }, line)
 }
 
@@ -89,6 +93,8 @@ function tilesOf({
   const sum = (rows: Now['recent']['by_outcome']) => rows.reduce((all, { arrivals }) => all + arrivals, 0)
   const [refused, unavailable] = [of('refused'), of('unavailable')]
   const log = '/deliveries?view=arrivals'
+  const isCritical = ({ cause, severity }: Now['problems'][number]) =>
+    cause.startsWith('parked:') && severity === 'critical'
   return {
     received: [
       {
@@ -133,7 +139,7 @@ function tilesOf({
         label: 'Oldest unprocessed',
         value: pending === 0 ? 'none' : duration(oldest_seconds * 1000),
         href: '/deliveries?state=pending',
-        note: pending === 0 ? 'nothing waits' : `${number(pending)} waiting`,
+        note: pending > 0 ? `${number(pending)} waiting` : parked === 0 ? 'nothing waits' : 'besides the ones below',
         tone: pending > 0 && oldest_seconds > oldSeconds ? 'bad' : '',
       },
       {
@@ -141,7 +147,7 @@ function tilesOf({
         value: number(parked),
         href: '/parked',
         note: parked === 0 ? 'nothing to replay' : 'to replay by hand',
-        tone: parked > 0 ? 'warn' : '',
+        tone: parked === 0 ? '' : problems.some(isCritical) ? 'bad' : 'warn',
       },
     ],
     complete: [
@@ -162,7 +168,7 @@ function tilesOf({
         note:
           backlog.complete_by === null
             ? 'none waits for its full result'
-            : html`complete not before ${time(backlog.complete_by, 'seconds')}`,
+            : html`all complete at ${time(backlog.complete_by, 'seconds')} at the earliest`,
       },
       quotaTile(keys),
     ],
