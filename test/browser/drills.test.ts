@@ -56,7 +56,7 @@ it('a missing secret: the banner names it; after the key is added, the verified 
   await page.getByRole('region', { name: 'Failed webhooks' }).getByText('2 of 6').waitFor()
   await shoot(page, 'drill-secret-1-now')
   await refused.getByRole('link').click()
-  await page.getByText('Add the key with this secret to the configured keys').waitFor()
+  await page.getByText("Copy the key's signing secret from the provider, and add it to the configured keys").waitFor()
   await shoot(page, 'drill-secret-2-cause')
   await expectNoDeadLinks(internalBase, ['/', '/issues', '/parked', '/deliveries?view=arrivals'])
 

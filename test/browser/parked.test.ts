@@ -129,7 +129,7 @@ describe('parked and quarantine, with rows', () => {
     const missing = await cause(page, 'No secret matches').innerText()
     expect(missing).toMatch(/\b4\b/)
     expect(missing).toContain('first seen')
-    expect(missing).toContain('Add the key with this secret to the configured keys')
+    expect(missing).toContain("Copy the key's signing secret from the provider, and add it to the configured keys")
     expect(await cause(page, 'Signed too long ago').innerText()).toContain('Compare our clock')
     expect(await cause(page, 'No signature header').count()).toBe(1)
     expect(await cause(page, 'Not JSON').innerText()).toContain('after an upgrade')

@@ -58,7 +58,7 @@ it('"X never arrived": one search shows that it landed, or why it was refused an
   await page.setViewportSize(phone)
   await expectNoOverflow(page)
   await page.getByRole('link', { name: 'What to do' }).click()
-  await page.getByText('Add the key with this secret to the configured keys').waitFor()
+  await page.getByText("Copy the key's signing secret from the provider, and add it to the configured keys").waitFor()
 
   await page.setViewportSize({ width: 1280, height: 800 })
   await page.goto(`${receiver.internalUrl}search?q=${randomUUID()}`)

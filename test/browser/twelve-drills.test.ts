@@ -12,13 +12,13 @@ import { withTestDatabase, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/provider-stand.ts'
 import { startTestReceiver, type TestReceiver, type TestReceiverOptions } from '../support/receiver.ts'
-import { deliver, okImage, type Delivery } from '../support/webhooks.ts'
+import { deliver, nowSeconds, okImage, type Delivery } from '../support/webhooks.ts'
 import { openPage, shoot } from './support/console.ts'
 import { takeAllBack, wideViewport } from './support/lent-pages.ts'
 import { expectNoDeadLinks } from './support/links.ts'
 import { completed, startWorld, track, type World } from './support/request-world.ts'
 
-// Twelve things that go wrong at a receiver in ordinary traffic, each looked at
+// Things that go wrong at a receiver in ordinary traffic, each looked at
 // as the on-call would: the first page names the cause once, and the page behind
 // its one action says what to do.
 
@@ -41,11 +41,16 @@ type Drill = {
   says: RegExp
   /** The text of the page behind the alarm. */
   behind: RegExp
+  /** The text of the page of the first request in that list. */
+  first?: RegExp
 }
 
 const internalToken = 'a token of the drills, 32 characters long'
 const rows = ({ database }: Place, table: string, count: number) =>
   eventually(async () => (await database.sql`select from ${database.sql(`mediadock.${table}`)}`).length >= count)
+
+const submit = (receiver: TestReceiver) =>
+  call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: {}, metadata: { order: 42 } } })
 
 /** Postgres refuses results, as a trigger of a reader may. */
 const refusing = ({ database }: Place, condition: string) =>
@@ -72,7 +77,7 @@ const drills: Drill[] = [
         await call(receiver, 'GET /api/stats', { headers: { authorization: 'Bearer an-old-token-of-a-client' } })
     },
     alarms: ['wrong_tokens'],
-    says: /A client at 127\.0\.0\.1 calls with a wrong INTERNAL_TOKEN, perhaps an old one\. The last call was GET \/api\/stats .* Give it the current token\. Further wrong tokens from there are answered 429, at least until /,
+    says: /A client at 127\.0\.0\.1 calls with a wrong INTERNAL_TOKEN, perhaps an old one\. The last call was GET \/api\/stats .* Give it the current token\. Its further wrong tokens are answered 429 until \d\d:\d\d:\d\d\./,
     behind: /127\.0\.0\.1/,
   },
   {
@@ -89,8 +94,8 @@ const drills: Drill[] = [
       await settled()
     },
     alarms: ['contradiction_decided'],
-    says: /1 webhook of the last hour contradicted the provider's own result, which stands\. .*The webhook says ERROR, the provider's own result COMPLETED\./,
-    behind: /COMPLETED stands\. .*[\s\S]*FAILED ERROR[\s\S]*not applied/,
+    says: /1 webhook of the last hour says ERROR, but the provider's own result is COMPLETED\. That result stands\./,
+    behind: /COMPLETED stands\. .*[\s\S]*FAILED \(status ERROR\)[\s\S]*not applied/,
   },
   {
     name: 'trigger-raises',
@@ -100,9 +105,9 @@ const drills: Drill[] = [
       await untilParked(place, 3)
     },
     alarms: ['parked:landing_failed'],
-    says: /3 deliveries parked .*aurora-image\. Newest error: shop\.orders has no order for request [0-9a-f-]{36} \(P0001\), function shop\.take_order\(\), trigger take_order on mediadock\.requests\. .*No result of aurora-image has landed since the first of these arrived\. The deliveries are kept\. Fix the cause, then replay\./,
+    says: /3 deliveries parked .*aurora-image\. The same error 3 times, the newest: shop\.orders has no order for request [0-9a-f-]{36} \(P0001\), function shop\.take_order\(\), trigger take_order on mediadock\.requests\. .*No result of aurora-image has landed since the first of these arrived\. The deliveries are kept\. Fix the cause, then replay\./,
     behind:
-      /trigger take_order on mediadock\.requests 3× aurora-image No result of aurora-image has landed since[\s\S]*Look up the data[\s\S]*kept until they land/,
+      /trigger take_order on mediadock\.requests\s+3× aurora-image\. No result of aurora-image has landed since[\s\S]*Look up the data[\s\S]*kept until they land/,
   },
   {
     name: 'secret-rotated',
@@ -111,9 +116,9 @@ const drills: Drill[] = [
       await rows(place, 'quarantine', 5)
     },
     alarms: ['refused:no_matching_secret'],
-    says: /5 of \d+ arrivals in the last 5 minutes were refused: no secret matches\. .*Their requests belong to the key live\. If a secret was replaced, add the new one\. .*the final attempt of the first of 5 is in 15 min\. The quarantine keeps them beyond it: add the secret, then verify them again/,
+    says: /5 of \d+ arrivals in the last 5 minutes were refused: no secret matches\. .*5 name requests of the key live that wait for their results, so the key's secret was probably replaced at the provider\. The provider's final attempt for the first of these is in 15 min\. Add the key with its new secret beside the old one, then verify them again\./,
     behind:
-      /Add the key with this secret to the configured keys, beside the old one\. .*verify these again: authentic ones land at once\. Later attempts of the provider are accepted too/,
+      /Copy the key's signing secret from the provider, and add it to the configured keys beside the old one\. .*verify these again: authentic ones land at once\. Later attempts of the provider are accepted too[\s\S]*Name our requests\s+5, of the key live\s+Provider's final attempt\s+from .*\d\d:\d\d:\d\d on/,
   },
   {
     name: 'provider-unreachable',
@@ -121,13 +126,14 @@ const drills: Drill[] = [
     goesWrong: async ({ world, database, receiver }) => {
       world.answer((_id, req) => void req.socket.destroy())
       for (let n = 0; n < 5; n += 1) await track(database, { ago: 400 })
+      await submit(receiver)
       await receiver.deps.background.reconcileNow()
       await receiver.deps.background.reconcileNow()
     },
     alarms: ['provider_unreachable'],
-    says: /The provider has given no usable answer since .* Nothing is lost: submits wait here/,
+    says: /The provider has given no usable answer since .* Nothing is lost: results wait at the provider, and 1 submit waits here\./,
     behind:
-      /Overdue requests wait until the provider answers, and a run now would not poll them\. 5 requests overdue\.[\s\S]*nothing polled[\s\S]*the next run of this replica[\s\S]*5\s+overdue requests wait until the provider answers\s+0\s+results are incomplete(?!;)/,
+      /Overdue requests wait until the provider answers, and a run now would not poll them\. 5 requests overdue\.[\s\S]*nothing polled[\s\S]*the next run of this replica[\s\S]*5\s+overdue requests wait until the provider answers\s+1\s+submit waits for an answer\s+0\s+results are incomplete(?!;)/,
   },
   {
     name: 'media-404',
@@ -143,7 +149,9 @@ const drills: Drill[] = [
     },
     alarms: ['media_gone'],
     says: /no longer serves 2 media .*: .*404\. .*No copy exists/,
-    behind: /no longer serves 2 media[\s\S]*media_gone · [0-9a-f]{8}, [0-9a-f]{8}/,
+    behind: /(COMPLETED[\s\S]*){2}/,
+    first:
+      /Its media is gone at the provider, and no copy exists\.[\s\S]*1 of 1: .*, but 1 is gone\.[\s\S]*no copy exists: .*404/,
   },
   {
     name: 'poisoned-row',
@@ -155,32 +163,34 @@ const drills: Drill[] = [
       await untilParked(place, 1)
     },
     alarms: ['parked:landing_failed'],
-    says: /1 delivery parked in the last hour: .* Other results of aurora-image land: look at what differs in this one\./,
+    says: /1 delivery parked in the last hour: .* Other results of aurora-image land: look at what differs in this one\. The delivery is kept\./,
     behind: /Other results of aurora-image land: look at what differs in this one\.[\s\S]*kept until they land/,
   },
   {
     name: 'lost-webhooks',
     goesWrong: async ({ world, receiver, database, settled }) => {
-      const submit = () => call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: {} } })
-      const reported = (await submit()).json.request_id
-      await deliver(receiver.webhookUrl, okImage(reported).body)
-      await settled()
-      await database.sql`update mediadock.deliveries set received_at = now() - interval '40 min' where request_id = ${reported}`
-      await database.sql`update mediadock.requests set landed_at = now() - interval '40 min' where request_id = ${reported}`
       const minutesAgo = (minutes: number) => receiver.setNow(new Date(Date.now() - minutes * 60_000))
+      minutesAgo(40)
+      const reported = (await submit(receiver)).json.request_id
+      await deliver(receiver.webhookUrl, okImage(reported).body, { t: nowSeconds() - 40 * 60 })
+      await settled()
+      await database.sql`update mediadock.requests set landed_at = now() - interval '40 min' where request_id = ${reported}`
+      await database.sql`insert into mediadock.minutes (minute, written_at, arrivals, landed)
+        values (date_trunc('minute', now() - interval '40 min'), now(), '{"accepted": 1}', 1)`
       minutesAgo(12)
       for (let n = 0; n < 6; n += 1) {
-        const { json } = await submit()
-        world.says(json.request_id, completed(json.request_id, picture(world, n), 9 * 60))
+        const { json } = await submit(receiver)
+        world.says(json.request_id, completed(json.request_id, picture(world, n), 12 * 60 - 10))
       }
       minutesAgo(8)
       await receiver.deps.background.reconcileNow()
       receiver.setNow(undefined)
     },
     alarms: ['webhooks_missing'],
-    says: /No webhook came for the last 6 results .* The last webhook for such a request came at [-\d ]*\d\d:\d\d; those since then are for other requests\. .* Send a sample there: mediadock trigger ok --url https:\/\/hooks\.example\.com\/webhooks/,
-    behind:
-      /landed 60\ss after its end[\s\S]*First webhook\s+none[\s\S]*now https:\/\/hooks\.example\.com\/webhooks\. Check .*: mediadock trigger ok --url https:\/\/hooks/,
+    says: /No webhook came for the last 6 results .* The last webhook for such a request came at [-\d ]*\d\d:\d\d; those since then are for other requests\. They landed up to 4 min after their end, and none is lost\. .* Send a sample there: mediadock trigger ok --url https:\/\/hooks\.example\.com\/webhooks/,
+    behind: /(COMPLETED[\s\S]*){6}/,
+    first:
+      /landed 4\smin after its end[\s\S]*First webhook\s+none[\s\S]*now https:\/\/hooks\.example\.com\/webhooks\. Check .*: mediadock trigger ok --url https:\/\/hooks/,
   },
   {
     name: 'strangers',
@@ -194,7 +204,7 @@ const drills: Drill[] = [
       await rows(place, 'quarantine', 30)
     },
     alarms: ['strangers'],
-    says: /30 requests without a valid signature/,
+    says: /30 arrivals without a valid signature in 5 minutes, from 3 addresses: 203/,
     behind: /203\.0\.113/,
   },
   {
@@ -203,12 +213,22 @@ const drills: Drill[] = [
       world.answer((_id, _req, res) =>
         json(res, 402, { error: { type: 'billing_error', code: 'insufficient_credits', message: 'no credits left' } }),
       )
-      for (let n = 0; n < 3; n += 1)
-        await call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: { prompt: 'a boat' } } })
+      for (let n = 0; n < 3; n += 1) await submit(receiver)
     },
     alarms: ['credits_spent:live'],
     says: /The account of the key live has too few credits: 3 submits were refused in the last hour .*Polling and landing continue\./,
-    behind: /Add credits at the provider[\s\S]*Settled[\s\S]*aurora-image/,
+    behind: /Add credits at the provider[\s\S]*Refused submits([\s\S]*402 insufficient_credits.*"order": 42){3}/,
+  },
+  {
+    name: 'submits-refused',
+    goesWrong: async ({ world, receiver }) => {
+      const error = { type: 'invalid_request_error', code: 'invalid_input', message: 'no such style' }
+      world.answer((_id, _req, res) => json(res, 422, { error }))
+      for (let n = 0; n < 2; n += 1) await submit(receiver)
+    },
+    alarms: ['submits_refused'],
+    says: /The provider refused 2 submits in the last hour, .*: 422 invalid_input 2× with the key live\./,
+    behind: /Refused submits([\s\S]*422 invalid_input.*"order": 42){2}/,
   },
   {
     name: 'quota-spent',
@@ -221,7 +241,7 @@ const drills: Drill[] = [
       await receiver.deps.background.reconcileNow()
     },
     alarms: ['overdue'],
-    says: /overdue: .* the calls for polls in this minute are used up\. .* Nothing is lost\. If this lasts for more than some minutes, raise FETCH_RATE_PER_MINUTE/,
+    says: /overdue: .* the calls for polls in this minute are used up\. .* Nothing is lost\. If the number grows, raise FETCH_RATE_PER_MINUTE \(now 12\)/,
     behind: /poll postponed\s+the calls for polls in this minute are used up/,
   },
   {
@@ -237,8 +257,8 @@ const drills: Drill[] = [
       }, 30_000)
     },
     alarms: ['archive_store'],
-    says: /The archive cannot be written: .* 11 media wait for a copy\. It is unknown when their links end.* Make room, or correct MEDIA_ARCHIVE/,
-    behind: /11 media wait for a copy/,
+    says: /The archive cannot be written, and 11 media wait for a copy\. The error: .*\. It is unknown when their links end.*; copying then continues\./,
+    behind: /(COMPLETED[\s\S]*){11}/,
   },
   {
     name: 'subscriber-500',
@@ -248,11 +268,13 @@ const drills: Drill[] = [
       await call(place.receiver, 'POST /api/subscriptions', { body: { name: 'shop', url: subscriber.url } })
       for (let n = 0; n < 3; n += 1) await place.land()
       await eventually(async () => subscriber.posted.length >= 2)
-      await place.database.sql`update mediadock.subscriptions set failing_since = now() - interval '10 minutes'`
+      await place.database
+        .sql`update mediadock.subscriptions set failing_since = now() - interval '10 minutes', failures = 8`
+      await place.database.sql`update mediadock.feed_entries set changed_at = changed_at - interval '10 minutes'`
     },
     alarms: ['subscription_failing:shop'],
-    says: /the subscription “shop” since .*500.* \d+ changes wait, and posts are retried\. Check the service\. After 24 h/,
-    behind: /\d failures?, the first/,
+    says: /the subscription “shop” since .*500.* \d+ changes wait, and posts are retried\. Check the service\. After 24 h .* its changes wait until an operator resumes it/,
+    behind: /oldest 10\smin[\s\S]*\d failures?, the first 10\smin ago, .* Stops at/,
   },
 ]
 
@@ -364,4 +386,8 @@ it.for(drills)('$name', async (drill) => {
   const { pathname, search } = new URL(page.url())
   const headers = { authorization: `Bearer ${internalToken}` }
   await expectNoDeadLinks(receiver.internalUrl, ['/', '/issues', `${pathname}${search}`], headers)
+  if (drill.first === undefined) return
+  await page.goto(new URL((await page.locator('tbody a').first().getAttribute('href')) ?? '', page.url()).href)
+  expect(await page.locator('main').innerText()).toMatch(drill.first)
+  await shoot(page, `drill-${drill.name}-3`)
 })

@@ -4,6 +4,7 @@ import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { maxCounted } from '../domain/limits.ts'
+import { maxAffected } from '../domain/problem.ts'
 import { iso } from '../queries/page.ts'
 import * as archive from './archive-schema.ts'
 
@@ -12,6 +13,8 @@ const copies = columnsOf(archive.mediaCopies)
 /** The state of the archive. Waiting and failed copies are counted up to `maxCounted`. */
 export type ArchiveState = {
   waiting: number
+  /** Their requests, the longest due first. */
+  waiting_requests: string[]
   /** Since when the oldest copy is due; null if none is due. */
   due_since: string | null
   /** The first end of a link whose copy waits; null if none is known. */
@@ -35,12 +38,9 @@ export type ArchiveState = {
   expiring_trouble: string | null
 }
 
-/** An issue lists this many requests, the newest failures and the first ends. */
-const maxRequests = 20
-
 /** SQL: the requests of the chosen copies as an array. */
 const requestsOf = (chosen: SQL, order: SQL) => sql`
-  array(select request_id::text from ${chosen} group by request_id order by ${order} limit ${maxRequests})`
+  array(select request_id::text from ${chosen} group by request_id order by ${order} limit ${maxAffected})`
 
 /** Reads the state of the archive for the problems of the first page. */
 export async function readArchiveState(tx: Executor, now: Date): Promise<ArchiveState> {
@@ -49,7 +49,7 @@ export async function readArchiveState(tx: Executor, now: Date): Promise<Archive
   // Links that end within 15 minutes: a copy takes up to ten, and a person needs a few more to act.
   const rows = await tx.execute<ArchiveState>(sql`
     with waiting as (
-      select ${copies.due_at} from mediadock.media_copies
+      select ${copies.request_id}, ${copies.due_at} from mediadock.media_copies
       where ${copies.state} = 'waiting' order by ${copies.due_at} limit ${maxCounted}
     ),
     first as (
@@ -68,6 +68,7 @@ export async function readArchiveState(tx: Executor, now: Date): Promise<Archive
       order by ${copies.expires_at} limit ${maxCounted}
     )
     select (select count(*)::int from waiting) as waiting,
+      ${requestsOf(sql`waiting`, sql`min(due_at)`)} as waiting_requests,
       (select min(${copies.expires_at}) from mediadock.media_copies
         where ${copies.state} = 'waiting' and ${copies.expires_at} > ${at}) as links_end,
       (select min(due_at) from first where due_at <= ${at}) as due_since,

@@ -21,6 +21,7 @@ import {
 import { readFailingSources, type FailingSource } from '../queries/trouble.ts'
 import { countOverdue } from '../reconciling/due.ts'
 import { runTriggers } from '../reconciling/reconcile-runs.ts'
+import { countWaitingSubmits } from '../submitting/generations.ts'
 import { audited } from '../upkeep/audit.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
@@ -50,17 +51,18 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
     const query = queryOf(req)
     const { open, awaited } = parseFilters(looksSchema, query)
     const options = await readingOptions(console)
-    const { state, failing, overdue } = await readWithin(db, async (tx) => ({
+    const { state, failing, overdue, submits } = await readWithin(db, async (tx) => ({
       state: await reconcilerState(tx, options),
       failing: await readFailingSources(tx, options),
       overdue: await countOverdue(tx, options),
+      submits: await countWaitingSubmits(tx),
     }))
     const read = await tryRead(logger, () =>
       listReconcileRuns(db, parseFilters(runListSchema, without(query, ...looks))),
     )
     const opened = open === undefined ? undefined : await readWithin(db, (tx) => findReconcileRun(tx, open))
     const body = html`${head(state, overdue, failing)} ${awaited === undefined ? '' : await awaitedRun(console, awaited)}
-      ${opened ? runWords(opened) : ''} ${stateView(console, state, { failing, overdue })}
+      ${opened ? runWords(opened) : ''} ${stateView(console, state, { failing, overdue, submits })}
       <div class="below-card">${bar(console, query, read.ok ? undefined : read.problem)}</div>
       ${read.ok ? html`<div class="card table-card">${runsTable(read.value, query)}</div> ${pager(path, query, read.value.next_cursor)}` : ''}`
     sendConsolePage(console, res, { title: 'Reconciler', status: read.status, body })
@@ -104,7 +106,7 @@ function head({ backlog }: ReconcilerState, overdue: number, failing: readonly F
 function stateView(
   { background, clock, settings }: ConsoleDeps,
   { silent, silent_after_seconds, last_run, last_working_run, backlog }: ReconcilerState,
-  { failing, overdue }: { failing: readonly FailingSource[]; overdue: number },
+  { failing, overdue, submits }: { failing: readonly FailingSource[]; overdue: number; submits: number },
 ): Markup {
   const now = clock().getTime()
   const next = background.nextRunAt()
@@ -122,6 +124,7 @@ function stateView(
           : tile(`${number(due)}${backlog.due_capped ? '+' : ''}`, due === 1 ? 'poll to make now' : 'polls to make now')
       }
       ${due === 0 ? '' : tile(`${backlog.due_capped ? 'at least' : 'about'} ${Math.max(1, backlog.minutes)} min`, html`to poll them all, at ${number(calls)} calls a minute for each key`)}
+      ${submits === 0 ? '' : tile(number(submits), `${submits === 1 ? 'submit waits' : 'submits wait'} for an answer`)}
       ${tile(`${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`, html`${backlog.incomplete === 1 ? 'result is' : 'results are'} incomplete${failing.length > 0 ? '' : completing(backlog)}`)}
     </div>
     ${last_working_run === null || last_working_run.scanned === 0 ? '' : html`<p class="soft">Last run with work to do: ${time(last_working_run.started_at)}, ${counts(last_working_run)}.</p>`}`

@@ -14,6 +14,17 @@ export type Problem = {
   affected?: readonly string[]
 }
 
+/** More requests than this are not listed: an issue stores their ids, and the address of their list contains them. */
+export const maxAffected = 50
+
+/** The page of the only request, or the list of these requests. */
+export function placeOf(requestIds: readonly string[]): Pick<Problem, 'affected' | 'href'> {
+  const [only, ...others] = requestIds
+  if (only === undefined) return { href: '/requests' }
+  const href = others.length === 0 ? `/requests/${only}` : `/requests?ids=${requestIds.join(',')}`
+  return { affected: requestIds, href }
+}
+
 /** The page of the issue with this cause, for problems that no other page shows. */
 export function issueOf(cause: string): string {
   return `/issues?${new URLSearchParams({ cause }).toString()}`

@@ -1,6 +1,6 @@
 import type { FailingRole } from '../../platform/loop.ts'
 import type { Limited } from '../../platform/pages/guess-limit.ts'
-import { severities, type Problem } from '../domain/problem.ts'
+import { placeOf, severities, type Problem } from '../domain/problem.ts'
 import { firstSourceName } from '../domain/source.ts'
 import type { NotifyQueue } from '../feeding/notify-queue.ts'
 import type { Balances } from '../fetching/balances.ts'
@@ -39,6 +39,9 @@ export type Numbers = RefusalNumbers & {
   failingSources: readonly FailingSource[]
   contradictions: Contradictions
   webhooks: WebhooksSeen
+  /** Submits without a final answer of the provider, counted up to `maxCounted`. */
+  waitingSubmits: number
+  fetchRatePerMinute: number
   /** The address that the provider posts to. */
   webhookPublicUrl: string
   /** The problems of the optional capabilities. */
@@ -105,24 +108,25 @@ function pollingProblem(numbers: Numbers): Problem[] {
 
 /** The problem that only polls brought the last results. Webhooks that failed here are another problem. */
 function missingWebhooks({ webhooks, webhookPublicUrl, recent, giveUps, overdue, now }: Numbers): Problem[] {
-  const { landed, reported, last, last_webhook_at } = webhooks
+  const { landed, reported, newest, late_seconds, last_webhook_at } = webhooks
   const anyFailed = recent.failing.length > 0 || giveUps.length > 0
   // Fewer results without a webhook may be an accident.
   if (landed < 5 || reported > 0 || anyFailed) return []
-  const late = overdue === 0 ? '' : ` ${overdueText(overdue)}.`
+  const waiting = overdue === 0 ? '' : ` ${overdueText(overdue)}.`
+  const late =
+    late_seconds === null ? 'Results are late' : `They landed up to ${duration(late_seconds)} after their end`
   const arrived =
     last_webhook_at === null
       ? 'Webhooks that arrive are for other requests.'
       : `The last webhook for such a request came at ${clockTime(last_webhook_at, now)}; those since then are for other requests.`
   const text = [
-    `No webhook came for the last ${landed} results of requests that were submitted here: polls brought them.${late}`,
+    `No webhook came for the last ${landed} results of requests that were submitted here: polls brought them.${waiting}`,
     ...(last_webhook_at === null && recent.arrivals === 0 ? [] : [arrived]),
-    'Results are late, and none is lost.',
+    `${late}, and none is lost.`,
     'Check that WEBHOOK_PUBLIC_URL leads to this receiver.',
     `Send a sample there: mediadock trigger ok --url ${webhookPublicUrl}`,
   ].join(' ')
-  const href = last === null ? '/requests' : `/requests/${last}`
-  return [{ severity: 'warning', text, cause: 'webhooks_missing', count: landed, href }]
+  return [{ severity: 'warning', text, cause: 'webhooks_missing', count: landed, ...placeOf(newest) }]
 }
 
 function overdueText(overdue: number): string {
@@ -147,7 +151,10 @@ function reconcilerProblem({
   return [{ severity: 'warning', text, cause: 'reconciler_failed', href: '/reconciler' }]
 }
 
-const safeMeanwhile = 'Nothing is lost: submits wait here for up to 23.5 h, and results wait at the provider.'
+function safeMeanwhile(submits: number): string {
+  const wait = submits === 0 ? 'submits wait' : count(submits, 'submit waits', 'submits wait')
+  return `Nothing is lost: results wait at the provider, and ${wait} here. A submit expires after 23.5 h.`
+}
 
 /** The counts cover all sources, so only the first problem shows them. */
 function failingSourceProblem(
@@ -169,7 +176,7 @@ function failingSourceProblem(
     effects === '' ? '' : `${effects.slice(0, 1).toUpperCase()}${effects.slice(1)}.`,
     `Calls are retried. Check ${isFurther ? 'its' : "the provider's"} status,`,
     `and that ${isFurther ? 'the URL of its API' : 'GENERATION_API_URL'} is reachable from here.`,
-    isFurther ? '' : safeMeanwhile,
+    isFurther ? '' : safeMeanwhile(numbers.waitingSubmits),
   ]
   return {
     severity: isLong || overdue > 0 ? 'critical' : 'warning',
@@ -190,7 +197,12 @@ function contradictionProblems({ contradictions }: Numbers): Problem[] {
     problems.push({ severity: 'warning', text, cause: 'contradiction', count: open, href: hrefOf(open, last_open) })
   }
   if (decided > 0) {
-    const text = `${count(decided, 'webhook', 'webhooks')} of the last hour contradicted the provider's own result, which stands. ${decided === 1 ? 'The webhook' : 'The newest'} says ${decided_said ?? 'nothing'}, the provider's own result ${decided_stands ?? 'nothing'}.`
+    const [said, stands] = [decided_said ?? 'nothing', decided_stands ?? 'nothing']
+    const newest = `The newest says ${said}, and the provider's own result is ${stands}.`
+    const text =
+      decided === 1
+        ? `1 webhook of the last hour says ${said}, but the provider's own result is ${stands}. That result stands.`
+        : `${decided} webhooks of the last hour differ from the provider's own results, which stand. ${newest}`
     problems.push({
       severity: 'notice',
       text,
@@ -208,16 +220,17 @@ function strangersProblem({
   recent: { minutes },
 }: Numbers): Problem[] {
   if (arrivals <= 0) return []
-  const from = `${count(senders, 'address', 'addresses')} in ${count(networks, 'network', 'networks')}`
+  const spread = networks < 2 ? '' : ` in ${networks} networks`
+  const from = `${count(senders, 'address', 'addresses')}${spread}`
   const most = top.map(({ sender, arrivals: n }) => `${sender} (${n})`).join(', ')
   const whence = senders === 0 ? '' : `, from ${from}: ${most}`
-  const text = `${count(arrivals, 'request', 'requests')} without a valid signature in ${minutes} minutes${whence}. All were refused; nothing to do.`
+  const text = `${count(arrivals, 'arrival', 'arrivals')} without a valid signature in ${minutes} minutes${whence}. All were refused; nothing to do.`
   const affected = top.map(({ sender }) => sender)
   const href = '/deliveries?view=arrivals&outcome=refused'
   return [{ severity: 'notice', text, cause: 'strangers', count: arrivals, affected, href }]
 }
 
-function overdueProblem({ overdue, overduePolls, reconciler: { backlog } }: Numbers): Problem[] {
+function overdueProblem({ overdue, overduePolls, fetchRatePerMinute, reconciler: { backlog } }: Numbers): Problem[] {
   if (overdue === 0) return []
   const minutes = count(Math.max(1, backlog.minutes), 'minute', 'minutes')
   const within = backlog.due_capped ? `${minutes} or more` : `about ${minutes}`
@@ -226,7 +239,7 @@ function overdueProblem({ overdue, overduePolls, reconciler: { backlog } }: Numb
   const known = `${overdueText(overdue)}: neither a webhook nor a poll has brought ${results}.`
   const isQuota = overduePolls?.outcome === 'postponed' && overduePolls.detail === 'quota'
   const text = isQuota
-    ? `${known} ${quotaSpent}${polling} ${ifItLasts}`
+    ? `${known} ${quotaSpent}${polling} ${ifItGrows(fetchRatePerMinute)}`
     : `${known}${lastPolls(overdue, overduePolls)}${polling}`
   return [{ severity: 'warning', text, cause: 'overdue', count: overdue, href: '/requests?overdue=true' }]
 }
@@ -236,10 +249,12 @@ const quotaSpent = [
   'Calls that are left are kept for submits.',
 ].join(' ')
 
-const ifItLasts = [
-  'Nothing is lost. If this lasts for more than some minutes, raise FETCH_RATE_PER_MINUTE,',
-  'or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',
-].join(' ')
+function ifItGrows(fetchRatePerMinute: number): string {
+  return [
+    `Nothing is lost. If the number grows, raise FETCH_RATE_PER_MINUTE (now ${fetchRatePerMinute}),`,
+    'or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',
+  ].join(' ')
+}
 
 function lastPolls(overdue: number, polls: OverduePolls | undefined): string {
   if (polls === undefined) return ''
@@ -257,11 +272,17 @@ function parkedProblem({ reason, count: parked, errors = [] }: Cause): Problem {
   const model = newest.model === null ? '' : ` of ${newest.model}`
   const more = others.length === 0 ? '' : ` ${count(others.length, 'other error', 'other errors')} besides.`
   const extent = landingExtent(newest)
-  const what = `${many}: Postgres refused the ${parked === 1 ? `result${model}` : `results${model}. Newest error`}: ${newest.message}.`
+  const what = `${many}: Postgres refused the ${parked === 1 ? 'result' : 'results'}${model}.`
+  const which =
+    parked === 1 ? 'The error' : newest.count === parked ? `The same error ${parked} times, the newest` : 'Newest error'
   // A single delivery may be at fault itself. Several without a landed one mean that none of the model can land.
   const severity = newest.model !== null && newest.count > 1 && !newest.landed_since ? 'critical' : 'warning'
-  const kept = 'The deliveries are kept. Fix the cause, then replay.'
-  return { ...about, severity, text: `${what}${more}${extent === '' ? '' : ` ${extent}`} ${kept}` }
+  const kept = `The ${parked === 1 ? 'delivery is' : 'deliveries are'} kept. Fix the cause, then replay.`
+  return {
+    ...about,
+    severity,
+    text: `${what} ${which}: ${newest.message}.${more}${extent === '' ? '' : ` ${extent}`} ${kept}`,
+  }
 }
 
 /** Says whether other results of the model still land. */

@@ -16,6 +16,7 @@ import { reconcilerState, type ReconcilerOptions } from '../queries/reconciler.t
 import { readRefusals, type Refusals } from '../queries/refusals.ts'
 import { readContradictions, readFailingSources, readWebhooksSeen } from '../queries/trouble.ts'
 import { countOverdue, readOverduePolls } from '../reconciling/due.ts'
+import { countWaitingSubmits } from '../submitting/generations.ts'
 import { readRefusedSubmits } from '../submitting/refusals.ts'
 import { problemsOf, type Numbers } from './problems.ts'
 import type { Failing } from './refusal-problems.ts'
@@ -84,6 +85,8 @@ export async function readNumbers(
     failingSources: await readFailingSources(tx, options),
     contradictions: await readContradictions(tx, now),
     webhooks: await readWebhooksSeen(tx, now),
+    waitingSubmits: await countWaitingSubmits(tx),
+    fetchRatePerMinute: options.fetchRatePerMinute,
     webhookPublicUrl: options.webhookPublicUrl,
     limited: options.limited,
     ofSlices: (await options.readSlices?.(tx)) ?? [],

@@ -36,7 +36,7 @@ export function refusalProblems(numbers: RefusalNumbers): Problem[] {
       return { severity: 'warning', text: `${effectOf(group, numbers)} ${doubt}`, ...about }
     }
     const keys = keysOf(group)
-    const parts = [effectOf(group, numbers), keysText(keys, reason), deadlineOf(group, numbers.now)]
+    const parts = [effectOf(group, numbers), keysText(group, keys), deadlineOf(group, keys, numbers.now)]
     const text = parts.filter((part) => part !== '').join(' ')
     return { severity: severityOf(group, numbers), text, ...about, ...(keys.length > 0 && { affected: keys }) }
   })
@@ -92,28 +92,36 @@ function keysOf({ giveUps }: Group): string[] {
   return [...new Set(giveUps.flatMap(({ request_key_name: name }) => (name === null ? [] : [name])))]
 }
 
-function keysText(keys: readonly string[], reason: string | null): string {
+/** Webhooks that name waiting requests are probably the provider's. */
+function keysText({ reason, giveUps }: Group, keys: readonly string[]): string {
   if (keys.length === 0) return ''
-  const secret = reason === 'no_matching_secret' ? ' If a secret was replaced, add the new one.' : ''
-  return `Their requests belong to the ${keys.length === 1 ? 'key' : 'keys'} ${keys.join(', ')}.${secret}`
+  const named = giveUps.filter(({ request_key_name: name }) => name !== null).length
+  const which = `${keys.length === 1 ? 'the key' : 'the keys'} ${keys.join(', ')}`
+  const name =
+    named === 1
+      ? `1 names a request of ${which} that waits for its result`
+      : `${named} name requests of ${which} that wait for their results`
+  if (reason !== 'no_matching_secret') return `${name}.`
+  return `${name}, so ${keys.length === 1 ? "the key's secret was" : "the keys' secrets were"} probably replaced at the provider.`
 }
 
+const addSecret = 'Add the key with its new secret beside the old one'
+
 /** When the provider will stop sending the webhooks, by its schedule. */
-function deadlineOf({ reason, giveUps }: Group, now: Date): string {
+function deadlineOf({ reason, giveUps }: Group, keys: readonly string[], now: Date): string {
   const [first, ...others] = giveUps.filter(({ given_up }) => !given_up)
   const past = giveUps.filter(({ given_up }) => given_up).length
   const lost = past === 0 ? '' : `By the provider's schedule, ${past} will not be sent again.`
   if (first === undefined) return `${lost}${lost === '' ? '' : ' The reconciler polls their tracked requests.'}`
   const seconds = Math.max(0, (Date.parse(first.last_attempt_at) - now.getTime()) / 1000)
-  const which =
-    others.length === 0
-      ? 'If the provider sent it, the final attempt is'
-      : `If the provider sent them, the final attempt of the first of ${others.length + 1} is`
+  const them = others.length === 0 ? 'it' : 'them'
+  const attempt = `final attempt${others.length === 0 ? '' : ' for the first of these'} is in ${duration(seconds)}.`
+  const which = keys.length > 0 ? `The provider's ${attempt}` : `If the provider sent ${them}, its ${attempt}`
   const after =
     reason === 'no_matching_secret'
-      ? 'The quarantine keeps them beyond it: add the secret, then verify them again. Tracked requests are also polled.'
+      ? `${addSecret}, then verify ${them} again. The quarantine keeps ${them}.`
       : 'After it, only the poll of a tracked request brings the result.'
-  return `${which} in ${duration(seconds)}. ${after}${lost === '' ? '' : ` ${lost}`}`
+  return `${which} ${after}${lost === '' ? '' : ` ${lost}`}`
 }
 
 function hrefOf({ outcome, reason }: Group): string {
@@ -131,13 +139,13 @@ export function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] 
     others.length === 0
       ? first.address
       : `${first.address} and ${count(others.length, 'other address', 'other addresses')}`
-  const until = first.until.toISOString().slice(11, 19)
+  const until = new Date(Math.max(...limited.map((one) => one.until.getTime()))).toISOString().slice(11, 19)
   const last = first.asked === undefined ? '' : ` The last call was ${first.asked}.`
   const who = others.length === 0 ? `A client at ${from} calls` : `Clients at ${from} call`
   const text = [
     `${who} with a wrong INTERNAL_TOKEN, perhaps an old one.${last}`,
     `Give ${others.length === 0 ? 'it' : 'them'} the current token.`,
-    `Further wrong tokens from there are answered 429, at least until ${until}.`,
+    `${others.length === 0 ? 'Its' : 'Their'} further wrong tokens are answered 429 until ${until}.`,
     'Callers with the right token are not affected.',
   ].join(' ')
   // Bounded, because an issue keeps its addresses in one row.

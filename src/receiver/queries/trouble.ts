@@ -5,6 +5,7 @@ import type { Executor } from '../../platform/postgres/postgres.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as onCall from '../domain/on-call-schema.ts'
+import { maxAffected } from '../domain/problem.ts'
 import * as schema from '../domain/schema.ts'
 import { iso, isoAlways } from './page.ts'
 
@@ -69,11 +70,14 @@ export async function readFailingSources(
 /** Younger results prove nothing, since their webhooks may still come. Older ones do not count. */
 const [lateMinutes, lostLookBackMinutes] = [2, 15]
 
-/** Of the newest results of requests that were submitted here: how many a webhook reported, and the newest one. */
+/** The newest results of requests that were submitted here, and how many of them a webhook reported. */
 export type WebhooksSeen = {
   landed: number
   reported: number
-  last: string | null
+  /** Their requests, newest first. */
+  newest: string[]
+  /** The longest time from an end at the provider to its landing; null if no end is known. */
+  late_seconds: number | null
   /** The last webhook for a request that was submitted here; null if none of the newest 1,000 deliveries is for one. */
   last_webhook_at: string | null
 }
@@ -84,7 +88,8 @@ export async function readWebhooksSeen(tx: Executor, now: Date): Promise<Webhook
   const rows = await tx.execute<WebhooksSeen>(sql`
     select count(*)::int as landed, (count(*) filter (where source = 'webhook' or exists (
         select from mediadock.deliveries d where ${d.request_id} = newest.request_id)))::int as reported,
-      (array_agg(request_id::text order by landed_at desc))[1] as last,
+      coalesce(array_agg(request_id::text order by landed_at desc), '{}') as newest,
+      max(extract(epoch from landed_at - completed_at))::int as late_seconds,
       (select max(received_at) from (
           select ${d.request_id}, ${d.received_at} from mediadock.deliveries d
           order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit 1000
@@ -93,9 +98,10 @@ export async function readWebhooksSeen(tx: Executor, now: Date): Promise<Webhook
         where (select 1 from mediadock.requests r where ${r.request_id} = webhook.request_id
           and ${r.idempotency_key} is not null limit 1) is not null) as last_webhook_at
     from (
-      select ${list(requests, 'request_id', 'source', 'idempotency_key', 'landed_at')} from mediadock.requests
+      select ${list(requests, 'request_id', 'source', 'idempotency_key', 'landed_at', 'completed_at')}
+      from mediadock.requests
       where landed_at between ${ago(lostLookBackMinutes)} and ${ago(lateMinutes)}
-      order by landed_at desc limit 50
+      order by landed_at desc limit ${maxAffected}
     ) as newest where idempotency_key is not null`)
   const seen = one(rows, 'looking for the webhooks of the newest results')
   return { ...seen, last_webhook_at: iso(seen.last_webhook_at) }

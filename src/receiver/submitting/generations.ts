@@ -6,6 +6,7 @@ import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
 import * as submitting from '../domain/generations-schema.ts'
+import { maxCounted } from '../domain/limits.ts'
 import * as schema from '../domain/schema.ts'
 import { itemsWanted } from './items-wanted.ts'
 import { joinTracked, requeueParked, type TrackedBy } from './tracking.ts'
@@ -166,6 +167,15 @@ export async function submitted(
     ),
     ${requeueParked({ environment, keyNames, now })}
     select from tracked`)
+}
+
+/** Counts submits without a final answer, up to `maxCounted`. */
+export async function countWaitingSubmits(tx: Executor): Promise<number> {
+  const rows = await tx.execute<{ waiting: number }>(sql`
+    select count(*)::int as waiting from (
+      select from mediadock.generations g where ${g.state} = 'pending' limit ${maxCounted}
+    ) as pending`)
+  return one(rows, 'counting waiting submits').waiting
 }
 
 /** True if the provider may have accepted an earlier attempt. */

@@ -30,6 +30,8 @@ function subscriptionRow(one: Subscription, now: Date): Row {
     oldest_unsent_at === null
       ? ''
       : html`<div class="soft">oldest ${duration(Math.max(0, now.getTime() - Date.parse(oldest_unsent_at)))}</div>`
+  const shown = `${number(backlog)}${backlog === maxCounted ? '+' : ''}`
+  const waiting = backlog === 0 ? shown : html`<a href="/api/feed?after=${one.position}">${shown}</a>`
   const since = [
     one.paused_at === null ? [] : html`${moment(one.paused_at)} by ${foreign(one.paused_by, 40)}`,
     one.stopped_at === null ? [] : moment(one.stopped_at),
@@ -40,7 +42,7 @@ function subscriptionRow(one: Subscription, now: Date): Row {
     cells: [
       html`<b>${name}</b><div class="soft">${foreign(new URL(url).host, 60)}</div>${filterShown(filter)}`,
       html`${badge(state, tones[state])}${since.map((line) => html`<div class="soft">${line}</div>`)}`,
-      html`${number(backlog)}${backlog === maxCounted ? '+' : ''}${oldest}`,
+      html`${waiting}${oldest}`,
       last_error === null
         ? html`<span class="soft">—</span>`
         : html`<div class="detail">${foreign(last_error, 160)}${failuresOf(one)}</div>`,
@@ -57,9 +59,13 @@ function filterShown(filter: FeedFilter): Markup {
   return members.length === 0 ? html`` : html`<div class="soft">only ${foreign(members.join(', '), 160)}</div>`
 }
 
-function failuresOf({ failures, failing_since, next_attempt_at, state }: Subscription): Markup | '' {
+function failuresOf({ failures, failing_since, retry_hours, next_attempt_at, state }: Subscription): Markup | '' {
   if (failing_since === null) return ''
-  const next = state === 'failing' ? html`, next at ${time(next_attempt_at, 'seconds')}` : ''
+  const stop = new Date(Date.parse(failing_since) + retry_hours * 3_600_000)
+  const next =
+    state === 'failing'
+      ? html`, next post at ${time(next_attempt_at, 'seconds')}. Stops at ${time(stop)} if they go on.`
+      : ''
   return html`<div class="soft">${number(failures)} ${failures === 1 ? 'failure' : 'failures'}, the first ${moment(failing_since)}${next}</div>`
 }
 

@@ -37,8 +37,8 @@ export function subscriptionProblems(troubled: readonly TroubledSubscription[] =
     const wait = `${one.backlog === maxCounted ? 'At least ' : ''}${count(one.backlog, 'change waits', 'changes wait')}`
     const text =
       `Changes cannot be posted to the subscription “${one.name}”${since}${why}. ${wait}, and posts are retried. ` +
-      `Check the service. After ${one.retry_hours} h of failures the subscription stops: nothing is posted until an operator resumes ` +
-      'it at its position.'
+      `Check the service. After ${one.retry_hours} h of failures the subscription stops, and its changes wait until an operator ` +
+      'resumes it, for at most RETENTION_DAYS.'
     return { severity: 'warning', text, cause: `subscription_failing:${one.name}`, ...about }
   })
 }

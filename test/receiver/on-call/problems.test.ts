@@ -45,7 +45,9 @@ const calm: Numbers = {
     decided_said: null,
     decided_stands: null,
   },
-  webhooks: { landed: 0, reported: 0, last: null, last_webhook_at: null },
+  webhooks: { landed: 0, reported: 0, newest: [], late_seconds: null, last_webhook_at: null },
+  waitingSubmits: 0,
+  fetchRatePerMinute: 100,
   webhookPublicUrl: 'https://hooks.example/webhooks',
 }
 const away = {
@@ -95,6 +97,7 @@ const refusedFor = (reason: string | null, arrivals: number) => ({
 })
 const archive = {
   waiting: 0,
+  waiting_requests: [],
   due_since: null,
   links_end: null,
   store_trouble: null,
@@ -212,7 +215,7 @@ const cases: Case[] = [
       href: '/issues?cause=wrong_tokens',
       count: 2,
       affected: ['203.0.113.9', '203.0.113.10'],
-      text: 'Clients at 203.0.113.9 and 1 other address call with a wrong INTERNAL_TOKEN, perhaps an old one. The last call was GET /api/feed by curl/8.5.0. Give them the current token. Further wrong tokens from there are answered 429, at least until 03:00:40. Callers with the right token are not affected.',
+      text: 'Clients at 203.0.113.9 and 1 other address call with a wrong INTERNAL_TOKEN, perhaps an old one. The last call was GET /api/feed by curl/8.5.0. Give them the current token. Their further wrong tokens are answered 429 until 03:00:50. Callers with the right token are not affected.',
     },
   ],
   [
@@ -290,7 +293,7 @@ const cases: Case[] = [
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
       count: 1,
-      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. Their requests belong to the key live. If a secret was replaced, add the new one. If the provider sent it, the final attempt is in 5 min. The quarantine keeps them beyond it: add the secret, then verify them again. Tracked requests are also polled. By the provider's schedule, 1 will not be sent again.",
+      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. 1 names a request of the key live that waits for its result, so the key's secret was probably replaced at the provider. The provider's final attempt is in 5 min. Add the key with its new secret beside the old one, then verify it again. The quarantine keeps it. By the provider's schedule, 1 will not be sent again.",
     },
   ],
   [
@@ -356,7 +359,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: '1 webhook was refused and not accepted since: no secret matches. If the provider sent it, the final attempt is in 5 min. The quarantine keeps them beyond it: add the secret, then verify them again. Tracked requests are also polled.',
+      text: '1 webhook was refused and not accepted since: no secret matches. If the provider sent it, its final attempt is in 5 min. Add the key with its new secret beside the old one, then verify it again. The quarantine keeps it.',
     },
   ],
   [
@@ -421,7 +424,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'provider_unreachable',
       href: '/reconciler',
-      text: "The provider has given no usable answer since 02:57 (answered 503). Calls are retried. Check the provider's status, and that GENERATION_API_URL is reachable from here. Nothing is lost: submits wait here for up to 23.5 h, and results wait at the provider.",
+      text: "The provider has given no usable answer since 02:57 (answered 503). Calls are retried. Check the provider's status, and that GENERATION_API_URL is reachable from here. Nothing is lost: results wait at the provider, and submits wait here. A submit expires after 23.5 h.",
     },
   ],
   [
@@ -435,7 +438,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'provider_unreachable',
       href: '/reconciler',
-      text: "The provider has given no usable answer since 2026-03-03 22:00. 5 requests are overdue and 9 results are not complete. Calls are retried. Check the provider's status, and that GENERATION_API_URL is reachable from here. Nothing is lost: submits wait here for up to 23.5 h, and results wait at the provider.",
+      text: "The provider has given no usable answer since 2026-03-03 22:00. 5 requests are overdue and 9 results are not complete. Calls are retried. Check the provider's status, and that GENERATION_API_URL is reachable from here. Nothing is lost: results wait at the provider, and submits wait here. A submit expires after 23.5 h.",
     },
   ],
   [
@@ -483,7 +486,7 @@ const cases: Case[] = [
       severity: 'notice',
       cause: 'contradiction_decided',
       href: '/requests?contradiction=true',
-      text: "3 webhooks of the last hour contradicted the provider's own result, which stands. The newest says ERROR, the provider's own result COMPLETED.",
+      text: "3 webhooks of the last hour differ from the provider's own results, which stand. The newest says ERROR, and the provider's own result is COMPLETED.",
     },
   ],
   [
@@ -503,7 +506,7 @@ const cases: Case[] = [
       severity: 'notice',
       cause: 'strangers',
       href: '/deliveries?view=arrivals&outcome=refused',
-      text: '200 requests without a valid signature in 5 minutes, from 2 addresses in 1 network: 203.0.113.7 (180), 203.0.113.9 (20). All were refused; nothing to do.',
+      text: '200 arrivals without a valid signature in 5 minutes, from 2 addresses: 203.0.113.7 (180), 203.0.113.9 (20). All were refused; nothing to do.',
     },
   ],
   [
@@ -600,17 +603,66 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'overdue',
       href: '/requests?overdue=true',
-      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polls wait, because the calls for polls in this minute are used up. Calls that are left are kept for submits. All due polls are made in about 12 minutes. Nothing is lost. If this lasts for more than some minutes, raise FETCH_RATE_PER_MINUTE, or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',
+      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polls wait, because the calls for polls in this minute are used up. Calls that are left are kept for submits. All due polls are made in about 12 minutes. Nothing is lost. If the number grows, raise FETCH_RATE_PER_MINUTE (now 100), or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',
     },
   ],
   [
     'results that no webhook brought',
-    { webhooks: { landed: 5, reported: 0, last: 'b1', last_webhook_at: null }, overdue: 2 },
+    { webhooks: { landed: 5, reported: 0, newest: ['b1', 'b2'], late_seconds: 61, last_webhook_at: null }, overdue: 2 },
     {
       severity: 'warning',
       cause: 'webhooks_missing',
+      affected: ['b1', 'b2'],
+      href: '/requests?ids=b1,b2',
+      text: 'No webhook came for the last 5 results of requests that were submitted here: polls brought them. 2 requests are overdue. Webhooks that arrive are for other requests. They landed up to 61 s after their end, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver. Send a sample there: mediadock trigger ok --url https://hooks.example/webhooks',
+    },
+  ],
+  [
+    'submits that wait for the provider',
+    { failingSources: [away], waitingSubmits: 2 },
+    {
+      severity: 'warning',
+      cause: 'provider_unreachable',
+      href: '/reconciler',
+      text: expect.stringContaining('results wait at the provider, and 2 submits wait here. A submit expires'),
+    },
+  ],
+  [
+    'one contradiction that the provider decided',
+    {
+      contradictions: {
+        ...calm.contradictions,
+        decided: 1,
+        last_decided: 'b1',
+        decided_said: 'ERROR',
+        decided_stands: 'COMPLETED',
+      },
+    },
+    {
+      severity: 'notice',
+      cause: 'contradiction_decided',
       href: '/requests/b1',
-      text: 'No webhook came for the last 5 results of requests that were submitted here: polls brought them. 2 requests are overdue. Webhooks that arrive are for other requests. Results are late, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver. Send a sample there: mediadock trigger ok --url https://hooks.example/webhooks',
+      text: "1 webhook of the last hour says ERROR, but the provider's own result is COMPLETED. That result stands.",
+    },
+  ],
+  [
+    'one delivery that Postgres refuses',
+    {
+      parked: [
+        {
+          reason: 'landing_failed',
+          count: 1,
+          first_seen: '',
+          last_seen: '',
+          errors: [{ message: 'the ledger is closed (P0001)', model: 'vela', count: 1, landed_since: true }],
+        },
+      ],
+    },
+    {
+      severity: 'warning',
+      cause: 'parked:landing_failed',
+      href: '/parked?reason=landing_failed',
+      text: '1 delivery parked in the last hour: Postgres refused the result of vela. The error: the ledger is closed (P0001). Other results of vela land: look at what differs in this one. The delivery is kept. Fix the cause, then replay.',
     },
   ],
   [
@@ -663,7 +715,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'parked:landing_failed',
       href: '/parked?reason=landing_failed',
-      text: '2 deliveries parked in the last hour: Postgres refused the results of vela. Newest error: the ledger is closed (P0001). No result of vela has landed since the first of these arrived. The deliveries are kept. Fix the cause, then replay.',
+      text: '2 deliveries parked in the last hour: Postgres refused the results of vela. The same error 2 times, the newest: the ledger is closed (P0001). No result of vela has landed since the first of these arrived. The deliveries are kept. Fix the cause, then replay.',
     },
   ],
 ]
@@ -685,7 +737,7 @@ const subscriptionCases: Case[] = [
       cause: 'subscription_failing:shop',
       affected: ['shop'],
       href: '/subscriptions',
-      text: 'Changes cannot be posted to the subscription “shop” since 02:40 (it answered 500). 3 changes wait, and posts are retried. Check the service. After 24 h of failures the subscription stops: nothing is posted until an operator resumes it at its position.',
+      text: 'Changes cannot be posted to the subscription “shop” since 02:40 (it answered 500). 3 changes wait, and posts are retried. Check the service. After 24 h of failures the subscription stops, and its changes wait until an operator resumes it, for at most RETENTION_DAYS.',
     },
   ],
   [
@@ -705,15 +757,17 @@ const archiveCases: Case[] = [
   [
     'an archive whose role fails for the same cause',
     {
-      ofSlices: archiveProblems({ ...archive, waiting: 3, store_trouble: 'x' }, now),
+      ofSlices: archiveProblems({ ...archive, waiting: 3, waiting_requests: ['a'], store_trouble: 'x' }, now),
       failingRoles: [{ role: 'archive', failures: 3, seconds: 4, error: new StoreError('x') }],
     },
     {
       severity: 'critical',
       cause: 'archive_store',
       count: 3,
-      href: '/issues?cause=archive_store',
-      text: expect.stringContaining('The archive cannot be written: x.'),
+      href: '/requests/a',
+      text: expect.stringContaining(
+        'The error: x. It is unknown when their links end. Results still land. Check the store',
+      ),
     },
   ],
   [
@@ -729,8 +783,8 @@ const archiveCases: Case[] = [
       cause: 'media_gone',
       count: 2,
       affected: ['b', 'c'],
-      href: '/issues?cause=media_gone',
-      text: 'The provider no longer serves 2 media that the archive tried to copy in the last hour: the provider answered 404. No copy exists. Submit the requests again if their media are still needed.',
+      href: '/requests?ids=b,c',
+      text: 'The provider no longer serves 2 media that the archive tried to copy in the last hour: the provider answered 404. No copy exists. Submit the requests again if their media are still needed: that costs credits and makes other media.',
     },
   ],
   [
@@ -761,6 +815,7 @@ const archiveCases: Case[] = [
         {
           ...archive,
           waiting: 3,
+          waiting_requests: ['a', 'b'],
           due_since: '2026-03-04T02:00:00.000Z',
           links_end: '2026-03-04T04:10:00.000Z',
           store_trouble: 'no space left on device (ENOSPC)',
@@ -772,8 +827,8 @@ const archiveCases: Case[] = [
       severity: 'critical',
       cause: 'archive_store',
       count: 3,
-      href: '/issues?cause=archive_store',
-      text: 'The archive cannot be written: no space left on device (ENOSPC). 3 media wait for a copy. The first of their links ends at 04:10, and its media is lost then. Results still land. Make room, or correct MEDIA_ARCHIVE; copying then continues.',
+      href: '/requests?ids=a,b',
+      text: 'The archive cannot be written, and 3 media wait for a copy. The error: no space left on device (ENOSPC). The first of their links ends at 04:10, and its media is lost then. Results still land. Make room there; copying then continues.',
     },
   ],
   [
@@ -794,12 +849,17 @@ const archiveCases: Case[] = [
   ],
   [
     'an archive that is behind',
-    { ofSlices: archiveProblems({ ...archive, waiting: 1, due_since: '2026-03-04T02:50:00.000Z' }, now) },
+    {
+      ofSlices: archiveProblems(
+        { ...archive, waiting: 1, waiting_requests: ['a'], due_since: '2026-03-04T02:50:00.000Z' },
+        now,
+      ),
+    },
     {
       severity: 'warning',
       cause: 'archive_behind',
       count: 1,
-      href: '/issues?cause=archive_behind',
+      href: '/requests/a',
       text: 'The archive is behind: 1 media waits to be copied, the oldest due since 02:50.',
     },
   ],
@@ -835,8 +895,14 @@ describe('the sentences of problems', () => {
       { balances: { refused: [{ keyName: 'live', at: lastAt }], accounts: [] } },
     ],
     ['a change that has just come', { unsequencedSeconds: 60 }],
-    ['a few results that polls brought', { webhooks: { landed: 4, reported: 0, last: 'b1', last_webhook_at: null } }],
-    ['results of which one webhook came', { webhooks: { landed: 50, reported: 1, last: 'b1', last_webhook_at: null } }],
+    [
+      'a few results that polls brought',
+      { webhooks: { landed: 4, reported: 0, newest: ['b1'], late_seconds: null, last_webhook_at: null } },
+    ],
+    [
+      'results of which one webhook came',
+      { webhooks: { landed: 50, reported: 1, newest: ['b1'], late_seconds: null, last_webhook_at: null } },
+    ],
     [
       'a role that failed twice',
       { failingRoles: [{ role: 'archive', failures: 2, seconds: 1, error: new Error('x') }] },

@@ -8,6 +8,7 @@ import { landingExtent } from '../../on-call/problems.ts'
 import { readParkedCauses, readQuarantineCauses, type Cause } from '../../queries/causes.ts'
 import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
 import { deliveryListSchema, parseFilters, quarantineListSchema } from '../../queries/filters.ts'
+import { listGiveUps, type GiveUp } from '../../queries/give-ups.ts'
 import type { Page } from '../../queries/page.ts'
 import { listQuarantine, type QuarantinedEntry } from '../../queries/quarantine.ts'
 import { checkQuarantine } from '../../queries/quarantined.ts'
@@ -37,17 +38,18 @@ export async function causeView(console: ConsoleDeps, query: Query): Promise<Vie
 }
 
 async function quarantineView(console: ConsoleDeps, query: Query): Promise<View> {
-  const { db, keys, logger, settings } = console
+  const { db, keys, logger, settings, clock } = console
   const { reason } = query
   const read = await tryRead(logger, async () => {
     const page = await listQuarantine(db, keys(), parseFilters(quarantineListSchema, without(query, ...looks)))
     const check = await checkQuarantine(db, keys(), { reason: reason ?? 'no_matching_secret' })
-    return { page, causes: await readQuarantineCauses(db), check }
+    const failing = (await listGiveUps(db, clock())).filter((one) => one.reason === reason && !one.given_up)
+    return { page, causes: await readQuarantineCauses(db), check, failing }
   })
   const causes = read.ok ? read.value.causes : []
   const body = html`${head('quarantine', reason)}
-    ${read.ok ? html`${addedSecretHint(read.value.check)} ${about({ place: 'quarantine', reason, causes, keys: settings })}` : ''}
-    ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'webhook_id', label: 'Webhook id', search: true, placeholder: 'as it was claimed' }, reasonField(causes)] })}
+    ${read.ok ? html`${addedSecretHint(read.value.check)} ${about({ place: 'quarantine', reason, causes, keys: settings, failing: read.value.failing })}` : ''}
+    ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'webhook_id', label: 'Webhook id', search: true, placeholder: 'the id that the sender gave' }, reasonField(causes)] })}
     ${
       read.ok
         ? html`${count(causes, reason) > 0 ? html`<div class="bulk"><a class="button quiet" href="${linkTo('/parked/verify', { reason })}">Verify ${reason === undefined ? 'all' : 'these'} ${number(count(causes, reason))} again…</a></div>` : ''}
@@ -103,11 +105,15 @@ async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
     ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'q', label: 'Search', search: true, placeholder: 'delivery, request or webhook id, or its beginning' }, reasonField(causes), ...sourceFields(console.keys())] })}
     ${
       read.ok
-        ? html`${read.value.page.data.length > 0 ? html`<div class="bulk"><a class="button quiet" data-key-action="replay" href="${linkTo('/deliveries/replay', filters)}">Replay all of these… <kbd>r</kbd></a></div>` : ''}
+        ? html`${read.value.page.data.length > 0 ? html`<div class="bulk"><a class="button quiet" data-key-action="replay" href="${linkTo('/deliveries/replay', filters)}">${isOnly(read.value.page, query) ? 'Replay it' : 'Replay all of these'}… <kbd>r</kbd></a></div>` : ''}
           <div class="card table-card">${parkedTable(read.value.page)}</div> ${pager(path, query, read.value.page.next_cursor)}`
         : ''
     }`
   return { body, status: read.status }
+}
+
+function isOnly({ data, next_cursor }: Page<DeliveryEntry>, { cursor }: Query): boolean {
+  return data.length === 1 && next_cursor === null && cursor === undefined
 }
 
 function parkedTable({ data }: Page<DeliveryEntry>): Markup {
@@ -124,9 +130,16 @@ function head(place: CausePlace, reason: string | undefined): Markup {
     <div class="head"><h1>${name}${reason === undefined ? '' : `: ${wordsOf(place, reason).title}`}</h1>${reason === undefined ? '' : html`<span class="mono soft">${reason}</span>`}</div>`
 }
 
-type About = { place: CausePlace; reason: string | undefined; causes: readonly Cause[]; keys: KeysPlace }
+type About = {
+  place: CausePlace
+  reason: string | undefined
+  causes: readonly Cause[]
+  keys: KeysPlace
+  /** The webhooks of this cause that the provider may still send, the first final attempt first. */
+  failing?: readonly GiveUp[]
+}
 
-function about({ place, reason, causes, keys }: About): Markup {
+function about({ place, reason, causes, keys, failing = [] }: About): Markup {
   if (reason === undefined) return html``
   const words = wordsOf(place, reason)
   const cause = causes.find((one) => one.reason === reason)
@@ -139,11 +152,21 @@ function about({ place, reason, causes, keys }: About): Markup {
               ['Count', number(cause.count)],
               ['First seen', time(cause.first_seen)],
               ['Last seen', time(cause.last_seen)],
+              ...failingFacts(failing),
             ])
           : ''
       }`,
     { id: 'about' },
   )
+}
+
+function failingFacts(failing: readonly GiveUp[]): Parameters<typeof facts>[0] {
+  const named = failing.filter(({ request_key_name: name }) => name !== null)
+  const keys = [...new Set(named.map(({ request_key_name: name }) => name))].join(', ')
+  const [first] = failing
+  const known = ['Name our requests', html`${number(named.length)}, of the key ${foreign(keys)}`] as const
+  const end = ["Provider's final attempt", html`from ${time(first?.last_attempt_at)} on`] as const
+  return [...(named.length === 0 ? [] : [known]), ...(first === undefined ? [] : [end])]
 }
 
 /** The errors of Postgres, newest first: one line for each message and model, with the number of deliveries. */
@@ -152,7 +175,7 @@ export function errorList(errors: NonNullable<Cause['errors']>): Markup | '' {
   return html`<p><b>Errors of Postgres:</b></p>
     <ul>${errors.map((error) => {
       const { message, model, count: many } = error
-      return html`<li>${foreign(message, 500)} <span class="soft">${number(many)}× ${model === null ? '' : foreign(model, 60)}</span> ${landingExtent(error)}</li>`
+      return html`<li>${foreign(message, 500)}<div class="soft">${number(many)}×${model === null ? '' : html` ${foreign(model, 60)}`}. ${landingExtent(error)}</div></li>`
     })}</ul>`
 }
 
