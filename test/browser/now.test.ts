@@ -92,6 +92,14 @@ describe('what is wrong', () => {
       await page.reload()
       return Math.abs((await sinceOf()) - Number(row?.['at'])) <= 60_000
     })
+    // An issue of which the minutes know nothing, and a notice.
+    await database.sql`insert into mediadock.issues (cause, severity, text, href, opened_at, seen_at, closed_at)
+      values ('archive_store', 'critical', 'the archive is full', '/', now() - interval '1 hour', now(), now() - interval '10 minutes'),
+        ('strangers', 'notice', 'a stranger', '/', now() - interval '1 hour', now(), now() - interval '5 minutes')`
+    await eventually(async () => {
+      await page.reload()
+      return Math.abs((await sinceOf()) - (Date.now() - 600_000)) < 60_000
+    })
     // Trouble earlier in the present minute.
     await minutes({ ago: 0, arrivals: { 'refused/no_matching_secret': 1 } })
     const now = await open()

@@ -25,7 +25,7 @@ export async function readNow(db: Database, options: ProblemsOptions) {
       problems,
       /** The same problems as issues, with their start and their mute. */
       issues,
-      /** The end of the last problem; undefined while there is a problem. */
+      /** Since when nothing has been wrong; undefined while there is a problem. */
       calm_since: problems.length === 0 ? await calmSince(tx, options.now) : undefined,
       recent,
       pending: numbers.inbox.pending,

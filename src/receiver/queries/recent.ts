@@ -9,6 +9,7 @@ import { isoAlways } from './page.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const c = columnsOf(arriving.arrivalCounts, 'c')
+const i = columnsOf(onCall.issues, 'i')
 const minutes = columnsOf(onCall.minutes)
 const starts = columnsOf(onCall.processStarts)
 
@@ -62,14 +63,16 @@ export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
 const troubled = sql.raw("array['refused', 'unavailable', 'parked']")
 
 /**
- * Returns since when nothing has been wrong: the end of the last minute with trouble in the last day. If no receiver
+ * Returns since when nothing has been wrong: the end of the last minute with trouble in the last day, or of the last
+ * issue that was more than a notice. If no receiver
  * ran for a time after it, the start of the next receiver, whose first write also covers the minute before its start.
  */
 export async function calmSince(tx: Executor, now: Date): Promise<string | undefined> {
   const [row] = await tx.execute<{ at: string | null }>(sql`
     select greatest(
       max(minute + interval '1 minute') filter (where troubled),
-      max(coalesce(started.at, minute)) filter (where begins)) as at
+      max(coalesce(started.at, minute)) filter (where begins),
+      (select max(${i.closed_at}) from mediadock.issues i where ${i.severity} <> 'notice')) as at
     from (
       select ${minutes.minute}, ${minutes.overdue} > 0 or ${minutes.inbox_oldest_seconds} > ${oldSeconds} or exists (
           select from jsonb_object_keys(${minutes.arrivals}) as key
