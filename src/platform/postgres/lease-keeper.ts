@@ -57,7 +57,7 @@ export function createLeaseKeeper<Claim>({ renew, leaseMs = leaseSeconds * 1000,
       // Several renewals may fail before a lease of `leaseSeconds` ends.
       timer ??= setInterval(tick, 1000).unref()
       return {
-        /** Aborts when the lease ended or was lost. Another process may have claimed the row. */
+        /** Aborts when the lease expires without a renewal, or when another process holds the row. */
         lost: entry.lost.signal,
         /** Time until the lease ends without further renewals. Negative after it was lost. */
         leftMs: () => entry.endsAtMs - performance.now(),

@@ -152,7 +152,8 @@ async function finish(deps: JobDeps, claimed: ClaimedRequest, ending: Ending, ha
     } catch (error) {
       if (isAboutTheData(error)) {
         if (!hasWebhook && ending === lastResort) throw error
-        logger.error({ ...facts, err: error }, 'Postgres refused to store the end of a generation: storing another end')
+        const next = hasWebhook ? 'storing it without its webhook' : 'the request ends as FAILED'
+        logger.error({ ...facts, err: error }, `Postgres refused to store the end of a generation: ${next}`)
         return hasWebhook ? finish(deps, claimed, ending, false) : finish(deps, claimed, lastResort)
       }
       if (attempt === 5) throw error

@@ -61,7 +61,7 @@ export const landingOutcomes = [
 /**
  * - `landed`: the row became terminal or complete, or was overruled by the provider's result or a live webhook
  * - `agreed`: the provider's result confirms what readers have: see isAsRead. The row is written without a change
- * - `no_effect`: the row contains this already
+ * - `no_effect`: the request has ended in this state already; the content is not compared
  * - `contradiction`: another terminal state stands. The delivery is flagged and the row not changed
  * - `key_mismatch`: signed with a key of the other environment, and parked
  * - `source_mismatch`: the request belongs to another source than the delivery, which is parked

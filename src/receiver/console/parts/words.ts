@@ -6,7 +6,7 @@ const meanings: Record<string, string> = {
   contradiction: 'it contradicts the stored result',
   foreign_host: 'its media are on a host that is not in MEDIA_HOSTS',
   landed: 'its result was written',
-  no_effect: 'it changed nothing: the result was known already',
+  no_effect: 'it changed nothing: its request had already ended in this state',
   retry: 'processing failed and is tried again',
   accepted: 'it is stored and not processed yet',
   duplicate: 'the same webhook was stored before',
