@@ -47,7 +47,8 @@ const afterwards: Record<string, string> = {
     "A confirmed result stays. For an unconfirmed one, a poll reads the provider's own result, which decides.",
   key_mismatch:
     'On the page Keys, compare the environment of the key that signed it with that of the key of its request.',
-  source_mismatch: 'A request belongs to the source that first tracked or reported it. A replay parks this delivery again.',
+  source_mismatch:
+    'A request belongs to the source that first tracked or reported it. A replay parks this delivery again.',
 }
 
 /** The checks of the source, with their results for this delivery. The signature itself is not stored. */
