@@ -111,6 +111,7 @@ describe('the keys', () => {
     await shoot(page, 'keys-of-account')
     await page.setViewportSize(phone)
     await expectNoOverflow(page)
+    expect(await row(page, 'sandbox').innerText()).not.toContain('—')
     await shoot(page, 'keys-of-account-phone')
   })
 

@@ -40,7 +40,7 @@ export function confirmation({
 
 /** True for an empty cell, which a card leaves out. */
 function isNone(cell: Markup | string | number): boolean {
-  return !(cell instanceof Promise) && String(cell).trim() === '—'
+  return !(cell instanceof Promise) && /^\s*(<span class="soft">)?—(<\/span>)?\s*$/.test(String(cell))
 }
 
 export type Tone = 'good' | 'warn' | 'bad' | ''
