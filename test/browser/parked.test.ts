@@ -273,7 +273,7 @@ describe('parked and quarantine', () => {
       page.getByRole('link', { name: 'Download the bytes' }).click(),
     ])
     expect(download.suggestedFilename()).toMatch(/^refused-\d+\.bin$/)
-    await page.getByRole('link', { name: 'hex' }).click()
+    await page.getByRole('link', { name: 'Hex', exact: true }).click()
     await page.getByText('7b 22 72 65 71').waitFor()
     receiver.setKeys(keysOf(liveKey, newKey))
     await page.reload()

@@ -2,11 +2,11 @@ import { Router } from 'express'
 import { html } from 'hono/html'
 import { shownCharacters } from '../../../platform/json-text.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { facts, table, tabs, time } from '../../../platform/pages/parts.ts'
+import { facts, table, time } from '../../../platform/pages/parts.ts'
 import { unknown, uuidParam } from '../../api/operation.ts'
 import { findDelivery, type DeliveryDetail } from '../../queries/delivery-detail.ts'
 import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
-import { bodyView, bodyViews, type BodyView } from '../parts/body-view.ts'
+import { bodyTabs, bodyView, bodyViews, type BodyView } from '../parts/body-view.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { link } from '../parts/media.ts'
 import { badge, card, code, foreign, number, shortId, size } from '../parts/parts.ts'
@@ -176,14 +176,7 @@ function headersOf({ headers }: DeliveryDetail): Markup {
 
 function bodyOf({ id, bytes, body_base64 }: DeliveryDetail, view: BodyView): Markup {
   const cut = bytes > shownCharacters ? html`The first ${size(shownCharacters)} of ${size(bytes)} are shown. ` : ''
-  return html`${tabs(
-    'Body as',
-    bodyViews.map((name) => ({
-      label: name.slice(0, 1).toUpperCase() + name.slice(1),
-      href: `${linkTo(`/deliveries/${id}`, { body: name })}#body`,
-      current: name === view,
-    })),
-  )}
+  return html`${bodyTabs(`/deliveries/${id}`, view)}
     ${bytes === 0 ? html`<p class="soft">The body is empty.</p>` : bodyView(Buffer.from(body_base64, 'base64'), view)}
     <p class="soft">${cut}<a href="/deliveries/${id}/body" download>Download the bytes as they were signed</a></p>`
 }

@@ -2,14 +2,14 @@ import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import { shownCharacters } from '../../../platform/json-text.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { facts, table, tabs, time } from '../../../platform/pages/parts.ts'
+import { facts, table, time } from '../../../platform/pages/parts.ts'
 import { unknown } from '../../api/operation.ts'
 import { claimedRequestId, sha256Hex } from '../../domain/delivery.ts'
 import { firstSourceName } from '../../domain/source.ts'
 import { pathIn } from '../../domain/webhook-path.ts'
 import { todoOf, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
 import { findQuarantined, type QuarantinedDetail } from '../../queries/quarantined.ts'
-import { bodyView, bodyViews, type BodyView } from '../parts/body-view.ts'
+import { bodyTabs, bodyView, bodyViews, type BodyView } from '../parts/body-view.ts'
 import { card, foreign, notice, shortId, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf } from '../parts/url.ts'
@@ -103,14 +103,7 @@ function headersOf({ headers }: QuarantinedDetail): Markup {
 
 function bodyOf({ id, body }: QuarantinedDetail, view: BodyView): Markup {
   const here = `/parked/quarantine/${id}`
-  return html`${tabs(
-    'Body as',
-    bodyViews.map((name) => ({
-      label: name,
-      href: linkTo(here, { body: name === 'text' ? undefined : name }),
-      current: name === view,
-    })),
-  )}
+  return html`${bodyTabs(here, view)}
     ${body.length === 0 ? html`<p class="soft">It had no body.</p>` : bodyView(body, view)}
     <p class="soft">${body.length > shownCharacters ? `The first ${size(shownCharacters)} of ${size(body.length)} are shown. ` : ''}<a href="${here}/body" download>Download the bytes</a></p>`
 }

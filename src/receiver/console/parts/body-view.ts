@@ -1,11 +1,25 @@
 import { html } from 'hono/html'
 import { formatJson, maxFormattedBytes, maxFormattedDepth, shownCharacters } from '../../../platform/json-text.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { tabs } from '../../../platform/pages/parts.ts'
 import { number, size } from './parts.ts'
+import { linkTo } from './url.ts'
 import { visible } from './visible.ts'
 
 export const bodyViews = ['text', 'formatted', 'hex'] as const
 export type BodyView = (typeof bodyViews)[number]
+
+/** The tabs of these views on the page at `path`. */
+export function bodyTabs(path: string, current: BodyView): Markup {
+  return tabs(
+    'Body as',
+    bodyViews.map((name) => ({
+      label: name.slice(0, 1).toUpperCase() + name.slice(1),
+      href: `${linkTo(path, { body: name })}#body`,
+      current: name === current,
+    })),
+  )
+}
 
 /** Shows a body as text, formatted JSON or hex. Invisible characters are named, so that none hides or reverses text. */
 export function bodyView(body: Buffer, view: BodyView): Markup {
