@@ -10,7 +10,7 @@ const listing = listCommand({
 mediadock requests [--status IN_QUEUE|IN_PROGRESS|COMPLETED|FAILED|CANCELED] [--overdue [true|false]]
                    [--contradiction [true|false]] [--model M] [--key-name N] [--source-name S] [--q TEXT]
                    [--external-id ID] [--sandbox true|false] [--complete true|false] [--metadata JSON]
-                   [--since T] [--until T] [--limit N] [--json]
+                   [--ids ID,ID…] [--since T] [--until T] [--limit N] [--json]
 
 Lists requests, newest first. --json prints one line per request. Times are ISO 8601, or an age like
 15m, 2h, 1d. --q matches a request id or its beginning. A request without a terminal state is overdue
