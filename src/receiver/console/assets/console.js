@@ -110,7 +110,7 @@ document.addEventListener('keydown', (event) => {
 document.addEventListener('click', (event) => {
   const on = (selector) => event.target.closest(selector)
   if (on('[data-help]')) help()
-  else if (on('[data-copy-link]')) copyLink().catch(say)
+  else if (on('[data-copy-link]')) copyLink().catch((error) => say(error))
   else if (on('[data-tail]')) toggleTail(on('[data-tail]'))
 })
 

@@ -101,7 +101,7 @@ document.addEventListener('click', (event) => {
   event.preventDefault()
   if (row) document.dispatchEvent(new CustomEvent('row:mark', { detail: row }))
   clearTimeout(timer)
-  open(link.href, { focus: !isLook }).catch(say)
+  open(link.href, { focus: !isLook }).catch((error) => say(error))
 })
 
 // The drawer follows the mark while it is open.
