@@ -343,6 +343,9 @@ async function startPlace({ settings }: Pick<Drill, 'settings'>): Promise<Place>
   for (let n = 0; n < 8; n += 1) await land()
   await rows(place, 'known_senders', 1)
   await settled()
+  await eventually(
+    async () => (await database.sql`select from mediadock.requests where not media_complete`).length === 0,
+  )
   return place
 }
 
