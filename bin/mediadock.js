@@ -19,12 +19,11 @@ const [oldestMajor, oldestMinor] = [22, 19]
 /**
  * A program that runs for long gets these bounds of memory, however it was started; see docs/limits.md, "Memory". They
  * must be there when the process begins, so the program takes the place of this process. Options on the command line
- * win, those in NODE_OPTIONS do not. Each read of a socket allocates 64 KiB: below the threshold, which is glibc's own,
- * they come from the heap. Set explicitly, it stays fixed, so that larger buffers return to the system at once.
+ * win, those in NODE_OPTIONS do not.
  */
 const bounds = process.argv[2] === 'start' ? ['--max-old-space-size=512', '--max-semi-space-size=16'] : []
 const args = [...bounds, ...process.execArgv, program, ...process.argv.slice(2)]
-const env = { MALLOC_MMAP_THRESHOLD_: '131072', MALLOC_ARENA_MAX: '2', ...process.env }
+const env = { MALLOC_MMAP_THRESHOLD_: '8192', ...process.env }
 // In place of this process nothing would hold the channel to a parent, and Windows cannot do it.
 const canReplace = process.execve !== undefined && process.platform !== 'win32' && !process.connected
 

@@ -50,9 +50,8 @@ export async function withReceiverProcess(
   const port = Number(settings['PORT'] ?? (await freePort()))
   const env = {
     ...childEnv,
-    // As bin/mediadock.js sets them, with the options below.
-    MALLOC_MMAP_THRESHOLD_: '131072',
-    MALLOC_ARENA_MAX: '2',
+    // As bin/mediadock.js sets it, with the options below.
+    MALLOC_MMAP_THRESHOLD_: '8192',
     DATABASE_URL: databaseUrl,
     HOST: '127.0.0.1',
     PORT: String(port),

@@ -131,7 +131,7 @@ const showBounds = `process.env.SHOW_BOUNDS && process.argv[1].endsWith('cli.ts'
   (process.stdout.write(JSON.stringify([process.execArgv, process.env.MALLOC_MMAP_THRESHOLD_, process.pid])), process.exit(3))`
 
 it.each([
-  ['nothing', [], {}, ['--max-old-space-size=512', '--max-semi-space-size=16'], '131072'],
+  ['nothing', [], {}, ['--max-old-space-size=512', '--max-semi-space-size=16'], '8192'],
   [
     'other bounds',
     ['--max-old-space-size=300'],
