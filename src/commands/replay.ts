@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import type { WorkerDeps } from '../receiver/landing/land-or-put-off.ts'
+import type { LandingDeps } from '../receiver/landing/land-or-put-off.ts'
 import { replayDelivery, type Replay } from '../receiver/landing/replay.ts'
 import { groupFailures, shownFailures } from '../receiver/on-call/failures.ts'
 import { replayMany, type ReplayedMany } from '../receiver/on-call/replay-many.ts'
@@ -64,7 +64,7 @@ function countsOf({ replayed, changed, failed }: Replayed) {
 }
 
 async function replayFiltered(
-  deps: WorkerDeps,
+  deps: LandingDeps,
   filters: DeliveryFilters,
   { dryRun, interrupted }: Options,
 ): Promise<Replayed> {
@@ -78,7 +78,7 @@ async function replayFiltered(
 }
 
 async function replayPages(
-  deps: WorkerDeps,
+  deps: LandingDeps,
   filters: DeliveryFilters,
   { dryRun, interrupted, onProgress }: Options & { onProgress: (done: number) => void },
 ): Promise<Replayed> {
@@ -118,7 +118,7 @@ function add(all: Replayed, { replayed, changes }: Replay): void {
 }
 
 async function replayEach(
-  deps: WorkerDeps,
+  deps: LandingDeps,
   ids: readonly string[],
   { dryRun, interrupted }: Options,
 ): Promise<Replayed> {

@@ -17,7 +17,7 @@ import { type Pressure } from './intake/pressure.ts'
 import { createQuarantine } from './intake/quarantine.ts'
 import { mountWebhooks, type WebhookDeps } from './intake/webhook.ts'
 import { createHandOver, type HandOver } from './landing/hand-over.ts'
-import type { WorkerDeps } from './landing/land-or-put-off.ts'
+import type { LandingDeps } from './landing/land-or-put-off.ts'
 import { createReceiverMetrics } from './metrics.ts'
 import { logFault, logFolded, noteArrival, noteAuthentic, noteProcessed } from './observers.ts'
 import { openPools } from './pools.ts'
@@ -101,7 +101,7 @@ export function openCalls({ settings, db, pools, keys, clock, time, logger, metr
   }
 }
 
-export function openLanding({ settings, db, keys, clock, time, logger, metrics, traces, roles }: Base): WorkerDeps {
+export function landingDeps({ settings, db, keys, clock, time, logger, metrics, traces, roles }: Base): LandingDeps {
   const wakeFeed = () => roles.wake('feed')
   const wakeFollowUps = () => roles.wake('follow-ups')
   const join = (joining: Joining) => joinSubmit({ db, keys, time, logger }, joining)
@@ -120,7 +120,7 @@ export function openLanding({ settings, db, keys, clock, time, logger, metrics, 
   }
 }
 
-export function openHandOver({ pools, roles, stopping }: Base, worker: WorkerDeps, { rest }: Pressure): HandOver {
+export function openHandOver({ pools, roles, stopping }: Base, worker: LandingDeps, { rest }: Pressure): HandOver {
   const wake = () => roles.wake('inbox')
   return createHandOver({ ...worker, db: pools.landing.db, rest, wake, signal: stopping.signal })
 }
@@ -148,7 +148,7 @@ export function openLogs({ settings, db, clock, logger, metrics, roles, stopping
   return { arrivalLog, quarantine }
 }
 
-type Started = { worker: WorkerDeps; fetchResult: Fetcher; pressure: Pressure; after: Promise<void> }
+type Started = { worker: LandingDeps; fetchResult: Fetcher; pressure: Pressure; after: Promise<void> }
 
 export function startSlices(
   { settings, slices, registry, roles, cut, stopping }: Base,

@@ -13,7 +13,7 @@ import type { ArrivalLog } from './intake/arrival-log.ts'
 import type { Pressure } from './intake/pressure.ts'
 import type { Quarantine } from './intake/quarantine.ts'
 import type { HandOver } from './landing/hand-over.ts'
-import type { WorkerDeps } from './landing/land-or-put-off.ts'
+import type { LandingDeps } from './landing/land-or-put-off.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import { startOnCallRoles, type OnCallRole } from './on-call/roles.ts'
 import { readSpending } from './queries/spending.ts'
@@ -53,7 +53,7 @@ export type BackgroundDeps = {
   settings: ReceiverSettings
   slices: readonly RunningSlice[]
   kinds: readonly Slice[]
-  worker: WorkerDeps
+  worker: LandingDeps
   /** The connections of polls. */
   pollsDb: Database
   handOver: HandOver

@@ -5,7 +5,7 @@ import { loggedTraceId } from './domain/trace.ts'
 import type { ArrivalLog, ArrivalLogDeps } from './intake/arrival-log.ts'
 import type { KnownSenders } from './intake/known-senders.ts'
 import type { Arrival, WebhookDeps } from './intake/webhook.ts'
-import type { WorkerDeps } from './landing/land-or-put-off.ts'
+import type { LandingDeps } from './landing/land-or-put-off.ts'
 import { wayOf } from './landing/row-to-write.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import type { Traces } from './traces/traces.ts'
@@ -15,7 +15,7 @@ type ArrivalDeps = { arrivalLog: ArrivalLog; metrics: ReceiverMetrics; traces: T
 type ProcessedDeps = { metrics: ReceiverMetrics; clock: () => Date; wakeFeed: () => void; wakeFollowUps: () => void }
 
 /** Counts a landed result and its delay, and wakes the feed. If the result is incomplete, wakes the follow-ups, too. */
-export function noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps }: ProcessedDeps): WorkerDeps['onProcessed'] {
+export function noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps }: ProcessedDeps): LandingDeps['onProcessed'] {
   return ({ landing, outcome, receivedAt }) => {
     if (outcome !== 'landed') return
     wakeFeed()

@@ -11,7 +11,7 @@ import {
   openBase,
   openCalls,
   openHandOver,
-  openLanding,
+  landingDeps,
   openLogs,
   openPublicApp,
   startSlices,
@@ -24,7 +24,7 @@ import { migrations } from './domain/migrations.ts'
 import type { Cancelable } from './fetching/canceling.ts'
 import type { ProviderReads } from './fetching/provider-reads.ts'
 import { createPressure } from './intake/pressure.ts'
-import type { WorkerDeps } from './landing/land-or-put-off.ts'
+import type { LandingDeps } from './landing/land-or-put-off.ts'
 import { type ReceiverMetrics } from './metrics.ts'
 import { createListReader, type ListReader } from './queries/list-reader.ts'
 import { createAwaited, type Awaited } from './reconciling/awaited.ts'
@@ -47,7 +47,7 @@ export type ReceiverDeps = {
   metrics: ReceiverMetrics
   registry: Registry
   /** The dependencies of processing a delivery, also used by replays. */
-  worker: WorkerDeps
+  worker: LandingDeps
   submitter: Submitter
   providerReads: ProviderReads
   /** Asks the source of a request to cancel its job: see cancelJob(). */
@@ -83,7 +83,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const base = openBase(options, traces)
   const { keys, metrics, pools, retired, stopping, cut } = base
   const calls = openCalls(base)
-  const worker = openLanding(base)
+  const worker = landingDeps(base)
   const logs = openLogs(base)
   const pressure = createPressure()
   const handOver = openHandOver(base, worker, pressure)

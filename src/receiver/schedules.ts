@@ -1,7 +1,7 @@
 import cron from 'node-cron'
 import { cronLogger } from '../platform/cron-logger.ts'
 import { createStreak } from '../platform/loop.ts'
-import type { WorkerDeps } from './landing/land-or-put-off.ts'
+import type { LandingDeps } from './landing/land-or-put-off.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import { runReported } from './reconciling/reconcile-runs.ts'
 import type { ReconcilerDeps } from './reconciling/reconciler.ts'
@@ -11,7 +11,7 @@ import { pruneByBothClocks } from './upkeep/retention.ts'
 
 export type SchedulesDeps = {
   settings: ReceiverSettings
-  worker: WorkerDeps
+  worker: LandingDeps
   polling: ReconcilerDeps
   kinds: readonly Slice[]
   metrics: ReceiverMetrics

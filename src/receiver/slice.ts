@@ -4,7 +4,7 @@ import type { Database, Executor } from '../platform/postgres/postgres.ts'
 import type { Problem } from './domain/problem.ts'
 import type { Fetcher } from './fetching/fetcher.ts'
 import type { Pressure } from './intake/pressure.ts'
-import type { WorkerDeps } from './landing/land-or-put-off.ts'
+import type { LandingDeps } from './landing/land-or-put-off.ts'
 import type { ReceiverSettings } from './settings.ts'
 
 /** Roles look for work this often without a wake: for retries, and for the work of dead replicas. */
@@ -12,7 +12,7 @@ export const pollMs = 1000
 
 export type SliceDeps = {
   settings: ReceiverSettings
-  worker: WorkerDeps
+  worker: LandingDeps
   /** Fetches results within the keys' quota. */
   fetchResult: Fetcher
   /** Acknowledging has priority: a slice's rounds pause while deliveries wait. */

@@ -1,6 +1,6 @@
 import type { MemoryRoom } from '../../src/receiver/domain/delivery.ts'
 import { createHandOver, type HandOver } from '../../src/receiver/landing/hand-over.ts'
-import type { WorkerDeps } from '../../src/receiver/landing/land-or-put-off.ts'
+import type { LandingDeps } from '../../src/receiver/landing/land-or-put-off.ts'
 
 /** No room in this process: each delivery is stored without a claim. */
 export const noRoom: MemoryRoom = { leaseSeconds: 0, reserve: () => false, take: () => {}, release: () => {} }
@@ -9,7 +9,7 @@ export const noRoom: MemoryRoom = { leaseSeconds: 0, reserve: () => false, take:
 export type Round = { claimed: number; parked: number; landed: number; failed: number }
 
 /** A hand-over that no loop drives. Its leases go by the clock of the test. */
-export function testHandOver(deps: WorkerDeps): HandOver {
+export function testHandOver(deps: LandingDeps): HandOver {
   return createHandOver({
     ...deps,
     rest: async () => {},
@@ -20,7 +20,7 @@ export function testHandOver(deps: WorkerDeps): HandOver {
 }
 
 /** One round of claiming and all that comes of it. Throws the error of a batch that failed as a whole. */
-export async function workOnce(deps: WorkerDeps): Promise<Round> {
+export async function workOnce(deps: LandingDeps): Promise<Round> {
   let landed = 0
   const errors: unknown[] = []
   const handOver = testHandOver({

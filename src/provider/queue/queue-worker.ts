@@ -2,7 +2,7 @@ import { environments, type Environment } from '../domain/schema.ts'
 import { type JobDeps, runJob } from './job.ts'
 import { claimRequests } from './requests.ts'
 
-export type WorkerDeps = JobDeps & {
+export type LandingDeps = JobDeps & {
   /** Concurrent requests in this process. Sandbox requests only wait, so they have separate slots. */
   slots: Record<Environment, number>
   /** Called when a slot has become free. */
@@ -19,7 +19,7 @@ export type QueueWorker = {
 }
 
 /** Runs the queue (spec, States). Any number of processes can share it. */
-export function createQueueWorker(deps: WorkerDeps, cut: AbortSignal): QueueWorker {
+export function createQueueWorker(deps: LandingDeps, cut: AbortSignal): QueueWorker {
   const running = { live: new Set<Promise<void>>(), sandbox: new Set<Promise<void>>() }
   const restsUntilMs = { live: 0, sandbox: 0 }
 

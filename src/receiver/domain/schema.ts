@@ -43,7 +43,10 @@ export const deliveries = mediadock.table(
       .array()
       .notNull()
       .default(sql`'{}'`),
-    /** Why the delivery is parked; null otherwise. */
+    /**
+     * Why the delivery is parked; null otherwise. Set on arrival (intake/store.ts), when it lands (landing/flags.ts), after
+     * failures (landing/inbox.ts) and for late hints (landing/hints.ts); cleared by replays and by another key.
+     */
     parked_reason: text(),
   },
   (table) => [

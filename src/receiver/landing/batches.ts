@@ -6,7 +6,7 @@ import { isConnectionLost } from '../../platform/postgres/errors.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { returnClaims, type InboxClaim, type ReturnedClaim } from './inbox.ts'
-import { landBatch, lockedPauseMs, type Ready, type WorkerDeps } from './land-or-put-off.ts'
+import { landBatch, lockedPauseMs, type Ready, type LandingDeps } from './land-or-put-off.ts'
 import { estimateBytes } from './row-to-write.ts'
 
 /*
@@ -16,7 +16,7 @@ import { estimateBytes } from './row-to-write.ts'
  * flags and parks. Webhooks without an end take hints.ts instead, and replay.ts processes stored deliveries again.
  */
 
-export type BatchesDeps = WorkerDeps & {
+export type BatchesDeps = LandingDeps & {
   /** Rests after work of this duration, if acknowledging needs the machine. */
   rest: (workedMs: number, signal: AbortSignal) => Promise<void>
   /** Aborts when the process stops. Deliveries that are not written are returned to the inbox. */

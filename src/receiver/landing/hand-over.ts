@@ -8,10 +8,10 @@ import { pathIn } from '../domain/webhook-path.ts'
 import { createBatches, type BatchesDeps } from './batches.ts'
 import { landClaimedHint } from './hints.ts'
 import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type HeldDelivery } from './inbox.ts'
-import { parkUnreadable, type Ready, type WorkerDeps } from './land-or-put-off.ts'
+import { parkUnreadable, type Ready, type LandingDeps } from './land-or-put-off.ts'
 import { landingOfDelivery, rowBytes } from './row-to-write.ts'
 
-export type HandOverDeps = WorkerDeps &
+export type HandOverDeps = LandingDeps &
   Pick<BatchesDeps, 'rest' | 'signal'> & {
     /** Called when a round of claiming had no room, and there is room again. */
     wake: () => void
@@ -172,16 +172,16 @@ export function createHandOver(deps: HandOverDeps): HandOver {
       const limit = Math.min(500, room.rows)
       const claimedAtMs = nowMs()
       const rows = await claim(db, { limit, maxBytes: room.bytes, now: time() })
-      const others: { row: Claimed; parsed: Parsed | Hint }[] = []
+      const slow: { row: Claimed; parsed: Parsed | Hint }[] = []
       for (const row of rows) {
         const parsed = parseBody(sourceOf(deps.keys(), row.sourceName), row.body)
         const isHeldAtOnce = parsed.ok && parsed.report !== undefined && row.generation === undefined
         if (isHeldAtOnce) holdClaimed(row, parsed.report, claimedAtMs)
-        else others.push({ row, parsed })
+        else slow.push({ row, parsed })
       }
-      // These need statements before they land, or instead. Meanwhile the others land and are renewed.
-      for (const { row, parsed } of others) await prepareClaimed(row, parsed, claimedAtMs)
-      const parked = others.filter(({ parsed }) => !parsed.ok).length
+      // These need statements before they land, or instead. Meanwhile the rows held above land and are renewed.
+      for (const { row, parsed } of slow) await prepareClaimed(row, parsed, claimedAtMs)
+      const parked = slow.filter(({ parsed }) => !parsed.ok).length
       const bytes = rows.reduce((sum, { body }) => sum + body.length, 0)
       return { claimed: rows.length, parked, more: rows.length === limit || bytes >= room.bytes }
     },

@@ -7,7 +7,7 @@ import { requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
 import { hasTooManyParked } from './flags.ts'
 import { returnClaims, retryOrPark, type HeldDelivery } from './inbox.ts'
-import { lockedPauseMs, type WorkerDeps } from './land-or-put-off.ts'
+import { lockedPauseMs, type LandingDeps } from './land-or-put-off.ts'
 import type { Identified } from './row-to-write.ts'
 import { nextExtraPoll } from './verdict.ts'
 import { landingLockWaitMs } from './writes.ts'
@@ -15,7 +15,7 @@ import { landingLockWaitMs } from './writes.ts'
 const r = columnsOf(schema.requests, 'r')
 
 /** Lands the hint of a claimed delivery. If Postgres refuses, lands it again later, and parks it after five tries. */
-export async function landClaimedHint(deps: WorkerDeps, claimed: HeldDelivery, hint: Hint): Promise<void> {
+export async function landClaimedHint(deps: LandingDeps, claimed: HeldDelivery, hint: Hint): Promise<void> {
   const { db, time, logger } = deps
   try {
     await landHint(deps, claimed, hint)
@@ -35,7 +35,7 @@ export async function landClaimedHint(deps: WorkerDeps, claimed: HeldDelivery, h
  * ended request that is not confirmed gets an extra poll. The delivery is settled with the outcome `hint`. A request of
  * another source is not touched, and the delivery is parked, or deleted if too many of the request are parked already.
  */
-export async function landHint(deps: WorkerDeps, delivery: Identified, { jobId, poll }: Hint): Promise<void> {
+export async function landHint(deps: LandingDeps, delivery: Identified, { jobId, poll }: Hint): Promise<void> {
   const { db, keys, time } = deps
   const { sourceName, keyName } = delivery
   const { requestId, externalId } = requestIdOf(sourceName, jobId)

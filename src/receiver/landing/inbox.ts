@@ -58,7 +58,10 @@ export function claimedOnce(delivery: Delivery): HeldDelivery {
 
 /** Short, so that another process lands the deliveries of a dead one within 10 s (docs/guarantees.md). */
 export const inboxLeaseSeconds = 6
-/** A delivery that fails this many times because of its content is parked. */
+/**
+ * A delivery that fails this many times because of its content is parked. An error that isAboutTheRow() takes for the
+ * server's is never counted: its delivery is tried again without end.
+ */
 export const maxFailures = 5
 /** The limit of what pages show. */
 const maxTroubleLength = 500

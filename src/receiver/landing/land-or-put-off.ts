@@ -15,12 +15,12 @@ import type { UnreadableReason } from '../domain/report.ts'
 import type { RequestIds } from '../domain/request-id.ts'
 import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
 import { park, returnClaims, retryOrPark, type HeldDelivery, type InboxClaim } from './inbox.ts'
-import type { Landing, LandingDeps } from './row-to-write.ts'
+import type { Landing, RowSettings } from './row-to-write.ts'
 import { landSettling, lockedRequests, type LandingOutcome } from './two-statements.ts'
 import { landingLockWaitMs } from './writes.ts'
 
 /** What everything that processes deliveries and results works with: the inbox, the reconciler, replays and slices. */
-export type WorkerDeps = LandingDeps & {
+export type LandingDeps = RowSettings & {
   db: Database
   clock: () => Date
   /** The time that replicas share. */
@@ -37,7 +37,7 @@ export type WorkerDeps = LandingDeps & {
 /** A claimed delivery with the row to write for it. */
 export type Ready = { claimed: HeldDelivery; landing: Landing }
 
-export type BatchDeps = WorkerDeps & {
+export type BatchDeps = LandingDeps & {
   /** Called before a delivery is given another time or is parked: this process no longer holds it. */
   onReturned: (deliveryId: string) => void
   /** Stops the batch between two statements. */
@@ -147,7 +147,7 @@ async function fail(deps: BatchDeps, ready: Ready, error: unknown): Promise<void
   deps.logger.error({ err: error, ...idsOf(deps, ready), end }, 'a delivery could not be landed')
 }
 
-function noteOutcome(deps: WorkerDeps, ready: Ready, outcome: LandingOutcome, started: number): void {
+function noteOutcome(deps: LandingDeps, ready: Ready, outcome: LandingOutcome, started: number): void {
   const { claimed, landing } = ready
   // An ordinary landing is not logged: the line of the arrival is enough.
   if (outcome !== 'landed' || claimed.claims > 1 || claimed.failures > 0) {
@@ -159,7 +159,7 @@ function noteOutcome(deps: WorkerDeps, ready: Ready, outcome: LandingOutcome, st
   trace(deps, ready, started, { outcome })
 }
 
-function idsOf({ traces }: WorkerDeps, { claimed, landing }: Ready) {
+function idsOf({ traces }: LandingDeps, { claimed, landing }: Ready) {
   return {
     delivery_id: claimed.deliveryId,
     webhook_id: claimed.webhookId,
@@ -171,14 +171,18 @@ function idsOf({ traces }: WorkerDeps, { claimed, landing }: Ready) {
 /** `failure`: only the code, since Postgres's message may quote values. */
 type TraceEnd = { outcome: LandingOutcome } | { outcome: 'failed'; failure: string }
 
-function trace({ traces }: WorkerDeps, { claimed, landing }: Ready, started: number, end: TraceEnd): void {
+function trace({ traces }: LandingDeps, { claimed, landing }: Ready, started: number, end: TraceEnd): void {
   const { requestId, status, media } = landing
   const ms = performance.now() - started
   traces?.landed(claimed, { requestId, webhookId: claimed.webhookId, status, media: media.length, ms, ...end })
 }
 
 /** Parks a stored delivery that this version cannot parse. */
-export async function parkUnreadable(deps: WorkerDeps, claimed: HeldDelivery, reason: UnreadableReason): Promise<void> {
+export async function parkUnreadable(
+  deps: LandingDeps,
+  claimed: HeldDelivery,
+  reason: UnreadableReason,
+): Promise<void> {
   const { db, time, logger } = deps
   const detail = reason === 'unknown_source' ? 'the source is not in SOURCES_FILE' : 'not a notification'
   const parking = park(db, { claimed, reason, detail, now: time() })
@@ -193,7 +197,7 @@ export async function parkUnreadable(deps: WorkerDeps, claimed: HeldDelivery, re
  * Waits for the write that ends a claim. If Postgres refuses that write too, the lease expires, so that the other
  * deliveries do not fail with this one.
  */
-async function unlessRefused<End>({ logger }: WorkerDeps, claimed: InboxClaim, write: Promise<End>) {
+async function unlessRefused<End>({ logger }: LandingDeps, claimed: InboxClaim, write: Promise<End>) {
   return write.catch((error: unknown) => {
     if (!isAboutTheRow(error)) throw error
     const message = 'a delivery could not be put off or parked, trying again after its lease ends'

@@ -13,7 +13,7 @@ import { outputOfRow } from '../domain/results-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { landHint } from './hints.ts'
 import { maxFailures } from './inbox.ts'
-import type { WorkerDeps } from './land-or-put-off.ts'
+import type { LandingDeps } from './land-or-put-off.ts'
 import { landingOfDelivery, type Identified, type Landing } from './row-to-write.ts'
 import { landingOutcomes, landingStatement, type LandingAt } from './two-statements.ts'
 import { everyNotification } from './writes.ts'
@@ -38,7 +38,7 @@ export type Replay = { replayed: number; changes: Change[] }
  * and rolls it back, so its changes, or its error, are those of a replay. Undefined for an unknown delivery.
  */
 export async function replayDelivery(
-  deps: WorkerDeps,
+  deps: LandingDeps,
   id: string,
   { dryRun }: { dryRun: boolean },
 ): Promise<Replay | undefined> {
@@ -73,7 +73,7 @@ export async function replayDelivery(
 }
 
 async function load(
-  { db }: WorkerDeps,
+  { db }: LandingDeps,
   id: string,
 ): Promise<(Identified & { body: Buffer; parkedReason: string | null }) | undefined> {
   const rows = await db.execute<
@@ -142,7 +142,7 @@ const isPolledLater = (now: SQL) =>
   sql`r.landed_at is not null and not r.media_complete and r.confirmed_at is null and r.next_poll_at > ${now}`
 
 /** Makes an incomplete result due for a poll at once. */
-async function pollIncomplete({ db, time }: WorkerDeps, requestId: string): Promise<void> {
+async function pollIncomplete({ db, time }: LandingDeps, requestId: string): Promise<void> {
   const now = time()
   await db.execute(sql`
     update mediadock.requests r set next_poll_at = ${now} where r.request_id = ${requestId} and ${isPolledLater(now)}`)

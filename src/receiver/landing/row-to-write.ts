@@ -38,7 +38,7 @@ export type Origin = {
 }
 
 /** The keys and settings that a landing depends on. */
-export type LandingDeps = { keys: () => Keys; mediaHosts: readonly string[] | undefined }
+export type RowSettings = { keys: () => Keys; mediaHosts: readonly string[] | undefined }
 
 /** A stored delivery. `claims` is undefined for a replay, which claims nothing. */
 export type Identified = Pick<Claimed, 'deliveryId' | 'webhookId' | 'sourceName' | 'keyName' | 'environment'> & {
@@ -47,7 +47,7 @@ export type Identified = Pick<Claimed, 'deliveryId' | 'webhookId' | 'sourceName'
 
 /** Returns the landing of a delivery: the report that it carries, and who signed it. */
 export function landingOfDelivery(
-  { keys, mediaHosts }: LandingDeps,
+  { keys, mediaHosts }: RowSettings,
   { deliveryId, claims, webhookId, sourceName, keyName, environment }: Identified,
   report: Report,
 ): Landing {

@@ -1,5 +1,5 @@
 import { isAboutTheRow, isRefusal, postgresMessage } from '../../platform/postgres/errors.ts'
-import type { WorkerDeps } from '../landing/land-or-put-off.ts'
+import type { LandingDeps } from '../landing/land-or-put-off.ts'
 import { replayDelivery, type Change, type Replay } from '../landing/replay.ts'
 import { listDeliveryPlaces } from '../queries/deliveries.ts'
 import { maxLimit, type DeliveryFilters } from '../queries/filters.ts'
@@ -25,7 +25,7 @@ const atOnce = 4
  * delivery that cannot land is listed in `failed`; the others still land.
  */
 export async function replayMany(
-  deps: WorkerDeps,
+  deps: LandingDeps,
   { filters, dryRun, cursor, limit, signal, onProgress }: ReplayMany,
 ): Promise<ReplayedMany> {
   const all: ReplayedMany = { replayed: 0, changes: [], failed: [], next_cursor: cursor ?? null }
@@ -56,7 +56,7 @@ export async function replayMany(
 }
 
 async function replayInto(
-  deps: WorkerDeps,
+  deps: LandingDeps,
   { id, dryRun, all }: { id: string; dryRun: boolean; all: ReplayedMany },
 ): Promise<Change[]> {
   try {

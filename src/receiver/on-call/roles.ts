@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { startLoop, type FailingRole, type Loop } from '../../platform/loop.ts'
 import type { GuessLimit } from '../../platform/pages/guess-limit.ts'
-import type { WorkerDeps } from '../landing/land-or-put-off.ts'
+import type { LandingDeps } from '../landing/land-or-put-off.ts'
 import { silentAfterSeconds } from '../reconciling/reconcile-runs.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import { pollMs } from '../slice.ts'
@@ -14,7 +14,7 @@ export type OnCallRole = 'issues' | 'alerts'
 
 export type OnCallRolesDeps = {
   settings: ReceiverSettings
-  worker: WorkerDeps
+  worker: LandingDeps
   guesses: GuessLimit
   slices: readonly Slice[]
   /** Posts the notices. */

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { createAcceptor, type Acceptor } from '../../../src/receiver/intake/accept.ts'
 import { createHandOver, type HandOver } from '../../../src/receiver/landing/hand-over.ts'
 import { claim, inboxLeaseSeconds } from '../../../src/receiver/landing/inbox.ts'
-import type { WorkerDeps } from '../../../src/receiver/landing/land-or-put-off.ts'
+import type { LandingDeps } from '../../../src/receiver/landing/land-or-put-off.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { aroundStatements, landingAfter } from '../../support/statements.ts'
@@ -11,7 +11,7 @@ import { failed, okImage } from '../../support/webhooks.ts'
 import { testHandOver, workOnce } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
-const acceptorFor = (deps: WorkerDeps, handOver: HandOver): Acceptor =>
+const acceptorFor = (deps: LandingDeps, handOver: HandOver): Acceptor =>
   createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, handOver, onStored: () => {} })
 
 const failedWith = (requestId: string, n: number): Buffer =>

@@ -1,14 +1,14 @@
 import { createLogger } from '../../../../src/platform/logger.ts'
 import { createPool } from '../../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../../src/platform/postgres/time.ts'
-import type { WorkerDeps } from '../../../../src/receiver/landing/land-or-put-off.ts'
+import type { LandingDeps } from '../../../../src/receiver/landing/land-or-put-off.ts'
 import { keysOf, liveKey } from '../../../support/receiver.ts'
 import { workOnce } from '../../../support/work-once.ts'
 
 /** A separate process that lands all pending deliveries, and prints the counts. */
 const keys = keysOf(liveKey)
 const pool = createPool({ url: process.argv[2] ?? '', max: 10 })
-const deps: WorkerDeps = {
+const deps: LandingDeps = {
   db: pool.db,
   keys: () => keys,
   mediaHosts: undefined,
