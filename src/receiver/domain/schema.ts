@@ -44,7 +44,7 @@ export const deliveries = mediadock.table(
       .notNull()
       .default(sql`'{}'`),
     /**
-     * Why the delivery is parked; null otherwise. Set on arrival (intake/store.ts), when it lands (landing/flags.ts), after
+     * Why the delivery is parked; null otherwise. Set on arrival (intake/store.ts), when it lands (landing/flag-and-park.ts), after
      * failures (landing/inbox.ts) and for late hints (landing/hints.ts); cleared by replays and by another key.
      */
     parked_reason: text(),

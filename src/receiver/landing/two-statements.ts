@@ -4,7 +4,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { Environments } from '../domain/keys.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
-import { discard, flagDeliveries, hasTooManyParked, parking } from './flags.ts'
+import { discard, flagAndPark, hasTooManyParked, parking } from './flag-and-park.ts'
 import type { Landing } from './row-to-write.ts'
 import { knownAsSeen, knownLocked, nextExtraPoll, verdictOf } from './verdict.ts'
 import {
@@ -31,7 +31,7 @@ import {
  *             whole statement also the status that stands now, whether it is final, and whether it concerns all
  *             deliveries of the request, or only the one that landed
  *   settled   the deliveries whose claim still held and ended
- *   flag      the flags that deliveries get or lose (flags.ts)
+ *   flag      the flags that deliveries get or lose, and which are parked (flag-and-park.ts)
  *
  * The other parts write: media_written, media_removed, version_left, due_again, noted, discarded, flagged, changed,
  * notified. The preview of a replay also reads the first two.
@@ -146,7 +146,7 @@ export function landingStatement(landings: readonly Landing[], { now, environmen
     ${versionUnconfirmed(now)},
     ${settle(now)},
     ${discard},
-    ${flagDeliveries(environments)},
+    ${flagAndPark(environments)},
     ${changed(now)},
     ${notified}`
 }

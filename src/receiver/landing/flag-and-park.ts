@@ -94,7 +94,7 @@ const contradicting = sql`
         and (d.delivered <> ended.final_status or (ended.is_final and 'contradiction' = any(d.flags)))`
 
 /** SQL: `flag`, what the rules give, and `flagged`, which writes it to each delivery that it changes. */
-export const flagDeliveries = (environments: Environments) => sql`
+export const flagAndPark = (environments: Environments) => sql`
     flag as (
       ${sql.join(
         [carried, parked, unparkedByReplay, ofOtherEnvironment(environments), idReused, contradicting],
