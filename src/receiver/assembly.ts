@@ -94,7 +94,7 @@ export function openCalls({ settings, db, pools, keys, clock, time, logger, metr
   return {
     pollLog,
     fetcher,
-    unsignedHints: createUnsignedHints({ db, time, dropped: metrics.unsignedHintsDropped }),
+    unsignedHints: createUnsignedHints({ db, time, logger, dropped: metrics.unsignedHintsDropped }),
     submitter: createSubmitter(submitting),
     providerReads: createProviderReads(submitting),
     cancel: (request: Cancelable) => cancelJob(submitting, request),

@@ -1,5 +1,7 @@
 import type { Counter } from 'prom-client'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { nextExtraPoll } from '../landing/verdict.ts'
@@ -16,33 +18,70 @@ const maxNoted = 1000
 /**
  * Keeps the requests that unsigned webhooks name until the next round, about a second later. It wakes no role, since
  * anyone can send such webhooks at any rate. Only a request that is tracked, of that source and not confirmed gets an
- * extra poll, at most one a minute.
+ * extra poll, at most one a minute. A request that another transaction locks is tried again in the next round.
  */
 export function createUnsignedHints({
   db,
   time,
+  logger,
   dropped,
 }: {
   db: Database
   time: SharedTime
+  logger: Logger
   dropped: Counter
 }): UnsignedHints {
   let noted = new Map<string, string | null>()
+  const note: UnsignedHints['note'] = ({ sourceName, requestId }) => {
+    if (noted.size < maxNoted) noted.set(requestId, sourceName)
+    else if (!noted.has(requestId)) dropped.inc()
+  }
   return {
-    note: ({ sourceName, requestId }) => {
-      if (noted.size < maxNoted) noted.set(requestId, sourceName)
-      else if (!noted.has(requestId)) dropped.inc()
-    },
+    note,
     runOnce: async () => {
       if (noted.size === 0) return
       const hinted = noted
       noted = new Map()
-      await db.execute(sql`
-        update mediadock.requests r set doubt_poll_at = ${nextExtraPoll(time())}
-        from unnest(${sql.param([...hinted.keys()])}::uuid[], ${sql.param([...hinted.values()])}::text[])
-          as hinted (request_id, source_name)
-        where r.request_id = any(array[hinted.request_id]) and r.source_name is not distinct from hinted.source_name
-          and r.confirmed_at is null and r.doubt_poll_at is null`)
+      const noteAgain = (requestId: string) => note({ sourceName: hinted.get(requestId) ?? null, requestId })
+      try {
+        for (const { request_id } of await makeDue(db, hinted, time())) noteAgain(request_id)
+      } catch (error) {
+        if (!isAboutTheRow(error)) {
+          for (const requestId of hinted.keys()) noteAgain(requestId)
+          throw error
+        }
+        dropped.inc(hinted.size)
+        logger.warn(
+          { err: error, requests: hinted.size },
+          'Postgres refuses to schedule polls for unsigned webhooks; other polls continue',
+        )
+      }
     },
   }
+}
+
+/** Makes the extra polls due. Returns the requests that another transaction locks, without a change to them. */
+async function makeDue(
+  db: Database,
+  hinted: ReadonlyMap<string, string | null>,
+  now: SQL,
+): Promise<readonly { request_id: string }[]> {
+  return db.execute<{ request_id: string }>(sql`
+    with open as (
+      select r.request_id
+      from unnest(${sql.param([...hinted.keys()])}::uuid[], ${sql.param([...hinted.values()])}::text[])
+        as hinted (request_id, source_name), mediadock.requests r
+      where r.request_id = any(array[hinted.request_id]) and r.source_name is not distinct from hinted.source_name
+        and r.confirmed_at is null and r.doubt_poll_at is null
+    ),
+    free as (
+      select r.request_id from mediadock.requests r where r.request_id = any(array(select request_id from open))
+        and r.confirmed_at is null and r.doubt_poll_at is null
+      for update skip locked
+    ),
+    due as (
+      update mediadock.requests r set doubt_poll_at = ${nextExtraPoll(now)}
+      where r.request_id = any(array(select request_id from free))
+    )
+    select request_id from open except select request_id from free`)
 }
