@@ -147,6 +147,18 @@ describe('POST /webhooks/<name>', () => {
     )
   })
 
+  it('whose kind does not sign any more admits nothing from the quarantine', async () => {
+    const webhookId = randomUUID()
+    const forged = { secret: secretOf('a stranger'), webhookId }
+    expect(await post('pictures', prediction('job-12'), forged)).toMatchObject({ status: 401 })
+    const quarantined = () => database.sql`select from mediadock.quarantine where webhook_id = ${webhookId}`
+    await eventually(async () => expect(await quarantined()).toHaveLength(1))
+    const [, ...others] = sources
+    const unsigned = withSources(keysOf(liveKey, sandboxKey), JSON.stringify([sourceOf('pictures', 'luma'), ...others]))
+    await verifyQuarantine({ db: receiver.deps.db, keys: () => unsigned, onStored: receiver.deps.onStored })
+    expect(await quarantined()).toHaveLength(1)
+  })
+
   it('the log of arrivals names the source', async () => {
     const webhookId = randomUUID()
     await post('pictures', prediction('job-7'), { webhookId })
