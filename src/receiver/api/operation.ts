@@ -34,8 +34,10 @@ export function handlerOf({ answer }: Operation, logger: Logger): RequestHandler
   }
 }
 
-/** Error codes of postgres.js, the network, and a server that starts, stops or lacks resources. */
-const noConnection = /^(CONNECT|ECONN|EPIPE|ENOENT|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EHOSTUNREACH|57P0|53)/
+/** Error codes of postgres.js, the network, and a server that starts or stops. */
+const noConnection = /^(CONNECT|ECONN|EPIPE|ENOENT|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EHOSTUNREACH|57P0)/
+
+const retrySoon = { headers: { 'retry-after': '1' } }
 
 /** Returns the HTTP error for an error of a query; returns any other error unchanged. */
 export function asHttpError(error: unknown, logger: Logger): unknown {
@@ -44,7 +46,7 @@ export function asHttpError(error: unknown, logger: Logger): unknown {
   if (error instanceof QueryTimeoutError) return new HttpError(503, error.code, error.message)
   if (!noConnection.test(databaseCodeOf(error) ?? '') && !isNoAnswer(error)) return refusedByPostgres(error, logger)
   logger.error({ err: error }, 'the internal listener cannot reach Postgres')
-  return new HttpError(503, 'unavailable', 'Postgres cannot be reached', { headers: { 'retry-after': '1' } })
+  return new HttpError(503, 'unavailable', 'Postgres cannot be reached', retrySoon)
 }
 
 /** Turns a refusal by Postgres into an answer with Postgres's own words. Callers of this listener are trusted. */
@@ -59,7 +61,8 @@ function refusedByPostgres(error: unknown, logger: Logger): unknown {
       `${failure.words}: shorten the names, or send less metadata with less nesting`,
     )
   logger.error({ err: error }, 'Postgres refused a statement of the internal listener')
-  return new HttpError(failure.passing ? 503 : 500, failure.passing ? 'unavailable' : 'internal_error', failure.words)
+  if (!failure.passing) return new HttpError(500, 'internal_error', failure.words)
+  return new HttpError(503, 'unavailable', failure.words, retrySoon)
 }
 
 /** Returns the uuid of the path in lower case. A malformed one is answered 404. */

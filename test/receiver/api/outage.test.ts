@@ -1,6 +1,8 @@
 import { once } from 'node:events'
 import net from 'node:net'
 import { expect, it, onTestFinished } from 'vitest'
+import { createLogger } from '../../../src/platform/logger.ts'
+import { asHttpError } from '../../../src/receiver/api/operation.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
@@ -59,4 +61,14 @@ it('answers 503 while Postgres is unreachable, and works afterwards', async () =
   await eventually(async () => (await call(receiver, 'GET /api/deliveries')).status === 200)
   const answers = await Promise.all(Array.from({ length: 20 }, () => call(receiver, 'GET /api/deliveries')))
   expect(answers.map(({ status }) => status)).toEqual(Array(20).fill(200))
+})
+
+it('answers 503 with the words of a Postgres that lacks connections or space', () => {
+  const full = Object.assign(new Error('sorry, too many clients already'), { name: 'PostgresError', code: '53300' })
+  expect(asHttpError(full, createLogger('silent'))).toMatchObject({
+    status: 503,
+    code: 'unavailable',
+    message: expect.stringMatching(/^Postgres says: sorry, too many clients already \(53300\): raise max_connections/),
+    headers: { 'retry-after': '1' },
+  })
 })
