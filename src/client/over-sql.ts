@@ -70,10 +70,13 @@ async function read(driver: SqlDriver, { after, filter }: Reading, rows = 100): 
   }
 }
 
+const otherShape =
+  'the driver returned no row as an object: pass a client of postgres.js, or a Pool or Client of pg, without row options'
+
 async function ask(driver: SqlDriver, text: string, params: (number | string)[]): Promise<ChangePage> {
   const rows = 'unsafe' in driver ? await driver.unsafe(text, params) : (await driver.query(text, params)).rows
   const [row] = rows
-  if (row === undefined || !('page' in row)) throw new Error('Postgres returned no row for mediadock.feed')
+  if (row === undefined || !('page' in row)) throw new Error(otherShape)
   return JSON.parse(String(row.page))
 }
 
