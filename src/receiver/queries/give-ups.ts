@@ -35,15 +35,18 @@ export const giveUpSchema = z
     attempts_seen: z.int(),
     attempts_spent: z.int().meta({
       description:
-        `How many of the provider's ${webhookAttempts} attempts were made, including those that must have failed ` +
-        'before they reached the receiver.',
+        `How many of ${webhookAttempts} attempts were made by the schedule of the first source, including those that ` +
+        'must have failed before they reached the receiver.',
     }),
     first_seen: z.iso.datetime(),
     last_seen: z.iso.datetime(),
-    next_attempt_at: z.iso.datetime().nullable().meta({ description: 'The earliest time of the next attempt.' }),
+    next_attempt_at: z.iso
+      .datetime()
+      .nullable()
+      .meta({ description: 'The earliest time of the next attempt by the same schedule.' }),
     last_attempt_at: z.iso
       .datetime()
-      .meta({ description: "The earliest time of the provider's final attempt, past or future." }),
+      .meta({ description: 'The earliest time of the final attempt by the same schedule, past or future.' }),
     given_up: z.boolean(),
   })
   .meta({ id: 'GiveUp' })
@@ -133,8 +136,9 @@ type GiveUpClock = Pick<GiveUp, 'attempts_spent' | 'next_attempt_at' | 'last_att
 const pause = { baseMs: 30_000, capMs: 3_600_000 }
 
 /**
- * Estimates what the provider does with a webhook that failed here. Only attempts that arrive are visible. An attempt
- * that is two dispatch runs (60 s) overdue counts as made.
+ * Estimates what the provider does with a webhook that failed here, by the schedule of the first source. Other sources
+ * have their own schedules, which are not known here. Only attempts that arrive are visible. An attempt that is two
+ * dispatch runs (60 s) overdue counts as made.
  */
 export function giveUpClock(seen: { attempts: number; lastSeenAt: Date; now: Date }): GiveUpClock {
   let spent = Math.min(Math.max(1, seen.attempts), webhookAttempts)

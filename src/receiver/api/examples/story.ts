@@ -25,15 +25,15 @@ export const landedAt = at('03:00:04.178')
 export const position = 1_769_828_404_199_312
 export const positionBefore = 1_769_825_560_120_841
 
-const output = { images: [{ url, width: 1344, height: 756 }] }
+const output = { images: [{ url, width: 1280, height: 720 }] }
 
 export const media = {
   kind: 'image',
   position: 0,
   url,
   original_url: null,
-  width: 1344,
-  height: 756,
+  width: 1280,
+  height: 720,
   duration_seconds: null,
   archived_url: null,
   content_type: null,

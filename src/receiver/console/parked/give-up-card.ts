@@ -8,15 +8,19 @@ import { linkTo } from '../parts/url.ts'
 
 const [shownRows, shownShort] = [50, 5]
 
-/** The card of webhooks that failed here, each with the time of the provider's final attempt. */
+const schedule =
+  `The times assume the schedule of the first source: ${webhookAttempts} attempts in about 15 minutes. ` +
+  'Other sources have their own.'
+
+/** The card of webhooks that failed here, each with the time of the final attempt by the first source's schedule. */
 export function giveUpCard(giveUps: readonly GiveUp[], now: Date, { isShort = false } = {}): Markup {
   const shown = isShort ? shownShort : shownRows
   const waiting = giveUps.filter(({ given_up }) => !given_up)
   const [first] = waiting
   const lead =
     first === undefined
-      ? html`<p class="soft">The provider makes ${webhookAttempts} attempts in about 15 minutes. By its schedule, none of these will be sent again. The reconciler polls for the results of tracked requests.</p>`
-      : html`<p>${waiting.length === 1 ? 'One webhook' : `${giveUps.length < maxGiveUps ? '' : 'At least '}${waiting.length} webhooks`} failed here. If the provider sent ${waiting.length === 1 ? 'it' : 'them'}, it makes ${webhookAttempts} attempts in all. Attempts after you fix the cause land without further action. The earliest final attempt is at ${time(first.last_attempt_at)} (in ${duration(Math.max(0, Date.parse(first.last_attempt_at) - now.getTime()))}).</p>
+      ? html`<p class="soft">${schedule} By it, none of these will be sent again. The reconciler polls for the results of tracked requests.</p>`
+      : html`<p>${waiting.length === 1 ? 'One webhook' : `${giveUps.length < maxGiveUps ? '' : 'At least '}${waiting.length} webhooks`} failed here. ${schedule} Attempts after you fix the cause land without further action. The earliest final attempt is at ${time(first.last_attempt_at)} (in ${duration(Math.max(0, Date.parse(first.last_attempt_at) - now.getTime()))}).</p>
           <p class="soft">After its final attempt, a webhook without a matching secret can be verified again in the <a href="/parked">quarantine</a>, and the reconciler polls for the results of tracked requests. If a request is not tracked and its webhook is not in the quarantine, track it: otherwise its result does not arrive here.</p>`
   return card(
     'Failed webhooks',
@@ -54,7 +58,7 @@ function giveUpRow({
     cells: [
       html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}">${foreign(webhook_id, 24)}</a>`,
       given_up ? html`${badge('given up', 'bad')} ${moment(last_attempt_at)}` : moment(last_attempt_at),
-      html`<span title="Attempts that arrived here, of the ${webhookAttempts} that the provider makes. Others may have failed on the way.">${attempts_seen} of ${webhookAttempts}</span>`,
+      html`<span title="Attempts that arrived here, of the ${webhookAttempts} of the first source's schedule. Others may have failed on the way.">${attempts_seen} of ${webhookAttempts}</span>`,
       code(reason ?? outcome),
       html`${shortId('request', request_id)} ${request_status === null ? '' : badge(request_status)}`,
       moment(next_attempt_at),
