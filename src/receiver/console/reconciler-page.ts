@@ -95,7 +95,7 @@ function head({ backlog }: ReconcilerState, overdue: number, failing: readonly F
   const would =
     backlog.due === 0
       ? isWaiting
-        ? `${overdue === 1 ? 'The overdue request waits' : 'Overdue requests wait'} until the provider answers, and a run now would not poll ${overdue === 1 ? 'it' : 'them'}.`
+        ? `${overdue === 1 ? 'The overdue request waits' : 'Overdue requests wait'} for ${overdue === 1 ? 'its' : 'their'} next poll, and a run now would not poll ${overdue === 1 ? 'it' : 'them'}.`
         : 'A run now polls nothing: no poll is scheduled by now.'
       : `A run now polls ${backlog.due_capped ? 'at least ' : ''}${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
   return html`<div class="head"><h1>Reconciler</h1><span class="soft">Polls the provider for results that no webhook brought, and completes incomplete results.</span></div>
@@ -119,7 +119,7 @@ function stateView(
         due === 0 && failing.length > 0 && overdue > 0
           ? tile(
               number(overdue),
-              `overdue ${overdue === 1 ? 'request waits' : 'requests wait'} until the provider answers`,
+              `overdue ${overdue === 1 ? 'request waits' : 'requests wait'} for ${overdue === 1 ? 'its' : 'their'} next poll`,
             )
           : tile(`${number(due)}${backlog.due_capped ? '+' : ''}`, due === 1 ? 'poll to make now' : 'polls to make now')
       }
