@@ -168,7 +168,7 @@ type PublicDeps = {
   traces: Traces | undefined
 }
 
-/** The public listener's application: `POST /webhooks`. */
+/** The public listener's application: `POST /webhooks`, and `POST /webhooks/<name>` for each source. */
 export function openPublicApp(base: Base, deps: PublicDeps) {
   const { handOver, pressure, logs, background, unsignedHints, traces } = deps
   const { settings, pools, logger, metrics } = base

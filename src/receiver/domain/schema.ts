@@ -97,7 +97,7 @@ export const inbox = mediadock.table(
 
 /**
  * One row per round of processing of a delivery, for the on-call engineer; pruned with the delivery. A delivery that
- * lands its request at the first try, as nearly all do, has no row.
+ * lands its request at the first try, as nearly all do, has no row; returned claims and discarded deliveries have none.
  */
 export const attempts = mediadock.table(
   'attempts',
@@ -176,7 +176,7 @@ export const requests = mediadock.table(
     next_poll_at: instant(),
     /**
      * When the request gets an extra poll, beside its schedule and with an extra call. It is set by a delivery that
-     * contradicts the row or is of another environment, and by a caller that waits for progress.
+     * contradicts the row or is of another environment, by hints, and by a caller that waits for progress.
      */
     doubt_poll_at: instant(),
     /** The number of polls. A poll that got no call and was given back is not counted. */

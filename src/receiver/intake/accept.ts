@@ -11,7 +11,7 @@ import { storeDeliveries } from './store.ts'
 
 export type Acceptance = 'accepted' | 'duplicate' | 'parked'
 
-/** The error for a delivery that is not durable. It is answered 503, and the provider sends it again. */
+/** The error for a delivery that is not known to be durable. It is answered 503, and the provider sends it again. */
 export class UnavailableError extends Error {
   override name = 'UnavailableError'
   code = 'unavailable' as const

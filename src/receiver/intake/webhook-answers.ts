@@ -7,7 +7,7 @@ const retryAfterSeconds = '5'
 /** The reason of an unexpected error. */
 export const internalError = 'internal_error'
 
-/** A refusal. Its exact reason is logged, and never sent to the sender. */
+/** A refusal. `reason` is logged, and is the sent code unless `more.reason` is given, which is never sent. */
 export class Refusal extends HttpError {
   reason: string
   constructor(

@@ -23,7 +23,7 @@ import { answerAcceptance, answerRefusal, internalError, Refusal, refusalOf } fr
 /** The facts of one answered HTTP arrival, for the log, the metrics and the console. */
 export type Arrival = {
   arrivedAt: Date
-  /** `hint`: an unsigned webhook, of which nothing is kept. */
+  /** `hint`: an unsigned webhook. It is logged and may cause a poll, and is never stored as a delivery. */
   outcome: Acceptance | 'hint' | 'refused' | 'unavailable'
   reason?: string | undefined
   status: number
@@ -78,8 +78,9 @@ export type UnsignedHint = { sourceName: string | null; requestId: string }
 /**
  * Mounts `POST /webhooks`, and `POST /webhooks/<name>` for each source of the settings. Only authentic webhooks become
  * deliveries, and a delivery is acknowledged once it is durable. A refused body may be quarantined. An unsigned webhook
- * is answered, but not stored.
- * The order is: limits, raw bytes, header syntax, HMAC over the bytes, accept, answer.
+ * is answered, but not stored as a delivery.
+ * The order is: limits, raw bytes, header syntax, HMAC over the bytes, accept, answer. Only for the log, the id is read
+ * before the body.
  */
 export function mountWebhooks(app: IRouter, deps: WebhookDeps): void {
   const intake = { reader: createBodyReader(deps), inTurns: createTurns() }
@@ -146,7 +147,7 @@ function newArrival(req: Request, { arrivedAt, source }: { arrivedAt: Date; sour
   }
 }
 
-/** Nothing of an unsigned webhook is kept. A job that it names is polled, if it is tracked. */
+/** An unsigned webhook is not stored as a delivery. A job that it names is polled, if it is tracked. */
 function noteUnsigned({ onUnsigned }: WebhookDeps, { sourceName, requestId, hint }: Delivery): 'hint' {
   if (hint?.poll === true && requestId !== undefined) onUnsigned({ sourceName, requestId })
   return 'hint'

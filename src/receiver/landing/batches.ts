@@ -25,7 +25,7 @@ export type BatchesDeps = LandingDeps & {
   onLanding: (deliveryId: string) => void
   /** Called when the delivery has landed, or got a later time. */
   onEnded: (deliveryId: string) => void
-  /** Called after batches were taken or written. */
+  /** Called whenever batches may have been taken or written. */
   onWritten: () => void
 }
 

@@ -59,11 +59,11 @@ export const landingOutcomes = [
 ] as const
 
 /**
- * - `landed`: the row became terminal or complete, or was overruled by the provider's result or a live webhook
+ * - `landed`: the row became terminal or complete, or was overruled: see `overrules` of verdict.ts
  * - `agreed`: the provider's result confirms what readers have: see isAsRead. The row is written without a change
  * - `no_effect`: the request has ended in this state already; the content is not compared
  * - `contradiction`: another terminal state stands. The delivery is flagged and the row not changed
- * - `key_mismatch`: signed with a key of the other environment, and parked
+ * - `key_mismatch`: signed with a key of the other environment, or of an unknown one, and parked
  * - `source_mismatch`: the request belongs to another source than the delivery, which is parked
  * - `discarded`: a mismatch, but `maxParkedForRequest` deliveries of the request are parked for it already. It is deleted
  * - `raced`: the row appeared or landed at the same moment. Nothing was written; try again
@@ -82,8 +82,9 @@ export type Settled = { outcomes: Map<string, LandingOutcome>; failure?: { error
  * Writes each result in one statement: the state of its request, its media, flags and ends of deliveries, the change
  * for the feed, and the NOTIFY for readers. States never go back: docs/orders.md says which end overrules which.
  *
- * Takes one landing per request. First runs the short statement, then the whole one for the landings that the short one
- * left. Never throws: a failure is returned, beside the outcomes that the short statement had committed.
+ * Takes one landing per request: batches.ts keeps the others back (`inFlight`). First runs the short statement, then
+ * the whole one for the landings that the short one left. Never throws: a failure is returned, beside the outcomes that
+ * the short statement had committed.
  */
 export async function landSettling(db: Database, landings: readonly Landing[], at: LandingAt): Promise<Settled> {
   const outcomes = new Map<string, LandingOutcome>()

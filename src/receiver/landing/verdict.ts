@@ -89,8 +89,8 @@ const replacesKey = sql`(old_key_name is null or coalesce(environment <> coalesc
 
 /**
  * The key that signed is of another environment than the request. A key of unknown environment cannot prove that it is
- * the right one, so it counts as another. Two cases are exempt: a confirmed request, which no webhook can change, and
- * the key with which the request was tracked, if that is no longer configured.
+ * the right one, so it counts as another. It is exempt for a confirmed request, which no webhook can change, and if the
+ * request was tracked with this very key, which is no longer configured.
  */
 const isOfOtherEnvironment = sql`(environment <> request_environment
             or (environment is null and request_environment is not null and old_confirmed_at is null

@@ -22,7 +22,7 @@ const restMs = 3000
 /**
  * Creates the role that polls requests as soon as they are due, between the runs of the reconciler. Both use the same
  * claims and code, so replicas and runs share the work. A line that got no call rests. Overdue requests without a time
- * for a poll, and requests of unknown keys, are left to the runs of the reconciler.
+ * for a poll, and scheduled polls of unknown keys, are left to the runs of the reconciler.
  */
 export function createFollowUps(deps: ReconcilerDeps): FollowUps {
   // Polls in progress at a time. A poll that hangs occupies a place for 10 s.
