@@ -11,6 +11,7 @@ function wordsOf(issue: z.core.$ZodRawIssue): string | undefined {
     return 'is missing'
   switch (issue.code) {
     case 'invalid_type':
+      if (issue.expected === 'int' && typeof issue.input === 'number') return 'must be a whole number'
       return `must be ${named(issue.expected)}, not ${named(jsonType(issue.input))}`
     case 'invalid_value':
       return `must be ${issue.values.length === 1 ? '' : 'one of '}${issue.values.map(String).join(', ')}`

@@ -123,7 +123,7 @@ export type SourcePromises = {
   linkLifeSeconds?: number
 }
 
-/** `keyBytes`: the HMAC key in a secret; undefined for a secret that is not of the form. */
+/** `keyBytes`: the key in a secret, for HMAC or Ed25519; undefined for a secret that is not of the form. */
 export type SecretForm = { mustBe: string; keyBytes: (secret: string) => Buffer | undefined }
 
 /**

@@ -14,7 +14,7 @@ export function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[
 
 const credentialHeaders = new Set(['authorization', 'x-api-key', 'cookie', 'proxy-authorization'])
 
-/** Returns the headers to store with a delivery, without credentials and signatures. */
+/** Returns the headers to store with a delivery. Credentials and signatures are replaced by `[redacted]`. */
 export function keptHeaders(req: IncomingMessage, signatureHeaders: readonly string[]): Record<string, string> {
   const kept: Record<string, string> = {}
   const { headers } = req

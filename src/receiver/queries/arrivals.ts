@@ -143,7 +143,7 @@ export async function arrivalsSince(
     .map(({ micros, ...arrival }) => ({ arrival, cursor: encodeCursor({ micros, id: String(arrival.id) }) }))
 }
 
-/** Reads every arrival of these deliveries, refused ones included, oldest first. */
+/** Reads the first `limit` arrivals of these deliveries, refused ones included, oldest first. */
 export async function arrivalsOfDeliveries(
   tx: Executor,
   deliveryIds: readonly string[],

@@ -14,7 +14,10 @@ import {
 import { mediadock } from '../domain/base-schema.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 
-/** Services to which each change of the feed is posted, one row for each. Landing neither reads nor writes it. */
+/**
+ * One row per subscription: a service to which the changes of the feed that match its filter are posted. Landing neither
+ * reads nor writes it.
+ */
 export const subscriptions = mediadock.table(
   'subscriptions',
   {

@@ -128,7 +128,10 @@ function createComplaints(logger: Logger, collector: string): Complain {
   // Messages of the packages, mostly that spans were dropped because the queue was full.
   const say = (message: string) => {
     if (mayRepeat())
-      logger.warn({ collector, detail: message.slice(0, 500) }, 'sending traces failed in part, deliveries continue')
+      logger.warn(
+        { collector, detail: message.slice(0, 500) },
+        'OpenTelemetry reports a problem with traces (see detail), deliveries continue',
+      )
   }
   const nothing = () => {}
   diag.setLogger(

@@ -110,6 +110,11 @@ describe('parseCatalog', () => {
       /^10 models\[0\]\.input_schema\.prompt\.type: is text without a limit/,
     ],
     [
+      'a limit that is not a whole number',
+      changed('max_length: 100', 'max_length: 1.5'),
+      '10 models[0].input_schema.prompt.max_length: must be a whole number',
+    ],
+    [
       'a default that is not listed',
       changed('default: s', 'default: m'),
       '11 models[0].input_schema.size.default: is not in enum',

@@ -25,7 +25,11 @@ export function bothSidesCard(request: RequestDetail, when: When): Markup {
     })}
     ${confirmed_at === null ? html`<p class="soft">Last poll: ${foreign(summary.text, 500)}.</p>` : ''}
     ${facts([
-      ['Delay', driftOf(request)?.text ?? 'unknown until both sides have ended'],
+      [
+        'Delay',
+        driftOf(request)?.text ??
+          (landed_at === null ? 'unknown until it has landed' : 'unknown: the provider gave no time of the end'),
+      ],
       ...landingFacts(request),
       ...pollFacts(request, when),
     ])}`,

@@ -103,7 +103,7 @@ export function mediaCount({
   if (media_complete) return { short: `${media_items} of ${media_items}`, text: 'the list of media is complete' }
   return {
     short: `${media_items} of ?`,
-    text: "only the item from the webhook is known; the provider's result has the rest",
+    text: "only the item from the webhook is known; the provider's result may have more",
   }
 }
 
