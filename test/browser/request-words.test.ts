@@ -30,6 +30,7 @@ const open: Request = {
   sandbox: false,
   metadata: null,
   media_items: 0,
+  media_gone: 0,
   media_complete: false,
   first_media: null,
   cost: null,
@@ -55,6 +56,7 @@ const landed: Request = {
   landed_at: '2026-01-01T00:59:30.000Z',
   source: 'webhook',
   media_items: 1,
+  media_gone: 0,
   cost: 4,
 }
 const at = '2026-01-01T00:59:40.000Z'
@@ -147,6 +149,7 @@ describe('times in words', () => {
     expect(mediaCount(open)).toBeUndefined()
     expect(mediaCount(landed)?.short).toBe('1 of ?')
     expect(mediaCount({ ...landed, media_items: 4, media_complete: true })?.short).toBe('4 of 4')
+    expect(mediaCount({ ...landed, media_items: 4, media_gone: 1, media_complete: true })?.short).toBe('4 of 4, 1 gone')
   })
 
   it.each<[string, Partial<Request>, string]>([

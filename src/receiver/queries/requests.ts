@@ -55,6 +55,9 @@ export const requestSchema = z
     metadata: z.unknown().meta({ description: "The submitter's metadata." }),
     media_items: z.int(),
     media_complete: z.boolean().meta({ description: 'True once all of the result is known.' }),
+    media_gone: z
+      .int()
+      .meta({ description: 'Media that the provider no longer serves, without a copy in the archive.' }),
     first_media: z.object({ kind: mediaKindSchema, url: z.string(), sha256: z.string().nullable() }).nullable(),
     cost: z.number().nullable(),
     error_code: z.string().nullable(),
@@ -64,10 +67,7 @@ export const requestSchema = z
     created_at: z.iso.datetime().nullable().meta({ description: "The provider's time." }),
     completed_at: z.iso.datetime().nullable().meta({ description: "The provider's time." }),
     landed_at: z.iso.datetime().nullable(),
-    webhook_at: z.iso
-      .datetime()
-      .nullable()
-      .meta({ description: 'When its first stored delivery arrived; null if none is stored.' }),
+    webhook_at: z.iso.datetime().nullable().meta({ description: 'When its first stored delivery arrived, if any.' }),
     contradiction: z.boolean().meta({ description: 'One of its deliveries contradicts the stored result.' }),
     confirmed_at: z.iso.datetime().nullable().meta({ description: "When the provider's own result was taken over." }),
     polls: z.int(),
@@ -89,6 +89,7 @@ type Computed =
   | 'external_id'
   | 'overdue'
   | 'media_items'
+  | 'media_gone'
   | 'first_media'
   | 'webhook_at'
   | 'contradiction'
@@ -167,6 +168,8 @@ function selectRequests(which: SQL, overdue: StuckAfter, walk: PageWalk = {}): S
       ${isOverdue(overdue)} as overdue,
       ${list(r, 'model', 'key_name', 'sandbox')}, r.readable as metadata, r.matched,
       (select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}) as media_items,
+      (select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}
+        and ${m.archive_error} like 'gone%') as media_gone,
       ${list(r, 'media_complete', 'cost', 'error_code', 'error_message', 'source')}, first.media as first_media,
       ${list(r, 'tracked_at', 'created_at', 'completed_at', 'landed_at', 'confirmed_at', 'polls')},
       webhooks.webhook_at, webhooks.contradiction, r.cut,

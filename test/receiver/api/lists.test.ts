@@ -211,6 +211,7 @@ describe('GET /api/requests', () => {
       sandbox: true,
       cost: 2,
       media_items: 1,
+      media_gone: 0,
       media_complete: false,
       source: 'webhook',
       landed_at: expect.stringMatching(/Z$/),

@@ -29,6 +29,7 @@ const tracked = {
   status: 'IN_QUEUE',
   progress: null,
   media_items: 0,
+  media_gone: 0,
   media_complete: false,
   first_media: null,
   cost: null,

@@ -81,6 +81,7 @@ export const request = {
   sandbox: false,
   metadata,
   media_items: 1,
+  media_gone: 0,
   media_complete: true,
   first_media: { kind: 'image', url, sha256: null },
   progress: 100,

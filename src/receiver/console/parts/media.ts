@@ -20,7 +20,7 @@ export function thumbnail({ kind, url, sha256 }: Linked, links: LinkPolicy): Mar
 }
 
 /** True if the provider no longer serves the file, and the archive has no copy. */
-export function isGone({ archive_error }: Pick<Media, 'archive_error'>): boolean {
+function isGone({ archive_error }: Pick<Media, 'archive_error'>): boolean {
   return archive_error?.startsWith('gone') === true
 }
 

@@ -16,7 +16,7 @@ import { keptFrom } from '../../upkeep/retention.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
 import { named } from '../parts/columns.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
-import { gallery, isGone } from '../parts/media.ts'
+import { gallery } from '../parts/media.ts'
 import { badge, card, foreign, notice, number, problem, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, type Query } from '../parts/url.ts'
@@ -136,8 +136,7 @@ function followed({ id, landed_at, media_complete, status }: RequestDetail, quer
 }
 
 /** A result lists media even if their links have ended since. */
-function goneText({ media }: RequestDetail): string {
-  const gone = media.filter(isGone).length
+function goneText({ media, media_gone: gone }: RequestDetail): string {
   if (gone === 0) return ''
   const which = media.length === 1 ? 'Its media is' : `${gone} of its media ${gone === 1 ? 'is' : 'are'}`
   return ` ${which} gone at the provider, and no copy exists.`
@@ -145,11 +144,11 @@ function goneText({ media }: RequestDetail): string {
 
 function mediaCard(request: RequestDetail, links: LinkPolicy): Markup | '' {
   const { media } = request
-  const [count, gone] = [mediaCount(request), media.filter(isGone).length]
+  const count = mediaCount(request)
   if (count === undefined && media.length === 0) return ''
   return card(
     'Media',
-    html`<p class="soft"><b>${count?.short ?? number(media.length)}</b>${count === undefined ? '' : html`: ${count.text}${gone === 0 ? '' : `, but ${number(gone)} ${gone === 1 ? 'is' : 'are'} gone`}.`}</p>
+    html`<p class="soft"><b>${count?.short ?? number(media.length)}</b>${count === undefined ? '' : html`: ${count.text}.`}</p>
       ${media.length === 0 ? '' : gallery(media, links)}`,
   )
 }

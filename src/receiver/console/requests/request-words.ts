@@ -93,16 +93,18 @@ export const mediaCounts = {
   audio: ['audio', 'audios'],
 } as const
 
-/** `4 of 4`. A webhook carries only the first item and not their number. */
+/** `4 of 4`, or `4 of 4, 1 gone` without a copy of one. A webhook carries only the first item and not their number. */
 export function mediaCount({
   media_items,
+  media_gone,
   media_complete,
   status,
 }: Request): { short: string; text: string } | undefined {
   if (status !== 'COMPLETED') return undefined
-  if (media_complete) return { short: `${media_items} of ${media_items}`, text: 'the list of media is complete' }
+  const gone = media_gone === 0 ? '' : `, ${media_gone} gone`
+  if (media_complete) return { short: `${media_items} of ${media_items}${gone}`, text: 'the list of media is complete' }
   return {
-    short: `${media_items} of ?`,
+    short: `${media_items} of ?${gone}`,
     text: "only the item from the webhook is known; the provider's result may have more",
   }
 }
