@@ -143,7 +143,8 @@ const drills: Drill[] = [
       await land({ images: [{ url: `${world.url}/gone-1.png`, width: 4, height: 3 }] })
       await land({ video: { url: `${world.url}/gone-2.webm`, width: 4, height: 3, duration: 1 } })
       await eventually(async () => {
-        await place.database.sql`update mediadock.media_copies set due_at = now() where state = 'waiting'`
+        await place.database
+          .sql`update mediadock.media_copies set due_at = now() where state = 'waiting' and fault = 'gone'`
         return (await place.database.sql`select from mediadock.media_copies where state = 'failed'`).length >= 2
       })
     },
@@ -362,6 +363,22 @@ it('takes two screens at most while all is well', async () => {
   ])
   expect((link?.y ?? 0) - (results?.y ?? 0) - (results?.height ?? 0)).toBeGreaterThanOrEqual(8)
   expect(await page.evaluate('document.documentElement.scrollHeight')).toBeLessThanOrEqual(2 * wideViewport.height)
+})
+
+it('shows an archived picture that has no thumbnail itself', async () => {
+  const { database, receiver } = await startPlace({
+    settings: async () => ({ mediaArchive: { kind: 'file', root: await folder() } }),
+  })
+  await eventually(
+    async () => (await database.sql`select from mediadock.media where sha256 is not null`).length >= 8,
+    30_000,
+  )
+  await database.sql`update mediadock.archived_files set has_thumbnail = false`
+  const page = await openPage(browser, receiver.internalUrl, { expectProblems: true })
+
+  await page.getByRole('heading', { name: 'Latest results' }).scrollIntoViewIfNeeded()
+  const loaded = `[...document.querySelectorAll('.results img')].filter((one) => one.naturalWidth > 0).length`
+  await expect.poll(() => page.evaluate(loaded)).toBe(6)
 })
 
 it.for(drills)('$name', async (drill) => {

@@ -2,6 +2,8 @@
 function replace(media) {
   // In a list, the word for it is enough.
   if (media.matches('.thumbnail')) return media.replaceWith(media.alt)
+  // The archive makes no thumbnail of some pictures, such as very large ones. The picture itself is there.
+  if (media.src.endsWith('/thumbnail')) return media.setAttribute('src', media.src.slice(0, -'/thumbnail'.length))
   const note = document.createElement('span')
   note.className = 'no-media'
   note.textContent = `This ${media.tagName === 'IMG' ? 'picture' : media.tagName.toLowerCase()} is not available at its link.`
