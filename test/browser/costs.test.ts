@@ -30,6 +30,8 @@ it('shows costs by model, key and day, in a chart and a table, and what to do if
     const rows = page.locator('.scroll[aria-label="Costs"] tbody tr')
     expect(await rows.first().innerText()).toMatch(/vela\s+3\s+3\s+0/)
     await page.locator('.plot canvas').waitFor()
+    const { at: days } = JSON.parse((await page.locator('[data-chart]').getAttribute('data-chart')) ?? '')
+    expect(days).toHaveLength(30)
     await page.getByRole('navigation', { name: 'Costs by' }).getByRole('link', { name: 'Key' }).click()
     await page.waitForURL(/by=key_name/)
     expect(await rows.first().innerText()).toMatch(/live\s+3\s+3\s+0/)

@@ -49,7 +49,7 @@ export function costsRoutes(console: ConsoleDeps): Router {
       <span class="soft">Credits of live requests by the time of tracking, ${within}.</span></div>
       ${read.ok ? html`${creditsLeft(read.value.balances)} ${refusedSubmitsCard(read.value.refused)}` : ''}
       ${tabs('Costs by', choices)} ${filterBar({ path, query, fields, keep: ['by'], now, problem: read.ok ? undefined : read.problem })}
-      ${read.ok ? costs(read.value, query) || none(submitCommand(console, req)) : ''}`
+      ${read.ok ? costs(read.value, query, bounded ? 7 : usualDays) || none(submitCommand(console, req)) : ''}`
     sendConsolePage(console, res, { title: 'Costs', status: read.status, body, charts: true })
   })
 }
@@ -65,7 +65,7 @@ function noCredits({ keyName, at }: Balances['refused'][number]): Markup {
   return problem(
     html`The account of the key <b>${foreign(keyName)}</b> has too few credits: the provider refused a submit at
       ${time(at)} with 402 insufficient_credits. Add credits at the provider. Refused submits are not repeated:
-      their callers got the 402. Polling and landing continue. This warning ends an hour after the last refusal.`,
+      their callers got the 402. Polling and landing continue. This alarm ends an hour after the last refusal.`,
   )
 }
 
@@ -88,18 +88,17 @@ function submitCommand({ settings, keys }: ConsoleDeps, req: Request): string {
 }
 
 /** The chart of costs by day, then the table by group. Empty without requests. */
-function costs({ groups: by, days }: { groups: Costs; days: Costs }, query: Query): Markup | '' {
+function costs({ groups: by, days }: { groups: Costs; days: Costs }, query: Query, least: number): Markup | '' {
   if (by.total.requests === 0) return ''
-  return html`${byDay(days, linkTo('/api/costs', { ...without(query, 'by', 'metadata'), by: 'day' }))}
+  return html`${byDay(days, least, linkTo('/api/costs', { ...without(query, 'by', 'metadata'), by: 'day' }))}
     <div class="card table-card">${costTable(by, query)}</div>`
 }
 
-/** One bar for each day, the first day first. */
-function byDay({ data }: Costs, figures: string): Markup {
+/** One bar for each day, the first day first; `least` days at least, since the axis needs more than one. */
+function byDay({ data }: Costs, least: number, figures: string): Markup {
   const known = new Map(data.map((one) => [Date.parse(String(one.group)), one]))
   const last = Math.max(...known.keys())
-  // The axis needs more than one day.
-  const first = Math.min(...known.keys(), last - 6 * dayMs)
+  const first = Math.min(...known.keys(), last - (least - 1) * dayMs)
   const at = Array.from({ length: Math.round((last - first) / dayMs) + 1 }, (_, day) => first + day * dayMs)
   return chart({
     label: 'Credits by day',

@@ -13,7 +13,7 @@ export function balanceProblems({ balances: { refused, accounts }, refusedSubmit
     const text = [
       `The account of the key ${keyName} has too few credits: ${count(submits, 'submit was', 'submits were')} refused`,
       `in the last hour (402 insufficient_credits), the last at ${clockTime(at, now)}. Add credits at the provider.`,
-      'Then callers must submit again. Polling and landing continue.',
+      'Then callers must submit again. Polling and landing continue. This alarm ends an hour after the last refusal.',
     ].join(' ')
     const cause = `credits_spent:${keyName}`
     return [{ severity: 'critical', text, cause, href: '/costs', affected: [keyName], count: submits }]

@@ -147,7 +147,7 @@ const cases: Case[] = [
       href: '/costs',
       affected: ['live'],
       count: 7,
-      text: 'The account of the key live has too few credits: 7 submits were refused in the last hour (402 insufficient_credits), the last at 02:50. Add credits at the provider. Then callers must submit again. Polling and landing continue.',
+      text: 'The account of the key live has too few credits: 7 submits were refused in the last hour (402 insufficient_credits), the last at 02:50. Add credits at the provider. Then callers must submit again. Polling and landing continue. This alarm ends an hour after the last refusal.',
     },
   ],
   [
