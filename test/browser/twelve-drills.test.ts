@@ -78,7 +78,7 @@ const drills: Drill[] = [
     },
     alarms: ['wrong_tokens'],
     says: /A client at 127\.0\.0\.1 calls with a wrong INTERNAL_TOKEN, perhaps an old one\. The last call was GET \/api\/stats .* Give it the current token\. Its further wrong tokens are answered 429 until \d\d:\d\d:\d\d\./,
-    behind: /127\.0\.0\.1/,
+    behind: /127\.0\.0\.1[\s\S]*1 address/,
   },
   {
     name: 'contradiction',
@@ -230,7 +230,7 @@ const drills: Drill[] = [
     },
     alarms: ['submits_refused'],
     says: /The provider refused 2 submits in the last hour, .*: 422 invalid_input 2× with the key live\./,
-    behind: /Refused submits([\s\S]*422 invalid_input.*"order": 42){2}/,
+    behind: /Refused submits([\s\S]*422 invalid_input\s+no such style[\s\S]*"order": 42){2}/,
   },
   {
     name: 'quota-spent',

@@ -45,11 +45,12 @@ export async function readRefusedSubmits(tx: Executor, now: Date): Promise<Refus
   })
 }
 
-/** A submit that the provider refused, with the beginning of its metadata. */
+/** A submit that the provider refused, with the provider's reason and the beginning of its metadata. */
 export type RefusedSubmit = Pick<Generation, 'idempotency_key' | 'model' | 'key_name'> & {
   refused_at: string
   status: number
   code: string | null
+  message: string | null
   metadata: string | null
 }
 
@@ -59,7 +60,8 @@ export const maxRefusedSubmits = 50
 export async function listRefusedSubmits(tx: Executor, now: Date): Promise<RefusedSubmit[]> {
   const rows = await tx.execute<RefusedSubmit>(sql`
     select ${list(g, 'idempotency_key', 'model', 'key_name', 'refused_at')}, ${g.answer_status} as status,
-      left(${g.last_error}, 60) as code, left(mediadock.readable_metadata(${g.metadata})::text, 200) as metadata
+      left(${g.last_error}, 60) as code, left(${g.answer} #>> '{error,message}', 200) as message,
+      left(mediadock.readable_metadata(${g.metadata})::text, 200) as metadata
     from mediadock.generations g
     where ${g.state} = 'refused' and ${g.refused_at} > ${now.toISOString()}::timestamptz - interval '1 hour'
     order by ${g.refused_at} desc limit ${maxRefusedSubmits}`)

@@ -23,7 +23,7 @@ const acts: Record<string, string> = {
   credits_spent: 'See the costs',
   balance_low: 'See the costs',
   cost_differs: 'See the costs',
-  submits_refused: 'See the issue',
+  submits_refused: 'See the refused submits',
   contradiction: 'See the requests',
   contradiction_decided: 'See the requests',
   strangers: 'See these arrivals',

@@ -27,13 +27,15 @@ export function refusedSubmitsCard(submits: readonly RefusedSubmit[]): Markup | 
   )
 }
 
-function submitRow({ idempotency_key: id, refused_at, status, code, model, key_name, metadata }: RefusedSubmit): Row {
+function submitRow({ idempotency_key: id, refused_at, ...submit }: RefusedSubmit): Row {
+  const { status, code, message, model, key_name, metadata } = submit
   const found = linkTo('/search', { q: id })
   return {
     id,
     cells: [
       moment(refused_at),
-      html`${status} ${foreign(code, 40)}`,
+      html`${status} ${foreign(code, 40)}
+        ${message === null ? '' : html`<div class="soft">${foreign(message, 120)}</div>`}`,
       html`<a class="mono" href="${found}" title="${id}" data-copy="${id}">${id.slice(0, 8)}</a>`,
       foreign(model, 28),
       foreign(key_name, 18),
