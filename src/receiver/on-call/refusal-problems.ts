@@ -97,12 +97,13 @@ function keysText({ reason, giveUps }: Group, keys: readonly string[]): string {
   if (keys.length === 0) return ''
   const named = giveUps.filter(({ request_key_name: name }) => name !== null).length
   const which = `${keys.length === 1 ? 'the key' : 'the keys'} ${keys.join(', ')}`
+  const all = named === giveUps.length ? 'All ' : ''
   const name =
     named === 1
-      ? `1 names a request of ${which} that waits for its result`
-      : `${named} name requests of ${which} that wait for their results`
+      ? `1 is for our own request of ${which}, which waits for its result`
+      : `${all}${named} are for our own requests of ${which}, which wait for their results`
   if (reason !== 'no_matching_secret') return `${name}.`
-  return `${name}, so ${keys.length === 1 ? "the key's secret was" : "the keys' secrets were"} probably replaced at the provider.`
+  return `${name}: ${keys.length === 1 ? "the key's secret was" : "the keys' secrets were"} probably replaced at the provider.`
 }
 
 const addSecret = 'Add the key with its new secret beside the old one'

@@ -293,7 +293,7 @@ const cases: Case[] = [
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
       count: 1,
-      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. 1 names a request of the key live that waits for its result, so the key's secret was probably replaced at the provider. The provider's final attempt is in 5 min. Add the key with its new secret beside the old one, then verify it again. The quarantine keeps it. By the provider's schedule, 1 will not be sent again.",
+      text: "1 of 100 arrivals in the last 5 minutes was refused: no secret matches. 1 is for our own request of the key live, which waits for its result: the key's secret was probably replaced at the provider. The provider's final attempt is in 5 min. Add the key with its new secret beside the old one, then verify it again. The quarantine keeps it. By the provider's schedule, 1 will not be sent again.",
     },
   ],
   [

@@ -145,7 +145,7 @@ function about({ place, reason, causes, keys, failing = [] }: About): Markup {
   const cause = causes.find((one) => one.reason === reason)
   return card(
     'Meaning and what to do',
-    html`<p>${words.means}</p>${errorList(cause?.errors ?? [])}<p><b>What to do:</b> ${todoOf(place, reason, keys)}</p>
+    html`<p>${words.means}</p>${errorList(cause?.errors ?? [])}<p><b>What to do:</b> ${todoOf(place, reason, keys)}</p>${reason === 'no_matching_secret' ? keysExample : ''}
       ${
         cause
           ? facts([
@@ -160,11 +160,22 @@ function about({ place, reason, causes, keys, failing = [] }: About): Markup {
   )
 }
 
+/** The old key and the new one beside it, to copy and fill in. */
+const twoKeys = `[{ "name": "live", "api_key": "OLD_API_KEY", "signing_secret": "OLD_SECRET" },
+ { "name": "live-2", "api_key": "NEW_API_KEY", "signing_secret": "NEW_SECRET" }]`
+const keysExample = html`<p>The configured keys then read, with your values:</p>
+  <div>
+    <pre class="body" data-copy="${twoKeys}" tabindex="0" role="region" aria-label="Example">${twoKeys}</pre>
+  </div>`
+
 function failingFacts(failing: readonly GiveUp[]): Parameters<typeof facts>[0] {
   const named = failing.filter(({ request_key_name: name }) => name !== null)
   const keys = [...new Set(named.map(({ request_key_name: name }) => name))].join(', ')
   const [first] = failing
-  const known = ['Name our requests', html`${number(named.length)}, of the key ${foreign(keys)}`] as const
+  const known = [
+    'For our own requests',
+    html`${number(named.length)}, all of the ${keys.includes(', ') ? 'keys' : 'key'} ${foreign(keys)}`,
+  ] as const
   const end = ["Provider's final attempt", html`from ${time(first?.last_attempt_at)} on`] as const
   return [...(named.length === 0 ? [] : [known]), ...(first === undefined ? [] : [end])]
 }
