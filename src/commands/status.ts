@@ -41,7 +41,8 @@ receiver is running, else with 0.
   run: async (args, env) => {
     const { values } = parseArgs({ args, options })
     return withReceiver(env, async ({ db, settings }) => {
-      const { keys, fetchRatePerMinute, stuckAfterSeconds, webhookPublicUrl, reconcileCron } = settings
+      const { keys, fetchRatePerMinute, stuckAfterSeconds, webhookPublicUrl, generationApiUrl, reconcileCron } =
+        settings
       const at = await readTime(db)
       const now = await readNow(db, {
         now: at,
@@ -49,6 +50,7 @@ receiver is running, else with 0.
         fetchRatePerMinute,
         stuckAfterSeconds,
         webhookPublicUrl,
+        generationApiUrl,
         silentAfterSeconds: silentAfterSeconds(reconcileCron),
         startedAt: undefined,
         readSlices: (tx) => sliceProblems(tx, slices, { settings, now: at }),

@@ -47,7 +47,10 @@ export type Slice = {
   /** Registers the slice's metrics and starts its background role, which is loaded only then. */
   start: (deps: SliceDeps) => Promise<RunningSlice>
   /** Returns the slice's present problems, for issues and the first page. Runs in the transaction of another read. */
-  problems: (tx: Executor, at: { settings: Pick<ReceiverSettings, 'mediaArchive'>; now: Date }) => Promise<Problem[]>
+  problems: (
+    tx: Executor,
+    at: { settings: Pick<ReceiverSettings, 'mediaArchive' | 'retentionDays'>; now: Date },
+  ) => Promise<Problem[]>
   /** Deletes rows beyond the slice's own retention. Returns their number. */
   prune?: (deps: PruneDeps) => Promise<number>
 }

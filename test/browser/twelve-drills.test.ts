@@ -131,7 +131,7 @@ const drills: Drill[] = [
       await receiver.deps.background.reconcileNow()
     },
     alarms: ['provider_unreachable'],
-    says: /The provider has given no usable answer since .* Nothing is lost: results wait at the provider, and 1 submit waits here\./,
+    says: /The provider has given no usable answer since [^.]* \(the connection was closed without an answer\)\. .* GENERATION_API_URL \(http.* Nothing is lost: results wait at the provider, and 1 submit waits here\./,
     behind:
       /Overdue requests wait for their next poll, and a run now would not poll them\. 5 requests overdue\.[\s\S]*nothing polled[\s\S]*the next run of this replica[\s\S]*5\s+overdue requests wait for their next poll\s+1\s+submit waits for an answer\s+0\s+results are incomplete(?!;)/,
   },
@@ -275,7 +275,7 @@ const drills: Drill[] = [
       await place.database.sql`update mediadock.feed_entries set changed_at = changed_at - interval '10 minutes'`
     },
     alarms: ['subscription_failing:shop'],
-    says: /the subscription “shop” since .*500.* \d+ changes wait, and posts are retried\. Check the service\. After 24 h .* its changes wait until an operator resumes it/,
+    says: /the subscription “shop” since .*500.* \d+ changes wait, and posts are retried\. Check the service\. After 24 h .* its changes wait until an operator resumes it, for at most 30 days \(RETENTION_DAYS\)\./,
     behind: /oldest 10\smin[\s\S]*\d failures?, the first 10\smin ago, .* Stops at/,
   },
 ]

@@ -111,7 +111,7 @@ function stateView(
   const now = clock().getTime()
   const next = background.nextRunAt()
   const [due, calls] = [backlog.due, settings.fetchRatePerMinute]
-  return html`${silent ? silence(last_run, silent_after_seconds) : last_run?.outcome === 'error' ? failure(last_run) : ''} ${failing.map(noAnswer)}
+  return html`${silent ? silence(last_run, silent_after_seconds) : last_run?.outcome === 'error' ? failure(last_run) : ''} ${failing.map((one) => noAnswer(one, settings.generationApiUrl))}
     <div class="tiles">
       ${tile(last_run === null ? 'never' : `${duration(Math.max(1000, now - Date.parse(last_run.ended_at)))} ago`, last_run === null ? 'no run has ended yet' : html`the last run ended: ${outcomeOf(last_run)}`)}
       ${nextRun(next, { now, isRare: silent_after_seconds === null, cron: settings.reconcileCron })}

@@ -19,11 +19,11 @@ export function silence(last: ReconcileRunRow | null, silentAfterSeconds: number
   )
 }
 
-export function noAnswer({ source_name, failing_since, failed, detail }: FailingSource): Markup {
+export function noAnswer({ source_name, failing_since, failed, detail }: FailingSource, apiUrl: string): Markup {
   const isFurther = source_name !== firstSourceName
   const last = detail === null ? '' : html`, the last: ${foreign(detail, 200)}`
   return problem(
-    html`The ${isFurther ? html`source <b>${foreign(source_name)}</b>` : 'provider'} has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row failed${last}. Check its status, and that ${isFurther ? 'the URL of its API' : 'GENERATION_API_URL'} is reachable from here. Calls are retried. Requests that wait are polled as soon as it answers.`,
+    html`The ${isFurther ? html`source <b>${foreign(source_name)}</b>` : 'provider'} has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row failed${last}. Check its status, and that ${isFurther ? 'the URL of its API' : html`GENERATION_API_URL (${foreign(apiUrl, 200)})`} is reachable from here. Calls without an answer are retried within 5 minutes. At the first answer, all requests that wait are polled.`,
   )
 }
 

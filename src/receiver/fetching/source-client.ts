@@ -147,5 +147,9 @@ function isUnsent(error: unknown): boolean {
 
 export function describeFailure(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
-  return error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message
+  if (!(error.cause instanceof Error)) return error.message
+  const { message } = error.cause
+  return message === 'other side closed'
+    ? 'the connection was closed without an answer'
+    : `${error.message}: ${message}`
 }

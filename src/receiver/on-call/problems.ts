@@ -44,6 +44,7 @@ export type Numbers = RefusalNumbers & {
   fetchRatePerMinute: number
   /** The address that the provider posts to. */
   webhookPublicUrl: string
+  generationApiUrl: string
   /** The problems of the optional capabilities. */
   ofSlices?: readonly Problem[]
   /** The addresses whose wrong tokens this process answers with 429. */
@@ -174,8 +175,9 @@ function failingSourceProblem(
   const text = [
     `The ${isFurther ? `source ${name}` : 'provider'} has given no usable answer since ${clockTime(since, now)}${detail === null ? '' : ` (${detail})`}.`,
     effects === '' ? '' : `${effects.slice(0, 1).toUpperCase()}${effects.slice(1)}.`,
-    `Calls are retried. Check ${isFurther ? 'its' : "the provider's"} status,`,
-    `and that ${isFurther ? 'the URL of its API' : 'GENERATION_API_URL'} is reachable from here.`,
+    'Calls without an answer are retried within 5 minutes, and the first usable answer ends this alarm.',
+    `Check ${isFurther ? 'its' : "the provider's"} status,`,
+    `and that ${isFurther ? 'the URL of its API' : `GENERATION_API_URL (${numbers.generationApiUrl})`} is reachable.`,
     isFurther ? '' : safeMeanwhile(numbers.waitingSubmits),
   ]
   return {

@@ -38,7 +38,7 @@ export const problemSchema = z
 
 export type ProblemsOptions = ReconcilerOptions &
   KeysOptions &
-  Pick<Numbers, 'webhookPublicUrl'> & {
+  Pick<Numbers, 'webhookPublicUrl' | 'generationApiUrl'> & {
     /** Reads the problems of the slices in the same transaction. */
     readSlices?: ((tx: Executor) => Promise<Problem[]>) | undefined
     /** The addresses whose wrong tokens this process answers with 429. */
@@ -88,6 +88,7 @@ export async function readNumbers(
     waitingSubmits: await countWaitingSubmits(tx),
     fetchRatePerMinute: options.fetchRatePerMinute,
     webhookPublicUrl: options.webhookPublicUrl,
+    generationApiUrl: options.generationApiUrl,
     limited: options.limited,
     ofSlices: (await options.readSlices?.(tx)) ?? [],
   }

@@ -9,7 +9,15 @@ import type { ReceiverSettings } from '../settings.ts'
 import type { Slice } from '../slice.ts'
 
 type Known = {
-  settings: Pick<ReceiverSettings, 'stuckAfterSeconds' | 'fetchRatePerMinute' | 'mediaArchive' | 'webhookPublicUrl'>
+  settings: Pick<
+    ReceiverSettings,
+    | 'stuckAfterSeconds'
+    | 'fetchRatePerMinute'
+    | 'mediaArchive'
+    | 'webhookPublicUrl'
+    | 'generationApiUrl'
+    | 'retentionDays'
+  >
   background: {
     silentAfterSeconds: number | undefined
     guesses: GuessLimit
@@ -24,13 +32,14 @@ type Known = {
 
 /** The options of the on-call readers: Postgres's time, the settings and the state of this process. */
 export async function readingOptions({ settings, background, keys, db, worker, startedAt, slices }: Known) {
-  const { stuckAfterSeconds, fetchRatePerMinute, webhookPublicUrl } = settings
+  const { stuckAfterSeconds, fetchRatePerMinute, webhookPublicUrl, generationApiUrl } = settings
   const now = await readWithin(db, (tx) => readTime(tx, worker.time))
   return {
     now,
     stuckAfterSeconds,
     fetchRatePerMinute,
     webhookPublicUrl,
+    generationApiUrl,
     silentAfterSeconds: background.silentAfterSeconds,
     failingRoles: background.failingRoles(),
     startedAt,

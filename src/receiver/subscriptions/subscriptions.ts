@@ -2,13 +2,14 @@ import type { SliceWithPages } from '../console/slice-pages.ts'
 import { maxCounted } from '../domain/limits.ts'
 import type { Problem } from '../domain/problem.ts'
 import { clockTime, count } from '../on-call/figures.ts'
+import type { ReceiverSettings } from '../settings.ts'
 import { troubledSubscriptions, type TroubledSubscription } from './list-subscriptions.ts'
 
 /** The subscriptions slice: posts changes of the feed to services. */
 export const subscriptions: SliceWithPages = {
   name: 'subscriptions',
   start: async (deps) => (await import('./role.ts')).startSubscribing(deps),
-  problems: async (tx, { now }) => subscriptionProblems(await troubledSubscriptions(tx), now),
+  problems: async (tx, at) => subscriptionProblems(await troubledSubscriptions(tx), at),
   internal: async () => ({
     operations: (await import('./subscriptions-api.ts')).subscriptionOperations,
     pages: (await import('./subscriptions-page.ts')).subscriptionsRoutes,
@@ -16,7 +17,10 @@ export const subscriptions: SliceWithPages = {
 }
 
 /** Returns the problems of subscriptions. Stopped ones need an operator; failing ones are retried. */
-export function subscriptionProblems(troubled: readonly TroubledSubscription[] = [], now: Date): Problem[] {
+export function subscriptionProblems(
+  troubled: readonly TroubledSubscription[] = [],
+  { settings: { retentionDays }, now }: { settings: Pick<ReceiverSettings, 'retentionDays'>; now: Date },
+): Problem[] {
   return troubled.map((one) => {
     const about = { href: '/subscriptions', affected: [one.name] }
     const why = one.last_error === null ? '' : ` (${one.last_error})`
@@ -38,7 +42,7 @@ export function subscriptionProblems(troubled: readonly TroubledSubscription[] =
     const text =
       `Changes cannot be posted to the subscription “${one.name}”${since}${why}. ${wait}, and posts are retried. ` +
       `Check the service. After ${one.retry_hours} h of failures the subscription stops, and its changes wait until an operator ` +
-      'resumes it, for at most RETENTION_DAYS.'
+      `resumes it, for at most ${retentionDays} days (RETENTION_DAYS).`
     return { severity: 'warning', text, cause: `subscription_failing:${one.name}`, ...about }
   })
 }

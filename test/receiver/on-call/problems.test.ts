@@ -49,6 +49,7 @@ const calm: Numbers = {
   waitingSubmits: 0,
   fetchRatePerMinute: 100,
   webhookPublicUrl: 'https://hooks.example/webhooks',
+  generationApiUrl: 'https://api.example',
 }
 const away = {
   source_name: 'generation-queue',
@@ -424,7 +425,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'provider_unreachable',
       href: '/reconciler',
-      text: "The provider has given no usable answer since 02:57 (answered 503). Calls are retried. Check the provider's status, and that GENERATION_API_URL is reachable from here. Nothing is lost: results wait at the provider, and submits wait here. A submit expires after 23.5 h.",
+      text: "The provider has given no usable answer since 02:57 (answered 503). Calls without an answer are retried within 5 minutes, and the first usable answer ends this alarm. Check the provider's status, and that GENERATION_API_URL (https://api.example) is reachable. Nothing is lost: results wait at the provider, and submits wait here. A submit expires after 23.5 h.",
     },
   ],
   [
@@ -438,7 +439,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'provider_unreachable',
       href: '/reconciler',
-      text: "The provider has given no usable answer since 2026-03-03 22:00. 5 requests are overdue and 9 results are not complete. Calls are retried. Check the provider's status, and that GENERATION_API_URL is reachable from here. Nothing is lost: results wait at the provider, and submits wait here. A submit expires after 23.5 h.",
+      text: "The provider has given no usable answer since 2026-03-03 22:00. 5 requests are overdue and 9 results are not complete. Calls without an answer are retried within 5 minutes, and the first usable answer ends this alarm. Check the provider's status, and that GENERATION_API_URL (https://api.example) is reachable. Nothing is lost: results wait at the provider, and submits wait here. A submit expires after 23.5 h.",
     },
   ],
   [
@@ -448,7 +449,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'provider_unreachable:pictures',
       href: '/reconciler',
-      text: 'The source pictures has given no usable answer since 02:57 (answered 503). 2 requests are overdue. Calls are retried. Check its status, and that the URL of its API is reachable from here.',
+      text: 'The source pictures has given no usable answer since 02:57 (answered 503). 2 requests are overdue. Calls without an answer are retried within 5 minutes, and the first usable answer ends this alarm. Check its status, and that the URL of its API is reachable.',
     },
   ],
   [
@@ -728,21 +729,22 @@ const subscription = {
   backlog: 3,
   stop_reason: null,
 }
+const at = { settings: { retentionDays: 30 }, now }
 const subscriptionCases: Case[] = [
   [
     'a subscription that has failed for a while',
-    { ofSlices: subscriptionProblems([subscription], now) },
+    { ofSlices: subscriptionProblems([subscription], at) },
     {
       severity: 'warning',
       cause: 'subscription_failing:shop',
       affected: ['shop'],
       href: '/subscriptions',
-      text: 'Changes cannot be posted to the subscription “shop” since 02:40 (it answered 500). 3 changes wait, and posts are retried. Check the service. After 24 h of failures the subscription stops, and its changes wait until an operator resumes it, for at most RETENTION_DAYS.',
+      text: 'Changes cannot be posted to the subscription “shop” since 02:40 (it answered 500). 3 changes wait, and posts are retried. Check the service. After 24 h of failures the subscription stops, and its changes wait until an operator resumes it, for at most 30 days (RETENTION_DAYS).',
     },
   ],
   [
     'a subscription that stopped for lack of an answer',
-    { ofSlices: subscriptionProblems([{ ...subscription, stop_reason: 'retries_spent' as const }], now) },
+    { ofSlices: subscriptionProblems([{ ...subscription, stop_reason: 'retries_spent' as const }], at) },
     {
       severity: 'critical',
       cause: 'subscription_stopped:shop',

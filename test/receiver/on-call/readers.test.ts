@@ -32,6 +32,7 @@ const options = () => ({
   now: new Date(),
   stuckAfterSeconds: 120,
   webhookPublicUrl: 'https://hooks.example/webhooks',
+  generationApiUrl: 'https://api.example',
   fetchRatePerMinute: 100,
   silentAfterSeconds: 300,
   startedAt: receiver.deps.startedAt,

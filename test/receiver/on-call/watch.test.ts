@@ -30,6 +30,7 @@ it('posts one notice of a lasting outage without Postgres, and records it as one
       now,
       stuckAfterSeconds: 120,
       webhookPublicUrl: 'https://hooks.example/webhooks',
+      generationApiUrl: 'https://api.example',
       fetchRatePerMinute: 100,
       silentAfterSeconds: 300,
       startedAt: new Date(begun),
