@@ -76,7 +76,7 @@ it('a scanner is a notice with its senders; refusals of the provider stand out',
   await rows('quarantine', 60)
   const page = await open()
   await page
-    .getByText(/^60 arrivals without a valid signature in 5 minutes, from 3 addresses: 203\.0\.113\.\d \(\d+\)/)
+    .getByText(/^60 arrivals with a missing or wrong signature in 5 minutes, from 3 addresses: 203\.0\.113\.\d \(\d+\)/)
     .waitFor()
   expect(await causes(page)).toEqual(['notice strangers'])
   expect(await page.getByRole('region', { name: 'Failed webhooks' }).count()).toBe(0)

@@ -115,17 +115,20 @@ function missingWebhooks({ webhooks, webhookPublicUrl, recent, giveUps, overdue,
   if (landed < 5 || reported > 0 || anyFailed) return []
   const waiting = overdue === 0 ? '' : ` ${overdueText(overdue)}.`
   const late =
-    late_seconds === null ? 'Results are late' : `They landed up to ${duration(late_seconds)} after their end`
+    late_seconds === null
+      ? 'Results are late'
+      : `These ${landed} results landed up to ${duration(late_seconds)} after their end`
   const arrived =
     last_webhook_at === null
       ? 'Webhooks that arrive are for other requests.'
-      : `The last webhook for such a request came at ${clockTime(last_webhook_at, now)}; those since then are for other requests.`
+      : `The last webhook for such a request came at ${clockTime(last_webhook_at, now)}; webhooks since then are for other requests.`
   const text = [
     `No webhook came for the last ${landed} results of requests that were submitted here: polls brought them.${waiting}`,
     ...(last_webhook_at === null && recent.arrivals === 0 ? [] : [arrived]),
     `${late}, and none is lost.`,
     'Check that WEBHOOK_PUBLIC_URL leads to this receiver.',
-    `Send a sample there: mediadock trigger ok --url ${webhookPublicUrl}`,
+    'Send a sample there, which lands as the result of a new request.',
+    `Run this with the receiver's keys in the environment: mediadock trigger ok --url ${webhookPublicUrl}`,
   ].join(' ')
   return [{ severity: 'warning', text, cause: 'webhooks_missing', count: landed, ...placeOf(newest) }]
 }
@@ -226,7 +229,7 @@ function strangersProblem({
   const from = `${count(senders, 'address', 'addresses')}${spread}`
   const most = top.map(({ sender, arrivals: n }) => `${sender} (${n})`).join(', ')
   const whence = senders === 0 ? '' : `, from ${from}: ${most}`
-  const text = `${count(arrivals, 'arrival', 'arrivals')} without a valid signature in ${minutes} minutes${whence}. All were refused; nothing to do.`
+  const text = `${count(arrivals, 'arrival', 'arrivals')} with a missing or wrong signature in ${minutes} minutes${whence}. All were refused, and none that is kept names a known request: nothing to do.`
   const affected = top.map(({ sender }) => sender)
   const href = '/deliveries?view=arrivals&outcome=refused'
   return [{ severity: 'notice', text, cause: 'strangers', count: arrivals, affected, href }]

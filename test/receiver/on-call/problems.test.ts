@@ -507,7 +507,7 @@ const cases: Case[] = [
       severity: 'notice',
       cause: 'strangers',
       href: '/deliveries?view=arrivals&outcome=refused',
-      text: '200 arrivals without a valid signature in 5 minutes, from 2 addresses: 203.0.113.7 (180), 203.0.113.9 (20). All were refused; nothing to do.',
+      text: '200 arrivals with a missing or wrong signature in 5 minutes, from 2 addresses: 203.0.113.7 (180), 203.0.113.9 (20). All were refused, and none that is kept names a known request: nothing to do.',
     },
   ],
   [
@@ -615,7 +615,7 @@ const cases: Case[] = [
       cause: 'webhooks_missing',
       affected: ['b1', 'b2'],
       href: '/requests?ids=b1,b2',
-      text: 'No webhook came for the last 5 results of requests that were submitted here: polls brought them. 2 requests are overdue. Webhooks that arrive are for other requests. They landed up to 61 s after their end, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver. Send a sample there: mediadock trigger ok --url https://hooks.example/webhooks',
+      text: "No webhook came for the last 5 results of requests that were submitted here: polls brought them. 2 requests are overdue. Webhooks that arrive are for other requests. These 5 results landed up to 61 s after their end, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver. Send a sample there, which lands as the result of a new request. Run this with the receiver's keys in the environment: mediadock trigger ok --url https://hooks.example/webhooks",
     },
   ],
   [
