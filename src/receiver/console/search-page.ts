@@ -89,7 +89,7 @@ function results(found: Found, q: string): Markup {
 }
 
 function nothingFound(q: string): Markup {
-  const body = html`No request, delivery or webhook has <span class="mono">${foreign(q, 100)}</span>. It never arrived here, or retention pruned it after RETENTION_DAYS. If another service submitted it, track it with <code>POST /api/requests</code>. The reconciler then polls it.`
+  const body = html`Nothing was found for <span class="mono">${foreign(q, 100)}</span>. A whole id that is not found never arrived here, or its delivery was pruned after RETENTION_DAYS. Metadata, and beginnings of webhook ids, are searched only in the latest 20,000. If another service submitted the request, track it with <code>POST /api/requests</code>. The reconciler then polls it.`
   return card('No match', emptyState(body))
 }
 

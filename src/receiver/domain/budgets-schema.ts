@@ -16,12 +16,12 @@ export const callBudgets = mediadock.table('call_budgets', {
     .array()
     .notNull()
     .default(sql`array_fill(0, array[61])`),
-  /** How often completing was refused a call in each second. Submitting beyond its share leaves that many calls. */
+  /** The calls that completing was refused in each second. Beyond its share, submitting leaves it that many. */
   missed_slots: integer()
     .array()
     .notNull()
     .default(sql`array_fill(0, array[61])`),
-  /** How often submitting was refused a call in each second. Completing beyond its share leaves that many calls. */
+  /** The calls that submitting was refused in each second. Beyond its share, completing leaves it that many. */
   missed_submit_slots: integer()
     .array()
     .notNull()
