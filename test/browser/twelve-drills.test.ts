@@ -60,6 +60,8 @@ async function makeOlder(place: Place): Promise<void> {
     created_at = created_at - ${ten}, completed_at = completed_at - ${ten}`
   await sql`update mediadock.deliveries set received_at = received_at - ${ten}`
   await sql`update mediadock.arrivals set arrived_at = arrived_at - ${ten}`
+  await sql`update mediadock.arrival_counts set minute = minute - ${ten}`
+  await sql`update mediadock.minutes set minute = minute - ${ten}`
 }
 
 const submit = (receiver: TestReceiver) =>
@@ -90,7 +92,7 @@ const drills: Drill[] = [
         await call(receiver, 'GET /api/stats', { headers: { authorization: 'Bearer an-old-token-of-a-client' } })
     },
     alarms: ['wrong_tokens'],
-    says: /A client at 127\.0\.0\.1 calls with a wrong INTERNAL_TOKEN, perhaps an old one\. The last call was GET \/api\/stats .* Give it the current token\. Its further wrong tokens are answered 429 until \d\d:\d\d:\d\d\./,
+    says: /A client at 127\.0\.0\.1 calls with a wrong INTERNAL_TOKEN, perhaps an old one\. The last call was GET \/api\/stats .* If it is yours, give it the current token\. Its further wrong tokens are answered 429 until \d\d:\d\d:\d\d\./,
     behind: /127\.0\.0\.1[\s\S]*1 address/,
   },
   {
@@ -202,7 +204,7 @@ const drills: Drill[] = [
       receiver.setNow(undefined)
     },
     alarms: ['webhooks_missing'],
-    says: /No webhook came for the last 6 results .* The last webhook for such a request came at [-\d ]*\d\d:\d\d; webhooks since then are for other requests\. These 6 results landed up to 4 min after their end, and none is lost\. .* Send a sample there, which lands as the result of a new request\. Run this with the receiver's keys in the environment: mediadock trigger ok --url https:\/\/hooks\.example\.com\/webhooks/,
+    says: /No webhook came for the last 6 results .* The last webhook for such a request came at [-\d ]*\d\d:\d\d; webhooks since then are for other requests\. These 6 results landed up to 4 min after their end, and none is lost\. .* Send a sample there, which lands as the result of a new request\. If none appears, the address probably leads elsewhere\. Run this with the receiver's keys in the environment: mediadock trigger ok --url https:\/\/hooks\.example\.com\/webhooks/,
     behind: /(COMPLETED[\s\S]*){6}/,
     first:
       /landed 4\smin after its end[\s\S]*First webhook\s+none[\s\S]*now https:\/\/hooks\.example\.com\/webhooks\. Check .*: mediadock trigger ok --url https:\/\/hooks/,

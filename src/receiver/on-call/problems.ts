@@ -127,7 +127,7 @@ function missingWebhooks({ webhooks, webhookPublicUrl, recent, giveUps, overdue,
     ...(last_webhook_at === null && recent.arrivals === 0 ? [] : [arrived]),
     `${late}, and none is lost.`,
     'Check that WEBHOOK_PUBLIC_URL leads to this receiver.',
-    'Send a sample there, which lands as the result of a new request.',
+    'Send a sample there, which lands as the result of a new request. If none appears, the address probably leads elsewhere.',
     `Run this with the receiver's keys in the environment: mediadock trigger ok --url ${webhookPublicUrl}`,
   ].join(' ')
   return [{ severity: 'warning', text, cause: 'webhooks_missing', count: landed, ...placeOf(newest) }]

@@ -145,7 +145,7 @@ export function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] 
   const who = others.length === 0 ? `A client at ${from} calls` : `Clients at ${from} call`
   const text = [
     `${who} with a wrong INTERNAL_TOKEN, perhaps an old one.${last}`,
-    `Give ${others.length === 0 ? 'it' : 'them'} the current token.`,
+    others.length === 0 ? 'If it is yours, give it the current token.' : 'Give those that are yours the current token.',
     `${others.length === 0 ? 'Its' : 'Their'} further wrong tokens are answered 429 until ${until}.`,
     'Callers with the right token are not affected.',
   ].join(' ')

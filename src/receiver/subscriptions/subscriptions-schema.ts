@@ -15,8 +15,8 @@ import { mediadock } from '../domain/base-schema.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 
 /**
- * One row per subscription: a service to which the changes of the feed that match its filter are posted. Landing neither
- * reads nor writes it.
+ * One row per subscription: a service to which the changes of the feed that match its filter are posted. Landing does
+ * not use it.
  */
 export const subscriptions = mediadock.table(
   'subscriptions',

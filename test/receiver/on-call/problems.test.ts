@@ -216,7 +216,7 @@ const cases: Case[] = [
       href: '/issues?cause=wrong_tokens',
       count: 2,
       affected: ['203.0.113.9', '203.0.113.10'],
-      text: 'Clients at 203.0.113.9 and 1 other address call with a wrong INTERNAL_TOKEN, perhaps an old one. The last call was GET /api/feed by curl/8.5.0. Give them the current token. Their further wrong tokens are answered 429 until 03:00:50. Callers with the right token are not affected.',
+      text: 'Clients at 203.0.113.9 and 1 other address call with a wrong INTERNAL_TOKEN, perhaps an old one. The last call was GET /api/feed by curl/8.5.0. Give those that are yours the current token. Their further wrong tokens are answered 429 until 03:00:50. Callers with the right token are not affected.',
     },
   ],
   [
@@ -615,7 +615,7 @@ const cases: Case[] = [
       cause: 'webhooks_missing',
       affected: ['b1', 'b2'],
       href: '/requests?ids=b1,b2',
-      text: "No webhook came for the last 5 results of requests that were submitted here: polls brought them. 2 requests are overdue. Webhooks that arrive are for other requests. These 5 results landed up to 61 s after their end, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver. Send a sample there, which lands as the result of a new request. Run this with the receiver's keys in the environment: mediadock trigger ok --url https://hooks.example/webhooks",
+      text: "No webhook came for the last 5 results of requests that were submitted here: polls brought them. 2 requests are overdue. Webhooks that arrive are for other requests. These 5 results landed up to 61 s after their end, and none is lost. Check that WEBHOOK_PUBLIC_URL leads to this receiver. Send a sample there, which lands as the result of a new request. If none appears, the address probably leads elsewhere. Run this with the receiver's keys in the environment: mediadock trigger ok --url https://hooks.example/webhooks",
     },
   ],
   [

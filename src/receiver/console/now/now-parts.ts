@@ -99,11 +99,12 @@ function behindLine(
 function problemItem({ severity, text, cause, href }: Problem, issue: Issue | undefined, now: Date): Markup {
   const act = actOf(cause, href)
   const [effect = text, ...more] = text.split(/(?<=\.) /)
+  const [advice, command] = more.join(' ').split(/(?=mediadock trigger )/)
   const age =
     issue === undefined
       ? ''
       : html` <span class="age" title="Since ${issue.opened_at}">${lasting(now.getTime() - Date.parse(issue.opened_at))}</span>`
-  return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${effect}</bdi>${age}${issue === undefined ? '' : html` ${sparkline(issue)}`}${more.length === 0 ? '' : html`<span class="more"><bdi>${more.join(' ')}</bdi></span>`}</span> <a class="button" href="${href}">${act}</a></li>`
+  return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${effect}</bdi>${age}${issue === undefined ? '' : html` ${sparkline(issue)}`}${more.length === 0 ? '' : html`<span class="more"><bdi>${advice}</bdi>${command === undefined ? '' : html`<code data-copy="${command}">${command}</code>`}</span>`}</span> <a class="button" href="${href}">${act}</a></li>`
 }
 
 function actOf(cause: string, href: string): string {

@@ -163,7 +163,7 @@ function about({ place, reason, causes, keys, failing = [] }: About): Markup {
 /** The old key and the new one beside it, to copy and fill in. */
 const twoKeys = `[{ "name": "live", "api_key": "OLD_API_KEY", "signing_secret": "OLD_SECRET" },
  { "name": "live-2", "api_key": "NEW_API_KEY", "signing_secret": "NEW_SECRET" }]`
-const keysExample = html`<p>The configured keys then read, with your values:</p>
+const keysExample = html`<p>At the provider, a secret belongs to one API key, so a new secret comes with a new key. Keep your other keys. With your values, the configured keys then read:</p>
   <div>
     <pre class="body" data-copy="${twoKeys}" tabindex="0" role="region" aria-label="Example">${twoKeys}</pre>
   </div>`
