@@ -6,6 +6,7 @@ import postgres from 'postgres'
 import { startEmbeddedPostgres } from '../src/laptop/embedded-postgres.ts'
 import { createLogger } from '../src/platform/logger.ts'
 import { migrate } from '../src/platform/postgres/migrate.ts'
+import { deliveryOutcomes } from '../src/receiver/queries/filters.ts'
 import { fillTables, knownIds, type Known } from './console-data.ts'
 import { startReceiverProcess } from './contenders.ts'
 
@@ -83,19 +84,7 @@ function paths({ deliveryId, webhookId, requestId }: Known): [string, number][] 
   const middle = `since=${iso(15)}&until=${iso(14)}`
   const ofDeliveries = [
     ...['pending', 'processed', 'parked'].map((state) => `state=${state}`),
-    ...[
-      'accepted',
-      'duplicate',
-      'parked',
-      'refused',
-      'unavailable',
-      'landed',
-      'confirmed',
-      'no_effect',
-      'contradiction',
-      'key_mismatch',
-      'retry',
-    ].map((outcome) => `outcome=${outcome}`),
+    ...deliveryOutcomes.map((outcome) => `outcome=${outcome}`),
     ...['landing_failed', 'nothing_like_it'].map((reason) => `reason=${reason}`),
     ...['live', 'rare', 'old', 'absent'].map((key) => `key_name=${key}`),
     ...['vela', 'seldom-used', 'absent'].map((model) => `model=${model}`),

@@ -92,7 +92,7 @@ async function errorsOfLanding(tx: Executor, since: Date | undefined): Promise<N
         select from (
           select ${r.model} from mediadock.requests r
           where ${r.landed_at} is not null and ${r.landed_at} >= grouped.since
-          order by ${r.landed_at} desc limit ${maxFailed}
+          order by ${r.landed_at} desc nulls last limit ${maxFailed}
         ) as landed where left(landed.model, 100) = grouped.model
       ) as landed_since
     from grouped left join lateral (
