@@ -20,7 +20,7 @@ const windowMs = 60_000
  */
 export type Taken = { granted: number; used: number; oldest_age_ms: number }
 
-/** The rate limit shown to a caller: that of the key or of the account, whichever has fewer calls left. */
+/** The rate limit shown to a caller: the key's or the account's, the one with fewer calls left. */
 export type RateWindow = {
   limit: number
   remaining: number

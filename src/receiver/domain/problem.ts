@@ -2,7 +2,7 @@ export const severities = ['critical', 'warning', 'notice'] as const
 
 export type Problem = {
   severity: (typeof severities)[number]
-  /** What is wrong, its effect and what to do, for a person. */
+  /** The problem, its effect and the action, in words for a person. */
   text: string
   /** The kind of problem, or `kind:subject`, for programs. */
   cause: string

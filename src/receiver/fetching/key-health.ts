@@ -70,7 +70,7 @@ function pauseAfter(
   return undefined
 }
 
-/** What an answer shows of the key. `nothing`: neither that the provider accepted it, nor that it refused it. */
+/** What an answer tells about the key. `nothing`: the provider neither accepted nor refused it. */
 export type SaysOfKey = 'refused' | 'accepted' | 'nothing'
 
 /** Returns what the outcome of a call shows of its key. Calls whose 403 may concern something else pass `says`. */

@@ -19,7 +19,7 @@ import type { Landing, RowSettings } from './row-to-write.ts'
 import { landSettling, lockedRequests, type LandingOutcome } from './two-statements.ts'
 import { landingLockWaitMs } from './writes.ts'
 
-/** What everything that processes deliveries and results works with: the inbox, the reconciler, replays and slices. */
+/** The dependencies of landing, shared by the inbox, the reconciler, replays and slices. */
 export type LandingDeps = RowSettings & {
   db: Database
   clock: () => Date

@@ -122,7 +122,7 @@ describe('the reads of the console', () => {
     expect(await parked()).toEqual([1])
   })
 
-  it('include the error of the newest parked delivery, whichever was tried last', async () => {
+  it('include the error of the newest parked delivery, even if an older one was tried later', async () => {
     const { db } = receiver.deps
     const park = async (webhookId: string, error: string, minutesAgo: number) => {
       await deliver(receiver.webhookUrl, Buffer.from(webhookId), { webhookId })
