@@ -4,7 +4,7 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import { action, confirmation, table, moment, facts, tabs } from '../../platform/pages/parts.ts'
 import type { CreatedKey, KeyListing } from '../accounts/keys.ts'
 import { faultsSchema } from '../domain/faults.ts'
-import { entryTable } from './activity-pages.ts'
+import { movementTable } from './activity-pages.ts'
 import { accountLink, badge } from './parts.ts'
 import { type AccountRow, accountsShown, type EntryRow } from './reads.ts'
 
@@ -68,7 +68,12 @@ export function accountPage({ account, available, tab: current, body }: AccountV
 type KeysView = { keys: readonly KeyListing[]; lastRequests: ReadonlyMap<string, string>; pages: Markup }
 
 export function keysTab(account: string, { pages, ...view }: KeysView): Markup {
-  return html`<section class="card">${keyTable(view)} ${pages}</section>
+  return html`<section class="card">
+      <p class="soft">
+        Send an API key with each request. The whole key, and the secret that signs its webhooks, are shown once, when
+        it is created.
+      </p>
+      ${keyTable(view)} ${pages}</section>
     <section class="card">${newKeyForm(account)}</section>`
 }
 
@@ -82,10 +87,10 @@ export function ledgerTab(account: string, entries: readonly EntryRow[], pages: 
     </section>
     <section class="card">
       <p class="soft">
-        Each movement has two entries that sum to zero: credits go from one book to another. The credits to spend are
-        the sum of the book <b>available</b>.
+        A live request reserves its price. It is charged when the request completes, and refunded otherwise. The ledger
+        keeps two entries for each movement, which sum to zero.
       </p>
-      ${entryTable(entries)} ${pages}</section>`
+      ${movementTable(entries)} ${pages}</section>`
 }
 
 function keyTable({ keys, lastRequests }: Omit<KeysView, 'pages'>): Markup {

@@ -9,19 +9,27 @@ import type { ModelListing } from '../operating/commands.ts'
 import { requestLink } from './parts.ts'
 import type { EntryRow } from './reads.ts'
 
-export function entryTable(entries: readonly EntryRow[], empty = 'No credits have moved yet.'): Markup {
-  const rows = entries.map(({ kind, book, amount, request_id, created_at }) => [
-    moment(created_at),
-    kind,
-    book,
-    amount,
-    request_id === null ? '' : requestLink(request_id),
-  ])
+/** The name of each movement, and its signs for the credits to spend and for the reserved ones. */
+const movements: Record<EntryRow['kind'], readonly [name: string, toSpend: string, reserved: string]> = {
+  grant: ['granted', '+', ''],
+  reserve: ['reserved', '-', '+'],
+  settle: ['charged', '', '-'],
+  refund: ['refunded', '+', '-'],
+}
+
+/** One row for each movement, of which one of its two entries is given. */
+export function movementTable(entries: readonly EntryRow[], empty = 'No credits have moved yet.'): Markup {
+  const rows = entries.map(({ kind, amount, request_id, created_at }) => {
+    const [name, toSpend, reserved] = movements[kind]
+    const signed = (sign: string) => (sign === '' ? '' : `${sign}${amount.replace('-', '')}`)
+    const request = request_id === null ? '' : requestLink(request_id)
+    return [moment(created_at), name, signed(toSpend), signed(reserved), request]
+  })
   const columns = [
     { head: 'Time', kind: 'wide' as const },
     { head: 'Movement' },
-    { head: 'Book' },
-    { head: 'Credits', kind: 'number' as const },
+    { head: 'To spend', kind: 'number' as const },
+    { head: 'Reserved', kind: 'number' as const },
     { head: 'Request' },
   ]
   return table({ label: 'Ledger', columns, rows: rows.map((cells) => ({ cells })), empty })

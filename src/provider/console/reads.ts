@@ -81,7 +81,13 @@ export async function listEntries(
   return db
     .select(entryColumns)
     .from(ledgerEntries)
-    .where(and(eq(ledgerEntries.account_id, account), before === undefined ? undefined : lt(id, before)))
+    .where(
+      and(
+        eq(ledgerEntries.account_id, account),
+        sql`(${book} = 'available' or (${book} = 'reserved' and ${kind} = 'settle'))`,
+        before === undefined ? undefined : lt(id, before),
+      ),
+    )
     .orderBy(sql`${id} desc nulls last`)
     .limit(limit)
 }

@@ -9,7 +9,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { StatusReader } from '../queue/status-reader.ts'
 import { type DeliveryListing, listDeliveriesOf } from '../webhooks/delivery-history.ts'
 import { idOf } from './actions.ts'
-import { entryTable } from './activity-pages.ts'
+import { movementTable } from './activity-pages.ts'
 import { deliveryTable } from './delivery-table.ts'
 import { maxPolls, accountLink, badge, isUnfinished, type Show } from './parts.ts'
 import { type EntryRow, listEntriesOf, readRequest, type RequestDetail } from './reads.ts'
@@ -92,7 +92,7 @@ function currentState(view: RequestView, polls: number, isBrief: boolean): Marku
         ? html`<p><a href="/requests/${id}">Open the request</a></p>`
         : html`
     <section class="card"><h2>Webhook deliveries</h2>${deliveryTable(deliveries)}</section>
-    <section class="card"><h2>Ledger</h2>${entryTable(entries, 'Nothing was charged.')}</section>
+    <section class="card"><h2>Ledger</h2>${movementTable(entries, 'Nothing was charged.')}</section>
     ${output === null ? '' : html`<section class="card"><h2>Output</h2><pre tabindex="0">${formatOrCut(output)}</pre></section>`}
     ${logs.length === 0 ? '' : html`<section class="card"><h2>Logs</h2><pre tabindex="0">${logs.join('\n').slice(0, shownCharacters)}</pre></section>`}`
     }

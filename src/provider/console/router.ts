@@ -79,7 +79,7 @@ export function createConsole(deps: ConsoleDeps): Express {
     const nav = Object.entries(pages).map(([href, label]) => ({
       href,
       label,
-      current: href === req.path || (href !== '/' && req.path.startsWith(`${href}/`)),
+      current: href === req.path || req.path.startsWith(href === '/' ? '/accounts/' : `${href}/`),
     }))
     const below = footer(clock(), html`<a href="${new URL('/docs', settings.baseUrl).href}">API documentation</a>`)
     const scripts = ['/assets/copy.js', '/assets/times.js', '/assets/previews.js']
