@@ -70,7 +70,7 @@ function pauseAfter(
   return undefined
 }
 
-/** What an answer tells about the key. `nothing`: the provider neither accepted nor refused it. */
+/** The effect of an answer on the health of its key. `nothing`: the provider neither accepted nor refused the key. */
 export type SaysOfKey = 'refused' | 'accepted' | 'nothing'
 
 /** Returns what the outcome of a call shows of its key. Calls whose 403 may concern something else pass `says`. */
