@@ -86,7 +86,7 @@ function replayOne(deps: ReceiverDeps): Operation {
       operationId: 'replayDelivery',
       summary: 'Process a delivery again',
       requestParams: { path: idPathSchema },
-      requestBody: jsonBody(replayBodySchema, { required: false }),
+      requestBody: jsonBody(replayBodySchema, { dry_run: true }, { required: false }),
       responses: responses(
         { 200: { description: 'What changed', schema: replaySchema } },
         ...readsBody,
@@ -132,7 +132,10 @@ function replayFiltered(deps: ReceiverDeps): Operation {
       operationId: 'replayDeliveries',
       summary: 'Process many deliveries again',
       description: `Answers the count, then replays up to ${maxReplays} of the selected deliveries, newest first.`,
-      requestBody: jsonBody(replayManyBodySchema),
+      requestBody: jsonBody(replayManyBodySchema, {
+        filter: { state: 'processed', key_name: 'live', since: '2026-01-31T03:00:00Z' },
+        dry_run: true,
+      }),
       responses: responses(
         { 200: { description: 'How many, and what changed', schema: replayManySchema } },
         ...readsBody,

@@ -8,11 +8,14 @@ import { findResultWithMedia, resultRowSchema } from '../queries/results.ts'
 import { overOf } from '../submitting/generations.ts'
 import { generationBodySchema, type ShownGeneration } from '../submitting/submit.ts'
 import { readBody } from './body.ts'
+import { exampleValues } from './example-values.ts'
 import type { FeedWatch } from './feed-watch.ts'
 import { gone, jsonBody, readsBody, responses, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
 import { createWaiters } from './waiters.ts'
 
 const waitSchema = waitSchemaFor('Seconds to wait until the generation has ended.')
+
+const { idempotency_key, model, input, key_name, metadata } = exampleValues
 
 const instant = z.iso.datetime()
 const idempotencyKeySchema = z
@@ -62,7 +65,7 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
         'item of the feed. Send your own idempotency_key: a caller that sent none and loses this answer can only ' +
         'submit anew, and may be charged twice.',
       requestParams: { header: z.object({ 'idempotency-key': idempotencyKeySchema.optional() }) },
-      requestBody: jsonBody(generationBodySchema),
+      requestBody: jsonBody(generationBodySchema, { idempotency_key, model, input, key_name, metadata }),
       responses: {
         ...responses(
           { 202: { description: 'Submitted, or without a final answer yet', schema: generationSchema } },

@@ -36,7 +36,7 @@ export function issueOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'muteIssue',
       summary: 'Mute an issue for a while: no notifications, unless it becomes more severe',
       requestParams: { path: issueIdSchema },
-      requestBody: jsonBody(muteSchema),
+      requestBody: jsonBody(muteSchema, { minutes: 60 }),
       responses: responses(
         { 200: { description: 'When the mute ends', schema: mutedSchema } },
         ...readsBody,

@@ -2,8 +2,7 @@ import { z } from 'zod'
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi'
 import { version } from '../../platform/release.ts'
 import { deliveryFiltersComponent } from './deliveries.ts'
-import { withExamples } from './examples/call-examples.ts'
-import { examples } from './examples/examples.ts'
+import { exampleValues } from './example-values.ts'
 import type { Operation } from './operation.ts'
 
 const tags = {
@@ -17,13 +16,11 @@ const tags = {
 export type Tag = keyof typeof tags
 
 /** Builds the OpenAPI 3.1 document from the schemas that validate requests and type answers. */
-export function openApiDocument(operations: readonly Operation[]) {
+export function openApiDocument(operations: readonly Operation[]): object {
   const paths: ZodOpenApiPathsObject = {}
-  for (const { method, path, document, examples: own } of operations) {
-    const call = withExamples(document, own ?? examples[document.operationId ?? ''])
-    paths[`/api${path}`] = { ...paths[`/api${path}`], [method]: call }
-  }
-  return createDocument(
+  for (const { method, path, document } of operations)
+    paths[`/api${path}`] = { ...paths[`/api${path}`], [method]: document }
+  const document = createDocument(
     {
       openapi: '3.1.0',
       info: {
@@ -46,6 +43,17 @@ export function openApiDocument(operations: readonly Operation[]) {
     },
     { override: describeTransform },
   )
+  return withExamples(document)
+}
+
+/** Adds examples to the members of all schemas. */
+function withExamples(document: object): object {
+  return JSON.parse(JSON.stringify(document), (key, value) => {
+    if (key !== 'properties') return value
+    for (const [name, example] of Object.entries(exampleValues))
+      if (name in value && value[name].type !== 'null') value[name] = { ...value[name], example }
+    return value
+  })
 }
 
 /**

@@ -9,7 +9,6 @@ import { explainPostgres } from '../../platform/postgres/words.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { ExpiredPositionError } from '../queries/feed.ts'
 import { InvalidFilterError } from '../queries/filters.ts'
-import type { CallExamples } from './examples/call-examples.ts'
 
 /** One call of the API. The route and the entry in the OpenAPI document are made from it. */
 export type Operation = {
@@ -17,8 +16,6 @@ export type Operation = {
   /** The path below `/api`, in OpenAPI's notation. */
   path: string
   document: ZodOpenApiOperationObject
-  /** Examples for the document. Those of the core's calls are in examples/. */
-  examples?: CallExamples | undefined
   answer: (req: Request, res: Response) => Promise<unknown>
 }
 
@@ -190,8 +187,8 @@ export function responses(
   return { ...all, ...errorResponses(errors, [...always, ...also]) }
 }
 
-export function jsonBody(schema: z.ZodType, { required = true } = {}) {
-  return { required, content: { 'application/json': { schema } } }
+export function jsonBody(schema: z.ZodType, example: object, { required = true } = {}) {
+  return { required, content: { 'application/json': { schema, example } } }
 }
 
 export const idPathSchema = z.object({ id: z.guid() })

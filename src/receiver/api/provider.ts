@@ -5,6 +5,7 @@ import type { ReadAnswer } from '../fetching/source-client.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { readBody } from './body.ts'
+import { exampleValues } from './example-values.ts'
 import { jsonBody, readsBody, responses, unknown, type Operation } from './operation.ts'
 
 const querySchema = z.strictObject({
@@ -36,7 +37,7 @@ export function providerOperations({ providerReads }: ReceiverDeps): Operation[]
       summary,
       description: "The provider's answer, cached for a minute. Its own 4xx is passed on.",
       requestParams: { query: querySchema, ...(path.includes('{model}') && { path: pathSchema }) },
-      ...(input && { requestBody: jsonBody(input) }),
+      ...(input && { requestBody: jsonBody(input, { input: exampleValues.input }) }),
       responses: {
         ...responses(
           { 200: { description: "The provider's answer", schema } },

@@ -8,6 +8,7 @@ import { readRequest, requestDetailSchema } from '../queries/request-detail.ts'
 import { findRequest, listRequests, requestSchema } from '../queries/requests.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
+import { exampleValues } from './example-values.ts'
 import {
   idPathSchema,
   jsonBody,
@@ -20,6 +21,8 @@ import {
 } from './operation.ts'
 import { filtered, oneById, onePage, sendList } from './reads.ts'
 import { trackBodySchema, tracked, trackRequest } from './track.ts'
+
+const { request_id, model, key_name, metadata } = exampleValues
 
 const reconciledSchema = z
   .object({
@@ -51,7 +54,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     document: {
       operationId: 'trackRequest',
       summary: 'Track a request that was submitted elsewhere',
-      requestBody: jsonBody(trackBodySchema),
+      requestBody: jsonBody(trackBodySchema, { request_id, model, key_name, metadata }),
       responses: responses(
         {
           201: { description: 'Tracked', schema: requestSchema },

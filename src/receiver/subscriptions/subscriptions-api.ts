@@ -18,7 +18,6 @@ import {
   testSubscription,
 } from './acts.ts'
 import { listSubscriptions, subscriptionSchema } from './list-subscriptions.ts'
-import { subscriptionExamples } from './subscription-examples.ts'
 
 const secretSchema = z.string().meta({ description: 'The secret that signs each post. It is not shown again.' })
 const addedSchema = z
@@ -48,7 +47,13 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
       summary: 'Subscribe: post each change to a URL',
       description:
         'Posts are signed like the webhooks of the provider. The answer contains the secret, which is not shown again.',
-      requestBody: jsonBody(newSubscriptionSchema),
+      requestBody: jsonBody(newSubscriptionSchema, {
+        name: 'gallery',
+        url: 'https://gallery.example.com/changes',
+        retry_hours: 24,
+        from: 'newest',
+        filter: { sandbox: false, complete: true },
+      }),
       responses: responses(
         { 201: { description: 'Added', schema: addedSchema } },
         ...readsBody,
@@ -76,7 +81,7 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
     work: (name, _req, { from }: z.infer<typeof resumeSchema>) => resumeSubscription(db, name, from),
   })
   const none = z.strictObject({})
-  const operations = [
+  return [
     list,
     add,
     act(deps, 'pause', {
@@ -110,7 +115,6 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
       work: (name) => removeSubscription(db, name),
     }),
   ]
-  return operations.map((one) => ({ ...one, examples: subscriptionExamples[one.document.operationId ?? ''] }))
 }
 
 type Act<B extends z.ZodType, T extends Record<string, unknown>> = {
@@ -136,7 +140,7 @@ function act<B extends z.ZodType, T extends Record<string, unknown>>(
       operationId: `${word}Subscription`,
       ...about,
       requestParams: { path: z.object({ name: subscriptionNameSchema }) },
-      requestBody: jsonBody(body, { required: false }),
+      requestBody: jsonBody(body, {}, { required: false }),
       responses: responses(
         { 200: { description: 'Done', schema } },
         ...readsBody,

@@ -1,18 +1,12 @@
 import { expect, it } from 'vitest'
 import { z } from 'zod'
-import { examples as coreExamples } from '../../../src/receiver/api/examples/examples.ts'
-import { subscriptionExamples } from '../../../src/receiver/subscriptions/subscription-examples.ts'
 import { codesAt, expectAsWritten, expectErrorExamples, expectValidOpenApi } from '../../support/openapi-document.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from './calls.ts'
 
-const examples = { ...coreExamples, ...subscriptionExamples }
-
 type Content = { 'application/json'?: { schema: z.core.JSONSchema.JSONSchema; example?: unknown } }
 type Call = {
-  operationId: string
   requestBody?: { content: Content }
-  responses: Record<string, { content?: Content }>
 }
 
 const { receiver, stop } = await withReceiver()
@@ -26,38 +20,44 @@ const local = JSON.parse(
 )
 const $defs = local.components.schemas
 
-const calls = Object.entries<Record<string, Call>>(local.paths).flatMap(([path, methods]) =>
-  Object.entries(methods).flatMap(([method, one]) => {
-    const answers = Object.entries(one.responses).flatMap(([status, { content }]) =>
-      status < '3' && content ? [content] : [],
-    )
-    const body = one.requestBody?.content['application/json']
-    const jsons = [...(body ? [body] : []), ...answers.flatMap(({ 'application/json': json }) => (json ? [json] : []))]
-    return jsons.length > 0 ? [{ name: `${method} ${path}`, operationId: one.operationId, body, jsons }] : []
+const bodies = Object.entries<Record<string, Call>>(local.paths).flatMap(([path, methods]) =>
+  Object.entries(methods).flatMap(([method, { requestBody }]) => {
+    const body = requestBody?.content['application/json']
+    return body ? [{ name: `${method} ${path}`, body }] : []
   }),
 )
 
-it.each(calls)('$name has examples that match its schemas, of each body', ({ jsons, body }) => {
-  if (body) expect(body.example).toBeDefined()
-  for (const { schema, example } of jsons.filter((json) => json.example !== undefined)) {
-    const parsed = z.fromJSONSchema({ ...schema, $defs }).safeParse(example)
-    expect(parsed.error?.issues ?? []).toEqual([])
-    expect(parsed.data).toEqual(example)
-  }
+it.each(bodies)('$name has an example of its body that matches its schema', ({ body: { schema, example } }) => {
+  expect(z.fromJSONSchema({ ...schema, $defs }).parse(example)).toEqual(example)
 })
 
-it('has no examples of unknown calls', () => {
-  expect(calls.length).toBeGreaterThan(30)
-  const known = calls.map(({ operationId }) => operationId)
-  expect(Object.keys(examples).filter((operationId) => !known.includes(operationId))).toEqual([])
+type Member = z.core.JSONSchema.JSONSchema & { example?: unknown }
+
+/** The members of every schema that have an example, by their place in the document. */
+function membersIn(value: unknown, place = ''): [place: string, member: Member][] {
+  if (typeof value !== 'object' || value === null) return []
+  return Object.entries(value).flatMap(([name, member]): [string, Member][] => [
+    ...(place.endsWith('/properties') && 'example' in member ? [[`${place}/${name}`, member] as [string, Member]] : []),
+    ...(name === 'example' ? [] : membersIn(member, `${place}/${name}`)),
+  ])
+}
+
+it('has examples of members that match their schemas', () => {
+  const members = membersIn(local)
+  expect(members.length).toBeGreaterThan(100)
+  for (const [place, { example, ...schema }] of members)
+    expect(z.fromJSONSchema({ ...schema, $defs }).safeParse(example), place).toMatchObject({ data: example })
 })
 
 it('contains no real name and no secret in its examples', () => {
-  const text = JSON.stringify(examples)
+  const text = JSON.stringify([
+    ...membersIn(local).map(([, { example }]) => example),
+    bodies.map(({ body }) => body.example),
+  ])
   const hosts = [...text.matchAll(/https?:\/\/([^/"\\]+)/g)].map(([, host]) => host)
   expect(hosts).toContain('media.example.com')
   expect(hosts.filter((host) => !host?.endsWith('.example.com'))).toEqual([])
-  expect(text.match(/whsec_(?!it_is_shown_here_and_nowhere_else")[^"]*|v1=[0-9a-f]+/g)).toBeNull()
+  expect(text.match(/whsec_[^"]*|v1=[0-9a-f]+/g)).toBeNull()
 })
 
 it('is valid OpenAPI 3.1', () => expectValidOpenApi(document))
