@@ -118,15 +118,15 @@ function requireToken(options: Secured): RequestHandler {
   }
 }
 
-/** Counts a wrong token. Throws HttpError 429 if its address has sent too many. */
+/** Counts a wrong token. Throws HttpError 429 if its address, or all addresses together, sent too many. */
 function noteWrongToken(req: Request, { clock, guesses, logger, mayLog, onRefused }: Secured): void {
   const { ip } = req
   const limited = guesses.limitedUntil(ip)
   if (limited !== undefined) {
     onRefused?.('too_many_attempts')
     const seconds = Math.max(1, Math.ceil((limited.getTime() - clock().getTime()) / 1000))
-    const effect = `wrong tokens are answered 429 for ${seconds} s; the right token is accepted`
-    const message = `too many wrong tokens came from this address: ${effect}`
+    const effect = `wrong tokens from this address are answered 429 for ${seconds} s; the right token is accepted`
+    const message = `too many wrong tokens arrived in one minute: ${effect}`
     throw new HttpError(429, 'too_many_attempts', message, { headers: { 'retry-after': String(seconds) } })
   }
   const until = guesses.failed(ip, askedBy(req))

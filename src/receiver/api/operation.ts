@@ -139,7 +139,7 @@ const errors = {
   },
   too_many_attempts: {
     status: 429,
-    when: 'too many wrong tokens came from this address: try again after Retry-After seconds',
+    when: 'too many wrong tokens arrived in one minute: try again after Retry-After seconds',
   },
   no_call_left: {
     status: 429,

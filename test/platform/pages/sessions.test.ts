@@ -208,7 +208,7 @@ describe('guessing the token', () => {
     const last = await signIn(url, { accept: 'text/html' }, 'wrong')
     expect(last.status).toBe(429)
     expect(last.text).toMatch(
-      /Too many wrong tokens came from this address: wrong tokens are answered 429 for \d+ s; the right token is accepted\./,
+      /Too many wrong tokens arrived in one minute: wrong tokens from this address are answered 429 for \d+ s; the right token is accepted\./,
     )
   })
 })
