@@ -51,6 +51,8 @@ export async function benchGrowth(
           landedRatio,
           `${(stored / 2 ** 30).toFixed(2)} GiB`,
           turns.disk[1] ?? NaN,
+          ...turns.pagesRead,
+          ...turns.wal,
         ])
         if (size >= goalSize) figures.grown = landedRatio
         figures.diskToBody = Math.max(figures.diskToBody ?? 0, turns.disk[1] ?? NaN)
@@ -63,6 +65,8 @@ export async function benchGrowth(
         '÷ at 0',
         'on disk',
         'disk ÷ body of what came then',
+        ...['new', 'filled'].map((which) => `pages read a delivery, ${which}`),
+        ...['new', 'filled'].map((which) => `bytes of WAL a delivery, ${which}`),
       ]
       print(table(`Growth on ${server.words}`, columns, rows))
     }),
@@ -71,20 +75,28 @@ export async function benchGrowth(
 }
 
 type Turn = { perSecond: number; landedPerSecond: number }
+type Turns = { loads: Turn[][]; disk: number[]; pagesRead: number[]; wal: number[] }
+
+/** Pages that the database read from the system, and bytes of the server's write-ahead log, since the beginning. */
+async function readAndWritten({ sql }: Rig): Promise<[pages: number, wal: number]> {
+  const [row] = await sql<{ pages: number; wal: number }[]>`
+    select blks_read::float8 as pages, (pg_current_wal_insert_lsn() - '0/0')::float8 as wal
+    from pg_stat_database where datname = current_database()`
+  return [row?.pages ?? NaN, row?.wal ?? NaN]
+}
 
 /** As many as the one before suggests, as fast as they are taken, and the time until all of them are in results. */
-async function inTurns(
-  rigs: readonly Rig[],
-  rounds: number,
-  seconds: number,
-): Promise<{ loads: Turn[][]; disk: number[] }> {
+async function inTurns(rigs: readonly Rig[], rounds: number, seconds: number): Promise<Turns> {
   const loads: Turn[][] = rigs.map(() => [])
   const bytes = await Promise.all(rigs.map(bytesOnDisk))
   const bodies = rigs.map(() => 0)
+  const sums = rigs.map(() => ({ deliveries: 0, pages: 0, wal: 0 }))
   const requests = rigs.map(() => 10_000)
   for (let round = 0; round <= rounds; round += 1) {
-    for (const [at, { generator, receiver, sql }] of rigs.entries()) {
+    for (const [at, rig] of rigs.entries()) {
+      const { generator, receiver, sql } = rig
       const count = requests[at] ?? 0
+      const [pagesBefore, walBefore] = await readAndWritten(rig)
       const started = performance.now()
       const load: Load = await generator.run({ url: receiver.webhooksUrl, connections, requests: count })
       const sentSeconds = load.seconds
@@ -96,11 +108,23 @@ async function inTurns(
       // The first round only warms up: after a fill nothing is in memory.
       if (round > 0) loads[at]?.push({ perSecond: load.perSecond, landedPerSecond })
       await untilLogged(sql)
+      const [pagesNow, walNow] = await readAndWritten(rig)
+      const sum = sums[at]
+      if (sum && round > 0) {
+        sum.deliveries += count
+        sum.pages += pagesNow - pagesBefore
+        sum.wal += walNow - walBefore
+      }
       say(
         `round ${round} of ${rounds}, ${at === 0 ? 'new' : 'filled'}: ${Math.round(landedPerSecond)}/s in ${Math.round((performance.now() - started) / 1000)} s`,
       )
     }
   }
   const after = await Promise.all(rigs.map(bytesOnDisk))
-  return { loads, disk: after.map((end, at) => (end - (bytes[at] ?? NaN)) / (bodies[at] ?? NaN)) }
+  return {
+    loads,
+    disk: after.map((end, at) => (end - (bytes[at] ?? NaN)) / (bodies[at] ?? NaN)),
+    pagesRead: sums.map(({ pages, deliveries }) => pages / deliveries),
+    wal: sums.map(({ wal, deliveries }) => wal / deliveries),
+  }
 }

@@ -4,7 +4,15 @@ import { sharedNowMs } from './load.ts'
 import { connections, untilLanded, type Rig } from './rig.ts'
 import type { Kind } from './signed-requests.ts'
 
-export type Latency = { perSecond: number; samples: number; p50Ms: number; p99Ms: number; missing: number }
+export type Latency = {
+  perSecond: number
+  samples: number
+  /** To the answer, which the commit of the delivery precedes. */
+  answeredP50Ms: number
+  p50Ms: number
+  p99Ms: number
+  missing: number
+}
 
 export type Heard = { requestId: string; mediaComplete: boolean; atMs: number }
 
@@ -35,7 +43,13 @@ export async function measureLatency(
   })
   try {
     const requests = Math.round(perSecond * seconds)
-    const { sent, acknowledged, refused, firstRefusal } = await generator.run({
+    const {
+      sent,
+      acknowledged,
+      refused,
+      firstRefusal,
+      p50Ms: answeredP50Ms,
+    } = await generator.run({
       url: receiver.webhooksUrl,
       connections,
       requests,
@@ -59,7 +73,7 @@ export async function measureLatency(
       .sort((a, b) => a - b)
     const at = (share: number) => latencies[Math.min(Math.floor(latencies.length * share), latencies.length - 1)] ?? NaN
     await expectInResults(sql, sent.slice(-200))
-    return { perSecond, samples: requests, p50Ms: at(0.5), p99Ms: at(0.99), missing: missing() }
+    return { perSecond, samples: requests, answeredP50Ms, p50Ms: at(0.5), p99Ms: at(0.99), missing: missing() }
   } finally {
     await unlisten()
     await untilLanded(sql)

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import postgres from 'postgres'
-import { startReceiverProcess, type Receiver, type ReceiverOptions } from './contenders.ts'
+import { startReceiverProcess, type Contender, type Receiver, type ReceiverOptions } from './contenders.ts'
 import { startLoadGenerator, type LoadGenerator } from './load.ts'
 import { cpuSecondsOf, cpuSecondsOfServer } from './processes.ts'
 import { startProviderStand, type ProviderStand } from './provider-stand.ts'
@@ -108,9 +108,9 @@ export async function untilLogged(sql: postgres.Sql): Promise<void> {
 
 export type Cost = { receiverSeconds: number; postgresSeconds: number }
 
-/** CPU that the receiver and its Postgres took for the work. */
+/** CPU that the receiver, or another contender, and Postgres took for the work. */
 export async function costOf<T>(
-  { receiver, server }: Pick<Rig, 'receiver' | 'server'>,
+  { receiver, server }: { receiver: Pick<Contender, 'pid'>; server: BenchServer },
   work: () => Promise<T>,
 ): Promise<T & Cost> {
   const look = async () => [await cpuSecondsOf(receiver.pid), await cpuSecondsOfServer(server.pid)] as const

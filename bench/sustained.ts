@@ -1,4 +1,4 @@
-import { timeStatus } from './contenders.ts'
+import { startExpressProcess, timeStatus, type Contender } from './contenders.ts'
 import type { Figures } from './goals.ts'
 import { measureLatency } from './latency.ts'
 import type { Load } from './load.ts'
@@ -44,11 +44,14 @@ export async function benchSustained(server: BenchServer, size: SustainedSize): 
     {},
     async (rig) => {
       const insert = await startInsertContender(server)
+      const express = await startExpressProcess()
       const inserted: number[] = []
       const turn = { url: insert.webhooksUrl, connections }
       let sustained: Sustained
+      let at1000: Probe
       try {
         await rig.generator.run({ ...turn, requests: 10_000 })
+        await rig.generator.run({ ...turn, url: express.webhooksUrl, requests: 10_000 })
         await warmUp(rig)
         // Before, between and after, so that it saw the same machine.
         const insertRound = async () => {
@@ -64,10 +67,12 @@ export async function benchSustained(server: BenchServer, size: SustainedSize): 
         await untilLanded(rig.sql)
         sustained = await findSustained(rig, { ...size, most, between: insertRound })
         await insertRound()
+        at1000 = await probe(rig, 1000, { seconds: size.probeSeconds, maxWaiting: 1000 })
+        print(await steadyTable(rig, at1000, { insert, express }, size))
       } finally {
         await insert.stop()
+        await express.stop()
       }
-      const at1000 = await probe(rig, 1000, { seconds: size.probeSeconds, maxWaiting: 1000 })
       // The first one compiles the program.
       await timeStatus(rig.databaseUrl)
       const statusSeconds = await timeStatus(rig.databaseUrl)
@@ -97,6 +102,43 @@ export async function benchSustained(server: BenchServer, size: SustainedSize): 
 
 function cpuMicrosecondsOf(probed: Probe | undefined): number {
   return probed ? ((probed.receiverSeconds + probed.postgresSeconds) / probed.acknowledged) * 1e6 : NaN
+}
+
+/** The floor that HTTP and one commit a request set on this machine, at the steady rates that have goals. */
+async function steadyTable(
+  rig: Rig,
+  receiverAt1000: Probe,
+  contenders: { insert: Contender; express: Contender },
+  { probeSeconds, latencySeconds }: SustainedSize,
+): Promise<string> {
+  const { generator, server } = rig
+  const rows = []
+  const all = {
+    receiver: rig.receiver,
+    'one insert per request': contenders.insert,
+    'Express + HMAC': contenders.express,
+  }
+  for (const [name, contender] of Object.entries(all)) {
+    const run = (perSecond: number, seconds: number) =>
+      generator.run({ url: contender.webhooksUrl, connections, requests: perSecond * seconds, perSecond })
+    const at1000 =
+      contender === rig.receiver
+        ? receiverAt1000
+        : await costOf({ receiver: contender, server }, () => run(1000, probeSeconds))
+    const alone = await run(alonePerSecond, latencySeconds)
+    await untilLanded(rig.sql)
+    const each = (seconds: number) => (seconds / at1000.acknowledged) * 1e6
+    const { receiverSeconds, postgresSeconds } = at1000
+    rows.push([
+      name,
+      each(receiverSeconds),
+      each(postgresSeconds),
+      each(receiverSeconds + postgresSeconds),
+      alone.p50Ms,
+    ])
+  }
+  const columns = ['', 'process, µs of CPU at 1,000/s', 'Postgres', 'both', `answered at ${alonePerSecond}/s, p50 ms`]
+  return table(`A request at a steady rate on ${server.words}`, columns, rows)
 }
 
 type Sustained = { confirmed: Probe | undefined; disk: number; walBytes: number }
@@ -198,7 +240,15 @@ async function latencies(server: BenchServer, perSecond: number, seconds: number
   const measure = async (rig: Rig, words: string, at: { perSecond: number; kind: Kind }) => {
     say(`${words} at ${Math.round(at.perSecond)}/s for ${seconds} s`)
     const latency = await measureLatency(rig, { ...at, seconds })
-    rows.push([words, at.perSecond, latency.samples, latency.p50Ms, latency.p99Ms, latency.missing])
+    rows.push([
+      words,
+      at.perSecond,
+      latency.samples,
+      latency.answeredP50Ms,
+      latency.p50Ms,
+      latency.p99Ms,
+      latency.missing,
+    ])
     return latency
   }
   const landing = await withRig(server, {}, async (rig) => {
@@ -214,7 +264,7 @@ async function latencies(server: BenchServer, perSecond: number, seconds: number
     const fetchedAtRate = await measure(rig, words, { perSecond: fetchedPerSecond, kind: 'image' })
     return { fetchedAtRate, fetched: await measure(rig, words, { perSecond, kind: 'image' }) }
   })
-  const columns = ['', 'a second', 'samples', 'p50 ms', 'p99 ms', 'not there after 30 s']
+  const columns = ['', 'a second', 'samples', 'answered p50 ms', 'p50 ms', 'p99 ms', 'not there after 30 s']
   print(table(`From arrival to results on ${server.words}`, columns, rows))
   return { ...landing, ...fetching }
 }
