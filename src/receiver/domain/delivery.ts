@@ -76,10 +76,14 @@ export function toDelivery({ source, timestampSeconds, ...arrived }: Admitted): 
     status: report && statuses[report.status],
     signedAt: new Date(timestampSeconds * 1000),
     // Decoded files would double the memory of a delivery that waits to be stored. The body contains them.
-    report: report?.files === undefined ? report : { ...report, files: [] },
+    report: report && withoutFiles(report),
     hint: parsed.ok && parsed.report === undefined ? parsed : undefined,
     parkReason: parsed.ok ? undefined : parsed.reason,
   }
+}
+
+function withoutFiles({ files: _files, ...report }: Report): Report {
+  return report
 }
 
 /**

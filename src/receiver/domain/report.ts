@@ -21,7 +21,9 @@ export type Report = {
   model: string | undefined
   output: unknown
   media: readonly MediaItem[]
-  /** Set where the media came as base64: each as a `data:` URI. Their links lead to their places in the archive. */
+  /** True where the media came as base64. Their links lead to their places in the archive. */
+  isInline?: boolean
+  /** These media, each as a `data:` URI. A delivery that waits to be stored omits them: its body contains them. */
   files?: readonly InlineFile[]
   /** False where the full result carries more: a poll completes it. */
   mediaComplete: boolean

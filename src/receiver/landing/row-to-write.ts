@@ -7,7 +7,7 @@ import { requestIdOf } from '../domain/request-id.ts'
 import type { Claimed } from './inbox.ts'
 
 /** A terminal state of one request: the row to write. */
-export type Landing = Omit<Report, 'jobId' | 'files'> & {
+export type Landing = Omit<Report, 'jobId' | 'isInline' | 'files'> & {
   requestId: string
   externalId: string | null
   /** The source whose report it is: see storedName(). */
@@ -69,7 +69,7 @@ export function wayOf({ fetched }: Pick<Landing, 'fetched'>): 'webhook' | 'recon
 }
 
 /** Returns the landing of a report. The source's own result overrules a webhook. */
-export function landingOfReport({ jobId, files, ...report }: Report, origin: Origin): Landing {
+export function landingOfReport({ jobId, isInline, files: _files, ...report }: Report, origin: Origin): Landing {
   const { fetched, sourceName, keyName, environment, delivery } = origin
   return {
     ...requestIdOf(sourceName, jobId),
@@ -83,8 +83,8 @@ export function landingOfReport({ jobId, files, ...report }: Report, origin: Ori
     fetched,
     keyName,
     environment,
-    // Links of media that came as base64 are ours.
-    flags: files === undefined ? flagsOf(report.media, origin) : [],
+    // Links of inline media are ours.
+    flags: isInline ? [] : flagsOf(report.media, origin),
     delivery,
   }
 }

@@ -30,7 +30,7 @@ const maxDepth = 4
 const maxValues = 10_000
 
 /** The media in an output, and the output in the shape of the first source. */
-export type FoundMedia = Pick<Report, 'media' | 'files' | 'output'>
+export type FoundMedia = Pick<Report, 'media' | 'isInline' | 'files' | 'output'>
 
 /**
  * Returns the media in the output of a model, whose shape only the model knows: links in strings,
@@ -73,7 +73,7 @@ function inlineMedia(inline: readonly Inline[], archive: FilesPlace | undefined)
     media.push({ kind, position: counts[kind]++, ...described, url: linkInArchive(archive, file) })
     files.push({ sha256, uri })
   }
-  return { media, files, output: outputOf(media) }
+  return { media, isInline: true, files, output: outputOf(media) }
 }
 
 /** Reads the texts and files in an output. Returns false if there are too many values. */

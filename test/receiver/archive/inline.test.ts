@@ -176,7 +176,9 @@ it('does not hold the base64 beside the body while a delivery is stored', () => 
   if (source === undefined) throw new Error('the source is not configured')
   const key = { keyName: 'replicate-key', environment: 'live' } as const
   const arrived = { id: randomUUID(), webhookId: jobId, timestampSeconds: 0, receivedAt: new Date(), headers: {}, body }
-  expect(toDelivery({ source, ...key, ...arrived }).report).toMatchObject({ media: [{ kind: 'image' }], files: [] })
+  const { report } = toDelivery({ source, ...key, ...arrived })
+  expect(report).toMatchObject({ media: [{ kind: 'image' }], isInline: true })
+  expect(report).not.toHaveProperty('files')
 })
 
 describe('a process killed', () => {
