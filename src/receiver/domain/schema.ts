@@ -44,8 +44,9 @@ export const deliveries = mediadock.table(
       .notNull()
       .default(sql`'{}'`),
     /**
-     * Why the delivery is parked; null otherwise. Set on arrival (intake/store.ts), when it lands (landing/flag-and-park.ts), after
-     * failures (landing/inbox.ts) and for late hints (landing/hints.ts); cleared by replays and by another key.
+     * Why the delivery is parked; null otherwise. Set on arrival (intake/store.ts), when it lands
+     * (landing/flag-and-park.ts), after failures (landing/inbox.ts) and for late hints (landing/hints.ts); cleared by
+     * replays and by another key.
      */
     parked_reason: text(),
   },
@@ -129,7 +130,17 @@ export const attempts = mediadock.table(
 /** A request has a terminal status if and only if it has landed. Only then may `source` and `confirmed_at` be set. */
 const isLandedWhole = sql`(landed_at is not null) = (status in ('COMPLETED', 'FAILED', 'CANCELED')) and (landed_at is not null or (source is null and confirmed_at is null))`
 
-/** Known requests with their state and result. Services read them through the view `results`. */
+/**
+ * Known requests with their state and result. Services read them through the view `results`. Rules that a constraint
+ * cannot express are triggers (drizzle/receiver/0000_baseline.sql, but for the last):
+ *
+ * - `join_tracked`: an INSERT by a service, for a request that a webhook made first, fills in the missing values of its
+ *   row. Its key replaces one that only a webhook named, and the provider is then polled at once. The receiver's own
+ *   tracking does the same in its statement (submitting/tracking.ts).
+ * - `require_media`: a COMPLETED request has a row of `media`. It runs after the statement that writes both.
+ * - `note_joined`: values that join a landed result are a change for readers, so they get a row of `changes`.
+ * - `requests_metadata`: metadata is bounded in size and depth (0013_check_metadata_once.sql).
+ */
 export const requests = mediadock.table(
   'requests',
   {
@@ -204,7 +215,6 @@ export const requests = mediadock.table(
     check('requests_polls', sql`polls >= 0`),
     check('requests_status', sql`status in ('IN_QUEUE', 'IN_PROGRESS', 'COMPLETED', 'FAILED', 'CANCELED')`),
     check('requests_key_source', sql`key_source in ('tracked', 'landed')`),
-    // In addition, a trigger makes sure that a COMPLETED request has media: see the migration.
     check('requests_landed', isLandedWhole),
     // Lists of overdue requests, in their order.
     index('requests_open')
