@@ -1,8 +1,8 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { doublingPauseMs } from '../../wire/backoff.ts'
-import type { PollOutcome } from '../domain/poll-outcomes.ts'
-import * as schema from '../domain/schema.ts'
+import type { PollOutcome } from './poll-outcomes.ts'
+import * as schema from './schema.ts'
 
 const requests = columnsOf(schema.requests)
 
@@ -52,6 +52,12 @@ export function nextPollAfter({ rhythm, polls, secondsSinceTracked }: Polled, no
   const landed = isSteady ? sql`least(${interval(landedMs)}, ${sinceLanding})` : interval(landedMs)
   return sql`${now} + case when r.${requests.landed_at} is null then ${interval(openMs)} else ${landed} end`
 }
+
+/**
+ * SQL: the time of the next extra poll of the request `r`. At most one a minute, since the holder of one secret can
+ * sign any number of deliveries, and anyone can name any number of jobs.
+ */
+export const nextExtraPoll = (now: SQL) => sql`greatest(${now}, r.${requests.polled_at} + interval '60 s')`
 
 function interval(ms: number): SQL {
   return sql`make_interval(secs => ${Math.round(ms) / 1000})`

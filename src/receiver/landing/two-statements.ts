@@ -3,10 +3,11 @@ import { NoAnswerError, untilNotGivingWay } from '../../platform/postgres/errors
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { Environments } from '../domain/keys.ts'
+import { nextExtraPoll } from '../domain/poll-rhythm.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
 import { discard, flagAndPark, hasTooManyParked, parking } from './flag-and-park.ts'
 import type { Landing } from './row-to-write.ts'
-import { knownAsSeen, knownLocked, nextExtraPoll, verdictOf } from './verdict.ts'
+import { knownAsSeen, knownLocked, verdictOf } from './verdict.ts'
 import {
   carriedMedia,
   changed,

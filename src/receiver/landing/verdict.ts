@@ -144,9 +144,3 @@ export const verdictOf = (now: SQL, only = sql`true`) => sql`
       ) as judged
       where ${only}
     )`
-
-/**
- * SQL: the time of the next extra poll of the request `r`. At most one a minute, since the holder of one secret can sign
- * any number of deliveries.
- */
-export const nextExtraPoll = (now: SQL) => sql`greatest(${now}, r.polled_at + interval '60 s')`

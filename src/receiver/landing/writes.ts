@@ -1,8 +1,8 @@
 import { atMost } from '../../platform/postgres/at-most.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { feedStatuses } from '../domain/feed-schema.ts'
+import { nextExtraPoll } from '../domain/poll-rhythm.ts'
 import { wayOf, type Landing } from './row-to-write.ts'
-import { nextExtraPoll } from './verdict.ts'
 
 /* The parts that both landing statements share. two-statements.ts lists the inputs and columns of each part. */
 

@@ -3,11 +3,11 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { maxInteger } from '../domain/limits.ts'
 import type { PollOutcome } from '../domain/poll-outcomes.ts'
+import { nextPollAfter, rhythmOf, type Rhythm } from '../domain/poll-rhythm.ts'
 import type { RunningStatus } from '../domain/report.ts'
 import * as schema from '../domain/schema.ts'
 import type { ResultAnswer } from '../fetching/result-call.ts'
 import { pollLease, type ClaimDeps, type Due } from './claimed-polls.ts'
-import { nextPollAfter, rhythmOf, type Rhythm } from './rhythm.ts'
 
 const r = columnsOf(schema.requests, 'r')
 const requests = columnsOf(schema.requests)

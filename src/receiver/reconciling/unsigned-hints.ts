@@ -4,7 +4,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import { nextExtraPoll } from '../landing/verdict.ts'
+import { nextExtraPoll } from '../domain/poll-rhythm.ts'
 
 export type UnsignedHints = {
   note: (hinted: { sourceName: string | null; requestId: string }) => void
