@@ -1,9 +1,9 @@
 import type { Registry } from 'prom-client'
 import type { Loop } from '../platform/loop.ts'
 import type { Database, Executor } from '../platform/postgres/postgres.ts'
+import type { Pressure } from '../platform/pressure.ts'
 import type { Problem } from './domain/problem.ts'
 import type { Fetcher } from './fetching/fetcher.ts'
-import type { Pressure } from './intake/pressure.ts'
 import type { LandingDeps } from './landing/land-or-put-off.ts'
 import type { ReceiverSettings } from './settings.ts'
 

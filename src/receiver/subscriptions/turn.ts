@@ -2,8 +2,8 @@ import type { Logger } from '../../platform/logger.ts'
 import { isOutage } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
+import type { Pressure } from '../../platform/pressure.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import type { Pressure } from '../intake/pressure.ts'
 import { ExpiredPositionError, readFeed, type FeedItem, type FeedPage } from '../queries/feed.ts'
 import {
   giveSubscriptionBack,

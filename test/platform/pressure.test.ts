@@ -1,6 +1,6 @@
 import { setTimeout as delay, setImmediate } from 'node:timers/promises'
 import { expect, it } from 'vitest'
-import { createPressure } from '../../../src/receiver/intake/pressure.ts'
+import { createPressure } from '../../src/platform/pressure.ts'
 
 /** A round of 20 ms while deliveries press: whether it has come back 60 ms later, before its rest of 180 ms could end. */
 async function hasComeBack({ left, mustGoOn }: { left: number; mustGoOn?: () => boolean }): Promise<boolean> {
