@@ -8,19 +8,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Delivery, MemoryRoom } from '../domain/delivery.ts'
 import { storeDeliveries } from './store.ts'
-
-export type Acceptance = 'accepted' | 'duplicate' | 'parked'
-
-/** The error for a delivery that is not known to be durable. It is answered 503, and the provider sends it again. */
-export class UnavailableError extends Error {
-  override name = 'UnavailableError'
-  code = 'unavailable' as const
-  reason: string
-  constructor(reason: string, options?: ErrorOptions) {
-    super(`the delivery could not be stored: ${reason}`, options)
-    this.reason = reason
-  }
-}
+import { unavailable, type Acceptance } from './webhook-answers.ts'
 
 /** The limit of one statement. More rows save little, and a refused flush takes longer to halve. */
 const maxFlushRows = 256
@@ -38,7 +26,7 @@ type Waiting = {
 }
 
 export type Acceptor = {
-  /** Settles once the delivery is committed, or rejects with UnavailableError within 5 s. */
+  /** Settles once the delivery is committed, or rejects with a Refusal (503) within 5 s. */
   accept: (delivery: Delivery) => Promise<Acceptance>
 }
 
@@ -123,12 +111,12 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   }
 
   const accept = async (delivery: Delivery): Promise<Acceptance> => {
-    if (!waitingOf.isOpen(delivery.keyName)) throw new UnavailableError('too_much_waiting')
+    if (!waitingOf.isOpen(delivery.keyName)) throw unavailable('too_much_waiting')
     const { promise, resolve, reject } = Promise.withResolvers<Acceptance>()
     const waiting = { delivery, resolve, reject, abandoned: false }
     const timer = setTimeout(() => {
       waiting.abandoned = true
-      reject(new UnavailableError('postgres_too_slow'))
+      reject(unavailable('postgres_too_slow'))
     }, answerWithinMs)
     enqueue(waiting)
     try {
@@ -169,7 +157,7 @@ async function flush(
       }
       // Also for a row that is refused alone. It is valid, so something in this database refuses it, such as a
       // trigger of an operator. 503 keeps it at the provider, and the alert and the line below report it.
-      for (const { reject } of part) reject(new UnavailableError('postgres_failed', { cause: error }))
+      for (const { reject } of part) reject(unavailable('postgres_failed', { cause: error }))
       failed.push({ part, error })
     }
   }

@@ -1,16 +1,14 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { setImmediate as nextTurn } from 'node:timers/promises'
-import getRawBody from 'raw-body'
+import { freeBytes, waitForTurn } from '../../platform/http/turns.ts'
+import { Refusal, tooManyChunks, unavailable } from './webhook-answers.ts'
 
-/** Verifying a larger body takes long, and strangers can cause it, so it is done in steps. */
+/** Larger bodies are verified in turns, and leave a part of the budget to others. */
 export const largeBodyBytes = 64 * 1024
 /** The budget of all bodies that are being received or verified, over all connections. */
 const maxHeldBytes = 64 * 1024 * 1024
-/** The part of the budget that bodies over 64 KiB must leave to others, since a few of them could take all of it. */
+/** The part of the budget that large bodies must leave to others, since a few of them could take all of it. */
 const notForLargeBytes = 8 * 1024 * 1024
-/** The budget does not count the first bytes of a body, so an ordinary delivery is always read. */
-export const freeBytes = 16 * 1024
-/** raw-body keeps every chunk until the end. This is the memory of a chunk besides its payload. */
+/** Every chunk is kept until the end. This is the memory of a chunk besides its payload. */
 const chunkBytes = 350
 /** More than any sender needs, since a TCP segment holds over 1,000 bytes. */
 const maxChunks = (bytes: number) => 1024 + bytes / 64
@@ -20,146 +18,152 @@ const graceMs = 2000
 /** The pace of a body is an average. A byte counts half as much after 0.7 s. */
 const paceMemoryMs = 1000
 
-export type BodyRefusal = 'payload_too_large' | 'too_many_chunks' | 'too_slow' | 'too_much_being_received' | 'aborted'
-
-export class BodyError extends Error {
-  override name = 'BodyError'
-  code: BodyRefusal
-  constructor(code: BodyRefusal, options?: ErrorOptions) {
-    super(`the body was not received: ${code}`, options)
-    this.code = code
-  }
-}
-
 /** A complete body. It counts towards the budget until it is released. */
 export type ReceivedBody = { body: Buffer; release: () => void }
 
 export type BodyReader = { read: (req: IncomingMessage, res: ServerResponse) => Promise<ReceivedBody> }
 
-type Receiving = {
-  bytes: number
-  /** Bytes of the budget that this body holds. */
+/**
+ * Creates the reader of bodies: at most `maxBodyBytes`, no extreme chunking, and all bodies within one budget. The
+ * budget does not count the first 16 KiB of a body, so an ordinary delivery is always read, and nothing is measured for
+ * it. An announced Content-Length reserves nothing. Rejects with Refusal.
+ */
+export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): BodyReader {
+  const budget = createBudget()
+  const tooLarge = () => new Refusal(413, 'payload_too_large', `the body is larger than ${maxBodyBytes} bytes`)
+
+  const receive = (req: IncomingMessage, announced: number) => {
+    const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody>()
+    const chunks: Buffer[] = []
+    let bytes = 0
+    let share: Share | undefined
+    const stop = () => {
+      req.off('data', take).off('end', complete).off('close', abort)
+      if (share) budget.noteEnd(share)
+    }
+    const release = () => {
+      if (share) budget.release(share)
+    }
+    const refuse = (refusal: Refusal) => {
+      stop()
+      release()
+      reject(refusal)
+    }
+    const complete = () => {
+      stop()
+      resolve({ body: chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks), release })
+    }
+    const abort = () => refuse(incomplete())
+    const take = (chunk: Buffer) => {
+      bytes += chunk.length
+      chunks.push(chunk)
+      if (bytes > maxBodyBytes) return refuse(tooLarge())
+      if (chunks.length > maxChunks(bytes)) {
+        // Reading the rest would cost more than it costs the sender.
+        req.pause()
+        return refuse(extremelyChunked())
+      }
+      const wanted = bytes + chunks.length * chunkBytes - freeBytes
+      if (wanted <= 0) return
+      const mine = (share ??= budget.open(refuse))
+      notePace(mine, chunk.length)
+      const isHeld = budget.hold(mine, wanted, Math.max(bytes, announced) > largeBodyBytes)
+      if (!isHeld || bytes <= freeBytes) return
+      mine.isPaused = true
+      waitForTurn(req, () => (mine.isPaused = false))
+    }
+    req.on('data', take).on('end', complete).on('close', abort)
+    return promise
+  }
+
+  return {
+    read: (req, res) => {
+      const announced = Number(req.headers['content-length'] ?? 0)
+      if (announced > maxBodyBytes) throw tooLarge()
+      if (waitsForContinue(req)) res.writeContinue()
+      return receive(req, announced)
+    },
+  }
+}
+
+export function incomplete(): Refusal {
+  return new Refusal(400, 'bad_request', 'the body did not arrive completely', { reason: 'aborted' })
+}
+
+function extremelyChunked(): Refusal {
+  const message = 'the body comes in more chunks than its length allows: send larger ones'
+  return new Refusal(413, 'payload_too_large', message, { reason: tooManyChunks })
+}
+
+/** The part of the budget that one body holds, and its recent pace. */
+type Share = {
   held: number
-  startedAt: number
+  since: number
   /** True while this process does not read from it. */
   isPaused: boolean
   /** Recently received bytes as of `paceAt`. Older bytes count less. */
   recentBytes: number
   paceAt: number
-  refuse: (code: BodyRefusal) => void
+  refuse: (refusal: Refusal) => void
 }
 
-/**
- * Creates the reader of bodies. It reads with raw-body and watches each body: at most `maxBodyBytes`, no extreme
- * chunking, and all bodies within one budget. When the budget is spent, the slowest body is cut. If none is slow, the
- * body that needs more is refused. An announced Content-Length reserves nothing.
- */
-export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): BodyReader {
-  const receiving = new Set<Receiving>()
+/** When the budget is spent, the slowest body is cut. If none is slow, the body that needs more is refused. */
+function createBudget() {
+  const receiving = new Set<Share>()
   let heldBytes = 0
 
-  const release = (one: Receiving) => {
-    heldBytes -= one.held
-    one.held = 0
-  }
-
-  const hold = (one: Receiving, wanted: number, isLarge: boolean): void => {
-    const most = isLarge ? maxHeldBytes - notForLargeBytes : maxHeldBytes
-    while (heldBytes + wanted - one.held > most) {
-      const slowest = findSlowest(receiving)
-      if (slowest === undefined) return one.refuse('too_much_being_received')
-      slowest.refuse('too_slow')
-      if (slowest === one) return
-    }
-    heldBytes += wanted - one.held
-    one.held = wanted
-  }
-
-  const receive = async (req: IncomingMessage, declared: number | undefined): Promise<ReceivedBody> => {
-    const one = newReceiving((code) => {
-      if (!receiving.delete(one)) return
-      release(one)
-      // raw-body stops at an error of its stream and drops the chunks that it kept.
-      req.emit('error', new BodyError(code))
-    })
-    let chunks = 0
-    const watch = (chunk: Buffer) => {
-      chunks += 1
-      one.bytes += chunk.length
-      if (chunks > maxChunks(one.bytes)) return one.refuse('too_many_chunks')
-      notePace(one, chunk.length)
-      hold(
-        one,
-        Math.max(0, one.bytes + chunks * chunkBytes - freeBytes),
-        Math.max(one.bytes, declared ?? 0) > largeBodyBytes,
-      )
-      if (one.bytes <= freeBytes || !receiving.has(one)) return
-      one.isPaused = true
-      waitForTurn(req, () => (one.isPaused = false))
-    }
-    receiving.add(one)
-    req.on('error', ignore)
-    try {
-      const read = getRawBody(req, { length: declared ?? null, limit: maxBodyBytes })
-      // Added after raw-body's own listener, which refuses bodies above the limit.
-      req.on('data', watch)
-      return { body: await read, release: () => release(one) }
-    } catch (error) {
-      release(one)
-      const bodyError = bodyErrorOf(error)
-      // raw-body paused the stream. The rest is discarded, unless reading it costs more than it costs the sender.
-      if (bodyError.code !== 'too_many_chunks') req.resume()
-      throw bodyError
-    } finally {
-      req.off('data', watch)
-      receiving.delete(one)
-    }
-  }
-
   return {
-    read: async (req, res) => {
-      const length = req.headers['content-length']
-      const declared = length === undefined ? undefined : Number(length)
-      if (declared !== undefined && declared > maxBodyBytes) throw new BodyError('payload_too_large')
-      if (waitsForContinue(req)) res.writeContinue()
-      return receive(req, declared)
+    open: (refuse: Share['refuse']): Share => {
+      const now = performance.now()
+      const share = { held: 0, since: now, isPaused: false, recentBytes: 0, paceAt: now, refuse }
+      receiving.add(share)
+      return share
+    },
+    /** Returns false if the body was refused. */
+    hold: (share: Share, wanted: number, isLarge: boolean): boolean => {
+      const most = isLarge ? maxHeldBytes - notForLargeBytes : maxHeldBytes
+      while (heldBytes + wanted - share.held > most) {
+        const slowest = findSlowest(receiving)
+        const slow = () =>
+          new Refusal(408, 'request_timeout', 'the body did not arrive in time', { reason: 'too_slow' })
+        const refused = slowest ?? share
+        refused.refuse(
+          slowest ? slow() : unavailable('too_much_being_received', { what: 'too much is being received' }),
+        )
+        if (refused === share) return false
+      }
+      heldBytes += wanted - share.held
+      share.held = wanted
+      return true
+    },
+    /** The body is complete or refused, so it is not cut any more. */
+    noteEnd: (share: Share) => receiving.delete(share),
+    release: (share: Share) => {
+      heldBytes -= share.held
+      share.held = 0
     },
   }
 }
 
-/** raw-body handles errors of the stream. Errors after the end of the body have no effect. */
-const ignore = () => {}
-
-function newReceiving(refuse: Receiving['refuse']): Receiving {
+function notePace(share: Share, bytes: number): void {
   const now = performance.now()
-  return { bytes: 0, held: 0, startedAt: now, isPaused: false, recentBytes: 0, paceAt: now, refuse }
+  share.recentBytes = fadedBytes(share, now) + bytes
+  share.paceAt = now
 }
 
-function bodyErrorOf(error: unknown): BodyError {
-  if (error instanceof BodyError) return error
-  const isTooLarge = error instanceof Error && 'type' in error && error.type === 'entity.too.large'
-  return new BodyError(isTooLarge ? 'payload_too_large' : 'aborted', { cause: error })
-}
-
-function notePace(one: Receiving, bytes: number): void {
-  const now = performance.now()
-  one.recentBytes = fadedBytes(one, now) + bytes
-  one.paceAt = now
-}
-
-function fadedBytes({ recentBytes, paceAt }: Receiving, now: number): number {
+function fadedBytes({ recentBytes, paceAt }: Share, now: number): number {
   return recentBytes * Math.exp((paceAt - now) / paceMemoryMs)
 }
 
 /** Returns the slowest body that holds a part of the budget; undefined if none is slow. */
-function findSlowest(receiving: ReadonlySet<Receiving>): Receiving | undefined {
+function findSlowest(receiving: ReadonlySet<Share>): Share | undefined {
   const now = performance.now()
-  let slowest: Receiving | undefined
+  let slowest: Share | undefined
   let slowestPace = slowBytesPerMs
-  for (const one of receiving) {
-    if (one.isPaused || now - one.startedAt < graceMs || one.held === 0) continue
-    const bytesPerMs = fadedBytes(one, now) / paceMemoryMs
-    if (bytesPerMs < slowestPace) [slowest, slowestPace] = [one, bytesPerMs]
+  for (const share of receiving) {
+    if (share.isPaused || now - share.since < graceMs || share.held === 0) continue
+    const bytesPerMs = fadedBytes(share, now) / paceMemoryMs
+    if (bytesPerMs < slowestPace) [slowest, slowestPace] = [share, bytesPerMs]
   }
   return slowest
 }
@@ -169,43 +173,4 @@ const continuePattern = /(?:^|\W)100-continue(?:$|\W)/i
 /** Returns true if the sender waits for `100 Continue`. The reader sends it, so that a refused body is never sent. */
 function waitsForContinue({ headers, httpVersion }: IncomingMessage): boolean {
   return headers.expect !== undefined && httpVersion === '1.1' && continuePattern.test(headers.expect)
-}
-
-/**
- * Returns a function that runs long work in steps, one piece of work after the other, with a turn of the event loop
- * after each step. Small deliveries are answered in between. The budget of bodies bounds the waiting work.
- */
-export function createTurns() {
-  let last: Promise<unknown> = Promise.resolve()
-
-  return <Result>(steps: Iterator<undefined, Result, undefined>): Promise<Result> => {
-    const work = async () => {
-      for (;;) {
-        const step = steps.next()
-        if (step.done === true) return step.value
-        await nextTurn()
-      }
-    }
-    const mine = last.then(work, work)
-    last = mine.catch(() => {})
-    return mine
-  }
-}
-
-const paused: (() => void)[] = []
-
-function readOn(): void {
-  // Large bodies read per turn of the event loop. Few, so that turns stay short: each accepts one new connection.
-  for (const resume of paused.splice(0, 4)) resume()
-  if (paused.length > 0) setImmediate(readOn)
-}
-
-/** Pauses a body until its turn among all bodies of this process. */
-export function waitForTurn(req: IncomingMessage, onTurn?: () => void): void {
-  req.pause()
-  const resume = () => {
-    onTurn?.()
-    req.resume()
-  }
-  if (paused.push(resume) === 1) setImmediate(readOn)
 }

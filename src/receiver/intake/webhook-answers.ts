@@ -1,11 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { errorBody, HttpError } from '../../platform/http/http.ts'
-import { UnavailableError, type Acceptance } from './accept.ts'
-import { BodyError, freeBytes, waitForTurn, type BodyRefusal } from './body-reader.ts'
+import { discardRest } from '../../platform/http/turns.ts'
 
-const retryAfterSeconds = '5'
-/** The reason of an unexpected error. */
-export const internalError = 'internal_error'
+export type Acceptance = 'accepted' | 'duplicate' | 'parked'
 
 /** A refusal. `reason` is logged, and is the sent code unless `more.reason` is given, which is never sent. */
 export class Refusal extends HttpError {
@@ -14,72 +11,51 @@ export class Refusal extends HttpError {
     status: number,
     code: string,
     message: string,
-    more: { reason?: string; headers?: Record<string, string> } = {},
+    more: { reason?: string; headers?: Record<string, string>; cause?: unknown } = {},
   ) {
     super(status, code, message, more.headers ? { headers: more.headers } : {})
     this.reason = more.reason ?? code
+    this.cause = more.cause
   }
 }
 
-// Built once, since thousands are sent per second.
-const acceptanceBodies = {
-  accepted: '{"status":"accepted"}',
-  duplicate: '{"status":"duplicate"}',
-  parked: '{"status":"parked"}',
-  hint: '{"status":"hint"}',
-} as const
+/** The refusal of a delivery that is not known to be durable. The provider sends it again. */
+export function unavailable(
+  reason: string,
+  { what = 'the delivery could not be stored', cause }: Unavailable = {},
+): Refusal {
+  return new Refusal(503, 'unavailable', `${what}: send it again later`, {
+    reason,
+    headers: { 'retry-after': '5' },
+    cause,
+  })
+}
+
+type Unavailable = { what?: string; cause?: unknown }
+
+/** The reason of a refusal after which the rest is not read: reading tiny chunks costs more than sending them. */
+export const tooManyChunks = 'too_many_chunks'
+
+const answerOf = (status: Acceptance | 'hint') => {
+  const body = JSON.stringify({ status })
+  return { body, headers: headersOf(body) }
+}
 const headersOf = (body: string) => ({
   'content-type': 'application/json; charset=utf-8',
   'content-length': String(Buffer.byteLength(body)),
 })
-const acceptanceHeaders = {
-  accepted: headersOf(acceptanceBodies.accepted),
-  duplicate: headersOf(acceptanceBodies.duplicate),
-  parked: headersOf(acceptanceBodies.parked),
-  hint: headersOf(acceptanceBodies.hint),
+// Built once, since thousands are sent per second.
+const acknowledgements = {
+  accepted: answerOf('accepted'),
+  duplicate: answerOf('duplicate'),
+  parked: answerOf('parked'),
+  hint: answerOf('hint'),
 }
 
-export function answerAcceptance(res: ServerResponse, acceptance: Acceptance | 'hint'): void {
-  res.writeHead(200, acceptanceHeaders[acceptance]).end(acceptanceBodies[acceptance])
+export function acknowledge(res: ServerResponse, outcome: Acceptance | 'hint'): void {
+  const { headers, body } = acknowledgements[outcome]
+  res.writeHead(200, headers).end(body)
 }
-
-/** Returns the answer to a failure of a delivery. */
-export function refusalOf(error: unknown, maxBodyBytes: number): Refusal {
-  if (error instanceof Refusal) return error
-  if (error instanceof BodyError) return bodyRefusal(error.code, maxBodyBytes)
-  const reason = error instanceof UnavailableError ? error.reason : internalError
-  return unavailable('the delivery could not be stored: send it again later', reason)
-}
-
-function bodyRefusal(reason: BodyRefusal, maxBodyBytes: number): Refusal {
-  switch (reason) {
-    case 'payload_too_large':
-      return new Refusal(413, 'payload_too_large', `the body is larger than ${maxBodyBytes} bytes`)
-    case 'too_many_chunks':
-      return new Refusal(
-        413,
-        'payload_too_large',
-        'the body comes in more chunks than its length allows: send larger ones',
-        {
-          reason,
-        },
-      )
-    case 'too_slow':
-      return new Refusal(408, 'request_timeout', 'the body did not arrive in time', { reason })
-    case 'too_much_being_received':
-      return unavailable('too much is being received: send it again later', reason)
-    case 'aborted':
-      return new Refusal(400, 'bad_request', 'the body did not arrive completely', { reason })
-    default:
-      return reason satisfies never
-  }
-}
-
-function unavailable(message: string, reason: string): Refusal {
-  return new Refusal(503, 'unavailable', message, { reason, headers: { 'retry-after': retryAfterSeconds } })
-}
-
-const tooManyChunks: BodyRefusal = 'too_many_chunks'
 
 /**
  * Answers a refusal. If the body is still arriving, the connection is closed a little later, since a sender that is cut
@@ -91,27 +67,7 @@ export function answerRefusal(req: IncomingMessage, res: ServerResponse, refusal
   const headers = { ...refusal.headers, ...headersOf(body) }
   if (req.complete) return void res.writeHead(refusal.status, headers).end(body)
   res.writeHead(refusal.status, { ...headers, connection: 'close' })
-  // Reading tiny chunks costs more than sending them, so the rest is not read.
   if (refusal.reason === tooManyChunks) return void res.end(body)
   res.write(body)
-  drain(req, () => res.end())
-}
-
-function drain(req: IncomingMessage, end: () => void): void {
-  let bytes = 0
-  let chunks = 0
-  const stop = () => {
-    clearTimeout(timer)
-    req.off('data', count).off('end', stop).off('close', stop)
-    req.resume()
-    end()
-  }
-  const count = (chunk: Buffer) => {
-    bytes += chunk.length
-    chunks += 1
-    if (bytes > 4 * 1024 * 1024 || chunks > 1024) stop()
-    else if (bytes > freeBytes) waitForTurn(req)
-  }
-  const timer = setTimeout(stop, 2000)
-  req.on('data', count).on('end', stop).on('close', stop)
+  discardRest(req, () => res.end())
 }

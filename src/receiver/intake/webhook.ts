@@ -3,22 +3,26 @@ import type { IRouter, Request, Response } from 'express'
 import { proveConnection } from '../../platform/http/connections.ts'
 import { methodNotAllowed } from '../../platform/http/http.ts'
 import { noteForLog, type LogNote } from '../../platform/http/request-log.ts'
+import { inTurns } from '../../platform/http/turns.ts'
 import { deliveryId, toDelivery, type Delivery } from '../domain/delivery.ts'
 import { signedEnvironment, type Keys } from '../domain/keys.ts'
 import {
   atOnce,
-  type Arrived,
-  type Arriving,
+  type HeaderValues,
+  type Identity,
   type Source,
   type SourceVerification,
   storedName,
   type Steps,
 } from '../domain/source.ts'
 import { pathHeader, pathIn, webhookPath } from '../domain/webhook-path.ts'
-import type { Acceptance, Acceptor } from './accept.ts'
-import { BodyError, createBodyReader, createTurns, largeBodyBytes, type BodyReader } from './body-reader.ts'
+import type { Acceptor } from './accept.ts'
+import { createBodyReader, incomplete, largeBodyBytes, type BodyReader } from './body-reader.ts'
 import { headersToVerify, keptHeaders, startOf, valuesOf } from './request-headers.ts'
-import { answerAcceptance, answerRefusal, internalError, Refusal, refusalOf } from './webhook-answers.ts'
+import { acknowledge, answerRefusal, Refusal, unavailable, type Acceptance } from './webhook-answers.ts'
+
+/** The reason of an unexpected error. */
+const internalError = 'internal_error'
 
 /** The facts of one answered HTTP arrival, for the log, the metrics and the console. */
 export type Arrival = {
@@ -79,59 +83,63 @@ export type UnsignedHint = { sourceName: string | null; requestId: string }
  * Mounts `POST /webhooks`, and `POST /webhooks/<name>` for each source of the settings. Only authentic webhooks become
  * deliveries, and a delivery is acknowledged once it is durable. A refused body may be quarantined. An unsigned webhook
  * is answered, but not stored as a delivery.
- * The order is: limits, raw bytes, header syntax, HMAC over the bytes, accept, answer. Only for the log, the id is read
- * before the body.
+ *
+ * A delivery passes through these files, in this order:
+ *
+ * 1. platform/http/: connections.ts bounds connections and requests, framing.ts refuses what is not proper HTTP
+ * 2. here: identify() reads the id from the headers, so that the log names it also if no body arrives
+ * 3. body-reader.ts reads the raw bytes, within one budget for all bodies
+ * 4. here: check() verifies the HMAC over the bytes (wire/signature.ts), then parses them (domain/delivery.ts)
+ * 5. accept.ts gathers deliveries, and store.ts commits them in one statement
+ * 6. webhook-answers.ts answers
+ * 7. after the answer, arrival-log.ts logs the arrival, and quarantine.ts keeps a refused one
  */
 export function mountWebhooks(app: IRouter, deps: WebhookDeps): void {
-  const intake = { reader: createBodyReader(deps), inTurns: createTurns() }
-  const receiveAt = receive(deps, intake)
-  app.post('/webhooks', async (req, res) => {
+  const receiving = { ...deps, reader: createBodyReader(deps) }
+  app.post('/webhooks', (req, res) => {
     const keys = deps.keys()
-    return receiveAt(req, res, { keys, source: keys.first })
+    return receive(receiving, { req, res, keys, source: keys.first })
   })
   app.all('/webhooks', methodNotAllowed('POST'))
   app.all('/webhooks/:source', (req, res, next) => {
     const keys = deps.keys()
     const source = keys.sources.get(req.params.source)
     if (source === undefined) return next()
-    return req.method === 'POST' ? receiveAt(req, res, { keys, source }) : methodNotAllowed('POST')(req, res, next)
+    return req.method === 'POST'
+      ? receive(receiving, { req, res, keys, source })
+      : methodNotAllowed('POST')(req, res, next)
   })
 }
 
-/** Shared by all deliveries: one budget of bytes, and verification of large bodies one at a time. */
-type Intake = { reader: BodyReader; inTurns: ReturnType<typeof createTurns> }
+type Receiving = WebhookDeps & { reader: BodyReader }
 
-/** Keys are read once, since SIGHUP may replace them while a body arrives. */
-type Addressed = { keys: Keys; source: Source }
+/** A request to a source. Keys are read once, since SIGHUP may replace them while a body arrives. */
+type Addressed = { req: Request; res: Response; keys: Keys; source: Source }
 
-type Receive = (req: Request, res: Response, addressed: Addressed) => Promise<void>
+type Exchange = Addressed & { arrival: Arrival; started: number; header: HeaderValues }
 
-function receive(deps: WebhookDeps, intake: Intake): Receive {
-  return async (req, res, { keys, source }) => {
-    const started = performance.now()
-    const arrival = newArrival(req, { arrivedAt: deps.clock(), source })
-    // Silent until the outcome is known, since the client may disconnect before.
-    noteForLog(res, 'silent')
-    try {
-      const delivery = await admit(deps, intake, { req, res, keys, source, arrival, started })
-      const acceptance = source.kind.promises.signed
-        ? await deps.acceptor.accept(delivery)
-        : noteUnsigned(deps, delivery)
-      arrival.outcome = acceptance
-      arrival.status = 200
-      answerAcceptance(res, acceptance)
-      proveConnection(req.socket)
-    } catch (error) {
-      const refusal = refusalOf(error, deps.maxBodyBytes)
-      arrival.outcome = refusal.status === 503 ? 'unavailable' : 'refused'
-      arrival.status = refusal.status
-      arrival.reason = refusal.reason
-      if (refusal.reason === internalError) deps.onFault(error, arrival)
-      answerRefusal(req, res, refusal)
-    }
-    arrival.ackMs = performance.now() - started
-    noteForLog(res, deps.onArrival(arrival))
+async function receive(deps: Receiving, addressed: Addressed): Promise<void> {
+  const { req, res, source } = addressed
+  const started = performance.now()
+  const arrival = newArrival(req, { arrivedAt: deps.clock(), source })
+  // Silent until the outcome is known, since the client may disconnect before.
+  noteForLog(res, 'silent')
+  try {
+    const delivery = await admit(deps, { ...addressed, arrival, started, header: (name) => valuesOf(req, name) })
+    arrival.outcome = source.kind.promises.signed ? await deps.acceptor.accept(delivery) : noteUnsigned(deps, delivery)
+    arrival.status = 200
+    acknowledge(res, arrival.outcome)
+    proveConnection(req.socket)
+  } catch (error) {
+    const refusal = error instanceof Refusal ? error : unavailable(internalError, { cause: error })
+    arrival.outcome = refusal.status === 503 ? 'unavailable' : 'refused'
+    arrival.status = refusal.status
+    arrival.reason = refusal.reason
+    if (refusal.reason === internalError) deps.onFault(error, arrival)
+    answerRefusal(req, res, refusal)
   }
+  arrival.ackMs = performance.now() - started
+  noteForLog(res, deps.onArrival(arrival))
 }
 
 function newArrival(req: Request, { arrivedAt, source }: { arrivedAt: Date; source: Source }): Arrival {
@@ -153,76 +161,103 @@ function noteUnsigned({ onUnsigned }: WebhookDeps, { sourceName, requestId, hint
   return 'hint'
 }
 
-type Exchange = Addressed & { req: Request; res: Response; arrival: Arrival; started: number }
-
-/** Returns the delivery of an admitted arrival, or throws the refusal. Records on `arrival` everything learnt on the way. */
-async function admit(
-  deps: WebhookDeps,
-  intake: Intake,
-  { req, res, keys, source, arrival, started }: Exchange,
-): Promise<Delivery> {
-  const { identify, promises } = source.kind
-  const header = (name: string) => valuesOf(req, name)
-  const identityOf = (arriving: Arriving) => {
-    const identity = identify(arriving)
-    const claimed = identity.ok ? identity.webhookId : identity.claimed
-    arrival.webhookId = claimed === undefined ? undefined : startOf(claimed, 255)
-    return identity
-  }
+/** Returns the delivery of an admitted arrival, or throws the refusal. Notes on `arrival` what is learnt on the way. */
+async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
+  const { req, res, source, arrival, started } = exchange
   // Before the body, so that the log names also a delivery whose body does not arrive.
-  let identity = identityOf({ header })
+  const early = identify(exchange)
   refuseContentEncoding(req)
-  const { body, release } = await intake.reader.read(req, res)
+  const { body, release } = await deps.reader.read(req, res)
   try {
     arrival.bytes = body.length
     arrival.readMs = performance.now() - started
-    const refuse = (refusal: Refusal): never => {
-      const { arrivedAt, remote } = arrival
-      deps.onRefused({
-        arrivedAt,
-        remote,
-        webhookId: arrival.webhookId,
-        reason: refusal.reason,
-        headers: () => withPath(headersToVerify(req, promises.signatureHeaders), req, source),
-        body,
-      })
-      throw refusal
-    }
-    if (!identity.ok) identity = identityOf({ header, body })
-    if (!identity.ok) return refuse(new Refusal(400, 'invalid_webhook_id', identity.message))
-    const { webhookId } = identity
-    // So the log shows a refused arrival beside the delivery that it repeats. The id of a large body takes long, and is
-    // computed after the verification.
-    if (body.length <= largeBodyBytes) arrival.deliveryId = deliveryId(webhookId, body, arrival.sourceName)
-    const verification = await verifyBytes(req, { header, body }, { ...intake, clock: deps.clock, source, arrival })
-    if (!verification.ok) {
-      if (verification.cause === 'no_matching_secret') deps.onUnknownKey(source)
-      return refuse(
-        new Refusal(401, 'invalid_signature', 'the signature or its time is not valid', { reason: verification.cause }),
-      )
-    }
-    const id = (arrival.deliveryId ??= deliveryId(webhookId, body, arrival.sourceName))
-    const { timestampSeconds, keyName } = verification
-    // Without a key name, the log bounds an unsigned arrival like the refused ones.
-    if (promises.signed) arrival.keyName = keyName
-    arrival.traceparent = traceparentOf(req)
-    arrival.verifiedMs = performance.now() - started
-    const delivery = toDelivery({
-      source,
-      id,
-      webhookId,
-      keyName,
-      environment: signedEnvironment(keys, keyName),
-      timestampSeconds,
-      receivedAt: arrival.arrivedAt,
-      headers: withPath(keptHeaders(req, promises.signatureHeaders), req, source),
-      body,
-    })
-    arrival.requestId = delivery.requestId
-    arrival.reason = delivery.parkReason ?? (promises.signed ? undefined : 'unsigned')
-    return delivery
+    const delivery = await check(deps, exchange, { body, identity: early.ok ? early : identify(exchange, body) })
+    if (!(delivery instanceof Refusal)) return delivery
+    const { arrivedAt, remote, webhookId } = arrival
+    const headers = () => withPath(headersToVerify(req, source.kind.promises.signatureHeaders), req, source)
+    deps.onRefused({ arrivedAt, remote, webhookId, reason: delivery.reason, headers, body })
+    throw delivery
   } finally {
     release()
+  }
+}
+
+/** Returns the id of a delivery, and notes it for the log. Without the body, some sources have no id yet. */
+function identify({ source, arrival, header }: Exchange, body?: Buffer): Identity {
+  const identity = source.kind.identify({ header, body })
+  const claimed = identity.ok ? identity.webhookId : identity.claimed
+  arrival.webhookId = claimed === undefined ? undefined : startOf(claimed, 255)
+  return identity
+}
+
+/** Verifies a complete body, then parses it. Returns a refusal for an arrival that the quarantine keeps. */
+async function check(
+  deps: Receiving,
+  exchange: Exchange,
+  { body, identity }: { body: Buffer; identity: Identity },
+): Promise<Delivery | Refusal> {
+  const { req, keys, source, arrival, started } = exchange
+  const { promises } = source.kind
+  if (!identity.ok) return new Refusal(400, 'invalid_webhook_id', identity.message)
+  const { webhookId } = identity
+  const idOf = () => deliveryId(webhookId, body, arrival.sourceName)
+  // So the log shows a refused arrival beside the delivery that it repeats. The id of a large body takes long, and is
+  // computed after the verification.
+  if (body.length <= largeBodyBytes) arrival.deliveryId = idOf()
+  const verification = await verifyBytes(exchange, body, deps.clock())
+  if (!verification.ok) {
+    const { cause: reason } = verification
+    if (reason === 'no_matching_secret') deps.onUnknownKey(source)
+    return new Refusal(401, 'invalid_signature', 'the signature or its time is not valid', { reason })
+  }
+  const { timestampSeconds, keyName } = verification
+  // Without a key name, the log bounds an unsigned arrival like the refused ones.
+  if (promises.signed) arrival.keyName = keyName
+  // A repeated traceparent is ignored.
+  const { traceparent } = req.headers
+  if (typeof traceparent === 'string') arrival.traceparent = traceparent
+  arrival.verifiedMs = performance.now() - started
+  const delivery = toDelivery({
+    source,
+    id: (arrival.deliveryId ??= idOf()),
+    webhookId,
+    keyName,
+    environment: signedEnvironment(keys, keyName),
+    timestampSeconds,
+    receivedAt: arrival.arrivedAt,
+    headers: withPath(keptHeaders(req, promises.signatureHeaders), req, source),
+    body,
+  })
+  arrival.requestId = delivery.requestId
+  arrival.reason = delivery.parkReason ?? (promises.signed ? undefined : 'unsigned')
+  return delivery
+}
+
+/** Verifies the bytes of a small body at once, and those of a large one in turns. */
+async function verifyBytes(exchange: Exchange, body: Buffer, now: Date): Promise<SourceVerification> {
+  const {
+    req,
+    source: { kind, secrets },
+    arrival,
+    header,
+  } = exchange
+  // The time at which the body is complete counts, since a large body may wait for its turn.
+  const nowSeconds = Math.floor(now.getTime() / 1000)
+  const steps = kind.verify({ header, body }, secrets, nowSeconds)
+  const isLarge = body.length > largeBodyBytes
+  const verification = isLarge ? await inTurns(unlessGone(req, steps)) : atOnce(steps)
+  if (verification.timestampSeconds !== undefined) arrival.skewSeconds = nowSeconds - verification.timestampSeconds
+  arrival.timestampMismatch = verification.ok && verification.timestampMismatch === true
+  return verification
+}
+
+/** Ends the verification if the client has disconnected. */
+function* unlessGone<Result>(req: IncomingMessage, steps: Steps<Result>): Steps<Result> {
+  for (;;) {
+    if (req.socket.destroyed) throw incomplete()
+    const step = steps.next()
+    if (step.done === true) return step.value
+    yield
   }
 }
 
@@ -234,45 +269,9 @@ function withPath(headers: Record<string, string>, req: Request, source: Source)
   return { ...headers, [pathHeader]: webhookPath(sourceName, generation) }
 }
 
-type Verifying = { inTurns: Intake['inTurns']; clock: () => Date; source: Source; arrival: Arrival }
-
-async function verifyBytes(
-  req: IncomingMessage,
-  arrived: Arrived,
-  { inTurns, clock, source: { kind, secrets }, arrival }: Verifying,
-): Promise<SourceVerification> {
-  // The time at which the body is complete counts, since a large body may wait for its turn.
-  const nowSeconds = Math.floor(clock().getTime() / 1000)
-  const steps = kind.verify(arrived, secrets, nowSeconds)
-  const isLarge = arrived.body.length > largeBodyBytes
-  const verification = isLarge ? await inTurns(unlessGone(req, steps)) : atOnce(steps)
-  if (verification.timestampSeconds !== undefined) arrival.skewSeconds = nowSeconds - verification.timestampSeconds
-  arrival.timestampMismatch = verification.ok && verification.timestampMismatch === true
-  return verification
-}
-
-/** Ends the verification if the client has disconnected. */
-function* unlessGone<Result>(req: IncomingMessage, steps: Steps<Result>): Steps<Result> {
-  for (;;) {
-    if (req.socket.destroyed) throw new BodyError('aborted')
-    const step = steps.next()
-    if (step.done === true) return step.value
-    yield
-  }
-}
-
 function refuseContentEncoding(req: IncomingMessage): void {
   const encoding = req.headers['content-encoding']
-  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
-    throw new Refusal(
-      415,
-      'unsupported_encoding',
-      'the body must be sent without Content-Encoding: the signature covers the bytes as sent',
-    )
-  }
-}
-
-/** Returns the traceparent. A repeated one is ignored. */
-function traceparentOf({ headers: { traceparent } }: IncomingMessage): string | undefined {
-  return typeof traceparent === 'string' ? traceparent : undefined
+  if (encoding === undefined || encoding.toLowerCase() === 'identity') return
+  const message = 'the body must be sent without Content-Encoding: the signature covers the bytes as sent'
+  throw new Refusal(415, 'unsupported_encoding', message)
 }

@@ -3,7 +3,8 @@ import { once } from 'node:events'
 import http from 'node:http'
 import net from 'node:net'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { BodyError, createBodyReader } from '../../../src/receiver/intake/body-reader.ts'
+import { createBodyReader } from '../../../src/receiver/intake/body-reader.ts'
+import { Refusal } from '../../../src/receiver/intake/webhook-answers.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { keysOf, liveKey, sandboxKey, type TestReceiver } from '../../support/receiver.ts'
@@ -187,7 +188,7 @@ it('large bodies in verification leave room for ordinary ones', async () => {
       .read(req, res)
       .then(
         ({ body }) => ends.push(`${body.length} whole`),
-        (error: unknown) => ends.push(error instanceof BodyError ? error.code : String(error)),
+        (error: unknown) => ends.push(error instanceof Refusal ? error.reason : String(error)),
       )
       .finally(() => res.end())
   })
