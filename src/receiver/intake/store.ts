@@ -10,53 +10,64 @@ import { later, postgresTime } from '../../platform/postgres/time.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import * as schema from '../domain/schema.ts'
 
-/**
- * SQL condition on a stored delivery: if the same delivery comes again with a live key, that key replaces the stored
- * one. A parked delivery keeps its key, because another key would not change why it is parked. `landing_failed` is an
- * exception. `key_mismatch` is another, for a key of any other environment: see takeOverKeys().
- */
-const yieldsToLive = sql`(environment is distinct from 'live' and coalesce(parked_reason = 'landing_failed', true))`
-
 export type StoreOptions = {
   /** The time that replicas share (time.ts). */
   now?: SQL
   /** Deliveries to store with a claim of this process, and the length of the claim. */
   claimed?: { ids: ReadonlySet<string>; leaseSeconds: number }
-  /** Rows of the quarantine to delete in the same statement. */
-  quarantineIds?: readonly number[]
 }
 
 /**
  * - `isNew`: the ids that were stored now
  * - `requeued`: ids that are due again, because another key signed them too
- * - `contended`: ids that another transaction was storing, landing or deleting at this moment. Whether their key
- *   changes is open, so they are to be stored again.
+ * - `contended`: ids that another transaction was landing or deleting at this moment. Whether their key changes is
+ *   open, so they are to be stored again.
  */
 export type StoreAnswer = { isNew: Set<string>; requeued: Set<string>; contended: Set<string> }
 
 /**
- * Stores deliveries with their places in the queue, and deletes the rows of the quarantine that they come from, in one
- * durable statement. Each row is returned, new or known, so a missing answer never counts as "known".
+ * Stores deliveries with their places in the queue, in one durable statement. Only where a known delivery came again
+ * with a key of another environment, a second statement follows: takingOverKeys().
  */
 export async function storeDeliveries(
   db: Database,
   rows: readonly Delivery[],
-  { now = postgresTime(), claimed, quarantineIds = [] }: StoreOptions = {},
+  { now = postgresTime(), claimed }: StoreOptions = {},
 ): Promise<StoreAnswer> {
-  const unquarantined =
-    quarantineIds.length === 0
-      ? sql``
-      : sql`, unquarantined as (
-          delete from mediadock.quarantine where id = any(${sql.param([...quarantineIds])}::bigint[])
-            and not exists (select from contended))`
+  const stored = await answersOf<'is_new' | 'is_settled'>(db, rows, storing(rows, now, claimed))
+  const isNew = idsOf(stored, 'is_new')
+  const settled = idsOf(stored, 'is_settled')
+  const open = rows.filter(({ id }) => !settled.has(id))
+  const taken = open.length === 0 ? [] : await answersOf<KeyChange>(db, open, takingOverKeys(open, now))
+  return { isNew, requeued: idsOf(taken, 'is_requeued'), contended: idsOf(taken, 'is_contended') }
+}
+
+type KeyChange = 'is_requeued' | 'is_contended'
+
+type Answer<Mark extends string> = RowOf<typeof schema.deliveries, 'id'> & Record<Mark, boolean>
+
+/** Runs a statement that returns each row, new or known, so that a missing answer never counts as "known". */
+async function answersOf<Mark extends string>(
+  db: Database,
+  rows: readonly Delivery[],
+  statement: SQL,
+): Promise<Answer<Mark>[]> {
+  const answers = await executePrepared<Answer<Mark>>(db, statement)
+  if (answers.length !== rows.length)
+    throw new Error(`postgres answered for ${answers.length} of ${rows.length} deliveries`)
+  return answers
+}
+
+function idsOf<Mark extends string>(answers: readonly Answer<Mark>[], mark: Mark): Set<string> {
+  return new Set(answers.flatMap((answer) => (answer[mark] ? [answer.id] : [])))
+}
+
+/** SQL: stores new deliveries. A known one is settled if the stored key has the environment of the arriving one. */
+function storing(rows: readonly Delivery[], now: SQL, claimed: StoreOptions['claimed']): SQL {
   // The column of a source is written only where there is one, so that the first source is stored before a migration.
   const source = rows.some(({ sourceName }) => sourceName !== null) ? sql`, source_name` : sql``
   const bodies = Buffer.concat(rows.map(({ body }) => body))
-  const answers = await executePrepared<
-    RowOf<typeof schema.deliveries, 'id'> & { is_new: boolean; is_requeued: boolean; is_contended: boolean }
-  >(
-    db,
-    sql`
+  return sql`
     with ${durable},
     bodies as materialized (select ${toBytea(bodies)} as bytes),
     arrived as (
@@ -82,39 +93,46 @@ export async function storeDeliveries(
       select id, case when is_claimed then ${later(now, claimed?.leaseSeconds ?? 0)}
           else least(to_timestamp(received_at), ${now}) end, is_claimed::int
       from stored join arrived using (id) where parked_reason is null
-    ),
-    ${takeOverKeys(now)}
-    ${unquarantined}
+    )
     -- A known delivery is acknowledged too, so this commit waits for the disk and a synchronous standby even where it
     -- wrote no row: a server that crashed while it waited for its standby shows rows that the standby never got.
-    select arrived.id, stored.id is not null as is_new, arrived.id in (select delivery_id from requeued) as is_requeued,
-      arrived.id in (select id from contended) as is_contended,
+    select arrived.id, stored.id is not null as is_new,
+      stored.id is not null or coalesce((select d.environment is not distinct from arrived.environment
+        from mediadock.deliveries d where d.id = arrived.id), false) as is_settled,
       case when stored.id is null then pg_logical_emit_message(true, 'mediadock', '') end as waited_for
-    from arrived left join stored using (id)`,
-  )
-  if (answers.length !== rows.length)
-    throw new Error(`postgres answered for ${answers.length} of ${rows.length} deliveries`)
-  const idsOf = (which: 'is_new' | 'is_requeued' | 'is_contended') =>
-    new Set(answers.flatMap((answer) => (answer[which] ? [answer.id] : [])))
-  return { isNew: idsOf('is_new'), requeued: idsOf('is_requeued'), contended: idsOf('is_contended') }
+    from arrived left join stored using (id)`
 }
 
 /**
- * SQL: handles duplicates signed with a key of another environment. A stored delivery that is parked for its key takes
- * the new key and is due again. Any other delivery does so only for a live key, pending or landed, since only a
+ * SQL condition on a stored delivery: if the same delivery comes again with a live key, that key replaces the stored
+ * one. A parked delivery keeps its key, because another key would not change why it is parked. `landing_failed` is an
+ * exception. `key_mismatch` is another, for a key of any other environment: see takingOverKeys().
+ */
+const yieldsToLive = sql`(environment is distinct from 'live' and coalesce(parked_reason = 'landing_failed', true))`
+
+/**
+ * SQL: handles known deliveries signed with a key of another environment. A stored delivery that is parked for its key
+ * takes the new key and is due again. Any other delivery does so only for a live key, pending or landed, since only a
  * live key may sign for live requests. A claim on it ends then.
  *
- * Accepting does not wait for a landing, so a locked row is left alone. Such a row, and one that the snapshot of this
- * statement does not show, is `contended`.
+ * Accepting does not wait for a landing, so a locked row is left alone. Such a row, and one that was deleted meanwhile,
+ * is `contended`.
  */
-const takeOverKeys = (now: SQL) => sql`
-    again as (select * from arrived where id not in (select id from stored)),
+function takingOverKeys(rows: readonly Delivery[], now: SQL): SQL {
+  const items = rows.map(({ id, keyName, environment }) => ({ id, key_name: keyName, environment }))
+  return sql`
+    with ${durable},
+    again as (
+      select a.* from durable, jsonb_to_recordset(${JSON.stringify(items)}::jsonb) as a (
+        id uuid, key_name text, environment text)
+      limit ${atMost(rows.length)}
+    ),
     again_live as (select id from again where environment = 'live'),
     waiting as (
       select delivery_id from mediadock.inbox
       where delivery_id = any(array(select id from again_live)) for update skip locked
     ),
-    contested as (
+    yielding as (
       select id from mediadock.deliveries
       where id = any(array(select id from again))
         and (parked_reason = 'key_mismatch' or (${yieldsToLive} and id in (select id from again_live)
@@ -126,7 +144,7 @@ const takeOverKeys = (now: SQL) => sql`
       update mediadock.deliveries d
       set key_name = again.key_name, environment = again.environment, parked_reason = null
       from again
-      where d.id = any(array[again.id]) and d.id in (select id from contested)
+      where d.id = any(array[again.id]) and d.id in (select id from yielding)
         and d.environment is distinct from again.environment
       returning d.id
     ),
@@ -134,15 +152,14 @@ const takeOverKeys = (now: SQL) => sql`
       insert into mediadock.inbox (delivery_id, due_at, claims) select id, ${now}, ${claimsAnew} from taken_over
       on conflict (delivery_id) do update set due_at = excluded.due_at, claims = inbox.claims + 1
       returning delivery_id
-    ),
-    contended as (
-      select again.id from again left join lateral (
-        select environment, parked_reason = 'key_mismatch' as is_parked, ${yieldsToLive} as yields
-        from mediadock.deliveries d where d.id = again.id limit 1) as known on true
-      where again.id not in (select delivery_id from requeued)
-        and (known is null or (known.environment is distinct from again.environment
-          and (known.is_parked or (known.yields and again.environment = 'live'))))
-    )`
+    )
+    select again.id, requeued.delivery_id is not null as is_requeued,
+      requeued.delivery_id is null and (known is null or (known.environment is distinct from again.environment
+        and (known.is_parked or (known.yields and again.environment = 'live')))) as is_contended
+    from again left join requeued on requeued.delivery_id = again.id left join lateral (
+      select environment, parked_reason = 'key_mismatch' as is_parked, ${yieldsToLive} as yields
+      from mediadock.deliveries d where d.id = again.id limit 1) as known on true`
+}
 
 /**
  * SQL: all bodies of a batch as one value, as text if possible, since the driver sends a bytea as hex, twice as long.
