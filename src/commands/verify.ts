@@ -1,7 +1,7 @@
 import { parseArgs } from 'node:util'
 import { createLogger } from '../platform/logger.ts'
 import { createKeySets } from '../receiver/fetching/key-sets.ts'
-import { verifyQuarantine } from '../receiver/intake/quarantine.ts'
+import { verifyQuarantine } from '../receiver/on-call/verify-quarantine.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withReceiver } from './processing.ts'
 import { printJson, type Command } from './usage.ts'

@@ -1,4 +1,4 @@
-import ipaddr from 'ipaddr.js'
+import { senderOf } from '../http/sender.ts'
 
 /** The window in which wrong tokens are counted, and the time for which they are limited afterwards. */
 const windowMs = 60_000
@@ -27,7 +27,7 @@ export function createGuessLimit(clock: () => Date) {
   return {
     /** Returns the end of the limit of this address; undefined if it is not limited. */
     limitedUntil: (address: string | undefined): Date | undefined => {
-      const known = failures.get(nameOf(address))
+      const known = failures.get(senderOf(address))
       return known && dateOf(known)
     },
     /**
@@ -35,7 +35,7 @@ export function createGuessLimit(clock: () => Date) {
      * Returns the end of a limit that begins.
      */
     failed: (address: string | undefined, asked?: string): Date | undefined => {
-      const [name, now] = [nameOf(address), clock().getTime()]
+      const [name, now] = [senderOf(address), clock().getTime()]
       const times = [...recent(failures.get(name)?.times ?? []), now].slice(-maxOfAddress)
       all = [...recent(all), now].slice(-maxOfAll)
       const isLimited = times.length >= (all.length >= maxOfAll ? 1 : maxOfAddress)
@@ -55,12 +55,4 @@ export function createGuessLimit(clock: () => Date) {
         return until ? [{ address, until, asked: known.asked }] : []
       }),
   }
-}
-
-/** The holder of one IPv6 address holds its whole /64. */
-function nameOf(address: string | undefined): string {
-  if (address === undefined || !ipaddr.isValid(address)) return 'unknown'
-  const parsed = ipaddr.process(address)
-  if (parsed.kind() === 'ipv4') return parsed.toString()
-  return `${ipaddr.IPv6.networkAddressFromCIDR(`${parsed.toString()}/64`).toString()}/64`
 }

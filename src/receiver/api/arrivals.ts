@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { verifyQuarantine } from '../intake/quarantine.ts'
+import { verifyQuarantine } from '../on-call/verify-quarantine.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { arrivalSchema, listArrivals } from '../queries/arrivals.ts'
 import { arrivalListSchema, parseFilters, quarantineListSchema } from '../queries/filters.ts'

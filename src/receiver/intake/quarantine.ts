@@ -1,23 +1,19 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Counter } from 'prom-client'
 import { createShares } from '../../platform/fair-share.ts'
+import { senderOf } from '../../platform/http/sender.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { and, eq, gt, inArray, sql } from '../../platform/postgres/drizzle.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
-import { claimedRequestId, type Delivery, deliveryId, toDelivery } from '../domain/delivery.ts'
-import { signedEnvironment, sourceOf, type Keys } from '../domain/keys.ts'
-import { atOnce, storedName } from '../domain/source.ts'
-import { pathIn } from '../domain/webhook-path.ts'
-import { noteKeyUses } from './arrival-log.ts'
-import { senderOf, type KnownSenders } from './known-senders.ts'
-import { createQuarantineBounds } from './quarantine-bounds.ts'
-import { redacted } from './request-headers.ts'
-import { toBytea, storeDeliveries } from './store.ts'
+import { claimedRequestId } from '../domain/delivery.ts'
+import type { KnownSenders } from './known-senders.ts'
+import { toBytea } from './store.ts'
 import type { Refused } from './webhook.ts'
 
 const quarantine = columnsOf(arriving.quarantine)
+const known = columnsOf(arriving.knownSenders)
 
 /** The memory for waiting rows. One known sender, or all strangers together, can take four fifths (createShares). */
 const maxWaiting = { rows: 40_000, bytes: 40 * 1024 * 1024 }
@@ -57,7 +53,7 @@ export type QuarantineDeps = {
 
 /**
  * Creates the quarantine, which keeps refused arrivals whole, so that they can be verified again after a missing secret
- * is added. Rows are written after the answers, and bounded in memory and in the table (quarantine-bounds.ts).
+ * is added. Rows are written after the answers, and bounded in memory and in the table.
  * Strangers leave room for known senders.
  */
 export function createQuarantine({
@@ -84,7 +80,7 @@ export function createQuarantine({
     dropped,
     wake,
   })
-  const bounds = createQuarantineBounds({ db, maxRows, maxBytes })
+  const keepBounds = createTableBounds(db, { rows: maxRows, bytes: maxBytes })
 
   return {
     record: (refused) => {
@@ -105,7 +101,7 @@ export function createQuarantine({
       await senders.keep()
       const { written, more } = await rows.writeSome()
       restUntil = performance.now() + Math.min(1000, (writtenBytes / bytesPerSecond) * 1000)
-      if (written > 0) await bounds.keep({ rows: written, bytes: writtenBytes })
+      if (written > 0) await keepBounds({ rows: written, bytes: writtenBytes })
       return { more }
     },
     waiting: rows.waiting,
@@ -144,141 +140,68 @@ async function insert(db: Database, batch: readonly Row[]): Promise<void> {
     where set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 
-export type VerifyDeps = { db: Database; keys: () => Keys; onStored: () => void }
+/** Other replicas write too, so the table is measured again after this time. */
+const lookAgainMs = 1000
+/** From this bound on, a tenth more is deleted, so that not every batch deletes. Smaller bounds are kept exactly. */
+const roundedRows = 1000
+/** The limit of locked rows per statement. */
+const deletesPerStatement = 1000
 
-export type VerifyOptions = {
-  /** Only arrivals refused for this reason. */
-  reason?: string | undefined
-  /** Called with the accepted deliveries, and how many of them another attempt had stored already. */
-  onAccepted?: (deliveryIds: readonly string[], known: number) => void
-}
+type Size = { rows: number; bytes: number }
 
-export type Verified = { checked: number; accepted: number; refused: number }
+/** Keeps the table within its rows and bytes. It is measured only when it may have outgrown them. */
+function createTableBounds(db: Database, max: Size): (written: Size) => Promise<void> {
+  let room = { rows: 0, bytes: 0 }
+  let lookedAt = -Infinity
+  const share = max.rows < roundedRows ? 1 : 0.9
+  const kept = { rows: Math.ceil(max.rows * share), bytes: Math.ceil(max.bytes * share) }
 
-/**
- * Verifies the whole quarantine again and accepts authentic arrivals. It uses the present secrets, and judges the
- * window by the time of arrival. An arrival without a usable id is not a delivery, and stays.
- */
-export async function verifyQuarantine(
-  { db, keys, onStored }: VerifyDeps,
-  { reason, onAccepted }: VerifyOptions = {},
-): Promise<Verified> {
-  const verified: Verified = { checked: 0, accepted: 0, refused: 0 }
-  let after = 0
-  for (;;) {
-    const rows = await nextRows(db, { after, reason })
-    if (rows.length === 0) return verified
-    after = rows.at(-1)?.id ?? after
-    const authentic = rows.flatMap((row) => {
-      const delivery = admitAgain(row, keys())
-      return delivery ? [{ id: row.id, delivery }] : []
-    })
-    // One row per delivery: it may have been refused several times, signed with several keys, of which a live one wins.
-    const isLive = ({ delivery }: (typeof authentic)[number]) => Number(delivery.environment === 'live')
-    const liveLast = authentic.toSorted((a, b) => isLive(a) - isLive(b))
-    const deliveries = [...new Map(liveLast.map(({ delivery }) => [delivery.id, delivery])).values()]
-    if (authentic.length > 0) {
-      await noteKeyUses(
-        db,
-        authentic.map(({ delivery: { keyName, receivedAt: at } }) => ({ keyName, at, matches: 1 })),
-      )
-      const stored = await storeVerified(
-        db,
-        deliveries.toSorted((a, b) => (a.id < b.id ? -1 : 1)),
-        authentic.map(({ id }) => id),
-      )
-      onStored()
-      onAccepted?.(
-        deliveries.map(({ id }) => id),
-        deliveries.length - stored.isNew.size,
-      )
+  return async ({ rows, bytes }) => {
+    room = { rows: room.rows - rows, bytes: room.bytes - bytes }
+    if (room.rows >= 0 && room.bytes >= 0 && performance.now() - lookedAt < lookAgainMs) return
+    lookedAt = performance.now()
+    for (;;) {
+      const held = await weigh(db)
+      room = { rows: max.rows - held.rows, bytes: max.bytes - held.bytes }
+      if (room.rows >= 0 && room.bytes >= 0) return
+      if ((await trim(db, kept)) === 0) return
     }
-    verified.checked += rows.length
-    verified.accepted += authentic.length
-    verified.refused += rows.length - authentic.length
   }
+}
+
+async function weigh(db: Database): Promise<Size> {
+  const [held] = await db.execute<{ rows: number; bytes: string }>(sql`
+    select count(*)::int as rows, coalesce(sum(${quarantine.bytes}), 0)::text as bytes from mediadock.quarantine`)
+  if (!held) throw new Error('Postgres returned no row for the size of the quarantine')
+  return { rows: held.rows, bytes: Number(held.bytes) }
 }
 
 /**
- * Stores the authentic deliveries of a page and deletes their rows of the quarantine. While another transaction holds
- * one of the deliveries, it deletes no row and tries again, for about 5 s. Then it throws.
+ * Keeps the newest rows, at most half of them of one sender, rows of known senders before those of
+ * strangers. A large row counts as several, by its bytes, so the bound of bytes holds too. Deletes others and returns
+ * their number.
  */
-async function storeVerified(
-  db: Database,
-  deliveries: readonly Delivery[],
-  quarantineIds: readonly number[],
-): Promise<{ isNew: ReadonlySet<string> }> {
-  const isNew = new Set<string>()
-  for (let tries = 1; tries <= 50; tries += 1) {
-    const stored = await storeDeliveries(db, deliveries, { quarantineIds })
-    for (const id of stored.isNew) isNew.add(id)
-    if (stored.contended.size === 0) return { isNew }
-    await delay(100)
-  }
-  throw new Error('another transaction holds deliveries of the quarantine: verify again after it has ended')
-}
-
-/** A refused arrival, as stored in the quarantine. */
-export type Quarantined = {
-  id: number
-  arrivedAt: Date
-  reason: string
-  webhookId: string | undefined
-  headers: Record<string, string>
-  body: Buffer
-}
-
-const { id, arrived_at, reason, webhook_id, headers, body } = arriving.quarantine
-export const quarantinedColumns = { id, arrived_at, reason, webhook_id, headers, body }
-type QuarantinedRow = Pick<typeof arriving.quarantine.$inferSelect, keyof typeof quarantinedColumns>
-
-export function toQuarantined({ arrived_at, webhook_id, ...row }: QuarantinedRow): Quarantined {
-  return { ...row, arrivedAt: new Date(arrived_at), webhookId: webhook_id ?? undefined }
-}
-
-async function nextRows(
-  db: Database,
-  { after, reason }: { after: number; reason: string | undefined },
-): Promise<Quarantined[]> {
-  const page = db
-    .select({ id, bytes: arriving.quarantine.bytes })
-    .from(arriving.quarantine)
-    .where(and(gt(id, after), reason === undefined ? undefined : eq(arriving.quarantine.reason, reason)))
-    .orderBy(id)
-    .limit(100)
-    .as('page')
-  const summed = sql`
-    select id, row_number() over oldest as place, sum(bytes) over oldest as total
-    from ${page} window oldest as (order by id)`
-  const chosen = sql`(select id from (${summed}) as summed where place = 1 or total <= ${4 * 1024 * 1024})`
-  const rows = await db.select(quarantinedColumns).from(arriving.quarantine).where(inArray(id, chosen)).orderBy(id)
-  return rows.map(toQuarantined)
-}
-
-/** Verifies a quarantined arrival with the present secrets. Returns its delivery; undefined if it is not authentic. */
-export function admitAgain({ arrivedAt, headers, body }: Quarantined, keys: Keys): Delivery | undefined {
-  const source = sourceOf(keys, pathIn(headers).sourceName)
-  // Its source was removed from the settings, or its webhooks are unsigned now: those are never stored.
-  if (source?.kind.promises.signed !== true) return undefined
-  const { kind, secrets } = source
-  const arrived = { body, header: (name: string) => (headers[name] === undefined ? [] : [headers[name]]) }
-  const identity = kind.identify(arrived)
-  if (!identity.ok) return undefined
-  const verification = atOnce(kind.verify(arrived, secrets, Math.floor(arrivedAt.getTime() / 1000)))
-  if (!verification.ok) return undefined
-  const kept = { ...headers }
-  for (const name of kind.promises.signatureHeaders) if (kept[name] !== undefined) kept[name] = redacted
-  const { webhookId } = identity
-  const { keyName, timestampSeconds } = verification
-  return toDelivery({
-    source,
-    id: deliveryId(webhookId, body, storedName(source)),
-    webhookId,
-    body,
-    headers: kept,
-    receivedAt: arrivedAt,
-    environment: signedEnvironment(keys, keyName),
-    keyName,
-    timestampSeconds,
-  })
+async function trim(db: Database, kept: Size): Promise<number> {
+  const gone = await db.execute(sql`
+    with counted as (
+      select ${list(quarantine, 'id', 'source', 'arrived_at')},
+        greatest(1, ${quarantine.bytes}::float8 * ${kept.rows}::int / ${kept.bytes}::bigint) as counts,
+        coalesce(${quarantine.source} in (select ${known.source} from mediadock.known_senders), false) as is_known
+      from mediadock.quarantine
+    ),
+    of_senders as (
+      select *, sum(counts) over (
+          partition by source order by arrived_at desc, id desc rows unbounded preceding) as of_sender
+      from counted
+    ),
+    newest as (
+      select id, sum(counts) over (
+          order by is_known desc, arrived_at desc, id desc rows unbounded preceding) as total
+      from of_senders where of_sender <= ceil(${kept.rows}::int / 2.0)
+    )
+    delete from mediadock.quarantine where ${quarantine.id} in (
+      select id from counted where id not in (select id from newest where total <= ${kept.rows}::int)
+      order by arrived_at, id limit ${deletesPerStatement})
+    returning ${quarantine.id}`)
+  return gone.length
 }

@@ -1,11 +1,31 @@
 import { eq, inArray, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
-import { sourceOf, type Keys } from '../domain/keys.ts'
+import { deliveryId, toDelivery, type Delivery } from '../domain/delivery.ts'
+import { signedEnvironment, sourceOf, type Keys } from '../domain/keys.ts'
+import { atOnce, storedName } from '../domain/source.ts'
 import { pathIn } from '../domain/webhook-path.ts'
-import { admitAgain, quarantinedColumns, toQuarantined, type Quarantined } from '../intake/quarantine.ts'
+import { redacted } from '../intake/request-headers.ts'
 import { readWithin } from './deadline.ts'
 import { newestFirst } from './page.ts'
+
+/** A refused arrival, as stored in the quarantine. */
+export type Quarantined = {
+  id: number
+  arrivedAt: Date
+  reason: string
+  webhookId: string | undefined
+  headers: Record<string, string>
+  body: Buffer
+}
+
+const { id, arrived_at, reason, webhook_id, headers, body } = quarantine
+export const quarantinedColumns = { id, arrived_at, reason, webhook_id, headers, body }
+type QuarantinedRow = Pick<typeof quarantine.$inferSelect, keyof typeof quarantinedColumns>
+
+export function toQuarantined({ arrived_at, webhook_id, ...row }: QuarantinedRow): Quarantined {
+  return { ...row, arrivedAt: new Date(arrived_at), webhookId: webhook_id ?? undefined }
+}
 
 export type QuarantinedDetail = Quarantined & {
   /** The key whose secret matches now; undefined if none does. */
@@ -63,4 +83,32 @@ export async function checkQuarantine(
   if (rows.length === 0) return undefined
   const keyNames = rows.flatMap((row) => admitAgain(toQuarantined(row), keys)?.keyName ?? [])
   return { tried: rows.length, acceptable: keyNames.length, keyNames: [...new Set(keyNames)] }
+}
+
+/** Verifies a quarantined arrival with the present secrets. Returns its delivery; undefined if it is not authentic. */
+export function admitAgain({ arrivedAt, headers, body }: Quarantined, keys: Keys): Delivery | undefined {
+  const source = sourceOf(keys, pathIn(headers).sourceName)
+  // Its source was removed from the settings, or its webhooks are unsigned now: those are never stored.
+  if (source?.kind.promises.signed !== true) return undefined
+  const { kind, secrets } = source
+  const arrived = { body, header: (name: string) => (headers[name] === undefined ? [] : [headers[name]]) }
+  const identity = kind.identify(arrived)
+  if (!identity.ok) return undefined
+  const verification = atOnce(kind.verify(arrived, secrets, Math.floor(arrivedAt.getTime() / 1000)))
+  if (!verification.ok) return undefined
+  const kept = { ...headers }
+  for (const name of kind.promises.signatureHeaders) if (kept[name] !== undefined) kept[name] = redacted
+  const { webhookId } = identity
+  const { keyName, timestampSeconds } = verification
+  return toDelivery({
+    source,
+    id: deliveryId(webhookId, body, storedName(source)),
+    webhookId,
+    body,
+    headers: kept,
+    receivedAt: arrivedAt,
+    environment: signedEnvironment(keys, keyName),
+    keyName,
+    timestampSeconds,
+  })
 }

@@ -1,3 +1,4 @@
+import { senderOf } from '../../platform/http/sender.ts'
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
@@ -5,7 +6,6 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { knownSenders } from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
-import { networkOf, senderOf } from '../intake/known-senders.ts'
 import { searchedRows } from './search.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
@@ -99,3 +99,10 @@ export const mayBeTheProviders = sql`(${namesKnownRequest}
 function sum(rows: readonly { arrivals: number }[]): number {
   return rows.reduce((all, { arrivals }) => all + arrivals, 0)
 }
+
+/** Returns the network of a sender, in which one owner may have many: an IPv4 /24, or an IPv6 /48. */
+function networkOf(sender: string): string {
+  return networkPattern.exec(sender)?.[0] ?? sender
+}
+
+const networkPattern = /^(?:[0-9]+\.){3}|^(?:[0-9a-f]+:){3}/

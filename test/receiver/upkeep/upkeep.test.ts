@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { verifyQuarantine } from '../../../src/receiver/intake/quarantine.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
+import { verifyQuarantine } from '../../../src/receiver/on-call/verify-quarantine.ts'
 import { ensurePartitions } from '../../../src/receiver/upkeep/arrival-partitions.ts'
 import { pruneByBothClocks, pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
 import type { TestDatabase } from '../../support/database.ts'

@@ -1,0 +1,12 @@
+import ipaddr from 'ipaddr.js'
+
+/**
+ * Returns the identity of a sender: an IPv4 address, or the /64 of an IPv6 address, whose owner has all its addresses.
+ */
+export function senderOf(remote: string | undefined): string {
+  if (remote === undefined || !ipaddr.isValid(remote)) return 'unknown'
+  const address = ipaddr.process(remote)
+  if (address instanceof ipaddr.IPv4) return address.toString()
+  const network = address.parts.slice(0, 4).map((part) => part.toString(16))
+  return `${network.join(':')}::/64`
+}

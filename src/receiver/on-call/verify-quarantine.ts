@@ -1,0 +1,109 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { and, eq, gt, inArray, sql } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { quarantine } from '../domain/arrivals-schema.ts'
+import type { Delivery } from '../domain/delivery.ts'
+import type { Keys } from '../domain/keys.ts'
+import { noteKeyUses } from '../intake/arrival-log.ts'
+import { storeDeliveries } from '../intake/store.ts'
+import { admitAgain, quarantinedColumns, toQuarantined, type Quarantined } from '../queries/quarantined.ts'
+
+const { id } = quarantine
+
+export type VerifyDeps = { db: Database; keys: () => Keys; onStored: () => void }
+
+export type VerifyOptions = {
+  /** Only arrivals refused for this reason. */
+  reason?: string | undefined
+  /** Called with the accepted deliveries, and how many of them another attempt had stored already. */
+  onAccepted?: (deliveryIds: readonly string[], known: number) => void
+}
+
+export type Verified = { checked: number; accepted: number; refused: number }
+
+/**
+ * Verifies the whole quarantine again and accepts authentic arrivals. It uses the present secrets, and judges the
+ * window by the time of arrival. An arrival without a usable id is not a delivery, and stays.
+ */
+export async function verifyQuarantine(
+  { db, keys, onStored }: VerifyDeps,
+  { reason, onAccepted }: VerifyOptions = {},
+): Promise<Verified> {
+  const verified: Verified = { checked: 0, accepted: 0, refused: 0 }
+  let after = 0
+  for (;;) {
+    const rows = await nextRows(db, { after, reason })
+    if (rows.length === 0) return verified
+    after = rows.at(-1)?.id ?? after
+    const authentic = rows.flatMap((row) => {
+      const delivery = admitAgain(row, keys())
+      return delivery ? [{ id: row.id, delivery }] : []
+    })
+    if (authentic.length > 0) {
+      const uses = authentic.map(({ delivery: { keyName, receivedAt: at } }) => ({ keyName, at, matches: 1 }))
+      await noteKeyUses(db, uses)
+      const deliveries = distinct(authentic.map(({ delivery }) => delivery))
+      const isNew = await storeVerified(db, deliveries)
+      await db.delete(quarantine).where(
+        inArray(
+          id,
+          authentic.map((row) => row.id),
+        ),
+      )
+      onStored()
+      onAccepted?.(
+        deliveries.map((delivery) => delivery.id),
+        deliveries.length - isNew.size,
+      )
+    }
+    verified.checked += rows.length
+    verified.accepted += authentic.length
+    verified.refused += rows.length - authentic.length
+  }
+}
+
+/**
+ * Returns each delivery once. It may have been refused several times, signed with several keys, of which a live one
+ * wins. Sorted by id, so that two statements cannot deadlock.
+ */
+function distinct(deliveries: readonly Delivery[]): Delivery[] {
+  const isLive = ({ environment }: Delivery) => Number(environment === 'live')
+  const liveLast = deliveries.toSorted((a, b) => isLive(a) - isLive(b))
+  return [...new Map(liveLast.map((delivery) => [delivery.id, delivery])).values()].toSorted((a, b) =>
+    a.id < b.id ? -1 : 1,
+  )
+}
+
+/**
+ * Stores the authentic deliveries of a page and returns the ids of new ones. While another transaction holds one of the
+ * deliveries, it tries again, for about 5 s. Then it throws.
+ */
+async function storeVerified(db: Database, deliveries: readonly Delivery[]): Promise<ReadonlySet<string>> {
+  const isNew = new Set<string>()
+  for (let tries = 1; tries <= 50; tries += 1) {
+    const stored = await storeDeliveries(db, deliveries)
+    for (const one of stored.isNew) isNew.add(one)
+    if (stored.contended.size === 0) return isNew
+    await delay(100)
+  }
+  throw new Error('another transaction holds deliveries of the quarantine: verify again after it has ended')
+}
+
+async function nextRows(
+  db: Database,
+  { after, reason }: { after: number; reason: string | undefined },
+): Promise<Quarantined[]> {
+  const page = db
+    .select({ id, bytes: quarantine.bytes })
+    .from(quarantine)
+    .where(and(gt(id, after), reason === undefined ? undefined : eq(quarantine.reason, reason)))
+    .orderBy(id)
+    .limit(100)
+    .as('page')
+  const summed = sql`
+    select id, row_number() over oldest as place, sum(bytes) over oldest as total
+    from ${page} window oldest as (order by id)`
+  const chosen = sql`(select id from (${summed}) as summed where place = 1 or total <= ${4 * 1024 * 1024})`
+  const rows = await db.select(quarantinedColumns).from(quarantine).where(inArray(id, chosen)).orderBy(id)
+  return rows.map(toQuarantined)
+}

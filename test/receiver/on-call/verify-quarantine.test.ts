@@ -1,0 +1,54 @@
+import { randomUUID } from 'node:crypto'
+import { expect, it, onTestFinished } from 'vitest'
+import { verifyQuarantine } from '../../../src/receiver/on-call/verify-quarantine.ts'
+import { eventually } from '../../support/eventually.ts'
+import { firstSource } from '../../support/receiver.ts'
+import { deliver, failed } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
+
+it('counts a delivery as known if it was sent again and accepted meanwhile', async () => {
+  const {
+    database: { sql },
+    receiver,
+    stop,
+  } = await withReceiver()
+  onTestFinished(stop)
+  const [sentAgain, other] = [failed().body, failed().body]
+  const webhookId = randomUUID()
+  for (const [body, id] of [
+    [sentAgain, webhookId],
+    [sentAgain, webhookId],
+    [other, randomUUID()],
+  ] as const)
+    await deliver(receiver.webhookUrl, body, { webhookId: id, secret: 'whsec_new' })
+  await eventually(async () => (await sql`select from mediadock.quarantine`).length === 3)
+  const secrets = [{ name: 'live', signingSecret: 'whsec_new' }]
+  const keys = () => ({ ...receiver.deps.keys(), first: { ...firstSource, secrets } })
+  await deliver(receiver.webhookUrl, sentAgain, { webhookId })
+  const told: unknown[] = []
+  const verified = await verifyQuarantine(
+    { ...receiver.deps, keys },
+    { onAccepted: (ids, known) => told.push([ids.length, known]) },
+  )
+  expect(verified).toEqual({ checked: 3, accepted: 3, refused: 0 })
+  expect(told).toEqual([[2, 1]])
+})
+
+it('is verified again in pages of bounded bytes', async () => {
+  const {
+    database: { sql },
+    receiver,
+    stop,
+  } = await withReceiver()
+  onTestFinished(stop)
+  const padding = Buffer.alloc(1_000_000, ' ')
+  for (let n = 0; n < 6; n += 1)
+    await deliver(receiver.webhookUrl, Buffer.concat([failed().body, padding]), { secret: 'whsec_new' })
+  await eventually(async () => (await sql`select from mediadock.quarantine`).length === 6)
+  const pages: number[] = []
+  const secrets = [{ name: 'new', signingSecret: 'whsec_new' }]
+  const keys = () => ({ ...receiver.deps.keys(), first: { ...firstSource, secrets } })
+  const verified = await verifyQuarantine({ ...receiver.deps, keys }, { onAccepted: (ids) => pages.push(ids.length) })
+  expect(verified).toEqual({ checked: 6, accepted: 6, refused: 0 })
+  expect(Math.max(...pages)).toBeLessThan(5)
+})
