@@ -1,9 +1,21 @@
 import type { Logger } from './logger.ts'
 
-const burst = 200
-
 /** True if a line may be written now. */
 export type LineBudget = () => boolean
+
+/** Creates a token bucket: `burst` at once, then `perSecond`. The returned function takes a token, if there is one. */
+export function createTokens(burst: number, perSecond: number): (nowMs: number) => boolean {
+  let tokens = burst
+  let refilledAt = 0
+
+  return (nowMs) => {
+    tokens = Math.min(burst, tokens + (Math.max(0, nowMs - refilledAt) / 1000) * perSecond)
+    refilledAt = nowMs
+    if (tokens < 1) return false
+    tokens -= 1
+    return true
+  }
+}
 
 /**
  * Limits log lines that any client can cause, so that a flood does not fill the disk. Reports how many lines were
@@ -18,8 +30,7 @@ export function createLineBudget({
   what: string
   reportAfterMs?: number
 }): LineBudget {
-  let tokens = burst
-  let refilledAt = performance.now()
+  const mayWrite = createTokens(200, 20)
   let leftOut = 0
 
   const report = () => {
@@ -27,13 +38,7 @@ export function createLineBudget({
     leftOut = 0
   }
   return () => {
-    const now = performance.now()
-    tokens = Math.min(burst, tokens + ((now - refilledAt) / 1000) * 20)
-    refilledAt = now
-    if (tokens >= 1) {
-      tokens -= 1
-      return true
-    }
+    if (mayWrite(performance.now())) return true
     leftOut += 1
     if (leftOut === 1) setTimeout(report, reportAfterMs).unref()
     return false

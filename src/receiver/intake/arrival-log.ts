@@ -1,5 +1,6 @@
 import type { Counter } from 'prom-client'
 import { createShares } from '../../platform/fair-share.ts'
+import { createTokens } from '../../platform/line-budget.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
@@ -61,7 +62,7 @@ export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded
     dropped,
     wake,
   })
-  const mayHaveOwnRow = createRefusedBudget(clock())
+  const mayHaveOwnRow = createRefusedBudget()
   const folds = new Map<string, Row>()
 
   const fold = (arrival: Arrival): void => {
@@ -104,20 +105,16 @@ export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded
 }
 
 /** Decides which refused arrivals get a row of their own: a burst, then a pace, within a number per day. */
-function createRefusedBudget(start: Date): (arrivedAt: Date) => boolean {
-  let tokens = refusedBurst
-  let refilledAt = start.getTime()
+function createRefusedBudget(): (arrivedAt: Date) => boolean {
+  const mayTake = createTokens(refusedBurst, refusedPerSecond)
   let day = 0
   let leftToday = refusedPerDay
 
   return (arrivedAt) => {
     const now = arrivedAt.getTime()
-    tokens = Math.min(refusedBurst, tokens + (Math.max(0, now - refilledAt) / 1000) * refusedPerSecond)
-    refilledAt = now
     const today = Math.floor(now / 86_400_000)
     if (today !== day) [day, leftToday] = [today, refusedPerDay]
-    if (tokens < 1 || leftToday < 1) return false
-    tokens -= 1
+    if (leftToday < 1 || !mayTake(now)) return false
     leftToday -= 1
     return true
   }
