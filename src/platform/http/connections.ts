@@ -57,8 +57,22 @@ function cutConnection(socket: Socket): void {
 /** Replaces the parser's callback after the headers. The result -1 is an error, at which llhttp stops. */
 const stopParsing = () => -1
 
-type Exchanges = { latest: http.IncomingMessage; unanswered: http.ServerResponse[]; turn: number; inTurn: number }
+/** The requests of one connection. */
+type Exchanges = {
+  latest: http.IncomingMessage | undefined
+  unanswered: http.ServerResponse[]
+  turn: number
+  inTurn: number
+}
 const exchanges = new WeakMap<Socket, Exchanges>()
+
+function exchangesOf(socket: Socket): Exchanges {
+  const known = exchanges.get(socket)
+  if (known) return known
+  const none: Exchanges = { latest: undefined, unanswered: [], turn, inTurn: 0 }
+  exchanges.set(socket, none)
+  return none
+}
 
 /** The number of the event loop's turn, counted while requests arrive. */
 let turn = 0
@@ -72,17 +86,18 @@ const endTurn = afterThisTurn(() => (turn += 1))
 export function boundRequests(handler: http.RequestListener, onClosed: (socket: Socket) => void): http.RequestListener {
   return (req, res) => {
     const { socket } = req
-    const before = exchanges.get(socket)
-    const unanswered = before?.unanswered ?? []
-    const inTurn = before?.turn === turn ? before.inTurn + 1 : 1
-    if (unanswered.length >= maxAtOnce || inTurn > maxAtOnce) {
+    const ours = exchangesOf(socket)
+    const inTurn = ours.turn === turn ? ours.inTurn + 1 : 1
+    if (ours.unanswered.length >= maxAtOnce || inTurn > maxAtOnce) {
       cutConnection(socket)
       return onClosed(socket)
     }
-    unanswered.push(res)
-    exchanges.set(socket, { latest: req, unanswered, turn, inTurn })
+    ours.latest = req
+    ours.turn = turn
+    ours.inTurn = inTurn
+    ours.unanswered.push(res)
     endTurn()
-    res.once('close', () => unanswered.splice(unanswered.indexOf(res), 1))
+    res.on('close', () => ours.unanswered.splice(ours.unanswered.indexOf(res), 1))
     handler(req, res)
   }
 }
