@@ -18,8 +18,8 @@ export type Report = {
   /** The source's own id of the job. */
   jobId: string
   status: 'COMPLETED' | 'FAILED' | 'CANCELED'
-  model: string | undefined
-  output: unknown
+  model?: string | undefined
+  output?: unknown
   media: readonly MediaItem[]
   /** True where the media came as base64. Their links lead to their places in the archive. */
   isInline?: boolean
@@ -27,11 +27,11 @@ export type Report = {
   files?: readonly InlineFile[]
   /** False where the full result carries more: a poll completes it. */
   mediaComplete: boolean
-  cost: number | undefined
-  error: { code: string; message: string } | undefined
+  cost?: number | undefined
+  error?: { code: string; message: string } | undefined
   /** The source's times, in ISO 8601. */
-  createdAt: string | undefined
-  completedAt: string | undefined
+  createdAt?: string | undefined
+  completedAt?: string | undefined
 }
 
 /**
@@ -68,6 +68,6 @@ export type Parsed = { ok: true; report: Report } | { ok: false; reason: Unreada
 
 /**
  * An accepted body, signed or not, that names a job without reporting its end. With `poll` the job may have ended, so its
- * next poll is due now.
+ * next poll is due now. `status`: the state of a running job.
  */
-export type Hint = { ok: true; report: undefined; jobId: string; poll: boolean }
+export type Hint = { ok: true; report: undefined; jobId: string; poll: boolean; status?: 'IN_QUEUE' | 'IN_PROGRESS' }

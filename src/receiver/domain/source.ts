@@ -105,18 +105,18 @@ export type SourceKind = {
 export type SourcePromises = {
   /** Headers that carry the signature: they are stored only where a delivery is to be verified again. */
   signatureHeaders: readonly string[]
-  /** Returns the environment of a key, where the key shows it; `live` for all keys of an API without environments. */
-  environmentOf: (apiKey: string | undefined) => 'live' | 'sandbox' | undefined
+  /** Returns the environment of a key, where the key shows it. Left out where every key is `live`. */
+  environmentOf?: (apiKey: string | undefined) => 'live' | 'sandbox' | undefined
   /** False where anyone can send a webhook: `parse` then returns hints only. */
   signed: boolean
-  /** True where a submit that is repeated with its Idempotency-Key is charged once. */
-  idempotentSubmit: boolean
-  /** The signing secrets of its settings; undefined where they have none. */
-  secrets: SecretForm | undefined
+  /** True where the API's documents promise that a submit repeated with its Idempotency-Key is charged once. */
+  idempotentSubmit?: true
+  /** The signing secrets of its settings. Left out where they have none. */
+  secrets?: SecretForm
   /** The public keys that verify webhooks. They serve all customers, so a webhook must name the account. */
   keySet?: { url: string; keysIn: (json: unknown) => readonly string[] | undefined }
-  /** The base URL of the API; undefined where each source has its own. */
-  apiUrl: string | undefined
+  /** The base URL of the API. Left out where each source has its own. */
+  apiUrl?: string
   /** The headers that links to the origin of the API need. Left out where no link needs the key. */
   linkHeaders?: (apiKey: string) => Record<string, string>
   /** How long links in a result last, from the end of the job. Without a promise, it is left out. */

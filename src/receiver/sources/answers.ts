@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { jsonOf } from '../../platform/json-text.ts'
 import type { FilesPlace } from '../../platform/settings.ts'
 import type { Hint, Parsed, UnreadableReason, Report } from '../domain/report.ts'
+import { jobIdPattern } from '../domain/request-id.ts'
 import {
   maxAnswerBytes,
   type Api,
@@ -9,21 +10,40 @@ import {
   type CancelOutcome,
   type FetchOutcome,
   type NoResult,
+  type Submission,
   type SubmitOutcome,
 } from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
-import { jobIdOf } from './ids.ts'
 
-/** A job as a webhook or an answer describes it: the result, the state of a running job, or why it cannot be read. */
-export type Read =
-  | { ok: true; report: Report }
-  | { ok: true; report: undefined; jobId: string; status: 'IN_QUEUE' | 'IN_PROGRESS' }
-  | Extract<Parsed, { ok: false }>
+/** The id of a job as its source wrote it. */
+const idSchema = z.string().regex(jobIdPattern)
+const membersSchema = z.record(z.string(), z.unknown())
 
-/** Parses a webhook that has the body of a poll. A webhook of a running job does not make a poll due. */
-export function webhookOf(read: Read): Parsed | Hint {
-  if (!read.ok || read.report !== undefined) return read
-  return { ok: true, report: undefined, jobId: read.jobId, poll: false }
+/**
+ * What a webhook or an answer says of its job: how it ended, that it waits or runs, or why it cannot be read. `ENDED`:
+ * only a poll shows how.
+ */
+export type State = (Pick<Report, 'status'> & Partial<Report>) | 'IN_QUEUE' | 'IN_PROGRESS' | 'ENDED' | UnreadableReason
+
+/** Reads the JSON of a job, which has its id as `id`. Never throws, whatever was sent. */
+export function readJob<Read extends { id?: unknown }>(
+  json: unknown,
+  schema: z.ZodType<Read>,
+  stateOf: (job: Read) => State,
+): Parsed | Hint {
+  const { data: job } = schema.safeParse(json)
+  if (job === undefined) return { ok: false, reason: 'unknown_shape', jobId: undefined }
+  const jobId = idSchema.safeParse(job.id).data
+  return jobId === undefined ? { ok: false, reason: 'no_request_id', jobId } : stateToRead(jobId, stateOf(job))
+}
+
+/** The report or the hint that a state makes. A webhook of a running job does not make a poll due. */
+export function stateToRead(jobId: string, state: State): Parsed | Hint {
+  if (typeof state === 'object') return { ok: true, report: { jobId, media: [], mediaComplete: true, ...state } }
+  if (state === 'ENDED') return { ok: true, report: undefined, jobId, poll: true }
+  if (state === 'IN_QUEUE' || state === 'IN_PROGRESS')
+    return { ok: true, report: undefined, jobId, poll: false, status: state }
+  return { ok: false, reason: state, jobId }
 }
 
 /** The outcome of an answer that is no result; undefined for a 200 or a 202 with a body. */
@@ -48,65 +68,56 @@ export function answeredOtherwise({ status, body, retryAfterSeconds }: ApiAnswer
   }
 }
 
-/** The outcome of an answer about the job `asked`. */
-export function outcomeOf(read: Read, asked: string): FetchOutcome {
+/** The outcome of an answer about the job `asked`. A result that Postgres cannot store would fail at every landing. */
+export function outcomeOf(read: Parsed | Hint, asked: string): FetchOutcome {
   const jobId = read.ok && read.report !== undefined ? read.report.jobId : read.jobId
   if (jobId !== asked) return { kind: 'invalid', detail: 'the answer is for another job' }
-  if (!read.ok) return unreadable(read.reason)
-  if (read.report !== undefined) return fetched(read.report)
-  return { kind: 'running', status: { status: read.status, progress: 0, queue_position: null } }
-}
-
-/** The outcome of an answer about the right job without a report. */
-export function unreadable(reason: UnreadableReason): NoResult {
-  if (reason === 'inline_media')
-    return { kind: 'invalid', detail: 'the result contains base64, which needs MEDIA_ARCHIVE' }
-  const detail = reason === 'unknown_shape' ? 'the result contains no media' : 'the answer has an unknown status'
-  return { kind: 'invalid', detail }
-}
-
-export const keyHeader = (apiKey: string) => ({ authorization: `Bearer ${apiKey}` })
-export const bearer = (apiKey: string) => ({ ...keyHeader(apiKey), accept: 'application/json' })
-
-/** Asks for a job by `GET` of a path below the API's URL, with the key as a bearer token. */
-export async function fetchJob(
-  { path, jobId, read }: { path: string; jobId: string; read: (json: unknown, archive?: FilesPlace) => Read },
-  { url, apiKey, call, archive }: Api,
-): Promise<FetchOutcome> {
-  const answer = await call({ url: `${url}${path}`, headers: bearer(apiKey) })
-  return answeredOtherwise(answer) ?? outcomeOf(read(jsonOf(answer.body), archive), jobId)
-}
-
-/** Submits a job by `POST` of JSON to a path below the API's URL. Its answer has the job's id as `id`. */
-export async function submitJob(
-  { path, body }: { path: string; body: object },
-  { url, apiKey, call }: Api,
-): Promise<SubmitOutcome> {
-  const headers = { ...bearer(apiKey), 'content-type': 'application/json' }
-  return submitted(await call({ url: `${url}${path}`, method: 'POST', headers, body: JSON.stringify(body) }), 'id')
-}
-
-/** The outcome of asking for a cancellation. A success promises only that the source tries. */
-export function canceled(answer: ApiAnswer): CancelOutcome {
-  return answeredOtherwise(answer) ?? { kind: 'asked' }
-}
-
-/** The outcome of a result. A result that Postgres cannot store would fail at every landing. */
-export function fetched(report: Report): FetchOutcome {
+  if (!read.ok) return { kind: 'invalid', detail: unreadable[read.reason] ?? 'the result contains no media' }
+  const { report } = read
+  if (report === undefined)
+    return { kind: 'running', status: { status: read.status ?? 'IN_PROGRESS', progress: 0, queue_position: null } }
   return isStorable(report)
     ? { kind: 'result', report }
     : { kind: 'invalid', detail: 'the result contains values that Postgres cannot store' }
 }
 
+const unreadable: Partial<Record<UnreadableReason, string>> = {
+  inline_media: 'the result contains base64, which needs MEDIA_ARCHIVE',
+  unknown_status: 'the answer has an unknown status',
+}
+
+export const keyHeader = (apiKey: string) => ({ authorization: `Bearer ${apiKey}` })
+export const bearer = (apiKey: string) => ({ ...keyHeader(apiKey), accept: 'application/json' })
+
+type KeyHeader = { keyHeader?: (apiKey: string) => Record<string, string> }
+type Fetching = { path: string; jobId: string; read: (json: unknown, archive?: FilesPlace) => Parsed | Hint }
+
+/** Asks for a job by `GET` of a path below the API's URL, with the key as a bearer token unless `keyHeader` is given. */
+export async function fetchJob(
+  { path, jobId, read, keyHeader: withKey = keyHeader }: Fetching & KeyHeader,
+  { url, apiKey, call, archive }: Api,
+): Promise<FetchOutcome> {
+  const answer = await call({ url: `${url}${path}`, headers: { ...withKey(apiKey), accept: 'application/json' } })
+  return answeredOtherwise(answer) ?? outcomeOf(read(jsonOf(answer.body), archive), jobId)
+}
+
+type Submitting = { path: string; body: unknown; member?: string }
+
 /**
- * The outcome of a submit to a source that does not recognize a repeated one, with the id of the job at `member` of its
- * answer. Only an answer from 400 to 499, except 408, shows that the source took nothing.
+ * Submits a job by `POST` of JSON to a path below the API's URL, to a source that does not recognize a repeated submit.
+ * The id of the job is at `member` of the answer. Only an answer from 400 to 499, except 408, shows that the source took
+ * nothing.
  */
-export function submitted(answer: ApiAnswer, member: string): SubmitOutcome {
-  const { status, body, retryAfterSeconds } = answer
-  const json = jsonOf(body)
+export async function submitJob(
+  { path, body, member = 'id', keyHeader: withKey = keyHeader }: Submitting & KeyHeader,
+  { url, apiKey, call }: Api,
+): Promise<SubmitOutcome> {
+  const headers = { ...withKey(apiKey), accept: 'application/json', 'content-type': 'application/json' }
+  const answer = await call({ url: `${url}${path}`, method: 'POST', headers, body: JSON.stringify(body) })
+  const { status, retryAfterSeconds } = answer
+  const json = jsonOf(answer.body)
   if (status >= 200 && status < 300) {
-    const jobId = jobIdOf(z.record(z.string(), z.unknown()).safeParse(json).data?.[member])
+    const jobId = idSchema.safeParse(membersSchema.safeParse(json).data?.[member]).data
     return jobId === undefined
       ? { kind: 'unreachable', detail: `the answer contains no ${member}` }
       : { kind: 'submitted', jobId, cost: undefined }
@@ -116,6 +127,19 @@ export function submitted(answer: ApiAnswer, member: string): SubmitOutcome {
   const message = textOfRefusal(json)
   const envelope = { error: { type: 'source_error', code: `http_${status}`, message } }
   return { kind: status === 401 || status === 403 ? 'unauthorized' : 'refused', status, envelope }
+}
+
+/** Submits the members of the input to a path, with the model and the URL of the webhook beside them. */
+export async function submitMembers(path: string, submission: Submission, api: Api): Promise<SubmitOutcome> {
+  const { model, input, webhookUrl } = submission
+  const members = membersSchema.safeParse(input)
+  if (!members.success) return refusedHere('the input must be an object')
+  return submitJob({ path, body: { ...members.data, model, callback_url: webhookUrl } }, api)
+}
+
+/** The outcome of asking for a cancellation. A success promises only that the source tries. */
+export function canceled(answer: ApiAnswer): CancelOutcome {
+  return answeredOtherwise(answer) ?? { kind: 'asked' }
 }
 
 const refusalSchema = z.union([

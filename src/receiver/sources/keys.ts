@@ -151,13 +151,14 @@ function sourceWithKeys(
 ): { source: Source; keys: GenerationKey[] } {
   const secrets = entries.map(({ name, signing_secret = '' }) => ({ name, signingSecret: signing_secret }))
   const source = { ...stated, secrets: stated.keySetUrl === undefined ? secrets : [] }
+  const { environmentOf = () => 'live' as const } = stated.kind.promises
   const keys = entries.map(({ name, api_key, signing_secret = '', retired }) => ({
     name,
     source,
     apiKey: api_key,
     signingSecret: signing_secret,
     retired,
-    environment: source.kind.promises.environmentOf(api_key),
+    environment: environmentOf(api_key),
   }))
   return { source, keys }
 }

@@ -13,7 +13,7 @@ import { replayDelivery, requeue } from '../../../src/receiver/landing/replay.ts
 import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
 import { land } from '../../../src/receiver/landing/two-statements.ts'
 import { runOnce, type ReconcilerDeps } from '../../../src/receiver/reconciling/reconciler.ts'
-import { openrouterVideo } from '../../../src/receiver/sources/openrouter-video/source.ts'
+import { openrouterVideo } from '../../../src/receiver/sources/openrouter-video.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { firstSource, keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'

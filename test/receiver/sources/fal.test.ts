@@ -3,8 +3,8 @@ import type { OutputType, QueueStatus } from '@fal-ai/client'
 import { describe, expect, test } from 'vitest'
 import { sha256Hex } from '../../../src/receiver/domain/delivery.ts'
 import { atOnce } from '../../../src/receiver/domain/source.ts'
-import { publicKeysOf } from '../../../src/receiver/sources/fal/signature.ts'
-import { fal } from '../../../src/receiver/sources/fal/source.ts'
+import { publicKeysOf } from '../../../src/receiver/sources/fal-signature.ts'
+import { fal } from '../../../src/receiver/sources/fal.ts'
 import { falKeyOf, falKeySetOf, signFalWebhook } from '../../../src/wire/fal-signature.ts'
 import { videoOfPng } from '../../platform/support/crafted-media.ts'
 import { dataUri, pngOf } from '../archive/media-stand.ts'
@@ -217,7 +217,8 @@ describe('the body', () => {
 
   test('of a canceled job', () => {
     const payload = { detail: 'Client cancelled the request', error_type: 'client_cancelled' }
-    expect(failed(payload)).toMatchObject({ report: { status: 'CANCELED', error: undefined } })
+    expect(failed(payload)).toMatchObject({ report: { status: 'CANCELED' } })
+    expect(failed(payload)).not.toHaveProperty('report.error')
   })
 
   test.each<[string, unknown]>([

@@ -1,7 +1,7 @@
 import { Webhook } from 'standardwebhooks'
 import { describe, expect, test } from 'vitest'
 import { atOnce } from '../../../src/receiver/domain/source.ts'
-import { gemini } from '../../../src/receiver/sources/gemini/source.ts'
+import { gemini } from '../../../src/receiver/sources/gemini.ts'
 import { apiOf, arrived, deepJson, junk } from './support/calls.ts'
 
 const jobId = 'models/veo-3.1-generate-preview/operations/abc123'

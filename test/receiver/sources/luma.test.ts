@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { atOnce } from '../../../src/receiver/domain/source.ts'
-import { luma } from '../../../src/receiver/sources/luma/source.ts'
+import { luma } from '../../../src/receiver/sources/luma.ts'
 import { apiOf, arrived, deepJson, junk } from './support/calls.ts'
 
 const jobId = '123e4567-e89b-12d3-a456-426614174000'

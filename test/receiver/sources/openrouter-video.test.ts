@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
 import { atOnce } from '../../../src/receiver/domain/source.ts'
-import { openrouterVideo } from '../../../src/receiver/sources/openrouter-video/source.ts'
+import { openrouterVideo } from '../../../src/receiver/sources/openrouter-video.ts'
 import { apiOf, arrived, deepJson, junk } from './support/calls.ts'
 
 const secrets = [{ name: 'mine', signingSecret: 'test_secret' }]
@@ -80,9 +80,13 @@ describe('the body', () => {
     ['failed', { error: 'refused' }, { status: 'FAILED', error: { code: 'failed', message: 'refused' } }],
     ['failed', { error: { a: 1 } }, { status: 'FAILED', error: { code: 'failed' } }],
     ['expired', {}, { status: 'FAILED', error: { code: 'expired' } }],
-    ['cancelled', {}, { status: 'CANCELED', model: 'google/veo-3.1', error: undefined }],
   ])('of a job that is %s, with %j', (status, data, report) => {
     expect(openrouterVideo.parse(event(status, data))).toMatchObject({ ok: true, report })
+  })
+
+  test('of a job that is cancelled has no error', () => {
+    const report = { jobId, status: 'CANCELED', model: 'google/veo-3.1', media: [], mediaComplete: true }
+    expect(openrouterVideo.parse(event('cancelled'))).toEqual({ ok: true, report })
   })
 
   test.each(['pending', 'in_progress', 'x'])('of the event %s is parked', (status) => {

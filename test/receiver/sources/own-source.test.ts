@@ -30,8 +30,7 @@ async function changedAsThePageSays(): Promise<string> {
   for (const name of ['src', 'package.json', 'tsconfig.json', 'drizzle'])
     await fs.cp(path.join(root, name), path.join(copy, name), { recursive: true })
   await fs.symlink(path.join(root, 'node_modules'), path.join(copy, 'node_modules'))
-  await fs.mkdir(path.join(copy, 'src/receiver/sources/acme'))
-  await fs.writeFile(path.join(copy, 'src/receiver/sources/acme/source.ts'), source)
+  await fs.writeFile(path.join(copy, 'src/receiver/sources/acme.ts'), source)
   const kinds = await fs.readFile(path.join(copy, kindsFile), 'utf8')
   await fs.writeFile(path.join(copy, kindsFile), `${line}${kinds.replace('= {\n', `= {\n${entry}`)}`)
   return copy

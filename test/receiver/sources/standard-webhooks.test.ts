@@ -2,7 +2,7 @@ import { createHmac } from 'node:crypto'
 import OpenAI from 'openai'
 import { describe, expect, test } from 'vitest'
 import { atOnce } from '../../../src/receiver/domain/source.ts'
-import { identify, secrets, verify } from '../../../src/receiver/sources/standard-webhooks/signature.ts'
+import { identify, secrets, verify } from '../../../src/receiver/sources/standard-webhooks.ts'
 import { hmacKeyOf, signStandardWebhook } from '../../../src/wire/standard-webhooks.ts'
 
 // Vectors that the projects publish in their own tests: libraries/javascript and libraries/rust of

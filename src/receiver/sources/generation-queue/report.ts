@@ -31,24 +31,11 @@ function refusal(json: unknown): { reason: UnreadableReason; jobId: string | und
  * is due at once.
  */
 function reportOfNotification(notification: ReceivedNotification): Report {
-  const untimed = { jobId: notification.request_id, createdAt: undefined, completedAt: undefined }
-  if (notification.status === 'ERROR') {
-    const { error } = notification
-    const nothing = { model: undefined, output: undefined, media: [] }
-    return { ...untimed, ...nothing, status: 'FAILED', mediaComplete: true, cost: 0, error }
-  }
+  const { request_id: jobId } = notification
+  if (notification.status === 'ERROR')
+    return { jobId, status: 'FAILED', media: [], mediaComplete: true, cost: 0, error: notification.error }
   const { model, output, cost } = notification.payload
-  const media = mediaOf(output)
-  return {
-    ...untimed,
-    status: 'COMPLETED',
-    model,
-    output: output.whole,
-    media,
-    mediaComplete: false,
-    cost,
-    error: undefined,
-  }
+  return { jobId, status: 'COMPLETED', model, output: output.whole, media: mediaOf(output), mediaComplete: false, cost }
 }
 
 /** Makes the report of an answer to GET /v1/requests/{id} (spec, Endpoints: result). */

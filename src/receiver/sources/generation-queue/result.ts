@@ -2,16 +2,13 @@ import type { z } from 'zod'
 import { plainWords } from '../../../platform/plain-words.ts'
 import type { Api, FetchOutcome, Job } from '../../domain/source.ts'
 import { isStorable } from '../../domain/storable.ts'
-import { answeredOtherwise } from '../answers.ts'
+import { answeredOtherwise, bearer } from '../answers.ts'
 import { receivedResultSchema, receivedStatusSchema, type ReceivedResult } from './received.ts'
 import { reportOfResult } from './report.ts'
 
 /** Fetches a result by `GET /v1/requests/{id}` (spec, Endpoints: result). */
 export async function fetchResult({ jobId: requestId }: Job, { url, apiKey, call }: Api): Promise<FetchOutcome> {
-  const answer = await call({
-    url: `${url}/v1/requests/${requestId}`,
-    headers: { authorization: `Bearer ${apiKey}`, accept: 'application/json' },
-  })
+  const answer = await call({ url: `${url}/v1/requests/${requestId}`, headers: bearer(apiKey) })
   return answeredOtherwise(answer) ?? parseAnswer(answer.status, answer.body, requestId)
 }
 

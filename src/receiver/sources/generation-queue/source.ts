@@ -1,8 +1,7 @@
 import { verifyInSteps, type Secret } from '../../../wire/signature.ts'
 import type { Environment } from '../../domain/keys.ts'
 import type { Arrived, SourceKind, SourceVerification, Steps } from '../../domain/source.ts'
-import { idIn } from '../ids.ts'
-import { textSecrets } from '../secrets.ts'
+import { idIn, readHeaders, textSecrets } from '../signatures.ts'
 import { parse } from './report.ts'
 import { fetchResult } from './result.ts'
 import { submit } from './submit.ts'
@@ -20,15 +19,13 @@ export const generationQueue: SourceKind = {
     signed: true,
     idempotentSubmit: true,
     secrets: textSecrets,
-    apiUrl: undefined,
   },
 }
 
 function* verify({ header, body }: Arrived, secrets: readonly Secret[], nowSeconds: number): Steps<SourceVerification> {
-  const [signature, ...more] = header('x-service-signature')
-  if (signature === undefined) return { ok: false, cause: 'missing_header', timestampSeconds: undefined }
-  if (more.length > 0) return { ok: false, cause: 'malformed_header', timestampSeconds: undefined }
-  const verification = yield* verifyInSteps(body, signature, secrets, nowSeconds)
+  const sent = readHeaders(header, { 'x-service-signature': /^/ })
+  if (!Array.isArray(sent)) return sent
+  const verification = yield* verifyInSteps(body, sent.join(), secrets, nowSeconds)
   if (!verification.ok) return verification
   // X-Service-Timestamp is not signed. A difference is counted, not refused.
   const stated = header('x-service-timestamp')

@@ -1,8 +1,8 @@
-import { judge, maxCandidates, maxHeaderBytes, timestampPattern, verifyHmac } from '../../../wire/signature.ts'
-import { bytesAfter, hmacKeyOf } from '../../../wire/standard-webhooks.ts'
-import type { Arrived, SecretForm, SourceSecret, SourceVerification, Steps } from '../../domain/source.ts'
-import { isSignedBy } from '../ed25519.ts'
-import { idIn } from '../ids.ts'
+import { judge, maxCandidates, maxHeaderBytes, timestampPattern, verifyHmac } from '../../wire/signature.ts'
+import { bytesAfter, hmacKeyOf } from '../../wire/standard-webhooks.ts'
+import type { Arrived, SecretForm, SourceKind, SourceSecret, SourceVerification, Steps } from '../domain/source.ts'
+import { generationQueue } from './generation-queue/source.ts'
+import { idIn, isSignedBy, readHeaders } from './signatures.ts'
 
 /** With a dot in the id, the signed bytes could be split into another id, timestamp and body. */
 const idPattern = /^[\x21-\x2d\x2f-\x7e]{1,255}$/
@@ -30,18 +30,15 @@ export function* verify(
   known: readonly SourceSecret[],
   nowSeconds: number,
 ): Steps<SourceVerification> {
-  const sent = ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map(header)
-  if (sent.some((values) => values.length === 0))
-    return { ok: false, cause: 'missing_header', timestampSeconds: undefined }
-  const [id = '', timestamp = '', signature = ''] = sent.map(([value]) => value)
+  const sent = readHeaders(header, {
+    'webhook-id': idPattern,
+    'webhook-timestamp': timestampPattern,
+    'webhook-signature': /^/,
+  })
+  if (!Array.isArray(sent)) return sent
+  const [id = '', timestamp = '', signature = ''] = sent
   const candidates = candidatesOf(signature)
-  if (
-    sent.some((values) => values.length > 1) ||
-    !idPattern.test(id) ||
-    !timestampPattern.test(timestamp) ||
-    candidates === undefined
-  )
-    return { ok: false, cause: 'malformed_header', timestampSeconds: undefined }
+  if (candidates === undefined) return { ok: false, cause: 'malformed_header', timestampSeconds: undefined }
 
   const head = `${id}.${timestamp}.`
   const timestampSeconds = Number(timestamp)
@@ -83,4 +80,12 @@ function candidatesOf(signature: string): { v1: Buffer[]; v1a: Buffer[] } | unde
   const stated = elements.filter((element) => element.startsWith('v1,')).length
   const count = v1.length + v1a.length
   return stated > v1.length || count === 0 || count > maxCandidates ? undefined : { v1, v1a }
+}
+
+/** The API of the first source, with webhooks signed as in Standard Webhooks: for your own engines and gateways. */
+export const standardWebhooks: SourceKind = {
+  ...generationQueue,
+  identify,
+  verify,
+  promises: { signatureHeaders: ['webhook-signature'], signed: true, idempotentSubmit: true, secrets },
 }

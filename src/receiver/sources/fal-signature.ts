@@ -1,21 +1,18 @@
 import { createHash } from 'node:crypto'
 import { z } from 'zod'
-import { falMessage } from '../../../wire/fal-signature.ts'
-import { judge, stepBytes, timestampPattern } from '../../../wire/signature.ts'
-import { webhookIdPattern } from '../../domain/delivery.ts'
-import type { Arrived, SourceSecret, SourceVerification, Steps } from '../../domain/source.ts'
-import { isSignedBy, publicKeyPattern } from '../ed25519.ts'
-import { idIn } from '../ids.ts'
+import { falMessage } from '../../wire/fal-signature.ts'
+import { judge, stepBytes, timestampPattern } from '../../wire/signature.ts'
+import { webhookIdPattern } from '../domain/delivery.ts'
+import type { Arrived, SourceSecret, SourceVerification, Steps } from '../domain/source.ts'
+import { isSignedBy, publicKeyPattern, readHeaders } from './signatures.ts'
 
-const signedHeaders = [
-  'x-fal-webhook-request-id',
-  'x-fal-webhook-user-id',
-  'x-fal-webhook-timestamp',
-  'x-fal-webhook-signature',
-] as const
-
-/** 64 bytes in hex. */
-const signaturePattern = /^[0-9a-fA-F]{128}$/
+const signedHeaders = {
+  'x-fal-webhook-request-id': webhookIdPattern,
+  'x-fal-webhook-user-id': webhookIdPattern,
+  'x-fal-webhook-timestamp': timestampPattern,
+  // 64 bytes in hex.
+  'x-fal-webhook-signature': /^[0-9a-fA-F]{128}$/,
+}
 
 /** fal publishes few keys. A longer list is not read further, because every signature is tried with every key. */
 const maxPublicKeys = 8
@@ -35,9 +32,6 @@ export function publicKeysOf(jwks: unknown): string[] | undefined {
   return keys.length === 0 ? undefined : keys
 }
 
-/** The id of the job. fal sends one webhook for a job, and sends it again under the same id. */
-export const identify = idIn('X-Fal-Webhook-Request-Id')
-
 /**
  * Verifies Ed25519 over the request id, the user id, the timestamp and the SHA-256 of the bytes in hex, joined by LF.
  * The headers name no key, so every public key is tried. fal signs the webhooks of all its customers with the same
@@ -48,19 +42,9 @@ export function* verify(
   secrets: readonly SourceSecret[],
   nowSeconds: number,
 ): Steps<SourceVerification> {
-  const sent = signedHeaders.map(header)
-  if (sent.some((values) => values.length === 0))
-    return { ok: false, cause: 'missing_header', timestampSeconds: undefined }
-  const [requestId = '', userId = '', timestamp = '', signature = ''] = sent.map(([value]) => value)
-  if (
-    sent.some((values) => values.length > 1) ||
-    !webhookIdPattern.test(requestId) ||
-    !webhookIdPattern.test(userId) ||
-    !timestampPattern.test(timestamp) ||
-    !signaturePattern.test(signature)
-  )
-    return { ok: false, cause: 'malformed_header', timestampSeconds: undefined }
-
+  const sent = readHeaders(header, signedHeaders)
+  if (!Array.isArray(sent)) return sent
+  const [requestId = '', userId = '', timestamp = '', signature = ''] = sent
   const timestampSeconds = Number(timestamp)
   const sha256 = createHash('sha256')
   for (let at = 0; at < body.length; at += stepBytes) {
