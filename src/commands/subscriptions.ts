@@ -2,13 +2,10 @@ import { z } from 'zod'
 import { feedFilterQuery, toFeedFilter } from '../receiver/queries/result-filter.ts'
 import {
   addSubscription,
+  isAct,
   newSubscriptionSchema,
-  pauseSubscription,
   placeSchema,
-  removeSubscription,
-  resumeSubscription,
-  rollSubscriptionSecret,
-  testSubscription,
+  subscriptionActs,
   type FeedPlace,
 } from '../receiver/subscriptions/acts.ts'
 import { listSubscriptions, type Subscription } from '../receiver/subscriptions/list-subscriptions.ts'
@@ -26,27 +23,12 @@ type Given = {
 }
 type Done = Record<string, unknown> | undefined
 
-/** The actions on a subscription. `words` is the number of words after the action. */
-const acts: Record<string, { words: number; work: (to: WithReceiver, name: string, given: Given) => Promise<Done> }> = {
-  add: {
-    words: 2,
-    work: ({ db, settings }, name, { url, retryHours: retry_hours, from, filter: given }) => {
-      const filter = toFeedFilter(filtersOf(feedFilters, given))
-      const parsed = newSubscriptionSchema.safeParse({ name, url, retry_hours, from, filter })
-      if (!parsed.success)
-        throw new UsageError(parsed.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join(', '))
-      return addSubscription(db, parsed.data, settings)
-    },
-  },
-  pause: { words: 1, work: ({ db }, name) => pauseSubscription(db, name, actorHere()) },
-  resume: { words: 1, work: ({ db }, name, { from }) => resumeSubscription(db, name, from) },
-  test: {
-    words: 1,
-    work: ({ db, settings, interrupted: signal }, name) =>
-      testSubscription(db, name, { settings, now: new Date(), signal }),
-  },
-  roll: { words: 1, work: ({ db }, name) => rollSubscriptionSecret(db, name) },
-  remove: { words: 1, work: ({ db }, name) => removeSubscription(db, name) },
+function add({ db, settings }: WithReceiver, name: string, { url, retryHours, from, filter: given }: Given) {
+  const filter = toFeedFilter(filtersOf(feedFilters, given))
+  const parsed = newSubscriptionSchema.safeParse({ name, url, retry_hours: retryHours, from, filter })
+  if (!parsed.success)
+    throw new UsageError(parsed.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join(', '))
+  return addSubscription(db, parsed.data, settings)
 }
 
 const feedFilters = z.strictObject(feedFilterQuery)
@@ -78,18 +60,19 @@ and exits with 1 without a 2xx answer.
     const [what = 'list', name = '', url, ...more] = positionals
     const { json, from, 'retry-hours': hours, ...filter } = options
     if (what === 'list') return withReceiver(env, ({ db }) => list(db, json === true))
-    const act = Object.hasOwn(acts, what) ? acts[what] : undefined
-    if (act === undefined) throw new UsageError('subscriptions takes: list, add, pause, resume, test, roll or remove')
-    if (name === '' || more.length > 0 || positionals.length !== act.words + 1)
-      throw new UsageError(`subscriptions ${what} takes ${act.words === 2 ? 'a name and a URL' : 'one name'}`)
+    if (what !== 'add' && !isAct(what))
+      throw new UsageError('subscriptions takes: list, add, pause, resume, test, roll or remove')
+    if (name === '' || more.length > 0 || (url !== undefined) !== (what === 'add'))
+      throw new UsageError(`subscriptions ${what} takes ${what === 'add' ? 'a name and a URL' : 'one name'}`)
     const given = { url, filter, from: placeOf(from), retryHours: hours === undefined ? undefined : Number(hours) }
     return withReceiver(env, async (to) => {
-      const done = await auditedCommand({
+      const options = { actor: actorHere(), from: given.from, now: new Date(), signal: to.interrupted }
+      const done = await auditedCommand<Done>({
         db: to.db,
         action: `subscription_${what}`,
         target: name,
-        detailOf: (result: Done) => result && withoutSecret(result),
-        work: () => act.work(to, name, given),
+        detailOf: (result) => result && withoutSecret(result),
+        work: () => (what === 'add' ? add(to, name, given) : subscriptionActs[what](to, name, options)),
       })
       if (!done) throw new Error(`subscription ${name} not found`)
       const shown: Record<string, unknown> = { name, ...done }

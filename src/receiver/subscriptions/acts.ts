@@ -93,12 +93,6 @@ function whyRefused(url: URL, settings: Pick<ReceiverSettings, 'production'>): s
   return dialling.kind === 'refused' ? dialling.why : undefined
 }
 
-/** Pauses a subscription. Posts under way finish. Returns undefined for an unknown name. */
-export async function pauseSubscription(db: Database, name: string, by: string): Promise<Changed> {
-  const paused = { state: 'paused', paused_by: by, paused_at: sql`now()`, stopped_at: null, stop_reason: null } as const
-  return change(db, name, paused)
-}
-
 /** The values that clear all failures of a subscription. */
 const resumed = {
   state: 'active',
@@ -111,40 +105,56 @@ const resumed = {
   last_error: null,
 } as const
 
-/** Resumes a subscription at its position. With `from` it moves there, and skips or repeats the changes in between. */
-export async function resumeSubscription(db: Database, name: string, from?: FeedPlace): Promise<Changed> {
-  const going = { ...resumed, next_attempt_at: sql`now()` }
-  if (from === undefined) return change(db, name, going)
-  const place = startAt(from)
-  // Counting up the claims fences a replica that works on it, which would overwrite the position.
-  const claims = sql`${subscriptions.claims} + 1`
-  const moved = await change(db, name, { ...going, position: place, ahead: [], claims }, sql`${place} is not null`)
-  if (moved === undefined && (await change(db, name, { name }))) throw notKept()
-  return moved
+type Acting = { db: Database; settings: Pick<ReceiverSettings, 'production'> }
+/** `from`: where `resume` continues, instead of at its position. */
+type ActOptions = { actor: string; from?: FeedPlace | undefined; now: Date; signal: AbortSignal }
+
+/** The acts on a subscription of this name. Each returns undefined for an unknown name. */
+export const subscriptionActs = {
+  /** Posts under way finish. */
+  pause: async ({ db }: Acting, name: string, { actor: paused_by }: ActOptions) =>
+    change(db, name, { state: 'paused', paused_by, paused_at: sql`now()`, stopped_at: null, stop_reason: null }),
+  /** With `from`, changes in between are skipped or repeated. */
+  resume: async ({ db }: Acting, name: string, { from }: ActOptions) => {
+    const going = { ...resumed, next_attempt_at: sql`now()` }
+    if (from === undefined) return change(db, name, going)
+    const place = startAt(from)
+    // Counting up the claims fences a replica that works on it, which would overwrite the position.
+    const claims = sql`${subscriptions.claims} + 1`
+    const moved = await change(db, name, { ...going, position: place, ahead: [], claims }, sql`${place} is not null`)
+    if (moved === undefined && (await change(db, name, { name }))) throw notKept()
+    return moved
+  },
+  test: testSubscription,
+  /** Replaces the secret. A turn that is under way still uses the old one. Posts that the service refuses are repeated. */
+  roll: async ({ db }: Acting, name: string) => {
+    const secret = newSecret()
+    return (await change(db, name, { secret })) && { secret }
+  },
+  remove: async ({ db }: Acting, name: string) => {
+    const { position } = subscriptions
+    const [removed] = await db.delete(subscriptions).where(eq(subscriptions.name, name)).returning({ position })
+    return removed
+  },
 }
 
-export async function removeSubscription(db: Database, name: string): Promise<Changed> {
-  const { position } = subscriptions
-  const [removed] = await db.delete(subscriptions).where(eq(subscriptions.name, name)).returning({ position })
-  return removed
+export type ActName = keyof typeof subscriptionActs
+
+export function isAct(word: unknown): word is ActName {
+  return typeof word === 'string' && Object.hasOwn(subscriptionActs, word)
 }
 
-/**
- * Replaces the secret. A turn that is under way still uses the old one. Posts that the service refuses are repeated.
- */
-export async function rollSubscriptionSecret(db: Database, name: string): Promise<{ secret: string } | undefined> {
-  const secret = newSecret()
-  return (await change(db, name, { secret })) && { secret }
+/** What the audit log records of an act: never the secret, and only the host of a URL, whose path may be one. */
+export function auditedPart({ url, position, ok, trouble }: Partial<Record<string, unknown>>): Record<string, unknown> {
+  return { host: typeof url === 'string' ? new URL(url).host : undefined, position, ok, trouble }
 }
-
-type Changed = { position: number } | undefined
 
 async function change(
   db: Database,
   name: string,
   values: PgUpdateSetSource<typeof subscriptions>,
   only?: SQL,
-): Promise<Changed> {
+): Promise<{ position: number } | undefined> {
   const { position } = subscriptions
   const [changed] = await db
     .update(subscriptions)
@@ -156,13 +166,11 @@ async function change(
 
 export type SubscriptionTest = { ok: boolean; trouble: string | null; webhook_id: string }
 
-type TestOptions = { settings: Pick<ReceiverSettings, 'production'>; now: Date; signal: AbortSignal }
-
 /** Posts a sample that is not a change: its position is 0, and its webhook id begins with `test-`. */
-export async function testSubscription(
-  db: Database,
+async function testSubscription(
+  { db, settings }: Acting,
   name: string,
-  { settings, now, signal }: TestOptions,
+  { now, signal }: ActOptions,
 ): Promise<SubscriptionTest | undefined> {
   const { url, secret } = subscriptions
   const [row] = await db.select({ url, secret }).from(subscriptions).where(eq(subscriptions.name, name))

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { and, eq, or, sql } from '../../platform/postgres/drizzle.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as feeding from '../domain/feed-schema.ts'
@@ -74,11 +74,19 @@ type Row = RowOf<typeof subscribing.subscriptions, (typeof shown)[number]> & {
 
 /** Lists all subscriptions by name, with their backlogs and without their secrets. */
 export async function listSubscriptions(db: Database): Promise<Subscription[]> {
-  return readWithin(db, subscriptionsIn)
+  return readWithin(db, (tx) => read(tx))
 }
 
-/** Lists all subscriptions in the transaction of another read. */
-export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
+/**
+ * Reads subscriptions that have stopped, or have been failing for a while. Shorter failures, for example during a
+ * restart of the service, are not reported, and paused subscriptions are not included.
+ */
+export async function troubledSubscriptions(tx: Executor): Promise<Subscription[]> {
+  const fails = sql`${s.state} = 'active' and ${s.failing_since} <= now() - make_interval(mins => 10)`
+  return read(tx, sql`${s.state} = 'stopped' or (${fails})`)
+}
+
+async function read(tx: Executor, only = sql`true`): Promise<Subscription[]> {
   const rows = await tx.execute<Row>(sql`
     select ${list(s, ...shown)}, ${subscribing.filterOf('s')} as filter, waiting.backlog, waiting.oldest_unsent_at
     from mediadock.subscriptions s, lateral (
@@ -90,7 +98,7 @@ export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
         ) e where ${e.position} <> all(${s.ahead})
       ) w
     ) waiting
-    order by ${s.name}`)
+    where ${only} order by ${s.name}`)
   return rows.map((row) => ({
     ...row,
     state: row.state === 'active' && row.failing_since !== null ? 'failing' : row.state,
@@ -103,31 +111,4 @@ export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
     stopped_at: iso(row.stopped_at),
     created_at: isoAlways(row.created_at),
   }))
-}
-
-const { name, retry_hours, failing_since, last_error, stop_reason } = subscribing.subscriptions
-const troubles = { name, retry_hours, failing_since, last_error, stop_reason }
-export type TroubledSubscription = Pick<typeof subscribing.subscriptions.$inferSelect, keyof typeof troubles> & {
-  /** Changes after its position that were not accepted, up to `maxCounted`. */
-  backlog: number
-}
-
-const t = columnsOf(subscribing.subscriptions, 'subscriptions')
-const backlog = sql<number>`(
-  select count(*)::int from (
-    select from mediadock.feed_entries e where ${e.position} > ${t.position} and ${e.position} <> all(${t.ahead})
-    limit ${maxCounted}
-  ) as waiting
-)`
-
-/** Reads subscriptions that have stopped, or have been failing for a while. Paused ones are not included. */
-export async function troubledSubscriptions(tx: Executor): Promise<TroubledSubscription[]> {
-  const { state } = subscribing.subscriptions
-  // Shorter failures, for example during a restart of the service, are not reported.
-  const fails = sql`${failing_since} <= now() - make_interval(mins => 10)`
-  return tx
-    .select({ ...troubles, backlog })
-    .from(subscribing.subscriptions)
-    .where(or(eq(state, 'stopped'), and(eq(state, 'active'), fails)))
-    .orderBy(name)
 }

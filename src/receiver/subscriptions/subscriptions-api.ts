@@ -1,4 +1,3 @@
-import type { Request } from 'express'
 import { z } from 'zod'
 import { actorOf } from '../../platform/pages/access.ts'
 import { auditedCall } from '../api/audited-call.ts'
@@ -8,14 +7,13 @@ import { whole } from '../api/reads.ts'
 import type { ReceiverDeps } from '../program.ts'
 import {
   addSubscription,
+  auditedPart,
   newSubscriptionSchema,
-  pauseSubscription,
   placeSchema,
-  removeSubscription,
-  resumeSubscription,
-  rollSubscriptionSecret,
+  subscriptionActs,
   subscriptionNameSchema,
-  testSubscription,
+  type ActName,
+  type FeedPlace,
 } from './acts.ts'
 import { listSubscriptions, subscriptionSchema } from './list-subscriptions.ts'
 
@@ -28,11 +26,34 @@ const rolledSchema = z.object({ name: z.string(), secret: secretSchema }).meta({
 const testedSchema = z
   .object({ name: z.string(), ok: z.boolean(), trouble: z.string().nullable(), webhook_id: z.string() })
   .meta({ id: 'TestedSubscription' })
-const resumeSchema = z.strictObject({ from: placeSchema.optional() })
+
+type Act = { summary: string; description?: string; schema: z.ZodType }
+
+/** The acts in the order of the document. */
+const acts: Readonly<Record<ActName, Act>> = {
+  pause: { summary: 'Post nothing until it is resumed', schema: placedSchema },
+  resume: {
+    summary: 'Resume at its position, or at another',
+    description:
+      '`from` moves the position: changes in between are skipped or posted again. It is required if the ' +
+      'next changes are no longer kept.',
+    schema: placedSchema,
+  },
+  test: {
+    summary: 'Post a test now',
+    description:
+      'The test is not a change. Its id begins with `test-`, its position is 0, and its request_id is all zeros.',
+    schema: testedSchema,
+  },
+  roll: { summary: 'Replace the secret', schema: rolledSchema },
+  remove: { summary: 'Remove it, with its position', schema: placedSchema },
+}
+
+const actNames = ['pause', 'resume', 'test', 'roll', 'remove'] as const
 
 /** The calls for subscriptions, that is services to which the feed is posted. */
 export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
-  const { db, settings, clock } = deps
+  const { db, settings } = deps
   const list = whole('/subscriptions', {
     operationId: 'listSubscriptions',
     summary: 'All subscriptions, with position and backlog',
@@ -64,75 +85,20 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
     },
     answer: async (req, res) => {
       const wanted = await readBody(req, res, newSubscriptionSchema)
-      const detailOf = ({ url, position }: { url: string; position: number }) => ({ host: new URL(url).host, position })
       const work = () => addSubscription(db, wanted, settings)
-      res
-        .status(201)
-        .json(await auditedCall(deps, req, { action: 'subscription_add', target: wanted.name, detailOf, work }))
+      const audited = { action: 'subscription_add', target: wanted.name, detailOf: auditedPart, work }
+      res.status(201).json(await auditedCall(deps, req, audited))
     },
   }
-  const resume = act(deps, 'resume', {
-    summary: 'Resume at its position, or at another',
-    description:
-      '`from` moves the position: changes in between are skipped or posted again. It is required if the ' +
-      'next changes are no longer kept.',
-    schema: placedSchema,
-    body: resumeSchema,
-    work: (name, _req, { from }: z.infer<typeof resumeSchema>) => resumeSubscription(db, name, from),
-  })
-  const none = z.strictObject({})
-  return [
-    list,
-    add,
-    act(deps, 'pause', {
-      summary: 'Post nothing until it is resumed',
-      schema: placedSchema,
-      body: none,
-      work: (name, req) => pauseSubscription(db, name, actorOf(req)),
-    }),
-    resume,
-    act(deps, 'test', {
-      summary: 'Post a test now',
-      description:
-        'The test is not a change. Its id begins with `test-`, its position is 0, and its request_id is all ' +
-        'zeros.',
-      schema: testedSchema,
-      body: none,
-      work: (name, _req, _body, signal) => testSubscription(db, name, { settings, now: clock(), signal }),
-      detailOf: ({ ok, trouble }) => ({ ok, trouble }),
-    }),
-    act(deps, 'roll', {
-      summary: 'Replace the secret',
-      schema: rolledSchema,
-      body: none,
-      work: (name) => rollSubscriptionSecret(db, name),
-      detailOf: () => ({}),
-    }),
-    act(deps, 'remove', {
-      summary: 'Remove it, with its position',
-      schema: placedSchema,
-      body: none,
-      work: (name) => removeSubscription(db, name),
-    }),
-  ]
-}
-
-type Act<B extends z.ZodType, T extends Record<string, unknown>> = {
-  summary: string
-  description?: string
-  schema: z.ZodType
-  body: B
-  /** The part of the result that the audit log records; all of it by default. */
-  detailOf?: (done: T) => Record<string, unknown>
-  work: (name: string, req: Request, body: z.infer<B>, signal: AbortSignal) => Promise<T | undefined>
+  return [list, add, ...actNames.map((word) => act(deps, word))]
 }
 
 /** Builds a call that acts on a named subscription and is recorded in the audit log. */
-function act<B extends z.ZodType, T extends Record<string, unknown>>(
-  deps: ReceiverDeps,
-  word: string,
-  { schema, body, detailOf = (done) => ({ ...done }), work, ...about }: Act<B, T>,
-): Operation {
+function act(deps: ReceiverDeps, word: ActName): Operation {
+  const { schema, ...about } = acts[word]
+  const isResume = word === 'resume'
+  const none: z.ZodType<{ from?: FeedPlace }> = z.strictObject({})
+  const body = isResume ? z.strictObject({ from: placeSchema.optional() }) : none
   return {
     method: 'post',
     path: `/subscriptions/{name}/${word}`,
@@ -145,19 +111,19 @@ function act<B extends z.ZodType, T extends Record<string, unknown>>(
         { 200: { description: 'Done', schema } },
         ...readsBody,
         'not_found',
-        ...(word === 'resume' ? (['position_expired'] as const) : []),
+        ...(isResume ? (['position_expired'] as const) : []),
       ),
     },
     answer: async (req, res) => {
       const name = subscriptionNameSchema.safeParse(req.params['name'])
       if (!name.success) throw unknown(req)
-      const given = await readBody(req, res, body)
-      const signal = gone(res)
+      const { from } = await readBody(req, res, body)
+      const options = { actor: actorOf(req), from, now: deps.clock(), signal: gone(res) }
       const done = await auditedCall(deps, req, {
         action: `subscription_${word}`,
         target: name.data,
-        detailOf: (result: T | undefined) => result && detailOf(result),
-        work: () => work(name.data, req, given, signal),
+        detailOf: (result) => result && auditedPart({ ...result }),
+        work: async () => subscriptionActs[word](deps, name.data, options),
       })
       if (!done) throw unknown(req)
       res.json({ name: name.data, ...done })

@@ -2,7 +2,6 @@ import { Router, type Request, type Response } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import { actorOf } from '../../platform/pages/access.ts'
-import type { Detail } from '../../platform/pages/audit.ts'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../platform/pages/form.ts'
 import { confirmation } from '../../platform/pages/parts.ts'
@@ -16,13 +15,11 @@ import { feedFilterQuery, toFeedFilter } from '../queries/result-filter.ts'
 import { audited } from '../upkeep/audit.ts'
 import {
   addSubscription,
+  auditedPart,
+  isAct,
   newSubscriptionSchema,
-  pauseSubscription,
-  removeSubscription,
-  resumeSubscription,
-  rollSubscriptionSecret,
+  subscriptionActs,
   subscriptionNameSchema,
-  testSubscription,
   type SubscriptionTest,
 } from './acts.ts'
 import { listSubscriptions, type Subscription } from './list-subscriptions.ts'
@@ -57,19 +54,13 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
     sendConsolePage(console, res, { title: 'Subscriptions', body })
   }
   /** Does an action and records it in the audit log. An unknown name is a 404. */
-  const doing = async <T>(
+  const doing = async <T extends object>(
     req: Request,
-    word: string,
-    name: string,
+    [word, name]: [string, string],
     work: () => Promise<T | undefined>,
-    detail: (done: T) => Detail,
-  ) => {
+  ): Promise<T> => {
     const action = { via: 'console', actor: actorOf(req), action: `subscription_${word}`, target: name } as const
-    const done = await audited(
-      console,
-      { ...action, detailOf: (result) => (result === undefined ? undefined : detail(result)) },
-      work,
-    )
+    const done = await audited(console, { ...action, detailOf: (result) => result && auditedPart({ ...result }) }, work)
     if (done === undefined) throw unknown(req)
     return done
   }
@@ -92,14 +83,8 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       const { name, url, from, ...fields } = fieldsOf(req)
       const { retry_hours, ...filter } = parseFilters(addSchema, fields)
       const wanted = parseFilters(newSubscriptionSchema, { name, url, from, retry_hours, filter: toFeedFilter(filter) })
-      const added = await doing(
-        req,
-        'add',
-        wanted.name,
-        () => addSubscription(db, wanted, settings),
-        ({ url, position }) => ({ host: new URL(url).host, position }),
-      )
-      await show(res, secretShown(added))
+      const work = () => addSubscription(db, wanted, settings)
+      await show(res, secretShown(await doing(req, ['add', wanted.name], work)))
     })
     .get('/subscriptions/:name/roll', (req, res) =>
       ask(req, res, ({ name }) => ({
@@ -121,42 +106,20 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
         }
       }),
     )
-    .post('/subscriptions/:name/pause', readForm, async (req, res) => {
+    .post('/subscriptions/:name/:act', readForm, async (req, res) => {
       const name = nameOf(req)
-      await doing(req, 'pause', name, () => pauseSubscription(db, name, actorOf(req)), placed)
-      res.redirect(303, path)
-    })
-    .post('/subscriptions/:name/resume', readForm, async (req, res) => {
-      const name = nameOf(req)
+      const { act } = req.params
+      if (!isAct(act)) throw unknown(req)
       const { from } = parseFilters(resumeSchema, fieldsOf(req))
-      await doing(req, 'resume', name, () => resumeSubscription(db, name, from), placed)
+      const options = { actor: actorOf(req), from, now: clock(), signal: gone(res) }
+      const done = await doing<Done>(req, [act, name], () => subscriptionActs[act](console, name, options))
+      if ('secret' in done) return show(res, secretShown({ name, ...done }))
+      if ('ok' in done) return show(res, tested(name, done))
       res.redirect(303, path)
-    })
-    .post('/subscriptions/:name/remove', readForm, async (req, res) => {
-      const name = nameOf(req)
-      await doing(req, 'remove', name, () => removeSubscription(db, name), placed)
-      res.redirect(303, path)
-    })
-    .post('/subscriptions/:name/roll', readForm, async (req, res) => {
-      const name = nameOf(req)
-      const rolled = await doing(
-        req,
-        'roll',
-        name,
-        () => rollSubscriptionSecret(db, name),
-        () => ({}),
-      )
-      await show(res, secretShown({ name, ...rolled }))
-    })
-    .post('/subscriptions/:name/test', readForm, async (req, res) => {
-      const name = nameOf(req)
-      const signal = gone(res)
-      const work = () => testSubscription(db, name, { settings, now: clock(), signal })
-      await show(res, tested(name, await doing(req, 'test', name, work, ({ ok, trouble }) => ({ ok, trouble }))))
     })
 }
 
-const placed = ({ position }: { position: number }) => ({ position })
+type Done = { position: number } | { secret: string } | SubscriptionTest
 
 function tested(name: string, { ok, trouble }: SubscriptionTest): Markup {
   return ok

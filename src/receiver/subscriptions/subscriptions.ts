@@ -3,7 +3,7 @@ import { maxCounted } from '../domain/limits.ts'
 import type { Problem } from '../domain/problem.ts'
 import { clockTime, count } from '../on-call/figures.ts'
 import type { ReceiverSettings } from '../settings.ts'
-import { troubledSubscriptions, type TroubledSubscription } from './list-subscriptions.ts'
+import { troubledSubscriptions, type Subscription } from './list-subscriptions.ts'
 
 /** The subscriptions slice: posts changes of the feed to services. */
 export const subscriptions: SliceWithPages = {
@@ -16,9 +16,11 @@ export const subscriptions: SliceWithPages = {
   }),
 }
 
+type Troubled = Pick<Subscription, 'name' | 'retry_hours' | 'failing_since' | 'last_error' | 'stop_reason' | 'backlog'>
+
 /** Returns the problems of subscriptions. Stopped ones need an operator; failing ones are retried. */
 export function subscriptionProblems(
-  troubled: readonly TroubledSubscription[] = [],
+  troubled: readonly Troubled[],
   { settings: { retentionDays }, now }: { settings: Pick<ReceiverSettings, 'retentionDays'>; now: Date },
 ): Problem[] {
   return troubled.map((one) => {
