@@ -33,7 +33,7 @@ export type RunningSlice = {
   /** Called after changes got positions in the feed. */
   onSequenced?: () => void
   /** Resolves after the signal, once nothing of the slice is under way. */
-  settled: () => Promise<void>
+  idle: () => Promise<void>
 }
 
 export type PruneDeps = { db: Database; settings: ReceiverSettings; now: Date; signal: AbortSignal }

@@ -7,11 +7,11 @@ import { claimCopies, renewCopies, type Copy } from './copies.ts'
 import { copyMedia, putOffForStore, type CopyingDeps, type CopyOutcome } from './copying.ts'
 import { createDownloader } from './download.ts'
 import { followFeed } from './following.ts'
-import type { SourceRules } from './sources.ts'
+import type { LinkRules } from './link-rules.ts'
 import { StoreError, type ArchiveStore } from './store.ts'
 import { removeUnreferred } from './unreferred.ts'
 
-export type ArchiverDeps = SourceRules &
+export type ArchiverDeps = LinkRules &
   Pick<CopyingDeps, 'ffmpeg' | 'fetchRatePerMinute' | 'fetchResult'> & {
     db: Database
     keys: () => Keys
@@ -112,7 +112,7 @@ export function createArchiver(deps: ArchiverDeps) {
       return { more: isBehind || swept || isFull }
     },
     /** Resolves when no copy is under way. */
-    settled: async () => {
+    idle: async () => {
       await places.settled()
       await downloader.close()
     },

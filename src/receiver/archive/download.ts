@@ -8,7 +8,7 @@ import { reasonOf } from '../../platform/outward/poster.ts'
 import { resolve } from '../../platform/outward/resolver.ts'
 import { fileInUri } from '../domain/archived-file.ts'
 import { retryAfterOf } from '../fetching/source-client.ts'
-import { judgeSource, type SourceRules } from './sources.ts'
+import { judgeLink, type LinkRules } from './link-rules.ts'
 import { inStore, StoreError, type SpooledFile } from './store.ts'
 
 export type Download =
@@ -34,7 +34,7 @@ export type DownloadWish = {
 
 export type Downloader = ReturnType<typeof createDownloader>
 
-export type DownloaderOptions = SourceRules & {
+export type DownloaderOptions = LinkRules & {
   maxBytes: number
   /** The interval at which the speed of a download is checked. */
   slowAfterMs?: number
@@ -55,7 +55,7 @@ const headers = {
  * `maxBytes`, and as soon as the content is not of the kind that the result names.
  */
 export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }: DownloaderOptions) {
-  const judge = (link: string) => judgeSource(link, rules)
+  const judge = (link: string) => judgeLink(link, rules)
   const getter = createGetter({ judge, resolve, maxRedirects: 5, connectMs: 10_000, silenceMs, headers })
 
   const download = async ({ url, kind, spoolDir, signal, credential }: DownloadWish): Promise<Download> => {

@@ -27,7 +27,7 @@ export function startArchiving({
   const metrics = createArchiveMetrics({ registry, db, logger })
   if (mediaArchive === undefined) {
     warnOfLinks(keys(), logger)
-    return { loop: { wake: () => {}, failing: () => undefined, done: Promise.resolve() }, settled: async () => {} }
+    return { loop: { wake: () => {}, failing: () => undefined, done: Promise.resolve() }, idle: async () => {} }
   }
   const archiver = createArchiver({
     db,
@@ -51,7 +51,7 @@ export function startArchiving({
   // Acknowledging has priority over copying.
   const runOnce = () => pressure.paced(archiver.runOnce, signal)
   const loop = startLoop({ name: 'archive', runOnce, idleMs: pollMs, after, logger, signal })
-  return { loop, settled: archiver.settled }
+  return { loop, idle: archiver.idle }
 }
 
 /** Warns at the start if links end and nothing copies their media. */

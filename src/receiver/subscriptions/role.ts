@@ -48,11 +48,11 @@ export function startSubscribing({
     wake: () => loop.wake(),
   })
   const loop = startLoop({ name: 'subscriptions', runOnce: sender.runOnce, idleMs: pollMs, after, logger, signal })
-  const settled = async () => {
-    await sender.settled()
+  const idle = async () => {
+    await sender.idle()
     await poster.close()
   }
-  return { loop, settled, onSequenced: loop.wake }
+  return { loop, idle, onSequenced: loop.wake }
 }
 
 /** Registers the metrics of subscriptions and returns the counter of posts. Backlogs are read at each scrape. */

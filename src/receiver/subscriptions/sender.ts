@@ -56,6 +56,6 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps) {
       return { more: false }
     },
     /** Resolves when no turn is under way. */
-    settled: places.settled,
+    idle: places.settled,
   }
 }

@@ -124,7 +124,7 @@ describe('copies during a removal of the same file', () => {
     await fs.utimes(begun, new Date(hostNow - 2 * hourMs), new Date(hostNow - 2 * hourMs))
     hostNow += hourMs / 4
     await archiver.runOnce()
-    await archiver.settled()
+    await archiver.idle()
     expect(await filesLeft()).toEqual(['incoming/fresh.part'])
     await fs.rm(fresh)
   })

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { judgeSource } from '../../../src/receiver/archive/sources.ts'
+import { judgeLink } from '../../../src/receiver/archive/link-rules.ts'
 
 const anywhere = { mediaHosts: undefined, production: true }
 const listed = {
@@ -36,6 +36,6 @@ describe('a link that the archive may fetch', () => {
     ['http://127.example.com/a.png', laptop, 'refused'],
     ['http://127.0.0.1:4000/a.png', { ...laptop, mediaHosts: ['media.example.com'] }, 'refused'],
   ])('%s with %o: %s', (link, rules, kind) => {
-    expect(judgeSource(link, rules).kind).toBe(kind)
+    expect(judgeLink(link, rules).kind).toBe(kind)
   })
 })

@@ -2,7 +2,7 @@ import type { Dialling } from '../../platform/outward/poster.ts'
 import { isLocalName, isPublicAddress, literalAddress } from '../../platform/outward/public-address.ts'
 import { isLoopback } from '../../platform/settings.ts'
 
-export type SourceRules = {
+export type LinkRules = {
   /** MEDIA_HOSTS: the only hosts that are called; undefined allows any. */
   mediaHosts: readonly string[] | undefined
   production: boolean
@@ -14,7 +14,7 @@ export type SourceRules = {
  * MEDIA_HOSTS is not allowed if it resolves to an address that is not public. Outside production and without
  * MEDIA_HOSTS, this machine is allowed too.
  */
-export function judgeSource(link: string, { mediaHosts, production }: SourceRules): Dialling {
+export function judgeLink(link: string, { mediaHosts, production }: LinkRules): Dialling {
   const refused = (why: string): Dialling => ({ kind: 'refused', why })
   if (!URL.canParse(link)) return refused('the link is not a valid URL')
   const url = new URL(link)
