@@ -3,7 +3,6 @@ import type { Logger } from '../platform/logger.ts'
 import { createRegistry } from '../platform/metrics.ts'
 import { postgresTime, timeOf } from '../platform/postgres/time.ts'
 import { type Pressure } from '../platform/pressure.ts'
-import { type Background } from './background.ts'
 import type { Keys } from './domain/keys.ts'
 import { cancelJob, type Cancelable } from './fetching/canceling.ts'
 import { createFetcher, type Fetcher } from './fetching/fetcher.ts'
@@ -20,6 +19,7 @@ import { createHandOver, type HandOver } from './landing/hand-over.ts'
 import type { LandingDeps } from './landing/land-or-put-off.ts'
 import { createReceiverMetrics } from './metrics.ts'
 import { logFault, logFolded, noteArrival, noteAuthentic, noteProcessed } from './observers.ts'
+import type { OnCallRole } from './on-call/roles.ts'
 import { openPools } from './pools.ts'
 import { createUnsignedHints, type UnsignedHints } from './reconciling/unsigned-hints.ts'
 import type { ReceiverSettings } from './settings.ts'
@@ -27,6 +27,22 @@ import type { RunningSlice, Slice } from './slice.ts'
 import { joinSubmit, type Joining } from './submitting/joining.ts'
 import { createSubmitter } from './submitting/submit.ts'
 import { type Traces } from './traces/traces.ts'
+
+/** The background roles of the core, by the names in logs and metrics. */
+export type Role =
+  | 'inbox'
+  | 'claims'
+  | 'feed'
+  | 'follow-ups'
+  | 'arrival-log'
+  | 'poll-log'
+  | 'quarantine'
+  | 'submits'
+  | 'accounts'
+  | 'key-sets'
+  | 'minutes'
+  | 'arrival-partitions'
+  | OnCallRole
 
 export type BaseOptions = {
   settings: ReceiverSettings
@@ -59,7 +75,7 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
   const { fetchRatePerMinute, stuckAfterSeconds } = settings
   const metrics = createReceiverMetrics({ registry, db, time, fetchRatePerMinute, stuckAfterSeconds, logger })
   /** Wakes background roles; nothing runs before they have started. */
-  const roles: Pick<Background, 'wake'> = { wake: () => {} }
+  const roles: { wake: (role: Role) => void } = { wake: () => {} }
   return {
     settings,
     logger,
@@ -82,6 +98,8 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
     cut,
   }
 }
+
+export type Calls = ReturnType<typeof openCalls>
 
 /** Calls to the provider: results and submits, within the keys' quota. */
 export function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fetch, roles, cut }: Base) {
@@ -125,6 +143,8 @@ export function openHandOver({ pools, roles, stopping }: Base, worker: LandingDe
   return createHandOver({ ...worker, db: pools.landing.db, rest, wake, signal: stopping.signal })
 }
 
+export type Logs = ReturnType<typeof openLogs>
+
 /** The logs that are written after the answers: arrivals and the quarantine. */
 export function openLogs({ settings, db, clock, logger, metrics, roles, stopping }: Base) {
   const senders = createKnownSenders({ db, clock })
@@ -162,20 +182,20 @@ export function startSlices(
 type PublicDeps = {
   handOver: HandOver
   pressure: Pressure
-  logs: ReturnType<typeof openLogs>
-  background: Background
+  logs: Logs
+  /** See startBackground(). */
+  isPrepared: () => boolean
   unsignedHints: UnsignedHints
-  traces: Traces | undefined
 }
 
 /** The public listener's application: `POST /webhooks`, and `POST /webhooks/<name>` for each source. */
 export function openPublicApp(base: Base, deps: PublicDeps) {
-  const { handOver, pressure, logs, background, unsignedHints, traces } = deps
-  const { settings, pools, logger, metrics } = base
+  const { handOver, pressure, logs, isPrepared, unsignedHints } = deps
+  const { settings, pools, logger, metrics, traces } = base
   const { arrivalLog, quarantine } = logs
   // While the schema is older than this version, accepted deliveries stay in the queue and nothing lands.
-  const reserve: HandOver['reserve'] = (delivery) => background.isPrepared() && handOver.reserve(delivery)
-  const onStored = () => background.wake('inbox')
+  const reserve: HandOver['reserve'] = (delivery) => isPrepared() && handOver.reserve(delivery)
+  const onStored = () => base.roles.wake('inbox')
   const webhooks: WebhookDeps = {
     keys: base.keys,
     acceptor: createAcceptor({

@@ -1,20 +1,13 @@
 import { withDeadline } from '../platform/deadline.ts'
 import { startLoop, type FailingRole, type LoopOptions } from '../platform/loop.ts'
 import { createGuessLimit } from '../platform/pages/guess-limit.ts'
-import type { Database } from '../platform/postgres/postgres.ts'
 import { readTime } from '../platform/postgres/time.ts'
 import type { Pressure } from '../platform/pressure.ts'
+import type { Base, Calls, Logs, Role } from './assembly.ts'
 import { createSequencer } from './feeding/sequencer.ts'
 import { noteAccounts } from './fetching/accounts.ts'
-import type { Fetcher } from './fetching/fetcher.ts'
-import type { KeySets } from './fetching/key-sets.ts'
-import type { PollLog } from './fetching/poll-log.ts'
-import type { ProviderReads } from './fetching/provider-reads.ts'
-import type { ArrivalLog } from './intake/arrival-log.ts'
-import type { Quarantine } from './intake/quarantine.ts'
 import type { HandOver } from './landing/hand-over.ts'
 import type { LandingDeps } from './landing/land-or-put-off.ts'
-import type { ReceiverMetrics } from './metrics.ts'
 import { startOnCallRoles, type OnCallRole } from './on-call/roles.ts'
 import { readSpending } from './queries/spending.ts'
 import type { Awaited } from './reconciling/awaited.ts'
@@ -23,64 +16,32 @@ import { createFollowUps, type FollowUps } from './reconciling/follow-ups.ts'
 import { silentAfterSeconds } from './reconciling/reconcile-runs.ts'
 import * as reconciler from './reconciling/reconciler.ts'
 import { createSetAside } from './reconciling/set-aside.ts'
-import type { UnsignedHints } from './reconciling/unsigned-hints.ts'
 import { startSchedules } from './schedules.ts'
-import type { ReceiverSettings } from './settings.ts'
-import { pollMs, type RunningSlice, type Slice } from './slice.ts'
-import type { Submitter } from './submitting/submit.ts'
+import { pollMs, type RunningSlice } from './slice.ts'
 import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
 import { noteStart, writeMinutes } from './upkeep/minutes.ts'
 
-/** The background roles of the core, by the names in logs and metrics. */
-export type Role =
-  | 'inbox'
-  | 'claims'
-  | 'feed'
-  | 'follow-ups'
-  | 'arrival-log'
-  | 'poll-log'
-  | 'quarantine'
-  | 'submits'
-  | 'accounts'
-  | 'key-sets'
-  | 'minutes'
-  | 'arrival-partitions'
-  | OnCallRole
-
 export type Background = ReturnType<typeof startBackground>
 
-export type BackgroundDeps = {
-  settings: ReceiverSettings
-  slices: readonly RunningSlice[]
-  kinds: readonly Slice[]
-  worker: LandingDeps
-  /** The connections of polls. */
-  pollsDb: Database
-  handOver: HandOver
-  /** Fetches results from the provider. */
-  fetcher: Fetcher
-  /** Cuts the calls in flight. */
-  cut: AbortSignal
-  submitter: Submitter
-  providerReads: ProviderReads
-  keySets: KeySets
-  metrics: ReceiverMetrics
-  arrivalLog: ArrivalLog
-  pollLog: PollLog
-  pressure: Pressure
-  quarantine: Quarantine
-  unsignedHints: UnsignedHints
-  awaited: Awaited
-  /** Without follow-ups only runs of the reconciler poll. */
-  followsUp: boolean
-  asksForAccounts: boolean
-  /** Posts alerts. */
-  fetch: typeof globalThis.fetch
-  /** Resolves once Postgres can be reached and the schema is up to date: no role runs before. */
-  prepared: Promise<void>
-  /** After it aborts, no round begins. */
-  signal: AbortSignal
-}
+export type BackgroundDeps = Omit<Base, 'cut'> &
+  Calls &
+  Logs & {
+    /** The running slices. */
+    running: readonly RunningSlice[]
+    worker: LandingDeps
+    handOver: HandOver
+    /** Cuts the calls in flight. */
+    cut: AbortSignal
+    pressure: Pressure
+    awaited: Awaited
+    /** Without follow-ups only runs of the reconciler poll. */
+    followsUp: boolean
+    asksForAccounts: boolean
+    /** Resolves once Postgres can be reached and the schema is up to date: no role runs before. */
+    prepared: Promise<void>
+    /** After it aborts, no round begins. */
+    signal: AbortSignal
+  }
 
 /** Under a steady load the logs gather rows, since a statement costs as much as many rows. */
 const gatherRows = { ms: 100, burst: 50 }
@@ -100,7 +61,7 @@ export function startBackground(deps: BackgroundDeps) {
     settings,
     worker,
     guesses,
-    slices: deps.kinds,
+    slices: deps.slices,
     fetch: deps.fetch,
     failingRoles: () => failingRoles(),
     after,
@@ -109,7 +70,7 @@ export function startBackground(deps: BackgroundDeps) {
   const loops = new Map([...startRoles(deps, followUps), ...Object.entries(onCall)])
   let isPrepared = false
   const schedules = startSchedules({ ...deps, polling, isPrepared: () => isPrepared })
-  const all = [...loops.values(), ...deps.slices.map(({ loop }) => loop)]
+  const all = [...loops.values(), ...deps.running.map(({ loop }) => loop)]
   const failingRoles = (): FailingRole[] => [...all, schedules.retention].flatMap(({ failing }) => failing() ?? [])
   deps.metrics.watchRoles(failingRoles)
 
@@ -125,7 +86,7 @@ export function startBackground(deps: BackgroundDeps) {
     // After the loops, since a claim that is under way still adds deliveries.
     await deps.handOver.idle()
     await followUps.settled()
-    for (const { settled } of deps.slices) await settled()
+    for (const { idle } of deps.running) await idle()
     await drainLogs(deps, isPrepared)
   }
   return {
@@ -151,7 +112,8 @@ export function startBackground(deps: BackgroundDeps) {
   }
 }
 
-function pollingDeps({ worker, pollsDb: db, settings, fetcher, cut, awaited }: BackgroundDeps) {
+function pollingDeps({ worker, pools, settings, fetcher, cut, awaited }: BackgroundDeps) {
+  const { db } = pools.polls
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
   const setAside = createSetAside({ clock: worker.clock, logger: worker.logger })
   const polls = createPollKeeper({ ...worker, db })
@@ -173,8 +135,8 @@ function startRoles(deps: BackgroundDeps, followUps: FollowUps) {
 }
 
 function landingRoles(deps: BackgroundDeps) {
-  const { handOver, pressure, slices, worker, signal } = deps
-  const onSequenced = () => slices.forEach((slice) => slice.onSequenced?.())
+  const { handOver, pressure, running, worker, signal } = deps
+  const onSequenced = () => running.forEach((slice) => slice.onSequenced?.())
   const sequencer = createSequencer({ db: worker.db, onSequenced, signal })
   const claim = () => pressure.paced(handOver.claimSome, signal)
   return {

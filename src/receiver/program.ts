@@ -78,10 +78,10 @@ export type ReceiverOptions = BaseOptions & {
  * schema is up to date. Until then the receiver is alive and not ready.
  */
 export async function startReceiver(options: ReceiverOptions): Promise<RunningProgram> {
-  const { settings, logger, slices } = options
+  const { settings, logger } = options
   const traces = await openTraces(settings, logger)
   const base = openBase(options, traces)
-  const { keys, metrics, pools, retired, stopping, cut } = base
+  const { pools, retired, stopping, cut } = base
   const calls = openCalls(base)
   const worker = landingDeps(base)
   const logs = openLogs(base)
@@ -90,37 +90,28 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const awaited = createAwaited()
   const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
   const background = startBackground({
+    ...base,
     ...calls,
     ...logs,
-    prepared,
-    settings,
-    slices: await startSlices(base, { worker, fetchResult: calls.fetcher, pressure, after: prepared }),
-    kinds: slices,
-    worker,
-    pollsDb: pools.polls.db,
-    handOver,
-    keySets: base.keySets,
     cut: cut.signal,
-    metrics,
+    prepared,
+    running: await startSlices(base, { worker, fetchResult: calls.fetcher, pressure, after: prepared }),
+    worker,
+    handOver,
     pressure,
     awaited,
     followsUp: options.followsUp ?? true,
     asksForAccounts: options.asksForAccounts ?? true,
-    fetch: base.fetch,
     signal: stopping.signal,
   })
   base.roles.wake = background.wake
   const ready = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
-  const publicApp = openPublicApp(base, { ...calls, handOver, pressure, logs, background, traces })
+  const publicApp = openPublicApp(base, { ...calls, handOver, pressure, logs, isPrepared: background.isPrepared })
   const deps: ReceiverDeps = {
     ...base,
-    slices,
-    keys,
+    ...calls,
     lists: createListReader({ primary: base.db, standby: pools.standby?.db, logger }),
     worker,
-    submitter: calls.submitter,
-    providerReads: calls.providerReads,
-    cancel: calls.cancel,
     background,
     awaited,
     onStored: () => background.wake('inbox'),

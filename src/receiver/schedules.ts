@@ -13,7 +13,7 @@ export type SchedulesDeps = {
   settings: ReceiverSettings
   worker: LandingDeps
   polling: ReconcilerDeps
-  kinds: readonly Slice[]
+  slices: readonly Slice[]
   metrics: ReceiverMetrics
   isPrepared: () => boolean
   signal: AbortSignal
@@ -51,11 +51,11 @@ export function startSchedules(deps: SchedulesDeps) {
 }
 
 async function pruneAll(
-  { settings, worker, kinds, signal }: SchedulesDeps,
+  { settings, worker, slices, signal }: SchedulesDeps,
   retention: ReturnType<typeof createStreak>,
 ) {
   const { db, clock, logger } = worker
-  const prunes = kinds.flatMap(({ name, prune }) =>
+  const prunes = slices.flatMap(({ name, prune }) =>
     prune ? [{ name, prune: (at: { now: Date; signal: AbortSignal }) => prune({ db, settings, ...at }) }] : [],
   )
   const deps = { db, retentionDays: settings.retentionDays, prunes, clock, logger }

@@ -54,7 +54,8 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
   }
   const all = (prune: () => Promise<number>) => apart(() => inBatches(prune, signal))
   const pruned: Pruned = { partitions: await apart(() => dropDays(deps, cutoff, signal)) }
-  await all(() => pruneRows(db, catchAll, cutoff))
+  // Days of the arrival log without a partition.
+  await all(() => pruneRows(db, { table: sql`mediadock.arrivals_other`, at: arrivals.arrived_at }, cutoff))
   pruned['deliveries'] = await all(() => pruneDeliveries(db, cutoff))
   pruned['quarantined'] = await all(() =>
     pruneRows(db, { table: arriving.quarantine, at: arriving.quarantine.arrived_at }, cutoff),
@@ -163,9 +164,6 @@ const notes = [
   { table: onCall.replays, at: onCall.replays.started_at },
   { table: onCall.processStarts, at: onCall.processStarts.started_at },
 ] as const
-
-/** The rows of the arrival log for days without a partition. */
-const catchAll = { table: sql`mediadock.arrivals_other`, at: arrivals.arrived_at }
 
 type Aged = { table: SQL | Table; at: Column | StringChunk }
 
