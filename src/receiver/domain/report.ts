@@ -67,7 +67,7 @@ export type ParkReason = UnreadableReason | 'key_mismatch' | 'source_mismatch' |
 export type Parsed = { ok: true; report: Report } | { ok: false; reason: UnreadableReason; jobId: string | undefined }
 
 /**
- * An accepted body, signed or not, that names a job without reporting its end. With `poll` the job may have ended, so its
- * next poll is due now. `status`: the state of a running job.
+ * An accepted body, signed or not, that names a job without reporting its end. With `poll` the job may have ended, so
+ * its next poll is due now. `status`: the state of a running job.
  */
 export type Hint = { ok: true; report: undefined; jobId: string; poll: boolean; status?: 'IN_QUEUE' | 'IN_PROGRESS' }

@@ -92,7 +92,7 @@ export const bearer = (apiKey: string) => ({ ...keyHeader(apiKey), accept: 'appl
 type KeyHeader = { keyHeader?: (apiKey: string) => Record<string, string> }
 type Fetching = { path: string; jobId: string; read: (json: unknown, archive?: FilesPlace) => Parsed | Hint }
 
-/** Asks for a job by `GET` of a path below the API's URL, with the key as a bearer token unless `keyHeader` is given. */
+/** Asks for a job by `GET` of a path below the API's URL. The key is a bearer token unless `keyHeader` is given. */
 export async function fetchJob(
   { path, jobId, read, keyHeader: withKey = keyHeader }: Fetching & KeyHeader,
   { url, apiKey, call, archive }: Api,
@@ -105,8 +105,8 @@ type Submitting = { path: string; body: unknown; member?: string }
 
 /**
  * Submits a job by `POST` of JSON to a path below the API's URL, to a source that does not recognize a repeated submit.
- * The id of the job is at `member` of the answer. Only an answer from 400 to 499, except 408, shows that the source took
- * nothing.
+ * The id of the job is at `member` of the answer. Only an answer from 400 to 499, except 408, shows that the source
+ * took nothing.
  */
 export async function submitJob(
   { path, body, member = 'id', keyHeader: withKey = keyHeader }: Submitting & KeyHeader,

@@ -16,7 +16,7 @@ export function idIn(
   }
 }
 
-/** Reads headers, each of which must be sent once and match its pattern. Returns the values in order, or the refusal. */
+/** Reads headers, each of which must be sent once and match its pattern. Returns the values, or the refusal. */
 export function readHeaders(
   header: HeaderValues,
   patterns: Readonly<Record<string, RegExp>>,

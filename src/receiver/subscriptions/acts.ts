@@ -126,7 +126,7 @@ export const subscriptionActs = {
     return moved
   },
   test: testSubscription,
-  /** Replaces the secret. A turn that is under way still uses the old one. Posts that the service refuses are repeated. */
+  /** Replaces the secret. Posts under way still use the old one. Posts that the service refuses are repeated. */
   roll: async ({ db }: Acting, name: string) => {
     const secret = newSecret()
     return (await change(db, name, { secret })) && { secret }
