@@ -16,7 +16,6 @@ const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: 
 export function arrivalOperations(deps: ReceiverDeps): Operation[] {
   const { db, keys, background } = deps
   const tail = createArrivalTail(deps)
-  const listed = responses({ 200: onePage(arrivalSchema) }, 'invalid_filter', 'too_many_waiting')
   const list: Operation = {
     method: 'get',
     path: '/arrivals',
@@ -27,16 +26,11 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
         'With `Accept: text/event-stream`, streams new arrivals. Each event is one arrival; send its id as ' +
         'Last-Event-ID to resume.',
       requestParams: { query: arrivalListSchema },
-      responses: {
-        ...listed,
-        200: {
-          description: 'One page, or the stream',
-          content: {
-            'application/json': { schema: pageSchema(arrivalSchema) },
-            'text/event-stream': { schema: z.string() },
-          },
-        },
-      },
+      responses: responses(
+        { 200: { description: 'One page, or the stream', schema: pageSchema(arrivalSchema), streams: true } },
+        'invalid_filter',
+        'too_many_waiting',
+      ),
     },
     answer: async (req, res) => {
       const { limit, cursor, ...filters } = parseFilters(arrivalListSchema, req.query)

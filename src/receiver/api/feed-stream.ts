@@ -13,32 +13,27 @@ export type FeedStreamDeps = { watch: FeedWatch; logger: Logger; signal: AbortSi
 /** Streams changes from a first page on, as server-sent events, until the client disconnects or the process stops. */
 export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
   const stream = createEventStreams({ max: 100, what: 'streams of the feed', logger, signal })
-  return async (res: Response, first: FeedPage, filter: FeedFilter = {}): Promise<void> => {
-    let wake = () => {}
-    const { leave } = await watch.join(() => wake())
-    await stream(res, async (write, closed) => {
-      closed.addEventListener('abort', () => wake())
-      let page = first
-      let passed = 0
-      while (!closed.aborted) {
-        const woken = new Promise<void>((resolve) => {
-          wake = resolve
-        })
-        if (page.data.length > 0) await write(page.data.map(toEvent).join(''))
-        // An id without data moves Last-Event-ID over the changes that do not match.
-        else if (page.next_after > passed) await write(`id: ${page.next_after}\n\n`)
-        passed = page.next_after
-        const next = await nextPage(page.next_after)
-        if (next instanceof HttpError) return write(`event: error\ndata: ${JSON.stringify(errorBody(next))}\n\n`)
-        if (next === undefined) await delay(1000, undefined, { signal: closed })
-        else if (next.data.length === 0 && next.next_after >= next.head) {
-          await woken
-          // Changes that arrive during this pause share the next read.
-          await delay(20, undefined, { signal: closed })
-        }
-        if (next !== undefined) page = next
+  return (res: Response, first: FeedPage, filter: FeedFilter = {}): Promise<void> => {
+    return stream(res, async (write, closed) => {
+      let after = 0
+      const send = async (page: FeedPage) => {
+        const text = textOf(page, after)
+        if (text !== '') await write(text)
+        after = page.next_after
       }
-    }).finally(leave)
+      await send(first)
+      for await (const _grown of watch.growths(closed)) {
+        // Changes that arrive during this pause share the next read.
+        await delay(20, undefined, { signal: closed })
+        let page: FeedPage | HttpError | undefined
+        do {
+          page = await nextPage(after)
+          if (page instanceof HttpError) return write(`event: error\ndata: ${JSON.stringify(errorBody(page))}\n\n`)
+          if (page === undefined) await delay(1000, undefined, { signal: closed })
+          else await send(page)
+        } while (page === undefined || after < page.head)
+      }
+    })
 
     /** Reads the next page; undefined if the read failed, the answer to send if the position has expired. */
     async function nextPage(after: number): Promise<FeedPage | HttpError | undefined> {
@@ -52,6 +47,12 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
       }
     }
   }
+}
+
+function textOf({ data, next_after }: FeedPage, after: number): string {
+  if (data.length > 0) return data.map(toEvent).join('')
+  // An id without data moves Last-Event-ID over the changes that do not match.
+  return next_after > after ? `id: ${next_after}\n\n` : ''
 }
 
 /** The events of items, as text that all streams share. */

@@ -11,6 +11,8 @@ export type FeedWatch = ReturnType<typeof createFeedWatch>
 /** Wakes every reader in this process that waits for the feed to grow, from one LISTEN connection, and shares reads. */
 export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDeps) {
   const waiting = new Set<() => void>()
+  /** Of these, the readers that also look each second. */
+  const impatient = new Set<() => void>()
   let timer: NodeJS.Timeout | undefined
   let looking = false
   /** The newest position at the last look, and the number of notices before that look. */
@@ -41,6 +43,7 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   signal.addEventListener('abort', () => clearInterval(timer))
 
   const look = async () => {
+    for (const onSecond of impatient) onSecond()
     if (looking) return
     looking = true
     const before = notices
@@ -62,22 +65,35 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   return {
     /** Reads one page. Readers at the same position share one read. */
     read: (page: FeedWanted): Promise<FeedPage> => readShared({ ...page, growths }),
-    /** Calls `onGrown` when the feed may have grown, until `leave` is called. */
-    join: async (onGrown: () => void) => {
-      // A new function for each waiter, so that equal callbacks leave independently.
-      const waiter = () => onGrown()
+    /**
+     * Yields at once, and then each time the feed may have grown, until `over` aborts. A growth while the reader works
+     * makes it yield again. With `eachSecond` it yields at least that often: a stalled feed does not grow.
+     */
+    async *growths(over: AbortSignal, { eachSecond = false } = {}): AsyncGenerator<undefined, void> {
+      let wake = () => {}
+      const waiter = () => wake()
       waiting.add(waiter)
+      if (eachSecond) impatient.add(waiter)
+      over.addEventListener('abort', waiter)
       // LISTEN does not work through PgBouncer in transaction mode, and connections get lost. Polling finds missed
       // changes.
       timer ??= setInterval(() => void look(), 1000)
-      await withDeadline(listening.start(), 1000, 'LISTEN').catch(() => {})
-      return {
-        leave: () => {
-          waiting.delete(waiter)
-          if (waiting.size > 0) return
+      try {
+        await withDeadline(listening.start(), 1000, 'LISTEN').catch(() => {})
+        while (!over.aborted) {
+          const woken = new Promise<void>((resolve) => {
+            wake = resolve
+          })
+          yield
+          await woken
+        }
+      } finally {
+        waiting.delete(waiter)
+        impatient.delete(waiter)
+        if (waiting.size === 0) {
           clearInterval(timer)
           timer = undefined
-        },
+        }
       }
     },
   }

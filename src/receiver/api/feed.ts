@@ -1,4 +1,4 @@
-import type { Request, Response } from 'express'
+import type { Request } from 'express'
 import { z } from 'zod'
 import type { ReceiverDeps } from '../program.ts'
 import { feedPageSchema, type FeedPage, type FeedWanted } from '../queries/feed.ts'
@@ -7,7 +7,7 @@ import { feedFilterQuery, toFeedFilter } from '../queries/result-filter.ts'
 import { boundCalls } from './event-stream.ts'
 import { createFeedStream } from './feed-stream.ts'
 import type { FeedWatch } from './feed-watch.ts'
-import { abortOf, gone, responses, waitSchemaFor, type Operation } from './operation.ts'
+import { gone, responses, waitSchemaFor, type Operation } from './operation.ts'
 
 const positionSchema = z
   .string()
@@ -32,12 +32,6 @@ export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[
   const { logger, signal } = deps
   const stream = createFeedStream({ watch, logger, signal })
   const bounded = boundCalls(1000, 'calls wait for changes')
-  const document = responses(
-    { 200: { description: 'One page', schema: feedPageSchema } },
-    'invalid_filter',
-    'position_expired',
-    'too_many_waiting',
-  )
   return [
     {
       method: 'get',
@@ -51,13 +45,12 @@ export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[
           '`Accept: text/event-stream`, each change is an event whose id is its position. Send that id as ' +
           'Last-Event-ID to resume.',
         requestParams: { query: querySchema },
-        responses: {
-          ...document,
-          200: {
-            description: 'One page, or the stream',
-            content: { 'application/json': { schema: feedPageSchema }, 'text/event-stream': { schema: z.string() } },
-          },
-        },
+        responses: responses(
+          { 200: { description: 'One page, or the stream', schema: feedPageSchema, streams: true } },
+          'invalid_filter',
+          'position_expired',
+          'too_many_waiting',
+        ),
       },
       answer: async (req, res) => {
         const { after = 0, limit = 100, wait = 0, ...given } = parseFilters(querySchema, req.query)
@@ -67,8 +60,10 @@ export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[
           return stream(res, await firstPage(deps, watch, { ...from, name: 'Last-Event-ID' }), wanted.filter)
         }
         let page = await firstPage(deps, watch, { ...wanted, after, name: 'after' })
-        if (page.data.length === 0 && wait > 0)
-          page = await bounded(() => untilGrown({ res, watch, signal, page, wanted, seconds: wait }))
+        if (page.data.length === 0 && wait > 0) {
+          const over = AbortSignal.any([signal, AbortSignal.timeout(wait * 1000), gone(res)])
+          page = await bounded(() => untilGrown({ watch, over, page, wanted }))
+        }
         return res.closed ? undefined : res.json(page)
       },
     },
@@ -96,32 +91,15 @@ async function firstPage(
   return page
 }
 
-type Wait = {
-  res: Response
-  watch: FeedWatch
-  signal: AbortSignal
-  page: FeedPage
-  wanted: Pick<FeedWanted, 'limit' | 'filter'>
-  seconds: number
-}
+type Wait = { watch: FeedWatch; over: AbortSignal; page: FeedPage; wanted: Pick<FeedWanted, 'limit' | 'filter'> }
 
-/** Waits until the page has a change. Returns it as it is at the timeout, when the client disconnects, or at a stop. */
-async function untilGrown({ res, watch, signal, page, wanted, seconds }: Wait): Promise<FeedPage> {
-  const over = AbortSignal.any([signal, AbortSignal.timeout(seconds * 1000), gone(res)])
-  let wake = () => {}
-  const { leave } = await watch.join(() => wake())
-  try {
-    let latest = page
-    while (!over.aborted && latest.data.length === 0) {
-      const grown = new Promise<void>((resolve) => {
-        wake = resolve
-      })
-      // The feed may have grown since the last read.
-      latest = await watch.read({ ...wanted, after: latest.next_after })
-      if (latest.data.length === 0 && latest.next_after >= latest.head) await Promise.race([grown, abortOf(over)])
-    }
-    return latest
-  } finally {
-    leave()
+/** Waits until the page has a change. Returns it as it is when `over` aborts. */
+async function untilGrown({ watch, over, page, wanted }: Wait): Promise<FeedPage> {
+  let latest = page
+  for await (const _grown of watch.growths(over)) {
+    do latest = await watch.read({ ...wanted, after: latest.next_after })
+    while (latest.data.length === 0 && latest.next_after < latest.head && !over.aborted)
+    if (latest.data.length > 0) break
   }
+  return latest
 }

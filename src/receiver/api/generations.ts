@@ -51,7 +51,7 @@ type EndedGeneration = ShownGeneration & Pick<z.infer<typeof endedGenerationSche
 /** The calls that submit through the receiver: the row is written before the call. */
 export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
   const { db, submitter, logger, signal, awaited } = deps
-  const waiters = createWaiters({ watch, overOf: (keys) => overOf(db, keys), logger, signal })
+  const untilOver = createWaiters({ watch, overOf: (keys) => overOf(db, keys), logger, signal })
   const submit: Operation = {
     method: 'post',
     path: '/generations',
@@ -111,7 +111,7 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
       if (!found) throw unknown(req)
       if (wait > 0 && !isOver(found)) {
         const noLongerAwaited = found.request_id === null ? () => {} : awaited.add(found.request_id)
-        await waiters.wait(key, { clientGone: gone(res), seconds: wait }).finally(noLongerAwaited)
+        await untilOver(key, { clientGone: gone(res), seconds: wait }).finally(noLongerAwaited)
         if (res.closed) return
         found = (await readGeneration(deps, key)) ?? found
       }

@@ -87,11 +87,6 @@ export function gone(res: Response): AbortSignal {
   return controller.signal
 }
 
-export function abortOf(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve()
-  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
-}
-
 const maxWaitSeconds = 60
 
 /** The query parameter `wait`, in whole seconds. */
@@ -170,8 +165,8 @@ const always = [
 export const readsBody = ['invalid_body', 'payload_too_large', 'unsupported_media_type'] as const satisfies Code[]
 
 const successes = [200, 201, 202] as const
-/** A success: its description, and the schema of its JSON. */
-export type Content = { description: string; schema: z.ZodType }
+/** A success: its description, and the schema of its JSON. `streams`: a call can also ask for server-sent events. */
+export type Content = { description: string; schema: z.ZodType; streams?: true }
 
 /** Lists the responses of an operation: its successes, its own errors, and the errors of every call. */
 export function responses(
@@ -181,8 +176,10 @@ export function responses(
   const all: ZodOpenApiResponsesObject = {}
   for (const status of successes) {
     const answer = answers[status]
-    if (answer)
-      all[`${status}`] = { description: answer.description, content: { 'application/json': { schema: answer.schema } } }
+    if (!answer) continue
+    const { description, schema, streams } = answer
+    const events = streams && { 'text/event-stream': { schema: z.string() } }
+    all[`${status}`] = { description, content: { 'application/json': { schema }, ...events } }
   }
   return { ...all, ...errorResponses(errors, [...always, ...also]) }
 }

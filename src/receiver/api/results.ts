@@ -12,7 +12,7 @@ const querySchema = waitSchemaFor('Seconds to wait for a terminal state.')
 /** The calls that read one result, wait for it, or stream its states. */
 export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
   const { db, logger, signal, awaited } = deps
-  const waiters = createWaiters({ watch, overOf: (ids) => terminalOf(db, ids), logger, signal })
+  const untilOver = createWaiters({ watch, overOf: (ids) => terminalOf(db, ids), logger, signal })
   const stream = createResultEvents({ db, logger, signal })
   const events: Operation = {
     method: 'get',
@@ -59,7 +59,7 @@ export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operatio
         let row = await findResult(db, requestId)
         if (!row) throw unknown(req)
         if (row.landed_at === null && wait > 0) {
-          await waiters.wait(requestId, { clientGone: gone(res), seconds: wait }).finally(awaited.add(requestId))
+          await untilOver(requestId, { clientGone: gone(res), seconds: wait }).finally(awaited.add(requestId))
           if (res.closed) return
           row = (await findResult(db, requestId)) ?? row
         }

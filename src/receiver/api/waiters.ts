@@ -11,18 +11,13 @@ export type WaitersDeps = {
   signal: AbortSignal
 }
 
-type Until = { clientGone: AbortSignal; seconds: number }
-
 /**
- * Holds the calls of this process that wait for a request or a submit. The end of a request or submit is a change in
- * the feed. All calls look up their ids when the feed grows, those that wake together by one statement.
+ * Returns a function that waits until a request or a submit has ended, for the seconds, or until the client disconnects
+ * or the process stops. Its end is a change in the feed: calls look up their ids when the feed grows, those that wake
+ * together by one statement. The function throws HttpError 503 if too many calls wait.
  */
 export function createWaiters({ watch, overOf, logger, signal }: WaitersDeps) {
   const bounded = boundCalls(1000, 'calls wait')
-  const wakes = new Set<() => void>()
-  // A stalled feed wakes no call, so all ids are looked up at least this often.
-  const beat = setInterval(() => wakes.forEach((wake) => wake()), 1000).unref()
-  signal.addEventListener('abort', () => clearInterval(beat))
   const isOver = createNaturalBatch({
     parallel: 1,
     answerAll: async (ids: readonly string[]): Promise<boolean[]> => {
@@ -34,32 +29,9 @@ export function createWaiters({ watch, overOf, logger, signal }: WaitersDeps) {
       return ids.map((id) => ended.has(id))
     },
   })
-
-  return {
-    /**
-     * Resolves when the id has ended, after the seconds, when the client disconnects, or when the process stops.
-     * Throws HttpError 503 if too many calls wait.
-     */
-    wait: (id: string, { clientGone, seconds }: Until): Promise<void> =>
-      bounded(async () => {
-        const ended = AbortSignal.any([signal, clientGone, AbortSignal.timeout(seconds * 1000)])
-        let resume = () => {}
-        const wake = () => resume()
-        ended.addEventListener('abort', wake)
-        wakes.add(wake)
-        const { leave } = await watch.join(wake)
-        try {
-          while (!ended.aborted) {
-            const woken = new Promise<void>((resolve) => {
-              resume = resolve
-            })
-            if (await isOver(id)) return
-            await woken
-          }
-        } finally {
-          wakes.delete(wake)
-          leave()
-        }
-      }),
-  }
+  return (id: string, { clientGone, seconds }: { clientGone: AbortSignal; seconds: number }): Promise<void> =>
+    bounded(async () => {
+      const ended = AbortSignal.any([signal, clientGone, AbortSignal.timeout(seconds * 1000)])
+      for await (const _grown of watch.growths(ended, { eachSecond: true })) if (await isOver(id)) return
+    })
 }

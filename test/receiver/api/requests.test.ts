@@ -337,8 +337,8 @@ describe('GET /api/results/{request_id}', () => {
     const [first, others] = [new AbortController(), new AbortController()]
     const { db, logger, settings } = receiver.deps
     const watch = createFeedWatch({ db, databaseUrl: settings.databaseUrl, logger, signal: stop.signal })
-    const waiters = createWaiters({ watch, overOf: async () => [], logger, signal: stop.signal })
-    const wait = ({ signal }: AbortController) => waiters.wait(randomUUID(), { clientGone: signal, seconds: 60 })
+    const untilOver = createWaiters({ watch, overOf: async () => [], logger, signal: stop.signal })
+    const wait = ({ signal }: AbortController) => untilOver(randomUUID(), { clientGone: signal, seconds: 60 })
     const waiting = Array.from({ length: 1000 }, (_, n) => wait(n === 0 ? first : others))
     await expect(wait(others)).rejects.toMatchObject({ status: 503, code: 'too_many_waiting' })
     first.abort()
