@@ -1,17 +1,16 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
-import { shownCharacters } from '../../../platform/json-text.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { facts, table, time } from '../../../platform/pages/parts.ts'
 import { unknown, uuidParam } from '../../api/operation.ts'
 import { findDelivery, type DeliveryDetail } from '../../queries/delivery-detail.ts'
 import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
-import { bodyTabs, bodyView, bodyViews, type BodyView } from '../parts/body-view.ts'
+import { bodyPart, bodyViewOf, sendDownload, type BodyView } from '../parts/body-view.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { link } from '../parts/media.ts'
 import { badge, card, code, foreign, number, shortId, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
-import { linkTo, queryOf } from '../parts/url.ts'
+import { linkTo } from '../parts/url.ts'
 import { arrivalColumns, arrivalRow } from './delivery-rows.ts'
 import { nextStep, verificationSteps } from './delivery-words.ts'
 
@@ -25,23 +24,16 @@ export function deliveryRoutes(console: ConsoleDeps): Router {
       delivery.request_id === null
         ? undefined
         : await readRequest(db, delivery.request_id, { now: clock(), ...settings })
-    const view = bodyViews.find((name) => name === queryOf(req)['body']) ?? 'text'
     const steps = verificationSteps(delivery, keys())
     sendConsolePage(console, res, {
       title: `Delivery ${delivery.id.slice(0, 8)}`,
-      body: deliveryPage({ delivery, request, steps, view, links }),
+      body: deliveryPage({ delivery, request, steps, view: bodyViewOf(req), links }),
     })
   })
   router.get('/deliveries/:id/body', async (req, res) => {
     const delivery = await findDelivery(db, uuidParam(req, 'id'))
     if (!delivery) throw unknown(req)
-    // Never a type that a browser would show, because the bytes are foreign.
-    res.set({
-      'content-type': 'application/octet-stream',
-      'content-disposition': `attachment; filename="${delivery.id}.bin"`,
-      'cache-control': 'no-store',
-    })
-    res.end(Buffer.from(delivery.body_base64, 'base64'))
+    sendDownload(res, `${delivery.id}.bin`, Buffer.from(delivery.body_base64, 'base64'))
   })
   return router
 }
@@ -67,25 +59,12 @@ function deliveryPage({ delivery, request, steps, view, links }: Shown): Markup 
       <div>${card('What it is', factsOf(delivery))} ${card('How it was verified', html`<ol class="steps">${steps.map((step) => html`<li>${step}</li>`)}</ol>`)} ${card('Attempts', attemptsTable(delivery))}</div>
       <div>${card('Its request', requestNow(delivery, request, links))} ${card('Headers', headersOf(delivery))}</div>
     </div>
-    ${card('Arrivals', arrivalsTable(delivery))} ${card('Body', bodyOf(delivery, view))}`
+    ${card('Arrivals', arrivalsTable(delivery))} ${card('Body', bodyPart(`/deliveries/${id}`, Buffer.from(delivery.body_base64, 'base64'), view))}`
 }
 
-function factsOf({
-  id,
-  webhook_id,
-  request_id,
-  status,
-  model,
-  key_name,
-  source_name,
-  flags,
-  received_at,
-  bytes,
-  body_sha256,
-  reason,
-  ack_ms,
-  arrivals,
-}: DeliveryDetail): Markup {
+function factsOf(delivery: DeliveryDetail): Markup {
+  const { id, webhook_id, request_id, status, model, key_name, source_name, flags } = delivery
+  const { received_at, bytes, body_sha256, reason, ack_ms, arrivals } = delivery
   return facts([
     ['Received', time(received_at, 'precise')],
     ['Delivery id', html`<span class="mono" data-copy="${id}">${id}</span>`],
@@ -139,18 +118,8 @@ function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
 function requestNow({ request_id }: DeliveryDetail, request: RequestDetail | undefined, links: LinkPolicy): Markup {
   if (request_id === null) return html`<p class="soft">The delivery names no request, so it changed none.</p>`
   if (!request) return html`<p class="soft">No request has this id: the delivery has not landed.</p>`
-  const {
-    status,
-    source,
-    landed_at,
-    confirmed_at,
-    media,
-    media_complete,
-    cost,
-    error_code,
-    error_message,
-    next_poll_at,
-  } = request
+  const { status, source, landed_at, confirmed_at, media, media_complete } = request
+  const { cost, error_code, error_message, next_poll_at } = request
   return html`${facts([
     ['Request', shortId('request', request_id)],
     ['Status', badge(status)],
@@ -172,11 +141,4 @@ function requestNow({ request_id }: DeliveryDetail, request: RequestDetail | und
 function headersOf({ headers }: DeliveryDetail): Markup {
   return html`${facts(Object.entries(headers).map(([name, value]) => [name, html`<span class="mono">${foreign(value, 300)}</span>`] as const))}
     <p class="soft">The signature and credentials are never shown.</p>`
-}
-
-function bodyOf({ id, bytes, body_base64 }: DeliveryDetail, view: BodyView): Markup {
-  const cut = bytes > shownCharacters ? html`The first ${size(shownCharacters)} of ${size(bytes)} are shown. ` : ''
-  return html`${bodyTabs(`/deliveries/${id}`, view)}
-    ${bytes === 0 ? html`<p class="soft">The body is empty.</p>` : bodyView(Buffer.from(body_base64, 'base64'), view)}
-    <p class="soft">${cut}<a href="/deliveries/${id}/body" download>Download the bytes as they were signed</a></p>`
 }

@@ -1,6 +1,5 @@
 import { Router, type Request } from 'express'
 import { html } from 'hono/html'
-import { shownCharacters } from '../../../platform/json-text.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { facts, table, time } from '../../../platform/pages/parts.ts'
 import { unknown } from '../../api/operation.ts'
@@ -8,11 +7,11 @@ import { claimedRequestId, sha256Hex } from '../../domain/delivery.ts'
 import { firstSourceName } from '../../domain/source.ts'
 import { pathIn } from '../../domain/webhook-path.ts'
 import { todoOf, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
-import { findQuarantined, type QuarantinedDetail } from '../../queries/quarantined.ts'
-import { bodyTabs, bodyView, bodyViews, type BodyView } from '../parts/body-view.ts'
+import { findQuarantined, type QuarantinedDetail } from '../../queries/quarantine.ts'
+import { bodyPart, bodyViewOf, sendDownload, type BodyView } from '../parts/body-view.ts'
 import { card, foreign, notice, shortId, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
-import { linkTo, queryOf } from '../parts/url.ts'
+import { linkTo } from '../parts/url.ts'
 
 /** One refused arrival, without its signature. */
 export function quarantinedRoutes(console: ConsoleDeps): Router {
@@ -25,18 +24,12 @@ export function quarantinedRoutes(console: ConsoleDeps): Router {
   }
   const router = Router()
   router.get('/parked/quarantine/:id', async (req, res) => {
-    const view = bodyViews.find((name) => name === queryOf(req)['body']) ?? 'text'
-    sendConsolePage(console, res, { title: 'Refused arrival', body: quarantinedPage(await find(req), view, settings) })
+    const body = quarantinedPage(await find(req), bodyViewOf(req), settings)
+    sendConsolePage(console, res, { title: 'Refused arrival', body })
   })
   router.get('/parked/quarantine/:id/body', async (req, res) => {
     const { id, body } = await find(req)
-    // Never a type that a browser would show, because the bytes are foreign and unverified.
-    res.set({
-      'content-type': 'application/octet-stream',
-      'content-disposition': `attachment; filename="refused-${id}.bin"`,
-      'cache-control': 'no-store',
-    })
-    res.end(body)
+    sendDownload(res, `refused-${id}.bin`, body)
   })
   return router
 }
@@ -51,7 +44,7 @@ function quarantinedPage(kept: QuarantinedDetail, view: BodyView, keys: KeysPlac
       <div>${card('What it is', factsOf(kept))} ${card('Why it was refused', html`<p>${words.means}</p><p><b>What to do:</b> ${todoOf('quarantine', reason, keys)}</p>`)}</div>
       ${card('Headers', headersOf(kept))}
     </div>
-    ${card('Body', bodyOf(kept, view))}`
+    ${card('Body', bodyPart(`/parked/quarantine/${kept.id}`, kept.body, view))}`
 }
 
 /** The effect that verifying again would have now. */
@@ -99,11 +92,4 @@ function headersOf({ headers }: QuarantinedDetail): Markup {
     empty: 'It had no headers.',
   })}
     <p class="soft">The signature is stored for verifying again, and never shown.</p>`
-}
-
-function bodyOf({ id, body }: QuarantinedDetail, view: BodyView): Markup {
-  const here = `/parked/quarantine/${id}`
-  return html`${bodyTabs(here, view)}
-    ${body.length === 0 ? html`<p class="soft">It had no body.</p>` : bodyView(body, view)}
-    <p class="soft">${body.length > shownCharacters ? `The first ${size(shownCharacters)} of ${size(body.length)} are shown. ` : ''}<a href="${here}/body" download>Download the bytes</a></p>`
 }

@@ -1,16 +1,39 @@
+import type { Request, Response } from 'express'
 import { html } from 'hono/html'
 import { formatJson, maxFormattedBytes, maxFormattedDepth, shownCharacters } from '../../../platform/json-text.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { tabs } from '../../../platform/pages/parts.ts'
 import { number, size } from './parts.ts'
-import { linkTo } from './url.ts'
+import { linkTo, queryOf } from './url.ts'
 import { visible } from './visible.ts'
 
 export const bodyViews = ['text', 'formatted', 'hex'] as const
 export type BodyView = (typeof bodyViews)[number]
 
-/** The tabs of these views on the page at `path`. */
-export function bodyTabs(path: string, current: BodyView): Markup {
+/** The chosen view. */
+export function bodyViewOf(req: Request): BodyView {
+  return bodyViews.find((name) => name === queryOf(req)['body']) ?? 'text'
+}
+
+/** Sends foreign text or bytes as a file, never as a type that a browser would show. */
+export function sendDownload(res: Response, filename: string, content: Buffer | string): void {
+  res.set({
+    'content-type': 'application/octet-stream',
+    'content-disposition': `attachment; filename="${filename}"`,
+    'cache-control': 'no-store',
+  })
+  res.end(content)
+}
+
+/** A body in the chosen view, with the tabs of the others. `path` is the page; `<path>/body` has the bytes. */
+export function bodyPart(path: string, body: Buffer, view: BodyView): Markup {
+  const cut = `The first ${size(shownCharacters)} of ${size(body.length)} are shown. `
+  return html`${bodyTabs(path, view)}
+    ${body.length === 0 ? html`<p class="soft">The body is empty.</p>` : bodyView(body, view)}
+    <p class="soft">${body.length > shownCharacters ? cut : ''}<a href="${path}/body" download>Download the bytes</a></p>`
+}
+
+function bodyTabs(path: string, current: BodyView): Markup {
   return tabs(
     'Body as',
     bodyViews.map((name) => ({

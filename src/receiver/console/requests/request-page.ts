@@ -14,6 +14,7 @@ import { findRequest } from '../../queries/requests.ts'
 import { audited } from '../../upkeep/audit.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
+import { sendDownload } from '../parts/body-view.ts'
 import { named } from '../parts/columns.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { gallery } from '../parts/media.ts'
@@ -51,13 +52,8 @@ export function requestRoutes(console: ConsoleDeps): Router {
     const id = idOf(req)
     const request = id === undefined ? undefined : await readRequest(db, id, when())
     if (!request) throw unknown(req)
-    // Never a type that a browser would show.
-    res.set({
-      'content-type': 'application/octet-stream',
-      'content-disposition': `attachment; filename="${request.id}.json"`,
-      'cache-control': 'no-store',
-    })
-    res.end(JSON.stringify({ metadata: request.metadata, output: request.output, input: request.submit?.input }))
+    const { metadata, output, submit } = request
+    sendDownload(res, `${request.id}.json`, JSON.stringify({ metadata, output, input: submit?.input }))
   })
   router.post('/requests/:id/ask', async (req, res) => {
     const id = idOf(req)
