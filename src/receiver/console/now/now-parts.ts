@@ -10,38 +10,29 @@ import type { LinkPolicy } from '../parts/media-links.ts'
 import { badge, card, foreign, lasting, shortId } from '../parts/parts.ts'
 import { sparkline } from '../parts/sparkline.ts'
 
-/** The label of the one action, by the kind of problem or by its whole cause. */
+/** The label of the one action where the page that it opens does not tell it, by the kind of problem or its whole cause. */
 const acts: Record<string, string> = {
   'refused:no_matching_secret': 'How to add the secret',
-  refused: 'See the cause',
-  unavailable: 'See these arrivals',
   slow_acknowledgement: 'See the arrivals',
-  inbox_old: 'See the deliveries',
-  reconciler_silent: 'See the reconciler',
-  reconciler_failed: 'See the reconciler',
-  provider_unreachable: 'See the reconciler',
-  credits_spent: 'See the costs',
-  balance_low: 'See the costs',
-  cost_differs: 'See the costs',
   submits_refused: 'See the refused submits',
-  contradiction: 'See the requests',
-  contradiction_decided: 'See the requests',
-  strangers: 'See these arrivals',
-  overdue: 'See the requests',
   parked: 'See the deliveries',
-  wrong_tokens: 'See the issue',
-  webhooks_missing: 'See the requests',
-  role_failing: 'See the issue',
-  notify_queue_full: 'See the issue',
-  feed_stalled: 'See the subscriptions',
   subscription_failing: 'See the subscription',
   subscription_stopped: 'Resume it',
-  archive_store: 'See the requests',
-  archive_behind: 'See the requests',
-  links_expire: 'See the requests',
-  media_gone: 'See the requests',
-  media_not_archived: 'See the requests',
 }
+
+/** The labels by the beginning of the address of the page. */
+const actsByPage = [
+  ['/requests/', 'See the request'],
+  ['/requests', 'See the requests'],
+  ['/deliveries?view=arrivals', 'See these arrivals'],
+  ['/deliveries', 'See the deliveries'],
+  ['/parked', 'See the cause'],
+  ['/reconciler', 'See the reconciler'],
+  ['/costs', 'See the costs'],
+  ['/issues', 'See the issue'],
+  ['/subscriptions', 'See the subscriptions'],
+  ['/keys', 'See the keys'],
+] as const
 
 /** The problems, worst first, each with one action; without any, one line. Muted issues are folded. */
 export function problemList({
@@ -108,8 +99,8 @@ function problemItem({ severity, text, cause, href }: Problem, issue: Issue | un
 }
 
 function actOf(cause: string, href: string): string {
-  if (/^\/requests\/./.test(href)) return 'See the request'
-  return acts[cause] ?? acts[cause.split(':')[0] ?? ''] ?? 'See the keys'
+  const known = acts[cause] ?? acts[cause.split(':')[0] ?? '']
+  return known ?? actsByPage.find(([begin]) => href.startsWith(begin))?.[1] ?? 'See the page'
 }
 
 const columnsHere = ['received', 'outcome', 'cause', 'request', 'key', 'answered_in']

@@ -35,59 +35,26 @@ export function parseEnd(text: string | undefined): ManualPollEnd | undefined {
   return ends.find((end) => end === text)
 }
 
-export type ManualPollWords = { good: boolean; text: string }
-
-export function manualPollWords(end: ManualPollEnd, request: Request): ManualPollWords {
+export function manualPollWords(end: ManualPollEnd, request: Request): { good: boolean; text: string } {
+  const { status, media_items } = request
   const summary = pollSummaryOf(request).text
-  switch (end) {
-    case 'landed':
-      return { good: true, text: `The provider's result landed: the request is now ${request.status}.` }
-    case 'completed':
-      return {
-        good: true,
-        text: `The provider's result added what was missing. The status stays ${request.status}; ${wholeMedia(request.media_items)}.`,
-      }
-    case 'confirmed':
-      return {
-        good: true,
-        text: `The provider's result agrees with the webhook: ${request.status}. Its times were added.`,
-      }
-    case 'unchanged':
-      return {
-        good: true,
-        text: `Nothing changed: the provider's result was known already, ${request.status}.`,
-      }
-    case 'running':
-      return {
-        good: true,
-        text: 'Nothing changed: it is still running at the provider. The next poll is shown below.',
-      }
-    case 'not_found':
-      return {
-        good: false,
-        text: `Nothing changed: ${summary}. Check the id, and that the key of its account is configured.`,
-      }
-    case 'failed':
-      return {
-        good: false,
-        text: `Nothing changed: ${summary}. Polling continues automatically.`,
-      }
-    case 'postponed':
-      return {
-        good: false,
-        text: `Nothing changed, and the poll was ${summary}. The Keys page shows the calls and pauses of each key.`,
-      }
-    case 'busy':
-      return {
-        good: false,
-        text: 'Not polled: another transaction holds this request. Ask again in a few seconds.',
-      }
-    case 'cancel_asked':
-      return {
-        good: true,
-        text: 'The source was asked to cancel it. It may still complete; the next poll is shown below.',
-      }
-    default:
-      return end satisfies never
-  }
+  const good = (text: string) => ({ good: true, text })
+  const bad = (text: string) => ({ good: false, text })
+  const words = {
+    landed: good(`The provider's result landed: the request is now ${status}.`),
+    completed: good(
+      `The provider's result added what was missing. The status stays ${status}; ${wholeMedia(media_items)}.`,
+    ),
+    confirmed: good(`The provider's result agrees with the webhook: ${status}. Its times were added.`),
+    unchanged: good(`Nothing changed: the provider's result was known already, ${status}.`),
+    running: good('Nothing changed: it is still running at the provider. The next poll is shown below.'),
+    not_found: bad(`Nothing changed: ${summary}. Check the id, and that the key of its account is configured.`),
+    failed: bad(`Nothing changed: ${summary}. Polling continues automatically.`),
+    postponed: bad(
+      `Nothing changed, and the poll was ${summary}. The Keys page shows the calls and pauses of each key.`,
+    ),
+    busy: bad('Not polled: another transaction holds this request. Ask again in a few seconds.'),
+    cancel_asked: good('The source was asked to cancel it. It may still complete; the next poll is shown below.'),
+  } satisfies Record<ManualPollEnd, object>
+  return words[end]
 }
