@@ -1,4 +1,5 @@
 import { parseArgs } from 'node:util'
+import { readWithin } from '../receiver/queries/deadline.ts'
 import { readKeys } from '../receiver/queries/keys.ts'
 import { cell } from './listing.ts'
 import { withReceiver } from './processing.ts'
@@ -19,7 +20,7 @@ API keys and secrets are not shown. The fingerprint is the beginning of the secr
   run: async (args, env) => {
     const { values } = parseArgs({ args, options })
     return withReceiver(env, async ({ db, settings: { keys, fetchRatePerMinute } }) => {
-      const states = await readKeys(db, { keys, fetchRatePerMinute, now: new Date() })
+      const states = await readWithin(db, (tx) => readKeys(tx, { keys, fetchRatePerMinute, now: new Date() }))
       if (values.json) states.forEach(printJson)
       else
         printTable(

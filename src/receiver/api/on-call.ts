@@ -3,6 +3,7 @@ import { readingOptions } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { auditEntrySchema, auditListSchema, listAudit } from '../queries/audit.ts'
 import { causeSchema, readParkedCauses, readQuarantineCauses } from '../queries/causes.ts'
+import { readWithin } from '../queries/deadline.ts'
 import { find, findFiltersSchema, foundSchema } from '../queries/find.ts'
 import { giveUpSchema, listGiveUps } from '../queries/give-ups.ts'
 import { keySchema, readKeys } from '../queries/keys.ts'
@@ -25,25 +26,25 @@ export function onCallOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'listKeys',
       summary: 'The keys, each with its last match, its calls and those of its account',
       item: keySchema,
-      read: async () => readKeys(db, await readingOptions(deps)),
+      read: () => readingOptions(deps).then((options) => readWithin(db, (tx) => readKeys(tx, options))),
     }),
     whole('/give-ups', {
       operationId: 'listGiveUps',
       summary: 'Webhooks that failed here and were not accepted since, and when the provider gives up',
       item: giveUpSchema,
-      read: () => listGiveUps(db, clock()),
+      read: () => readWithin(db, (tx) => listGiveUps(tx, clock())),
     }),
     whole('/quarantine/causes', {
       operationId: 'listQuarantineCauses',
       summary: 'The reasons why quarantined arrivals were refused',
       item: causeSchema,
-      read: () => readQuarantineCauses(db),
+      read: () => readWithin(db, readQuarantineCauses),
     }),
     whole('/parked/causes', {
       operationId: 'listParkedCauses',
       summary: 'The reasons why deliveries are parked',
       item: causeSchema,
-      read: () => readParkedCauses(db),
+      read: () => readWithin(db, (tx) => readParkedCauses(tx)),
     }),
     filtered('/search', {
       operationId: 'search',

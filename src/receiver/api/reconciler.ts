@@ -29,7 +29,10 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
     operationId: 'showReconciler',
     summary: 'The state of the reconciler, and its backlog',
     answer: { description: 'Its state', schema: reconcilerSchema },
-    read: async () => readReconciler(db, await readingOptions(deps)),
+    read: async () => {
+      const options = await readingOptions(deps)
+      return readWithin(db, (tx) => readReconciler(tx, options))
+    },
   })
   const runs = filtered('/reconciler/runs', {
     operationId: 'listReconcileRuns',

@@ -4,6 +4,7 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import { moment, table, time, type Row } from '../../platform/pages/parts.ts'
 import { reloadKeys, type KeysPlace } from '../on-call/cause-words.ts'
 import { readingOptions } from '../on-call/reading.ts'
+import { readWithin } from '../queries/deadline.ts'
 import { readKeys, type KeyState } from '../queries/keys.ts'
 import { checkQuarantine } from '../queries/quarantined.ts'
 import { addedSecretHint } from './parked/verify-pages.ts'
@@ -15,11 +16,11 @@ export function keysRoutes(console: ConsoleDeps): Router {
   const { db, keys, settings } = console
   return Router().get('/keys', async (_req, res) => {
     const { now, ...options } = await readingOptions(console)
-    const states = await readKeys(db, { ...options, now })
+    const states = await readWithin(db, (tx) => readKeys(tx, { ...options, now }))
     const check = await checkQuarantine(db, keys(), { reason: 'no_matching_secret' })
     const body = html`<div class="head"><h1>Keys</h1><span class="soft">The secret of each key verifies webhooks. Keys that are not retired also call the provider.</span></div>
       ${addedSecretHint(check)} ${states.map((state) => warning(state, now))}
-      <div class="card table-card">${keysTable(states, { limit: settings.fetchRatePerMinute, now })}</div>
+      <div class="card table-card">${keysTable(states, settings.fetchRatePerMinute)}</div>
       ${card('How to change keys', howTo(settings))}`
     sendConsolePage(console, res, { title: 'Keys', body })
   })
@@ -62,9 +63,7 @@ function whyBlocked(reason: string | null): Markup {
   return html`${blocks[reason ?? ''] ?? foreign(reason)}`
 }
 
-type Shown = { limit: number; now: Date }
-
-function keysTable(states: readonly KeyState[], shown: Shown): Markup {
+function keysTable(states: readonly KeyState[], limit: number): Markup {
   return table({
     label: 'Keys',
     columns: [
@@ -78,33 +77,14 @@ function keysTable(states: readonly KeyState[], shown: Shown): Markup {
       { head: 'Calls left', kind: 'number' },
       { head: 'Blocked until' },
     ],
-    rows: states.map((state) => keyRow(state, shown)),
+    rows: states.map((state) => keyRow(state, limit)),
     empty: 'No key is configured. Set GENERATION_KEYS.',
   })
 }
 
-function keyRow(
-  {
-    name,
-    configured,
-    source_name,
-    environment,
-    retired,
-    fingerprint,
-    first_match_at,
-    last_match_at,
-    matches,
-    still_matches,
-    calls,
-    quota_left,
-    account_id,
-    account_calls,
-    account_limit,
-    blocked_until,
-    blocked_reason,
-  }: KeyState,
-  { limit }: Shown,
-): Row {
+function keyRow(key: KeyState, limit: number): Row {
+  const { name, configured, source_name, environment, retired, fingerprint, first_match_at, last_match_at } = key
+  const { matches, still_matches, calls, quota_left, account_calls, account_limit, blocked_until } = key
   const callable = configured && !retired
   const unused = html`<span class="soft">—</span>`
   return {
@@ -123,10 +103,10 @@ function keyRow(
       number(matches),
       callable ? callsOf(calls, limit) : unused,
       callable && account_calls !== null && account_limit !== null
-        ? html`<span title="All keys of the account ${account_id}">${callsOf(account_calls, account_limit)}</span>`
+        ? html`<span title="All keys of the account ${key.account_id}">${callsOf(account_calls, account_limit)}</span>`
         : unused,
       !callable ? unused : quota_left === 0 ? badge('0', 'bad') : number(quota_left),
-      blocked_until === null ? unused : html`${time(blocked_until, 'clock')} ${badge(blocked_reason ?? 'blocked')}`,
+      blocked_until === null ? unused : html`${time(blocked_until, 'clock')} ${badge(key.blocked_reason ?? 'blocked')}`,
     ],
   }
 }

@@ -12,7 +12,7 @@ import type { Page } from '../queries/page.ts'
 import {
   findReconcileRun,
   listReconcileRuns,
-  reconcilerState,
+  readReconciler,
   runListSchema,
   runOutcomes,
   type ReconcileRunRow,
@@ -52,7 +52,7 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
     const { open, awaited } = parseFilters(looksSchema, query)
     const options = await readingOptions(console)
     const { state, failing, overdue, submits } = await readWithin(db, async (tx) => ({
-      state: await reconcilerState(tx, options),
+      state: await readReconciler(tx, options),
       failing: await readFailingSources(tx, options),
       overdue: await countOverdue(tx, options),
       submits: await countWaitingSubmits(tx),

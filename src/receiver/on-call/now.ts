@@ -1,7 +1,7 @@
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { countParked } from '../landing/inbox.ts'
 import { newestArrivals } from '../queries/arrivals.ts'
-import { countersIn } from '../queries/counters.ts'
+import { readCounters } from '../queries/counters.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { openIssues } from '../queries/issues.ts'
 import { calmSince } from '../queries/recent.ts'
@@ -36,7 +36,7 @@ export async function readNow(db: Database, options: ProblemsOptions) {
       keys: numbers.keys,
       give_ups: numbers.giveUps,
       // The counters of the navigation. `issues` counts problems, since a new problem becomes an issue a little later.
-      counters: { ...(await countersIn(tx, options)), issues: wrong.length, critical: critical.length },
+      counters: { ...(await readCounters(tx, options)), issues: wrong.length, critical: critical.length },
       arrivals: await newestArrivals(tx, 10),
       results: await latestResults(tx, 6),
     }

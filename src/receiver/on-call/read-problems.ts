@@ -7,12 +7,12 @@ import { readNotifyQueue } from '../feeding/notify-queue.ts'
 import { unsequencedSeconds } from '../feeding/sequencer.ts'
 import { readBalances } from '../fetching/balances.ts'
 import { depth } from '../landing/inbox.ts'
-import { parkedCauses } from '../queries/causes.ts'
+import { readParkedCauses } from '../queries/causes.ts'
 import { readWithin } from '../queries/deadline.ts'
-import { giveUps, type GiveUp } from '../queries/give-ups.ts'
-import { keyStates, type KeysOptions } from '../queries/keys.ts'
+import { listGiveUps, type GiveUp } from '../queries/give-ups.ts'
+import { readKeys, type KeysOptions } from '../queries/keys.ts'
 import { readRecent, type Recent } from '../queries/recent.ts'
-import { reconcilerState, type ReconcilerOptions } from '../queries/reconciler.ts'
+import { readReconciler, type ReconcilerOptions } from '../queries/reconciler.ts'
 import { readRefusals, type Refusals } from '../queries/refusals.ts'
 import { readContradictions, readFailingSources, readWebhooksSeen } from '../queries/trouble.ts'
 import { countOverdue, readOverduePolls } from '../reconciling/due.ts'
@@ -60,7 +60,7 @@ export async function readNumbers(
 ): Promise<{ numbers: Numbers; recent: Recent }> {
   const { now, stuckAfterSeconds } = options
   const recent = await readRecent(tx, now)
-  const failed = await giveUps(tx, now)
+  const failed = await listGiveUps(tx, now)
   const from = new Date(now.getTime() - (recent.minutes + 1) * 60_000)
   const refusals = await readRefusals(tx, from)
   const failing = failingOf(recent, refusals).filter(
@@ -70,14 +70,14 @@ export async function readNumbers(
     now,
     recent: { minutes: recent.minutes, arrivals: recent.arrivals, ackP95Ms: recent.ack_p95_ms, failing },
     inbox: await depth(tx, now),
-    parked: await parkedCauses(tx, new Date(now.getTime() - 3_600_000)),
+    parked: await readParkedCauses(tx, new Date(now.getTime() - 3_600_000)),
     unsequencedSeconds: await unsequencedSeconds(tx, now),
     notifyQueue: await readNotifyQueue(tx),
     failingRoles: options.failingRoles ?? [],
     overdue: await countOverdue(tx, { now, stuckAfterSeconds }),
     overduePolls: await readOverduePolls(tx, { now, stuckAfterSeconds }),
-    reconciler: await reconcilerState(tx, options),
-    keys: await keyStates(tx, options),
+    reconciler: await readReconciler(tx, options),
+    keys: await readKeys(tx, options),
     balances: await readBalances(tx, now),
     refusedSubmits: await readRefusedSubmits(tx, now),
     giveUps: failed,

@@ -1,11 +1,10 @@
 import { z } from 'zod'
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { alias, type Column, count, desc, sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { Executor } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { deliveries } from '../domain/schema.ts'
-import { readWithin } from './deadline.ts'
 
 const a = columnsOf(schema.attempts, 'a')
 const d = alias(deliveries, 'd')
@@ -34,20 +33,13 @@ export const causeSchema = z
 export type Cause = z.infer<typeof causeSchema>
 
 /** Counts the quarantine by reason, the most frequent first. */
-export function readQuarantineCauses(db: Database): Promise<Cause[]> {
-  return readWithin(db, async (tx) => {
-    const { reason, arrived_at } = quarantine
-    return tx.select(causeOf(reason, arrived_at)).from(quarantine).groupBy(reason).orderBy(desc(count()), reason)
-  })
+export async function readQuarantineCauses(tx: Executor): Promise<Cause[]> {
+  const { reason, arrived_at } = quarantine
+  return tx.select(causeOf(reason, arrived_at)).from(quarantine).groupBy(reason).orderBy(desc(count()), reason)
 }
 
-/** Counts parked deliveries by reason, the most frequent first. */
-export function readParkedCauses(db: Database): Promise<Cause[]> {
-  return readWithin(db, (tx) => parkedCauses(tx))
-}
-
-/** Counts parked deliveries by reason, parked since `since` if given, in the transaction of another read. */
-export async function parkedCauses(tx: Executor, since?: Date): Promise<Cause[]> {
+/** Counts parked deliveries by reason, the most frequent first. With `since`, those that were parked since then. */
+export async function readParkedCauses(tx: Executor, since?: Date): Promise<Cause[]> {
   const causes = await tx
     .select(causeOf(d.parked_reason, d.received_at))
     .from(d)

@@ -1,12 +1,11 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
-import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { Executor } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import * as schema from '../domain/schema.ts'
-import { isOverdue } from '../reconciling/due.ts'
-import { readWithin } from './deadline.ts'
+import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
 import { mayBeTheProviders } from './refusals.ts'
 
 const d = columnsOf(schema.deliveries, 'd')
@@ -19,14 +18,11 @@ export type Counters = { issues: number; critical: number; parked: number; quara
 
 export const maxOnBadge = 1000
 
-type CountersOptions = { now: Date; stuckAfterSeconds: number }
-
-export function readCounters(db: Database, options: CountersOptions): Promise<Counters> {
-  return readWithin(db, (tx) => countersIn(tx, options))
-}
-
-/** Counts in the transaction of another read. Omits muted issues, notices and refused arrivals of strangers. */
-export async function countersIn(tx: Executor, { now, stuckAfterSeconds }: CountersOptions): Promise<Counters> {
+/** Omits muted issues, notices and refused arrivals of strangers. */
+export async function readCounters(
+  tx: Executor,
+  { now, stuckAfterSeconds }: StuckAfter & { now: Date },
+): Promise<Counters> {
   const muted = sql`coalesce(${i.muted_until} > ${now.toISOString()}::timestamptz, false)`
   const isOpen = sql`${i.closed_at} is null and ${i.severity} <> 'notice' and not ${muted}`
   // Each count reads in the order of an index, so outdated statistics cannot cause a scan of a whole table.

@@ -1,13 +1,12 @@
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { inArray, sql } from '../../platform/postgres/drizzle.ts'
-import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { doublingPauseMs, webhookAttempts } from '../../wire/backoff.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { isInIdRange } from '../domain/delivery.ts'
 import { deliveries, requests } from '../domain/schema.ts'
-import { readWithin } from './deadline.ts'
 import { isoAlways } from './page.ts'
 import { namesKnownRequest, unsignedReasons } from './refusals.ts'
 import { searchedRows } from './search.ts'
@@ -69,12 +68,7 @@ type Row = RowOf<typeof arriving.arrivals, 'outcome' | 'reason' | 'request_id'> 
  * refused arrival is listed only if it may be the provider's: it claims a known request, or it is signed and its sender
  * is known.
  */
-export async function listGiveUps(db: Database, now: Date): Promise<GiveUp[]> {
-  return readWithin(db, (tx) => giveUps(tx, now))
-}
-
-/** Lists give-ups in the transaction of another read. */
-export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
+export async function listGiveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
   // Longer than the quarter of an hour of six attempts, so that the morning still shows webhooks given up at night.
   const at = sql`${new Date(now.getTime() - 12 * 3_600_000).toISOString()}::timestamptz`
   const unsigned = sql.param([...unsignedReasons])

@@ -1,12 +1,11 @@
 import { z } from 'zod'
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { type Column, desc, sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { Executor } from '../../platform/postgres/postgres.ts'
 import { sha256Hex } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
 import { keyUses } from '../domain/on-call-schema.ts'
 import { callBudgets, callsLeft } from '../fetching/read-budgets.ts'
-import { readWithin } from './deadline.ts'
 
 const uses = columnsOf(keyUses)
 
@@ -54,12 +53,7 @@ export type KeyState = z.infer<typeof keySchema>
 export type KeysOptions = { keys: Keys; fetchRatePerMinute: number; now: Date }
 
 /** Reads the state of every configured key, then of keys that have matched in the past. */
-export async function readKeys(db: Database, options: KeysOptions): Promise<KeyState[]> {
-  return readWithin(db, (tx) => keyStates(tx, options))
-}
-
-/** Reads the same in the transaction of another read. */
-export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }: KeysOptions): Promise<KeyState[]> {
+export async function readKeys(tx: Executor, { keys, fetchRatePerMinute, now }: KeysOptions): Promise<KeyState[]> {
   const budgets = await callBudgets(tx, now)
   // More keys than any installation has.
   const uses = await tx.select().from(keyUses).orderBy(desc(keyUses.last_match_at)).limit(1000)

@@ -5,7 +5,6 @@ import type { Keys } from '../domain/keys.ts'
 import { processStarts, reconcileRuns } from '../domain/on-call-schema.ts'
 import { readBacklog } from '../reconciling/backlog.ts'
 import { runTriggers } from '../reconciling/reconcile-runs.ts'
-import { readWithin } from './deadline.ts'
 import { paging, times, type Paging } from './filters.ts'
 import { matches, microsOf, readPage, type Order, type Page } from './page.ts'
 
@@ -123,12 +122,7 @@ export type ReconcilerOptions = {
   startedAt: Date | undefined
 }
 
-export async function readReconciler(db: Database, options: ReconcilerOptions): Promise<ReconcilerState> {
-  return readWithin(db, (tx) => reconcilerState(tx, options))
-}
-
-/** Reads the reconciler's state in the transaction of another read. */
-export async function reconcilerState(
+export async function readReconciler(
   tx: Executor,
   { silentAfterSeconds, startedAt, ...options }: ReconcilerOptions,
 ): Promise<ReconcilerState> {

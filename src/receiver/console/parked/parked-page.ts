@@ -4,6 +4,7 @@ import type { Markup } from '../../../platform/pages/console-page.ts'
 import { emptyState, moment } from '../../../platform/pages/parts.ts'
 import { todoOf, wordsOf, type CausePlace, type KeysPlace } from '../../on-call/cause-words.ts'
 import { readParkedCauses, readQuarantineCauses, type Cause } from '../../queries/causes.ts'
+import { readWithin } from '../../queries/deadline.ts'
 import { listGiveUps } from '../../queries/give-ups.ts'
 import { checkQuarantine, type Check } from '../../queries/quarantined.ts'
 import { card, number } from '../parts/parts.ts'
@@ -30,9 +31,9 @@ export function parkedRoutes(console: ConsoleDeps): Router {
 async function overview({ db, keys, clock, settings }: ConsoleDeps): Promise<Markup> {
   const now = clock()
   const [quarantined, parked, giveUps, check] = await Promise.all([
-    readQuarantineCauses(db),
-    readParkedCauses(db),
-    listGiveUps(db, now),
+    readWithin(db, readQuarantineCauses),
+    readWithin(db, (tx) => readParkedCauses(tx)),
+    readWithin(db, (tx) => listGiveUps(tx, now)),
     checkQuarantine(db, keys(), { reason: 'no_matching_secret' }),
   ])
   return html`<div class="head"><h1>${title}</h1><span class="soft">Deliveries that did not land and arrivals that were refused, by cause, with what to do.</span></div>

@@ -6,6 +6,7 @@ import { pathIn } from '../../domain/webhook-path.ts'
 import { placeOf, todoOf, wordsOf, type CausePlace, type KeysPlace } from '../../on-call/cause-words.ts'
 import { landingExtent } from '../../on-call/problems.ts'
 import { readParkedCauses, readQuarantineCauses, type Cause } from '../../queries/causes.ts'
+import { readWithin } from '../../queries/deadline.ts'
 import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
 import { deliveryListSchema, parseFilters, quarantineListSchema } from '../../queries/filters.ts'
 import { listGiveUps, type GiveUp } from '../../queries/give-ups.ts'
@@ -43,8 +44,10 @@ async function quarantineView(console: ConsoleDeps, query: Query): Promise<View>
   const read = await tryRead(logger, async () => {
     const page = await listQuarantine(db, keys(), parseFilters(quarantineListSchema, without(query, ...looks)))
     const check = await checkQuarantine(db, keys(), { reason: reason ?? 'no_matching_secret' })
-    const failing = (await listGiveUps(db, clock())).filter((one) => one.reason === reason && !one.given_up)
-    return { page, causes: await readQuarantineCauses(db), check, failing }
+    const failing = (await readWithin(db, (tx) => listGiveUps(tx, clock()))).filter(
+      (one) => one.reason === reason && !one.given_up,
+    )
+    return { page, causes: await readWithin(db, readQuarantineCauses), check, failing }
   })
   const causes = read.ok ? read.value.causes : []
   const body = html`${head('quarantine', reason)}
@@ -98,7 +101,7 @@ async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
       db,
       parseFilters(deliveryListSchema, { ...without(query, ...looks), state: 'parked' }),
     )
-    return { page, causes: await readParkedCauses(db) }
+    return { page, causes: await readWithin(db, (tx) => readParkedCauses(tx)) }
   })
   const causes = read.ok ? read.value.causes : []
   const body = html`${head('parked', reason)} ${about({ place: 'parked', reason, causes, keys: settings })}

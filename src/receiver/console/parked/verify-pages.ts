@@ -8,6 +8,7 @@ import { confirmation, table } from '../../../platform/pages/parts.ts'
 import { reloadKeys, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
 import { verifyQuarantine, type Verified } from '../../on-call/verify-quarantine.ts'
 import { readQuarantineCauses, type Cause } from '../../queries/causes.ts'
+import { readWithin } from '../../queries/deadline.ts'
 import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
 import { maxLimit, parseFilters, textFilter } from '../../queries/filters.ts'
 import { checkQuarantine, type Check } from '../../queries/quarantined.ts'
@@ -43,7 +44,9 @@ export function verifyRoutes(console: ConsoleDeps): Router {
   const router = Router()
   router.get('/parked/verify', async (req, res) => {
     const { reason } = parseFilters(chosenSchema, queryOf(req))
-    const causes = (await readQuarantineCauses(db)).filter((cause) => reason === undefined || cause.reason === reason)
+    const causes = (await readWithin(db, readQuarantineCauses)).filter(
+      (cause) => reason === undefined || cause.reason === reason,
+    )
     // Only this cause can be fixed by a secret.
     const tried = reason ?? 'no_matching_secret'
     const check = await checkQuarantine(db, keys(), { reason: tried })

@@ -3,6 +3,7 @@ import { HttpError } from '../../../platform/http/http.ts'
 import { asHttpError } from '../../api/operation.ts'
 import type { ReceiverDeps } from '../../program.ts'
 import { readCounters, type Counters } from '../../queries/counters.ts'
+import { readWithin } from '../../queries/deadline.ts'
 import { sharedReads } from './shared-read.ts'
 
 /** All pages together ask Postgres no more often than this. */
@@ -26,7 +27,8 @@ export function sharedCounters({ db, clock, settings, logger }: ReceiverDeps): S
   let kept: Counted | undefined
   const count = async () => {
     const readAt = performance.now()
-    return { counters: await readCounters(db, { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }), readAt }
+    const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
+    return { counters: await readWithin(db, (tx) => readCounters(tx, when)), readAt }
   }
   const read = async () => {
     if (kept !== undefined && performance.now() - kept.readAt < freshMs) return kept.counters
