@@ -102,22 +102,8 @@ function issuesTable(issues: readonly Issue[], query: Query, now: Date): Markup 
 const tones: Record<Issue['severity'], Tone> = { critical: 'bad', warning: 'warn', notice: '' }
 
 function issueRow(issue: Issue, now: Date): Row {
-  const {
-    id,
-    state,
-    severity,
-    text,
-    href,
-    cause,
-    affected,
-    count,
-    peak,
-    opened_at,
-    closed_at,
-    worsened_at,
-    muted_until,
-    muted_by,
-  } = issue
+  const { id, state, severity, text, href, cause, affected, count, peak } = issue
+  const { opened_at, closed_at, worsened_at, muted_until, muted_by } = issue
   const until = closed_at === null ? now : new Date(closed_at)
   return {
     id: String(id),

@@ -46,15 +46,8 @@ export function runWords(run: ReconcileRunRow): Markup {
 }
 
 /** The work of a run in words. */
-export function counts({
-  scanned,
-  landed,
-  running,
-  not_found,
-  failed,
-  postponed,
-  rate_limited,
-}: ReconcileRunRow): string {
+export function counts(run: ReconcileRunRow): string {
+  const { scanned, landed, running, not_found, failed, postponed, rate_limited } = run
   if (scanned === 0) return 'no poll was scheduled by then'
   const parts = [
     `${requests(scanned)} polled`,
@@ -68,15 +61,8 @@ export function counts({
 }
 
 /** The outcome of a run as a badge. It is ok only if no poll failed and none was postponed. */
-export function outcomeOf({
-  outcome,
-  scanned,
-  failed,
-  postponed,
-  landed,
-  running,
-  not_found,
-}: ReconcileRunRow): Markup {
+export function outcomeOf(run: ReconcileRunRow): Markup {
+  const { outcome, scanned, failed, postponed, landed, running, not_found } = run
   if (outcome === 'error') return badge('error', 'bad')
   if (outcome === 'idle') return badge('idle', '')
   if (scanned === 0) return badge('nothing polled', '')

@@ -157,33 +157,22 @@ export async function arrivalsOfDeliveries(
     .limit(limit)
 }
 
-function matching({
-  state,
-  outcome,
-  reason,
-  request_id,
-  webhook_id,
-  key_name,
-  source_name,
-  q,
-  min_ack_ms,
-  min_skew_seconds,
-  since,
-  until,
-}: ArrivalFilters): (SQL | undefined)[] {
+function matching(wanted: ArrivalFilters): (SQL | undefined)[] {
+  const { state, outcome, request_id, webhook_id, key_name, source_name, q } = wanted
+  const range = { since: wanted.since, until: wanted.until }
   return [
     state && sql`${a.delivery_id} in ${idsInState(state)}`,
     outcome && outcomeIs(outcome),
-    equals(a.reason, reason),
+    equals(a.reason, wanted.reason),
     request_id === undefined ? undefined : isOfRequest(request_id),
     webhook_id === undefined ? undefined : claimsWebhookId(webhook_id),
     key_name === undefined ? undefined : and(eq(a.key_name, key_name), whenKeyMatched(order.at, key_name)),
     source_name === undefined
       ? undefined
-      : and(sql`coalesce(${a.source_name}, ${firstSourceName}) = ${source_name}`, isOfTheNewest({ since, until })),
-    q === undefined ? undefined : arrivalFound({ q, since, until }),
-    arrivalMeasured({ min_ack_ms, min_skew_seconds, since, until }),
-    within(order.at, { since, until }),
+      : and(sql`coalesce(${a.source_name}, ${firstSourceName}) = ${source_name}`, isOfTheNewest(range)),
+    q === undefined ? undefined : arrivalFound({ q, ...range }),
+    arrivalMeasured(wanted),
+    within(order.at, range),
   ]
 }
 

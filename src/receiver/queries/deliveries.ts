@@ -132,11 +132,14 @@ export async function deliveriesOf(tx: Executor, requestId: string, limit: numbe
 type Which = { where: SQL | undefined; limit: number }
 type DeliveryRow = Awaited<ReturnType<typeof selectDeliveries>>[number]
 
-/** Selects deliveries `d`, newest first. Arrivals and requests are looked up only for the rows on the page. */
+/**
+ * Selects deliveries `d`, newest first. Arrivals and requests are looked up only for the rows on the page, which has the
+ * same alias as the table.
+ */
 async function selectDeliveries(tx: Executor, { where, limit }: Which) {
   const { body, headers: _headers, environment: _environment, ...columns } = getTableColumns(d)
   const bytes = sql<number>`octet_length(${body})`.as('bytes')
-  const chosen = tx
+  const page = tx
     .select({ ...columns, bytes })
     .from(d)
     .where(where)
@@ -149,72 +152,51 @@ async function selectDeliveries(tx: Executor, { where, limit }: Which) {
       ack_ms: sql<number | null>`(array_agg(${a.ack_ms} order by ${a.arrived_at}))[1]`.as('ack_ms'),
     })
     .from(a)
-    .where(eq(a.delivery_id, chosen.id))
+    .where(eq(a.delivery_id, d.id))
     .as('came')
+  const { parked_reason: reason, source_name, ...shown } = columns
   return tx
     .select({
-      id: chosen.id,
-      micros: microsOf(chosen.received_at),
-      webhook_id: chosen.webhook_id,
-      request_id: chosen.request_id,
-      status: chosen.status,
-      state: sql<DeliveryEntry['state']>`case when ${d.parked_reason} is not null then 'parked'
+      ...shown,
+      reason,
+      source_name: nameOfSource(source_name),
+      bytes: page.bytes,
+      micros: microsOf(order.at),
+      state: sql<DeliveryEntry['state']>`case when ${reason} is not null then 'parked'
         when ${isPending} then 'pending' else 'processed' end`,
       outcome: sql<string>`${outcomeShown}`,
-      reason: chosen.parked_reason,
-      flags: chosen.flags,
       // New names are not longer. Rows of earlier releases may contain longer texts.
       model: sql<string | null>`left(${requests.model}, 255)`,
-      key_name: chosen.key_name,
-      source_name: nameOfSource(chosen.source_name),
-      signed_at: chosen.signed_at,
-      received_at: chosen.received_at,
-      bytes: chosen.bytes,
       arrivals: came.arrivals,
       ack_ms: came.ack_ms,
     })
-    .from(chosen)
+    .from(page)
     .crossJoinLateral(came)
-    .leftJoin(requests, eq(requests.request_id, chosen.request_id))
-    .orderBy(newestFirst({ at: chosen.received_at, id: chosen.id }))
+    .leftJoin(requests, eq(requests.request_id, d.request_id))
+    .orderBy(newestFirst(order))
 }
 
-function matching({
-  state,
-  outcome,
-  reason,
-  request_id,
-  webhook_id,
-  key_name,
-  source_name,
-  model,
-  ids,
-  q,
-  min_ack_ms,
-  min_skew_seconds,
-  min_arrivals,
-  flag,
-  since,
-  until,
-}: DeliveryFilters): (SQL | undefined)[] {
+function matching(wanted: DeliveryFilters): (SQL | undefined)[] {
+  const { state, outcome, request_id, webhook_id, key_name, source_name, model, flag, ids, q, min_arrivals } = wanted
+  const range = { since: wanted.since, until: wanted.until }
   return [
     state && stateIs(state),
-    outcome && outcomeIs(outcome, until),
-    equals(d.parked_reason, reason),
+    outcome && outcomeIs(outcome, range.until),
+    equals(d.parked_reason, wanted.reason),
     // The first condition is that of the partial index.
-    flag === undefined ? undefined : sql`${d.flags} <> '{}' and ${flag}::text = any(${d.flags})`,
+    flag && sql`${d.flags} <> '{}' and ${flag}::text = any(${d.flags})`,
     equals(d.request_id, request_id),
     webhook_id === undefined ? undefined : hasWebhookId(webhook_id),
     key_name === undefined ? undefined : and(eq(d.key_name, key_name), whenKeyMatched(order.at, key_name)),
-    source_name === undefined ? undefined : isOfSource(source_name, { since, until }),
+    source_name === undefined ? undefined : isOfSource(source_name, range),
     model === undefined
       ? undefined
       : sql`${d.request_id} in (select ${requests.request_id} from ${requests} where ${requests.model} = ${model})`,
     ids && sql`${d.id} = any(${sql.param(ids)}::uuid[])`,
-    q === undefined ? undefined : deliveryFound({ q, since, until }),
-    deliveryMeasured({ min_ack_ms, min_skew_seconds, since, until }),
-    min_arrivals === undefined ? undefined : cameOften({ atLeast: min_arrivals, since, until }),
-    within(order.at, { since, until }),
+    q === undefined ? undefined : deliveryFound({ q, ...range }),
+    deliveryMeasured(wanted),
+    min_arrivals === undefined ? undefined : cameOften({ atLeast: min_arrivals, ...range }),
+    within(order.at, range),
   ]
 }
 

@@ -1,5 +1,6 @@
 import { z } from 'zod'
-import { eq, isNotNull, sql } from '../../platform/postgres/drizzle.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { media, requests } from '../domain/schema.ts'
 import { remainingCalls } from '../fetching/read-budgets.ts'
@@ -9,11 +10,12 @@ import { countOverdue } from '../reconciling/due.ts'
 import { arrivalSchema, newestArrivals } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
 import { issueSchema, openIssues } from './issues.ts'
-import { maxUrlLength } from './page.ts'
+import { isoAlways, maxUrlLength } from './page.ts'
 import { readRecent, recentSchema } from './recent.ts'
 import { backlogSchema } from './reconciler.ts'
 
-const at = z.iso.datetime()
+const m = columnsOf(media, 'm')
+const r = columnsOf(requests, 'r')
 
 /** The most media listed per result. A read of one result returns all of them. */
 const shownMedia = 10
@@ -42,7 +44,7 @@ export const statsSchema = z
           .string()
           .nullable()
           .meta({ description: `The first ${shownCharacters} characters.` }),
-        landed_at: at,
+        landed_at: z.iso.datetime(),
         media: z
           .array(z.object({ kind: z.string(), url: z.string(), sha256: z.string().nullable() }))
           .meta({ description: `The first ${shownMedia} media.` }),
@@ -79,41 +81,21 @@ const newest = 20
 
 /** Reads the latest results in the transaction of another read. */
 export async function latestResults(tx: Executor, limit = newest): Promise<Stats['results']> {
-  const { request_id, status, media_complete, landed_at } = requests
-  const its = tx
-    .select({ kind: media.kind, position: media.position, url: media.url, sha256: media.sha256 })
-    .from(media)
-    .where(eq(media.request_id, request_id))
-    .orderBy(media.kind, media.position)
-    .limit(shownMedia)
-    .as('its')
-  const item = sql`jsonb_build_object(
-    'kind', ${its.kind}, 'url', left(${its.url}, ${maxUrlLength}::int), 'sha256', ${its.sha256})`
-  const items = sql`jsonb_agg(${item} order by ${its.kind}, ${its.position})`
-  const shown = tx
-    .select({ media: sql<Stats['results'][number]['media']>`coalesce(${items}, '[]')`.as('media') })
-    .from(its)
-    .as('shown')
-  const all = tx
-    .select({ media_items: sql<number>`count(*)::int`.as('media_items') })
-    .from(media)
-    .where(eq(media.request_id, request_id))
-    .as('all_media')
-  return tx
-    .select({
-      request_id,
-      status,
-      model: sql<string | null>`left(${requests.model}, ${shownCharacters}::int)`,
-      media_complete,
-      error_message: sql<string | null>`left(${requests.error_message}, ${shownCharacters}::int)`,
-      landed_at: sql<string>`${landed_at}`.mapWith(landed_at),
-      media: shown.media,
-      media_items: all.media_items,
-    })
-    .from(requests)
-    .crossJoinLateral(shown)
-    .crossJoinLateral(all)
-    .where(isNotNull(landed_at))
-    .orderBy(sql`${landed_at} desc nulls last`)
-    .limit(limit)
+  const rows = await tx.execute<Stats['results'][number]>(sql`
+    select ${list(r, 'request_id', 'status', 'media_complete', 'landed_at')},
+      left(${r.model}, ${shownCharacters}::int) as model,
+      left(${r.error_message}, ${shownCharacters}::int) as error_message,
+      coalesce(its.media, '[]') as media, (
+        select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}) as media_items
+    from mediadock.requests r
+    cross join lateral (
+      select jsonb_agg(jsonb_build_object('kind', kind, 'url', left(url, ${maxUrlLength}::int), 'sha256', sha256)
+        order by kind, position) as media
+      from (
+        select ${list(m, 'kind', 'position', 'url', 'sha256')} from mediadock.media m
+        where ${m.request_id} = ${r.request_id} order by ${m.kind}, ${m.position} limit ${shownMedia}
+      ) as shown
+    ) as its
+    where ${r.landed_at} is not null order by ${r.landed_at} desc nulls last limit ${limit}`)
+  return rows.map((row) => ({ ...row, landed_at: isoAlways(row.landed_at) }))
 }

@@ -67,23 +67,9 @@ export const arrivalColumns: readonly ListColumn[] = [
 ]
 
 /** A row of the arrivals. Its webhook id links to all arrivals that claim it, since refused ones are not trusted. */
-export function arrivalRow({
-  id,
-  arrived_at,
-  outcome,
-  reason,
-  status,
-  webhook_id,
-  delivery_id,
-  request_id,
-  key_name,
-  source_name,
-  remote,
-  skew_seconds,
-  ack_ms,
-  folded,
-  parked_reason,
-}: ArrivalEntry): Row {
+export function arrivalRow(arrival: ArrivalEntry): Row {
+  const { id, arrived_at, outcome, reason, status, webhook_id, delivery_id, request_id, key_name } = arrival
+  const { source_name, remote, skew_seconds, ack_ms, folded, parked_reason } = arrival
   const stored = outcome === 'accepted' || outcome === 'duplicate' || outcome === 'parked'
   const cause = reason ?? parked_reason
   return {

@@ -79,16 +79,8 @@ function stagesOf(now: Now): Stage[] {
   ]
 }
 
-function tilesOf({
-  problems,
-  recent,
-  pending,
-  oldest_seconds,
-  parked,
-  overdue,
-  backlog,
-  keys,
-}: Now): Record<'received' | 'verified' | 'landed' | 'complete', Tile[]> {
+function tilesOf(now: Now): Record<'received' | 'verified' | 'landed' | 'complete', Tile[]> {
+  const { problems, recent, pending, oldest_seconds, parked, overdue, backlog, keys } = now
   const of = (...outcomes: string[]) => recent.by_outcome.filter(({ outcome }) => outcomes.includes(outcome))
   const sum = (rows: Now['recent']['by_outcome']) => rows.reduce((all, { arrivals }) => all + arrivals, 0)
   const [refused, unavailable] = [of('refused'), of('unavailable')]

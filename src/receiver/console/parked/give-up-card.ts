@@ -43,17 +43,9 @@ export function giveUpCard(giveUps: readonly GiveUp[], now: Date, { isShort = fa
   )
 }
 
-function giveUpRow({
-  webhook_id,
-  request_id,
-  request_status,
-  outcome,
-  reason,
-  attempts_seen,
-  next_attempt_at,
-  last_attempt_at,
-  given_up,
-}: GiveUp): Row {
+function giveUpRow(giveUp: GiveUp): Row {
+  const { webhook_id, request_id, request_status, outcome, reason, attempts_seen } = giveUp
+  const { next_attempt_at, last_attempt_at, given_up } = giveUp
   return {
     cells: [
       html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}">${foreign(webhook_id, 24)}</a>`,

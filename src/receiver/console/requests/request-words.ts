@@ -21,14 +21,8 @@ const pollWords: Partial<Record<PollOutcome, { word: string; tone: Tone }>> = {
 }
 
 /** The state at the provider, as far as polls and webhooks show it. */
-export function pollSummaryOf({
-  confirmed_at,
-  poll_outcome,
-  poll_detail,
-  status,
-  source,
-  landed_at,
-}: Request): PollSummary {
+export function pollSummaryOf(request: Request): PollSummary {
+  const { confirmed_at, poll_outcome, poll_detail, status, source, landed_at } = request
   if (confirmed_at !== null) return { word: status, text: "the provider's own result is known" }
   if (poll_outcome === 'postponed')
     return { word: 'poll postponed', tone: 'warn', text: pollText(poll_outcome, poll_detail) }
@@ -94,12 +88,8 @@ export const mediaCounts = {
 } as const
 
 /** `4 of 4`, or `4 of 4, 1 gone` without a copy of one. A webhook carries only the first item and not their number. */
-export function mediaCount({
-  media_items,
-  media_gone,
-  media_complete,
-  status,
-}: Request): { short: string; text: string } | undefined {
+export function mediaCount(request: Request): { short: string; text: string } | undefined {
+  const { media_items, media_gone, media_complete, status } = request
   if (status !== 'COMPLETED') return undefined
   const gone = media_gone === 0 ? '' : `, ${media_gone} gone`
   if (media_complete) return { short: `${media_items} of ${media_items}${gone}`, text: 'the list of media is complete' }

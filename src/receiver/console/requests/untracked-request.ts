@@ -8,6 +8,9 @@ import { named } from '../parts/columns.ts'
 import { card, code, foreign, problem } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 
+const shownOfArrival = ['received', 'outcome', 'cause', 'webhook_id', 'from']
+const shownOfDelivery = ['received', 'says', 'outcome', 'cause', 'webhook_id']
+
 /** The refused or unstored webhooks that name a request. Empty if there are none. */
 export function refusedCard({ quarantined, arrivals }: Pick<Claims, 'quarantined' | 'arrivals'>): Markup | '' {
   if (quarantined.length === 0 && arrivals.length === 0) return ''
@@ -19,13 +22,7 @@ export function refusedCard({ quarantined, arrivals }: Pick<Claims, 'quarantined
           ? ''
           : table({
               label: 'Refused or not acknowledged, in the log',
-              ...named(arrivalColumns, arrivals.map(arrivalRow), [
-                'received',
-                'outcome',
-                'cause',
-                'webhook_id',
-                'from',
-              ]),
+              ...named(arrivalColumns, arrivals.map(arrivalRow), shownOfArrival),
               empty: '',
             })
       }`,
@@ -66,13 +63,7 @@ export function claimedPage(id: string, claims: Claims): Markup {
             'Deliveries',
             table({
               label: 'Deliveries of this request',
-              ...named(deliveryColumns, deliveries.map(deliveryRow), [
-                'received',
-                'says',
-                'outcome',
-                'cause',
-                'webhook_id',
-              ]),
+              ...named(deliveryColumns, deliveries.map(deliveryRow), shownOfDelivery),
               empty: '',
             }),
           )
