@@ -6,7 +6,7 @@ import { parseFilters } from '../queries/filters.ts'
 import { find, findFiltersSchema, type Found } from '../queries/find.ts'
 import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './deliveries/delivery-rows.ts'
 import { asOfNote } from './parts/as-of.ts'
-import { usualOnly } from './parts/columns.ts'
+import { listTable } from './parts/columns.ts'
 import { tryRead } from './parts/failures.ts'
 import { badge, card, foreign, problem, shortId, sourceLine } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
@@ -63,25 +63,19 @@ function notSearched(missing: readonly string[]): string {
 function results(found: Found, q: string): Markup {
   const { requests, by_metadata, submits, deliveries, arrivals, quarantined, missing } = found
   const partial = missing.length === 0 ? '' : problem(notSearched(missing))
+  const part = (title: string, found: readonly unknown[], shown: () => Markup) =>
+    found.length === 0 ? '' : card(title, shown())
   const parts = [
-    requests.length === 0 ? '' : card('Requests', requestsTable('Requests', requests)),
-    by_metadata.length === 0
-      ? ''
-      : card('Requests by their metadata', requestsTable('Requests by their metadata', by_metadata)),
-    submits.length === 0 ? '' : card('Submits', submitsTable(submits)),
-    deliveries.length === 0
-      ? ''
-      : card(
-          'Deliveries',
-          table({ label: 'Deliveries', ...usualOnly(deliveryColumns, deliveries.map(deliveryRow)), empty: '' }),
-        ),
-    quarantined.length === 0 ? '' : card('Refused, kept in the quarantine', quarantinedTable(quarantined)),
-    arrivals.length === 0
-      ? ''
-      : card(
-          'Refused or not acknowledged, in the log',
-          table({ label: 'Arrivals', ...usualOnly(arrivalColumns, arrivals.map(arrivalRow)), empty: '' }),
-        ),
+    part('Requests', requests, () => requestsTable('Requests', requests)),
+    part('Requests by their metadata', by_metadata, () => requestsTable('Requests by their metadata', by_metadata)),
+    part('Submits', submits, () => submitsTable(submits)),
+    part('Deliveries', deliveries, () =>
+      listTable({ label: 'Deliveries', columns: deliveryColumns, rows: deliveries.map(deliveryRow), empty: '' }),
+    ),
+    part('Refused, kept in the quarantine', quarantined, () => quarantinedTable(quarantined)),
+    part('Refused or not acknowledged, in the log', arrivals, () =>
+      listTable({ label: 'Arrivals', columns: arrivalColumns, rows: arrivals.map(arrivalRow), empty: '' }),
+    ),
   ]
   if (parts.every((part) => part === '')) return partial === '' ? nothingFound(q) : partial
   const isRefused = requests.every(({ landed_at }) => landed_at === null) && deliveries.length === 0

@@ -1,11 +1,11 @@
 import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { table, tabs, type Row } from '../../../platform/pages/parts.ts'
+import { tabs, type Row } from '../../../platform/pages/parts.ts'
 import { exportedFiles, sendExport } from '../../api/export.ts'
 import { arrivalOutcomes } from '../../domain/arrivals-schema.ts'
 import { listArrivals } from '../../queries/arrivals.ts'
-import { listDeliveries } from '../../queries/deliveries.ts'
+import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
 import {
   arrivalFiltersSchema,
   arrivalListSchema,
@@ -17,7 +17,14 @@ import {
 } from '../../queries/filters.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
 import { asOfNote } from '../parts/as-of.ts'
-import { columnChooser, pick, rememberColumns, shownColumns, type ColumnList } from '../parts/columns.ts'
+import {
+  columnChooser,
+  listTable,
+  rememberColumns,
+  shownColumns,
+  type ColumnList,
+  type ListColumn,
+} from '../parts/columns.ts'
 import { tryRead } from '../parts/failures.ts'
 import { type Field, filterBar, sourceFields } from '../parts/filter-bar.ts'
 import { pager } from '../parts/parts.ts'
@@ -100,25 +107,11 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
       read.ok
         ? html`<div class="above-table">${bulkBar(filters, read.value.listed.data.length)} ${columnChooser(deliveryList, query, read.value.shown)}</div>
           <div class="card table-card">
-            ${table({
+            ${listTable({
               label: 'Deliveries',
-              columns: [
-                {
-                  head: html`<input type="checkbox" data-select-all aria-label="Select all on this page" />`,
-                  kind: 'select',
-                },
-                ...pick(deliveryColumns, read.value.shown),
-              ],
-              rows: read.value.listed.data.map((delivery) => {
-                const { id, cells } = deliveryRow(delivery)
-                return {
-                  id: delivery.id,
-                  cells: [
-                    html`<input type="checkbox" name="id" value="${delivery.id}" form="bulk" aria-label="Select delivery ${id?.slice(0, 8)}" />`,
-                    ...pick(cells, read.value.shown),
-                  ],
-                }
-              }),
+              columns: [selectColumn, ...deliveryColumns],
+              names: [selectColumn.name, ...read.value.shown],
+              rows: read.value.listed.data.map(selectableRow),
               empty: emptyDeliveries(filters, console),
             })}
           </div>
@@ -155,7 +148,7 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
             <span class="spacer"></span>${downloads('arrivals', filters)}
           </div> ${columnChooser(arrivalList, query, read.value.shown)}</div>
           <div class="card table-card">
-            ${table({ label: 'Arrivals', columns: pick(arrivalColumns, read.value.shown), rows: read.value.listed.data.map((arrival) => chosenCells(arrivalRow(arrival), read.value.shown)), rowsId: 'arrivals', empty: emptyArrivals(filters, console) })}
+            ${listTable({ label: 'Arrivals', columns: arrivalColumns, names: read.value.shown, rows: read.value.listed.data.map(arrivalRow), rowsId: 'arrivals', empty: emptyArrivals(filters, console) })}
           </div>
           ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, console.clock())}`
         : ''
@@ -163,8 +156,16 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
   return { status: read.status, body }
 }
 
-function chosenCells({ cells, ...row }: Row, shown: readonly number[]): Row {
-  return { ...row, cells: pick(cells, shown) }
+const selectColumn: ListColumn = {
+  name: 'select',
+  head: html`<input type="checkbox" data-select-all aria-label="Select all on this page" />`,
+  kind: 'select',
+}
+
+function selectableRow(delivery: DeliveryEntry): Row {
+  const { id } = delivery
+  const box = html`<input type="checkbox" name="id" value="${id}" form="bulk" aria-label="Select delivery ${id.slice(0, 8)}" />`
+  return { id, cells: [box, ...deliveryRow(delivery).cells] }
 }
 
 /** The link to the other tab keeps the filters that both tabs offer. */

@@ -1,11 +1,11 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { emptyState, moment, table, time } from '../../../platform/pages/parts.ts'
+import { emptyState, moment, time } from '../../../platform/pages/parts.ts'
 import type { Problem } from '../../domain/problem.ts'
 import type { Now } from '../../on-call/now.ts'
 import type { Issue } from '../../queries/issues.ts'
 import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'
-import { named } from '../parts/columns.ts'
+import { listTable } from '../parts/columns.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { badge, card, foreign, lasting, shortId } from '../parts/parts.ts'
 import { sparkline } from '../parts/sparkline.ts'
@@ -121,10 +121,12 @@ export function latestArrivals({ arrivals }: Pick<Now, 'arrivals'>): Markup {
   // Five, so that the first page stays within two screens.
   return card(
     'Latest arrivals',
-    html`${table({
+    html`${listTable({
       label: 'Latest arrivals',
       staysRows: true,
-      ...named(arrivalColumns, arrivals.slice(0, 5).map(arrivalRow), columnsHere),
+      columns: arrivalColumns,
+      names: columnsHere,
+      rows: arrivals.slice(0, 5).map(arrivalRow),
       empty: 'No webhook has arrived yet.',
     })}
       ${arrivals.length === 0 ? '' : html`<p class="more"><a href="/deliveries?view=arrivals">All arrivals</a></p>`}`,

@@ -14,7 +14,7 @@ import type { Page } from '../../queries/page.ts'
 import { listQuarantine, type QuarantinedEntry } from '../../queries/quarantine.ts'
 import { checkQuarantine } from '../../queries/quarantined.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
-import { usualOnly } from '../parts/columns.ts'
+import { listTable } from '../parts/columns.ts'
 import { tryRead } from '../parts/failures.ts'
 import { filterBar, sourceFields } from '../parts/filter-bar.ts'
 import { card, code, foreign, number, pager, size, sourceLine } from '../parts/parts.ts'
@@ -120,9 +120,10 @@ function isOnly({ data, next_cursor }: Page<DeliveryEntry>, { cursor }: Query): 
 }
 
 function parkedTable({ data }: Page<DeliveryEntry>): Markup {
-  return table({
+  return listTable({
     label: 'Parked deliveries',
-    ...usualOnly(deliveryColumns, data.map(deliveryRow)),
+    columns: deliveryColumns,
+    rows: data.map(deliveryRow),
     empty: html`No parked delivery matches. Earlier ones may have been replayed or pruned since: see all <a href="/deliveries">deliveries</a>.`,
   })
 }

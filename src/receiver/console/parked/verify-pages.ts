@@ -14,7 +14,7 @@ import { maxLimit, parseFilters, textFilter } from '../../queries/filters.ts'
 import { checkQuarantine, type Check } from '../../queries/quarantined.ts'
 import { audited } from '../../upkeep/audit.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
-import { usualOnly } from '../parts/columns.ts'
+import { listTable } from '../parts/columns.ts'
 import { badge, foreign, notice, number, problem } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
@@ -188,7 +188,7 @@ function outcome(deliveries: readonly DeliveryEntry[], query: Query): Markup {
   const again = linkTo('/parked/verified', { ...without(query, 'open'), part: '1' })
   return html`<section class="card" aria-label="What was accepted" ${waiting > 0 ? html`hx-get="${again}" hx-trigger="every 1s" hx-swap="outerMorph"` : ''}>
     <p>${waiting > 0 ? `${number(waiting)} of ${number(deliveries.length)} still wait to land…` : `All have ended: ${ends(deliveries)}.`}</p>
-    ${table({ label: 'What was accepted', ...usualOnly(deliveryColumns, deliveries.map(deliveryRow)), empty: 'They have been pruned since.' })}
+    ${listTable({ label: 'What was accepted', columns: deliveryColumns, rows: deliveries.map(deliveryRow), empty: 'They have been pruned since.' })}
   </section>`
 }
 

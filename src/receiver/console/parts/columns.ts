@@ -3,27 +3,27 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import { cookieOf } from '../../../platform/pages/access.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { type TableColumn, type Row } from '../../../platform/pages/parts.ts'
+import { table, type Table, type TableColumn } from '../../../platform/pages/parts.ts'
 import { parseFilters } from '../../queries/filters.ts'
 import { linkTo, queryOf, without, type Query } from './url.ts'
 
 /** A column that can be chosen. The first column of a list links to the page of a row and is always shown. */
-export type ListColumn = TableColumn & { name: string; head: string; usual?: true }
+export type ListColumn = TableColumn & { name: string; usual?: true }
 
 /** A list whose columns can be chosen. `name` is part of the name of its cookie. */
 export type ColumnList = { name: string; path: string; columns: readonly ListColumn[] }
 
 /**
- * The indexes of the columns to show: those named in the address, else the last choice of this browser, else the usual
- * ones. Throws InvalidFilterError for an unknown column in the address.
+ * The names of the columns to show: those in the address, else the last choice of this browser, else the usual ones.
+ * Throws InvalidFilterError for an unknown column in the address.
  */
-export function shownColumns(list: ColumnList, req: Request): number[] {
+export function shownColumns(list: ColumnList, req: Request): string[] {
   const { columns } = parseFilters(schemaOf(list), { columns: queryOf(req)['columns'] })
   const wanted =
     columns ?? schemaOf(list).safeParse({ columns: cookieOf(req, cookie(list))?.replaceAll('.', ',') }).data?.columns
   const names = wanted?.split(',')
   return list.columns.flatMap(({ name, usual }, place) =>
-    place === 0 || (names?.includes(name) ?? usual === true) ? [place] : [],
+    place === 0 || (names?.includes(name) ?? usual === true) ? [name] : [],
   )
 }
 
@@ -53,38 +53,24 @@ export function rememberColumns(list: ColumnList, req: Request, res: Response): 
 }
 
 /** The folded form that chooses columns. It works without script. */
-export function columnChooser(list: ColumnList, query: Query, shown: readonly number[]): Markup {
+export function columnChooser(list: ColumnList, query: Query, shown: readonly string[]): Markup {
   const rest = without(query, 'columns', 'cursor', 'open')
   return html`<details class="chooser"><summary>Columns</summary>
     <form method="get" action="${list.path}">
       ${Object.entries({ ...rest, remember: 'columns' }).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}" />`)}
       <fieldset><legend>Columns</legend>${list.columns.map(
         ({ name, head }, place) =>
-          html`<label><input type="checkbox" name="columns" value="${name}" ${shown.includes(place) ? html`checked` : ''} ${place === 0 ? html`disabled` : ''} /> ${head}</label>`,
+          html`<label><input type="checkbox" name="columns" value="${name}" ${shown.includes(name) ? html`checked` : ''} ${place === 0 ? html`disabled` : ''} /> ${head}</label>`,
       )}</fieldset>
       <button>Show these</button> <a href="${linkTo(list.path, { ...rest, remember: 'columns' })}">The usual ones</a>
     </form></details>`
 }
 
-/** The columns with these names, and the cells of each row below them. */
-export function named(
-  columns: readonly ListColumn[],
-  rows: readonly Row[],
-  names: readonly string[],
-): { columns: ListColumn[]; rows: Row[] } {
-  const places = columns.flatMap(({ name }, place) => (names.includes(name) ? [place] : []))
-  return { columns: pick(columns, places), rows: rows.map((row) => ({ ...row, cells: pick(row.cells, places) })) }
-}
+type ListTable = Omit<Table, 'columns'> & { columns: readonly ListColumn[]; names?: readonly string[] }
 
-/** The usual columns of a list whose columns cannot be chosen. */
-export function usualOnly(
-  columns: readonly ListColumn[],
-  rows: readonly Row[],
-): { columns: ListColumn[]; rows: Row[] } {
-  const usual = columns.flatMap((column) => (column.usual ? [column.name] : []))
-  return named(columns, rows, usual)
-}
-
-export function pick<T>(all: readonly T[], places: readonly number[]): T[] {
-  return places.flatMap((place) => all[place] ?? [])
+/** A table with the columns of these names, by default the usual ones, and the cells below them. */
+export function listTable({ columns, rows, names, ...about }: ListTable): Markup {
+  const isShown = (at: number) => columns[at] && (names?.includes(columns[at].name) ?? columns[at].usual)
+  const pick = <T>(all: readonly T[]) => all.filter((_, at) => isShown(at))
+  return table({ ...about, columns: pick(columns), rows: rows.map((row) => ({ ...row, cells: pick(row.cells) })) })
 }

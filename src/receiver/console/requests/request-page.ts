@@ -4,7 +4,7 @@ import { z } from 'zod'
 import { formatOrCut, shownCharacters } from '../../../platform/json-text.ts'
 import { actorOf } from '../../../platform/pages/access.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { action, facts, table, time } from '../../../platform/pages/parts.ts'
+import { action, facts, time } from '../../../platform/pages/parts.ts'
 import { unknown } from '../../api/operation.ts'
 import { cancelOf } from '../../fetching/canceling.ts'
 import { readWithin } from '../../queries/deadline.ts'
@@ -15,7 +15,7 @@ import { audited } from '../../upkeep/audit.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
 import { sendDownload } from '../parts/body-view.ts'
-import { named } from '../parts/columns.ts'
+import { listTable } from '../parts/columns.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { gallery } from '../parts/media.ts'
 import { badge, card, foreign, notice, number, problem, size } from '../parts/parts.ts'
@@ -221,9 +221,11 @@ function deliveriesCard(
     : 'No webhook for this request is kept: deliveries are pruned after RETENTION_DAYS.'
   return card(
     'Deliveries',
-    html`${table({
+    html`${listTable({
       label: 'Deliveries of this request',
-      ...named(deliveryColumns, deliveries.map(deliveryRow), shownOfDelivery),
+      columns: deliveryColumns,
+      names: shownOfDelivery,
+      rows: deliveries.map(deliveryRow),
       empty: html`${none} ${isKnown && submit !== null ? addressToTry(webhookPublicUrl) : ''} See the <a href="${refused}">arrivals refused since ${time(tracked_at)}</a>, or ask the provider.`,
     })}${deliveries.length === 0 ? '' : replay}`,
   )

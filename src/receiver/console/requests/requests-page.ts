@@ -1,20 +1,13 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { moment, table, tabs } from '../../../platform/pages/parts.ts'
+import { moment, tabs } from '../../../platform/pages/parts.ts'
 import { requestStatuses } from '../../../wire/schemas.ts'
 import { postponedBecause } from '../../on-call/poll-words.ts'
 import { parseFilters, requestListSchema } from '../../queries/filters.ts'
 import { listRequests, type Request } from '../../queries/requests.ts'
 import { asOfNote } from '../parts/as-of.ts'
-import {
-  columnChooser,
-  pick,
-  rememberColumns,
-  shownColumns,
-  type ColumnList,
-  type ListColumn,
-} from '../parts/columns.ts'
+import { columnChooser, listTable, rememberColumns, shownColumns, type ListColumn } from '../parts/columns.ts'
 import { tryRead } from '../parts/failures.ts'
 import { type Field, filterBar, sourceFields } from '../parts/filter-bar.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
@@ -61,7 +54,7 @@ export function requestsRoutes(console: ConsoleDeps): Router {
         read.ok
           ? html`<div class="above-table">${columnChooser(list, query, read.value.shown)}</div>
             <div class="card table-card">
-              ${table({ label: 'Requests', columns: pick(columns, read.value.shown), rows: read.value.listed.data.map((request) => ({ id: request.id, cells: pick(cellsOf(request, { when, links }), read.value.shown) })), empty: emptyRequests(query, read.value.listed.next_cursor) })}
+              ${listTable({ label: 'Requests', columns, names: read.value.shown, rows: read.value.listed.data.map((request) => ({ id: request.id, cells: cellsOf(request, { when, links }) })), empty: emptyRequests(query, read.value.listed.next_cursor) })}
             </div>
             ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, when.now)}`
           : ''
@@ -110,7 +103,7 @@ const columns: readonly ListColumn[] = [
   { name: 'cost', head: 'Cost', kind: 'minor number' },
 ]
 
-const list: ColumnList = { name: 'requests', path, columns }
+const list = { name: 'requests', path, columns }
 
 function cellsOf(request: Request, { when, links }: { when: When; links: LinkPolicy }): Markup[] {
   const { id, source_name, status, model, key_name, tracked_at, created_at } = request

@@ -4,7 +4,7 @@ import type { Markup } from '../../../platform/pages/console-page.ts'
 import { moment, table } from '../../../platform/pages/parts.ts'
 import type { Claims } from '../../queries/find.ts'
 import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
-import { named } from '../parts/columns.ts'
+import { listTable } from '../parts/columns.ts'
 import { card, code, foreign, problem } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 
@@ -20,9 +20,11 @@ export function refusedCard({ quarantined, arrivals }: Pick<Claims, 'quarantined
       ${
         arrivals.length === 0
           ? ''
-          : table({
+          : listTable({
               label: 'Refused or not acknowledged, in the log',
-              ...named(arrivalColumns, arrivals.map(arrivalRow), shownOfArrival),
+              columns: arrivalColumns,
+              names: shownOfArrival,
+              rows: arrivals.map(arrivalRow),
               empty: '',
             })
       }`,
@@ -61,9 +63,11 @@ export function claimedPage(id: string, claims: Claims): Markup {
         ? ''
         : card(
             'Deliveries',
-            table({
+            listTable({
               label: 'Deliveries of this request',
-              ...named(deliveryColumns, deliveries.map(deliveryRow), shownOfDelivery),
+              columns: deliveryColumns,
+              names: shownOfDelivery,
+              rows: deliveries.map(deliveryRow),
               empty: '',
             }),
           )
