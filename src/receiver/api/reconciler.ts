@@ -1,5 +1,5 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import { z } from 'zod'
+import { DeadlineError, withDeadline } from '../../platform/deadline.ts'
 import { readingOptions } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
@@ -58,14 +58,11 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
         detailOf: ({ run: counts }) => counts,
         work: background.reconcileNow,
       })
-      const waited = new AbortController()
-      const first = await Promise.race([
-        ended,
-        // The call waits this long for the end of a run. The run continues after that.
-        delay(20_000, undefined, { signal: waited.signal, ref: false }),
-      ]).finally(() => waited.abort())
-      // An error after the wait has no caller left. The log and the audit record it.
-      ended.catch(() => {})
+      // The run continues after this wait. The log and the audit record its later failure.
+      const first = await withDeadline(ended, 20_000, 'a run').catch((error: unknown) => {
+        if (error instanceof DeadlineError) return undefined
+        throw error
+      })
       const row = first && (await readWithin(db, (tx) => findReconcileRun(tx, first.id)))
       if (first) res.json({ state: 'ended', run: row ?? null })
       else res.status(202).json({ state: 'running', run: null })

@@ -1,7 +1,7 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import { Router } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
+import { withDeadline } from '../../platform/deadline.ts'
 import { actorOf } from '../../platform/pages/access.ts'
 import { sendPage, type Markup } from '../../platform/pages/console-page.ts'
 import { action, moment, table, time, type Row } from '../../platform/pages/parts.ts'
@@ -78,12 +78,8 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
       { via: 'console', actor: actorOf(req), action: 'reconcile_run', detailOf: ({ run }) => run },
       background.reconcileNow,
     )
-    const waited = new AbortController()
     // The browser waits 3 s for the end of the run, which continues. Its row and the log record why a run failed.
-    const first = await Promise.race([
-      ended.catch(() => undefined),
-      delay(3000, undefined, { signal: waited.signal, ref: false }),
-    ]).finally(() => waited.abort())
+    const first = await withDeadline(ended, 3000, 'a run').catch(() => undefined)
     res.redirect(303, linkTo(path, first ? { open: String(first.id) } : { awaited: since }))
   })
   return router
