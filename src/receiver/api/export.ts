@@ -56,40 +56,31 @@ export async function sendExport(
 ): Promise<void> {
   const { filters, columns, list }: Exportable = exportable[what]
   const wanted = parseFilters(filters, query)
-  await bounded(() => send(deps, { what, format, columns, wanted, list }, { req, res }))
-}
-
-type Sending = Exported & { columns: readonly string[]; wanted: Item; list: Exportable['list'] }
-
-async function send(
-  deps: ReceiverDeps,
-  { what, format, columns, wanted, list }: Sending,
-  { req, res }: { req: Request; res: Response },
-): Promise<void> {
   const stop = AbortSignal.any([deps.signal, gone(res)])
-  const { listed, asOf } = await deps.lists((db) => list(db, wanted, { limit: rowsAtOnce }))
-  let page = listed
-  if (asOf !== undefined) res.set('x-mediadock-as-of', asOf.toISOString())
-  res.set({
-    'content-type': `${formats[format]}; charset=utf-8`,
-    'content-disposition': `attachment; filename="${what}-${fileTime(deps.clock())}.${format}"`,
-  })
-  if (format === 'csv') res.write(`${columns.join(',')}\r\n`)
-  try {
-    for (;;) {
-      const lines = page.data
-        .map((item) => (format === 'csv' ? csvLine(item, columns) : `${JSON.stringify(item)}\n`))
-        .join('')
-      if (lines !== '') await writeTo(res, lines, { signal: stop })
-      if (page.next_cursor === null) return void res.end()
-      stop.throwIfAborted()
-      const { next_cursor: cursor } = page
-      page = (await deps.lists((db) => list(db, wanted, { limit: rowsAtOnce, cursor }))).listed
+  const read = (cursor?: string) => deps.lists((db) => list(db, wanted, { limit: rowsAtOnce, cursor }))
+  const lineOf = (item: Item) => (format === 'csv' ? csvLine(item, columns) : `${JSON.stringify(item)}\n`)
+  await bounded(async () => {
+    const { listed, asOf } = await read()
+    if (asOf !== undefined) res.set('x-mediadock-as-of', asOf.toISOString())
+    res.set({
+      'content-type': `${formats[format]}; charset=utf-8`,
+      'content-disposition': `attachment; filename="${what}-${fileTime(deps.clock())}.${format}"`,
+    })
+    if (format === 'csv') res.write(`${columns.join(',')}\r\n`)
+    let page = listed
+    try {
+      for (;;) {
+        const lines = page.data.map(lineOf).join('')
+        if (lines !== '') await writeTo(res, lines, { signal: stop })
+        if (page.next_cursor === null) return void res.end()
+        stop.throwIfAborted()
+        page = (await read(page.next_cursor)).listed
+      }
+    } catch (error) {
+      if (!stop.aborted) deps.logger.error({ err: error, path: req.path }, 'an export failed before its end')
+      res.destroy()
     }
-  } catch (error) {
-    if (!stop.aborted) deps.logger.error({ err: error, path: req.path }, 'an export failed before its end')
-    res.destroy()
-  }
+  })
 }
 
 /** The export calls of the API. */
