@@ -11,7 +11,7 @@ import { readWithin } from '../queries/deadline.ts'
 import { listDeliveryPlaces } from '../queries/deliveries.ts'
 import type { DeliveryFilters } from '../queries/filters.ts'
 import { isoAlways } from '../queries/page.ts'
-import { shownFailures, type Failures } from './failures.ts'
+import { shownFailures, type Failures } from './replay-many.ts'
 
 const replays = columnsOf(onCall.replays)
 const inbox = columnsOf(schema.inbox)

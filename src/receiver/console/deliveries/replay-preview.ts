@@ -1,8 +1,13 @@
 import type { Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { groupFailures, shownFailures, type Failures } from '../../on-call/failures.ts'
-import { replayMany, type ReplayedMany } from '../../on-call/replay-many.ts'
+import {
+  groupFailures,
+  replayMany,
+  shownFailures,
+  type Failures,
+  type ReplayedMany,
+} from '../../on-call/replay-many.ts'
 import type { DeliveryFilters } from '../../queries/filters.ts'
 import { changesView } from '../parts/diff.ts'
 import { foreign, number, problem, shortId } from '../parts/parts.ts'
