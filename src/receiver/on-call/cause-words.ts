@@ -2,38 +2,50 @@ import type { RefusalCause } from '../../wire/signature.ts'
 import type { ParkReason } from '../domain/report.ts'
 import texts from './cause-words.json' with { type: 'json' }
 
-export type CauseWords = {
-  title: string
-  means: string
-  todo: string
-}
+/** `clause` is the cause as a part of a sentence: `no secret matches`. */
+export type CauseWords = { title: string; means: string; todo: string; clause: string }
 
 export type CausePlace = 'quarantine' | 'parked'
 
-type Refused = CauseWords & { clause: string }
-type Parked = Omit<CauseWords, 'todo'> & { todo?: string }
+type Text = Pick<CauseWords, 'title' | 'means'> & Partial<CauseWords>
 
-const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Refused> = texts.refused
-const parkedTexts: Record<ParkReason, Parked> = texts.parked
-const parked: Readonly<Record<string, CauseWords>> = withTodo(parkedTexts, texts.todo.parked)
+const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Text> = texts.refused
+const parked: Record<ParkReason, Text> = texts.parked
 /** The causes for which nothing of an arrival is kept. The provider sends such a webhook again. */
-const notKept: Readonly<Record<string, Refused>> = withTodo(texts.not_kept, texts.todo.not_kept)
+const notKept: Record<string, Text> = texts.not_kept
 
-/** Adds `todo` to causes without one of their own. */
-function withTodo<T extends object>(causes: Readonly<Record<string, T>>, todo: string) {
-  return Object.fromEntries(Object.entries(causes).map(([reason, words]) => [reason, { todo, ...words }]))
+export const parkReasons = Object.keys(parked)
+export const refusalReasons = [...Object.keys(refused), ...Object.keys(notKept)]
+
+/** The words of every cause. Each stands in one of the three groups. */
+const words = new Map([
+  ...wordsIn(refused, ''),
+  ...wordsIn(parked, texts.todo.parked),
+  ...wordsIn(notKept, texts.todo.not_kept),
+])
+
+/** Adds `todo` to causes without one of their own, and the title as their clause. */
+function wordsIn(causes: Readonly<Record<string, Text>>, todo: string): [string, CauseWords][] {
+  return Object.entries(causes).map(([reason, text]) => {
+    const clause = text.title.slice(0, 1).toLowerCase() + text.title.slice(1)
+    return [reason, { todo, clause, ...text }]
+  })
 }
 
-const words: Record<CausePlace, Readonly<Record<string, CauseWords>>> = { quarantine: refused, parked }
+/** The words of a cause; undefined for an unknown cause. */
+export function causeWords(reason: string): CauseWords | undefined {
+  return words.get(reason)
+}
 
-export function wordsOf(place: CausePlace, reason: string): CauseWords {
-  if (Object.hasOwn(words[place], reason) && words[place][reason]) return words[place][reason]
-  if (Object.hasOwn(notKept, reason) && notKept[reason]) return notKept[reason]
-  return {
-    title: reason,
-    means: 'This version does not know this cause.',
-    todo: 'Open one of them: its attempts have the details.',
-  }
+export function wordsOf(reason: string): CauseWords {
+  return (
+    words.get(reason) ?? {
+      title: reason,
+      means: 'This version does not know this cause.',
+      todo: 'Open one of them: its attempts have the details.',
+      clause: reason,
+    }
+  )
 }
 
 export type KeysPlace = { keysFile: string | undefined; sourcesFile?: string | undefined }
@@ -50,40 +62,16 @@ export function reloadKeys({ keysFile, sourcesFile }: KeysPlace): string {
 }
 
 /** The next step for a cause, with the place of the keys of this process. */
-export function todoOf(place: CausePlace, reason: string, keys: KeysPlace): string {
-  const { todo } = wordsOf(place, reason)
-  return place === 'quarantine' && reason === 'no_matching_secret' ? `${todo} ${reloadKeys(keys)}` : todo
+export function todoOf(reason: string, keys: KeysPlace): string {
+  const { todo } = wordsOf(reason)
+  return reason === 'no_matching_secret' ? `${todo} ${reloadKeys(keys)}` : todo
 }
 
-/** A cause as a part of a sentence: `no secret matches`. */
 export function causeClause(reason: string): string {
-  if (Object.hasOwn(parked, reason)) return parkedClause(reason)
-  const clauses: Readonly<Record<string, { clause: string }>> = { ...refused, ...notKept }
-  return Object.hasOwn(clauses, reason) ? (clauses[reason]?.clause ?? reason) : reason
-}
-
-/** The title within a sentence: its first letter is small. */
-function parkedClause(reason: string): string {
-  const { title } = wordsOf('parked', reason)
-  return title.slice(0, 1).toLowerCase() + title.slice(1)
-}
-
-/** The words of a cause of any place; undefined for an unknown cause. */
-export function causeWords(reason: string): CauseWords | undefined {
-  const all: Readonly<Record<string, CauseWords>> = { ...refused, ...parked, ...notKept }
-  return Object.hasOwn(all, reason) ? all[reason] : undefined
-}
-
-/** The causes of arrivals of which nothing was kept. */
-export function causesNotKept(): string[] {
-  return Object.keys(notKept)
-}
-
-export function causesOf(place: CausePlace): string[] {
-  return Object.keys(words[place])
+  return wordsOf(reason).clause
 }
 
 /** The place of a cause, for links that name only the cause. */
 export function placeOf(reason: string): CausePlace {
-  return Object.hasOwn(parked, reason) ? 'parked' : 'quarantine'
+  return parkReasons.includes(reason) ? 'parked' : 'quarantine'
 }

@@ -17,7 +17,7 @@ export function nextStep({ state, outcome, reason, due_at, failures, claims, tro
     case 'processed':
       return html`Processed: ${meaningOf(outcome) ?? outcome}. ${afterwards[outcome] ?? 'Nothing to do.'}`
     case 'parked':
-      return parked(wordsOf('parked', reason ?? ''))
+      return parked(wordsOf(reason ?? ''))
     default:
       return state satisfies never
   }

@@ -68,13 +68,13 @@ function causeItem(
   { reason, count, first_seen, last_seen, errors = [] }: Cause,
   { check, keys }: Omit<Listed, 'causes'>,
 ): Markup {
-  const words = wordsOf(place, reason)
+  const words = wordsOf(reason)
   return html`<li class="cause" data-row="${place}.${reason}">
     <div class="what">
       <h3><a href="${linkTo('/parked', { view: place, reason })}">${words.title}</a> <span class="mono soft">${reason}</span></h3>
       <p>${words.means}</p>
       ${errorList(errors)}
-      <p><b>What to do:</b> ${todoOf(place, reason, keys)}</p>
+      <p><b>What to do:</b> ${todoOf(reason, keys)}</p>
     </div>
     <div class="how-many"><b>${number(count)}</b><span class="soft">first seen</span> ${moment(first_seen)} <span class="soft">last seen</span> ${moment(last_seen)}</div>
     <div class="inline">${causeAction(place, reason, check)}</div>

@@ -51,7 +51,7 @@ async function quarantineView(console: ConsoleDeps, query: Query): Promise<View>
   })
   const causes = read.ok ? read.value.causes : []
   const body = html`${head('quarantine', reason)}
-    ${read.ok ? html`${addedSecretHint(read.value.check)} ${about({ place: 'quarantine', reason, causes, keys: settings, failing: read.value.failing })}` : ''}
+    ${read.ok ? html`${addedSecretHint(read.value.check)} ${about({ reason, causes, keys: settings, failing: read.value.failing })}` : ''}
     ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'webhook_id', label: 'Webhook id', search: true, placeholder: 'the id that the sender gave' }, reasonField(causes)] })}
     ${
       read.ok
@@ -104,7 +104,7 @@ async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
     return { page, causes: await readWithin(db, (tx) => readParkedCauses(tx)) }
   })
   const causes = read.ok ? read.value.causes : []
-  const body = html`${head('parked', reason)} ${about({ place: 'parked', reason, causes, keys: settings })}
+  const body = html`${head('parked', reason)} ${about({ reason, causes, keys: settings })}
     ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'q', label: 'Search', search: true, placeholder: 'delivery, request or webhook id, or its beginning' }, reasonField(causes), ...sourceFields(console.keys())] })}
     ${
       read.ok
@@ -131,11 +131,10 @@ function parkedTable({ data }: Page<DeliveryEntry>): Markup {
 function head(place: CausePlace, reason: string | undefined): Markup {
   const name = place === 'quarantine' ? 'Quarantine' : 'Parked'
   return html`<p><a href="${path}">← All causes</a></p>
-    <div class="head"><h1>${name}${reason === undefined ? '' : `: ${wordsOf(place, reason).title}`}</h1>${reason === undefined ? '' : html`<span class="mono soft">${reason}</span>`}</div>`
+    <div class="head"><h1>${name}${reason === undefined ? '' : `: ${wordsOf(reason).title}`}</h1>${reason === undefined ? '' : html`<span class="mono soft">${reason}</span>`}</div>`
 }
 
 type About = {
-  place: CausePlace
   reason: string | undefined
   causes: readonly Cause[]
   keys: KeysPlace
@@ -143,13 +142,13 @@ type About = {
   failing?: readonly GiveUp[]
 }
 
-function about({ place, reason, causes, keys, failing = [] }: About): Markup {
+function about({ reason, causes, keys, failing = [] }: About): Markup {
   if (reason === undefined) return html``
-  const words = wordsOf(place, reason)
+  const words = wordsOf(reason)
   const cause = causes.find((one) => one.reason === reason)
   return card(
     'Meaning and what to do',
-    html`<p>${words.means}</p>${errorList(cause?.errors ?? [])}<p><b>What to do:</b> ${todoOf(place, reason, keys)}</p>${reason === 'no_matching_secret' ? keysExample : ''}
+    html`<p>${words.means}</p>${errorList(cause?.errors ?? [])}<p><b>What to do:</b> ${todoOf(reason, keys)}</p>${reason === 'no_matching_secret' ? keysExample : ''}
       ${
         cause
           ? facts([

@@ -36,12 +36,12 @@ export function quarantinedRoutes(console: ConsoleDeps): Router {
 
 function quarantinedPage(kept: QuarantinedDetail, view: BodyView, keys: KeysPlace): Markup {
   const { reason } = kept
-  const words = wordsOf('quarantine', reason)
+  const words = wordsOf(reason)
   return html`<p><a href="${linkTo('/parked', { view: 'quarantine', reason })}">← ${words.title}</a></p>
     <div class="head"><h1>Refused arrival</h1><span class="mono soft">${reason}</span></div>
     ${standing(kept)}
     <div class="columns">
-      <div>${card('What it is', factsOf(kept))} ${card('Why it was refused', html`<p>${words.means}</p><p><b>What to do:</b> ${todoOf('quarantine', reason, keys)}</p>`)}</div>
+      <div>${card('What it is', factsOf(kept))} ${card('Why it was refused', html`<p>${words.means}</p><p><b>What to do:</b> ${todoOf(reason, keys)}</p>`)}</div>
       ${card('Headers', headersOf(kept))}
     </div>
     ${card('Body', bodyPart(`/parked/quarantine/${kept.id}`, kept.body, view))}`

@@ -140,7 +140,7 @@ function previewPage({ reason, causes, tried, check, secrets, settings }: Previe
       columns: [{ head: 'Cause, with a trial of the newest' }, { head: 'To verify', kind: 'number' }],
       rows: causes.map(({ reason, count }) => ({
         cells: [
-          html`<div class="detail">${wordsOf('quarantine', reason).title} <span class="mono soft">${reason}</span><br />${tryOf(reason === tried ? check : undefined)}</div>`,
+          html`<div class="detail">${wordsOf(reason).title} <span class="mono soft">${reason}</span><br />${tryOf(reason === tried ? check : undefined)}</div>`,
           number(count),
         ],
       })),
@@ -164,7 +164,7 @@ function resultPage(
   deliveries: readonly DeliveryEntry[],
   query: Query,
 ): Markup {
-  const of = reason === undefined ? '' : html` of the cause “${wordsOf('quarantine', reason).title}”`
+  const of = reason === undefined ? '' : html` of the cause “${wordsOf(reason).title}”`
   const summary =
     accepted === 0
       ? problem(

@@ -1,4 +1,4 @@
-import { causesNotKept, causesOf, causeWords } from '../../on-call/cause-words.ts'
+import { causeWords } from '../../on-call/cause-words.ts'
 
 /** The meaning of each code that has no entry among the causes. */
 const meanings: Record<string, string> = {
@@ -24,6 +24,3 @@ export function meaningOf(code: string): string | undefined {
 
 /** The title of a cause; an unknown cause itself. */
 export const titleOfCause = (reason: string) => causeWords(reason)?.title ?? reason
-
-export const parkReasons = causesOf('parked')
-export const refusalReasons = [...causesOf('quarantine'), ...causesNotKept()]
