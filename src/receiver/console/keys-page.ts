@@ -15,11 +15,11 @@ import { linkTo } from './parts/url.ts'
 export function keysRoutes(console: ConsoleDeps): Router {
   const { db, keys, settings } = console
   return Router().get('/keys', async (_req, res) => {
-    const { now, ...options } = await readingOptions(console)
-    const states = await readWithin(db, (tx) => readKeys(tx, { ...options, now }))
+    const options = await readingOptions(console)
+    const states = await readWithin(db, (tx) => readKeys(tx, options))
     const check = await checkQuarantine(db, keys(), { reason: 'no_matching_secret' })
     const body = html`<div class="head"><h1>Keys</h1><span class="soft">The secret of each key verifies webhooks. Keys that are not retired also call the provider.</span></div>
-      ${addedSecretHint(check)} ${states.map((state) => warning(state, now))}
+      ${addedSecretHint(check)} ${states.map((state) => warning(state, options.now))}
       <div class="card table-card">${keysTable(states, settings.fetchRatePerMinute)}</div>
       ${card('How to change keys', howTo(settings))}`
     sendConsolePage(console, res, { title: 'Keys', body })

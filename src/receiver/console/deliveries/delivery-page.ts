@@ -15,7 +15,7 @@ import { arrivalColumns, arrivalRow } from './delivery-rows.ts'
 import { nextStep, verificationSteps } from './delivery-words.ts'
 
 export function deliveryRoutes(console: ConsoleDeps): Router {
-  const { db, clock, settings, keys, links } = console
+  const { db, clock, settings } = console
   const router = Router()
   router.get('/deliveries/:id', async (req, res) => {
     const delivery = await findDelivery(db, uuidParam(req, 'id'))
@@ -24,10 +24,9 @@ export function deliveryRoutes(console: ConsoleDeps): Router {
       delivery.request_id === null
         ? undefined
         : await readRequest(db, delivery.request_id, { now: clock(), ...settings })
-    const steps = verificationSteps(delivery, keys())
     sendConsolePage(console, res, {
       title: `Delivery ${delivery.id.slice(0, 8)}`,
-      body: deliveryPage({ delivery, request, steps, view: bodyViewOf(req), links }),
+      body: deliveryPage(console, { delivery, request, view: bodyViewOf(req) }),
     })
   })
   router.get('/deliveries/:id/body', async (req, res) => {
@@ -38,16 +37,11 @@ export function deliveryRoutes(console: ConsoleDeps): Router {
   return router
 }
 
-type Shown = {
-  delivery: DeliveryDetail
-  request: RequestDetail | undefined
-  steps: readonly Markup[]
-  view: BodyView
-  links: LinkPolicy
-}
+type Shown = { delivery: DeliveryDetail; request: RequestDetail | undefined; view: BodyView }
 
-function deliveryPage({ delivery, request, steps, view, links }: Shown): Markup {
+function deliveryPage({ keys, links }: ConsoleDeps, { delivery, request, view }: Shown): Markup {
   const { id, state, outcome } = delivery
+  const steps = verificationSteps(delivery, keys())
   return html`<div class="head">
       <h1>Delivery <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1>
       ${badge(state)} ${outcome === state ? '' : badge(outcome)}

@@ -41,9 +41,8 @@ export function requestRoutes(console: ConsoleDeps): Router {
     const [request, claims] = await Promise.all([readRequest(db, id, when()), findClaims(db, id)])
     const title = `Request ${id.slice(0, 8)}`
     if (request) {
-      const [query, cancelable] = [queryOf(req), cancelOf(console, request) !== undefined]
-      const shown = { request, claims, query, when: when(), links: console.links, cancelable }
-      return sendConsolePage(console, res, { title, body: requestPage(shown, settings) })
+      const body = requestPage(console, { request, claims, query: queryOf(req), when: when() })
+      return sendConsolePage(console, res, { title, body })
     }
     if (Object.values(claims).every((some) => some.length === 0)) return sendUnknown(req, res)
     return sendConsolePage(console, res, { title, body: claimedPage(id, claims) })
@@ -83,18 +82,9 @@ function idOf(req: HttpRequest): string | undefined {
   return parsed.success ? parsed.data.toLowerCase() : undefined
 }
 
-type Shown = {
-  request: RequestDetail
-  claims: Claims
-  query: Query
-  when: When
-  links: LinkPolicy
-  cancelable: boolean
-}
+type Shown = { request: RequestDetail; claims: Claims; query: Query; when: When }
 
-type Settings = Pick<ConsoleDeps['settings'], 'retentionDays' | 'webhookPublicUrl'>
-
-function requestPage({ request, claims, query, when, links, cancelable }: Shown, settings: Settings): Markup {
+function requestPage(console: ConsoleDeps, { request, claims, query, when }: Shown): Markup {
   const { id, status, contradiction } = request
   const late = overdueBy(request, when)
   const progress = progressOf(request)
@@ -103,19 +93,19 @@ function requestPage({ request, claims, query, when, links, cancelable }: Shown,
       ${badge(status)} ${progress === undefined ? '' : html`<span class="soft">${progress.short}</span>`}
       ${late === undefined ? '' : badge(`overdue ${late}`, 'warn')} ${contradiction ? contradictionBadge(request) : ''}
       <span class="spacer"></span>
-      ${cancelable ? html`<a class="button quiet" href="/requests/${id}/cancel">Cancel…</a>` : ''}
+      ${cancelOf(console, request) === undefined ? '' : html`<a class="button quiet" href="/requests/${id}/cancel">Cancel…</a>`}
       ${action({ path: `/requests/${id}/ask`, label: 'Ask the provider now' })}
     </div>
     <p class="lead">${summaryOf(request, when)}${goneText(request)}</p>
     ${manualPoll(request, query)} ${contradictionCard(request)}
     <div class="columns">
-      <div>${mediaCard(request, links)} ${card('Timeline', timeline(request))}</div>
+      <div>${mediaCard(request, console.links)} ${card('Timeline', timeline(request))}</div>
       <div>
         ${bothSidesCard(request, when)} ${card('About', factsOf(request))}
         ${submitCard(request)}
       </div>
     </div>
-    ${deliveriesCard(request, when.now, settings)} ${refusedCard(claims)}
+    ${deliveriesCard(request, console)} ${refusedCard(claims)}
     ${jsonCard('Output', request.output, id)} ${jsonCard('Metadata', request.metadata, id)}</div>`
 }
 
@@ -208,14 +198,13 @@ const shownOfDelivery = ['received', 'says', 'outcome', 'cause', 'webhook_id', '
 
 function deliveriesCard(
   { id, tracked_at, source, timeline, submit }: RequestDetail,
-  now: Date,
-  { retentionDays, webhookPublicUrl }: Settings,
+  { clock, settings: { retentionDays, webhookPublicUrl } }: ConsoleDeps,
 ): Markup {
   const deliveries = timeline.flatMap((entry) => (entry.kind === 'delivery' ? [entry.delivery] : [])).toReversed()
   const replay = html`<div class="actions"><a class="button quiet" href="${linkTo('/deliveries/replay', { request_id: id })}" data-key-action="replay">Replay its deliveries… <kbd>r</kbd></a></div>`
   const refused = linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', since: tracked_at })
   // Older deliveries may have been pruned.
-  const isKnown = source !== 'webhook' && Date.parse(tracked_at) >= keptFrom(now, retentionDays).getTime()
+  const isKnown = source !== 'webhook' && Date.parse(tracked_at) >= keptFrom(clock(), retentionDays).getTime()
   const none = isKnown
     ? 'No webhook for this request was accepted.'
     : 'No webhook for this request is kept: deliveries are pruned after RETENTION_DAYS.'
