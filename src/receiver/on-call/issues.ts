@@ -52,12 +52,11 @@ export async function noteIssues(
     count: count ?? null,
     affected: (affected ?? []).map((one) => storableText(one, maxText)),
   }))
-  const rank = (severity: typeof issues.severity) =>
-    sql`array_position(array['notice', 'warning', 'critical'], ${severity})`
+  const severities = sql.raw("array['notice', 'warning', 'critical']")
+  const rises = sql`array_position(${severities}, ${i.severity}) < array_position(${severities}, excluded.severity)`
   // An issue becomes worse when its severity rises, or when its count reaches twice the notified one, and at least 10.
-  const isWorse = sql`(${rank(i.severity)} < array_position(array['notice', 'warning', 'critical'], excluded.severity)
+  const isWorse = sql`(${rises}
     or (excluded.severity <> 'notice' and coalesce(excluded.count, 0) >= 2 * greatest(${i.told_count}, 5)))`
-  const rises = sql`${rank(i.severity)} < array_position(array['notice', 'warning', 'critical'], excluded.severity)`
   // A higher severity ends a mute.
   const isMuted = sql`(coalesce(${i.muted_until} > ${at}, false) and not ${rises})`
   const isTold = sql`(${tells}::boolean and excluded.severity <> 'notice' and ${isWorse} and not ${isMuted})`

@@ -9,15 +9,7 @@ import type { ReceiverSettings } from '../settings.ts'
 import type { Slice } from '../slice.ts'
 
 type Known = {
-  settings: Pick<
-    ReceiverSettings,
-    | 'stuckAfterSeconds'
-    | 'fetchRatePerMinute'
-    | 'mediaArchive'
-    | 'webhookPublicUrl'
-    | 'generationApiUrl'
-    | 'retentionDays'
-  >
+  settings: ReceiverSettings
   background: {
     silentAfterSeconds: number | undefined
     guesses: GuessLimit

@@ -2,7 +2,6 @@ import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { alias, and, eq, isNull, not, or, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { hasTime, maxPageBytes } from '../domain/page-limits.ts'
@@ -79,20 +78,7 @@ export const requestSchema = z
   .meta({ id: 'Request' })
 export type Request = z.infer<typeof requestSchema>
 
-type RequestRow = RowOf<typeof requests, Exclude<keyof Request, Computed>> &
-  Pick<Request, Computed> & { micros: string; matched: boolean; cut: boolean }
-
-/** Members that the statement computes. */
-type Computed =
-  | 'id'
-  | 'source_name'
-  | 'external_id'
-  | 'overdue'
-  | 'media_items'
-  | 'media_gone'
-  | 'first_media'
-  | 'webhook_at'
-  | 'contradiction'
+type RequestRow = Omit<Request, 'cost'> & { cost: string | null; micros: string; matched: boolean; cut: boolean }
 
 const order: Order = { at: listed.tracked_at, id: listed.request_id }
 

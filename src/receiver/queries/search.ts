@@ -2,6 +2,7 @@ import { alias, and, type Column, gte, lte, or, sql, type SQL } from '../../plat
 import { arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { deliveries } from '../domain/schema.ts'
+import type { ArrivalFilters } from './filters.ts'
 import { newestFirst, within } from './page.ts'
 
 /** The aliases of the listed arrivals and deliveries. */
@@ -13,7 +14,8 @@ export const searchedRows = 20_000
 /** The most rows that each part of a search finds. */
 export const maxFound = 1000
 
-type Search = { q: string; since?: string | undefined; until?: string | undefined }
+type Range = Pick<ArrivalFilters, 'since' | 'until'>
+type Search = Range & { q: string }
 
 /** SQL condition: the delivery's id, request id or webhook id is the text or begins with it. */
 export function deliveryFound({ q, ...range }: Search): SQL {
@@ -61,12 +63,7 @@ export function arrivalFound({ q, ...range }: Search): SQL {
   return isAmong(sql.join(branches, sql` union `))
 }
 
-type Measured = {
-  min_ack_ms?: number | undefined
-  min_skew_seconds?: number | undefined
-  since?: string | undefined
-  until?: string | undefined
-}
+type Measured = Range & Pick<ArrivalFilters, 'min_ack_ms' | 'min_skew_seconds'>
 
 /** SQL condition: the arrival `a` was acknowledged slowly, or signed by a clock that differs. */
 export function arrivalMeasured({
@@ -83,14 +80,14 @@ export function arrivalMeasured({
 }
 
 /** SQL condition: the arrival `a` is one of the newest of the time range. */
-export function isOfTheNewest(range: Omit<Search, 'q'>): SQL {
+export function isOfTheNewest(range: Range): SQL {
   return sql`${a.arrived_at} >= (select min(arrived_at) from (
     select ${arrivals.arrived_at} from ${arrivals} ${whereWithin(arrivals.arrived_at, range)}
     order by ${arrivals.arrived_at} desc limit ${searchedRows}) newest)`
 }
 
 /** SQL condition: the delivery arrived at least this many times. */
-export function cameOften({ atLeast, ...range }: Omit<Search, 'q'> & { atLeast: number }): SQL {
+export function cameOften({ atLeast, ...range }: Range & { atLeast: number }): SQL {
   return sql`${d.id} = any(array(
     select ${a.delivery_id} from ${arrivals} a where ${a.delivery_id} is not null and ${isOfTheNewest(range)}
     group by ${a.delivery_id} having sum(1 + ${a.folded}) >= ${atLeast}))`
@@ -113,7 +110,7 @@ export function isAmong(places: SQL): SQL {
     and ${a.id} = any(array(select id from (${places}) as p)))`
 }
 
-function whereWithin(at: Column, range: Omit<Search, 'q'>): SQL {
+function whereWithin(at: Column, range: Range): SQL {
   const given = within(at, range)
   return given === undefined ? sql`` : sql`where ${given}`
 }
