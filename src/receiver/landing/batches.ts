@@ -9,14 +9,6 @@ import { returnClaims, type InboxClaim, type ReturnedClaim } from './inbox.ts'
 import { landBatch, lockedPauseMs, type Ready, type LandingDeps } from './land-or-put-off.ts'
 import { estimateBytes } from './row-to-write.ts'
 
-/*
- * The way of a delivery through this folder: hand-over.ts holds what this process stored, or claimed with inbox.ts.
- * row-to-write.ts makes the landing of each, and batches.ts puts landings together. land-or-put-off.ts lands a batch,
- * and decides what becomes of refused ones. two-statements.ts is the SQL: verdict.ts rules, writes.ts writes, and
- * flag-and-park.ts flags and parks. Webhooks without an end take hints.ts instead, and replay.ts processes stored
- * deliveries again.
- */
-
 export type BatchesDeps = LandingDeps & {
   /** Rests after work of this duration, if acknowledging needs the machine. */
   rest: (workedMs: number, signal: AbortSignal) => Promise<void>

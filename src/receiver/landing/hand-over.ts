@@ -11,6 +11,20 @@ import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type HeldDe
 import { parkUnreadable, type Ready, type LandingDeps } from './land-or-put-off.ts'
 import { landingOfDelivery, rowBytes } from './row-to-write.ts'
 
+/*
+ * The ways of a delivery through this folder, each with the file to read:
+ *
+ *   stored here, or claimed from the queue   hand-over.ts holds it, inbox.ts is the queue
+ *   parsed into the row to write             row-to-write.ts
+ *   put into a batch                         batches.ts: one delivery of each request
+ *   landed                                   two-statements.ts: the short statement, then the whole one for the others.
+ *                                            parts.ts lists their parts: verdict.ts rules, writes.ts writes
+ *   flagged, parked or discarded             flag-and-park.ts, in the same statement
+ *   refused by Postgres                      land-or-put-off.ts: halves the batch, puts off, parks after five failures
+ *   without an end (a hint)                  hints.ts, in place of all from the batch on
+ *   processed again                          replay.ts: lands it at once, or puts many back into the queue
+ */
+
 export type HandOverDeps = LandingDeps &
   Pick<BatchesDeps, 'rest' | 'signal'> & {
     /** Called when a round of claiming had no room, and there is room again. */
