@@ -1,52 +1,44 @@
+import assert from 'node:assert/strict'
+import { atMost } from '../../platform/postgres/at-most.ts'
+import { columnsOf, list, selected } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { NoAnswerError, untilNotGivingWay } from '../../platform/postgres/errors.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
+import { statementOf, type Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { Environments } from '../domain/keys.ts'
 import { nextExtraPoll } from '../domain/poll-rhythm.ts'
-import { outputOfRow } from '../domain/results-schema.ts'
+import { outputOfRow, results } from '../domain/results-schema.ts'
+import * as schema from '../domain/schema.ts'
 import { discard, flagAndPark, hasTooManyParked, parking } from './flag-and-park.ts'
+import { ended, forEnds, forFlags, item, row, standing, verdict, written } from './parts.ts'
 import type { Landing } from './row-to-write.ts'
-import { knownAsSeen, knownLocked, verdictOf } from './verdict.ts'
+import { todaysEnvironment, verdictAsSeen, verdictOfLocked } from './verdict.ts'
 import {
   carriedMedia,
   changed,
   everyNotification,
   items,
+  landAgain,
+  landingLockWaitMs,
+  noteAttempts,
   notified,
   removeMedia,
   settle,
+  toItem,
   writeMedia,
   writeRequests,
 } from './writes.ts'
 
 /*
- * The two statements that land results. They share their parts, and so the rules of verdict.ts. Each part reads those
- * above it; all see the tables as they were before the statement:
- *
- *   item      one row per landing: what the webhook or the result carries, who signed it, and the claim of its delivery
- *   known     item, the row of its request as old_…, and the environments of the stored result and of the request
- *   verdict   known, the values to write as new_… and poll_at, and the ruling: the outcome that the rules demand
- *   written   the rows of requests that were written, as they are now
- *   ended     verdict, and the outcome (LandingOutcome), which every later part reads instead of the ruling. In the
- *             whole statement also the status that stands now, whether it is final, and whether it concerns all
- *             deliveries of the request, or only the one that landed
- *   settled   the deliveries whose claim still held and ended
- *   flag      the flags that deliveries get or lose, and which are parked (flag-and-park.ts)
- *
- * The other parts write: media_written, media_removed, version_left, due_again, noted, discarded, flagged, changed,
- * notified. The preview of a replay also reads the first two.
- *
- * A claim fences only the end of its delivery (`settled`). A late claimant may still write a request: that row is
- * protected by its version (xmin, in `written`) and by the verdict.
- *
- * A landing that judged a row as another landing left it is `raced`, and runs again. So each landing leaves a new
- * version of a row that is not confirmed, also where it only flags or parks its delivery. A statement that waited for
- * it would otherwise not see those flags, since its snapshot is older.
- *
- * A row is often selected by an array of one (`= any(array[x])`). This forces one index look-up per row, although the
- * statistics are usually those of an empty inbox. An array of all rows beside a join would be sorted for each row.
+ * The statement for every landing, and the short one for ordinary deliveries: docs/decisions/two-statements.md lists
+ * the reasons, parts.ts the parts.
  */
+
+const shown = columnsOf(results, 'shown')
+const requests = columnsOf(schema.requests)
+const r = columnsOf(schema.requests, 'r')
+const i = columnsOf(schema.inbox, 'i')
+const d = columnsOf(schema.deliveries, 'd')
 
 export const landingOutcomes = [
   'landed',
@@ -137,20 +129,8 @@ export async function lockedRequests(db: Database, requestIds: readonly string[]
 }
 
 /** SQL: the WITH of the whole statement. A reader of `ended` must add `everyNotification`. */
-export function landingStatement(landings: readonly Landing[], { now, environments, waitMs }: LandingAt): SQL {
-  return sql`with ${items(landings, waitMs)},
-    ${knownLocked(environments)},
-    ${verdictOf(now)},
-    ${writeRequests(now)},
-    ${writeMedia},
-    ${removeMedia},
-    ${ended},
-    ${versionUnconfirmed(now)},
-    ${settle(now)},
-    ${discard},
-    ${flagAndPark(environments)},
-    ${changed(now)},
-    ${notified}`
+export function landingStatement(landings: readonly Landing[], at: LandingAt): SQL {
+  return whole(valuesOf(landings, at))
 }
 
 /**
@@ -158,19 +138,8 @@ export function landingStatement(landings: readonly Landing[], { now, environmen
  * no other delivery, and nothing is to be flagged. It locks no row before it writes. `ended` contains only the
  * landings that it took; a row that changed since it was read is left to the whole statement.
  */
-export function ordinaryStatement(landings: readonly Landing[], { now, environments, waitMs }: LandingAt): SQL {
-  return sql`with ${items(landings, waitMs)},
-    ${knownAsSeen(environments)},
-    ${verdictOf(now, isAlone)},
-    ${writeRequests(now)},
-    ended as (
-      select verdict.*, 'landed' as outcome from verdict
-      where (request_id in (select request_id from written)) is true
-    ),
-    ${writeMedia},
-    ${settle(now)},
-    ${changed(now)},
-    ${notified}`
+export function ordinaryStatement(landings: readonly Landing[], at: LandingAt): SQL {
+  return short(valuesOf(landings, at))
 }
 
 /** Returns false if the landing alone shows that it needs the whole statement. */
@@ -178,40 +147,74 @@ export function mayBeOrdinary({ delivery, flags, fetched }: Landing): boolean {
   return delivery?.claims !== undefined && flags.length === 0 && !fetched
 }
 
-/** Each look-up has its own `limit 1`, so that outdated statistics never make the planner scan a table. */
-const isAlone = sql`old_landed_at is null
-        and (select 1 from mediadock.deliveries d
-             where d.request_id = judged.request_id and d.id <> judged.delivery_id limit 1) is null
-        and (select 1 from mediadock.deliveries d
-             where d.id between judged.first_id and judged.last_id and d.id <> judged.delivery_id limit 1) is null`
+/** The values of a statement. */
+type Gap = 'landings' | 'waitMs' | 'limit' | 'now' | 'keyEnvironment'
+type Values = Record<Gap, SQL>
+
+const valuesOf = (
+  landings: readonly Landing[],
+  { now, environments, waitMs = landingLockWaitMs }: LandingAt,
+): Values => ({
+  landings: sql`${JSON.stringify(landings.map(toItem))}`,
+  waitMs: sql`${`${waitMs}ms`}`,
+  limit: atMost(landings.length),
+  now,
+  keyEnvironment: todaysEnvironment(environments),
+})
+
+/**
+ * Puts the text of a statement together once, with gaps for its values. To do that for each batch, from the names of
+ * all columns, would take longer than the rest of the work that this process does for a delivery.
+ */
+function withGaps(build: (values: Values) => SQL): (values: Values) => SQL {
+  const mark = '\u0000'
+  const gap = (name: Gap) => sql.raw(mark + name + mark)
+  const { text, params } = statementOf(
+    build({
+      landings: gap('landings'),
+      waitMs: gap('waitMs'),
+      limit: gap('limit'),
+      now: gap('now'),
+      keyEnvironment: gap('keyEnvironment'),
+    }),
+  )
+  assert(params.length === 0, 'all values of a statement are in its gaps')
+  const pieces = text.split(mark)
+  return (values) => {
+    const filled = new Map(Object.entries(values))
+    return sql.join(pieces.map((piece) => filled.get(piece) ?? sql.raw(piece)))
+  }
+}
 
 /**
  * SQL condition: readers have what was written: the same end, complete, with its cost and output, which has the media.
  * The view still shows the row before this statement. The provider's words for an error, its times and the name of the
  * model are no change for readers.
  */
-const isAsRead = sql`(select (shown.status, shown.media_complete, shown.cost, shown.output) is not distinct from (
-                      written.status, written.media_complete, written.cost,
-                      coalesce(written.output, ${outputOfRow(carriedMedia)}))
-                    from mediadock.results shown where shown.request_id = verdict.request_id limit 1)`
+const isAsRead = sql`(select (${shown.status}, ${shown.media_complete}, ${shown.cost}, ${shown.output})
+                      is not distinct from (${written.status}, ${written.media_complete}, ${written.cost},
+                      coalesce(${written.output}, ${outputOfRow(carriedMedia(verdict.media))}))
+                    from mediadock.results shown where ${shown.request_id} = ${verdict.request_id} limit 1)`
 
 /** SQL condition: the delivery would be parked, but the limit is reached. A kept delivery that is replayed stays. */
-const isDiscarded = sql`(select i.replay_id from mediadock.inbox i
-                      where i.delivery_id = verdict.delivery_id limit 1) is null
-                    and ${hasTooManyParked(sql`verdict.request_id`, sql`ruling`, sql`verdict.delivery_id`)}`
+const isDiscarded = sql`(select ${i.replay_id} from mediadock.inbox i
+                      where ${i.delivery_id} = ${verdict.delivery_id} limit 1) is null
+                    and ${hasTooManyParked(verdict.request_id, verdict.ruling, verdict.delivery_id)}`
 
-const ended = sql`
+const judgeWritten = sql`
     ended as (
-      select verdict.*,
-             case when ruling = 'landed' and written.request_id is null then 'raced'
-                  when fetched and not changes_environment and ${isAsRead} then 'agreed'
-                  when ruling in ${parking} and claims is not null and ${isDiscarded} then 'discarded'
-                  else ruling end as outcome,
-             coalesce(written.status, verdict.old_status) as final_status,
-             old_confirmed_at is not null or (fetched and written.request_id is not null) as is_final,
-             -- Otherwise the flags of the other deliveries of the request stay as their own landings set them.
-             written.request_id is not null and (fetched or changes_environment
-               or written.status is distinct from verdict.old_status) as concerns_all
+      select ${list(verdict, ...forEnds, ...forFlags)}, ${selected(standing, {
+        outcome: sql`case when ${verdict.ruling} = 'landed' and ${written.request_id} is null then 'raced'
+          when ${verdict.fetched} and not ${verdict.changes_environment} and ${isAsRead} then 'agreed'
+          when ${verdict.ruling} in ${parking} and ${verdict.claims} is not null and ${isDiscarded} then 'discarded'
+          else ${verdict.ruling} end`,
+        final_status: sql`coalesce(${written.status}, ${verdict.old_status})`,
+        is_final: sql`${verdict.old_confirmed_at} is not null
+          or (${verdict.fetched} and ${written.request_id} is not null)`,
+        // Otherwise the flags of the other deliveries of the request stay as their own landings set them.
+        concerns_all: sql`${written.request_id} is not null and (${verdict.fetched} or ${verdict.changes_environment}
+          or ${written.status} is distinct from ${verdict.old_status})`,
+      })}
       from verdict left join written using (request_id)
     )`
 
@@ -222,9 +225,49 @@ const ended = sql`
 const versionUnconfirmed = (now: SQL) => sql`
     version_left as (
       update mediadock.requests r
-      set doubt_poll_at = case when outcome = 'no_effect' then r.doubt_poll_at
-        else coalesce(r.doubt_poll_at, ${nextExtraPoll(now)}) end
+      set ${requests.doubt_poll_at} = case when ${ended.outcome} = 'no_effect' then ${r.doubt_poll_at}
+        else coalesce(${r.doubt_poll_at}, ${nextExtraPoll(now)}) end
       from ended
-      where r.request_id = any(array[ended.request_id]) and r.confirmed_at is null
-        and outcome in ('contradiction', 'key_mismatch', 'no_effect')
+      where ${r.request_id} = any(array[${ended.request_id}]) and ${r.confirmed_at} is null
+        and ${ended.outcome} in ('contradiction', 'key_mismatch', 'no_effect')
     )`
+
+const whole = withGaps(
+  ({ landings, waitMs, limit, now, keyEnvironment }) => sql`with ${items(landings, waitMs, limit)},
+    ${verdictOfLocked(now, keyEnvironment)},
+    ${writeRequests(now)},
+    ${writeMedia},
+    ${removeMedia},
+    ${judgeWritten},
+    ${versionUnconfirmed(now)},
+    ${settle},
+    ${landAgain(now)},
+    ${noteAttempts(now)},
+    ${discard},
+    ${flagAndPark(keyEnvironment)},
+    ${changed(now)},
+    ${notified}`,
+)
+
+/** Each look-up has its own `limit 1`, so that outdated statistics never make the planner scan a table. */
+const isAlone = sql`${row.landed_at} is null
+        and (select 1 from mediadock.deliveries d
+             where ${d.request_id} = ${item.request_id} and ${d.id} <> ${item.delivery_id} limit 1) is null
+        and (select 1 from mediadock.deliveries d
+             where ${d.id} between ${item.first_id} and ${item.last_id}
+               and ${d.id} <> ${item.delivery_id} limit 1) is null`
+
+const short = withGaps(
+  ({ landings, waitMs, limit, now, keyEnvironment }) => sql`with ${items(landings, waitMs, limit)},
+    ${verdictAsSeen(now, keyEnvironment, isAlone)},
+    ${writeRequests(now)},
+    ended as (
+      select ${list(verdict, ...forEnds)}, 'landed' as outcome from verdict
+      where (${verdict.request_id} in (select ${written.request_id} from written)) is true
+    ),
+    ${writeMedia},
+    ${settle},
+    ${noteAttempts(now)},
+    ${changed(now)},
+    ${notified}`,
+)
