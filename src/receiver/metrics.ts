@@ -23,8 +23,37 @@ export type MetricsDeps = {
   logger: Logger
 }
 
-/** Well below Prometheus's scrape timeout of 10 s. */
-export const readDeadlineMs = 3000
+/** Reads the figures of a scrape. Undefined if that fails: the scrape leaves them out, and reports all others. */
+export async function readForScrape<T>(logger: Logger, what: string, read: () => Promise<T>): Promise<T | undefined> {
+  try {
+    // Well below Prometheus's scrape timeout of 10 s.
+    return await withDeadline(read(), 3000, `reading ${what}`)
+  } catch (error) {
+    logger.warn({ err: error }, `this scrape leaves out ${what}`)
+    return undefined
+  }
+}
+
+type Series = readonly (readonly [labels: Record<string, string>, value: number])[]
+type ReadGauge = { name: string; help: string; labelNames?: string[]; read: () => Promise<Series | undefined> }
+
+/** Registers a gauge that is read at each scrape. A scrape leaves it out where `read` returns undefined. */
+export function registerGauge(registry: Registry, { name, help, labelNames = [], read }: ReadGauge): void {
+  void new Gauge({
+    name,
+    help,
+    labelNames,
+    registers: [registry],
+    async collect() {
+      const series = await read()
+      // A gauge without labels would be reset to 0.
+      if (labelNames.length === 0) this.remove()
+      else this.reset()
+      for (const [labels, value] of series ?? []) this.set(labels, value)
+    },
+  })
+}
+
 /** The reasons of a 503 to a delivery: see accept.ts and webhook.ts. */
 const unavailableReasons = [
   'postgres_failed',
@@ -45,29 +74,15 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     new Counter({ name, help, labelNames: [...labelNames], registers })
 
   let reading: Promise<Readings | undefined> | undefined
-  const readOrLog = async () => {
-    try {
-      return await withDeadline(readPostgres(deps), readDeadlineMs, 'reading the metrics of Postgres')
-    } catch (error) {
-      deps.logger.warn({ err: error }, 'this scrape leaves out the metrics that are read from Postgres')
-      return undefined
-    } finally {
-      reading = undefined
-    }
-  }
   // One reading for all gauges of a scrape, which are collected at the same time.
-  const read = () => (reading ??= readOrLog())
+  const read = () =>
+    (reading ??= readForScrape(deps.logger, 'the metrics that are read from Postgres', () =>
+      readPostgres(deps),
+    ).finally(() => {
+      reading = undefined
+    }))
   const gauge = (name: string, help: string, pick: (readings: Readings) => number) =>
-    new Gauge({
-      name,
-      help,
-      registers,
-      async collect() {
-        const readings = await read()
-        if (readings === undefined) this.remove()
-        else this.set(pick(readings))
-      },
-    })
+    registerGauge(registry, { name, help, read: async () => seriesOf(await read(), (all) => [[{}, pick(all)]]) })
   gauge('mediadock_inbox_pending', 'Deliveries that are accepted and not yet processed', ({ pending }) => pending)
   gauge(
     'mediadock_inbox_oldest_seconds',
@@ -99,25 +114,18 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     'When a run of the reconciler last ended, on any replica; 0 before the first',
     ({ lastRunAt }) => (lastRunAt?.getTime() ?? 0) / 1000,
   )
-  void new Gauge({
+  registerGauge(registry, {
     name: 'mediadock_postgres_up',
     help: '1 when this scrape could read Postgres, else 0',
-    registers,
-    async collect() {
-      this.set((await read()) === undefined ? 0 : 1)
-    },
+    read: async () => [[{}, (await read()) === undefined ? 0 : 1]],
   })
   const gaugeByKey = (name: string, help: string, pick: (readings: Readings) => Iterable<readonly [string, number]>) =>
-    new Gauge({
+    registerGauge(registry, {
       name,
       help,
       labelNames: ['key_name'],
-      registers,
-      async collect() {
-        const readings = await read()
-        this.reset()
-        if (readings !== undefined) for (const [key_name, value] of pick(readings)) this.set({ key_name }, value)
-      },
+      read: async () =>
+        seriesOf(await read(), (all) => [...pick(all)].map(([key_name, value]) => [{ key_name }, value])),
     })
   gaugeByKey(
     'mediadock_quota_remaining',
@@ -149,15 +157,11 @@ export function createReceiverMetrics(deps: MetricsDeps) {
   const metrics = {
     /** A role has a series while its last round failed. */
     watchRoles: (failingRoles: () => readonly FailingRole[]) =>
-      void new Gauge({
+      registerGauge(registry, {
         name: 'mediadock_role_failures',
         help: 'Consecutive failed rounds of a background role of this process',
         labelNames: ['role'],
-        registers,
-        collect() {
-          this.reset()
-          for (const { role, failures } of failingRoles()) this.set({ role }, failures)
-        },
+        read: async () => failingRoles().map(({ role, failures }) => [{ role }, failures]),
       }),
     arrivals: counter('mediadock_arrivals_total', 'HTTP arrivals by outcome', ['outcome', 'reason', 'source_name']),
     ackSeconds: new Histogram({
@@ -231,6 +235,10 @@ export function createReceiverMetrics(deps: MetricsDeps) {
 }
 
 type Readings = Awaited<ReturnType<typeof readPostgres>>
+
+function seriesOf(readings: Readings | undefined, pick: (readings: Readings) => Series): Series | undefined {
+  return readings && pick(readings)
+}
 
 async function readPostgres({ db, time, fetchRatePerMinute, stuckAfterSeconds }: MetricsDeps) {
   const now = await readTime(db, time)

@@ -1,11 +1,10 @@
-import { Counter, Gauge, type Registry } from 'prom-client'
-import { withDeadline } from '../../platform/deadline.ts'
+import { Counter, type Registry } from 'prom-client'
 import { findFfmpeg, type Ffmpeg } from '../../platform/ffmpeg.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { startLoop } from '../../platform/loop.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { linkLives, type Keys } from '../domain/keys.ts'
-import { readDeadlineMs } from '../metrics.ts'
+import { readForScrape, registerGauge } from '../metrics.ts'
 import { pollMs, type RunningSlice, type SliceDeps } from '../slice.ts'
 import { createArchiver } from './archiver.ts'
 import { countWaitingCopies } from './copies.ts'
@@ -69,18 +68,11 @@ function warnOfLinks(keys: Keys, logger: Logger): void {
  */
 export function createArchiveMetrics({ registry, db, logger }: { registry: Registry; db: Database; logger: Logger }) {
   const registers = [registry]
-  void new Gauge({
-    name: 'mediadock_archive_waiting',
+  const name = 'mediadock_archive_waiting'
+  registerGauge(registry, {
+    name,
     help: 'Media that wait for their copy in the archive, counted up to 10,000',
-    registers,
-    async collect() {
-      try {
-        this.set(await withDeadline(countWaitingCopies(db), readDeadlineMs, 'counting media to archive'))
-      } catch (error) {
-        this.remove()
-        logger.warn({ err: error }, 'this scrape leaves out mediadock_archive_waiting')
-      }
-    },
+    read: () => readForScrape(logger, name, async () => [[{}, await countWaitingCopies(db)]]),
   })
   const copies = new Counter({
     name: 'mediadock_archive_copies_total',

@@ -1,12 +1,11 @@
-import { Counter, Gauge, type Registry } from 'prom-client'
-import { withDeadline } from '../../platform/deadline.ts'
+import { Counter, type Registry } from 'prom-client'
 import type { Logger } from '../../platform/logger.ts'
 import { startLoop } from '../../platform/loop.ts'
 import { createPoster } from '../../platform/outward/poster.ts'
 import { resolve } from '../../platform/outward/resolver.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { maxCounted } from '../domain/limits.ts'
-import { readDeadlineMs } from '../metrics.ts'
+import { readForScrape, registerGauge } from '../metrics.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import { pollMs, type RunningSlice, type SliceDeps } from '../slice.ts'
 import { listSubscriptions } from './list-subscriptions.ts'
@@ -65,20 +64,13 @@ export function createSubscriptionMetrics({
   db: Database
   logger: Logger
 }) {
-  void new Gauge({
-    name: 'mediadock_subscription_backlog',
+  const name = 'mediadock_subscription_backlog'
+  const backlogs = async () => (await listSubscriptions(db)).map((one) => [{ name: one.name }, one.backlog] as const)
+  registerGauge(registry, {
+    name,
     help: `Changes not posted to a subscription, also those that its filter skips, counted up to ${maxCounted}`,
     labelNames: ['name'],
-    registers: [registry],
-    async collect() {
-      this.reset()
-      try {
-        const all = await withDeadline(listSubscriptions(db), readDeadlineMs, 'reading the backlogs of subscriptions')
-        for (const { name, backlog } of all) this.set({ name }, backlog)
-      } catch (error) {
-        logger.warn({ err: error }, 'this scrape leaves out mediadock_subscription_backlog')
-      }
-    },
+    read: () => readForScrape(logger, name, backlogs),
   })
   return new Counter({
     name: 'mediadock_subscription_posts_total',
