@@ -19,39 +19,8 @@ export const archive: SliceWithPages = {
 /** Returns the problems of the archive; none without MEDIA_ARCHIVE. */
 export function archiveProblems(archive: ArchiveState | undefined, now: Date): Problem[] {
   if (archive === undefined) return []
-  const {
-    waiting,
-    waiting_requests,
-    due_since,
-    links_end,
-    store_trouble,
-    gone,
-    gone_requests,
-    gone_trouble,
-    failed,
-    failed_requests,
-    failed_trouble,
-  } = archive
-  const problems: Problem[] = []
-  const wait = count(waiting, 'media waits', 'media wait')
-  if (store_trouble !== null) {
-    const howTo = store_trouble.includes('ENOSPC') ? 'Make room there' : 'Check the store and MEDIA_ARCHIVE'
-    const text = [
-      `The archive cannot be written, and ${wait} for a copy. The error: ${store_trouble}.`,
-      links_end === null
-        ? 'It is unknown when their links end.'
-        : `The first of their links ends at ${clockTime(links_end, now)}, and its media is lost then.`,
-      `Results still land. ${howTo}; copying then continues.`,
-    ].join(' ')
-    const about = { cause: 'archive_store', count: waiting, ...placeOf(waiting_requests) }
-    problems.push({ severity: 'critical', text, ...about })
-  } else if (due_since !== null && now.getTime() - Date.parse(due_since) >= 10 * 60_000) {
-    // The archive counts as behind if a copy has been due for this long.
-    const text = `The archive is behind: ${wait} to be copied, the oldest due since ${clockTime(due_since, now)}.`
-    const about = { cause: 'archive_behind', count: waiting, ...placeOf(waiting_requests) }
-    problems.push({ severity: 'warning', text, ...about })
-  }
-  problems.push(...expiringProblem(archive, now))
+  const { gone, gone_requests, gone_trouble, failed, failed_requests, failed_trouble } = archive
+  const problems = [...waitingProblem(archive, now), ...expiringProblem(archive, now)]
   if (gone > 0) {
     const text =
       `The provider no longer serves ${count(gone, 'media', 'media')} that the archive tried to copy in the last ` +
@@ -63,10 +32,36 @@ export function archiveProblems(archive: ArchiveState | undefined, now: Date): P
     const text =
       `${count(failed, 'media was', 'media were')} not archived in the last hour. The last reason: ` +
       `${failed_trouble ?? 'unknown'}.`
-    const about = { cause: 'media_not_archived', count: failed, ...placeOf(failed_requests) }
-    problems.push({ severity: 'warning', text, ...about })
+    problems.push({
+      severity: 'warning',
+      text,
+      cause: 'media_not_archived',
+      count: failed,
+      ...placeOf(failed_requests),
+    })
   }
   return problems
+}
+
+function waitingProblem(archive: ArchiveState, now: Date): Problem[] {
+  const { waiting, waiting_requests, due_since, links_end, store_trouble } = archive
+  const wait = count(waiting, 'media waits', 'media wait')
+  const about = { count: waiting, ...placeOf(waiting_requests) }
+  if (store_trouble !== null) {
+    const howTo = store_trouble.includes('ENOSPC') ? 'Make room there' : 'Check the store and MEDIA_ARCHIVE'
+    const text = [
+      `The archive cannot be written, and ${wait} for a copy. The error: ${store_trouble}.`,
+      links_end === null
+        ? 'It is unknown when their links end.'
+        : `The first of their links ends at ${clockTime(links_end, now)}, and its media is lost then.`,
+      `Results still land. ${howTo}; copying then continues.`,
+    ].join(' ')
+    return [{ severity: 'critical', text, cause: 'archive_store', ...about }]
+  }
+  // The archive counts as behind if a copy has been due for ten minutes.
+  if (due_since === null || now.getTime() - Date.parse(due_since) < 10 * 60_000) return []
+  const text = `The archive is behind: ${wait} to be copied, the oldest due since ${clockTime(due_since, now)}.`
+  return [{ severity: 'warning', text, cause: 'archive_behind', ...about }]
 }
 
 function expiringProblem(archive: ArchiveState, now: Date): Problem[] {

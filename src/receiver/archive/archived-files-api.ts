@@ -39,11 +39,7 @@ export function archivedFiles({ settings: { mediaArchive }, db, logger, signal }
     res.set(headersOf(file, isThumbnail))
     if (isKnown(req, res)) return void res.status(304).end()
     const stop = AbortSignal.any([signal, gone(res)])
-    await bounded(() =>
-      isThumbnail
-        ? sendThumbnail(store, sha256, { req, res, stop })
-        : sendFile(store, { sha256, file }, { req, res, stop }),
-    )
+    await bounded(() => sendFile(store, { file, isThumbnail }, { req, res, stop }))
   }
 
   const answer = (isThumbnail: boolean) => async (req: Request, res: Response) => {
@@ -74,26 +70,20 @@ export function archivedFiles({ settings: { mediaArchive }, db, logger, signal }
 
 type Sending = { req: Request; res: Response; stop: AbortSignal }
 
-async function sendThumbnail(store: ArchiveStore, sha256: string, { req, res, stop }: Sending): Promise<void> {
-  const found = await store.read({ thumbnailOf: sha256 }, stop)
-  if (found === undefined) throw notThere('the archive has no thumbnail of this file')
-  res.set('Content-Length', String(found.bytes))
-  return give(req, res, found.stream)
-}
-
 async function sendFile(
   store: ArchiveStore,
-  { sha256, file }: { sha256: string; file: FoundFile },
+  { file, isThumbnail }: { file: FoundFile; isThumbnail: boolean },
   { req, res, stop }: Sending,
 ): Promise<void> {
-  const range = rangeOf(req, res, file.bytes)
-  const found = await store.read({ sha256, contentType: file.content_type }, stop, range)
-  if (found === undefined || found.bytes !== file.bytes) {
+  const { sha256, content_type: contentType, bytes } = file
+  const range = isThumbnail ? undefined : rangeOf(req, res, bytes)
+  const found = await store.read(isThumbnail ? { thumbnailOf: sha256 } : { sha256, contentType }, stop, range)
+  if (found === undefined || (!isThumbnail && found.bytes !== bytes)) {
     found?.stream.destroy()
-    throw notThere('the file is not in the archive of MEDIA_ARCHIVE')
+    throw notThere(`the ${isThumbnail ? 'thumbnail' : 'file'} is not in the archive of MEDIA_ARCHIVE`)
   }
-  if (range !== undefined) res.status(206).set('Content-Range', `bytes ${range.start}-${range.end}/${file.bytes}`)
-  res.set('Content-Length', String(range === undefined ? file.bytes : range.end - range.start + 1))
+  if (range !== undefined) res.status(206).set('Content-Range', `bytes ${range.start}-${range.end}/${bytes}`)
+  res.set('Content-Length', String(range === undefined ? found.bytes : range.end - range.start + 1))
   return give(req, res, found.stream)
 }
 

@@ -96,7 +96,7 @@ function withoutKey({ is_promised }: Copy, detail: string): Brought {
 }
 
 async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: AbortSignal): Promise<Brought> {
-  const { db, logger, ffmpeg } = deps
+  const { db, store, logger, ffmpeg } = deps
   const { sha256 } = file
   const thumbnail = copy.kind === 'audio' ? undefined : await picture(copy, file, { ffmpeg: await ffmpeg, signal })
   signal.throwIfAborted()
@@ -109,12 +109,11 @@ async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: Ab
     return { kind: 'waits', detail: 'the same file is being deleted', pauseSeconds: waitSeconds }
   let isEnded = false
   try {
-    isEnded = await storeAndEnd(deps, copy, {
-      file,
-      incarnation,
-      thumbnail: thumbnail?.kind === 'made' ? thumbnail.bytes : undefined,
-      signal,
-    })
+    const made = thumbnail?.kind === 'made' ? thumbnail.bytes : undefined
+    if (made) await store.keepThumbnail(sha256, made, signal)
+    await store.keep(file, signal)
+    const stored = { ...file, incarnation, archivedUrl: store.urlOf(file), hasThumbnail: made !== undefined }
+    isEnded = await endCopy(db, copy, stored)
     return isEnded ? { kind: 'archived', bytes: file.bytes } : { kind: 'lost' }
   } finally {
     // A file stored for a media that was removed meanwhile is checked again, so that it does not stay in the store.
@@ -129,21 +128,6 @@ async function picture(copy: Copy, file: SpooledFile, options: ThumbnailOptions)
   // Decoding can kill a process. After this many claims without an end, the file is archived without decoding it.
   if (copy.unended <= 3) return thumbnailOf(file, options)
   return { kind: 'none', why: `${copy.unended - 1} consecutive processes ended while copying it` }
-}
-
-type Storing = { file: SpooledFile; incarnation: string; thumbnail: Buffer | undefined; signal: AbortSignal }
-
-async function storeAndEnd(
-  { db, store }: CopyingDeps,
-  copy: Copy,
-  { file, incarnation, thumbnail, signal }: Storing,
-): Promise<boolean> {
-  const { sha256, bytes, contentType } = file
-  if (thumbnail) await store.keepThumbnail(sha256, thumbnail, signal)
-  const archivedUrl = store.urlOf(file)
-  await store.keep(file, signal)
-  const stored = { sha256, bytes, contentType, incarnation, archivedUrl, hasThumbnail: thumbnail !== undefined }
-  return endCopy(db, copy, stored)
 }
 
 type Failed = StoreError | Extract<Brought, { detail: string }>
