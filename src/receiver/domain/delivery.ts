@@ -2,7 +2,7 @@ import { createHash, hash } from 'node:crypto'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { SignedEnvironment } from './keys.ts'
 import type { Hint, Parsed, UnreadableReason, Report } from './report.ts'
-import { requestIdOf } from './request-id.ts'
+import { requestIdOf, toUuid } from './request-id.ts'
 import { storedName, type Source } from './source.ts'
 import { isStorable } from './storable.ts'
 
@@ -164,8 +164,4 @@ export function isInIdRange(id: SQL, webhookId: SQL): SQL {
 
 export function sha256Hex(data: string | Uint8Array): string {
   return hash('sha256', data, 'hex')
-}
-
-function toUuid(hex: string): string {
-  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`
 }

@@ -20,7 +20,10 @@ export function requestIdOf(sourceName: string | null, jobId: string): RequestId
   const digest = createHash('sha1').update(namespace).update(`${sourceName}\n${jobId}`).digest().subarray(0, 16)
   digest[6] = ((digest[6] ?? 0) & 0x0f) | 0x50
   digest[8] = ((digest[8] ?? 0) & 0x3f) | 0x80
-  const hex = digest.toString('hex')
-  const requestId = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-')
-  return { requestId, externalId: jobId }
+  return { requestId: toUuid(digest.toString('hex')), externalId: jobId }
+}
+
+/** Writes 32 hex digits as a uuid. */
+export function toUuid(hex: string): string {
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-')
 }
