@@ -115,6 +115,7 @@ export function openCalls({ settings, db, pools, keys, clock, time, logger, metr
     unsignedHints: createUnsignedHints({ db, time, logger, dropped: metrics.unsignedHintsDropped }),
     submitter: createSubmitter(submitting),
     providerReads: createProviderReads(submitting),
+    /** Asks the source of a request to cancel its job. */
     cancel: (request: Cancelable) => cancelJob(submitting, request),
   }
 }

@@ -1,11 +1,8 @@
 import type { Express, Router } from 'express'
-import type { Registry } from 'prom-client'
 import { createApp } from '../platform/http/app.ts'
 import { listen, type Listener } from '../platform/http/http.ts'
 import { watchReadiness, withHealth } from '../platform/http/readiness.ts'
-import type { Logger } from '../platform/logger.ts'
 import { prepareSchema } from '../platform/postgres/await-postgres.ts'
-import type { Database } from '../platform/postgres/postgres.ts'
 import { createPressure } from '../platform/pressure.ts'
 import type { RunningProgram } from '../platform/program.ts'
 import {
@@ -18,49 +15,34 @@ import {
   startSlices,
   type Base,
   type BaseOptions,
+  type Calls,
 } from './assembly.ts'
 import { startBackground, type Background } from './background.ts'
-import type { Keys } from './domain/keys.ts'
 import { migrations } from './domain/migrations.ts'
-import type { Cancelable } from './fetching/canceling.ts'
-import type { ProviderReads } from './fetching/provider-reads.ts'
 import type { LandingDeps } from './landing/land-or-put-off.ts'
-import { type ReceiverMetrics } from './metrics.ts'
 import { createListReader, type ListReader } from './queries/list-reader.ts'
 import { createAwaited, type Awaited } from './reconciling/awaited.ts'
-import type { ReceiverSettings } from './settings.ts'
-import type { Slice } from './slice.ts'
-import { type Submitter } from './submitting/submit.ts'
 import { openTraces } from './traces/traces.ts'
 
 /** Everything that the internal listener's pages and API may use. */
-export type ReceiverDeps = {
-  settings: ReceiverSettings
-  /** The optional capabilities. */
-  slices: readonly Slice[]
-  db: Database
-  /** Reads lists, which may come from a standby. */
-  lists: ListReader
-  keys: () => Keys
-  clock: () => Date
-  logger: Logger
-  metrics: ReceiverMetrics
-  registry: Registry
-  /** The dependencies of processing a delivery, also used by replays. */
-  worker: LandingDeps
-  submitter: Submitter
-  providerReads: ProviderReads
-  /** Asks the source of a request to cancel its job: see cancelJob(). */
-  cancel: (request: Cancelable) => Promise<'asked' | 'ended'>
-  background: Background
-  /** Records the requests whose results callers wait for. */
-  awaited: Awaited
-  /** Wakes the role that claims deliveries. */
-  onStored: () => void
-  startedAt: Date
-  isReady: () => boolean
-  signal: AbortSignal
-}
+export type ReceiverDeps = Pick<
+  Base,
+  'settings' | 'slices' | 'db' | 'keys' | 'clock' | 'logger' | 'metrics' | 'registry'
+> &
+  Pick<Calls, 'submitter' | 'providerReads' | 'cancel'> & {
+    /** Reads lists, which may come from a standby. */
+    lists: ListReader
+    /** The dependencies of processing a delivery, also used by replays. */
+    worker: LandingDeps
+    background: Background
+    /** Records the requests whose results callers wait for. */
+    awaited: Awaited
+    /** Wakes the role that claims deliveries. */
+    onStored: () => void
+    startedAt: Date
+    isReady: () => boolean
+    signal: AbortSignal
+  }
 
 export type ReceiverOptions = BaseOptions & {
   /** The pages and API of the internal listener. */

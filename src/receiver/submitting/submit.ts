@@ -41,8 +41,6 @@ export type SubmitterDeps = {
 
 export type Answer = { status: number; body: unknown }
 
-export type Submitter = ReturnType<typeof createSubmitter>
-
 const retryPause = { baseMs: 2000, capMs: 300_000 }
 const batchRows = 8
 
