@@ -1,9 +1,7 @@
 import { issueOf, type Problem } from '../domain/problem.ts'
-import type { Balances } from '../fetching/balances.ts'
 import type { RefusedSubmits } from '../submitting/refusals.ts'
 import { clockTime, count, duration } from './figures.ts'
-
-type Numbers = { balances: Balances; refusedSubmits: readonly RefusedSubmits[]; now: Date }
+import type { Numbers } from './numbers.ts'
 
 /** Accounts with too few credits, now or soon, and accounts whose usage differs from the landed cost. */
 export function balanceProblems({ balances: { refused, accounts }, refusedSubmits, now }: Numbers): Problem[] {

@@ -6,8 +6,8 @@ import { readWithin } from '../queries/deadline.ts'
 import { openIssues } from '../queries/issues.ts'
 import { calmSince } from '../queries/recent.ts'
 import { latestResults } from '../queries/stats.ts'
+import { readNumbers, type ProblemsOptions } from './numbers.ts'
 import { problemsOf } from './problems.ts'
-import { readNumbers, type ProblemsOptions } from './read-problems.ts'
 
 export type Now = Awaited<ReturnType<typeof readNow>>
 

@@ -1,55 +1,18 @@
 import type { FailingRole } from '../../platform/loop.ts'
-import type { Limited } from '../../platform/pages/guess-limit.ts'
 import { placeOf, severities, type Problem } from '../domain/problem.ts'
 import { firstSourceName } from '../domain/source.ts'
-import type { NotifyQueue } from '../feeding/notify-queue.ts'
-import type { Balances } from '../fetching/balances.ts'
 import type { Cause } from '../queries/causes.ts'
-import type { KeyState } from '../queries/keys.ts'
-import type { ReconcilerState } from '../queries/reconciler.ts'
-import type { Refusals } from '../queries/refusals.ts'
-import type { Contradictions, FailingSource, WebhooksSeen } from '../queries/trouble.ts'
+import type { FailingSource } from '../queries/trouble.ts'
 import type { OverduePolls } from '../reconciling/due.ts'
-import type { RefusedSubmits } from '../submitting/refusals.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { balanceProblems, refusedSubmitsProblem } from './balance-problems.ts'
 import { causeClause } from './cause-words.ts'
 import { clockTime, count, duration } from './figures.ts'
 import { keyProblems } from './key-problems.ts'
+import type { Numbers } from './numbers.ts'
 import { pollText } from './poll-words.ts'
-import { refusalProblems, wrongTokensProblem, type RefusalNumbers } from './refusal-problems.ts'
+import { refusalProblems, wrongTokensProblem } from './refusal-problems.ts'
 import { feedProblem, notifyQueueProblem, roleProblem } from './role-problems.ts'
-
-export type Numbers = RefusalNumbers & {
-  recent: { ackP95Ms: number | null }
-  inbox: { pending: number; oldestSeconds: number; trouble?: string | undefined }
-  /** The causes of deliveries parked in the last hour. */
-  parked: readonly Cause[]
-  /** How long the oldest change has waited for its position in the feed; 0 while none waits. */
-  unsequencedSeconds: number
-  notifyQueue: NotifyQueue
-  failingRoles: readonly FailingRole[]
-  overdue: number
-  overduePolls?: OverduePolls | undefined
-  reconciler: Pick<ReconcilerState, 'silent' | 'silent_after_seconds' | 'last_run' | 'backlog'>
-  keys: readonly KeyState[]
-  balances: Balances
-  refusedSubmits: readonly RefusedSubmits[]
-  strangers: Refusals['strangers'] & { arrivals: number }
-  failingSources: readonly FailingSource[]
-  contradictions: Contradictions
-  webhooks: WebhooksSeen
-  /** Submits without a final answer of the provider, counted up to `maxCounted`. */
-  waitingSubmits: number
-  fetchRatePerMinute: number
-  /** The address that the provider posts to. */
-  webhookPublicUrl: string
-  generationApiUrl: string
-  /** The problems of the optional capabilities. */
-  ofSlices?: readonly Problem[]
-  /** The addresses whose wrong tokens this process answers with 429. */
-  limited?: readonly Limited[] | undefined
-}
 
 /** If more than 5 % of acknowledgements are slower, that is a problem. After 10 s, an attempt of the provider fails. */
 export const slowAckMs = 2000
@@ -68,7 +31,7 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...refusedSubmitsProblem(numbers),
     ...rolesAtFault(numbers).flatMap(roleProblem),
     ...contradictionProblems(numbers),
-    ...(numbers.ofSlices ?? []),
+    ...numbers.ofSlices,
     ...numbers.parked.map(parkedProblem),
     ...wrongTokensProblem(numbers.limited),
     ...strangersProblem(numbers),
@@ -78,7 +41,7 @@ export function problemsOf(numbers: Numbers): Problem[] {
 }
 
 /** The failing roles whose failure is not already a problem of a slice. */
-function rolesAtFault({ failingRoles, ofSlices = [] }: Numbers): FailingRole[] {
+function rolesAtFault({ failingRoles, ofSlices }: Numbers): FailingRole[] {
   const known = new Set(ofSlices.map(({ cause }) => cause))
   const codeOf = (error: unknown) => (error instanceof Error && 'code' in error ? String(error.code) : '')
   return failingRoles.filter(({ error }) => !known.has(codeOf(error)))

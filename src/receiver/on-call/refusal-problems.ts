@@ -3,27 +3,12 @@ import { issueOf, type Problem } from '../domain/problem.ts'
 import { maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
 import { causeClause } from './cause-words.ts'
 import { count, duration } from './figures.ts'
-
-/** Arrivals of one outcome and reason in the last minutes. */
-export type Failing = {
-  outcome: 'refused' | 'unavailable'
-  reason: string | null
-  arrivals: number
-  /** True for unavailable ones, and for refused ones that the provider may have sent (Refusals). */
-  vouched: boolean
-}
-
-export type RefusalNumbers = {
-  now: Date
-  recent: { minutes: number; arrivals: number; failing: readonly Failing[] }
-  giveUps: readonly GiveUp[]
-  strangers: { arrivals: number }
-}
+import type { Failing, Numbers } from './numbers.ts'
 
 type Group = Pick<Failing, 'outcome' | 'reason'> & { failing?: Failing | undefined; giveUps: readonly GiveUp[] }
 
 /** One problem for each reason for which arrivals fail now, or failed and were not accepted since. */
-export function refusalProblems(numbers: RefusalNumbers): Problem[] {
+export function refusalProblems(numbers: Numbers): Problem[] {
   return groupsOf(numbers).map((group) => {
     const { failing, outcome, reason, giveUps } = group
     const about = {
@@ -47,7 +32,7 @@ function isOpen({ request_status }: GiveUp): boolean {
   return request_status === null || request_status === 'IN_QUEUE' || request_status === 'IN_PROGRESS'
 }
 
-function groupsOf({ recent, giveUps }: RefusalNumbers): Group[] {
+function groupsOf({ recent, giveUps }: Numbers): Group[] {
   const keyOf = ({ outcome, reason }: Pick<Failing, 'outcome' | 'reason'>) => `${outcome}/${reason ?? ''}`
   const waiting = Map.groupBy(giveUps.filter(isOpen), keyOf)
   const failing = recent.failing.map((one) => ({ ...one, failing: one, giveUps: waiting.get(keyOf(one)) ?? [] }))
@@ -60,11 +45,11 @@ function groupsOf({ recent, giveUps }: RefusalNumbers): Group[] {
 }
 
 /** The arrivals of the provider. Strangers do not count. */
-function totalOf({ arrivals }: Failing, { recent, strangers }: RefusalNumbers): number {
+function totalOf({ arrivals }: Failing, { recent, strangers }: Numbers): number {
   return Math.max(1, arrivals, recent.arrivals - strangers.arrivals)
 }
 
-function severityOf({ failing, outcome, reason, giveUps }: Group, numbers: RefusalNumbers): Problem['severity'] {
+function severityOf({ failing, outcome, reason, giveUps }: Group, numbers: Numbers): Problem['severity'] {
   if (failing && outcome === 'unavailable') return 'critical'
   // Adding a secret and verifying again takes less than this.
   const soon = numbers.now.getTime() + 10 * 60_000
@@ -75,7 +60,7 @@ function severityOf({ failing, outcome, reason, giveUps }: Group, numbers: Refus
   return isMany || giveUps.length > 0 ? 'warning' : 'notice'
 }
 
-function effectOf({ failing, outcome, reason, giveUps }: Group, numbers: RefusalNumbers): string {
+function effectOf({ failing, outcome, reason, giveUps }: Group, numbers: Numbers): string {
   const why = reason === null ? 'for an unknown reason' : causeClause(reason).replaceAll('_', ' ')
   const what = outcome === 'refused' ? 'refused' : 'answered 503'
   if (failing === undefined) {

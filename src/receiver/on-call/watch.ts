@@ -3,7 +3,8 @@ import { failureWords } from '../../platform/postgres/words.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { tellAway, type AlertDeps } from './alerts.ts'
 import { noteIssues, noteOutage } from './issues.ts'
-import { readProblems, type ProblemsOptions } from './read-problems.ts'
+import type { ProblemsOptions } from './numbers.ts'
+import { readProblems } from './read-problems.ts'
 
 /** A shorter outage is a restart or a failover. */
 const awayAfterMs = 30_000

@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest'
 import { archiveProblems } from '../../../src/receiver/archive/archive.ts'
 import { StoreError } from '../../../src/receiver/archive/store.ts'
 import type { Problem } from '../../../src/receiver/domain/problem.ts'
-import { problemsOf, type Numbers } from '../../../src/receiver/on-call/problems.ts'
+import type { Numbers } from '../../../src/receiver/on-call/numbers.ts'
+import { problemsOf } from '../../../src/receiver/on-call/problems.ts'
 import type { GiveUp } from '../../../src/receiver/queries/give-ups.ts'
 import type { KeyState } from '../../../src/receiver/queries/keys.ts'
 import { subscriptionProblems } from '../../../src/receiver/subscriptions/subscriptions.ts'
@@ -11,16 +12,18 @@ const now = new Date('2026-03-04T03:00:00Z')
 const calm: Numbers = {
   now,
   recent: { minutes: 5, arrivals: 100, failing: [], ackP95Ms: 12 },
-  inbox: { pending: 0, oldestSeconds: 0 },
+  inbox: { pending: 0, oldestSeconds: 0, trouble: undefined },
   parked: [],
   unsequencedSeconds: 0,
   notifyQueue: { usage: 0.1, notifies: true, holder: null },
   failingRoles: [],
   overdue: 0,
+  overduePolls: undefined,
   reconciler: {
     silent: false,
     silent_after_seconds: 300,
     last_run: null,
+    last_working_run: null,
     backlog: {
       due: 0,
       minutes: 0,
@@ -50,6 +53,8 @@ const calm: Numbers = {
   fetchRatePerMinute: 100,
   webhookPublicUrl: 'https://hooks.example/webhooks',
   generationApiUrl: 'https://api.example',
+  limited: undefined,
+  ofSlices: [],
 }
 const away = {
   source_name: 'generation-queue',
