@@ -61,10 +61,13 @@ export function pageLinks({ newest, older }: { newest: string | undefined; older
 
 type Shown = 'usual' | 'precise' | 'clock' | 'seconds'
 
-/** A moment in UTC: `precise` with milliseconds, `clock` and `seconds` without the date. The title is complete. */
+/**
+ * A moment in UTC, also as Postgres writes it: `precise` with milliseconds, `clock` and `seconds` without the date. The
+ * title is complete.
+ */
 export function time(at: string | Date | null | undefined, shown: Shown = 'usual', said: Markup | '' = ''): Markup {
   if (at === null || at === undefined) return html`<span class="soft">—</span>`
-  const iso = typeof at === 'string' ? at : at.toISOString()
+  const iso = new Date(at).toISOString()
   const clock = iso.slice(11, shown === 'usual' || shown === 'seconds' ? 19 : 23)
   return html`<time datetime="${iso}" title="${iso}" ${said}>${shown === 'clock' || shown === 'seconds' ? '' : html`<span class="soft"><span class="year">${iso.slice(0, 5)}</span>${iso.slice(5, 10)}</span> `}${clock}</time>`
 }
@@ -80,16 +83,19 @@ export type TableColumn = {
   kind?: 'number' | 'minor' | 'minor number' | 'select' | 'wide'
 }
 
+type Cells = readonly (Markup | string | number)[]
+
 export type Row = {
   /** Names the row for the keyboard and for `open` in the address. */
   id?: string
-  cells: readonly (Markup | string | number)[]
+  cells: Cells
 }
 
 export type Table = {
   label: string
-  columns: readonly TableColumn[]
-  rows: readonly Row[]
+  /** A text is the head of an ordinary column. */
+  columns: readonly (TableColumn | string)[]
+  rows: readonly (Row | Cells)[]
   empty: string | Markup
   rowsId?: string
   /** Keeps rows on a phone, instead of cards, to save height. */
@@ -97,16 +103,17 @@ export type Table = {
 }
 
 /** A table for the keyboard: Enter opens the first link of a row. Beyond three columns, rows are cards on a phone. */
-export function table({ label, columns, rows, empty, rowsId, staysRows = false }: Table): Markup {
+export function table({ label, columns: given, rows, empty, rowsId, staysRows = false }: Table): Markup {
   if (rows.length === 0 && rowsId === undefined) return emptyState(empty)
+  const columns = given.map((column): TableColumn => (typeof column === 'string' ? { head: column } : column))
   return html`<div class="scroll" tabindex="0" role="group" aria-label="${label}">
     <table class="${columns.length > 3 && !staysRows ? 'cards' : ''}">
       <thead><tr>${columns.map(({ head, kind = '' }) => html`<th scope="col" class="${kind}">${head}</th>`)}</tr></thead>
       <tbody data-rows ${rowsId === undefined ? '' : html`id="${rowsId}"`}>
-        ${rows.map(
-          ({ id, cells }) =>
-            html`<tr ${id === undefined ? '' : html`id="row-${id}" data-row="${id}"`}>${cells.map((cell, at) => html`<td class="${columns[at]?.kind ?? ''} ${isNone(cell) ? 'none' : ''}" ${headOf(columns[at])}>${cell}</td>`)}</tr>`,
-        )}
+        ${rows.map((row) => {
+          const { id, cells } = 'cells' in row ? row : { id: undefined, cells: row }
+          return html`<tr ${id === undefined ? '' : html`id="row-${id}" data-row="${id}"`}>${cells.map((cell, at) => html`<td class="${columns[at]?.kind ?? ''} ${isNone(cell) ? 'none' : ''}" ${headOf(columns[at])}>${cell}</td>`)}</tr>`
+        })}
       </tbody>
     </table>
   </div>

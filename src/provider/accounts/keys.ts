@@ -143,8 +143,3 @@ export async function readSigningSecret(db: Database, keyId: string, secretKey: 
     throw new UnreadableSecretError(`the secret of the API key ${keyId} cannot be decrypted`, { cause: error })
   }
 }
-
-/** Converts Postgres's text of an instant to ISO 8601. */
-export function iso(instant: string): string {
-  return new Date(instant).toISOString()
-}

@@ -9,11 +9,11 @@ import { accountLink, badge } from './parts.ts'
 import { type AccountRow, accountsShown, type EntryRow } from './reads.ts'
 
 export function accountsPage(accounts: readonly AccountRow[]): Markup {
-  const numbers = ['Credits to spend', 'Reserved', 'Unfinished', 'Keys'].map((head) => ({
-    head,
-    kind: 'number' as const,
-  }))
-  const columns = [{ head: 'Account', kind: 'wide' as const }, ...numbers]
+  const numbers = ['Credits to spend', 'Reserved', 'Unfinished', 'Keys']
+  const columns = [
+    { head: 'Account', kind: 'wide' },
+    ...numbers.map((head) => ({ head, kind: 'number' }) as const),
+  ] as const
   const rows = accounts.map(({ id, available, reserved, unfinished, keys }) => [
     accountLink(id),
     available,
@@ -30,7 +30,7 @@ export function accountsPage(accounts: readonly AccountRow[]): Markup {
     <div class="columns">
       <section class="card">
         ${accounts.length < accountsShown ? '' : html`<p class="soft">The newest ${accountsShown} accounts. Find an older one by its requests.</p>`}
-        ${table({ label: 'Accounts', columns, rows: rows.map((cells) => ({ cells })), empty: 'No account yet. Create a key to create its account.' })}
+        ${table({ label: 'Accounts', columns, rows, empty: 'No account yet. Create a key to create its account.' })}
       </section>
       <section class="card">${newKeyForm('')}</section>
     </div>`
@@ -109,12 +109,8 @@ function keyTable({ keys, lastRequests }: Omit<KeysView, 'pages'>): Markup {
       ${environment === 'sandbox' && revoked_at === null ? html`<a class="button quiet" href="/keys/${id}/faults">Faults…</a>` : ''}
     </div>`,
   ])
-  const columns = [
-    { head: 'Name', kind: 'wide' as const },
-    ...['Environment', 'Key', 'Scopes', 'Faults', 'Created'].map((head) => ({ head })),
-    { head: '' },
-  ]
-  return table({ label: 'API keys', columns, rows: rows.map((cells) => ({ cells })), empty: 'No key yet.' })
+  const columns = [{ head: 'Name', kind: 'wide' }, 'Environment', 'Key', 'Scopes', 'Faults', 'Created', ''] as const
+  return table({ label: 'API keys', columns, rows, empty: 'No key yet.' })
 }
 
 /** Shows whether a key is still used, before it is revoked. */

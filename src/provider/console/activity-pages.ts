@@ -26,13 +26,13 @@ export function movementTable(entries: readonly EntryRow[], empty = 'No credits 
     return [moment(created_at), name, signed(toSpend), signed(reserved), request]
   })
   const columns = [
-    { head: 'Time', kind: 'wide' as const },
-    { head: 'Movement' },
-    { head: 'To spend', kind: 'number' as const },
-    { head: 'Reserved', kind: 'number' as const },
-    { head: 'Request' },
-  ]
-  return table({ label: 'Ledger', columns, rows: rows.map((cells) => ({ cells })), empty })
+    { head: 'Time', kind: 'wide' },
+    'Movement',
+    { head: 'To spend', kind: 'number' },
+    { head: 'Reserved', kind: 'number' },
+    'Request',
+  ] as const
+  return table({ label: 'Ledger', columns, rows, empty })
 }
 
 /** A sample of what a model makes. Four pictures take turns. */

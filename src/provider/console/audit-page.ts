@@ -36,12 +36,12 @@ export function auditPage({ rows, target, olderThan, isFirst }: AuditView): Mark
     actor,
     channelWords[via],
   ])
-  const columns = [{ head: 'Time' }, { head: 'Action' }, { head: 'Target', kind: 'wide' as const }]
-  const others = [{ head: 'Result', kind: 'wide' as const }, { head: 'Actor' }, { head: 'From' }]
+  const [aim, result] = [{ head: 'Target', kind: 'wide' } as const, { head: 'Result', kind: 'wide' } as const]
+  const columns = ['Time', 'Action', aim, result, 'Actor', 'From']
   return html`<h1>Audit</h1>
     <section class="card">
       ${target === undefined ? html`<p class="soft">Every change made in this console and on the command line.</p>` : html`<p>Changes of <span class="mono">${target}</span>. <a href="/audit">Show all</a></p>`}
-      ${table({ label: 'Audit', columns: [...columns, ...others], rows: cells.map((cells) => ({ cells })), empty: 'No change has been recorded.' })}
+      ${table({ label: 'Audit', columns, rows: cells, empty: 'No change has been recorded.' })}
       ${listPages('/audit', { target: target ?? '' }, { isFirst, older: olderThan === undefined ? undefined : String(olderThan) })}
     </section>`
 }

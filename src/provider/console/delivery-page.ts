@@ -92,9 +92,9 @@ function currentState({ delivery, key, attempts }: DeliveryDetail, polls: number
 function attemptTable(attempts: readonly AttemptListing[]): Markup {
   const columns = [
     { head: 'No.', kind: 'number' },
-    { head: 'Started (UTC)' },
+    'Started (UTC)',
     { head: 'Took', kind: 'number' },
-    { head: 'Status' },
+    'Status',
     { head: 'Outcome', kind: 'wide' },
     { head: 'Answer', kind: 'wide' },
   ] as const
@@ -109,12 +109,7 @@ function attemptTable(attempts: readonly AttemptListing[]): Markup {
       status === null ? html`—` : answerText(detail),
     ]
   })
-  return table({
-    label: 'Attempts',
-    columns,
-    rows: rows.map((cells) => ({ cells })),
-    empty: 'No attempt has ended yet.',
-  })
+  return table({ label: 'Attempts', columns, rows, empty: 'No attempt has ended yet.' })
 }
 
 /** The receiver's answer as text. Control and other invisible characters become dots. */

@@ -1,15 +1,8 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as schema from '../domain/schema.ts'
-import {
-  type DeliveryListing,
-  type DeliveryRow,
-  listedColumns,
-  type Standing,
-  standingOf,
-  toListing,
-} from '../webhooks/delivery-history.ts'
+import { type DeliveryListing, listedColumns, type Standing, standingOf } from '../webhooks/delivery-history.ts'
 import { type Cursor, type NewestPage, searchNewest } from './newest-first.ts'
 
 const d = columnsOf(schema.deliveries, 'd')
@@ -35,7 +28,7 @@ export async function searchDeliveries(
   const isOfModel = sql`exists (select from provider.requests
     where ${requests.id} = looked.request_id and ${requests.model} = ${model ?? null})`
   const conditions = [standing && sql`looked.standing = ${standing}`, model && isOfModel].filter((each) => !!each)
-  const found = await searchNewest<DeliveryRow>(db, {
+  return searchNewest<DeliveryListing>(db, {
     ...page,
     table: sql`provider.deliveries`,
     columns: sql`t.id, t.request_id, t.created_at, ${standingOf(t)} as standing`,
@@ -44,18 +37,16 @@ export async function searchDeliveries(
     wanted: conditions.length === 0 ? undefined : sql.join(conditions, sql` and `),
     rows: sql`select ${listedColumns} from wanted w join provider.deliveries d on ${d.id} = w.id`,
   })
-  return { ...found, rows: found.rows.map(toListing) }
 }
 
 /** Finds deliveries by delivery id or request id, each with one probe of an index. */
 export async function findDeliveries(db: Database, id: string, limit: number): Promise<DeliveryListing[]> {
-  const rows = await db.execute<DeliveryRow>(sql`
+  return await db.execute<DeliveryListing>(sql`
     with wanted as (
       select ${d.id} from provider.deliveries d where ${d.id} = ${id}::uuid
       union
       (select ${d.id} from provider.deliveries d where ${d.request_id} = ${id}::uuid limit ${limit}::int)
     )
     select ${listedColumns} from wanted w join provider.deliveries d on ${d.id} = w.id
-    order by ${list(d, 'created_at')} desc, ${d.id} desc`)
-  return rows.map(toListing)
+    order by ${d.created_at} desc, ${d.id} desc`)
 }

@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { badgeOf, table, moment, type Tone } from '../../platform/pages/parts.ts'
+import { badgeOf, table, moment, time, type Tone } from '../../platform/pages/parts.ts'
 import type { DeliveryListing, Standing } from '../webhooks/delivery-history.ts'
 import { accountLink, requestLink } from './parts.ts'
 
@@ -17,9 +17,7 @@ export function standingBadge(standing: Standing): Markup {
   return badgeOf(standing, standingTones[standing])
 }
 
-const columns = ['Delivery', 'Request', 'Account', 'Host', 'State', 'Attempts', 'Last answer', 'Made'].map((head) => ({
-  head,
-}))
+const columns = ['Delivery', 'Request', 'Account', 'Host', 'State', 'Attempts', 'Last answer', 'Made']
 
 export function deliveryTable(deliveries: readonly DeliveryListing[], empty = 'No delivery.'): Markup {
   const rows = deliveries.map((delivery) => {
@@ -35,12 +33,12 @@ export function deliveryTable(deliveries: readonly DeliveryListing[], empty = 'N
       moment(created_at),
     ]
   })
-  return table({ label: 'Webhook deliveries', columns, rows: rows.map((cells) => ({ cells })), empty })
+  return table({ label: 'Webhook deliveries', columns, rows, empty })
 }
 
 function nextOf({ standing, due_at }: DeliveryListing): Markup | '' {
   if (standing !== 'retrying' && standing !== 'waiting') return ''
-  return html`<span class="soft">next <time datetime="${due_at}" title="${due_at}">${due_at.slice(11, 16)}</time></span>`
+  return html`<span class="soft">next ${time(due_at, 'seconds')}</span>`
 }
 
 /** The status and the beginning of the last answer, or the reason why none arrived. */

@@ -95,10 +95,10 @@ function factors({ pricing: { credits_base: base, multipliers = {} } }: CatalogM
   const rows = names.flatMap(([name, byValue]) =>
     Object.entries(byValue).map(([value, factor]) => [name, value, `× ${factor}`]),
   )
-  const columns = [{ head: 'Parameter' }, { head: 'Value' }, { head: 'Factor', kind: 'number' as const }]
+  const columns = ['Parameter', 'Value', { head: 'Factor', kind: 'number' }] as const
   return html`<details>
     <summary>How the price is computed: ${base} × ${names.map(([name]) => name).join(' × ')}</summary>
-    ${table({ label: 'Factors of the price', columns, rows: rows.map((cells) => ({ cells })), empty: '' })}
+    ${table({ label: 'Factors of the price', columns, rows, empty: '' })}
   </details>`
 }
 

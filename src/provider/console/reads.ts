@@ -2,7 +2,6 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { and, eq, lt, sql, type SQL, unionAll } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
-import { iso } from '../accounts/keys.ts'
 import * as schema from '../domain/schema.ts'
 import { accounts, ledgerEntries } from '../domain/schema.ts'
 
@@ -64,7 +63,7 @@ export async function readLastRequests(db: Database, account: string): Promise<M
       select ${list(r, 'api_key_id', 'created_at')} from provider.requests r where ${r.account_id} = ${account}
       order by ${r.created_at} desc nulls last, ${r.id} desc nulls last limit ${lookedAtForKeys}::int
     ) as newest group by api_key_id`)
-  return new Map(rows.map(({ api_key_id, at }) => [api_key_id, iso(at)]))
+  return new Map(rows.map(({ api_key_id, at }) => [api_key_id, at]))
 }
 
 const { id, book, kind, amount, request_id, created_at } = ledgerEntries
@@ -134,9 +133,5 @@ export async function readRequest(db: Database, id: string): Promise<RequestDeta
     select ${requestColumns}, ${r.input}::text as input, ${r.output}::text as output,
       ${list(r, 'logs', 'error_code', 'error_message')}
     from provider.requests r left join provider.api_keys k on ${k.id} = ${r.api_key_id} where ${r.id} = ${id}`)
-  return row && withTimes(row)
-}
-
-export function withTimes<T extends { created_at: string; completed_at: string | null }>(row: T): T {
-  return { ...row, created_at: iso(row.created_at), completed_at: row.completed_at && iso(row.completed_at) }
+  return row
 }

@@ -5,7 +5,7 @@ import type { RequestStatus } from '../../wire/schemas.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
 import { type Cursor, type NewestPage, searchNewest } from './newest-first.ts'
-import { requestColumns, type RequestRow, withTimes } from './reads.ts'
+import { requestColumns, type RequestRow } from './reads.ts'
 
 const a = columnsOf(schema.accounts, 'a')
 const i = columnsOf(schema.idempotencyKeys, 'i')
@@ -32,19 +32,18 @@ export async function searchRequests(
   const conditions = Object.entries({ model, status, environment }).flatMap(([name, value]) =>
     value === undefined ? [] : [sql`looked.${new StringChunk(name)} = ${value}`],
   )
-  const found = await searchNewest<ListedRequest>(db, {
+  return searchNewest<ListedRequest>(db, {
     ...page,
     table: sql`provider.requests`,
     columns: list(t, 'id', 'created_at', 'model', 'status', 'environment'),
     wanted: conditions.length === 0 ? undefined : sql.join(conditions, sql` and `),
     rows: rowsOf(sql`wanted`),
   })
-  return { ...found, rows: found.rows.map(withTimes) }
 }
 
 /** Finds a request by its id, with one index probe, or by its Idempotency-Key, with two probes for each account. */
 export async function findRequests(db: Database, id: string, limit: number): Promise<ListedRequest[]> {
-  const rows = await db.execute<ListedRequest>(sql`
+  return await db.execute<ListedRequest>(sql`
     with wanted as (
       select ${id}::uuid as id
       union
@@ -56,7 +55,6 @@ export async function findRequests(db: Database, id: string, limit: number): Pro
       limit ${limit}::int
     )
     select * from (${rowsOf(sql`wanted`)}) page order by page.created_at desc, page.id desc`)
-  return rows.map(withTimes)
 }
 
 function rowsOf(wanted: SQL): SQL {

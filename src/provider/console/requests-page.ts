@@ -86,14 +86,10 @@ function requestTable(requests: readonly ListedRequest[], { catalog, now }: List
       isUnfinished(status) ? action({ path: `/requests/${id}/cancel`, label: 'Cancel', tone: 'danger' }) : '',
     ]
   })
-  const ordinary = (head: string) => ({ head })
-  const columns = [
-    ...['Kind', 'Request', 'Account', 'Key', 'Environment', 'Model', 'Status'].map(ordinary),
-    { head: 'Charge', kind: 'number' as const },
-    ...['Submitted', 'Ended', ''].map(ordinary),
-  ]
+  const first = ['Kind', 'Request', 'Account', 'Key', 'Environment', 'Model', 'Status']
+  const columns = [...first, { head: 'Charge', kind: 'number' }, 'Submitted', 'Ended', ''] as const
   const asOf = rows.length === 0 ? '' : html`<p class="soft">As of ${time(now.toISOString())} UTC.</p>`
-  return html`${table({ label: 'Requests', columns, rows: rows.map((cells) => ({ cells })), empty })}${asOf}`
+  return html`${table({ label: 'Requests', columns, rows, empty })}${asOf}`
 }
 
 function kindOf(kind: string, thumbnail: string | null): Markup {

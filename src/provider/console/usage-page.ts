@@ -95,7 +95,7 @@ function usagePage(usage: Usage, wanted: WantedUsage, catalog: Catalog): Markup 
 function charts(steps: readonly UsageAt[], per: Span): Markup {
   const ends = { from: shownAt(steps[0]?.from ?? '', per), until: shownAt(steps.at(-1)?.from ?? '', per) }
   const [all, failed] = [sum(steps.map(({ requests }) => requests)), sum(steps.map((step) => step.failed))]
-  const columns = [{ head: `${per === 'day' ? 'Day' : 'Hour'} (UTC)` }, ...countColumns]
+  const columns = [`${per === 'day' ? 'Day' : 'Hour'} (UTC)`, ...countColumns]
   const rows = steps.toReversed().map((step) => [shownAt(step.from, per), ...countCells(step)])
   return html`<div class="usage">
     ${barChart({
@@ -118,13 +118,12 @@ function charts(steps: readonly UsageAt[], per: Span): Markup {
       ...ends,
     })}
     </div>
-    <details><summary>As a table</summary>${table({ label: 'Usage, as a table', columns, rows: rows.map((cells) => ({ cells })), empty: '' })}</details>`
+    <details><summary>As a table</summary>${table({ label: 'Usage, as a table', columns, rows, empty: '' })}</details>`
 }
 
-const countColumns = (['Requests', 'Completed', 'Failed', 'Canceled', 'Credits'] as const).map((head) => ({
-  head,
-  kind: 'number' as const,
-}))
+const countColumns = ['Requests', 'Completed', 'Failed', 'Canceled', 'Credits'].map(
+  (head) => ({ head, kind: 'number' }) as const,
+)
 
 function countCells({ requests, completed, failed, canceled, credits }: UsageCounts): (string | Markup)[] {
   const wrong = failed === 0 ? '0' : html`<span class="failed">${count(failed)}</span>`
@@ -133,12 +132,7 @@ function countCells({ requests, completed, failed, canceled, credits }: UsageCou
 
 function ofTable(label: string, head: string, rows: readonly UsageOf[], linkTo: (name: string) => string): Markup {
   const listed = rows.map((row) => [html`<a href="${linkTo(row.name)}">${row.name}</a>`, ...countCells(row)])
-  return table({
-    label,
-    columns: [{ head }, ...countColumns],
-    rows: listed.map((cells) => ({ cells })),
-    empty: 'No request in this time.',
-  })
+  return table({ label, columns: [head, ...countColumns], rows: listed, empty: 'No request in this time.' })
 }
 
 function queryOf({ account, model, environment, per }: WantedUsage): string {

@@ -3,7 +3,6 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
-import { iso } from '../accounts/keys.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
 
@@ -127,6 +126,11 @@ function keptOf(filter: UsageFilter): SQL {
         ${model === undefined ? sql`` : sql`and model = ${model}`} ${environment === undefined ? sql`` : sql`and environment = ${environment}`}
       group by 1, 2, 3, 4, 5
     )`
+}
+
+/** Converts Postgres's text of an instant to ISO 8601. */
+function iso(instant: string): string {
+  return new Date(instant).toISOString()
 }
 
 function startOf({ span }: UsageFilter, at: SQL): SQL {

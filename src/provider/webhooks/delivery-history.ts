@@ -2,7 +2,6 @@ import { type Columns, columnsOf, list } from '../../platform/postgres/columns.t
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
-import { iso } from '../accounts/keys.ts'
 import * as schema from '../domain/schema.ts'
 
 const deliveries = columnsOf(schema.deliveries)
@@ -36,7 +35,7 @@ export type AttemptListing = RowOf<
 /** A delivery of a webhook with its attempts. A test has no request. */
 export type DeliveryListing = RowOf<
   typeof schema.deliveries,
-  'id' | 'request_id' | 'url' | 'host' | 'state' | 'attempts' | 'max_attempts' | 'due_at' | 'created_at' | 'settled_at'
+  'id' | 'request_id' | 'url' | 'host' | 'state' | 'attempts' | 'max_attempts' | 'due_at' | 'created_at'
 > & {
   account: string
   standing: Standing
@@ -44,39 +43,20 @@ export type DeliveryListing = RowOf<
   ended: AttemptListing[]
 }
 
-/** A row as Postgres returns it. */
-export type DeliveryRow = Omit<DeliveryListing, 'ended'> & { ended: AttemptListing[] | null }
-
 const attempt = list(deliveryAttempts, 'number', 'started_at', 'duration_ms', 'ok', 'http_status')
 
 export const listedColumns = sql`${d.id}, ${d.request_id}, ${d.account_id} as account,
-  ${list(d, 'url', 'host', 'state', 'attempts', 'max_attempts', 'due_at', 'created_at', 'settled_at')},
-    ${standingOf(d)} as standing,
-  (select jsonb_agg(a order by a.number) from (
+  ${list(d, 'url', 'host', 'state', 'attempts', 'max_attempts', 'due_at', 'created_at')}, ${standingOf(d)} as standing,
+  (select coalesce(jsonb_agg(a order by a.number), '[]') from (
     select ${attempt}, left(${deliveryAttempts.detail}, 120) as detail
     from provider.delivery_attempts where ${deliveryAttempts.delivery_id} = ${d.id}
     order by ${deliveryAttempts.number} desc limit 12
   ) a) as ended`
 
 export async function listDeliveriesOf(db: Database, requestId: string): Promise<DeliveryListing[]> {
-  const rows = await db.execute<DeliveryRow>(sql`
+  return await db.execute<DeliveryListing>(sql`
     select ${listedColumns} from provider.deliveries d where ${d.request_id} = ${requestId}
       order by ${d.created_at} desc`)
-  return rows.map(toListing)
-}
-
-export function toListing({ ended, ...row }: DeliveryRow): DeliveryListing {
-  return {
-    ...row,
-    due_at: iso(row.due_at),
-    created_at: iso(row.created_at),
-    settled_at: row.settled_at && iso(row.settled_at),
-    ended: (ended ?? []).map(toAttempt),
-  }
-}
-
-function toAttempt(row: AttemptListing): AttemptListing {
-  return { ...row, started_at: iso(row.started_at) }
 }
 
 export type DeliveryDetail = {
@@ -89,7 +69,7 @@ export type DeliveryDetail = {
 
 export async function showDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
   const [row] = await db.execute<
-    DeliveryRow & RowOf<typeof schema.deliveries, 'body' | 'api_key_id'> & { key_name: string | null }
+    DeliveryListing & RowOf<typeof schema.deliveries, 'body' | 'api_key_id'> & { key_name: string | null }
   >(sql`
     select ${listedColumns}, ${list(d, 'body', 'api_key_id')}, ${k.name} as key_name
     from provider.deliveries d left join provider.api_keys k on ${k.id} = ${d.api_key_id} where ${d.id} = ${id}`)
@@ -99,8 +79,7 @@ export async function showDelivery(db: Database, id: string): Promise<DeliveryDe
     from provider.delivery_attempts where ${deliveryAttempts.delivery_id} = ${id}
     order by ${deliveryAttempts.number} desc limit 100`)
   const { body, api_key_id, key_name, ...delivery } = row
-  const key = { id: api_key_id, name: key_name }
-  return { delivery: toListing(delivery), key, body, attempts: attempts.map(toAttempt).toReversed() }
+  return { delivery, key: { id: api_key_id, name: key_name }, body, attempts: attempts.toReversed() }
 }
 
 /**

@@ -3,7 +3,7 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import { cookieOf } from '../../../platform/pages/access.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { table, type Table, type TableColumn } from '../../../platform/pages/parts.ts'
+import { type Row, table, type Table, type TableColumn } from '../../../platform/pages/parts.ts'
 import { parseFilters } from '../../queries/filters.ts'
 import { linkTo, queryOf, without, type Query } from './url.ts'
 
@@ -66,7 +66,11 @@ export function columnChooser(list: ColumnList, query: Query, shown: readonly st
     </form></details>`
 }
 
-type ListTable = Omit<Table, 'columns'> & { columns: readonly ListColumn[]; names?: readonly string[] }
+type ListTable = Omit<Table, 'columns' | 'rows'> & {
+  columns: readonly ListColumn[]
+  rows: readonly Row[]
+  names?: readonly string[]
+}
 
 /** A table with the columns of these names, by default the usual ones, and the cells below them. */
 export function listTable({ columns, rows, names, ...about }: ListTable): Markup {
