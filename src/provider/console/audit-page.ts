@@ -22,12 +22,12 @@ const actionWords: Readonly<Record<string, string>> = {
 export type AuditView = {
   rows: readonly AuditRow[]
   target: string | undefined
-  olderThan: number | undefined
+  older: string | undefined
   isFirst: boolean
 }
 
 /** The changes with their actors, newest first. */
-export function auditPage({ rows, target, olderThan, isFirst }: AuditView): Markup {
+export function auditPage({ rows, target, older, isFirst }: AuditView): Markup {
   const cells = rows.map(({ at, via, actor, action, target: on, detail }) => [
     moment(at),
     html`<span title="${action}">${actionWords[action] ?? action}</span>`,
@@ -42,7 +42,7 @@ export function auditPage({ rows, target, olderThan, isFirst }: AuditView): Mark
     <section class="card">
       ${target === undefined ? html`<p class="soft">Every change made in this console and on the command line.</p>` : html`<p>Changes of <span class="mono">${target}</span>. <a href="/audit">Show all</a></p>`}
       ${table({ label: 'Audit', columns, rows: cells, empty: 'No change has been recorded.' })}
-      ${listPages('/audit', { target: target ?? '' }, { isFirst, older: olderThan === undefined ? undefined : String(olderThan) })}
+      ${listPages('/audit', { target }, { isFirst, older })}
     </section>`
 }
 

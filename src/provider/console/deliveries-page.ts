@@ -7,13 +7,13 @@ import type { Catalog } from '../catalog/catalog-model.ts'
 import { type DeliveryListing, standings } from '../webhooks/delivery-history.ts'
 import { findDeliveries, searchDeliveries } from './delivery-search.ts'
 import { deliveryTable } from './delivery-table.ts'
-import { choice, cursorSchema, filtersIn, instantSchema, oneOfThese, textSchema } from './filter-fields.ts'
-import { type Found, foundByFilter, foundById, idForm, listPages, rowsShown, views } from './list-page.ts'
+import { choice, choiceOf, cursorSchema, filtersIn, instantSchema, textSchema } from './filter-fields.ts'
+import { type Found, foundByFilter, foundById, idForm, linkTo, listPages, views } from './list-page.ts'
 import type { Show } from './parts.ts'
 
 const filterSchema = z.object({
   account: textSchema,
-  state: z.enum([...standings, ''], oneOfThese(standings)).default(''),
+  state: choiceOf(standings),
   model: textSchema,
   since: instantSchema,
   until: instantSchema,
@@ -33,30 +33,18 @@ export function showDeliveryList(
   })
 }
 
-async function search(db: Database, wanted: Wanted): Promise<Found<DeliveryListing>> {
-  const { account, state, model, since, until, before, q } = wanted
+async function search(db: Database, { q, ...wanted }: Wanted): Promise<Found<DeliveryListing>> {
   const nothing = 'No delivery.'
-  if (q !== '')
-    return foundById(q, (id) => findDeliveries(db, id, rowsShown), { ids: 'request id or delivery id', nothing })
-  const page = await searchDeliveries(db, {
-    account: account || undefined,
-    standing: state || undefined,
-    model: model || undefined,
-    since: since === '' ? undefined : new Date(`${since}Z`),
-    until: until === '' ? undefined : new Date(`${until}Z`),
-    before,
-    limit: rowsShown,
-  })
-  return foundByFilter(page, account, nothing)
+  if (q) return foundById(q, (id) => findDeliveries(db, id), { ids: 'request id or delivery id', nothing })
+  return foundByFilter(await searchDeliveries(db, wanted), wanted.account, nothing)
 }
 
 function deliveriesPage({ rows, older, none }: Found<DeliveryListing>, wanted: Wanted, catalog: Catalog): Markup {
-  const { account, state, model, since, until, before, q } = wanted
-  const filters = { account, state, model, since, until }
-  const ofAccount = account === '' ? '' : `?${new URLSearchParams({ account }).toString()}`
+  const { before, q, ...filters } = wanted
+  const { account, state, model, since, until } = filters
   return html`<h1>Webhook deliveries</h1>
     <p>
-      <a class="button quiet" href="/deliveries/test${ofAccount}">Send a test…</a>
+      <a class="button quiet" href="${linkTo('/deliveries/test', { account })}">Send a test…</a>
       <a href="/deliveries/verifying">How to verify a webhook</a>, in TypeScript, Python and Go
     </p>
     ${views({ path: '/deliveries', name: 'state', choices: standings, filters })}

@@ -6,22 +6,34 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import { plainWords } from '../../platform/plain-words.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 
-/** Any text of a form field. Empty means no filter. */
-export const textSchema = z.string('must be given once').trim().max(100, 'must have at most 100 characters').default('')
+/** A field that was left empty is no filter. */
+const given = (text: string) => text || undefined
 
-/** The error for an unknown choice. */
-export function oneOfThese(choices: readonly string[]): string {
-  return `must be one of ${choices.join(', ')}, or empty`
+/** Any text of a form field. */
+export const textSchema = z
+  .string('must be given once')
+  .trim()
+  .max(100, 'must have at most 100 characters')
+  .transform(given)
+  .optional()
+
+/** One of several choices. */
+export function choiceOf<const T extends string>(choices: readonly T[]) {
+  return z
+    .enum([...choices, ''], `must be one of ${choices.join(', ')}, or empty`)
+    .transform((text) => choices.find((choice) => choice === text))
+    .optional()
 }
 
 const noInstant = 'must be a time like 2026-01-31T03:00, in UTC and since 1970'
-/** Accepts the text of a date and time field, in UTC; empty if it was not filled in. */
+/** The text of a date and time field, in UTC. */
 export const instantSchema = z
   .string(noInstant)
   .regex(/^(?:\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?)?$/, noInstant)
   // Refuses impossible dates, and the year 0, which Postgres lacks.
   .refine((text) => text === '' || Date.parse(`${text}Z`) >= 0, noInstant)
-  .default('')
+  .transform(given)
+  .optional()
 
 /** Where a page of a list ended: microseconds since 1970 and an id. */
 export const cursorSchema = z
@@ -51,12 +63,12 @@ export function filtersIn<T extends z.ZodType>(req: Request, schema: T): z.infer
 }
 
 /** A select of one of several choices, or any. An unknown value stays visible. */
-export function choice(name: string, chosen: string, choices: readonly string[]): Markup {
+export function choice(name: string, chosen: string | undefined, choices: readonly string[]): Markup {
   return html`<label>
     ${name.slice(0, 1).toUpperCase()}${name.slice(1)}
     <select name="${name}">
       <option value="">any</option>
-      ${chosen === '' || choices.includes(chosen) ? '' : html`<option selected>${chosen}</option>`}
+      ${chosen === undefined || choices.includes(chosen) ? '' : html`<option selected>${chosen}</option>`}
       ${choices.map((each) => html`<option ${each === chosen ? html`selected` : ''}>${each}</option>`)}
     </select>
   </label>`

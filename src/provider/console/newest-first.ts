@@ -12,10 +12,12 @@ export type Cursor = { atUs: string; id: string }
 /** `older` is the start of the next page; undefined on the last one. */
 export type NewestPage<Row> = { rows: Row[]; older: Cursor | undefined; isAccountKnown: boolean }
 
+/** The rows of a page. */
+export const rowsShown = 50
+
 export type NewestSearch = {
   account?: string | undefined
   before?: Cursor | undefined
-  limit: number
   /** A table with id, account_id and created_at, as `t`, indexed by time and by account and time. */
   table: SQL
   /** The columns of `t` that `wanted` needs, with id and created_at. */
@@ -38,8 +40,8 @@ export const atUs = (instant: StringChunk | SQL) => sql`(extract(epoch from ${in
  * ends at the last of them, and the next page continues there. Without `nulls last`, Postgres would not use the index.
  */
 export async function searchNewest<Row>(db: Database, search: NewestSearch): Promise<NewestPage<Row>> {
-  const { account, before, limit, table, columns, bounds = sql``, wanted, rows: read } = search
-  const depth = wanted ? lookedAt : limit + 1
+  const { account, before, table, columns, bounds = sql``, wanted, rows: read } = search
+  const depth = wanted ? lookedAt : rowsShown + 1
   const isMine = account === undefined ? sql`` : sql`and t.account_id = ${account}`
   const isOlder =
     before === undefined
@@ -55,7 +57,7 @@ export async function searchNewest<Row>(db: Database, search: NewestSearch): Pro
       select ${columns} from ${table} t where true ${isMine} ${bounds} ${isOlder}
       order by t.created_at desc nulls last, t.id desc nulls last limit ${depth}::int
     ), wanted as (
-      select id from looked where ${wanted ?? sql`true`} order by created_at desc, id desc limit ${limit + 1}::int
+      select id from looked where ${wanted ?? sql`true`} order by created_at desc, id desc limit ${rowsShown + 1}::int
     )
     select (
         select jsonb_agg(to_jsonb(page) || jsonb_build_object('at_us', ${atUs(sql`page.created_at`)}::text)
@@ -69,7 +71,7 @@ export async function searchNewest<Row>(db: Database, search: NewestSearch): Pro
         select from provider.accounts where ${accounts.id} = ${account ?? null}) as is_known`)
   const { rows: all, horizon, is_known: isAccountKnown } = one(found, 'reading a page')
   const rows = all ?? []
-  const last = rows.length > limit ? rows[limit - 1] : undefined
+  const last = rows.length > rowsShown ? rows[rowsShown - 1] : undefined
   const older = last ? { atUs: last.at_us, id: last.id } : (horizon ?? undefined)
-  return { rows: rows.slice(0, limit), older, isAccountKnown }
+  return { rows: rows.slice(0, rowsShown), older, isAccountKnown }
 }

@@ -4,7 +4,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RequestStatus } from '../../wire/schemas.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
-import { type Cursor, type NewestPage, searchNewest } from './newest-first.ts'
+import { type NewestPage, type NewestSearch, rowsShown, searchNewest } from './newest-first.ts'
 import { requestColumns, type RequestRow } from './reads.ts'
 
 const a = columnsOf(schema.accounts, 'a')
@@ -16,13 +16,10 @@ const t = columnsOf(schema.requests, 't')
 /** `thumbnail` is the link of its first picture. */
 export type ListedRequest = RequestRow & { thumbnail: string | null }
 
-export type RequestFilter = {
-  account?: string | undefined
+export type RequestFilter = Pick<NewestSearch, 'account' | 'before'> & {
   model?: string | undefined
   status?: RequestStatus | undefined
   environment?: Environment | undefined
-  before?: Cursor | undefined
-  limit: number
 }
 
 export async function searchRequests(
@@ -42,7 +39,7 @@ export async function searchRequests(
 }
 
 /** Finds a request by its id, with one index probe, or by its Idempotency-Key, with two probes for each account. */
-export async function findRequests(db: Database, id: string, limit: number): Promise<ListedRequest[]> {
+export async function findRequests(db: Database, id: string): Promise<ListedRequest[]> {
   return await db.execute<ListedRequest>(sql`
     with wanted as (
       select ${id}::uuid as id
@@ -52,7 +49,7 @@ export async function findRequests(db: Database, id: string, limit: number): Pro
         select ${i.request_id} from provider.idempotency_keys i
         where ${i.account_id} = ${a.id} and ${i.environment} = e.environment and ${i.key} = ${id}::uuid limit 1
       ) found
-      limit ${limit}::int
+      limit ${rowsShown}::int
     )
     select * from (${rowsOf(sql`wanted`)}) page order by page.created_at desc, page.id desc`)
 }

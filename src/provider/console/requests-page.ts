@@ -4,19 +4,19 @@ import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { action, table, moment, time } from '../../platform/pages/parts.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { requestStatuses, requestStatusSchema } from '../../wire/schemas.ts'
+import { requestStatuses } from '../../wire/schemas.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { environments } from '../domain/schema.ts'
-import { choice, cursorSchema, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
-import { type Found, foundByFilter, foundById, idForm, listPages, rowsShown, views } from './list-page.ts'
+import { choice, choiceOf, cursorSchema, filtersIn, textSchema } from './filter-fields.ts'
+import { type Found, foundByFilter, foundById, idForm, listPages, views } from './list-page.ts'
 import { accountLink, badge, isUnfinished, requestLink, type Show, chargeOf } from './parts.ts'
 import { findRequests, type ListedRequest, searchRequests } from './request-search.ts'
 
 const filterSchema = z.object({
   account: textSchema,
   model: textSchema,
-  status: z.union([requestStatusSchema, z.literal('')], oneOfThese(requestStatuses)).default(''),
-  environment: z.enum([...environments, ''], oneOfThese(environments)).default(''),
+  status: choiceOf(requestStatuses),
+  environment: choiceOf(environments),
   q: textSchema,
   before: cursorSchema,
 })
@@ -32,25 +32,15 @@ export function showRequests(app: Express, { db, catalog, clock }: Deps, show: S
   })
 }
 
-async function search(db: Database, wanted: Wanted): Promise<Found<ListedRequest>> {
-  const { account, model, status, environment, before, q } = wanted
+async function search(db: Database, { q, ...wanted }: Wanted): Promise<Found<ListedRequest>> {
   const nothing = 'No request.'
-  if (q !== '')
-    return foundById(q, (id) => findRequests(db, id, rowsShown), { ids: 'request id or Idempotency-Key', nothing })
-  const page = await searchRequests(db, {
-    account: account || undefined,
-    model: model || undefined,
-    status: status || undefined,
-    environment: environment || undefined,
-    before,
-    limit: rowsShown,
-  })
-  return foundByFilter(page, account, nothing)
+  if (q) return foundById(q, (id) => findRequests(db, id), { ids: 'request id or Idempotency-Key', nothing })
+  return foundByFilter(await searchRequests(db, wanted), wanted.account, nothing)
 }
 
 function requestsPage({ rows, older, none }: Found<ListedRequest>, wanted: Wanted, view: ListView): Markup {
-  const { account, model, status, environment, before, q } = wanted
-  const filters = { account, model, status, environment }
+  const { before, q, ...filters } = wanted
+  const { account, model, status, environment } = filters
   return html`<h1>Requests</h1>
     ${views({ path: '/requests', name: 'status', choices: requestStatuses, filters })}
     <form class="inline" method="get" action="/requests">

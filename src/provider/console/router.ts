@@ -6,7 +6,6 @@ import { errorHandler, HttpError, notFound } from '../../platform/http/http.ts'
 import { requestLogger } from '../../platform/http/request-log.ts'
 import { guardAccess } from '../../platform/pages/access.ts'
 import { footer, type Markup, page, pageAssets, pageHeaders, sendPage } from '../../platform/pages/console-page.ts'
-import { pageLinks } from '../../platform/pages/parts.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import { sessions } from '../domain/console-schema.ts'
 import { environments } from '../domain/schema.ts'
@@ -29,8 +28,9 @@ import { ledgerPage, modelsPage, switchOffPage } from './activity-pages.ts'
 import { auditPage } from './audit-page.ts'
 import { showDeliveryList } from './deliveries-page.ts'
 import { showDeliveries } from './delivery-page.ts'
-import { rowsShown } from './list-page.ts'
+import { listPages } from './list-page.ts'
 import { showModels } from './model-routes.ts'
+import { rowsShown } from './newest-first.ts'
 import type { Show } from './parts.ts'
 import { listAccounts, listEntries, readBalance, readLastRequests } from './reads.ts'
 import { showRequest } from './request-page.ts'
@@ -135,10 +135,9 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
   })
   app.get('/audit', async (req, res) => {
     const target = z.string().min(1).optional().catch(undefined).parse(req.query['target'])
-    const before = z.coerce.number().int().positive().optional().catch(undefined).parse(req.query['before'])
+    const before = rowNumber.parse(req.query['before'])
     const rows = await listAudit(db, { target, before, limit: rowsShown })
-    const olderThan = rows.length === rowsShown ? rows.at(-1)?.id : undefined
-    show(req, res, 'Audit', auditPage({ rows, target, olderThan, isFirst: before === undefined }))
+    show(req, res, 'Audit', auditPage({ rows, target, older: olderThan(rows), isFirst: before === undefined }))
   })
   app.get('/ledger', async (req, res) => show(req, res, 'Ledger', ledgerPage(await commands.checkLedger(deps))))
   app.get('/models', async (req, res) =>
@@ -149,29 +148,34 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
 /** Reads and shows one tab of an account. */
 async function accountTab(deps: ConsoleDeps, req: Request, account: string, tab: AccountTab): Promise<Markup> {
   const { db } = deps
-  const here = pathOf(account)
+  const { before: given } = req.query
+  const pages = (older: string | undefined) =>
+    listPages(pathOf(account), { tab }, { isFirst: given === undefined, older })
   switch (tab) {
     case 'keys': {
-      const before = requestIdSchema.safeParse(req.query['keys_before']).data
+      const before = requestIdSchema.safeParse(given).data
       const keys = await commands.listKeys(deps, { account, before, limit: rowsShown })
-      const older = keys.length === rowsShown ? keys.at(-1)?.id : undefined
-      const pages = pageLinks({ newest: before && here, older: older && `${here}?keys_before=${older}` })
-      return keysTab(account, { keys, lastRequests: await readLastRequests(db, account), pages })
+      return keysTab(account, {
+        keys,
+        lastRequests: await readLastRequests(db, account),
+        pages: pages(olderThan(keys)),
+      })
     }
     case 'ledger': {
-      const before = z.coerce.number().int().positive().optional().catch(undefined).parse(req.query['before'])
-      const entries = await listEntries(db, account, before, rowsShown)
-      const older = entries.length === rowsShown ? entries.at(-1)?.id : undefined
-      const ledger = `${here}?tab=ledger`
-      const pages = pageLinks({
-        newest: before === undefined ? undefined : ledger,
-        older: older === undefined ? undefined : `${ledger}&before=${older}`,
-      })
-      return ledgerTab(account, entries, pages)
+      const entries = await listEntries(db, account, rowNumber.parse(given), rowsShown)
+      return ledgerTab(account, entries, pages(olderThan(entries)))
     }
     default:
       return tab satisfies never
   }
+}
+
+/** The number of a row in an address. Undefined for any other text. */
+const rowNumber = z.coerce.number().int().positive().optional().catch(undefined)
+
+/** The id of the last row, where the next page begins. */
+function olderThan(rows: readonly { id: string | number }[]): string | undefined {
+  return rows.length === rowsShown ? String(rows.at(-1)?.id) : undefined
 }
 
 /** Answers expected errors to browsers with a page. Everything else gets the error envelope. */

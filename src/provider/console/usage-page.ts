@@ -7,7 +7,8 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { environments } from '../domain/schema.ts'
 import { barChart } from './bar-chart.ts'
-import { choice, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
+import { choice, choiceOf, filtersIn, textSchema } from './filter-fields.ts'
+import { linkTo } from './list-page.ts'
 import type { Show } from './parts.ts'
 import {
   accountsInUsage,
@@ -26,7 +27,7 @@ import {
 const usageSchema = z.object({
   account: textSchema,
   model: textSchema,
-  environment: z.enum([...environments, ''], oneOfThese(environments)).default(''),
+  environment: choiceOf(environments),
   per: z.enum(['day', 'hour'], 'must be day or hour').default('day'),
 })
 type WantedUsage = z.infer<typeof usageSchema>
@@ -36,13 +37,7 @@ export function showUsage(
   { db, catalog, clock }: { db: Database; catalog: () => Catalog; clock: () => Date },
   show: Show,
 ): void {
-  const filterOf = ({ account, model, environment, per }: WantedUsage) => ({
-    span: per,
-    account: account || undefined,
-    model: model || undefined,
-    environment: environment || undefined,
-    now: clock(),
-  })
+  const filterOf = ({ per: span, ...wanted }: WantedUsage) => ({ span, ...wanted, now: clock() })
   app.get('/usage', async (req, res) => {
     const wanted = filtersIn(req, usageSchema)
     show(req, res, 'Usage', usagePage(await readUsage(db, filterOf(wanted)), wanted, catalog()))
@@ -78,17 +73,17 @@ function usagePage(usage: Usage, wanted: WantedUsage, catalog: Catalog): Markup 
         : html`<p class="notice" role="status">This page reads at most ${count(lookedAtForUsage)} requests, so it begins at ${shownAt(completeFrom, per)} UTC. Choose an account to see further back.</p>`
     }
     <section class="card">
-      <p class="soft">Requests submitted in the last ${number} ${per}s (UTC), by outcome. Credits are for completed requests of live keys. <a href="/usage.csv?${queryOf(wanted)}">Download as CSV</a></p>
+      <p class="soft">Requests submitted in the last ${number} ${per}s (UTC), by outcome. Credits are for completed requests of live keys. <a href="${linkTo('/usage.csv', wanted)}">Download as CSV</a></p>
       ${steps.length === 0 ? html`<p class="empty">This ${per} alone has more requests than this page reads.</p>` : charts(steps, per)}
     </section>
     <section class="card">
       <h2>By model</h2>
-      ${ofTable('By model', 'Model', usage.models, (model) => `/usage?${queryOf({ ...wanted, model })}`)}
+      ${ofTable('By model', 'Model', usage.models, (model) => linkTo('/usage', { ...wanted, model }))}
     </section>
     <section class="card">
       <h2>By account</h2>
       ${usage.accounts.length < accountsInUsage ? '' : html`<p class="soft">The ${accountsInUsage} with the most requests.</p>`}
-      ${ofTable('By account', 'Account', usage.accounts, (name) => `/usage?${queryOf({ ...wanted, account: name })}`)}
+      ${ofTable('By account', 'Account', usage.accounts, (name) => linkTo('/usage', { ...wanted, account: name }))}
     </section>`
 }
 
@@ -133,12 +128,6 @@ function countCells({ requests, completed, failed, canceled, credits }: UsageCou
 function ofTable(label: string, head: string, rows: readonly UsageOf[], linkTo: (name: string) => string): Markup {
   const listed = rows.map((row) => [html`<a href="${linkTo(row.name)}">${row.name}</a>`, ...countCells(row)])
   return table({ label, columns: [head, ...countColumns], rows: listed, empty: 'No request in this time.' })
-}
-
-function queryOf({ account, model, environment, per }: WantedUsage): string {
-  return new URLSearchParams(
-    Object.entries({ account, model, environment, per }).filter(([, value]) => value !== ''),
-  ).toString()
 }
 
 function shownAt(instant: string, per: Span): string {
