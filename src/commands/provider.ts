@@ -25,14 +25,14 @@ const actions: Record<string, Action> = {
     const created = await provider.createKey(deps, {
       account: required(account, '--account'),
       name: required(name, '--name'),
-      environment: environmentOf(environment),
-      ...(scopes !== undefined && { scopes: scopes.split(',').map(scopeOf) }),
+      environment: required(environment, '--environment'),
+      ...(scopes !== undefined && { scopes: scopes.split(',') }),
     })
     if (json) return printJson(created)
     return printFacts({ ...created, scopes: created.scopes.join(',') })
   },
   'keys list': async (deps, _words, { account, json }) => {
-    const keys = await allKeys(deps, account)
+    const keys = await provider.listKeys(deps, { account })
     if (json) return printJson(keys)
     return printTable(
       ['id', 'account', 'name', 'environment', 'scopes', 'key', 'state'],
@@ -155,27 +155,13 @@ async function withProvider(
   })
 }
 
-async function allKeys(
-  deps: CommandDeps,
-  account: string | undefined,
-): Promise<Awaited<ReturnType<typeof provider.listKeys>>> {
-  const all: Awaited<ReturnType<typeof provider.listKeys>> = []
-  for (;;) {
-    const page = await provider.listKeys(deps, { account, before: all.at(-1)?.id })
-    all.push(...page)
-    if (page.length < provider.keysAPage) return all
-  }
-}
-
 async function switchModel(
   deps: CommandDeps,
-  { slug, options, enabled }: { slug: string | undefined; options: Options; enabled: boolean },
+  { slug: given, options, enabled }: { slug: string | undefined; options: Options; enabled: boolean },
 ) {
-  const environment = environmentOf(options.environment)
-  answer(
-    await provider.setModelEnabled(deps, { slug: required(slug, 'the slug of the model'), environment, enabled }),
-    options.json,
-  )
+  const slug = required(given, 'the slug of the model')
+  const environment = required(options.environment, '--environment')
+  answer(await provider.setModelEnabled(deps, { slug, environment, enabled }), options.json)
 }
 
 function answer(value: object, json: boolean | undefined): void {
@@ -189,16 +175,6 @@ function printFacts(value: object): void {
   )
   const width = Math.max(...facts.map(([name]) => name.length))
   for (const [name, fact] of facts) process.stdout.write(`${name.padEnd(width)}  ${fact}\n`)
-}
-
-function environmentOf(text: string | undefined): 'live' | 'sandbox' {
-  if (text === 'live' || text === 'sandbox') return text
-  throw new UsageError('--environment must be live or sandbox')
-}
-
-function scopeOf(text: string): 'generate' | 'read' {
-  if (text === 'generate' || text === 'read') return text
-  throw new UsageError('--scopes must be generate, read or generate,read')
 }
 
 function onOff(active: boolean): string {

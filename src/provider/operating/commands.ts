@@ -33,24 +33,11 @@ export class CommandError extends Error {
   }
 }
 
-type Opening = {
-  databaseUrl: string
-  secretKey?: Buffer
-  catalog?: () => Catalog
-  by?: Actor
-  logger?: AuditDeps['logger']
-}
-
-export function openProvider(opening: Opening) {
-  const {
-    databaseUrl,
-    secretKey = Buffer.alloc(0),
-    catalog = builtInCatalog,
-    by = { via: 'cli', actor: 'unknown' },
-    logger,
-  } = opening
+export function openProvider({ databaseUrl, ...given }: { databaseUrl: string } & Partial<CommandDeps>) {
   const pool = createPool({ url: databaseUrl, max: 2 })
-  const deps = { db: pool.db, secretKey, catalog, clock: () => new Date(), by, logger: logger ?? { error: () => {} } }
+  const [by, logger] = [{ via: 'cli', actor: 'unknown' } as const, { error: () => {} }]
+  const usual = { secretKey: Buffer.alloc(0), catalog: builtInCatalog, clock: () => new Date(), by, logger }
+  const deps: CommandDeps = { db: pool.db, ...usual, ...given }
   return { deps, close: pool.close }
 }
 
@@ -77,8 +64,14 @@ const creditsSchema = z
   .union([z.string(), z.number().transform(String)])
   .pipe(z.string().regex(/^(?=.*[1-9])\d{1,12}(\.\d{1,6})?$/, 'must be a decimal above 0 with at most 6 places'))
 
-/** `id` is set by a form, so that resending it does not repeat the action. */
-export type WantedKey = z.input<typeof newKeySchema> & { id?: string | undefined }
+/** As typed. `id` is set by a form, so that resending it does not repeat the action. */
+export type WantedKey = {
+  account: string
+  name: string
+  environment: string
+  scopes?: readonly string[]
+  id?: string | undefined
+}
 
 export async function createKey(deps: CommandDeps, { id, ...wanted }: WantedKey): Promise<keys.CreatedKey> {
   const key = parse(newKeySchema, wanted)
@@ -94,10 +87,9 @@ export async function createKey(deps: CommandDeps, { id, ...wanted }: WantedKey)
   })
 }
 
-export const keysAPage = 500
-
+/** Lists keys, all of them unless `page` has a limit. */
 export async function listKeys({ db }: ReadDeps, page: Partial<keys.KeyPage> = {}): Promise<keys.KeyListing[]> {
-  return keys.listKeys(db, { limit: keysAPage, ...page })
+  return keys.listKeys(db, { limit: Number.MAX_SAFE_INTEGER, ...page })
 }
 
 export async function readKey({ db }: ReadDeps, id: string): Promise<keys.KeyListing | undefined> {
@@ -158,19 +150,17 @@ export async function listModels({ db, catalog }: Pick<CommandDeps, 'db' | 'cata
   })
 }
 
-export type ModelSwitch = { slug: string; environment: Environment; enabled: boolean }
-
 /** Enables or disables a model, from the next request on in every process (spec, Versioning). */
 export async function setModelEnabled(
   deps: CommandDeps,
-  { slug, environment, enabled }: ModelSwitch,
-): Promise<ModelSwitch> {
+  { slug, enabled, ...given }: { slug: string; environment: string; enabled: boolean },
+) {
   const { db, catalog } = deps
+  const environment = parse(z.enum(environments), given.environment, 'environment')
   if (!catalog().has(slug)) {
     const action = 'If the provider has a catalog file, set PROVIDER_CATALOG to the same value'
     throw new CommandError(`there is no model ${slug}. ${action}`)
   }
-  parse(z.enum(environments), environment, 'environment')
   const action = enabled ? 'model_enable' : 'model_disable'
   return audited(deps, { ...deps.by, action, target: slug, detailOf: () => ({ environment }) }, async () => {
     const { environment: of, slug: model } = modelActivations

@@ -57,7 +57,6 @@ describe('keys', () => {
     ['no scope', { scopes: [] }],
     ['an unknown environment', { environment: 'staging' }],
   ])('are refused with %s', async (_name, wrong) => {
-    // @ts-expect-error the command line passes on what was typed
     await expect(provider.createKey(wrong)).rejects.toThrow(commands.CommandError)
   })
 
