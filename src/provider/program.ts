@@ -147,7 +147,7 @@ async function startListening({ asking, ...parts }: Parts & { asking: Pool }): P
 
 /** Starts the roles beside the API. `ended` resolves when their work is done or cut. */
 function startBackground(
-  { settings, logger, db, catalog, prepared: after }: Parts,
+  { settings, logger, db, prepared: after }: Omit<Parts, 'catalog'>,
   signal: AbortSignal,
   cut: AbortSignal,
 ) {
@@ -156,7 +156,7 @@ function startBackground(
   const references = createReferences({ ...settings, resolve })
   const slots = { live: Math.max(2, os.availableParallelism()), sandbox: 200 }
   // Well below the 60 s in which a dead process's generation must be taken over. Renewed four times per lease.
-  const job = { db, engines, references, catalog, mediaDir, mediaUrl, time, random, logger, leaseSeconds: 10 }
+  const job = { db, engines, references, mediaDir, mediaUrl, time, random, logger, leaseSeconds: 10 }
   const worker = createQueueWorker({ ...job, slots, onFree: () => workerLoop.wake() }, cut)
   const { webhookAllow: allow } = settings
   const judge = (url: URL) => diallingOf(url, allow)

@@ -2,7 +2,7 @@ import { z } from 'zod'
 
 /**
  * The engine of a request, fixed at submit and stored with the request, without secrets. Requests that are COMPLETED at
- * submit, and requests that an older release accepted, have none.
+ * submit have none.
  */
 export const engineChoiceSchema = z.object({
   name: z.string(),

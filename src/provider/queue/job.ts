@@ -5,8 +5,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Output } from '../../wire/schemas.ts'
-import { type Catalog, engineOf } from '../catalog/catalog-model.ts'
-import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
+import type { RemoteJob } from '../domain/engine-choice.ts'
 import { badEndingOf } from '../domain/faults.ts'
 import type { EngineHost } from '../engines/engine-host.ts'
 import { EngineError, type Report } from '../engines/engine.ts'
@@ -22,7 +21,6 @@ export type JobDeps = {
   db: Database
   engines: Pick<EngineHost, 'run'>
   references: Pick<References, 'withFiles'>
-  catalog: () => Catalog
   mediaDir: string
   mediaUrl: string
   time: SharedTime
@@ -79,9 +77,8 @@ async function endingOf(deps: JobDeps, claimed: ClaimedRequest, report: Report, 
 }
 
 async function generate(deps: JobDeps, claimed: ClaimedRequest, report: Report, signal: AbortSignal): Promise<Output> {
-  const { id: requestId, claims, model, input, remote_job: remoteJob } = claimed
+  const { id: requestId, claims, model, input, engine, remote_job: remoteJob } = claimed
   const { engines, references, mediaDir, mediaUrl } = deps
-  const engine = engineFor(deps, claimed)
   const keepRemoteJob = async (job: RemoteJob) => {
     if (!(await recordRemoteJob(deps.db, claimed, job))) throw new Error('the request is no longer ours')
   }
@@ -95,14 +92,6 @@ async function generate(deps: JobDeps, claimed: ClaimedRequest, report: Report, 
   )
 }
 
-/** The engine that was fixed at submit. A request of an older release has none and uses the catalog's. */
-function engineFor({ catalog }: JobDeps, { engine, model: slug }: ClaimedRequest): EngineChoice {
-  if (engine !== null) return engine
-  const model = catalog().get(slug)
-  if (model === undefined) throw new EngineError('the model is no longer offered')
-  return engineOf(model)
-}
-
 /** How long a fault delays the request. The deadline is extended by this time. */
 function waitMsOf({ faults }: Pick<ClaimedRequest, 'faults'>): number {
   return (faults?.slow_seconds ?? 0) * 1000
@@ -111,7 +100,7 @@ function waitMsOf({ faults }: Pick<ClaimedRequest, 'faults'>): number {
 /** Runs a sandbox request whose key has faults: slow, or with a bad end. */
 async function rehearse(deps: JobDeps, claimed: ClaimedRequest, report: Report, signal: AbortSignal): Promise<Ending> {
   const { mediaDir, mediaUrl, random } = deps
-  const { input, faults } = claimed
+  const { engine, input, faults } = claimed
   await report(0, 'rehearsing in the sandbox')
   const stepMs = waitMsOf({ faults }) / 10
   for (let step = 1; step <= 10 && stepMs > 0; step += 1) {
@@ -121,7 +110,7 @@ async function rehearse(deps: JobDeps, claimed: ClaimedRequest, report: Report, 
   const bad = badEndingOf(faults, random)
   if (bad === 'failed') return failed('the generation failed because of a fault set for this sandbox key')
   if (bad === 'canceled') return { kind: 'canceled' }
-  return { kind: 'completed', output: await sandboxOutput(engineFor(deps, claimed), { mediaDir, mediaUrl, input }) }
+  return { kind: 'completed', output: await sandboxOutput(engine, { mediaDir, mediaUrl, input }) }
 }
 
 /** The spec's only code of a failed generation (Events, Body on failure). */

@@ -7,7 +7,7 @@ import { later, postgresTime } from '../../platform/postgres/time.ts'
 import type { Output, RequestStatus } from '../../wire/schemas.ts'
 import { refundEntries, settleEntries } from '../accounts/ledger.ts'
 import type { Input } from '../catalog/input.ts'
-import type { RemoteJob } from '../domain/engine-choice.ts'
+import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
 import { type Ending, type NewDelivery, notificationOf } from '../webhooks/notification.ts'
@@ -35,9 +35,12 @@ const ofClaim = [
 
 /**
  * A request that this process runs until its lease ends. `attempts` is the number of this run, above 1 after a worker
- * died or an engine failed. `engine` is null if an older release accepted the request.
+ * died or an engine failed.
  */
-export type ClaimedRequest = RowOf<typeof schema.requests, (typeof ofClaim)[number]> & { input: Input }
+export type ClaimedRequest = RowOf<typeof schema.requests, (typeof ofClaim)[number]> & {
+  input: Input
+  engine: EngineChoice
+}
 
 const lease = leaseOf('r', {
   key: { id: schema.requests.id },

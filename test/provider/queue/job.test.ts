@@ -2,9 +2,7 @@ import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import { pino } from 'pino'
 import { expect, it, onTestFinished, vi } from 'vitest'
-import { sql } from '../../../src/platform/postgres/drizzle.ts'
 import { timeOf } from '../../../src/platform/postgres/time.ts'
-import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import type { EngineChoice } from '../../../src/provider/domain/engine-choice.ts'
 import { badEndingOf, type Faults } from '../../../src/provider/domain/faults.ts'
 import { createEngineHost } from '../../../src/provider/engines/engine-host.ts'
@@ -71,7 +69,6 @@ async function requestOf(
     logger,
     leaseSeconds: 10,
     random,
-    catalog: builtInCatalog,
     ...media,
   }
   let now = start
@@ -238,18 +235,4 @@ it('cancels the job of an engine on another server with its request', async () =
   await cancel()
   expect(await canceled).toMatchObject({ status: 'CANCELED', balance: 10 })
   expect(stand.of('DELETE').map(({ path }) => path)).toEqual(['/jobs/1'])
-})
-
-it("runs a request of an older release, which stored no engine, with the catalog's engine", async () => {
-  const asked: string[] = []
-  const engines: JobDeps['engines'] = {
-    run: async (choice) => {
-      asked.push(choice.name)
-      return { images: [{ url: 'http://127.0.0.1/media/1.png', width: 1, height: 1 }] }
-    },
-  }
-  const { run, db } = await requestOf(() => expect.fail('no service is asked'), { engines })
-  await db.execute(sql`update provider.requests set engine = null`)
-  expect(await run()).toMatchObject({ status: 'COMPLETED' })
-  expect(asked).toEqual(['local-image'])
 })

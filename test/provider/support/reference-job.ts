@@ -69,7 +69,7 @@ export async function startReferenceJobs(rules: Options) {
       time: postgresTime,
     }
     const { mediaDir, mediaUrl } = rules
-    await runJob({ ...job, catalog: builtInCatalog, mediaDir, mediaUrl }, claimed, new AbortController().signal)
+    await runJob({ ...job, mediaDir, mediaUrl }, claimed, new AbortController().signal)
     await references.close()
     const [row] = await database.sql`select status, attempts, error_message from provider.requests where id = ${id}`
     return {
