@@ -40,13 +40,11 @@ export function tokenProblems({ catalog, placeOf }: CatalogReading, readVariable
   })
 }
 
-export type CatalogSource = { current: () => Catalog; reread: () => void }
-
 /** Holds the current catalog. An invalid file changes nothing on reload. */
 export function createCatalogSource(
   { catalog, catalogFile: file }: { catalog: Catalog; catalogFile: string | undefined },
   logger: Logger,
-): CatalogSource {
+) {
   let current = catalog
   const reread = () => {
     const reading = readCatalog(file)

@@ -9,17 +9,8 @@ export type LandingDeps = JobDeps & {
   onFree: () => void
 }
 
-export type QueueWorker = {
-  /** Notes a new request in this queue, so that the next round checks the queue. */
-  note: (environment: Environment) => void
-  /** Fills the free slots without waiting for their jobs. */
-  runOnce: () => Promise<{ more: boolean }>
-  /** Resolves when no job is running. */
-  drain: () => Promise<void>
-}
-
 /** Runs the queue (spec, States). Any number of processes can share it. */
-export function createQueueWorker(deps: LandingDeps, cut: AbortSignal): QueueWorker {
+export function createQueueWorker(deps: LandingDeps, cut: AbortSignal) {
   const running = { live: new Set<Promise<void>>(), sandbox: new Set<Promise<void>>() }
   const restsUntilMs = { live: 0, sandbox: 0 }
 
@@ -45,13 +36,16 @@ export function createQueueWorker(deps: LandingDeps, cut: AbortSignal): QueueWor
     }
   }
   return {
-    note: (environment) => {
+    /** Notes a new request in this queue, so that the next round checks the queue. */
+    note: (environment: Environment) => {
       restsUntilMs[environment] = 0
     },
+    /** Fills the free slots without waiting for their jobs. */
     runOnce: async () => {
       for (const environment of environments) await fill(environment)
       return { more: false }
     },
+    /** Resolves when no job is running. */
     drain: async () => void (await Promise.all([...running.live, ...running.sandbox])),
   }
 }

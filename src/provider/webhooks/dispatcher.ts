@@ -25,18 +25,11 @@ export type DispatcherDeps = {
   logger: Logger
 }
 
-export type Dispatcher = {
-  /** One tick of the spec's "dispatch runs every 30 seconds": sends everything that is due. */
-  runOnce: () => Promise<{ more: boolean }>
-  /** Stops claiming. Resolves when the running attempts have ended. */
-  drain: () => Promise<void>
-}
-
 /**
  * Sends the outbox. After a tick, each ended attempt makes room for the next, so that thousands are sent in one tick.
  * The claim divides the places fairly (outbox-claims.ts), so that no account and no host blocks the others.
  */
-export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispatcher {
+export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal) {
   const inFlight = new Map<ClaimedDelivery, Promise<void>>()
   const walk = new Map<string, string>()
   let draining = false
@@ -96,11 +89,13 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
   }
 
   return {
+    /** One tick of the spec's "dispatch runs every 30 seconds": sends everything that is due. */
     runOnce: async () => {
       await failAbandoned(deps.db, deps.time())
       await fill()
       return { more: false }
     },
+    /** Stops claiming. Resolves when the running attempts have ended. */
     drain: async () => {
       draining = true
       await filling
