@@ -39,57 +39,46 @@ each result. Exits with 78 if a setting is invalid, with 1 if a service or a key
       ]
       printTable(
         ['what', 'state', 'effect'],
-        lines.map(({ what, is, soThat }) => [what, is, soThat].map(printable)),
+        lines.map(({ cells }) => cells.map(printable)),
       )
       return lines.every(({ ok }) => ok) ? 0 : 1
     })
   },
 }
 
-type Line = { what: string; is: string; soThat: string; ok: boolean }
+type Line = { cells: [what: string, is: string, soThat: string]; ok: boolean }
+
+const good = (...cells: Line['cells']): Line => ({ cells, ok: true })
+const bad = (...cells: Line['cells']): Line => ({ cells, ok: false })
 
 function settingsLine({ host, port, internalHost, internalPort, production }: ReceiverSettings): Line {
   const soThat = `listens for webhooks on ${host}:${port}, console and API on ${internalHost}:${internalPort}`
-  return { what: 'settings', is: production ? 'valid for production' : 'valid for a laptop', soThat, ok: true }
+  return good('settings', production ? 'valid for production' : 'valid for a laptop', soThat)
 }
 
 function schemaLine({ migrateOnStart }: ReceiverSettings, hasSchema: boolean): Line {
-  if (hasSchema)
-    return { what: 'database', is: 'connected, schema is up to date', soThat: 'a start does not change it', ok: true }
-  const soThat = migrateOnStart
-    ? 'a start migrates it'
-    : 'a start waits for the migration: run mediadock migrate receiver, or set MIGRATE_ON_START=true'
-  return {
-    what: 'database',
-    is: 'connected, schema is not up to date',
-    soThat: `${soThat}. The keys were not checked`,
-    ok: migrateOnStart,
-  }
+  if (hasSchema) return good('database', 'connected, schema is up to date', 'a start does not change it')
+  const is = 'connected, schema is not up to date'
+  if (migrateOnStart) return good('database', is, 'a start migrates it. The keys were not checked')
+  const action = 'run mediadock migrate receiver, or set MIGRATE_ON_START=true'
+  return bad('database', is, `a start waits for the migration: ${action}. The keys were not checked`)
 }
 
 async function standbyLines(db: Database, { databaseReadUrl: url }: ReceiverSettings): Promise<Line[]> {
   if (url === undefined) return []
-  const what = 'standby'
   const pool = createPool({ url, max: 1 })
   try {
     const asOf = await readAsOf(pool.db)
     const soThat = 'lists are read from the primary: correct DATABASE_READ_URL'
     if (asOf && (await isSameDatabase(db, pool.db)) === false)
-      return [{ what, is: 'connected, but it is a standby of another database', soThat, ok: false }]
+      return [bad('standby', 'connected, but it is a standby of another database', soThat)]
     if (asOf)
-      return [
-        {
-          what,
-          is: `connected, last change at ${asOf.toISOString()}`,
-          soThat: 'lists are read from the standby',
-          ok: true,
-        },
-      ]
+      return [good('standby', `connected, last change at ${asOf.toISOString()}`, 'lists are read from the standby')]
     const is = 'connected, but it is not a standby, or it has replayed no change since it started'
-    return [{ what, is, soThat, ok: false }]
+    return [bad('standby', is, soThat)]
   } catch (error) {
     const is = `not connected: ${explainPostgres(error)?.words ?? String(databaseErrorOf(error))}`
-    return [{ what, is, soThat: 'lists are read from the primary until the standby answers', ok: false }]
+    return [bad('standby', is, 'lists are read from the primary until the standby answers')]
   } finally {
     await pool.close()
   }
@@ -103,32 +92,23 @@ async function trackingLines(db: Database): Promise<Line[]> {
   const soThat =
     'polling finds only tracked requests: an untracked result is lost if its webhook is lost. ' +
     'Submit with POST /api/generations, or track each with POST /api/requests'
-  return [{ what: 'tracking', is, soThat, ok: true }]
+  return [good('tracking', is, soThat)]
 }
 
 /** Checks one key with a read-only call (spec, Endpoints: account), within the call budget that all replicas share. */
 async function keyLine(db: Database, settings: ReceiverSettings, key: GenerationKey): Promise<Line> {
   const what = `key ${key.name} (${key.environment ?? 'environment unknown'})`
-  if (key.retired || key.apiKey === undefined) {
-    const is = key.retired ? 'retired' : 'without api_key'
-    return { what, is, soThat: 'its secret verifies webhooks; it makes no calls', ok: true }
-  }
+  if (key.retired || key.apiKey === undefined)
+    return good(what, key.retired ? 'retired' : 'without api_key', 'its secret verifies webhooks; it makes no calls')
   if (key.source.name !== settings.keys.first.name)
-    return { what, is: 'not checked', soThat: 'only keys of the first source are checked', ok: true }
+    return good(what, 'not checked', 'only keys of the first source are checked')
   const { fetchRatePerMinute: limitPerMinute, generationApiUrl } = settings
-  const grant = await takeCall(db, {
-    keyName: key.name,
-    limitPerMinute,
-    purpose: 'completing',
-    now: postgresTime(),
-  })
-  if (!grant.ok)
-    return {
-      what,
-      is: `not checked: ${grant.reason}`,
-      soThat: `its next call is possible in ${Math.ceil(grant.retryAfterSeconds)} s`,
-      ok: true,
-    }
+  const call = { keyName: key.name, limitPerMinute, purpose: 'completing', now: postgresTime() } as const
+  const grant = await takeCall(db, call)
+  if (!grant.ok) {
+    const soThat = `its next call is possible in ${Math.ceil(grant.retryAfterSeconds)} s`
+    return good(what, `not checked: ${grant.reason}`, soThat)
+  }
   try {
     const response = await fetch(`${generationApiUrl}/v1/account`, {
       headers: { authorization: `Bearer ${key.apiKey}`, accept: 'application/json' },
@@ -137,23 +117,14 @@ async function keyLine(db: Database, settings: ReceiverSettings, key: Generation
     })
     await readBounded(response)
     if (response.status === 200)
-      return {
-        what,
-        is: 'accepted by the provider',
-        soThat: 'the key fetches results; its scope to generate is not checked',
-        ok: true,
-      }
+      return good(what, 'accepted by the provider', 'the key fetches results; its scope to generate is not checked')
     const soThat =
       response.status === 401
         ? 'webhooks are verified but no result is fetched: configure a valid key'
         : 'GENERATION_API_URL may be wrong, or the provider may be failing'
-    return { what, is: `the provider answered ${response.status}`, soThat, ok: false }
+    return bad(what, `the provider answered ${response.status}`, soThat)
   } catch (error) {
-    return {
-      what,
-      is: `no answer: ${describeFailure(error)}`,
-      soThat: 'results land from their webhooks and are completed later',
-      ok: false,
-    }
+    const is = `no answer: ${describeFailure(error)}`
+    return bad(what, is, 'results land from their webhooks and are completed later')
   }
 }

@@ -17,13 +17,7 @@ const script = path.join(import.meta.dirname, `engine-process${path.extname(impo
 const passedOn =
   /^(?:PATH|HOME|TMPDIR|TEMP|TMP|TZ|SystemRoot|NODE_\w+|SSL_CERT_\w+|\w+_PROXY|LD_LIBRARY_PATH|MALLOC_\w+)$/i
 
-export type EngineHost = {
-  /** Runs a job on an engine. Rejects with an EngineError if the client may know the reason. */
-  run: (engine: EngineChoice, job: EngineJob, report: Report, signal: AbortSignal) => Promise<Output>
-  /** The pid of the running engine process. */
-  pid: () => number | undefined
-  close: () => void
-}
+export type EngineHost = ReturnType<typeof createEngineHost>
 
 type Run = {
   by: ChildProcess
@@ -34,13 +28,7 @@ type Run = {
 }
 
 /** Runs engines in a separate process, which is started on first use and again after it dies. */
-export function createEngineHost({
-  ffmpegPath,
-  logger,
-}: {
-  ffmpegPath?: string | undefined
-  logger: Logger
-}): EngineHost {
+export function createEngineHost({ ffmpegPath, logger }: { ffmpegPath?: string | undefined; logger: Logger }) {
   const runs = new Map<number, Run>()
   let child: ChildProcess | undefined
   let lastRun = 0
@@ -115,7 +103,8 @@ export function createEngineHost({
     return started
   }
 
-  const run: EngineHost['run'] = async (engine, job, report, signal) => {
+  /** Runs a job on an engine. Rejects with an EngineError if the client may know the reason. */
+  const run = async (engine: EngineChoice, job: EngineJob, report: Report, signal: AbortSignal): Promise<Output> => {
     signal.throwIfAborted()
     const token = readEngineToken(engine)
     const to = child?.connected ? child : (child = start())

@@ -13,25 +13,10 @@ const maxFrames = 18_000
 /** ffmpeg lists each packet in a line of at most 70 bytes. */
 const maxListingBytes = maxFrames * 100
 
-/** Decodes foreign videos and sounds in a contained process. */
-export type MediaReader = {
-  /** The size of a video as it is shown. */
-  sizeOf: (video: Reference, signal: AbortSignal) => Promise<FrameSize>
-  /**
-   * Writes at most `frames` raw frames (yuv420p) to `to`, at our frame rate. Adds black bars if the shapes differ.
-   * Returns the number of frames.
-   */
-  readFrames: (
-    video: Reference,
-    wanted: { size: FrameSize; frames: number; to: string },
-    signal: AbortSignal,
-  ) => Promise<number>
-  /** Reads the beginning of a sound as 16-bit stereo PCM at `sampleRate`, at most `seconds` long. */
-  readSound: (sound: Reference, seconds: number, signal: AbortSignal) => Promise<Buffer>
-}
+export type MediaReader = ReturnType<typeof createMediaReader>
 
-/** `ffmpegPath` replaces the ffmpeg found on the machine. */
-export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
+/** Decodes foreign videos and sounds in a contained process. `ffmpegPath` replaces the ffmpeg found on the machine. */
+export function createMediaReader(ffmpegPath: string | undefined) {
   let found: Ffmpeg | undefined
 
   const read = async (reference: Reference, decoding: Omit<Decoding, 'inputs'>): Promise<number> => {
@@ -42,10 +27,7 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
       )
     const reader = readerOf(reference.contentType)
     if (reader === undefined) throw undecodable(reference, new Error(`no reader for ${reference.contentType}`))
-    const end = await decode(found, {
-      ...decoding,
-      inputs: [{ path: reference.path, reader }],
-    })
+    const end = await decode(found, { ...decoding, inputs: [{ path: reference.path, reader }] })
     if (end.kind === 'failed') throw undecodable(reference, new Error(end.why))
     if (end.bytes === 0) throw undecodable(reference, new Error('it is empty'))
     return end.bytes
@@ -61,7 +43,8 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
   }
 
   return {
-    sizeOf: async (video, signal) => {
+    /** The size of a video as it is shown. */
+    sizeOf: async (video: Reference, signal: AbortSignal): Promise<FrameSize> => {
       let head = ''
       const write = (chunk: Buffer) => void (head ||= chunk.toString('latin1', 0, 64))
       const args = words('-map 0:v:0 -frames:v 1 -pix_fmt yuv420p -f yuv4mpegpipe')
@@ -70,7 +53,15 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
       if (width === undefined || height === undefined) throw undecodable(video, new Error('ffmpeg gave no size'))
       return { width: Number(width), height: Number(height) }
     },
-    readFrames: async (video, { size, frames, to }, signal) => {
+    /**
+     * Writes at most `frames` raw frames (yuv420p) to `to`, at our frame rate. Adds black bars if the shapes differ.
+     * Returns the number of frames.
+     */
+    readFrames: async (
+      video: Reference,
+      { size, frames, to }: { size: FrameSize; frames: number; to: string },
+      signal: AbortSignal,
+    ): Promise<number> => {
       await boundFrames(video, signal)
       const frameBytes = (size.width * size.height * 3) / 2
       const file = await fs.open(to, 'w')
@@ -89,7 +80,8 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
         await file.close()
       }
     },
-    readSound: async (sound, seconds, signal) => {
+    /** Reads the beginning of a sound as 16-bit stereo PCM at `sampleRate`, at most `seconds` long. */
+    readSound: async (sound: Reference, seconds: number, signal: AbortSignal): Promise<Buffer> => {
       const chunks: Buffer[] = []
       const write = (chunk: Buffer) => void chunks.push(chunk)
       const args = words(`-map 0:a:0 -t ${seconds} -ac 2 -ar ${sampleRate} -c:a pcm_s16le -f s16le`)

@@ -34,34 +34,23 @@ export type Allowance = { bytes: number }
 
 export type Fetching = { reference: ReferenceLink; to: string; allowance: Allowance; signal: AbortSignal }
 
-export type ReferenceFetcher = {
-  /** Writes the file to `to`. For a bad reference, rejects with an EngineError that names its place in the input. */
-  fetch: (fetching: Fetching) => Promise<Reference>
-  close: () => Promise<void>
-}
-
 /** Fetches references. Each chunk goes to the file at once, so memory stays flat. */
 export function createReferenceFetcher({
   resolve,
   // Limit for one reference, from the lookup of its host to its last byte. A picture of 20 MB needs 16 Mbit/s.
   deadlineMs = 10_000,
   ...rules
-}: FetcherOptions): ReferenceFetcher {
+}: FetcherOptions) {
   // Redirects to the own media host are refused, because its files are read from the folder, never over HTTP.
   const judge = (link: string): Dialling => {
     const source = judgeReference(link, rules)
     return source.kind === 'own' ? { kind: 'refused', why: 'must not point to the media host' } : source
   }
-  const getter = createGetter({
-    judge,
-    resolve,
-    maxRedirects: 3,
-    connectMs: deadlineMs,
-    silenceMs: deadlineMs,
-    headers,
-  })
+  const limits = { maxRedirects: 3, connectMs: deadlineMs, silenceMs: deadlineMs }
+  const getter = createGetter({ judge, resolve, headers, ...limits })
 
-  const fetch: ReferenceFetcher['fetch'] = async ({ reference, to, allowance, signal }) => {
+  /** Writes the file to `to`. For a bad reference, rejects with an EngineError that names its place in the input. */
+  const fetch = async ({ reference, to, allowance, signal }: Fetching): Promise<Reference> => {
     const deadline = AbortSignal.timeout(deadlineMs)
     const source = judgeReference(reference.link, rules)
     try {

@@ -17,11 +17,7 @@ export type ReferencedJob = {
   input: Input
 }
 
-export type References = {
-  /** Runs `work` with the files of an input's links. Removes the files when it ends. */
-  withFiles: <T>(job: ReferencedJob, signal: AbortSignal, work: (references: Reference[]) => Promise<T>) => Promise<T>
-  close: () => Promise<void>
-}
+export type References = ReturnType<typeof createReferences>
 
 /** Keeps the references of each running job in a private folder. */
 export function createReferences({
@@ -30,7 +26,7 @@ export function createReferences({
   // The limit for all references of a request. Most of the 15 minutes of a generation are left for its engine.
   maxSeconds = 60,
   ...options
-}: FetcherOptions & { maxBytes?: number; maxSeconds?: number }): References {
+}: FetcherOptions & { maxBytes?: number; maxSeconds?: number }) {
   const { mediaDir } = options
   const fetcher = createReferenceFetcher(options)
 
@@ -52,7 +48,12 @@ export function createReferences({
     return references
   }
 
-  const withFiles: References['withFiles'] = async ({ id, claims, input }, signal, work) => {
+  /** Runs `work` with the files of an input's links. Removes the files when it ends. */
+  const withFiles = async <T>(
+    { id, claims, input }: ReferencedJob,
+    signal: AbortSignal,
+    work: (references: Reference[]) => Promise<T>,
+  ): Promise<T> => {
     const links = referencesIn(input)
     if (links.length === 0) return work([])
     const folder = path.join(path.resolve(mediaDir), folderName, `${id}.${claims}`)
