@@ -3,6 +3,7 @@ import path from 'node:path'
 import { Validator } from '@seriousme/openapi-schema-validator'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { expect } from 'vitest'
+import type { z } from 'zod'
 
 type ErrorSchema = { properties?: { error?: { properties?: { code?: { enum?: string[] } } } } }
 type Answer = { content?: { 'application/json'?: { schema?: ErrorSchema; example?: unknown } } }
@@ -38,6 +39,17 @@ export function codesAt(document: Document, status: string): Record<string, stri
     }),
   )
   return Object.fromEntries(calls.filter(([, codes]) => codes.length > 0))
+}
+
+type Member = z.core.JSONSchema.JSONSchema & { example?: unknown }
+
+/** The members of every schema that have an example, by their place in the document. */
+export function membersIn(value: unknown, place = ''): [place: string, member: Member][] {
+  if (typeof value !== 'object' || value === null) return []
+  return Object.entries(value).flatMap(([name, member]): [string, Member][] => [
+    ...(place.endsWith('/properties') && 'example' in member ? [[`${place}/${name}`, member] as [string, Member]] : []),
+    ...(name === 'example' ? [] : membersIn(member, `${place}/${name}`)),
+  ])
 }
 
 /** The document is valid OpenAPI 3.1, and no schema in it has a keyword that its type does not know. */

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { createDocument, type ZodOpenApiOperationObject } from 'zod-openapi'
+import { describeTransform, exampleValues, withExamples } from '../../platform/pages/openapi.ts'
 import { version } from '../../platform/release.ts'
 import {
   accountSchema,
@@ -11,17 +12,18 @@ import {
   submittedSchema,
 } from '../../wire/schemas.ts'
 import { readsBody, refusals } from './openapi-errors.ts'
-import * as examples from './openapi-examples.ts'
 import * as schemas from './openapi-schemas.ts'
 
-/** A body as JSON, with an example. */
-const json = (schema: z.ZodType, example: object) => ({ content: { 'application/json': { schema, example } } })
+const { input, request_id, model: slug, cost, original_url: url } = exampleValues
+const notification = { request_id, status: 'OK', payload: { model: slug, output: { images: [{ url }] }, cost } }
 
-const body = (schema: z.ZodType, example: object) => ({ required: true, ...json(schema, example) })
+function body(schema: z.ZodType, example: object) {
+  return { required: true, content: { 'application/json': { schema, example } } }
+}
 
-function ok(description: string, schema: z.ZodType, example: object) {
+function ok(description: string, schema: z.ZodType) {
   const headers = schemas.rateHeadersSchema.extend(schemas.contentLanguageSchema.partial().shape)
-  return { description, headers, ...json(schema, example) }
+  return { description, headers, content: { 'application/json': { schema } } }
 }
 
 /** Adds Accept-Language to the parameters of a call. Every call accepts it. */
@@ -40,9 +42,9 @@ const submit: ZodOpenApiOperationObject = {
     'If one cannot be fetched, the request ends as FAILED without a charge. ' +
     'With a sandbox key, the links are checked but not fetched.',
   requestParams: { path: schemas.modelPathSchema, header: schemas.submitHeaderSchema },
-  requestBody: body(submitBodySchema, examples.submitBody),
+  requestBody: body(submitBodySchema, { input, webhook_url: 'https://hooks.example.com/webhooks' }),
   responses: {
-    200: ok('Accepted. With a sandbox key the request is already COMPLETED', submittedSchema, examples.submitted),
+    200: ok('Accepted. With a sandbox key the request is already COMPLETED', submittedSchema),
     ...refusals([
       ...readsBody,
       'webhook_url_invalid',
@@ -61,9 +63,9 @@ const estimate: ZodOpenApiOperationObject = {
   tags: ['Models'],
   summary: 'The price of a generation',
   requestParams: { path: schemas.modelPathSchema },
-  requestBody: body(schemas.estimateBodySchema, examples.estimateBody),
+  requestBody: body(schemas.estimateBodySchema, { input }),
   responses: {
-    200: ok('The price. Nothing is queued or charged', schemas.estimateSchema, examples.estimate),
+    200: ok('The price. Nothing is queued or charged', schemas.estimateSchema),
     ...refusals([...readsBody, 'not_found']),
   },
 }
@@ -74,7 +76,7 @@ const catalog: ZodOpenApiOperationObject = {
   summary: 'The catalog of this environment',
   requestParams: { query: schemas.catalogQuerySchema },
   responses: {
-    200: ok('Models that this key can use', schemas.catalogSchema, examples.listed),
+    200: ok('Models that this key can use', schemas.catalogSchema),
     ...refusals(['invalid_query']),
   },
 }
@@ -84,7 +86,7 @@ const model: ZodOpenApiOperationObject = {
   tags: ['Models'],
   summary: 'One model with its input schema',
   requestParams: { path: schemas.modelPathSchema },
-  responses: { 200: ok('The model', modelSchema, examples.described), ...refusals(['not_found']) },
+  responses: { 200: ok('The model', modelSchema), ...refusals(['not_found']) },
 }
 
 const lookup = { path: schemas.requestPathSchema, query: schemas.logsQuerySchema }
@@ -94,7 +96,7 @@ const status: ZodOpenApiOperationObject = {
   tags: ['Generations'],
   summary: 'State, queue position and progress',
   requestParams: lookup,
-  responses: { 200: ok('The status', statusBodySchema, examples.status), ...refusals(['not_found']) },
+  responses: { 200: ok('The status', statusBodySchema), ...refusals(['not_found']) },
 }
 
 /** Without terminal statuses, so that a generated client can tell a 200 from a 202 by the status. */
@@ -106,8 +108,8 @@ const result: ZodOpenApiOperationObject = {
   summary: 'The result of a terminal request',
   requestParams: lookup,
   responses: {
-    200: ok('Terminal: COMPLETED, FAILED or CANCELED', resultSchema, examples.result),
-    202: ok('Not terminal yet: poll again', runningSchema, examples.status),
+    200: ok('Terminal: COMPLETED, FAILED or CANCELED', resultSchema),
+    202: ok('Not terminal yet: poll again', runningSchema),
     ...refusals(['not_found']),
   },
 }
@@ -119,7 +121,7 @@ const cancel: ZodOpenApiOperationObject = {
   description: 'Needs the scope generate. Answers 404 unless the provider runs with PROVIDER_CANCEL_ENDPOINT=on.',
   requestParams: { path: schemas.requestPathSchema },
   responses: {
-    200: ok('Canceled and refunded', statusBodySchema, examples.canceled),
+    200: ok('Canceled and refunded', statusBodySchema),
     ...refusals(['insufficient_scope', 'not_found', 'not_cancelable']),
   },
 }
@@ -128,12 +130,12 @@ const account: ZodOpenApiOperationObject = {
   operationId: 'showAccount',
   tags: ['Account'],
   summary: 'Balance and usage of the last 30 days',
-  responses: { 200: ok('The account', accountSchema, examples.account), ...refusals([]) },
+  responses: { 200: ok('The account', accountSchema), ...refusals([]) },
 }
 
 /** The OpenAPI 3.1 document, generated from the schemas that validate input and type output. */
-export function openApiDocument(baseUrl: string) {
-  return createDocument(
+export function openApiDocument(baseUrl: string): object {
+  const document = createDocument(
     {
       openapi: '3.1.0',
       info: {
@@ -167,7 +169,7 @@ export function openApiDocument(baseUrl: string) {
             summary: 'Completion notification, sent to webhook_url',
             description: 'Sent in at most six attempts, until one is answered 2xx within 10 seconds.',
             requestParams: { header: schemas.webhookHeadersSchema },
-            requestBody: body(notificationSchema, examples.notification),
+            requestBody: body(notificationSchema, notification),
             responses: { '2XX': { description: 'Received' } },
           },
         },
@@ -180,20 +182,7 @@ export function openApiDocument(baseUrl: string) {
         },
       },
     },
-    { override: describeUuid },
+    { override: describeTransform },
   )
-}
-
-/** A transform has no JSON schema. The only transform of this API converts a uuid to lower case. */
-function describeUuid({
-  zodSchema,
-  jsonSchema,
-}: {
-  zodSchema: z.core.$ZodTypes
-  jsonSchema: z.core.JSONSchema.BaseSchema
-}): void {
-  if (zodSchema._zod.def.type !== 'pipe') return
-  for (const name of Object.keys(jsonSchema)) delete jsonSchema[name]
-  jsonSchema.type = 'string'
-  jsonSchema.format = 'uuid'
+  return withExamples(document)
 }

@@ -1,8 +1,7 @@
-import { z } from 'zod'
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi'
+import { describeTransform, withExamples } from '../../platform/pages/openapi.ts'
 import { version } from '../../platform/release.ts'
 import { deliveryFiltersComponent } from './deliveries.ts'
-import { exampleValues } from './example-values.ts'
 import type { Operation } from './operation.ts'
 
 const tags = {
@@ -44,36 +43,4 @@ export function openApiDocument(operations: readonly Operation[]): object {
     { override: describeTransform },
   )
   return withExamples(document)
-}
-
-/** Adds examples to the members of all schemas. */
-function withExamples(document: object): object {
-  return JSON.parse(JSON.stringify(document), (key, value) => {
-    if (key !== 'properties') return value
-    for (const [name, example] of Object.entries(exampleValues))
-      if (name in value && value[name].type !== 'null') value[name] = { ...value[name], example }
-    return value
-  })
-}
-
-/**
- * Describes schemas with a transform, which have no JSON schema. Ours start from a string. The generated schema is
- * replaced by the `override` of the zod schema, or else by type string.
- */
-function describeTransform({
-  zodSchema,
-  jsonSchema,
-}: {
-  zodSchema: z.core.$ZodTypes
-  jsonSchema: z.core.JSONSchema.BaseSchema
-}): void {
-  const described: unknown = z.globalRegistry.get(zodSchema)?.['override']
-  const isDescribed = typeof described === 'object' && described !== null && 'type' in described
-  const isString =
-    zodSchema._zod.def.type === 'pipe' &&
-    zodSchema._zod.def.in._zod.def.type === 'string' &&
-    jsonSchema.type === undefined
-  if (!isDescribed && !isString) return
-  for (const name of Object.keys(jsonSchema)) if (name !== 'description' && name !== 'override') delete jsonSchema[name]
-  if (isString) jsonSchema.type = 'string'
 }

@@ -1,11 +1,11 @@
 import type { Request, Response } from 'express'
 import { z } from 'zod'
+import { exampleValues } from '../../platform/pages/openapi.ts'
 import { accountSchema, catalogEntrySchema, modelSchema } from '../../wire/schemas.ts'
 import type { ReadAnswer } from '../fetching/source-client.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { readBody } from './body.ts'
-import { exampleValues } from './example-values.ts'
 import { jsonBody, readsBody, responses, unknown, type Operation } from './operation.ts'
 
 const querySchema = z.strictObject({

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { exampleValues } from '../../platform/pages/openapi.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import { mustBeStorable } from '../domain/storable.ts'
 import type { ReceiverDeps } from '../program.ts'
@@ -8,7 +9,6 @@ import { readRequest, requestDetailSchema } from '../queries/request-detail.ts'
 import { findRequest, listRequests, requestSchema } from '../queries/requests.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
-import { exampleValues } from './example-values.ts'
 import {
   idPathSchema,
   jsonBody,

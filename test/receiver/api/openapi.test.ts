@@ -1,6 +1,12 @@
 import { expect, it } from 'vitest'
 import { z } from 'zod'
-import { codesAt, expectAsWritten, expectErrorExamples, expectValidOpenApi } from '../../support/openapi-document.ts'
+import {
+  codesAt,
+  expectAsWritten,
+  expectErrorExamples,
+  expectValidOpenApi,
+  membersIn,
+} from '../../support/openapi-document.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from './calls.ts'
 
@@ -30,17 +36,6 @@ const bodies = Object.entries<Record<string, Call>>(local.paths).flatMap(([path,
 it.each(bodies)('$name has an example of its body that matches its schema', ({ body: { schema, example } }) => {
   expect(z.fromJSONSchema({ ...schema, $defs }).parse(example)).toEqual(example)
 })
-
-type Member = z.core.JSONSchema.JSONSchema & { example?: unknown }
-
-/** The members of every schema that have an example, by their place in the document. */
-function membersIn(value: unknown, place = ''): [place: string, member: Member][] {
-  if (typeof value !== 'object' || value === null) return []
-  return Object.entries(value).flatMap(([name, member]): [string, Member][] => [
-    ...(place.endsWith('/properties') && 'example' in member ? [[`${place}/${name}`, member] as [string, Member]] : []),
-    ...(name === 'example' ? [] : membersIn(member, `${place}/${name}`)),
-  ])
-}
 
 it('has examples of members that match their schemas', () => {
   const members = membersIn(local)

@@ -1,0 +1,65 @@
+import { z } from 'zod'
+
+const at = (time: string) => `2026-01-31T${time}Z`
+
+const requestId = '2f0d6c1e-8f5b-4c3a-9d2e-000000000001'
+
+/** Examples of members of both APIs, by name: one generation, which takes four seconds, from its submit to its result. */
+export const exampleValues = {
+  request_id: requestId,
+  idempotency_key: '7d9f3c52-4b1e-4a86-9c03-5e2f8b6a1d47',
+  external_id: requestId,
+  source_name: 'generation-queue',
+  model: 'aurora-image',
+  key_name: 'live',
+  metadata: { order: 1 },
+  input: { prompt: 'a sunrise over snow', aspect_ratio: '16:9' },
+  output: { images: [{ url: 'https://media.example.com/sunrise.png', width: 1280, height: 720 }] },
+  original_url: 'https://media.example.com/sunrise.png',
+  width: 1280,
+  height: 720,
+  cost: 4,
+  progress: 100,
+  polls: 1,
+  tracked_at: at('03:00:00.064'),
+  created_at: at('03:00:00.000'),
+  completed_at: at('03:00:04.000'),
+  received_at: at('03:00:04.112'),
+  webhook_at: at('03:00:04.112'),
+  landed_at: at('03:00:04.178'),
+  changed_at: at('03:00:04.178'),
+  polled_at: at('03:06:00.231'),
+  confirmed_at: at('03:06:00.231'),
+}
+
+/** Adds examples to the members of all schemas. */
+export function withExamples(document: object): object {
+  return JSON.parse(JSON.stringify(document), (key, value) => {
+    if (key !== 'properties') return value
+    for (const [name, example] of Object.entries(exampleValues))
+      if (name in value && value[name].type !== 'null' && !('const' in value[name]))
+        value[name] = { ...value[name], example }
+    return value
+  })
+}
+
+/**
+ * Describes schemas with a transform, which have no JSON schema. Ours start from a string. The generated schema is
+ * replaced by the `override` of the zod schema, or else by type string, with the format of a uuid.
+ */
+export function describeTransform({
+  zodSchema,
+  jsonSchema,
+}: {
+  zodSchema: z.core.$ZodTypes
+  jsonSchema: z.core.JSONSchema.BaseSchema
+}): void {
+  const described: unknown = z.globalRegistry.get(zodSchema)?.['override']
+  const isDescribed = typeof described === 'object' && described !== null && 'type' in described
+  const from = zodSchema._zod.def.type === 'pipe' ? zodSchema._zod.def.in._zod.def : undefined
+  const isString = from?.type === 'string' && jsonSchema.type === undefined
+  if (!isDescribed && !isString) return
+  for (const name of Object.keys(jsonSchema)) if (name !== 'description' && name !== 'override') delete jsonSchema[name]
+  if (isString) jsonSchema.type = 'string'
+  if (isString && Reflect.get(from, 'format') === 'guid') jsonSchema.format = 'uuid'
+}
