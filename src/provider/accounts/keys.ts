@@ -25,22 +25,11 @@ export type NewKey = {
   signingSecret?: string
 }
 
-/** A new key. Its last two members are never shown again (spec, Authentication 3 and 7). */
-export type CreatedKey = {
-  id: string
-  account: string
-  name: string
-  environment: Environment
-  scopes: Scope[]
-  api_key: string
-  signing_secret: string
-}
+/** A new key. Its API key and signing secret are never shown again (spec, Authentication 3 and 7). */
+export type CreatedKey = NonNullable<Awaited<ReturnType<typeof insertKey>>>
 
 /** Creates a key, and its account if there is none yet. Returns undefined if the API key or the id exists. */
-export async function insertKey(
-  { db, secretKey }: { db: Database; secretKey: Buffer },
-  wanted: NewKey,
-): Promise<CreatedKey | undefined> {
+export async function insertKey({ db, secretKey }: { db: Database; secretKey: Buffer }, wanted: NewKey) {
   const key = {
     id: wanted.id ?? randomUUID(),
     account: wanted.account,

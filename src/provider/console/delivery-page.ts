@@ -1,6 +1,5 @@
 import type { Express } from 'express'
 import { html } from 'hono/html'
-import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import { shownCharacters } from '../../platform/json-text.ts'
 import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
@@ -10,7 +9,7 @@ import { type AttemptListing, type DeliveryDetail, resendDelivery, showDelivery 
 import { auditedHere, type ConsoleDeps, idOf } from './actions.ts'
 import { outcomeOf } from './attempt-words.ts'
 import { standingBadge } from './delivery-table.ts'
-import { maxPolls, accountLink, requestLink, type Show } from './parts.ts'
+import { maxPolls, accountLink, pollsIn, refreshedFrom, requestLink, type Show } from './parts.ts'
 
 /** One delivery. Its page refreshes until the delivery has ended. */
 export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): void {
@@ -25,20 +24,13 @@ export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): voi
     show(req, res, detail.delivery.request_id === null ? 'Test' : 'Delivery', deliveryPage(detail))
   })
   app.get('/deliveries/:id/now', async (req, res) => {
-    const polls = z.coerce.number().int().min(1).max(maxPolls).catch(maxPolls).parse(req.query['polls'])
-    sendPage(res, currentState(await view(idOf(req)), polls))
+    sendPage(res, currentState(await view(idOf(req)), pollsIn(req)))
   })
   app.post('/deliveries/:id/resend', async (req, res) => {
     const id = idOf(req)
     const work = () => resendDelivery(db, id, postgresTime())
-    if (
-      !(await auditedHere(deps, req, {
-        action: 'resend',
-        target: id,
-        detailOf: (isDue) => (isDue ? {} : undefined),
-        work,
-      }))
-    )
+    const detailOf = (isDue: boolean) => (isDue ? {} : undefined)
+    if (!(await auditedHere(deps, req, { action: 'resend', target: id, detailOf, work })))
       throw new HttpError(409, 'not_resendable', 'this delivery is unknown, a test, already due, or being sent')
     res.redirect(303, `/deliveries/${id}`)
   })
@@ -58,7 +50,7 @@ function deliveryPage(detail: DeliveryDetail): Markup {
 function currentState({ delivery, key, attempts }: DeliveryDetail, polls: number): Markup {
   const { id, request_id, account, url, state, attempts: begun, max_attempts, created_at } = delivery
   const again = state === 'pending' && polls < maxPolls
-  return html`<div id="state" ${again ? html`hx-get="/deliveries/${id}/now?polls=${polls + 1}" hx-trigger="every ${polls < 10 ? '400ms' : '2s'}" hx-swap="outerMorph" hx-sync="this:drop" hx-status:4xx="swap:none" hx-status:5xx="swap:none"` : ''}>
+  return html`<div id="state" ${again ? refreshedFrom(`/deliveries/${id}/now?polls=${polls + 1}`, polls < 10 ? '400ms' : '2s') : ''}>
     <section class="card">
       ${facts([
         [

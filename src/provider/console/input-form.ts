@@ -3,6 +3,7 @@ import { HttpError } from '../../platform/http/http.ts'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import type { InputDescriptor, Model } from '../../wire/schemas.ts'
 import { validateInput } from '../catalog/input.ts'
+import { fieldProblem } from './parts.ts'
 
 /** A form from a model's input_schema, and its fields as the input of a submit. */
 
@@ -102,7 +103,7 @@ function field({ name, key, descriptor, text, problem }: Field): Markup {
     .join(' ')
   const isPicture = /^image_urls?$/.test(key)
   const attributes = html`id="${name}" name="${name}" ${isPicture ? html`data-preview` : ''} ${described === '' ? '' : html`aria-describedby="${described}"`} ${problem === undefined ? '' : html`aria-invalid="true"`}`
-  const words = html`${hint === '' ? '' : html`<p class="hint" id="${name}-hint">${hint}</p>`}${problem === undefined ? '' : html`<p class="field-problem" id="${name}-problem">${problem}</p>`}`
+  const words = html`${hint === '' ? '' : html`<p class="hint" id="${name}-hint">${hint}</p>`}${fieldProblem(name, problem)}`
   if (descriptor.type === 'boolean')
     return html`<div class="field"><label class="tick"><input type="checkbox" value="true" ${attributes} ${text === 'true' ? html`checked` : ''} /> ${key}</label>${words}</div>`
   const label = html`<label for="${name}">${key} ${descriptor.required ? html`<span class="needed">required</span>` : ''}</label>`

@@ -6,7 +6,7 @@ import type { CatalogModel } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
 import type { ModelListing } from '../operating/commands.ts'
 import { type FieldProblems, type FieldTexts, inputFields } from './input-form.ts'
-import { accountLink, badge } from './parts.ts'
+import { accountLink, badge, fieldProblem, keyOption, markedWith } from './parts.ts'
 import type { Snippet } from './snippets.ts'
 
 /** The values of the form. */
@@ -111,36 +111,32 @@ function runForm({ model, keys, filled, problems, problem, estimate }: ModelView
   ] as const
   // No other key is chosen instead: it might charge another account.
   const isGone = filled.keyId !== '' && !keys.some(({ id }) => id === filled.keyId)
-  const wrong = (key: string) =>
-    problems[key] === undefined ? '' : html`<p class="field-problem" id="${key}-problem">${problems[key]}</p>`
-  const marked = (key: string) =>
-    problems[key] === undefined ? '' : html`aria-invalid="true" aria-describedby="${key}-problem"`
   return html`<form method="post" action="${here}/run" class="run">
     ${problem === undefined ? '' : html`<p class="problem" role="alert">${problem}</p>`}
     ${Object.keys(problems).length === 0 ? '' : html`<p class="problem" role="alert">Nothing was run: see ${Object.keys(problems).join(', ')}.</p>`}
     <input type="hidden" name="idempotency_key" value="${filled.idempotencyKey}" autocomplete="off" />
     <div class="field">
       <label for="key">Account and key</label>
-      <select id="key" name="key" required ${marked('key')}>
+      <select id="key" name="key" required ${markedWith('key', problems['key'])}>
         ${isGone ? html`<option value="" selected>that key is not available: choose another</option>` : ''}
         ${groups
           .filter(([, members]) => members.length > 0)
           .map(
             ([label, members]) => html`<optgroup label="${label}">
-              ${members.map(({ id, account, name, environment, hint }) => html`<option value="${id}" ${id === filled.keyId ? html`selected` : ''}>${account} · ${name} · ${environment} (…${hint})</option>`)}
+              ${members.map((key) => keyOption(key, filled.keyId))}
             </optgroup>`,
           )}
       </select>
       ${isGone && problems['key'] === undefined ? html`<p class="hint">This key does not exist, is revoked, or may not submit.</p>` : ''}
       ${keys.length === keysShown ? html`<p class="hint">These are the newest keys. To use an older one, start from one of its requests.</p>` : ''}
-      ${wrong('key')}
+      ${fieldProblem('key', problems['key'])}
     </div>
     ${inputFields(model, filled.texts, problems)}
     <div class="field">
       <label for="webhook_url">webhook_url</label>
-      <input id="webhook_url" name="webhook_url" value="${filled.webhookUrl}" ${marked('webhook_url')} />
+      <input id="webhook_url" name="webhook_url" value="${filled.webhookUrl}" ${markedWith('webhook_url', problems['webhook_url'])} />
       <p class="hint">The https URL that receives the webhook. May be empty.</p>
-      ${wrong('webhook_url')}
+      ${fieldProblem('webhook_url', problems['webhook_url'])}
     </div>
     ${estimate === undefined ? '' : estimated(estimate)}
     <div class="inline">

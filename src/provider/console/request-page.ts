@@ -11,7 +11,7 @@ import { type DeliveryListing, listDeliveriesOf } from '../webhooks/delivery-his
 import { idOf } from './actions.ts'
 import { movementTable } from './activity-pages.ts'
 import { deliveryTable } from './delivery-table.ts'
-import { maxPolls, accountLink, badge, isUnfinished, type Show } from './parts.ts'
+import { maxPolls, accountLink, badge, isUnfinished, pollsIn, refreshedFrom, type Show } from './parts.ts'
 import { type EntryRow, listEntriesOf, readRequest, type RequestDetail } from './reads.ts'
 
 type RequestView = {
@@ -42,8 +42,7 @@ export function showRequest(app: Express, { db, statusReader, clock }: RequestDe
   }
   app.get('/requests/:id', async (req, res) => show(req, res, 'Request', requestPage(await view(idOf(req)))))
   app.get('/requests/:id/now', async (req, res) => {
-    const polls = z.coerce.number().int().min(1).max(maxPolls).catch(maxPolls).parse(req.query['polls'])
-    sendPage(res, currentState(await view(idOf(req)), polls, req.query['brief'] !== undefined))
+    sendPage(res, currentState(await view(idOf(req)), pollsIn(req), req.query['brief'] !== undefined))
   })
 }
 
@@ -65,7 +64,7 @@ function currentState(view: RequestView, polls: number, isBrief: boolean): Marku
     request
   const unfinished = isUnfinished(status)
   const again = unfinished && polls < maxPolls
-  return html`<div id="state" ${again ? html`hx-get="/requests/${id}/now?polls=${polls + 1}${isBrief ? '&brief=1' : ''}" hx-trigger="every 2s" hx-swap="outerMorph" hx-sync="this:drop" hx-status:4xx="swap:none" hx-status:5xx="swap:none"` : ''}>
+  return html`<div id="state" ${again ? refreshedFrom(`/requests/${id}/now?polls=${polls + 1}${isBrief ? '&brief=1' : ''}`, '2s') : ''}>
     <section class="card">
       ${facts([
         [

@@ -9,7 +9,7 @@ import { keysShown, listUsableKeys, type UsableKey } from '../accounts/usable-ke
 import { insertTest, lastWebhookUrl, testBody, testsPerMinute } from '../webhooks/test-webhook.ts'
 import { checkWebhookUrl } from '../webhooks/webhook-url.ts'
 import { auditedHere, type ConsoleDeps, refuseNulIn } from './actions.ts'
-import type { Show } from './parts.ts'
+import { fieldProblem, keyOption, markedWith, type Show } from './parts.ts'
 
 const exampleId = '3f0c5a52-9d7e-4c1b-8a46-2f1e0c9b7d10'
 
@@ -91,31 +91,26 @@ export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
 }
 
 function testPage({ id, key, url }: TestForm, keys: readonly UsableKey[], problem: TestProblem | undefined): Markup {
-  const wrong = (field: 'key' | 'url') =>
-    problem?.field === field
-      ? html`<p class="field-problem" id="${field}-problem" role="alert">${problem.text}</p>`
-      : ''
-  const marked = (field: 'key' | 'url') =>
-    problem?.field === field ? html`aria-invalid="true" aria-describedby="${field}-problem"` : ''
+  const textOf = (field: TestProblem['field']) => (problem?.field === field ? problem?.text : undefined)
   // No other key is chosen instead: it might be another account's.
   const isGone = !keys.some((each) => each.id === key)
   const form = html`<form method="post" action="/deliveries/test">
-    ${problem !== undefined && problem.field === undefined ? html`<p class="problem" role="alert">${problem.text}</p>` : ''}
+    ${problem?.field === undefined && problem ? html`<p class="problem" role="alert">${problem.text}</p>` : ''}
     <input type="hidden" name="id" value="${id}" autocomplete="off" />
     <div class="field">
       <label for="key">Account and key</label>
-      <select id="key" name="key" required ${marked('key')}>
+      <select id="key" name="key" required ${markedWith('key', textOf('key'))}>
         ${isGone ? html`<option value="" selected>choose a key</option>` : ''}
-        ${keys.map((each) => html`<option value="${each.id}" ${each.id === key ? html`selected` : ''}>${each.account} · ${each.name} · ${each.environment} (…${each.hint})</option>`)}
+        ${keys.map((each) => keyOption(each, key))}
       </select>
       <p class="hint">The test is signed with the secret of this key.${keys.length < keysShown ? '' : ` The newest ${keysShown} are listed. An older key has a link to this form on the page of its account.`}</p>
-      ${wrong('key')}
+      <div role="alert">${fieldProblem('key', textOf('key'))}</div>
     </div>
     <div class="field">
       <label for="url">URL</label>
-      <input id="url" name="url" type="url" value="${url}" required spellcheck="false" autocomplete="off" ${marked('url')} />
+      <input id="url" name="url" type="url" value="${url}" required spellcheck="false" autocomplete="off" ${markedWith('url', textOf('url'))} />
       <p class="hint">An https URL outside private networks, or a URL whose origin is in PROVIDER_WEBHOOK_ALLOW.</p>
-      ${wrong('url')}
+      <div role="alert">${fieldProblem('url', textOf('url'))}</div>
     </div>
     <button>Send a test</button>
   </form>`

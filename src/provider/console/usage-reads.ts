@@ -85,11 +85,11 @@ export async function readUsage(db: Database, filter: UsageFilter): Promise<Usag
   }
 }
 
-/** One line for each step, account, model and environment. `isWhole`: the lines cover all requests of the span. */
-type UsageLines = { lines: UsageLine[]; isWhole: boolean }
-
-/** Reads the lines of a CSV file, the latest days or hours first, up to its limit of lines. */
-export async function readUsageLines(db: Database, filter: UsageFilter): Promise<UsageLines> {
+/**
+ * Reads the lines of a CSV file, one for each step, account, model and environment, the latest days or hours first, up
+ * to its limit of lines. `isWhole`: the lines cover all requests of the span.
+ */
+export async function readUsageLines(db: Database, filter: UsageFilter) {
   type Lines = { lines: (Omit<UsageLine, 'from'> & { start: string })[] | null; complete_from: string | null }
   const rows = await db.execute<Lines>(sql`
     with ${keptOf(filter)}

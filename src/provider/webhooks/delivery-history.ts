@@ -59,15 +59,10 @@ export async function listDeliveriesOf(db: Database, requestId: string): Promise
       order by ${d.created_at} desc`)
 }
 
-export type DeliveryDetail = {
-  delivery: DeliveryListing
-  key: { id: string; name: string | null }
-  body: string
-  /** In order, at most the latest 100. */
-  attempts: AttemptListing[]
-}
+export type DeliveryDetail = NonNullable<Awaited<ReturnType<typeof showDelivery>>>
 
-export async function showDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
+/** A delivery with its body and its key, and at most its latest 100 attempts, in order. */
+export async function showDelivery(db: Database, id: string) {
   const [row] = await db.execute<
     DeliveryListing & RowOf<typeof schema.deliveries, 'body' | 'api_key_id'> & { key_name: string | null }
   >(sql`
