@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { jsonOf } from '../platform/json-text.ts'
 import { jitteredPauseMs } from '../wire/backoff.ts'
 import { errorOf } from './error-of.ts'
 import { GenerationError } from './generation-error.ts'
@@ -45,18 +46,10 @@ async function once(
     ...(body !== undefined && { body: JSON.stringify(body) }),
     signal: signal === undefined ? deadline : AbortSignal.any([signal, deadline]),
   })
-  const answer = parsed(await response.text())
+  // An answer that is not JSON came from another server at this address.
+  const answer = jsonOf(await response.text())
   if (response.ok && answer !== undefined) return answer
   const { code, message } = errorOf(answer, response.status)
   if (response.status >= 500 || response.status === 429) throw new Error(`${response.status} ${code}: ${message}`)
   throw new GenerationError(code, message)
-}
-
-/** Returns undefined if the text is not JSON, because then another server answered at this address. */
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }

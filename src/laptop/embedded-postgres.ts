@@ -1,22 +1,15 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
+import { existsSync } from 'node:fs'
 import fs from 'node:fs/promises'
 import net from 'node:net'
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import postgres from 'postgres'
 import type { Logger } from '../platform/logger.ts'
-import { exists, locateBinaries } from './postgres-binaries.ts'
+import { locateBinaries } from './postgres-binaries.ts'
 import { answers, readPidFile, stopLeftover } from './postgres-leftover.ts'
-
-export type EmbeddedPostgres = {
-  /** Connection string of the `mediadock` database on 127.0.0.1. */
-  url: string
-  /** Resolves with a reason if the server ends unexpectedly. */
-  ended: Promise<string>
-  stop: () => Promise<void>
-}
 
 export type EmbeddedOptions = { dataDir: string; logger: Logger; settings?: Record<string, string> }
 
@@ -24,11 +17,7 @@ export type EmbeddedOptions = { dataDir: string; logger: Logger; settings?: Reco
  * Starts the packaged PostgreSQL on `<dataDir>/postgres` and creates the cluster on first use. The caller holds the
  * lock on `dataDir`. First stops a server that a killed process left running.
  */
-export async function startEmbeddedPostgres({
-  dataDir,
-  logger,
-  settings = {},
-}: EmbeddedOptions): Promise<EmbeddedPostgres> {
+export async function startEmbeddedPostgres({ dataDir, logger, settings = {} }: EmbeddedOptions) {
   const cluster = path.join(dataDir, 'postgres')
   const passwordFile = path.join(dataDir, 'postgres-password')
   const runAs = process.getuid?.() === 0 ? await unprivilegedOwner(cluster) : {}
@@ -36,7 +25,7 @@ export async function startEmbeddedPostgres({
 
   const password = await readOrCreatePassword(passwordFile)
   await stopLeftover(cluster, password, logger)
-  if (!(await exists(path.join(cluster, 'PG_VERSION')))) await initialize({ cluster, binaries, password, runAs })
+  if (!existsSync(path.join(cluster, 'PG_VERSION'))) await initialize({ cluster, binaries, password, runAs })
 
   const port = await freePort()
   const flags = { ...settings, port: String(port), listen_addresses: '127.0.0.1', unix_socket_directories: '' }
@@ -61,7 +50,9 @@ export async function startEmbeddedPostgres({
       resolve(`the embedded PostgreSQL ended unexpectedly (${signal ?? code}): ${server.output().slice(-2000)}`)
   })
   return {
+    /** Connection string of the `mediadock` database on 127.0.0.1. */
     url: adminUrl.replace(/postgres$/, 'mediadock'),
+    /** Resolves with a reason if the server ends unexpectedly. */
     ended,
     stop: async () => {
       stopping = true

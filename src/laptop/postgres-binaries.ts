@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import fs from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import path from 'node:path'
@@ -38,7 +39,7 @@ export async function locateBinaries({ forAnyUser, cache = '/var/cache/mediadock
 
 /** Copies the binaries to a folder that every user can read. Root's node_modules may be readable only by root. */
 async function copyForUnprivileged(native: string, target: string): Promise<string> {
-  if (await exists(target)) return target
+  if (existsSync(target)) return target
   const staging = `${target}.${process.pid}`
   await fs.mkdir(path.dirname(target), { recursive: true })
   await fs.cp(native, staging, { recursive: true, verbatimSymlinks: true })
@@ -64,14 +65,7 @@ async function hydrateSymlinks(native: string): Promise<void> {
   const list = await fs.readFile(path.join(native, 'pg-symlinks.json'), 'utf8').catch(() => '[]')
   for (const { source, target } of linksSchema.parse(JSON.parse(list))) {
     const at = path.join(native, path.relative('native', target))
-    if (await exists(at)) continue
+    if (existsSync(at)) continue
     await fs.symlink(path.basename(source), at).catch(() => {})
   }
-}
-
-export async function exists(file: string): Promise<boolean> {
-  return fs.access(file).then(
-    () => true,
-    () => false,
-  )
 }

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { jsonOf } from '../platform/json-text.ts'
 import * as setting from '../platform/settings.ts'
 import type { SettingsReader } from '../platform/settings.ts'
 import { builtInCatalog } from './catalog/catalog-file.ts'
@@ -12,15 +13,8 @@ export const secretKeySchema = z
 
 const engines = z
   .string()
-  .transform((text, context) => {
-    try {
-      const parsed: unknown = JSON.parse(text)
-      return parsed
-    } catch {
-      context.addIssue({ code: 'custom', message: 'must be JSON' })
-      return z.NEVER
-    }
-  })
+  .refine((text) => jsonOf(text) !== undefined, { error: 'must be JSON', abort: true })
+  .transform(jsonOf)
   .pipe(engineSettingsSchema)
 
 /** Reads the catalog and the name of its file. Every problem in the file is recorded under PROVIDER_CATALOG. */

@@ -1,4 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto'
+import { existsSync } from 'node:fs'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import type { EngineJob } from './engine.ts'
@@ -25,7 +26,7 @@ export async function storeMedia(
   const file = `${name}-${createHash('sha256').update(bytes).digest('hex').slice(0, 16)}.${extension}`
   const link = `${place.mediaUrl.replace(/\/+$/, '')}/${place.requestId}/${file}`
   // Same name, same bytes: nothing to write.
-  if (await exists(path.join(folder, file))) return link
+  if (existsSync(path.join(folder, file))) return link
 
   // Renamed when complete, so that a link never serves half a file.
   const unfinished = path.join(folder, `.${randomUUID()}.part`)
@@ -88,11 +89,4 @@ async function mediaFolder({ mediaDir, requestId }: Place): Promise<string> {
   const folder = path.join(path.resolve(mediaDir), requestId)
   await fs.mkdir(folder, { recursive: true })
   return folder
-}
-
-async function exists(file: string): Promise<boolean> {
-  return fs.access(file).then(
-    () => true,
-    () => false,
-  )
 }

@@ -1,6 +1,7 @@
 import { openAsBlob } from 'node:fs'
 import sharp from 'sharp'
 import { z } from 'zod'
+import { jsonOf } from '../../platform/json-text.ts'
 import { extensionOf } from '../../platform/media-type.ts'
 import type { Output } from '../../wire/schemas.ts'
 import { base64Overhead, boundedFetch } from './bounded-fetch.ts'
@@ -83,7 +84,7 @@ async function askForPictures(ask: Ask, { settings, signal }: Run): Promise<Rece
     maxBytes: Math.ceil(maxBytes * base64Overhead),
   })
   if (status !== 200) throw refusal(status, body)
-  const answer = answerSchema.safeParse(parseJson(body))
+  const answer = answerSchema.safeParse(jsonOf(body.toString('utf8')))
   if (!answer.success)
     throw new EngineError('the image service sent an answer in an unexpected format', {
       cause: answer.error,
@@ -156,14 +157,6 @@ function requestedSize(size: FrameSize, accepted: readonly string[] | undefined)
     return shape * 1000 + Math.abs(Math.log((width * height) / (size.width * size.height)))
   }
   return accepted.toSorted((a, b) => distance(a) - distance(b))[0] ?? exact
-}
-
-function parseJson(body: Buffer): unknown {
-  try {
-    return JSON.parse(body.toString('utf8'))
-  } catch {
-    return undefined
-  }
 }
 
 /** The service's own words are only logged, because they may name its host, account or key. */
