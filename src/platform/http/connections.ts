@@ -5,43 +5,50 @@ import { afterThisTurn } from '../after-this-turn.ts'
 /** The limit of a connection's unanswered requests, and of its requests in one turn of the event loop. */
 const maxAtOnce = 4
 
-const proven = new WeakSet<Socket>()
+type Connection = {
+  /** True once it delivered a valid request, so that it is not closed to make room. */
+  isProven: boolean
+  latest: http.IncomingMessage | undefined
+  unanswered: http.ServerResponse[]
+  /** The last turn of the event loop that brought a request, and the requests of that turn. */
+  turn: number
+  inTurn: number
+}
 
-/** Marks a connection that delivered a valid request, so that it is not closed to make room. */
+const connections = new WeakMap<Socket, Connection>()
+
+function connectionOf(socket: Socket): Connection {
+  const known = connections.get(socket)
+  if (known) return known
+  const connection = { isProven: false, latest: undefined, unanswered: [], turn: 0, inTurn: 0 }
+  connections.set(socket, connection)
+  return connection
+}
+
 export function proveConnection(socket: Socket): void {
-  proven.add(socket)
+  connectionOf(socket).isProven = true
 }
 
 type Bounds = { max?: number; onClosed?: (socket: Socket) => void }
 
 /**
- * Limits the connections of a listener. A new connection over the limit replaces the oldest unproven one, so a client
- * that holds thousands open blocks no other client. If all are proven, the new connection is closed. `max` is more than
- * a load balancer keeps open. Each connection may cost up to 16 KiB of incomplete headers.
+ * Limits the connections of a listener, and returns the open ones. A new connection over the limit replaces the oldest
+ * unproven one, so a client that holds thousands open blocks no other client. If all are proven, the new connection is
+ * closed. `max` is more than a load balancer keeps open. Each connection may cost up to 16 KiB of incomplete headers.
  */
-export function boundConnections(server: http.Server, { max = 4096, onClosed }: Bounds = {}): void {
-  let open = 0
-  const unproven = new Set<Socket>()
-  const oldestUnproven = (): Socket | undefined => {
-    for (const socket of unproven) {
-      unproven.delete(socket)
-      if (!proven.has(socket)) return socket
-    }
-    return undefined
-  }
+export function boundConnections(server: http.Server, { max = 4096, onClosed }: Bounds = {}): ReadonlySet<Socket> {
+  const open = new Set<Socket>()
   server.on('connection', (socket) => {
-    open += 1
-    socket.once('close', () => {
-      open -= 1
-      unproven.delete(socket)
-    })
-    if (open > max) {
-      const closed = oldestUnproven() ?? socket
+    socket.once('close', () => open.delete(socket))
+    if (open.size >= max) {
+      const closed = open.values().find((one) => !connectionOf(one).isProven) ?? socket
+      open.delete(closed)
       cutConnection(closed)
       onClosed?.(closed)
     }
-    if (!socket.destroyed) unproven.add(socket)
+    if (!socket.destroyed) open.add(socket)
   })
+  return open
 }
 
 /**
@@ -57,23 +64,6 @@ function cutConnection(socket: Socket): void {
 /** Replaces the parser's callback after the headers. The result -1 is an error, at which llhttp stops. */
 const stopParsing = () => -1
 
-/** The requests of one connection. */
-type Exchanges = {
-  latest: http.IncomingMessage | undefined
-  unanswered: http.ServerResponse[]
-  turn: number
-  inTurn: number
-}
-const exchanges = new WeakMap<Socket, Exchanges>()
-
-function exchangesOf(socket: Socket): Exchanges {
-  const known = exchanges.get(socket)
-  if (known) return known
-  const none: Exchanges = { latest: undefined, unanswered: [], turn, inTurn: 0 }
-  exchanges.set(socket, none)
-  return none
-}
-
 /** The number of the event loop's turn, counted while requests arrive. */
 let turn = 0
 const endTurn = afterThisTurn(() => (turn += 1))
@@ -86,7 +76,7 @@ const endTurn = afterThisTurn(() => (turn += 1))
 export function boundRequests(handler: http.RequestListener, onClosed: (socket: Socket) => void): http.RequestListener {
   return (req, res) => {
     const { socket } = req
-    const ours = exchangesOf(socket)
+    const ours = connectionOf(socket)
     const inTurn = ours.turn === turn ? ours.inTurn + 1 : 1
     if (ours.unanswered.length >= maxAtOnce || inTurn > maxAtOnce) {
       cutConnection(socket)
@@ -104,10 +94,10 @@ export function boundRequests(handler: http.RequestListener, onClosed: (socket: 
 
 /** The answer in progress on a connection. Requests are answered in order. */
 export function answerUnderWay(socket: Socket): http.ServerResponse | undefined {
-  return exchanges.get(socket)?.unanswered[0]
+  return connections.get(socket)?.unanswered[0]
 }
 
 /** The last request of a connection, answered or not. */
 export function latestRequest(socket: Socket): http.IncomingMessage | undefined {
-  return exchanges.get(socket)?.latest
+  return connections.get(socket)?.latest
 }

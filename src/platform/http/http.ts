@@ -171,7 +171,8 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     connectionsCheckingInterval: 500,
     requireHostHeader: false,
   })
-  const ending = retired ? endConnectionsFrom(server, retired) : (given: http.RequestListener) => given
+  const open = boundConnections(server, { onClosed: () => onClosed?.('too_many_connections') })
+  const ending = retired ? endConnectionsFrom(retired, open) : (given: http.RequestListener) => given
   const requests = bounded(ending(properRequests(handler, onRefused)))
   server.on('request', requests)
   Object.assign(server, { httpAllowHalfOpen: halfOpen })
@@ -181,7 +182,6 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   server.on('connect', (_req, socket) => answerConnect(socket, onRefused))
   server.on('checkExpectation', bounded(refuseExpectation(onRefused)))
   if (continues) server.on('checkContinue', requests)
-  boundConnections(server, { onClosed: () => onClosed?.('too_many_connections') })
   try {
     // The accept queue that Linux allows by default. A client that finds it full retries only after a second or more.
     server.listen({ port, host, backlog: 4096 })

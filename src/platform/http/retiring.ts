@@ -8,14 +8,9 @@ import { answerUnderWay } from './connections.ts'
  * still accepted. So connections in use end before the listener closes, which could lose a request under way.
  */
 export function endConnectionsFrom(
-  server: http.Server,
   retired: AbortSignal,
+  open: ReadonlySet<Socket>,
 ): (handler: http.RequestListener) => http.RequestListener {
-  const open = new Set<Socket>()
-  server.on('connection', (socket) => {
-    open.add(socket)
-    socket.once('close', () => open.delete(socket))
-  })
   const retire = () => {
     for (const socket of open) {
       const res = answerUnderWay(socket)
