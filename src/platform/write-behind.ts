@@ -1,5 +1,5 @@
 import type { Counter } from 'prom-client'
-import type { Shares } from './fair-share.ts'
+import type { Amount, Shares } from './fair-share.ts'
 import { isAboutTheData } from './postgres/errors.ts'
 
 export type WriteBehindOptions<Row> = {
@@ -61,22 +61,20 @@ export function createWriteBehind<Row>(options: WriteBehindOptions<Row>) {
       room.add(owner, bytes)
       return wake()
     },
-    /**
-     * Writes the oldest rows, which stay queued until the write succeeds. `more` is true if other rows were already
-     * waiting. Rows that arrived meanwhile have called `wake`.
-     */
-    writeSome: async (): Promise<{ written: number; more: boolean }> => {
+    /** Writes the oldest rows, which stay queued until then. `more`: others waited already, so nothing calls `wake`. */
+    writeSome: async (): Promise<{ written: Amount; more: boolean }> => {
       const batch = nextBatch()
-      if (batch.length === 0) return { written: 0, more: false }
+      if (batch.length === 0) return { written: { rows: 0, bytes: 0 }, more: false }
       const more = rows.length > batch.length
       await writeApart(batch)
       wasRefused = false
+      const costs = batch.map(costOf)
       // A round that exceeded its deadline may have written this batch meanwhile.
       if (rows[0] === batch[0]) {
         rows = rows.slice(batch.length)
-        for (const { owner, bytes } of batch.map(costOf)) room.remove(owner, bytes)
+        for (const { owner, bytes } of costs) room.remove(owner, bytes)
       }
-      return { written: batch.length, more }
+      return { written: { rows: batch.length, bytes: costs.reduce((sum, { bytes }) => sum + bytes, 0) }, more }
     },
     waiting: () => rows.length,
   }

@@ -27,16 +27,7 @@ const foldMs = 60_000
 
 type Row = { arrival: Arrival; folded: number }
 
-export type ArrivalLog = {
-  /** Records an arrival. Returns false if it is only counted in the row of its cause and minute. */
-  record: (arrival: Arrival) => boolean
-  runOnce: () => Promise<{ more: boolean }>
-  /** Makes all folded rows ready to be written, for the stop of the process. */
-  unfold: () => void
-  waiting: () => number
-  /** True if so many rows wait that a pause would lose rows. */
-  isFilling: () => boolean
-}
+export type ArrivalLog = ReturnType<typeof createArrivalLog>
 
 export type ArrivalLogDeps = {
   db: Database
@@ -54,7 +45,7 @@ export type ArrivalLogDeps = {
  * Postgres it keeps the first 50,000 rows. Refused arrivals beyond a pace, and beyond a number per day, are folded into
  * one row for each cause and minute.
  */
-export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded }: ArrivalLogDeps): ArrivalLog {
+export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded }: ArrivalLogDeps) {
   const rows = createWriteBehind<Row>({
     write: (batch) => write(db, batch, onWritten),
     rowsPerWrite: 2000,
@@ -87,20 +78,23 @@ export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded
   }
 
   return {
-    record: (arrival) => {
+    /** Records an arrival. Returns false if it is only counted in the row of its cause and minute. */
+    record: (arrival: Arrival): boolean => {
       // Without a key the arrival was not authentic, or was refused before verification.
       const isOwn = arrival.keyName !== undefined || mayHaveOwnRow(arrival.arrivedAt)
       if (isOwn) rows.add({ arrival, folded: 0 })
       else fold(arrival)
       return isOwn
     },
-    runOnce: () => {
+    runOnce: (): Promise<{ more: boolean }> => {
       if (folds.size > 0) unfoldUntil(Math.floor(clock().getTime() / foldMs) * foldMs)
       return rows.writeSome()
     },
-    unfold: () => unfoldUntil(Infinity),
+    /** Makes all folded rows ready to be written, for the stop of the process. */
+    unfold: (): void => unfoldUntil(Infinity),
     waiting: rows.waiting,
-    isFilling: () => rows.waiting() > maxWaitingRows / 2,
+    /** True if so many rows wait that a pause would lose rows. */
+    isFilling: (): boolean => rows.waiting() > maxWaitingRows / 2,
   }
 }
 

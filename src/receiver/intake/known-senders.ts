@@ -16,22 +16,13 @@ const readEveryMs = 60_000
 /** Bounds the memory of senders. */
 const maxNoted = 10_000
 
-export type KnownSenders = {
-  /** Records the address of an authentic delivery. */
-  note: (sighting: { keyName: string; remote: string | undefined; at: Date }) => void
-  /** Returns true if any replica received an authentic delivery from the address in the last seven days. */
-  isKnown: (sender: string) => boolean
-  /**
-   * Writes new senders and reads those of other replicas. May be called at any rate; it works only as often as needed.
-   */
-  keep: () => Promise<void>
-}
+export type KnownSenders = ReturnType<typeof createKnownSenders>
 
 /**
  * Keeps the senders of recent authentic deliveries. A refused arrival from one of them may be authentic too, signed
  * with a secret that is missing here. The quarantine has room for it that strangers cannot take.
  */
-export function createKnownSenders({ db, clock }: { db: Database; clock: () => Date }): KnownSenders {
+export function createKnownSenders({ db, clock }: { db: Database; clock: () => Date }) {
   let known: ReadonlySet<string> = new Set()
   /** When each key and address was last noted. */
   const noted = new Map<string, number>()
@@ -39,15 +30,18 @@ export function createKnownSenders({ db, clock }: { db: Database; clock: () => D
   let keptAt = -Infinity
 
   return {
-    note: ({ keyName, remote, at }) => {
+    /** Records the address of an authentic delivery. */
+    note: ({ keyName, remote, at }: { keyName: string; remote: string | undefined; at: Date }): void => {
       const of = `${keyName} ${remote}`
       if (at.getTime() - (noted.get(of) ?? -Infinity) < noteAgainMs) return
       if (noted.size >= maxNoted) noted.clear()
       noted.set(of, at.getTime())
       if (unwritten.length < maxNoted) unwritten.push({ keyName, sender: senderOf(remote), at })
     },
-    isKnown: (sender) => known.has(sender),
-    keep: async () => {
+    /** Returns true if any replica received an authentic delivery from the address in the last seven days. */
+    isKnown: (sender: string): boolean => known.has(sender),
+    /** Writes new senders and reads those of other replicas, as often as needed. May be called at any rate. */
+    keep: async (): Promise<void> => {
       if (performance.now() - keptAt < (unwritten.length > 0 ? 1000 : readEveryMs)) return
       const written = unwritten.length
       await write(db, unwritten)

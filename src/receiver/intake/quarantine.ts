@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Counter } from 'prom-client'
-import { createShares } from '../../platform/fair-share.ts'
+import { createShares, type Amount } from '../../platform/fair-share.ts'
 import { senderOf } from '../../platform/http/sender.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
@@ -22,22 +22,12 @@ const rowOverheadBytes = 1024
 /** Limits how busy refused arrivals keep Postgres. */
 const bytesPerSecond = 4 * 1024 * 1024
 
-type Row = {
-  arrivedAt: Date
-  reason: string
-  webhookId: string | undefined
+type Row = Omit<Refused, 'headers' | 'remote'> & {
   sender: string
   headers: string
-  body: Buffer
   /** The owner of the share of memory that the row takes, and its size. */
   owner: string
   bytes: number
-}
-
-export type Quarantine = {
-  record: (refused: Refused) => void
-  runOnce: () => Promise<{ more: boolean }>
-  waiting: () => number
 }
 
 export type QuarantineDeps = {
@@ -53,26 +43,14 @@ export type QuarantineDeps = {
 
 /**
  * Creates the quarantine, which keeps refused arrivals whole, so that they can be verified again after a missing secret
- * is added. Rows are written after the answers, and bounded in memory and in the table.
- * Strangers leave room for known senders.
+ * is added. Rows are written after the answers, and bounded in memory and in the table. Strangers
+ * leave room for known senders.
  */
-export function createQuarantine({
-  db,
-  senders,
-  dropped,
-  maxRows,
-  maxBytes,
-  wake,
-  signal,
-}: QuarantineDeps): Quarantine {
-  let writtenBytes = 0
+export function createQuarantine({ db, senders, dropped, maxRows, maxBytes, wake, signal }: QuarantineDeps) {
   let restUntil = 0
   const room = createShares(maxWaiting)
   const rows = createWriteBehind<Row>({
-    write: async (batch) => {
-      await insert(db, batch)
-      writtenBytes += batch.reduce((sum, { bytes }) => sum + bytes, 0)
-    },
+    write: (batch) => insert(db, batch),
     rowsPerWrite: 100,
     bytesPerWrite: 1024 * 1024,
     room,
@@ -83,7 +61,7 @@ export function createQuarantine({
   const keepBounds = createTableBounds(db, { rows: maxRows, bytes: maxBytes })
 
   return {
-    record: (refused) => {
+    record: (refused: Refused): void => {
       const sender = senderOf(refused.remote)
       const owner = senders.isKnown(sender) ? sender : 'strangers'
       // Checked before the row is built, so that a flood without room costs little.
@@ -94,14 +72,13 @@ export function createQuarantine({
       const bytes = rowOverheadBytes + refused.body.length + headers.length * 2 + (webhookId?.length ?? 0)
       return rows.add({ arrivedAt, reason, webhookId, sender, headers, body: ownBytes(refused.body), owner, bytes })
     },
-    runOnce: async () => {
+    runOnce: async (): Promise<{ more: boolean }> => {
       const rest = restUntil - performance.now()
       if (rest > 0 && !signal.aborted) await delay(rest, undefined, { signal }).catch(() => {})
-      writtenBytes = 0
       await senders.keep()
       const { written, more } = await rows.writeSome()
-      restUntil = performance.now() + Math.min(1000, (writtenBytes / bytesPerSecond) * 1000)
-      if (written > 0) await keepBounds({ rows: written, bytes: writtenBytes })
+      restUntil = performance.now() + Math.min(1000, (written.bytes / bytesPerSecond) * 1000)
+      if (written.rows > 0) await keepBounds(written)
       return { more }
     },
     waiting: rows.waiting,
@@ -147,10 +124,8 @@ const roundedRows = 1000
 /** The limit of locked rows per statement. */
 const deletesPerStatement = 1000
 
-type Size = { rows: number; bytes: number }
-
 /** Keeps the table within its rows and bytes. It is measured only when it may have outgrown them. */
-function createTableBounds(db: Database, max: Size): (written: Size) => Promise<void> {
+function createTableBounds(db: Database, max: Amount): (written: Amount) => Promise<void> {
   let room = { rows: 0, bytes: 0 }
   let lookedAt = -Infinity
   const share = max.rows < roundedRows ? 1 : 0.9
@@ -169,7 +144,7 @@ function createTableBounds(db: Database, max: Size): (written: Size) => Promise<
   }
 }
 
-async function weigh(db: Database): Promise<Size> {
+async function weigh(db: Database): Promise<Amount> {
   const [held] = await db.execute<{ rows: number; bytes: string }>(sql`
     select count(*)::int as rows, coalesce(sum(${quarantine.bytes}), 0)::text as bytes from mediadock.quarantine`)
   if (!held) throw new Error('Postgres returned no row for the size of the quarantine')
@@ -181,7 +156,7 @@ async function weigh(db: Database): Promise<Size> {
  * strangers. A large row counts as several, by its bytes, so the bound of bytes holds too. Deletes others and returns
  * their number.
  */
-async function trim(db: Database, kept: Size): Promise<number> {
+async function trim(db: Database, kept: Amount): Promise<number> {
   const gone = await db.execute(sql`
     with counted as (
       select ${list(quarantine, 'id', 'source', 'arrived_at')},
