@@ -45,13 +45,13 @@ export async function landHint(deps: LandingDeps, delivery: Identified, { jobId,
   await untilNotGivingWay(() =>
     db.execute(sql`
     with patience as materialized (select set_config('lock_timeout', ${`${landingLockWaitMs}ms`}, true)),
-    ${held(delivery)},
+    ${settle(delivery)},
     tracked as (
       insert into mediadock.requests as r (request_id, source_name, external_id, key_name, key_source, sandbox,
         tracked_at, next_poll_at)
       select ${requestId}::uuid, ${sourceName}, ${externalId}, ${keyName}, 'landed', ${sandbox}::boolean, ${now},
         case when ${poll}::boolean then ${now} end
-      from held
+      from settled
       on conflict (request_id) do update set
         next_poll_at = case when ${poll}::boolean and ${r.landed_at} is null
           then least(${r.next_poll_at}, ${now}) else ${r.next_poll_at} end,
@@ -61,11 +61,11 @@ export async function landHint(deps: LandingDeps, delivery: Identified, { jobId,
       returning ${r.request_id}
     ),
     judged as (
-      select held.*, tracked.request_id is null as is_foreign,
-        tracked.request_id is null and ${delivery.claims !== undefined}::boolean and held.replay_id is null
-          and ${hasTooManyParked(sql`${requestId}::uuid`, sql`'source_mismatch'`, sql`held.delivery_id`)}
+      select settled.*, tracked.request_id is null as is_foreign,
+        tracked.request_id is null and ${delivery.claims !== undefined}::boolean and settled.replay_id is null
+          and ${hasTooManyParked(sql`${requestId}::uuid`, sql`'source_mismatch'`, sql`settled.delivery_id`)}
           as is_one_too_many
-      from held left join tracked on true
+      from settled left join tracked on true
     ),
     parked as (
       update mediadock.deliveries d set
@@ -87,11 +87,11 @@ export async function landHint(deps: LandingDeps, delivery: Identified, { jobId,
   if (poll) deps.onHint?.()
 }
 
-/** SQL: `held`, the delivery if its claim still holds. It leaves the queue. A single replay has no claim. */
-function held({ deliveryId, claims }: { deliveryId: string; claims: number | undefined }): SQL {
+/** SQL: `settled`, the delivery if its claim still holds. It leaves the queue. A single replay has no claim. */
+function settle({ deliveryId, claims }: { deliveryId: string; claims: number | undefined }): SQL {
   const gone = sql`delete from mediadock.inbox i using patience
       where i.delivery_id = ${deliveryId}::uuid and i.claims = coalesce(${claims ?? null}::int, i.claims)
       returning i.delivery_id, i.replay_id`
-  if (claims !== undefined) return sql`held as (${gone})`
-  return sql`gone as (${gone}), held as (select ${deliveryId}::uuid as delivery_id, null::uuid as replay_id)`
+  if (claims !== undefined) return sql`settled as (${gone})`
+  return sql`gone as (${gone}), settled as (select ${deliveryId}::uuid as delivery_id, null::uuid as replay_id)`
 }
