@@ -26,19 +26,12 @@ export type Landing = Omit<Report, 'jobId' | 'isInline' | 'files'> & {
   delivery: { id: string; claims: number | undefined; first: string; last: string } | undefined
 }
 
-/** The origin of a webhook or result. */
-export type Origin = {
-  /** True for the source's own result, which the reconciler fetches. */
-  fetched: boolean
-  sourceName: string | null
-  keyName: string
-  environment: Environment | undefined
-  delivery: Landing['delivery']
-  mediaHosts: readonly string[] | undefined
-}
-
 /** The keys and settings that a landing depends on. */
 export type RowSettings = { keys: () => Keys; mediaHosts: readonly string[] | undefined }
+
+/** The origin of a webhook or result. */
+export type Origin = Pick<Landing, 'fetched' | 'sourceName' | 'keyName' | 'environment' | 'delivery'> &
+  Pick<RowSettings, 'mediaHosts'>
 
 /** A stored delivery. `claims` is undefined for a replay, which claims nothing. */
 export type Identified = Pick<Claimed, 'deliveryId' | 'webhookId' | 'sourceName' | 'keyName' | 'environment'> & {

@@ -128,47 +128,21 @@ export async function lockedRequests(db: Database, requestIds: readonly string[]
   return new Set(rows.map(({ id }) => id))
 }
 
-/** SQL: the WITH of the whole statement. A reader of `ended` must add `everyNotification`. */
-export function landingStatement(landings: readonly Landing[], at: LandingAt): SQL {
-  return whole(valuesOf(landings, at))
-}
-
-/**
- * SQL: the WITH of the short statement, for ordinary deliveries: the request has not landed, it and the webhook id have
- * no other delivery, and nothing is to be flagged. It locks no row before it writes. `ended` contains only the
- * landings that it took; a row that changed since it was read is left to the whole statement.
- */
-export function ordinaryStatement(landings: readonly Landing[], at: LandingAt): SQL {
-  return short(valuesOf(landings, at))
-}
-
 /** Returns false if the landing alone shows that it needs the whole statement. */
-export function mayBeOrdinary({ delivery, flags, fetched }: Landing): boolean {
+function mayBeOrdinary({ delivery, flags, fetched }: Landing): boolean {
   return delivery?.claims !== undefined && flags.length === 0 && !fetched
 }
 
 /** The values of a statement. */
-type Gap = 'landings' | 'waitMs' | 'limit' | 'now' | 'keyEnvironment'
-type Values = Record<Gap, SQL>
-
-const valuesOf = (
-  landings: readonly Landing[],
-  { now, environments, waitMs = landingLockWaitMs }: LandingAt,
-): Values => ({
-  landings: sql`${JSON.stringify(landings.map(toItem))}`,
-  waitMs: sql`${`${waitMs}ms`}`,
-  limit: atMost(landings.length),
-  now,
-  keyEnvironment: todaysEnvironment(environments),
-})
+type Values = Record<'landings' | 'waitMs' | 'limit' | 'now' | 'keyEnvironment', SQL>
 
 /**
- * Puts the text of a statement together once, with gaps for its values. To do that for each batch, from the names of
- * all columns, would take longer than the rest of the work that this process does for a delivery.
+ * Puts the text of a statement together once, with gaps for its values. Doing that anew for each batch, from the names
+ * of all columns, would double what a statement costs this process.
  */
-function withGaps(build: (values: Values) => SQL): (values: Values) => SQL {
+function withGaps(build: (values: Values) => SQL): (landings: readonly Landing[], at: LandingAt) => SQL {
   const mark = '\u0000'
-  const gap = (name: Gap) => sql.raw(mark + name + mark)
+  const gap = (name: keyof Values) => sql.raw(mark + name + mark)
   const { text, params } = statementOf(
     build({
       landings: gap('landings'),
@@ -180,7 +154,14 @@ function withGaps(build: (values: Values) => SQL): (values: Values) => SQL {
   )
   assert(params.length === 0, 'all values of a statement are in its gaps')
   const pieces = text.split(mark)
-  return (values) => {
+  return (landings, { now, environments, waitMs = landingLockWaitMs }) => {
+    const values: Values = {
+      landings: sql`${JSON.stringify(landings.map(toItem))}`,
+      waitMs: sql`${`${waitMs}ms`}`,
+      limit: atMost(landings.length),
+      now,
+      keyEnvironment: todaysEnvironment(environments),
+    }
     const filled = new Map(Object.entries(values))
     return sql.join(pieces.map((piece) => filled.get(piece) ?? sql.raw(piece)))
   }
@@ -232,7 +213,8 @@ const versionUnconfirmed = (now: SQL) => sql`
         and ${ended.outcome} in ('contradiction', 'key_mismatch', 'no_effect')
     )`
 
-const whole = withGaps(
+/** SQL: the WITH of the whole statement. A reader of `ended` must add `everyNotification`. */
+export const landingStatement = withGaps(
   ({ landings, waitMs, limit, now, keyEnvironment }) => sql`with ${items(landings, waitMs, limit)},
     ${verdictOfLocked(now, keyEnvironment)},
     ${writeRequests(now)},
@@ -257,7 +239,12 @@ const isAlone = sql`${row.landed_at} is null
              where ${d.id} between ${item.first_id} and ${item.last_id}
                and ${d.id} <> ${item.delivery_id} limit 1) is null`
 
-const short = withGaps(
+/**
+ * SQL: the WITH of the short statement, for ordinary deliveries: the request has not landed, it and the webhook id have
+ * no other delivery, and nothing is to be flagged. It locks no row before it writes. `ended` contains only the
+ * landings that it took; a row that changed since it was read is left to the whole statement.
+ */
+const ordinaryStatement = withGaps(
   ({ landings, waitMs, limit, now, keyEnvironment }) => sql`with ${items(landings, waitMs, limit)},
     ${verdictAsSeen(now, keyEnvironment, isAlone)},
     ${writeRequests(now)},
