@@ -3,11 +3,15 @@ import { storableText } from '../storable-text.ts'
 import { guardedLookup } from './guarded-lookup.ts'
 import type { Resolve } from './resolver.ts'
 
-/** The part of an answer that is read. The rest is not needed. */
+/**
+ * A longer answer is not read to its end, which costs its connection. At half, ordinary error pages would do that; twice
+ * only reads more that no page shows.
+ */
 const maxAnswerBytes = 16_384
-/** The characters of an answer or of a failure that a page shows. */
-const maxShown = 500
-/** The longest time that an idle connection stays open for the next call, even if the server allows more. */
+/**
+ * The longest time that an idle connection stays open for the next call, even if the server allows more. Many servers
+ * close theirs after 5 s, and a post on a closing connection fails; at half, few posts would find one open.
+ */
 export const idleConnectionMs = 4000
 
 /** How to connect to a URL: only at public addresses, at any address, or not at all with a reason. */
@@ -38,7 +42,6 @@ export function createPoster({ judge, resolve, timeoutMs, connectionsPerHost: co
     keepAliveMaxTimeout: idleConnectionMs,
     headersTimeout: timeoutMs,
     bodyTimeout: timeoutMs,
-    maxHeaderSize: maxAnswerBytes,
   }
   const guarded = new Agent({ ...limits, connect: { lookup: guardedLookup(resolve, timeoutMs), timeout: timeoutMs } })
   const named = new Agent({ ...limits, connect: { timeout: timeoutMs } })
@@ -78,7 +81,7 @@ async function readSome(body: AsyncIterable<Buffer>): Promise<string> {
     // Leaving the loop destroys the stream and its connection.
     if (bytes >= maxAnswerBytes) break
   }
-  return storableText(Buffer.concat(chunks).subarray(0, maxAnswerBytes).toString('utf8'), maxShown)
+  return storableText(Buffer.concat(chunks).subarray(0, maxAnswerBytes).toString('utf8'))
 }
 
 /** Returns why an exchange failed, in words for a page. */
@@ -86,5 +89,5 @@ export function reasonOf(error: unknown, onTimeout: string): string {
   if (!(error instanceof Error)) return 'failed for an unknown reason'
   if (error.name === 'TimeoutError') return onTimeout
   const cause = error instanceof AggregateError && error.errors[0] instanceof Error ? error.errors[0] : error
-  return storableText(cause.message || cause.name, maxShown)
+  return storableText(cause.message || cause.name)
 }

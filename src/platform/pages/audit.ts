@@ -35,9 +35,9 @@ export function createAudit(table: AuditTable) {
     await db.insert(table).values({
       at: at.toISOString(),
       via,
-      actor: storableText(actor, maxText),
+      actor: storableText(actor),
       action,
-      target: target === undefined ? null : storableText(target, maxText),
+      target: target === undefined ? null : storableText(target),
       detail: detail === undefined ? null : storableDetail(detail),
     })
   }
@@ -77,12 +77,10 @@ export function createAudit(table: AuditTable) {
   return { writeAudit, audited }
 }
 
-const maxText = 1000
-
 function storableDetail(detail: Detail): Detail {
   return JSON.parse(
     JSON.stringify(detail, (_key, value: unknown) =>
-      typeof value === 'string' ? storableText(value, maxText) : value,
+      typeof value === 'string' ? storableText(value) : value,
     ),
   )
 }

@@ -13,7 +13,6 @@ const i = columnsOf(onCall.issues, 'i')
 export const closeAfterSeconds = 60
 /** The most counts that an issue keeps. At the limit, pairs are merged, so each count covers twice the time. */
 const maxSamples = 60
-const maxText = 2000
 
 const written = [
   'cause',
@@ -45,12 +44,12 @@ export async function noteIssues(
 ): Promise<Noted> {
   const at = sql`${now.toISOString()}::timestamptz`
   const seen = problems.map(({ cause, severity, text, href, count, affected }) => ({
-    cause: cause.slice(0, maxText),
+    cause: storableText(cause),
     severity,
-    text: storableText(text, maxText),
-    href: href.slice(0, maxText),
+    text: storableText(text),
+    href: storableText(href),
     count: count ?? null,
-    affected: (affected ?? []).map((one) => storableText(one, maxText)),
+    affected: (affected ?? []).map((one) => storableText(one)),
   }))
   const severities = sql.raw("array['notice', 'warning', 'critical']")
   const rises = sql`array_position(${severities}, ${i.severity}) < array_position(${severities}, excluded.severity)`

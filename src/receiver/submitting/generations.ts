@@ -5,6 +5,7 @@ import { one } from '../../platform/postgres/errors.ts'
 import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
+import { storableText } from '../../platform/storable-text.ts'
 import * as submitting from '../domain/generations-schema.ts'
 import { maxCounted } from '../domain/limits.ts'
 import * as schema from '../domain/schema.ts'
@@ -33,8 +34,6 @@ export type Intent = {
   now: SQL
 }
 
-/** Longer error texts are cut before they are stored. */
-const maxErrorLength = 500
 /** Longer than one call. The lease is not renewed. */
 const leaseSeconds = 30
 /** The provider forgets an Idempotency-Key after 24 h (spec, Limits). A later retry could be charged again. */
@@ -203,7 +202,7 @@ export async function postpone(
   await db.execute(sql`
     update mediadock.generations g set
       ${generations.next_attempt_at} = ${pauseSeconds === undefined ? null : later(now, pauseSeconds)},
-      ${generations.last_error} = ${error.slice(0, maxErrorLength)},
+      ${generations.last_error} = ${storableText(error)},
       ${generations.in_doubt_from} = ${isCertain ? unlessThisOne : sql`${g.in_doubt_from}`}
     where ${isHeld(generation)}`)
 }
