@@ -4,8 +4,8 @@ import { guardedLookup } from './guarded-lookup.ts'
 import type { Resolve } from './resolver.ts'
 
 /**
- * A longer answer is not read to its end, which costs its connection. At half, ordinary error pages would do that; twice
- * only reads more that no page shows.
+ * A longer answer is not read to its end, which costs its connection. At half, ordinary error pages would do that;
+ * twice only reads more that no page shows.
  */
 const maxAnswerBytes = 16_384
 /**

@@ -79,8 +79,6 @@ export function createAudit(table: AuditTable) {
 
 function storableDetail(detail: Detail): Detail {
   return JSON.parse(
-    JSON.stringify(detail, (_key, value: unknown) =>
-      typeof value === 'string' ? storableText(value) : value,
-    ),
+    JSON.stringify(detail, (_key, value: unknown) => (typeof value === 'string' ? storableText(value) : value)),
   )
 }

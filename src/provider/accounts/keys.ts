@@ -74,6 +74,12 @@ const listed = {
 
 export type KeyListing = Awaited<ReturnType<typeof listKeys>>[number]
 
+/**
+ * The rows of a list without a next page: the newest accounts, and the newest keys of a form. At half, more of them
+ * have to be found by their requests; twice as many are no longer found by scrolling.
+ */
+export const listedRows = 500
+
 /** A page of the keys of one or all accounts. `before` is the last key of the previous page. */
 export type KeyPage = { account?: string | undefined; before?: string | undefined; limit: number }
 

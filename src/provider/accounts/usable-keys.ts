@@ -1,12 +1,10 @@
 import { and, desc, eq, isNull, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { accounts, apiKeys, type Scope } from '../domain/schema.ts'
+import { listedRows } from './keys.ts'
 
 /** A key to choose in a form. `hint` is the last four characters of the API key, `available` what its account can spend. */
 export type UsableKey = Awaited<ReturnType<typeof listUsableKeys>>[number]
-
-/** At most this many keys are listed. */
-export const keysShown = 200
 
 type WantedKeys = { account?: string | undefined; scope?: Scope; wanted?: string | undefined }
 
@@ -21,5 +19,5 @@ export async function listUsableKeys(db: Database, { account, scope, wanted }: W
     .innerJoin(accounts, eq(accounts.id, account_id))
     .where(and(isNull(revoked_at), isOfAccount, isAllowed))
     .orderBy(sql`${id} = ${wanted ?? null}::uuid desc nulls last`, desc(created_at), desc(id))
-    .limit(keysShown)
+    .limit(listedRows)
 }

@@ -2,11 +2,11 @@ import { randomUUID } from 'node:crypto'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { action, confirmation, table, moment, facts, tabs } from '../../platform/pages/parts.ts'
-import type { CreatedKey, KeyListing } from '../accounts/keys.ts'
+import { type CreatedKey, type KeyListing, listedRows } from '../accounts/keys.ts'
 import { faultsSchema } from '../domain/faults.ts'
 import { movementTable } from './activity-pages.ts'
 import { accountLink, badge } from './parts.ts'
-import { type AccountRow, accountsShown, type EntryRow } from './reads.ts'
+import type { AccountRow, EntryRow } from './reads.ts'
 
 export function accountsPage(accounts: readonly AccountRow[]): Markup {
   const numbers = ['Credits to spend', 'Reserved', 'Unfinished', 'Keys']
@@ -29,7 +29,7 @@ export function accountsPage(accounts: readonly AccountRow[]): Markup {
     </div>
     <div class="columns">
       <section class="card">
-        ${accounts.length < accountsShown ? '' : html`<p class="soft">The newest ${accountsShown} accounts. Find an older one by its requests.</p>`}
+        ${accounts.length < listedRows ? '' : html`<p class="soft">The newest ${listedRows} accounts. Find an older one by its requests.</p>`}
         ${table({ label: 'Accounts', columns, rows, empty: 'No account yet. Create a key to create its account.' })}
       </section>
       <section class="card">${newKeyForm('')}</section>

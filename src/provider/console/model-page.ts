@@ -1,7 +1,8 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { action, table } from '../../platform/pages/parts.ts'
-import { keysShown, type UsableKey } from '../accounts/usable-keys.ts'
+import { listedRows } from '../accounts/keys.ts'
+import type { UsableKey } from '../accounts/usable-keys.ts'
 import type { CatalogModel } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
 import type { ModelListing } from '../operating/commands.ts'
@@ -128,7 +129,7 @@ function runForm({ model, keys, filled, problems, problem, estimate }: ModelView
           )}
       </select>
       ${isGone && problems['key'] === undefined ? html`<p class="hint">This key does not exist, is revoked, or may not submit.</p>` : ''}
-      ${keys.length === keysShown ? html`<p class="hint">These are the newest keys. To use an older one, start from one of its requests.</p>` : ''}
+      ${keys.length === listedRows ? html`<p class="hint">These are the newest keys. To use an older one, start from one of its requests.</p>` : ''}
       ${fieldProblem('key', problems['key'])}
     </div>
     ${inputFields(model, filled.texts, problems)}

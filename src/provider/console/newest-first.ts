@@ -12,7 +12,7 @@ export type Cursor = { atUs: string; id: string }
 /** `older` is the start of the next page; undefined on the last one. */
 export type NewestPage<Row> = { rows: Row[]; older: Cursor | undefined; isAccountKnown: boolean }
 
-/** The rows of a page. */
+/** A page of a list. At half, a reader turns twice as many pages; at double, a page is several screens long. */
 export const rowsShown = 50
 
 export type NewestSearch = {
@@ -30,8 +30,11 @@ export type NewestSearch = {
   rows: SQL
 }
 
-/** The most rows that one page searches with a filter. */
-const lookedAt = 20_000
+/**
+ * The rows that one page searches for matches (docs/provider.md). At half, rare matches take twice as many pages; at
+ * double, each such page takes twice as long.
+ */
+export const searchedRows = 20_000
 
 export const atUs = (instant: StringChunk | SQL) => sql`(extract(epoch from ${instant}) * 1000000)::bigint`
 
@@ -41,7 +44,7 @@ export const atUs = (instant: StringChunk | SQL) => sql`(extract(epoch from ${in
  */
 export async function searchNewest<Row>(db: Database, search: NewestSearch): Promise<NewestPage<Row>> {
   const { account, before, table, columns, bounds = sql``, wanted, rows: read } = search
-  const depth = wanted ? lookedAt : rowsShown + 1
+  const depth = wanted ? searchedRows : rowsShown + 1
   const isMine = account === undefined ? sql`` : sql`and t.account_id = ${account}`
   const isOlder =
     before === undefined

@@ -2,8 +2,10 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { and, eq, lt, sql, type SQL, unionAll } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import { listedRows } from '../accounts/keys.ts'
 import * as schema from '../domain/schema.ts'
 import { accounts, ledgerEntries } from '../domain/schema.ts'
+import { searchedRows } from './newest-first.ts'
 
 const a = columnsOf(schema.accounts, 'a')
 const apiKeys = columnsOf(schema.apiKeys)
@@ -19,12 +21,9 @@ export type AccountRow = RowOf<typeof schema.accounts, 'id' | 'available'> & {
   keys: number
 }
 
-/** Only the newest accounts are listed. */
-export const accountsShown = 500
-
 /**
- * Lists accounts. Their reserved credits are the prices of live requests that have not ended, which the indexes of the
- * queue find.
+ * Lists the newest accounts. Their reserved credits are the prices of live requests that have not ended, which the
+ * indexes of the queue find.
  */
 export async function listAccounts(db: Database): Promise<AccountRow[]> {
   return await db.execute<AccountRow>(sql`
@@ -44,7 +43,7 @@ export async function listAccounts(db: Database): Promise<AccountRow[]> {
       select account_id, count(*) as requests, sum(cost) filter (where environment = 'live') as reserved
         from unfinished group by account_id
     ) u on u.account_id = ${a.id}
-    order by ${a.created_at} desc, ${a.id} limit ${accountsShown}::int`)
+    order by ${a.created_at} desc, ${a.id} limit ${listedRows}::int`)
 }
 
 export async function readBalance(db: Database, account: string): Promise<string | undefined> {
@@ -53,15 +52,12 @@ export async function readBalance(db: Database, account: string): Promise<string
   return row?.available
 }
 
-/** The most requests of an account that are searched for the last one of each key. */
-const lookedAtForKeys = 10_000
-
 /** Returns the time of the last request of each key, found among the newest requests of the account. */
 export async function readLastRequests(db: Database, account: string): Promise<Map<string, string>> {
   const rows = await db.execute<{ api_key_id: string; at: string }>(sql`
     select api_key_id, max(created_at) as at from (
       select ${list(r, 'api_key_id', 'created_at')} from provider.requests r where ${r.account_id} = ${account}
-      order by ${r.created_at} desc nulls last, ${r.id} desc nulls last limit ${lookedAtForKeys}::int
+      order by ${r.created_at} desc nulls last, ${r.id} desc nulls last limit ${searchedRows}::int
     ) as newest group by api_key_id`)
   return new Map(rows.map(({ api_key_id, at }) => [api_key_id, at]))
 }

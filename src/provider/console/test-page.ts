@@ -5,7 +5,8 @@ import { HttpError } from '../../platform/http/http.ts'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../platform/pages/form.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
-import { keysShown, listUsableKeys, type UsableKey } from '../accounts/usable-keys.ts'
+import { listedRows } from '../accounts/keys.ts'
+import { listUsableKeys, type UsableKey } from '../accounts/usable-keys.ts'
 import { insertTest, lastWebhookUrl, testBody, testsPerMinute } from '../webhooks/test-webhook.ts'
 import { checkWebhookUrl } from '../webhooks/webhook-url.ts'
 import { auditedHere, type ConsoleDeps, refuseNulIn } from './actions.ts'
@@ -103,7 +104,7 @@ function testPage({ id, key, url }: TestForm, keys: readonly UsableKey[], proble
         ${isGone ? html`<option value="" selected>choose a key</option>` : ''}
         ${keys.map((each) => keyOption(each, key))}
       </select>
-      <p class="hint">The test is signed with the secret of this key.${keys.length < keysShown ? '' : ` The newest ${keysShown} are listed. An older key has a link to this form on the page of its account.`}</p>
+      <p class="hint">The test is signed with the secret of this key.${keys.length < listedRows ? '' : ` The newest ${listedRows} are listed. An older key has a link to this form on the page of its account.`}</p>
       <div role="alert">${fieldProblem('key', textOf('key'))}</div>
     </div>
     <div class="field">

@@ -9,10 +9,10 @@ import { environments } from '../domain/schema.ts'
 import { barChart } from './bar-chart.ts'
 import { choice, choiceOf, filtersIn, textSchema } from './filter-fields.ts'
 import { linkTo } from './list-page.ts'
+import { rowsShown } from './newest-first.ts'
 import type { Show } from './parts.ts'
 import {
-  accountsInUsage,
-  lookedAtForUsage,
+  usageRows,
   readUsage,
   readUsageLines,
   type Span,
@@ -70,7 +70,7 @@ function usagePage(usage: Usage, wanted: WantedUsage, catalog: Catalog): Markup 
     ${
       completeFrom === undefined
         ? ''
-        : html`<p class="notice" role="status">This page reads at most ${count(lookedAtForUsage)} requests, so it begins at ${shownAt(completeFrom, per)} UTC. Choose an account to see further back.</p>`
+        : html`<p class="notice" role="status">This page reads at most ${count(usageRows)} requests, so it begins at ${shownAt(completeFrom, per)} UTC. Choose an account to see further back.</p>`
     }
     <section class="card">
       <p class="soft">Requests submitted in the last ${number} ${per}s (UTC), by outcome. Credits are for completed requests of live keys. <a href="${linkTo('/usage.csv', wanted)}">Download as CSV</a></p>
@@ -82,7 +82,7 @@ function usagePage(usage: Usage, wanted: WantedUsage, catalog: Catalog): Markup 
     </section>
     <section class="card">
       <h2>By account</h2>
-      ${usage.accounts.length < accountsInUsage ? '' : html`<p class="soft">The ${accountsInUsage} with the most requests.</p>`}
+      ${usage.accounts.length < rowsShown ? '' : html`<p class="soft">The ${rowsShown} with the most requests.</p>`}
       ${ofTable('By account', 'Account', usage.accounts, (name) => linkTo('/usage', { ...wanted, account: name }))}
     </section>`
 }

@@ -5,6 +5,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
+import { rowsShown } from './newest-first.ts'
 
 const r = columnsOf(schema.requests, 'r')
 
@@ -12,10 +13,13 @@ const r = columnsOf(schema.requests, 'r')
 export const spans = { day: { steps: 30, ms: 86_400_000 }, hour: { steps: 24, ms: 3_600_000 } } as const
 export type Span = keyof typeof spans
 
-/** The most requests that one page reads. */
-export const lookedAtForUsage = 200_000
-export const accountsInUsage = 50
-const linesShown = 10_000
+/**
+ * The requests that one page reads (docs/provider.md). At double, the page of a busy provider takes twice as long; at
+ * half, the 30 days that it shows begin later.
+ */
+export const usageRows = 200_000
+/** A CSV file is built in memory. At double, a few downloads at once would matter; at half, more files are cut. */
+const csvRows = 10_000
 
 export type UsageFilter = {
   span: Span
@@ -23,7 +27,7 @@ export type UsageFilter = {
   model?: string | undefined
   environment?: Environment | undefined
   now: Date
-  /** Replaces lookedAtForUsage. */
+  /** Replaces usageRows. */
   lookAt?: number
 }
 
@@ -69,7 +73,7 @@ export async function readUsage(db: Database, filter: UsageFilter): Promise<Usag
       ) m) as models,
       (select jsonb_agg(a order by a.requests desc, a.name) from (
         select account_id as name, ${counts} from kept group by account_id
-          order by requests desc, account_id limit ${accountsInUsage}::int
+          order by requests desc, account_id limit ${rowsShown}::int
       ) a) as accounts,
       (select start from edge) as complete_from`)
   const found = one(rows, 'reading usage')
@@ -96,11 +100,11 @@ export async function readUsageLines(db: Database, filter: UsageFilter) {
     select (select jsonb_agg(l order by l.start desc, l.account, l.model, l.environment) from (
         select start, account_id as account, model, environment, ${counts} from kept
         group by start, account_id, model, environment
-          order by start desc, account_id, model, environment limit ${linesShown + 1}::int
+          order by start desc, account_id, model, environment limit ${csvRows + 1}::int
       ) l) as lines, (select start from edge) as complete_from`)
   const { lines, complete_from: completeFrom } = one(rows, 'reading lines of usage')
   const all = (lines ?? []).map(({ start, ...line }) => ({ from: iso(start), ...line }))
-  return { lines: all.slice(0, linesShown), isWhole: completeFrom === null && all.length <= linesShown }
+  return { lines: all.slice(0, csvRows), isWhole: completeFrom === null && all.length <= csvRows }
 }
 
 /**
@@ -109,7 +113,7 @@ export async function readUsageLines(db: Database, filter: UsageFilter) {
  * out. Without `nulls last`, Postgres would not use the index.
  */
 function keptOf(filter: UsageFilter): SQL {
-  const { span, account, model, environment, lookAt = lookedAtForUsage } = filter
+  const { span, account, model, environment, lookAt = usageRows } = filter
   return sql`seen as materialized (
       select ${list(r, 'account_id', 'created_at', 'model', 'environment', 'status', 'cost')}
       from provider.requests r

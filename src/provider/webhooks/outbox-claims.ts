@@ -17,7 +17,7 @@ export const maxPerHost = 16
  * Concurrent attempts of one account to one host: half, so that unanswered attempts of one account leave places for
  * other accounts at the same host.
  */
-const maxPerAccountAndHost = 8
+const maxPerAccountAndHost = maxPerHost / 2
 /** Accounts, and hosts per account, that one claim looks at. Bounds its cost. */
 export const maxWalked = 100
 

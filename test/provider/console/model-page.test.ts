@@ -134,11 +134,11 @@ describe('the page of a model', () => {
     await provider.database.sql`
       insert into provider.api_keys (id, account_id, name, environment, scopes, key_hash, key_hint, signing_secret, created_at)
       select gen_random_uuid(), 'newer', 'n' || n, environment, scopes, sha256(convert_to('h' || environment || n, 'UTF8')), 'hint', signing_secret, now() + interval '1 h'
-      from provider.api_keys, generate_series(1, 101) n where id in (${live.id}, ${sandbox.id})`
+      from provider.api_keys, generate_series(1, 251) n where id in (${live.id}, ${sandbox.id})`
     const page = (await get(`/models/aurora-image?key=${live.id}`)).body
     expect(page).toMatch(new RegExp(`value="${live.id}" selected`))
     expect(page).toContain('These are the newest keys')
-    expect(page.match(/· (?:live|sandbox) \(…/g)).toHaveLength(200)
+    expect(page.match(/· (?:live|sandbox) \(…/g)).toHaveLength(500)
     // The page of the account lists all keys.
     const listed: string[] = []
     for (let path: string | undefined = '/accounts/newer'; path !== undefined;) {
@@ -147,7 +147,7 @@ describe('the page of a model', () => {
       path = /href="(\/accounts\/newer\?[^"]+)" rel="next"/.exec(body)?.[1]?.replaceAll('&amp;', '&')
       expect(body.match(/\/revoke"/g)?.length).toBeLessThanOrEqual(100)
     }
-    expect([listed.length, new Set(listed).size, listed.at(-1)]).toEqual([203, 203, sandbox.id])
+    expect([listed.length, new Set(listed).size, listed.at(-1)]).toEqual([503, 503, sandbox.id])
     const estimated = await post('/models/aurora-image/estimate', { key: live.id, 'input.prompt': 'x' })
     expect(estimated.body).toContain('has 0 credits to spend')
     await post(`/keys/${live.id}/revoke`, { account: 'older' })
