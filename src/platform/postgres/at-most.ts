@@ -1,6 +1,12 @@
 import { sql, type SQL } from './drizzle.ts'
 
-const sizes = [1, 10, 100, 1000]
+/**
+ * The rows that one statement of upkeep, of an export or of a reader of logs takes. At double, it holds locks, and a
+ * process holds its rows, twice as long; at half, the cost of the statements exceeds that of the rows.
+ */
+export const statementRows = 1000
+
+const sizes = [1, 10, 100, statementRows]
 
 /**
  * Returns a literal for the `limit` of rows that a statement receives as JSON. The planner reads it as a row estimate.

@@ -1,11 +1,9 @@
+import { statementRows } from '../../platform/postgres/at-most.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { pruneIdleWindows } from '../accounts/rate-limit.ts'
 import { removeLeftReferences } from '../references/references.ts'
 import { pruneExpiredKeys } from '../submit/idempotency.ts'
-
-/** The most rows that one statement removes. */
-const batch = 1000
 
 type HousekeepingDeps = {
   db: Database
@@ -24,7 +22,7 @@ export async function runHousekeepingOnce({
 }: HousekeepingDeps): Promise<{ more: boolean }> {
   const now = time()
   await removeLeftReferences(mediaDir, hostClock().getTime())
-  const keys = await pruneExpiredKeys(db, batch, now)
-  const windows = await pruneIdleWindows(db, batch, now)
-  return { more: keys === batch || windows === batch }
+  const keys = await pruneExpiredKeys(db, statementRows, now)
+  const windows = await pruneIdleWindows(db, statementRows, now)
+  return { more: keys === statementRows || windows === statementRows }
 }

@@ -1,3 +1,4 @@
+import { statementRows } from '../../platform/postgres/at-most.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
@@ -69,12 +70,11 @@ export async function settleAttempt(
 
 /** Gives up deliveries whose process died during their last attempt. */
 export async function failAbandoned(db: Database, now: SQL): Promise<void> {
-  // The limit keeps the statement short after the death of a busy process.
   await db.execute(sql`
     update provider.deliveries set ${deliveries.state} = 'failed', ${deliveries.settled_at} = ${now}
     where ${deliveries.id} = any (array(
       select ${d.id} from provider.deliveries d
       where ${d.state} = 'pending' and ${d.attempts} >= ${d.max_attempts} and ${lease.isDue(now)}
-      order by ${d.due_at} limit 1000 for update skip locked
+      order by ${d.due_at} limit ${statementRows} for update skip locked
     ))`)
 }

@@ -1,5 +1,6 @@
 import type { Request, Response } from 'express'
 import { z } from 'zod'
+import { statementRows } from '../../platform/postgres/at-most.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { arrivalSchema, listArrivals } from '../queries/arrivals.ts'
@@ -8,9 +9,6 @@ import { arrivalFiltersSchema, deliveryFiltersSchema, parseFilters, type Paging 
 import type { Page } from '../queries/page.ts'
 import { boundCalls, writeTo } from './event-stream.ts'
 import { gone, responses, type Operation } from './operation.ts'
-
-/** Rows per query, and so the rows in memory. */
-const rowsAtOnce = 1000
 
 /** Per process: each export takes a connection during its queries. */
 const bounded = boundCalls(4, 'exports are running')
@@ -57,7 +55,7 @@ export async function sendExport(
   const { filters, columns, list }: Exportable = exportable[what]
   const wanted = parseFilters(filters, query)
   const stop = AbortSignal.any([deps.signal, gone(res)])
-  const read = (cursor?: string) => deps.lists((db) => list(db, wanted, { limit: rowsAtOnce, cursor }))
+  const read = (cursor?: string) => deps.lists((db) => list(db, wanted, { limit: statementRows, cursor }))
   const lineOf = (item: Item) => (format === 'csv' ? csvLine(item, columns) : `${JSON.stringify(item)}\n`)
   await bounded(async () => {
     const { listed, asOf } = await read()

@@ -1,3 +1,4 @@
+import { statementRows } from '../../platform/postgres/at-most.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
@@ -20,8 +21,6 @@ const now = postgresTime()
 
 export type Followed = { changes: number; queued: number; more: boolean }
 
-const maxChanges = 500
-
 /**
  * Reads on in the feed, and queues copies for media of complete results without a copy of their present link. So
  * landing writes nothing for the archive, and results that landed while it was off are found too. One replica at a time
@@ -32,7 +31,7 @@ export async function followFeed(db: Database, lives: LinkLives = {}): Promise<F
     with begin as (select ${progress.position} from mediadock.archive_progress limit 1 for update skip locked),
     page as (
       select ${list(e, 'position', 'request_id')} from mediadock.feed_entries e
-      where ${e.position} > (select position from begin) order by ${e.position} limit ${maxChanges}
+      where ${e.position} > (select position from begin) order by ${e.position} limit ${statementRows}
     ),
     wanted as (
       select m.*, r.expires_at from (select distinct request_id from page) p
@@ -84,7 +83,7 @@ export async function followFeed(db: Database, lives: LinkLives = {}): Promise<F
     select (select count(*)::int from page) as changes, (select count(*)::int from queued) as queued`
   const rows = await untilNotGivingWay(() => db.execute<{ changes: number; queued: number }>(statement))
   const followed = one(rows, 'queueing media for the archive')
-  return { ...followed, more: followed.changes === maxChanges }
+  return { ...followed, more: followed.changes === statementRows }
 }
 
 /**

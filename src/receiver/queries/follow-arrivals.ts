@@ -1,14 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from '../../platform/logger.ts'
+import { statementRows } from '../../platform/postgres/at-most.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { arrivalsSince, type TailedArrival } from './arrivals.ts'
 import type { ArrivalFilters } from './filters.ts'
 import type { Place } from './page.ts'
 
 type FollowDeps = { db: Database; clock: () => Date; logger: Pick<Logger, 'warn'> }
-
-/** The limit of rows per round; the newest are returned. */
-const maxRowsPerRound = 1000
 
 /** The arrivals logged since the previous round. `isCut`: there were more than the limit. */
 export type Round = { fresh: TailedArrival[]; isCut: boolean }
@@ -32,9 +30,9 @@ export async function* followArrivals(
     let round: Round = { fresh: [], isCut: false }
     try {
       const looked = clock()
-      const found = await arrivalsSince(db, filters, { after, notBefore, idFloor, limit: maxRowsPerRound })
+      const found = await arrivalsSince(db, filters, { after, notBefore, idFloor, limit: statementRows })
       const fresh = found.filter(({ arrival }) => !sent.has(arrival.id))
-      round = { fresh, isCut: found.length === maxRowsPerRound }
+      round = { fresh, isCut: found.length === statementRows }
       floors.push(Math.max(floors.at(-1) ?? 0, ...found.map(({ arrival }) => arrival.id)))
       sent = new Set([...sent, ...fresh.map(({ arrival }) => arrival.id)].filter((id) => id > idFloor))
       // An arrival is logged when it has been answered. A slow sender can delay that by this long.

@@ -1,4 +1,5 @@
 import type { Logger } from '../../platform/logger.ts'
+import { statementRows } from '../../platform/postgres/at-most.ts'
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { type Column, sql, type SQL, type StringChunk, type Table } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow, one } from '../../platform/postgres/errors.ts'
@@ -28,9 +29,6 @@ export type RetentionDeps = {
 }
 
 type Pruned = Record<string, number>
-
-/** Small, so that no batch holds locks for long. */
-const batchRows = 1000
 
 /**
  * Deletes rows older than RETENTION_DAYS: processed deliveries with their attempts, parked ones that no replay can
@@ -103,7 +101,7 @@ async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Pro
   while (!signal.aborted) {
     const rows = await prune()
     sum += rows
-    if (rows < batchRows) break
+    if (rows < statementRows) break
   }
   return sum
 }
@@ -123,7 +121,7 @@ async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
             select from mediadock.requests r
             where ${r.request_id} = ${d.request_id} and ${r.confirmed_at} is not null)))
         and not exists (select from mediadock.inbox where ${inbox.delivery_id} = ${d.id})
-      order by ${d.received_at} nulls first limit ${batchRows}
+      order by ${d.received_at} nulls first limit ${statementRows}
     ),
     gone as (delete from mediadock.deliveries d using old where ${d.id} = old.id returning ${d.id}),
     attempts_gone as (delete from mediadock.attempts a using gone where ${a.delivery_id} = gone.id)
@@ -141,7 +139,7 @@ async function pruneFeed(db: Database, cutoff: Date): Promise<number> {
       delete from mediadock.feed_entries where ${entries.position} = any(array(
         select ${entries.position} from mediadock.feed_entries
           where ${entries.position} < ${cutoff.getTime() * 1000}::bigint
-          order by ${entries.position} limit ${batchRows}))
+          order by ${entries.position} limit ${statementRows}))
       returning ${entries.position}
     ),
     bounded as (
@@ -170,7 +168,7 @@ type Aged = { table: SQL | Table; at: Column | StringChunk }
 async function pruneRows(db: Database, { table, at }: Aged, cutoff: Date): Promise<number> {
   const rows = await db.execute(sql`
     delete from ${table} where ctid = any(array(
-      select ctid from ${table} where ${at} < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
+      select ctid from ${table} where ${at} < ${cutoff.toISOString()}::timestamptz limit ${statementRows}))
     returning 1`)
   return rows.length
 }
