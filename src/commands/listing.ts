@@ -2,8 +2,9 @@ import { parseArgs } from 'node:util'
 import type { z } from 'zod'
 import { createPool, type Database } from '../platform/postgres/postgres.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'
+import { maxPageItems } from '../receiver/domain/page-limits.ts'
 import { ago } from '../receiver/queries/ago.ts'
-import { InvalidFilterError, maxLimit, parseFilters, type Paging } from '../receiver/queries/filters.ts'
+import { InvalidFilterError, parseFilters, type Paging } from '../receiver/queries/filters.ts'
 import type { Page } from '../receiver/queries/page.ts'
 import { withDatabase } from './database.ts'
 import { printTable } from './terminal.ts'
@@ -61,7 +62,7 @@ async function collect<T>(wanted: number, list: (paging: Paging) => Promise<Page
   const items: T[] = []
   let cursor: string | undefined
   do {
-    const page = await list({ limit: Math.min(maxLimit, wanted - items.length), cursor })
+    const page = await list({ limit: Math.min(maxPageItems, wanted - items.length), cursor })
     items.push(...page.data)
     cursor = page.next_cursor ?? undefined
   } while (cursor !== undefined && items.length < wanted)

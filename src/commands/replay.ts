@@ -1,7 +1,8 @@
 import { z } from 'zod'
+import { namedItems } from '../receiver/domain/page-limits.ts'
 import type { LandingDeps } from '../receiver/landing/land-or-put-off.ts'
 import { replayDelivery, type Replay } from '../receiver/landing/replay.ts'
-import { groupFailures, replayMany, shownFailures, type ReplayedMany } from '../receiver/on-call/replay-many.ts'
+import { groupFailures, replayMany, type ReplayedMany } from '../receiver/on-call/replay-many.ts'
 import { countDeliveries } from '../receiver/queries/deliveries.ts'
 import { deliveryFiltersSchema, type DeliveryFilters } from '../receiver/queries/filters.ts'
 import { filtersAsTarget } from '../receiver/upkeep/audit.ts'
@@ -149,8 +150,7 @@ function print({ replayed, changes, changed, failed }: Replayed, { dryRun, inter
     )
   }
   for (const { message, count, delivery_ids } of groupFailures(failed)) {
-    if (count <= shownFailures)
-      for (const id of delivery_ids) process.stderr.write(`mediadock: ${id}: ${cell(message)}\n`)
+    if (count <= namedItems) for (const id of delivery_ids) process.stderr.write(`mediadock: ${id}: ${cell(message)}\n`)
     else
       process.stderr.write(`mediadock: ${count} deliveries, including ${delivery_ids.join(', ')}: ${cell(message)}\n`)
   }

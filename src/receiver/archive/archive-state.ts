@@ -4,7 +4,7 @@ import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { maxCounted } from '../domain/limits.ts'
-import { maxAffected } from '../domain/problem.ts'
+import { maxIdsInAddress } from '../domain/problem.ts'
 import { iso } from '../queries/page.ts'
 import * as archive from './archive-schema.ts'
 
@@ -40,7 +40,7 @@ export type ArchiveState = {
 
 /** SQL: the requests of the chosen copies as an array. */
 const requestsOf = (chosen: SQL, order: SQL) => sql`
-  array(select request_id::text from ${chosen} group by request_id order by ${order} limit ${maxAffected})`
+  array(select request_id::text from ${chosen} group by request_id order by ${order} limit ${maxIdsInAddress})`
 
 /** Reads the state of the archive for the problems of the first page. */
 export async function readArchiveState(tx: Executor, now: Date): Promise<ArchiveState> {

@@ -6,6 +6,7 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../platform/pages/form.ts'
 import { moment, table, tabs, time, type Row, type Tone } from '../../platform/pages/parts.ts'
 import { unknown } from '../api/operation.ts'
+import { namedItems } from '../domain/page-limits.ts'
 import { muteIssue } from '../on-call/issues.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { parseFilters } from '../queries/filters.ts'
@@ -136,11 +137,9 @@ function itemsOf(cause: string, count: number): string {
   return counted[cause.split(':')[0] ?? '']?.[count === 1 ? 0 : 1] ?? ''
 }
 
-const shownAffected = 5
-
 function affectedList(affected: readonly string[]): Markup {
-  const more = affected.length - shownAffected
-  const shown = affected.slice(0, shownAffected).map((one, at) => html`${at === 0 ? '' : ', '}${affectedOne(one)}`)
+  const more = affected.length - namedItems
+  const shown = affected.slice(0, namedItems).map((one, at) => html`${at === 0 ? '' : ', '}${affectedOne(one)}`)
   return html`${shown}${more > 0 ? ` and ${more} more` : ''}`
 }
 

@@ -14,8 +14,11 @@ export type Problem = {
   affected?: readonly string[]
 }
 
-/** More requests than this are not listed: an issue stores their ids, and the address of their list contains them. */
-export const maxAffected = 50
+/**
+ * An address contains at most this many ids. At double, it no longer fits into an issue (storable-text.ts); at half,
+ * more lists are cut.
+ */
+export const maxIdsInAddress = 50
 
 /** The page of the only request, or the list of these requests. */
 export function placeOf(requestIds: readonly string[]): Pick<Problem, 'affected' | 'href'> {

@@ -1,6 +1,7 @@
 import type { Limited } from '../../platform/pages/guess-limit.ts'
+import { maxPageItems } from '../domain/page-limits.ts'
 import { issueOf, type Problem } from '../domain/problem.ts'
-import { maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
+import type { GiveUp } from '../queries/give-ups.ts'
 import { causeClause } from './cause-words.ts'
 import { count, duration } from './figures.ts'
 import type { Failing, Numbers } from './numbers.ts'
@@ -64,7 +65,7 @@ function effectOf({ failing, outcome, reason, giveUps }: Group, numbers: Numbers
   const why = reason === null ? 'for an unknown reason' : causeClause(reason).replaceAll('_', ' ')
   const what = outcome === 'refused' ? 'refused' : 'answered 503'
   if (failing === undefined) {
-    const some = giveUps.length < maxGiveUps ? '' : 'At least '
+    const some = giveUps.length < maxPageItems ? '' : 'At least '
     return `${some}${count(giveUps.length, 'webhook was', 'webhooks were')} ${what} and not accepted since: ${why}.`
   }
   const total = totalOf(failing, numbers)

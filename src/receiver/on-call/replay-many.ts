@@ -1,8 +1,9 @@
 import { isAboutTheRow, isRefusal, postgresMessage } from '../../platform/postgres/errors.ts'
+import { maxPageItems, namedItems } from '../domain/page-limits.ts'
 import type { LandingDeps } from '../landing/land-or-put-off.ts'
 import { replayDelivery, type Change, type Replay } from '../landing/replay.ts'
 import { listDeliveryPlaces } from '../queries/deliveries.ts'
-import { maxLimit, type DeliveryFilters } from '../queries/filters.ts'
+import type { DeliveryFilters } from '../queries/filters.ts'
 
 export type ReplayMany = {
   filters: DeliveryFilters
@@ -31,7 +32,7 @@ export async function replayMany(
   const all: ReplayedMany = { replayed: 0, changes: [], failed: [], next_cursor: cursor ?? null }
   let [done, bytes] = [0, 0]
   for (;;) {
-    const wanted = Math.min(maxLimit, limit - done)
+    const wanted = Math.min(maxPageItems, limit - done)
     const places = await listDeliveryPlaces(deps.db, {
       ...filters,
       limit: wanted,
@@ -78,15 +79,13 @@ async function replayInto(
 /** Deliveries that fail for the same reason, with some of their ids. */
 export type Failures = { message: string; count: number; delivery_ids: string[] }
 
-export const shownFailures = 5
-
 /** Groups failed deliveries by their message, the most frequent first. */
 export function groupFailures(failed: ReplayedMany['failed']): Failures[] {
   const groups = new Map<string, Failures>()
   for (const { message, delivery_id } of failed) {
     const group = groups.get(message) ?? { message, count: 0, delivery_ids: [] }
     group.count += 1
-    if (group.delivery_ids.length < shownFailures) group.delivery_ids.push(delivery_id)
+    if (group.delivery_ids.length < namedItems) group.delivery_ids.push(delivery_id)
     groups.set(message, group)
   }
   return [...groups.values()].toSorted((a, b) => b.count - a.count)

@@ -5,20 +5,18 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import * as onCall from '../domain/on-call-schema.ts'
+import { maxPageItems, namedItems } from '../domain/page-limits.ts'
 import * as schema from '../domain/schema.ts'
 import { requeue } from '../landing/replay.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { listDeliveryPlaces } from '../queries/deliveries.ts'
 import type { DeliveryFilters } from '../queries/filters.ts'
 import { isoAlways } from '../queries/page.ts'
-import { shownFailures, type Failures } from './replay-many.ts'
+import type { Failures } from './replay-many.ts'
 
 const replays = columnsOf(onCall.replays)
 const inbox = columnsOf(schema.inbox)
 const attempts = columnsOf(schema.attempts)
-
-/** Small, because landing waits for the rows that one statement locks. */
-const pageRows = 500
 
 /** A replay of many deliveries. */
 export type ManyReplayed = {
@@ -66,11 +64,11 @@ export async function requeueMany(
   let [cursor, before, requeued]: [string | undefined, number, number] = [undefined, 0, 0]
   do {
     signal.throwIfAborted()
-    const places = await listDeliveryPlaces(db, { ...filters, limit: pageRows, cursor })
-    const page = places.slice(0, pageRows)
+    const places = await listDeliveryPlaces(db, { ...filters, limit: maxPageItems, cursor })
+    const page = places.slice(0, maxPageItems)
     requeued += await requeue(db, { replayId: id, ids: page.map((place) => place.id), before, now: time() })
     before += page.length
-    cursor = places.length > pageRows ? page.at(-1)?.cursor : undefined
+    cursor = places.length > maxPageItems ? page.at(-1)?.cursor : undefined
   } while (cursor !== undefined)
   return { id, count, requeued }
 }
@@ -104,7 +102,7 @@ export async function findReplay(db: Database, id: string): Promise<ReplayProgre
       where ${attempts.replay_id} = ${id}::uuid group by ${attempts.outcome} order by count desc`),
     failures: await tx.execute<Failures>(sql`
       select coalesce(${attempts.detail}, ${attempts.outcome}) as message, count(*)::int,
-        (array_agg(${attempts.delivery_id}))[1:${shownFailures}::int] as delivery_ids
+        (array_agg(${attempts.delivery_id}))[1:${namedItems}::int] as delivery_ids
       from mediadock.attempts where ${attempts.replay_id} = ${id}::uuid and ${wasParked}
       group by message order by count desc limit 20`),
   }))

@@ -5,6 +5,7 @@ import type { Executor } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { deliveries } from '../domain/schema.ts'
+import { foundRows } from './search.ts'
 
 const a = columnsOf(schema.attempts, 'a')
 const d = alias(deliveries, 'd')
@@ -51,9 +52,6 @@ export async function readParkedCauses(tx: Executor, since?: Date): Promise<Caus
   return causes.map((cause) => (cause.reason === 'landing_failed' ? { ...cause, errors } : cause))
 }
 
-/** The most deliveries whose errors are grouped. */
-const maxFailed = 1000
-
 const anyUuid = '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 
 async function errorsOfLanding(tx: Executor, since: Date | undefined): Promise<NonNullable<Cause['errors']>> {
@@ -71,7 +69,7 @@ async function errorsOfLanding(tx: Executor, since: Date | undefined): Promise<N
         where ${a.delivery_id} = ${d.id} and ${a.detail} is not null order by ${a.attempted_at} desc limit 1
       ) as newest on true
       where ${d.parked_reason} = 'landing_failed' and ${parkedSince(since)}
-      order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit ${maxFailed}
+      order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit ${foundRows}
     ),
     grouped as (
       select (array_agg(message order by received_at desc, id desc))[1] as message, model, count(*)::int,
@@ -84,7 +82,7 @@ async function errorsOfLanding(tx: Executor, since: Date | undefined): Promise<N
         select from (
           select ${r.model} from mediadock.requests r
           where ${r.landed_at} is not null and ${r.landed_at} >= grouped.since
-          order by ${r.landed_at} desc nulls last limit ${maxFailed}
+          order by ${r.landed_at} desc nulls last limit ${foundRows}
         ) as landed where left(landed.model, 100) = grouped.model
       ) as landed_since
     from grouped left join lateral (

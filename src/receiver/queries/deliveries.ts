@@ -23,7 +23,7 @@ import {
   type Order,
   type Page,
 } from './page.ts'
-import { cameOften, deliveryFound, deliveryMeasured, searchedRows } from './search.ts'
+import { cameOften, deliveryFound, deliveryMeasured, foundRows, searchedRows } from './search.ts'
 
 /** The aliases of the listed deliveries and arrivals. Conditions in other files rely on them. */
 const d = alias(deliveries, 'd')
@@ -102,9 +102,7 @@ export async function countDeliveries(db: Database, filters: DeliveryFilters): P
   return one(rows, 'counting deliveries').n
 }
 
-const seldom = 500
-
-/** Reads all delivery ids of a rarely used key; undefined if there are none, or more than `seldom`. */
+/** Reads all delivery ids of a rarely used key; undefined if there are none, or more than `foundRows`. */
 export async function idsOfSeldomKey(
   tx: Executor,
   { key_name, until }: Pick<DeliveryFilters, 'until'> & { key_name: string },
@@ -114,8 +112,8 @@ export async function idsOfSeldomKey(
     .from(d)
     .where(and(...matching({ key_name, until })))
     .orderBy(newestFirst(order))
-    .limit(seldom + 1)
-  return rows.length === 0 || rows.length > seldom ? undefined : rows.map(({ id }) => id)
+    .limit(foundRows + 1)
+  return rows.length === 0 || rows.length > foundRows ? undefined : rows.map(({ id }) => id)
 }
 
 /** Reads one delivery; undefined if it does not exist. */

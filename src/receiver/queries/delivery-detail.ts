@@ -4,6 +4,7 @@ import { claimsOfRow } from '../../platform/postgres/lease.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { toleranceSeconds } from '../../wire/signature.ts'
 import { sha256Hex } from '../domain/delivery.ts'
+import { maxPageItems } from '../domain/page-limits.ts'
 import { attempts, deliveries, inbox, requests } from '../domain/schema.ts'
 import { arrivalSchema, arrivalsOfDeliveries } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
@@ -43,9 +44,6 @@ export const deliveryDetailSchema = deliverySchema
   .meta({ id: 'DeliveryDetail' })
 export type DeliveryDetail = z.infer<typeof deliveryDetailSchema>
 
-/** The limit for each kind of event, since a person reads the timeline. */
-export const maxEvents = 200
-
 /** Reads one delivery with all details; undefined if it does not exist. */
 export async function findDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
   return readWithin(db, async (tx) => {
@@ -63,7 +61,7 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
       .where(eq(deliveries.id, id))
     if (!delivery || !stored) return undefined
     const { waiting } = stored
-    const arrivals = await arrivalsOfDeliveries(tx, [id], maxEvents)
+    const arrivals = await arrivalsOfDeliveries(tx, [id], maxPageItems)
     const attempts = await attemptsOf(tx, [delivery], stored.landed_at)
     return {
       ...delivery,
@@ -104,14 +102,14 @@ export async function attemptsOf(
     .from(attempts)
     .where(inArray(attempts.delivery_id, ids))
     .orderBy(attempts.attempted_at)
-    .limit(maxEvents)
+    .limit(maxPageItems)
   const ends = landedAt === null ? [] : await ordinaryEnds(tx, deliveries, landedAt)
   return [...kept, ...ends].toSorted((a, b) => Date.parse(a.attempted_at) - Date.parse(b.attempted_at))
 }
 
 /**
  * Returns the landings at the first try: processed deliveries whose only rows in `attempts`, if any, are of later
- * replays. Postgres decides this, since only the first `maxEvents` attempts were read.
+ * replays. Postgres decides this, since only the first `maxPageItems` attempts were read.
  */
 async function ordinaryEnds(
   tx: Executor,

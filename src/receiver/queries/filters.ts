@@ -3,6 +3,7 @@ import { plainWords } from '../../platform/plain-words.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { arrivalOutcomes } from '../domain/arrivals-schema.ts'
 import { maxInteger } from '../domain/limits.ts'
+import { defaultPageItems, maxPageItems } from '../domain/page-limits.ts'
 import { isStorable } from '../domain/storable.ts'
 import { ago } from './ago.ts'
 
@@ -16,9 +17,6 @@ export class InvalidFilterError extends Error {
     this.parameter = parameter
   }
 }
-
-export const defaultLimit = 50
-export const maxLimit = 200
 
 export const deliveryStates = ['pending', 'processed', 'parked'] as const
 /** The outcomes of processing: see LandingOutcome and inbox.ts. */
@@ -50,14 +48,18 @@ const idFilter = z.guid('must be a uuid')
 const idsFilter = z
   .string()
   .transform((text) => text.toLowerCase().split(','))
-  .pipe(z.array(z.guid('must be a comma-separated list of uuids')).max(maxLimit, `must be at most ${maxLimit} uuids`))
+  .pipe(
+    z
+      .array(z.guid('must be a comma-separated list of uuids'))
+      .max(maxPageItems, `must be at most ${maxPageItems} uuids`),
+  )
   .meta({ override: { type: 'string' } })
 const limitFilter = z
   .string()
-  .regex(/^\d{1,3}$/, `must be a whole number from 1 to ${maxLimit}`)
+  .regex(/^\d{1,3}$/, `must be a whole number from 1 to ${maxPageItems}`)
   .transform(Number)
-  .pipe(z.int().min(1, `must be at least 1`).max(maxLimit, `must be at most ${maxLimit}`))
-  .meta({ override: { type: 'integer', minimum: 1, maximum: maxLimit, default: defaultLimit } })
+  .pipe(z.int().min(1, `must be at least 1`).max(maxPageItems, `must be at most ${maxPageItems}`))
+  .meta({ override: { type: 'integer', minimum: 1, maximum: maxPageItems, default: defaultPageItems } })
 
 export const paging = {
   limit: limitFilter.optional().meta({ description: 'The number of items per page.' }),
@@ -129,7 +131,7 @@ export const deliveryFiltersSchema = z.strictObject({
     .optional()
     .meta({ description: 'A flag of the delivery.' }),
   min_arrivals: atLeast('The least number of arrivals'),
-  ids: idsFilter.optional().meta({ description: `Delivery ids, separated by commas, at most ${maxLimit}.` }),
+  ids: idsFilter.optional().meta({ description: `Delivery ids, separated by commas, at most ${maxPageItems}.` }),
 })
 export const arrivalFiltersSchema = z.strictObject({
   ...common,
@@ -170,7 +172,7 @@ export const requestFiltersSchema = z.strictObject({
     .regex(/^(?:[0-9a-f]-?){4,32}$/i, 'must be a request id or the beginning of one, with at least 4 characters')
     .optional()
     .meta({ description: 'A request id, or the beginning of one.' }),
-  ids: idsFilter.optional().meta({ description: `Request ids, separated by commas, at most ${maxLimit}.` }),
+  ids: idsFilter.optional().meta({ description: `Request ids, separated by commas, at most ${maxPageItems}.` }),
   ...times,
 })
 const quarantineFiltersSchema = z.strictObject({

@@ -3,6 +3,7 @@ import { or, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import { generations } from '../domain/generations-schema.ts'
+import { shortListItems } from '../domain/page-limits.ts'
 import type { StuckAfter } from '../reconciling/due.ts'
 import { arrivalSchema, listArrivals, type ArrivalEntry } from './arrivals.ts'
 import { QueryTimeoutError, readWithin } from './deadline.ts'
@@ -11,9 +12,6 @@ import { textFilter, type ArrivalFilters, type RequestFilters } from './filters.
 import { newestFirst } from './page.ts'
 import { listRequests, requestSchema } from './requests.ts'
 import { uuidRange } from './search.ts'
-
-/** The limit of findings per kind. */
-const shown = 20
 
 export const findFiltersSchema = z.strictObject({
   q: textFilter.min(2, 'must have at least 2 characters').meta({
@@ -75,13 +73,13 @@ export async function find(db: Database, { q }: { q: string }, when: StuckAfter)
   const isId = q.length >= 4
   const isUuid = uuidRange(q).length > 0
   const requests = async (filters: RequestFilters & { value?: string }) =>
-    (await listRequests(db, { ...filters, limit: shown }, when)).data
+    (await listRequests(db, { ...filters, limit: shortListItems }, when)).data
   const [byExternalId, asRequests, by_metadata, submits, deliveries, arrivals, quarantined] = await Promise.all([
     search('requests', () => requests({ external_id: q })),
     isUuid ? search('requests', () => requests({ q })) : [],
     search('by_metadata', () => requests({ value: q })),
     search('submits', () => readWithin(db, (tx) => submitsOf(tx, q))),
-    isId ? search('deliveries', async () => (await listDeliveries(db, { q, limit: shown })).data) : [],
+    isId ? search('deliveries', async () => (await listDeliveries(db, { q, limit: shortListItems })).data) : [],
     isId ? search('arrivals', () => failedArrivals(db, { q })) : [],
     search('quarantined', () => readWithin(db, (tx) => quarantinedOf(tx, q))),
   ])
@@ -95,7 +93,7 @@ export type Claims = Pick<Found, 'deliveries' | 'arrivals' | 'quarantined'>
 /** Finds the webhooks that name this request id. The content of a refused one is not trusted. */
 export async function findClaims(db: Database, requestId: string): Promise<Claims> {
   const [{ data: deliveries }, arrivals, quarantined] = await Promise.all([
-    listDeliveries(db, { request_id: requestId, limit: shown }),
+    listDeliveries(db, { request_id: requestId, limit: shortListItems }),
     failedArrivals(db, { request_id: requestId }),
     readWithin(db, (tx) => quarantinedOf(tx, requestId)),
   ])
@@ -103,7 +101,7 @@ export async function findClaims(db: Database, requestId: string): Promise<Claim
 }
 
 async function failedArrivals(db: Database, filters: ArrivalFilters): Promise<ArrivalEntry[]> {
-  const list = (outcome: 'refused' | 'unavailable') => listArrivals(db, { ...filters, outcome, limit: shown })
+  const list = (outcome: 'refused' | 'unavailable') => listArrivals(db, { ...filters, outcome, limit: shortListItems })
   const pages = await Promise.all([list('refused'), list('unavailable')])
   return pages.flatMap(({ data }) => data)
 }
@@ -116,7 +114,7 @@ async function submitsOf(tx: Executor, q: string): Promise<Found['submits']> {
     .select({ id, state, model, request_id, created_at })
     .from(generations)
     .where(sql`${id} ${range} or ${request_id} ${range}`)
-    .limit(shown)
+    .limit(shortListItems)
 }
 
 async function quarantinedOf(tx: Executor, q: string): Promise<Found['quarantined']> {
@@ -127,5 +125,5 @@ async function quarantinedOf(tx: Executor, q: string): Promise<Found['quarantine
     .from(quarantine)
     .where(or(range && sql`${request_id} ${range}`, sql`starts_with(${webhook_id}, ${q})`))
     .orderBy(newestFirst({ at: arrived_at, id }))
-    .limit(shown)
+    .limit(shortListItems)
 }

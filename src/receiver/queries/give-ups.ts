@@ -6,6 +6,7 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import { doublingPauseMs, webhookAttempts } from '../../wire/backoff.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { isInIdRange } from '../domain/delivery.ts'
+import { maxPageItems } from '../domain/page-limits.ts'
 import { deliveries, requests } from '../domain/schema.ts'
 import { isoAlways } from './page.ts'
 import { namesKnownRequest, unsignedReasons } from './refusals.ts'
@@ -50,8 +51,6 @@ export const giveUpSchema = z
   })
   .meta({ id: 'GiveUp' })
 export type GiveUp = z.infer<typeof giveUpSchema>
-
-export const maxGiveUps = 200
 
 type Row = RowOf<typeof arriving.arrivals, 'outcome' | 'reason' | 'request_id'> & {
   /** Not null here: only arrivals with an id are selected. */
@@ -101,7 +100,7 @@ export async function listGiveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
         where ${d.webhook_id} = w.webhook_id and ${isInIdRange(sql`${d.id}`, sql`w.webhook_id`)} limit 1) is null
     )
     -- The newest of each cause comes first, so a cause that is missing in the answer has no open webhook.
-    select * from open order by nth = 1 desc, last_seen desc limit ${maxGiveUps}`)
+    select * from open order by nth = 1 desc, last_seen desc limit ${maxPageItems}`)
   const found = rows.map((row) => toGiveUp(row, now))
   const known = await requestsOf(tx, found)
   return found.map((one) => ({ ...one, ...known.get(one.request_id ?? '') })).toSorted(inOrder)

@@ -11,9 +11,10 @@ import {
   type Table,
 } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import { defaultPageItems } from '../domain/page-limits.ts'
 import { firstSourceName } from '../domain/source.ts'
 import { readWithin } from './deadline.ts'
-import { defaultLimit, InvalidFilterError, type Paging } from './filters.ts'
+import { InvalidFilterError, type Paging } from './filters.ts'
 
 /** One page of a list, newest first. */
 export type Page<T> = { data: T[]; next_cursor: string | null }
@@ -79,7 +80,7 @@ export function afterCursor(cursor: string | undefined, { at, id }: Order): SQL 
 }
 
 /** Returns one row more than the page has, which shows whether there is a next page. */
-export function limitOf({ limit = defaultLimit }: Paging): number {
+export function limitOf({ limit = defaultPageItems }: Paging): number {
   return limit + 1
 }
 
@@ -89,7 +90,7 @@ export function limitOf({ limit = defaultLimit }: Paging): number {
  */
 export function toPage<R extends { micros: string; id: string | number; matched?: boolean; cut?: boolean }, T>(
   rows: readonly R[],
-  { limit = defaultLimit }: Paging,
+  { limit = defaultPageItems }: Paging,
   toItem: (row: R) => T,
 ): Page<T> {
   const shown = rows.slice(0, limit)

@@ -3,13 +3,14 @@ import { desc, eq, getTableColumns } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { generations } from '../domain/generations-schema.ts'
 import { polls } from '../domain/on-call-schema.ts'
+import { maxPageItems } from '../domain/page-limits.ts'
 import { results } from '../domain/results-schema.ts'
 import { media } from '../domain/schema.ts'
 import type { StuckAfter } from '../reconciling/due.ts'
 import { arrivalSchema, arrivalsOfDeliveries, type ArrivalEntry } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
 import { deliveriesOf, deliverySchema, type DeliveryEntry } from './deliveries.ts'
-import { attemptSchema, attemptsOf, maxEvents, type DeliveryAttempt } from './delivery-detail.ts'
+import { attemptSchema, attemptsOf, type DeliveryAttempt } from './delivery-detail.ts'
 import { findRequest, mediaKindSchema, requestSchema, type Request } from './requests.ts'
 
 export const mediaSchema = z
@@ -98,11 +99,11 @@ export async function readRequest(
     const request = await findRequest(tx, requestId, overdue)
     if (!request) return undefined
     const [stored] = await tx.select({ output: results.output }).from(results).where(eq(results.request_id, requestId))
-    const deliveries = await deliveriesOf(tx, requestId, maxEvents)
+    const deliveries = await deliveriesOf(tx, requestId, maxPageItems)
     const ids = deliveries.map(({ id }) => id)
     const submit = await submitOf(tx, requestId)
     const media = await mediaOf(tx, requestId)
-    const arrivals = await arrivalsOfDeliveries(tx, ids, maxEvents)
+    const arrivals = await arrivalsOfDeliveries(tx, ids, maxPageItems)
     const attempts = await attemptsOf(tx, deliveries, request.landed_at)
     const polls = await pollsOf(tx, requestId)
     const timeline = timelineOf(request, { submit, media, deliveries, arrivals, attempts, polls })
@@ -117,7 +118,7 @@ async function pollsOf(tx: Executor, requestId: string): Promise<PollEntry[]> {
     .from(polls)
     .where(eq(polls.request_id, requestId))
     .orderBy(desc(polled_at))
-    .limit(maxEvents)
+    .limit(maxPageItems)
 }
 
 export async function mediaOf(tx: Executor, requestId: string): Promise<Media[]> {
@@ -127,7 +128,7 @@ export async function mediaOf(tx: Executor, requestId: string): Promise<Media[]>
     .from(media)
     .where(eq(request_id, requestId))
     .orderBy(media.kind, media.position)
-    .limit(maxEvents)
+    .limit(maxPageItems)
 }
 
 async function submitOf(tx: Executor, requestId: string): Promise<Submit | null> {

@@ -4,13 +4,13 @@ import { alias, and, eq, isNull, not, or, sql, type SQL } from '../../platform/p
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import * as onCall from '../domain/on-call-schema.ts'
-import { hasTime, maxPageBytes } from '../domain/page-limits.ts'
+import { defaultPageItems, hasTime, maxPageBytes } from '../domain/page-limits.ts'
 import { pollOutcomes } from '../domain/poll-outcomes.ts'
 import { deliveries, media, requests } from '../domain/schema.ts'
 import { firstSourceName } from '../domain/source.ts'
 import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
-import { defaultLimit, type Paging, type RequestFilters } from './filters.ts'
+import type { Paging, RequestFilters } from './filters.ts'
 import {
   afterCursor,
   equals,
@@ -25,7 +25,7 @@ import {
   type Order,
   type Page,
 } from './page.ts'
-import { maxFound, searchedRows, uuidRange } from './search.ts'
+import { foundRows, searchedRows, uuidRange } from './search.ts'
 
 const d = columnsOf(deliveries, 'd')
 const m = columnsOf(media, 'm')
@@ -85,7 +85,7 @@ const order: Order = { at: listed.tracked_at, id: listed.request_id }
 /** Lists requests by the time of tracking, newest first. With a metadata filter, a page may be empty but not last. */
 export async function listRequests(
   db: Database,
-  { limit = defaultLimit, cursor, ...filters }: RequestFilters & Paging & { value?: string },
+  { limit = defaultPageItems, cursor, ...filters }: RequestFilters & Paging & { value?: string },
   overdue: StuckAfter,
 ): Promise<Page<Request>> {
   const held = heldBy(filters)
@@ -212,7 +212,7 @@ function matching(
     equals(listed.key_name, key_name),
     external_id === undefined
       ? undefined
-      : isOneOf(sql`(${chosenId} where ${requests.external_id} = ${external_id} limit ${maxFound})`),
+      : isOneOf(sql`(${chosenId} where ${requests.external_id} = ${external_id} limit ${foundRows})`),
     overdue === undefined ? undefined : overdue === 'true' ? isOverdue(when) : not(isOverdue(when)),
     contradiction === undefined ? undefined : contradiction === 'true' ? isContradicted : not(isContradicted),
     q === undefined ? undefined : idBegins(q),
@@ -253,7 +253,9 @@ const chosenId = sql`select ${requests.request_id} from ${requests}`
 
 /** SQL condition by the beginning of an id. */
 function idBegins(q: string): SQL {
-  const ranges = uuidRange(q).map((range) => sql`(${chosenId} where ${requests.request_id} ${range} limit ${maxFound})`)
+  const ranges = uuidRange(q).map(
+    (range) => sql`(${chosenId} where ${requests.request_id} ${range} limit ${foundRows})`,
+  )
   return isOneOf(sql.join(ranges, sql` union all `))
 }
 

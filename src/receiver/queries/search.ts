@@ -9,10 +9,16 @@ import { newestFirst, within } from './page.ts'
 const a = alias(arrivals, 'a')
 const d = alias(deliveries, 'd')
 
-/** A condition without an index is searched among this many of the newest rows in the time range. */
+/**
+ * A condition without an index is searched among this many of the newest rows in the time range (docs/limits.md). At
+ * half, rare rows are missed; at double, such a search takes twice as long.
+ */
 export const searchedRows = 20_000
-/** The most rows that each part of a search finds. */
-export const maxFound = 1000
+/**
+ * The rows that one part of a search, or a grouping of errors, takes. At half, more pages state “at least”; at double,
+ * reading the found rows one by one takes longer than finding them.
+ */
+export const foundRows = 1000
 
 type Range = Pick<ArrivalFilters, 'since' | 'until'>
 type Search = Range & { q: string }
@@ -27,10 +33,10 @@ export function deliveryFound({ q, ...range }: Search): SQL {
         select ${deliveries.id}, ${deliveries.webhook_id} from ${deliveries}
         ${whereWithin(deliveries.received_at, range)}
         order by ${newestFirst({ at: deliveries.received_at, id: deliveries.id })} limit ${searchedRows}) newest
-      where starts_with(webhook_id, ${q}) limit ${maxFound})`,
+      where starts_with(webhook_id, ${q}) limit ${foundRows})`,
     ...uuidRange(q).flatMap((range) => [
-      sql`(${ids} where ${deliveries.id} ${range} limit ${maxFound})`,
-      sql`(${ids} where ${deliveries.request_id} ${range} limit ${maxFound})`,
+      sql`(${ids} where ${deliveries.id} ${range} limit ${foundRows})`,
+      sql`(${ids} where ${deliveries.request_id} ${range} limit ${foundRows})`,
     ]),
   ]
   return sql`${d.id} = any(array(${sql.join(branches, sql` union all `)}))`
@@ -44,7 +50,7 @@ export function arrivalFound({ q, ...range }: Search): SQL {
   const place = sql`${arrivals.arrived_at}, ${arrivals.id}`
   const placesWhere = (condition: SQL) => sql`
     (select * from (select ${place} from ${arrivals} where ${condition} offset 0) a
-      order by arrived_at desc limit ${maxFound})`
+      order by arrived_at desc limit ${foundRows})`
   const branches = [
     placesWhere(
       sql`${arrivals.delivery_id} between ${first}::uuid and ${last}::uuid and ${arrivals.webhook_id} = ${q}`,
@@ -52,11 +58,11 @@ export function arrivalFound({ q, ...range }: Search): SQL {
     sql`(select arrived_at, id from (
         select ${place}, ${arrivals.webhook_id} from ${arrivals} ${whereWithin(arrivals.arrived_at, range)}
         order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${searchedRows}) newest
-      where starts_with(webhook_id, ${q}) limit ${maxFound})`,
+      where starts_with(webhook_id, ${q}) limit ${foundRows})`,
     ...uuidRange(q).flatMap((range) => [
       placesWhere(sql`${arrivals.delivery_id} ${range}`),
       placesWhere(
-        sql`${arrivals.delivery_id} = any(array(${ids} where ${deliveries.request_id} ${range} limit ${maxFound}))`,
+        sql`${arrivals.delivery_id} = any(array(${ids} where ${deliveries.request_id} ${range} limit ${foundRows}))`,
       ),
     ]),
   ]

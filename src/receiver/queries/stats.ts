@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import { shortListItems, shownMediaItems } from '../domain/page-limits.ts'
 import { media, requests } from '../domain/schema.ts'
 import { remainingCalls } from '../fetching/read-budgets.ts'
 import { countParked, depth } from '../landing/inbox.ts'
@@ -16,10 +17,6 @@ import { backlogSchema } from './reconciler.ts'
 
 const m = columnsOf(media, 'm')
 const r = columnsOf(requests, 'r')
-
-/** The most media listed per result. A read of one result returns all of them. */
-const shownMedia = 10
-const shownCharacters = 500
 
 export const statsSchema = z
   .object({
@@ -40,14 +37,11 @@ export const statsSchema = z
         status: z.string(),
         model: z.string().nullable(),
         media_complete: z.boolean(),
-        error_message: z
-          .string()
-          .nullable()
-          .meta({ description: `The first ${shownCharacters} characters.` }),
+        error_message: z.string().nullable(),
         landed_at: z.iso.datetime(),
         media: z
           .array(z.object({ kind: z.string(), url: z.string(), sha256: z.string().nullable() }))
-          .meta({ description: `The first ${shownMedia} media.` }),
+          .meta({ description: `The first ${shownMediaItems} media.` }),
         media_items: z.int().meta({ description: 'The number of all its media.' }),
       }),
     ),
@@ -71,20 +65,16 @@ export async function readStats(
       quota_remaining: Object.fromEntries(await remainingCalls(tx, fetchRatePerMinute, now)),
       issues: await openIssues(tx, now),
       recent: await readRecent(tx, now),
-      arrivals: await newestArrivals(tx, newest),
+      arrivals: await newestArrivals(tx, shortListItems),
       results: await latestResults(tx),
     }
   })
 }
 
-const newest = 20
-
 /** Reads the latest results in the transaction of another read. */
-export async function latestResults(tx: Executor, limit = newest): Promise<Stats['results']> {
+export async function latestResults(tx: Executor, limit = shortListItems): Promise<Stats['results']> {
   const rows = await tx.execute<Stats['results'][number]>(sql`
-    select ${list(r, 'request_id', 'status', 'media_complete', 'landed_at')},
-      left(${r.model}, ${shownCharacters}::int) as model,
-      left(${r.error_message}, ${shownCharacters}::int) as error_message,
+    select ${list(r, 'request_id', 'status', 'model', 'media_complete', 'error_message', 'landed_at')},
       coalesce(its.media, '[]') as media, (
         select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}) as media_items
     from mediadock.requests r
@@ -93,7 +83,7 @@ export async function latestResults(tx: Executor, limit = newest): Promise<Stats
         order by kind, position) as media
       from (
         select ${list(m, 'kind', 'position', 'url', 'sha256')} from mediadock.media m
-        where ${m.request_id} = ${r.request_id} order by ${m.kind}, ${m.position} limit ${shownMedia}
+        where ${m.request_id} = ${r.request_id} order by ${m.kind}, ${m.position} limit ${shownMediaItems}
       ) as shown
     ) as its
     where ${r.landed_at} is not null order by ${r.landed_at} desc nulls last limit ${limit}`)

@@ -5,7 +5,7 @@ import type { Executor } from '../../platform/postgres/postgres.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as onCall from '../domain/on-call-schema.ts'
-import { maxAffected } from '../domain/problem.ts'
+import { maxIdsInAddress } from '../domain/problem.ts'
 import * as schema from '../domain/schema.ts'
 import { iso, isoAlways } from './page.ts'
 
@@ -101,7 +101,7 @@ export async function readWebhooksSeen(tx: Executor, now: Date): Promise<Webhook
       select ${list(requests, 'request_id', 'source', 'idempotency_key', 'landed_at', 'completed_at')}
       from mediadock.requests
       where landed_at between ${ago(lostLookBackMinutes)} and ${ago(lateMinutes)}
-      order by landed_at desc nulls last limit ${maxAffected}
+      order by landed_at desc nulls last limit ${maxIdsInAddress}
     ) as newest where idempotency_key is not null`)
   const seen = one(rows, 'looking for the webhooks of the newest results')
   return { ...seen, last_webhook_at: iso(seen.last_webhook_at) }

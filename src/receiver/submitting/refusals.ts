@@ -3,6 +3,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import * as submitting from '../domain/generations-schema.ts'
+import { defaultPageItems } from '../domain/page-limits.ts'
 import { addChange } from '../landing/writes.ts'
 import { isForgotten, isHeld, unlessThisOne, type Generation } from './generations.ts'
 
@@ -54,8 +55,6 @@ export type RefusedSubmit = Pick<Generation, 'idempotency_key' | 'model' | 'key_
   metadata: string | null
 }
 
-export const maxRefusedSubmits = 50
-
 /** Lists the submits that were refused within the last hour and not submitted since, newest first. */
 export async function listRefusedSubmits(tx: Executor, now: Date): Promise<RefusedSubmit[]> {
   const rows = await tx.execute<RefusedSubmit>(sql`
@@ -64,7 +63,7 @@ export async function listRefusedSubmits(tx: Executor, now: Date): Promise<Refus
       left(mediadock.readable_metadata(${g.metadata})::text, 200) as metadata
     from mediadock.generations g
     where ${g.state} = 'refused' and ${g.refused_at} > ${now.toISOString()}::timestamptz - interval '1 hour'
-    order by ${g.refused_at} desc limit ${maxRefusedSubmits}`)
+    order by ${g.refused_at} desc limit ${defaultPageItems}`)
   return rows.map((row) => ({ ...row, refused_at: new Date(row.refused_at).toISOString() }))
 }
 

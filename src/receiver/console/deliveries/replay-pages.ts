@@ -8,6 +8,7 @@ import { confirmation, type Action, facts, moment, table, time } from '../../../
 import { gone } from '../../api/operation.ts'
 import { parseBody } from '../../domain/delivery.ts'
 import { sourceNamed } from '../../domain/keys.ts'
+import { namedItems } from '../../domain/page-limits.ts'
 import { findReplay, listReplays, requeueMany, type ManyReplayed, type ReplayProgress } from '../../on-call/replays.ts'
 import { countDeliveries } from '../../queries/deliveries.ts'
 import { findDelivery } from '../../queries/delivery-detail.ts'
@@ -144,14 +145,12 @@ function whatWouldBe(count: number, what: Markup): Markup {
     result overrules it; a live webhook also overrules the state from a sandbox key.</p>${what}`
 }
 
-const maxIdsShown = 8
-
 /** The chosen deliveries: their number, and their ids or filters. */
 function chosen(query: Query, count: number): Markup {
   const { ids, ...others } = query
   const listed = ids?.split(',') ?? []
-  const shown = listed.slice(0, maxIdsShown).map((id) => html`${shortId('delivery', id)} `)
-  const more = listed.length > maxIdsShown ? `and ${listed.length - maxIdsShown} more` : ''
+  const shown = listed.slice(0, namedItems).map((id) => html`${shortId('delivery', id)} `)
+  const more = listed.length > namedItems ? `and ${listed.length - namedItems} more` : ''
   const filters = Object.entries(others).map(
     ([name, value]) => html`<span class="chip">${name} ${foreign(value, 60)}</span> `,
   )

@@ -1,13 +1,8 @@
 import type { Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import {
-  groupFailures,
-  replayMany,
-  shownFailures,
-  type Failures,
-  type ReplayedMany,
-} from '../../on-call/replay-many.ts'
+import { namedItems } from '../../domain/page-limits.ts'
+import { groupFailures, replayMany, type Failures, type ReplayedMany } from '../../on-call/replay-many.ts'
 import type { DeliveryFilters } from '../../queries/filters.ts'
 import { changesView } from '../parts/diff.ts'
 import { foreign, number, problem, shortId } from '../parts/parts.ts'
@@ -92,7 +87,7 @@ export function failuresView(failures: readonly Failures[]): Markup {
 
 function failureItem({ message, count, delivery_ids }: Failures): Markup {
   const ids = delivery_ids.map((id) => html`${shortId('delivery', id)} `)
-  const more = count > shownFailures ? `and ${number(count - shownFailures)} more` : ''
+  const more = count > namedItems ? `and ${number(count - namedItems)} more` : ''
   return html`<li><b>${number(count)}</b> ${count === 1 ? 'delivery' : 'deliveries'}: ${foreign(message, 500)}
     <span class="soft">${ids}${more}</span></li>`
 }

@@ -2,7 +2,8 @@ import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { moment, table, time, type Row } from '../../../platform/pages/parts.ts'
 import { webhookAttempts } from '../../../wire/backoff.ts'
-import { maxGiveUps, type GiveUp } from '../../queries/give-ups.ts'
+import { maxPageItems } from '../../domain/page-limits.ts'
+import type { GiveUp } from '../../queries/give-ups.ts'
 import { badge, card, code, duration, foreign, shortId } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 
@@ -20,7 +21,7 @@ export function giveUpCard(giveUps: readonly GiveUp[], now: Date, { isShort = fa
   const lead =
     first === undefined
       ? html`<p class="soft">${schedule} By it, none of these will be sent again. The reconciler polls for the results of tracked requests.</p>`
-      : html`<p>${waiting.length === 1 ? 'One webhook' : `${giveUps.length < maxGiveUps ? '' : 'At least '}${waiting.length} webhooks`} failed here. ${schedule} Attempts after you fix the cause land without further action. The earliest final attempt is at ${time(first.last_attempt_at)} (in ${duration(Math.max(0, Date.parse(first.last_attempt_at) - now.getTime()))}).</p>
+      : html`<p>${waiting.length === 1 ? 'One webhook' : `${giveUps.length < maxPageItems ? '' : 'At least '}${waiting.length} webhooks`} failed here. ${schedule} Attempts after you fix the cause land without further action. The earliest final attempt is at ${time(first.last_attempt_at)} (in ${duration(Math.max(0, Date.parse(first.last_attempt_at) - now.getTime()))}).</p>
           <p class="soft">After its final attempt, a webhook without a matching secret can be verified again in the <a href="/parked">quarantine</a>, and the reconciler polls for the results of tracked requests. If a request is not tracked and its webhook is not in the quarantine, track it: otherwise its result does not arrive here.</p>`
   return card(
     'Failed webhooks',

@@ -5,12 +5,14 @@ import { actorOf } from '../../../platform/pages/access.ts'
 import { sendPage, type Markup } from '../../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../../platform/pages/form.ts'
 import { confirmation, table } from '../../../platform/pages/parts.ts'
+import { maxPageItems } from '../../domain/page-limits.ts'
+import { maxIdsInAddress } from '../../domain/problem.ts'
 import { reloadKeys, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
 import { verifyQuarantine, type Verified } from '../../on-call/verify-quarantine.ts'
 import { readQuarantineCauses, type Cause } from '../../queries/causes.ts'
 import { readWithin } from '../../queries/deadline.ts'
 import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
-import { maxLimit, parseFilters, textFilter } from '../../queries/filters.ts'
+import { parseFilters, textFilter } from '../../queries/filters.ts'
 import { checkQuarantine, type Check } from '../../queries/quarantined.ts'
 import { audited } from '../../upkeep/audit.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
@@ -34,9 +36,6 @@ const resultSchema = z.strictObject({
   ids: z.string().optional(),
 })
 type Result = z.infer<typeof resultSchema>
-
-/** Bounds the listed deliveries, because the address contains their ids. */
-const shownIds = 100
 
 /** Verifying refused arrivals again: the confirmation, then the result. */
 export function verifyRoutes(console: ConsoleDeps): Router {
@@ -83,7 +82,7 @@ export function verifyRoutes(console: ConsoleDeps): Router {
         refused: `${refused}`,
         deliveries: `${ids.length}`,
         known: `${before}`,
-        ids: ids.slice(0, shownIds).join(','),
+        ids: ids.slice(0, maxIdsInAddress).join(','),
       }),
     )
   })
@@ -96,7 +95,7 @@ export function verifyRoutes(console: ConsoleDeps): Router {
         : (
             await listDeliveries(db, {
               ids: result.ids.split(',').filter((id) => z.guid().safeParse(id).success),
-              limit: maxLimit,
+              limit: maxPageItems,
             })
           ).data
     if (query['part'] !== undefined) return sendPage(res, outcome(deliveries, query))
@@ -174,7 +173,7 @@ function resultPage(
           html`${number(checked)} ${arrivals(checked)}${of} checked: ${number(accepted)} accepted${refused === 0 ? '' : html`, ${number(refused)} still refused`}.`,
         )
   return html`<h1>Verified again</h1> ${summary}
-    ${accepted === 0 ? '' : html`<p>${accepted === distinct ? '' : `The ${number(accepted)} that were accepted are ${number(distinct)} ${distinct === 1 ? 'delivery' : 'deliveries'}: the provider had sent some more than once. `}${known === 0 ? '' : `${known === distinct ? (distinct === 1 ? 'It was' : 'All of them were') : `${number(known)} of them ${known === 1 ? 'was' : 'were'}`} accepted before, from another attempt of the provider. `}${distinct > shownIds ? `The first ${shownIds} are shown.` : ''}</p>${outcome(deliveries, query)}`}
+    ${accepted === 0 ? '' : html`<p>${accepted === distinct ? '' : `The ${number(accepted)} that were accepted are ${number(distinct)} ${distinct === 1 ? 'delivery' : 'deliveries'}: the provider had sent some more than once. `}${known === 0 ? '' : `${known === distinct ? (distinct === 1 ? 'It was' : 'All of them were') : `${number(known)} of them ${known === 1 ? 'was' : 'were'}`} accepted before, from another attempt of the provider. `}${distinct > maxIdsInAddress ? `The first ${maxIdsInAddress} are shown.` : ''}</p>${outcome(deliveries, query)}`}
     <p class="inline actions">
       <a class="button quiet" href="/parked">To the causes</a>
       ${refused === 0 ? '' : html`<a class="button quiet" href="${linkTo('/parked', { view: 'quarantine', reason })}">Those still refused</a>`}

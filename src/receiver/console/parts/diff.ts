@@ -1,5 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { shownMediaItems } from '../../domain/page-limits.ts'
 import type { Change } from '../../landing/replay.ts'
 import { badge, foreign, shortId } from './parts.ts'
 
@@ -44,13 +45,10 @@ function statusOf(row: object | null): string | undefined {
   return row !== null && 'status' in row ? String(row.status) : undefined
 }
 
-/** The limit of shown media, for written and for removed ones each. */
-const shownMedia = 10
-
 function details({ request, media }: Change): Markup {
-  const more = Math.max(0, media.written.length - shownMedia) + Math.max(0, media.removed.length - shownMedia)
+  const more = Math.max(0, media.written.length - shownMediaItems) + Math.max(0, media.removed.length - shownMediaItems)
   return html`${request.after === null ? html`<p class="soft">The row of the request stays as it is.</p>` : rowDiff('Request', request.before, request.after)}
-    ${media.removed.slice(0, shownMedia).map((row) => rowDiff('Media', row, null))} ${media.written.slice(0, shownMedia).map((row) => rowDiff('Media', null, row))}
+    ${media.removed.slice(0, shownMediaItems).map((row) => rowDiff('Media', row, null))} ${media.written.slice(0, shownMediaItems).map((row) => rowDiff('Media', null, row))}
     ${more > 0 ? html`<p class="soft">${more} more media are not shown.</p>` : ''}`
 }
 

@@ -1,14 +1,15 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { moment, table, type Row } from '../../../platform/pages/parts.ts'
-import { maxRefusedSubmits, type RefusedSubmit } from '../../submitting/refusals.ts'
+import { defaultPageItems } from '../../domain/page-limits.ts'
+import type { RefusedSubmit } from '../../submitting/refusals.ts'
 import { card, foreign } from './parts.ts'
 import { linkTo } from './url.ts'
 
 /** The submits that the provider refused in the last hour. Their metadata shows whose they are. Empty without any. */
 export function refusedSubmitsCard(submits: readonly RefusedSubmit[]): Markup | '' {
   if (submits.length === 0) return ''
-  const all = submits.length < maxRefusedSubmits ? '' : html`<p class="soft">The newest ${maxRefusedSubmits}.</p>`
+  const all = submits.length < defaultPageItems ? '' : html`<p class="soft">The newest ${defaultPageItems}.</p>`
   return card(
     'Refused submits',
     html`${all}${table({
