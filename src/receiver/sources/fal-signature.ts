@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { z } from 'zod'
 import { falMessage } from '../../wire/fal-signature.ts'
-import { judge, stepBytes, timestampPattern } from '../../wire/signature.ts'
+import { judge, maxCandidates, stepBytes, timestampPattern } from '../../wire/signature.ts'
 import { webhookIdPattern } from '../domain/delivery.ts'
 import type { Arrived, SourceSecret, SourceVerification, Steps } from '../domain/source.ts'
 import { isSignedBy, publicKeyPattern, readHeaders } from './signatures.ts'
@@ -14,8 +14,6 @@ const signedHeaders = {
   'x-fal-webhook-signature': /^[0-9a-fA-F]{128}$/,
 }
 
-/** fal publishes few keys. A longer list is not read further, because every signature is tried with every key. */
-const maxPublicKeys = 8
 const jwksSchema = z.object({ keys: z.array(z.unknown()) })
 /** The documentation promises only `x`. */
 const jwkSchema = z.object({
@@ -28,7 +26,7 @@ const jwkSchema = z.object({
 export function publicKeysOf(jwks: unknown): string[] | undefined {
   const parsed = jwksSchema.safeParse(jwks)
   if (!parsed.success) return undefined
-  const keys = parsed.data.keys.slice(0, maxPublicKeys).flatMap((key) => jwkSchema.safeParse(key).data?.x ?? [])
+  const keys = parsed.data.keys.slice(0, maxCandidates).flatMap((key) => jwkSchema.safeParse(key).data?.x ?? [])
   return keys.length === 0 ? undefined : keys
 }
 

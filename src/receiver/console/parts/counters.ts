@@ -10,8 +10,6 @@ import { sharedReads } from './shared-read.ts'
 const freshMs = 5000
 /** A page does not wait longer than this for the counters. */
 const patienceMs = 100
-/** Older counts are not shown. After a slow read, the next read is late. */
-const oldMs = 15_000
 
 type Counted = { counters: Counters; readAt: number }
 
@@ -38,7 +36,8 @@ export function sharedCounters({ db, clock, settings, logger }: ReceiverDeps): S
         patienceMs,
         'counting for the navigation',
       )
-      return performance.now() - readAt < oldMs ? counters : undefined
+      // After a slow read, the next one is late: older counts are not shown.
+      return performance.now() - readAt < 3 * freshMs ? counters : undefined
     } catch (error) {
       const isExpected = error instanceof DeadlineError || asHttpError(error, logger) instanceof HttpError
       if (!isExpected) logger.error({ err: error }, 'the numbers in the navigation could not be read')
