@@ -11,6 +11,10 @@ export type OverHttp = {
   fetch?: typeof globalThis.fetch
 }
 
+/**
+ * Half of what the API allows: a proxy that cuts calls after 60 s does not cut it. At half, an idle reader asks twice
+ * as often.
+ */
 const waitSeconds = 30
 
 /** Reads changes by long polls of `GET /api/feed`. */

@@ -1,8 +1,14 @@
-/** The characters of a formatted text, or bytes of a raw one, that a page shows. The whole can be downloaded. */
+/**
+ * The characters of a formatted text, or bytes of a raw one, that a page shows; the whole can be downloaded. At half,
+ * bodies with many images are cut; at double, browsers take long to lay out the page.
+ */
 export const shownCharacters = 64 * 1024
-/** Larger JSON is shown unformatted, because parsing it would block other work. */
+/**
+ * Parsing larger JSON for a page would block other work: at double, for twice as long. At half, more bodies are shown
+ * unformatted.
+ */
 export const maxFormattedBytes = 256 * 1024
-/** Limits the indentation. */
+/** Indentation grows with the square of the levels, so double quadruples it. Real bodies have fewer than half. */
 export const maxFormattedDepth = 64
 
 /** Indented JSON, cut to `shownCharacters`, or the reason why it was not formatted. */

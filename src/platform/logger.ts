@@ -22,7 +22,11 @@ const secretNames = new Set([
   'password',
   'databaseurl',
 ])
-const maxDepth = 8
+/**
+ * The levels of a logged object. At half, causes of causes are cut; a cyclic object is written this many times, so
+ * double makes its line many times longer.
+ */
+const maxLevels = 8
 
 /** JSON allows these characters, but a terminal would obey them. */
 const controls = /[\u007f-\u009f]/
@@ -106,9 +110,9 @@ function redact(fields: Record<string, unknown>, depth = 0): Record<string, unkn
 }
 
 function redactValue(value: unknown, depth: number): unknown {
-  if (Array.isArray(value)) return depth > maxDepth ? '[deep]' : value.map((item) => redactValue(item, depth + 1))
+  if (Array.isArray(value)) return depth > maxLevels ? '[deep]' : value.map((item) => redactValue(item, depth + 1))
   if (!isPlainObject(value)) return value
-  return depth > maxDepth ? '[deep]' : redact(value, depth)
+  return depth > maxLevels ? '[deep]' : redact(value, depth)
 }
 
 function isPlainObject(value: unknown): value is Record<string, unknown> {

@@ -3,13 +3,17 @@ import { createHmac, timingSafeEqual } from 'node:crypto'
 /** The greatest age of a timestamp, in both directions (spec, Events and Limits). */
 export const toleranceSeconds = 300
 
-/** A signature header (docs/specification-decisions.md): 8 signatures take 600. Half would refuse a long unknown scheme. */
+/**
+ * A signature header (docs/specification-decisions.md): 8 signatures take 560. Half would refuse a long unknown scheme.
+ */
 export const maxHeaderBytes = 1024
-/** Other work runs between two steps: about 0.1 ms of hashing. At double, it waits longer; at half, it is asked more. */
+/**
+ * Other work runs between two steps: about 0.1 ms of hashing. At double, it waits longer; at half, it is asked more.
+ */
 export const stepBytes = 64 * 1024
 /**
- * The signatures of a delivery, or the public keys of a source, that are tried. At double, a forged delivery costs twice
- * the hashing; at half, the spec's rotation of secrets beside other schemes may not fit.
+ * The signatures of a delivery, or the public keys of a source, that are tried. At double, a forged delivery costs
+ * twice the hashing; at half, the spec's rotation of secrets beside other schemes may not fit.
  */
 export const maxCandidates = 8
 export const timestampPattern = /^[0-9]{1,12}$/

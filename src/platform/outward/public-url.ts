@@ -1,20 +1,21 @@
 import type { Dialling } from './poster.ts'
 import { isLocalName, isPublicAddress, literalAddress } from './public-address.ts'
 
-const maxLength = 2048
+/** The limit of a webhook URL in docs/specification-decisions.md. */
+const maxUrlCharacters = 2048
 /** About twice the longest name in DNS. Punycode can make a name three times as long as its input. */
-const maxHostLength = 512
+const maxHostCharacters = 512
 /** White space, control and format characters, which the parser would silently drop or encode. */
 const neverInUrl = /[\s\p{Z}\p{Cc}\p{Cf}]/u
 
 /** Parses a URL that a user gave for posts. Returns the problem in words if it is invalid. */
 export function parseGivenUrl(text: string): URL | string {
-  if (text.length > maxLength) return `must have at most ${maxLength} characters`
+  if (text.length > maxUrlCharacters) return `must have at most ${maxUrlCharacters} characters`
   if (neverInUrl.test(text)) return 'must not contain white space or control characters'
   if (!text.isWellFormed() || !URL.canParse(text)) return 'must be an absolute URL'
   const url = new URL(text)
   if (url.protocol !== 'https:' && url.protocol !== 'http:') return 'must be an https URL'
-  if (url.host.length > maxHostLength) return `must have a host name of at most ${maxHostLength} characters`
+  if (url.host.length > maxHostCharacters) return `must have a host name of at most ${maxHostCharacters} characters`
   if (url.username !== '' || url.password !== '') return 'must not contain credentials'
   return url
 }

@@ -158,7 +158,7 @@ function signIn(options: Secured): RequestHandler {
     if (typeof given !== 'string' || !equal(given, options.token)) return refuseSignIn(req, res, options, given)
     const name = nameOf(req.body.name)
     if (name === undefined)
-      return showSignIn(res, options, `Your name must have at most ${maxNameLength} printable characters.`)
+      return showSignIn(res, options, `Your name must have at most ${maxNameCharacters} printable characters.`)
     setCookie(req, res, { name: options.cookie, value: await options.sessions.open(name), seconds: sessionSeconds })
     return res.redirect(303, localPath(req.body.next))
   }
@@ -176,12 +176,13 @@ function refuseSignIn(req: Request, res: Response, options: Secured, given: unkn
   }
 }
 
-const maxNameLength = 64
+/** A person's name in the audit. Half would cut names; twice as much widens every table of the audit. */
+const maxNameCharacters = 64
 
 /** The name from the form. Empty if none was given, undefined if it is too long or has unprintable characters. */
 function nameOf(given: unknown): string | undefined {
   const name = typeof given === 'string' ? given.trim() : ''
-  return name.length <= maxNameLength && !/[\p{C}\p{Zl}\p{Zp}]/u.test(name) ? name : undefined
+  return name.length <= maxNameCharacters && !/[\p{C}\p{Zl}\p{Zp}]/u.test(name) ? name : undefined
 }
 
 /** Ends the session on all replicas, so that a copy of its cookie is useless. */
@@ -214,7 +215,7 @@ function showSignIn(res: Response, { title }: Secured, problem: string | undefin
     <label>Token <input type="password" name="token" autocomplete="current-password" required autofocus /></label>
     <label>
       Your name, for the audit
-      <input name="name" autocomplete="name" maxlength="${maxNameLength}" placeholder="optional" />
+      <input name="name" autocomplete="name" maxlength="${maxNameCharacters}" placeholder="optional" />
     </label>
     <input type="hidden" name="next" value="${res.req.originalUrl === '/sign-in' ? '/' : res.req.originalUrl}" />
     <button>Sign in</button>

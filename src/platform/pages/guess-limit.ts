@@ -3,9 +3,9 @@ import { senderOf } from '../http/sender.ts'
 /** The window in which wrong tokens are counted, and the time for which they are limited afterwards. */
 const windowMs = 60_000
 /** More than a person mistypes in a minute; wrong tokens beyond it are answered 429. */
-const maxOfAddress = 10
+const triesPerAddress = 10
 /** The limit over all addresses. Beyond it, an address is limited after one wrong token. */
-const maxOfAll = 100
+const triesOfAll = 100
 
 /** An address (for IPv6, its /64) whose wrong tokens are answered 429 until `until`, and its last counted call. */
 export type Limited = { address: string; until: Date; asked?: string | undefined }
@@ -36,9 +36,9 @@ export function createGuessLimit(clock: () => Date) {
      */
     failed: (address: string | undefined, asked?: string): Date | undefined => {
       const [name, now] = [senderOf(address), clock().getTime()]
-      const times = [...recent(failures.get(name)?.times ?? []), now].slice(-maxOfAddress)
-      all = [...recent(all), now].slice(-maxOfAll)
-      const isLimited = times.length >= (all.length >= maxOfAll ? 1 : maxOfAddress)
+      const times = [...recent(failures.get(name)?.times ?? []), now].slice(-triesPerAddress)
+      all = [...recent(all), now].slice(-triesOfAll)
+      const isLimited = times.length >= (all.length >= triesOfAll ? 1 : triesPerAddress)
       const noted = { times, until: isLimited ? now + windowMs : 0, asked }
       failures.delete(name)
       failures.set(name, noted)

@@ -7,6 +7,9 @@ import { desc, eq, gt, inArray, lte, or } from '../postgres/drizzle.ts'
 import type { Database } from '../postgres/postgres.ts'
 import type { SessionsTable } from './tables.ts'
 
+/**
+ * A working day (docs/limits.md). At half, on-call engineers sign in twice; at double, a session outlives the shift.
+ */
 export const sessionSeconds = 12 * 3600
 
 /** The facts of a session. The name is the one given at the sign-in and is not verified. */

@@ -7,6 +7,10 @@ type IndexStep = { name: string; schema: string; table: string; rest: string }
 
 /** An index of a smaller table takes a moment, so the migration itself creates it. */
 const largeBytes = 8 * 1024 * 1024
+/**
+ * Each try builds the whole index. One may be lost to another process that clears it; at double, two versions that
+ * clear the same index would load the server twice as long before an operator reads of it.
+ */
 const maxTries = 5
 
 /** Parses a step that creates an index. Skips unique indexes, because the new version may need them at once. */

@@ -1,6 +1,9 @@
 import type { Logger } from '../logger.ts'
 
-/** The usual lease. The claims of a process that dies become due within this time. */
+/**
+ * The usual lease. The claims of a process that dies become due within this time, so at double, their work waits twice
+ * as long. At half, a process that pauses for a few seconds loses its claims.
+ */
 export const leaseSeconds = 10
 
 export type LeaseKeeper<Claim> = ReturnType<typeof createLeaseKeeper<Claim>>

@@ -12,6 +12,7 @@ const w = columnsOf(schema.rateWindows, 'w')
 /** Requests per minute (spec, Limits) of one key, and of all keys of an account. */
 export type RateLimits = { perKey: number; perAccount: number }
 
+/** The minute of the spec (Limits). */
 const windowMs = 60_000
 
 /**

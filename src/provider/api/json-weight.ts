@@ -1,7 +1,7 @@
 import { HttpError } from '../../platform/http/http.ts'
 
 /** The deepest valid input has three levels. Recursive code overflows its stack only far above this limit. */
-const maxDepth = 16
+const maxLevels = 16
 /** Limit of all members and items together. The largest valid input of the built-in catalog has about sixty. */
 const maxValues = 2000
 
@@ -25,8 +25,8 @@ export function weighJson(bytes: Buffer): void {
       depth += 1
       values += 1
     } else continue
-    if (depth > maxDepth + 1)
-      throw new HttpError(422, 'model_input_invalid', `input is nested deeper than ${maxDepth} levels`)
+    if (depth > maxLevels + 1)
+      throw new HttpError(422, 'model_input_invalid', `input is nested deeper than ${maxLevels} levels`)
     if (values > maxValues)
       throw new HttpError(422, 'model_input_invalid', `the body has more than ${maxValues} members and items`)
   }

@@ -13,8 +13,8 @@ export type FieldTexts = Record<string, string>
 export type FieldProblems = Record<string, string>
 
 const prefix = 'input.'
-/** A text that may be longer gets a field of several lines. */
-const lineLength = 2048
+/** The longest text of a field of one line: a URL. At half, URLs get several lines; at double, prompts get one. */
+const lineCharacters = 2048
 
 export function defaultTexts({ input_schema: schema }: Model): FieldTexts {
   return textsOf(
@@ -124,7 +124,7 @@ function control(descriptor: InputDescriptor, attributes: Markup, text: string):
   if (type === 'number')
     return html`<input type="number" step="any" ${attributes} ${needed} ${min === undefined ? '' : html`min="${min}"`} ${max === undefined ? '' : html`max="${max}"`} value="${text}" />`
   // HTML drops one line end after the tag, so this one protects a line end at the start of the text.
-  if (type === 'array' || maxLength > lineLength)
+  if (type === 'array' || maxLength > lineCharacters)
     return html`<textarea rows="${type === 'array' ? 2 : 4}" ${attributes} ${needed}>\n${text}</textarea>`
   return html`<input ${attributes} ${needed} value="${text}" />`
 }
@@ -141,7 +141,7 @@ function hintOf({
   const bounds = [
     type === 'array' ? `One per line${maxItems === undefined ? '' : `, at most ${maxItems}`}.` : '',
     choices === undefined && min !== undefined && max !== undefined ? `From ${min} to ${max}.` : '',
-    choices === undefined && maxLength !== undefined && maxLength !== lineLength
+    choices === undefined && maxLength !== undefined && maxLength !== lineCharacters
       ? `At most ${maxLength} characters.`
       : '',
   ]

@@ -7,7 +7,10 @@ import type { UsableKey } from '../accounts/usable-keys.ts'
 
 /** Pieces that several pages of the developer console share. */
 
-/** An open page stops refreshing after half an hour of a fetch every two seconds. */
+/**
+ * A forgotten page stops refreshing after half an hour of a fetch every two seconds. At half, it stops during long
+ * videos.
+ */
 export const maxPolls = 900
 
 /** Answers with a page in the frame of this console. */

@@ -23,8 +23,11 @@ export function imageSize(aspectRatio = '1:1', resolution = '1k'): FrameSize | u
   return { width: size.width * scale, height: size.height * scale }
 }
 
-/** Limits `adaptive` to the widest shape of the catalog, 21:9, in both orientations. */
-const widest = 21 / 9
+/**
+ * Limits `adaptive` to the widest shape of the catalog, 21:9, in both orientations: the engines draw no narrower
+ * strips.
+ */
+const widestRatio = 21 / 9
 
 /**
  * The size of a clip. `resolution` is the short side. Both sides are even, as H.264 in yuv420p requires. `adaptive`
@@ -45,5 +48,5 @@ function ratioOf(aspectRatio: string): number | undefined {
 }
 
 function adaptiveRatio({ width, height }: FrameSize = { width: 16, height: 9 }): number {
-  return Math.min(Math.max(width / height, 1 / widest), widest)
+  return Math.min(Math.max(width / height, 1 / widestRatio), widestRatio)
 }

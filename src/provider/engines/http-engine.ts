@@ -11,7 +11,8 @@ import { storeRemoteMedia, unusable } from './remote-media.ts'
 
 /** Limit of one upload or download. `timeout_seconds` limits the whole job. */
 const transferTimeoutMs = 300_000
-const maxAnswerBytes = 262_144
+/** An answer about a job, besides its outputs. At half, long logs fail the job; at double, nothing is gained. */
+const jobAnswerBytes = 262_144
 
 const acceptedSchema = z.object({ url: z.string().min(1) })
 
@@ -105,7 +106,7 @@ async function start(run: Run, remote: RemoteJob): Promise<string> {
   const { status, body } = await call(run, settings.url, {
     init,
     timeoutMs: transferTimeoutMs,
-    maxBytes: maxAnswerBytes,
+    maxBytes: jobAnswerBytes,
   })
   if (status === 400 || status === 422)
     throw new EngineError('the engine refused this input', { cause: reasonOf({ status, body }) })
@@ -136,7 +137,7 @@ async function formOf(
 }
 
 async function lookAt(run: Run, url: string): Promise<z.infer<typeof lookSchema> | 'lost'> {
-  const maxBytes = Math.ceil(run.settings.max_output_bytes * base64Overhead) + maxAnswerBytes
+  const maxBytes = Math.ceil(run.settings.max_output_bytes * base64Overhead) + jobAnswerBytes
   // Most answers about a job are small, so a slow one means that the engine hangs.
   const { status, body } = await call(run, url, { timeoutMs: 30_000, maxBytes })
   if (status === 404 || status === 410) return 'lost'
@@ -202,7 +203,7 @@ async function cancel(settings: HttpEngineSettings, url: string): Promise<void> 
   const init = { method: 'DELETE', headers: authorization(settings) }
   // Short, because the answer is not needed.
   const signal = AbortSignal.timeout(5000)
-  await boundedFetch({ url, init, signal, maxBytes: maxAnswerBytes }).catch(() => {})
+  await boundedFetch({ url, init, signal, maxBytes: jobAnswerBytes }).catch(() => {})
 }
 
 function authorization({ api_key: token }: HttpEngineSettings): Record<string, string> {

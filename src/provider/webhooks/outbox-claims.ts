@@ -18,7 +18,10 @@ export const maxPerHost = 16
  * other accounts at the same host.
  */
 const maxPerAccountAndHost = maxPerHost / 2
-/** Accounts, and hosts per account, that one claim looks at. Bounds its cost. */
+/**
+ * Accounts, and hosts per account, that one claim looks at. A claim costs the square of this; at half, a turn of many
+ * accounts takes twice as many claims.
+ */
 export const maxWalked = 100
 
 /** The lease of deliveries. Each claim is an attempt, so `attempts` is the fencing number. */

@@ -9,7 +9,10 @@ import * as schema from '../domain/schema.ts'
 const apiKeys = columnsOf(schema.apiKeys)
 const deliveries = columnsOf(schema.deliveries)
 
-/** Tests per account and minute, over all processes. */
+/**
+ * Tests per account, over all processes. At half, a person who tries URLs has to wait; at double, the form is a better
+ * tool to flood a stranger.
+ */
 export const testsPerMinute = 10
 
 /** `id` identifies the form and the webhook, so resending a form makes no second test. `url` has been checked. */

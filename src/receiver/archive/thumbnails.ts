@@ -10,6 +10,10 @@ const maxPixelsWhole: Readonly<Record<string, number>> = {
   jpeg: 24_000_000,
   gif: 24_000_000,
 }
+/**
+ * The longer side of a thumbnail. At half, it is blurred on a dense screen; at double, pages of thumbnails are four
+ * times as heavy.
+ */
 const edgePixels = 320
 /** The image types that are decoded. Others get no thumbnail. */
 const decoded = new Set(['image/png', 'image/jpeg', 'image/webp', 'image/gif', 'image/avif'])

@@ -12,6 +12,10 @@ const files = columnsOf(archive.archivedFiles)
 
 type Doomed = RowOf<typeof archive.archivedFiles, 'sha256' | 'content_type' | 'incarnation'> & { marked: string }
 
+/**
+ * Deleting a file may take a second in a store, and `look_at` is a lease of 60 s: at double, another replica takes over
+ * the rest. At half, a large removal takes more rounds.
+ */
 const maxFiles = 50
 
 /**

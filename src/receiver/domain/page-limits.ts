@@ -15,7 +15,7 @@ export const shortListItems = 20
  * The media of a result beside other content. At half, most sets of pictures are cut; twice as many are rarely made.
  */
 export const shownMediaItems = 10
-/** The items that a sentence names, before “and 3 more”. At half, small groups are cut; twice as many are not read. */
+/** The items that a sentence names, before "and 3 more". At half, small groups are cut; twice as many are not read. */
 export const namedItems = 5
 /**
  * A page with more bytes of foreign content ends early, after at least one item, with a place to continue. At double, a

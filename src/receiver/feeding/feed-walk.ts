@@ -3,8 +3,11 @@ import { hasTime, maxPageBytes } from '../domain/page-limits.ts'
 // No package is imported here, since the client has no dependencies and reads the feed with the same text.
 
 /** A filtered page looks through this many changes at most: about 10 ms of Postgres. */
-export const maxWalked = 1000
-/** The most media of a result. The limit gives Postgres a good estimate without statistics. */
+export const walkedChanges = 1000
+/**
+ * The media of a result, as `maxOutputItems` in wire/schemas.ts, whose package the client lacks. The limit gives
+ * Postgres a good estimate without statistics; half would cut results.
+ */
 const maxMedia = 100
 
 /**
@@ -32,7 +35,7 @@ export function feedWalk(columns: string, isRead = true): string {
         o.matched, i.result, i.media
       from (
         select * from walked cross join wanted
-        where found < most and steps < ${maxWalked} and bytes < ${maxPageBytes} and (steps = 0 or ${hasTime})
+        where found < most and steps < ${walkedChanges} and bytes < ${maxPageBytes} and (steps = 0 or ${hasTime})
       ) p
       cross join lateral (
         select * from mediadock.feed where position > p.position order by position limit 1

@@ -9,7 +9,10 @@ import type { Problem } from '../domain/problem.ts'
 const issues = columnsOf(onCall.issues)
 const i = columnsOf(onCall.issues, 'i')
 
-/** An issue closes when its problem was not seen for this long. */
+/**
+ * An issue closes when its problem was not seen for this long. At half, a problem that comes and goes opens new issues;
+ * at double, a solved one alarms for twice as long.
+ */
 export const closeAfterSeconds = 60
 /** The most counts that an issue keeps. At the limit, pairs are merged, so each count covers twice the time. */
 const maxSamples = 60

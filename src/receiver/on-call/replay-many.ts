@@ -19,7 +19,7 @@ export type ReplayMany = {
 export type ReplayedMany = Replay & { failed: { delivery_id: string; message: string }[]; next_cursor: string | null }
 
 /** Few, because landing of new deliveries comes first. */
-const atOnce = 4
+const replaysAtOnce = 4
 
 /**
  * Replays the deliveries that match the filters, newest first, until `limit` or until the changes fill one answer. A
@@ -39,9 +39,9 @@ export async function replayMany(
       cursor: all.next_cursor ?? undefined,
     })
     const page = places.slice(0, wanted)
-    for (let at = 0; at < page.length; at += atOnce) {
+    for (let at = 0; at < page.length; at += replaysAtOnce) {
       if (signal.aborted) return all
-      const some = page.slice(at, at + atOnce)
+      const some = page.slice(at, at + replaysAtOnce)
       const changes = (await Promise.all(some.map(({ id }) => replayInto(deps, { id, dryRun, all })))).flat()
       all.changes.push(...changes)
       bytes += changes.reduce((sum, change) => sum + JSON.stringify(change).length, 0)

@@ -11,7 +11,10 @@ import { times } from './filters.ts'
 const g = columnsOf(submitting.generations, 'g')
 const r = columnsOf(schema.requests, 'r')
 
-/** The limit of groups in one answer. `others` sums the rest. */
+/**
+ * The groups in one answer; `others` sums the rest. At half, the days of a year do not fit; at double, a table is too
+ * long to read.
+ */
 const maxGroups = 500
 
 export const costFiltersSchema = z.strictObject({

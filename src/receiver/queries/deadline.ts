@@ -2,7 +2,10 @@ import { DeadlineError, withDeadline } from '../../platform/deadline.ts'
 import { databaseCodeOf } from '../../platform/postgres/errors.ts'
 import { type Database, type Executor, onOneConnection } from '../../platform/postgres/postgres.ts'
 
-/** The longest time that one read of a page or a call may take. */
+/**
+ * The longest time that one read of a page or a call may take (docs/limits.md). At half, searches of a large database
+ * are refused; at double, a few of them hold all connections of reads for longer than a person waits.
+ */
 const queryDeadlineMs = 5000
 
 /** The query was stopped at its deadline; a narrower one may succeed. */

@@ -39,8 +39,8 @@ export function newestFirst({ at, id }: Order): SQL {
 
 const placePattern = { uuid: /^(\d{1,16})\.([0-9a-f-]{36})$/, bigint: /^(\d{1,16})\.(\d{1,18})$/ } as const
 
-/** Lists cut longer URLs, to bound a page. */
-export const maxUrlLength = 4096
+/** Lists cut longer URLs: at double, a page of 200 reaches megabytes. At half, signed links are cut. */
+export const maxUrlCharacters = 4096
 
 /** Encodes a place as a cursor. Its content is opaque to callers and may change. */
 export function encodeCursor({ micros, id }: Place): string {

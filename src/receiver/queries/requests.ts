@@ -17,7 +17,7 @@ import {
   iso,
   isoAlways,
   limitOf,
-  maxUrlLength,
+  maxUrlCharacters,
   microsOf,
   newestFirst,
   toPage,
@@ -170,7 +170,7 @@ function selectRequests(which: SQL, overdue: StuckAfter, walk: PageWalk = {}): S
       from mediadock.deliveries d where ${d.request_id} = ${r.request_id}
     ) webhooks on true
     left join lateral (
-      select jsonb_build_object('kind', ${m.kind}, 'url', left(${m.url}, ${maxUrlLength}::int),
+      select jsonb_build_object('kind', ${m.kind}, 'url', left(${m.url}, ${maxUrlCharacters}::int),
         'sha256', ${m.sha256}) as media
       from mediadock.media m where ${m.request_id} = ${r.request_id} order by ${m.kind}, ${m.position} limit 1
     ) first on true

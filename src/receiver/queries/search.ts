@@ -15,7 +15,7 @@ const d = alias(deliveries, 'd')
  */
 export const searchedRows = 20_000
 /**
- * The rows that one part of a search, or a grouping of errors, takes. At half, more pages state “at least”; at double,
+ * The rows that one part of a search, or a grouping of errors, takes. At half, more pages state "at least"; at double,
  * reading the found rows one by one takes longer than finding them.
  */
 export const foundRows = 1000

@@ -11,7 +11,7 @@ import { countOverdue } from '../reconciling/due.ts'
 import { arrivalSchema, newestArrivals } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
 import { issueSchema, openIssues } from './issues.ts'
-import { isoAlways, maxUrlLength } from './page.ts'
+import { isoAlways, maxUrlCharacters } from './page.ts'
 import { readRecent, recentSchema } from './recent.ts'
 import { backlogSchema } from './reconciler.ts'
 
@@ -79,7 +79,7 @@ export async function latestResults(tx: Executor, limit = shortListItems): Promi
         select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}) as media_items
     from mediadock.requests r
     cross join lateral (
-      select jsonb_agg(jsonb_build_object('kind', kind, 'url', left(url, ${maxUrlLength}::int), 'sha256', sha256)
+      select jsonb_agg(jsonb_build_object('kind', kind, 'url', left(url, ${maxUrlCharacters}::int), 'sha256', sha256)
         order by kind, position) as media
       from (
         select ${list(m, 'kind', 'position', 'url', 'sha256')} from mediadock.media m

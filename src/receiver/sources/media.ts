@@ -25,7 +25,7 @@ const extensions: readonly (readonly [Kind, RegExp])[] = [
 ]
 const kindPattern = /(?:^|_)(image|video|audio)s?(?:_|$)/
 /** Models nest links in a list of objects; deeper links are parameters rather than results. */
-const maxDepth = 4
+const maxLevels = 4
 /** Bounds the reading of an output with many values other than links. */
 const maxValues = 10_000
 
@@ -83,7 +83,7 @@ function readTexts(
 ): boolean {
   let left = maxValues
   const read = (value: unknown, named: Kind | undefined, depth: number): void => {
-    if (--left < 0 || depth > maxDepth) return
+    if (--left < 0 || depth > maxLevels) return
     if (typeof value === 'string') return add(value, {}, named)
     if (typeof value !== 'object' || value === null) return
     if (Array.isArray(value)) {

@@ -42,7 +42,11 @@ export type SubmitterDeps = {
 export type Answer = { status: number; body: unknown }
 
 const retryPause = { baseMs: 2000, capMs: 300_000 }
-const batchRows = 8
+/**
+ * Due submits that are posted at once. At double, a burst spends a key's calls of many seconds at once; at half, a slow
+ * provider holds up more submits.
+ */
+const submitsAtOnce = 8
 
 /**
  * Creates the submitter, with which no crash and no timeout can charge twice. The submit is durable before the call,
@@ -84,9 +88,9 @@ export function createSubmitter(deps: SubmitterDeps) {
     /** Posts pending submits that are due, for the background loop. */
     runOnce: async () => {
       await refusals.expire(deps.db, deps.time())
-      const due = await intents.claimDue(deps.db, { limit: batchRows, now: deps.time() })
+      const due = await intents.claimDue(deps.db, { limit: submitsAtOnce, now: deps.time() })
       await Promise.all(due.map((generation) => attempt(deps, generation, deps.keys().byName.get(generation.key_name))))
-      return { more: due.length === batchRows }
+      return { more: due.length === submitsAtOnce }
     },
   }
 }

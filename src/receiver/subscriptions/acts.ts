@@ -18,7 +18,12 @@ const bounds = columnsOf(feeding.feedBounds)
 const e = columnsOf(feeding.feedEntries, 'e')
 const written = columnsOf(subscriptions)
 
+/** Each round of a replica looks at each, so double costs twice as much; at half, a service per team may not fit. */
 const maxSubscriptions = 50
+/**
+ * A month, as long as the feed is kept by default: at double, its next change would be deleted. Half would stop a
+ * subscription during a long holiday.
+ */
 const maxRetryHours = 24 * 30
 
 export const subscriptionNameSchema = z

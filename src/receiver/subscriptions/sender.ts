@@ -9,7 +9,10 @@ export type SubscriptionSenderDeps = TurnDeps & {
   leaseMs?: number
 }
 
-/** For one post, from connecting to the last byte of the answer. */
+/**
+ * For one post, from connecting to the last byte of the answer. The lease of 20 s must outlast it, which double would
+ * not leave; at half, busy endpoints fail.
+ */
 export const postDeadlineMs = 10_000
 /** Leaves time for one post and for late renewals. */
 const usualLeaseMs = postDeadlineMs * 2

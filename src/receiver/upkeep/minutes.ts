@@ -17,13 +17,16 @@ const m = columnsOf(onCall.minutes, 'm')
 const w = columnsOf(onCall.minutes, 'w')
 const r = columnsOf(schema.requests, 'r')
 
-/** A pending delivery of this age is a problem. */
+/**
+ * A pending delivery of this age is a problem. Landing takes milliseconds and a retry up to 15 s, so half alarms at
+ * every held row; at double, an operator learns of it a minute later.
+ */
 export const oldSeconds = 60
 
 /** A minute is final once it was written this long after its end: the logs have caught up by then. */
 export const settledAfterSeconds = 15
 /** Percentiles come from this many newest rows, so that a busy minute costs no more. */
-const sampled = 1000
+const sampledRows = 1000
 
 /**
  * Writes the figures of this minute so far, and of the last one. The statement may run any number of times and on any
@@ -83,7 +86,7 @@ export async function writeMinutes(
       select percentile_cont(array[0.5, 0.95]) within group (order by ack_ms) as ms from (
         select ${a.ack_ms} from mediadock.arrivals a
         where ${inMinute(a.arrived_at)} and ${a.status} = 200
-        order by ${a.arrived_at} desc, ${a.id} desc limit ${sampled}
+        order by ${a.arrived_at} desc, ${a.id} desc limit ${sampledRows}
       ) as s
     ) as acked
     cross join lateral (
@@ -93,7 +96,7 @@ export async function writeMinutes(
       from (
         select ${r.request_id}, ${r.landed_at} from mediadock.requests r
         where ${inMinute(r.landed_at)} and ${r.source} = 'webhook'
-        order by ${r.landed_at} desc nulls last limit ${sampled}
+        order by ${r.landed_at} desc nulls last limit ${sampledRows}
       ) as s
       -- Not min(received_at), for which the planner would scan all deliveries by time.
       cross join lateral (

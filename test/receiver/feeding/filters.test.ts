@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { readResults, type FeedFilter, type ReadOptions } from '../../../src/client/read-results.ts'
-import { maxWalked } from '../../../src/receiver/feeding/feed-walk.ts'
+import { walkedChanges } from '../../../src/receiver/feeding/feed-walk.ts'
 import { usualServers, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import type { TestReceiver } from '../../support/receiver.ts'
@@ -142,7 +142,7 @@ describe.each(usualServers)('filters of the feed (%s)', (server) => {
   it('answers an empty page with a later position after a bounded number of changes', async () => {
     const { positions } = await change(
       database,
-      Array.from({ length: maxWalked + 1 }, () => ({ name: '', key_name: 'third' })),
+      Array.from({ length: walkedChanges + 1 }, () => ({ name: '', key_name: 'third' })),
     )
     onTestFinished(
       async () => void (await database.sql`delete from mediadock.feed_entries where position >= ${positions[0] ?? 0}`),
@@ -150,8 +150,8 @@ describe.each(usualServers)('filters of the feed (%s)', (server) => {
     const path = `GET /api/feed?after=${(positions[0] ?? 0) - 1}&key_name=nobody`
     expect((await call(receiver, path)).json).toEqual({
       data: [],
-      next_after: positions[maxWalked - 1],
-      head: positions[maxWalked],
+      next_after: positions[walkedChanges - 1],
+      head: positions[walkedChanges],
     })
     // With wait it looks on until it is there.
     const [last] = (await change(database, [{ name: '', key_name: 'nobody' }])).positions

@@ -29,6 +29,10 @@ function tile({ label, value, href, note = '', tone = '' }: Tile): Markup {
   return html`<a class="tile ${tone}" href="${href}"><span class="label">${label}</span><b>${value}</b><span class="note">${note}</span></a>`
 }
 
+/**
+ * Strokes of a few pixels look like a fault of the page, as at half. At double, a new receiver shows no line for ten
+ * minutes.
+ */
 const fewMinutes = 5
 
 /** Whole minutes only: the current minute would always look like a fall. */
@@ -175,6 +179,7 @@ function waitsFor(overdue: number, problems: Now['problems']): string {
     : 'polled, and polled again later'
 }
 
+/** The lines of a tile. At double, it is twice as high as its neighbours; at half, the second key is missing. */
 const shownKeys = 3
 
 /** The keys with the least left first. */

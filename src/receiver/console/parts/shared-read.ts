@@ -1,5 +1,5 @@
 /** The most reads that are shared at a time. Persons never cause more. */
-const maxKept = 50
+const maxKeptReads = 50
 
 /**
  * Shares one read among all calls for the same name while it runs, for `freshMs` from its start, and for longer after a
@@ -12,7 +12,7 @@ export function sharedReads<T>(freshMs: number): (name: string, read: () => Prom
     for (const [other, { until }] of kept) if (begun >= until) kept.delete(other)
     const known = kept.get(name)
     if (known) return known.value
-    if (kept.size >= maxKept) return read()
+    if (kept.size >= maxKeptReads) return read()
     const entry = { value: read(), until: Infinity }
     kept.set(name, entry)
     entry.value.then(

@@ -7,11 +7,11 @@ const hidden = /([^\P{C}\n\t]|[\u2028\u2029\ufffd])/u
 const allHidden = new RegExp(hidden, 'gu')
 
 /** A name takes forty times the space of its character. After this many in one text, a dot stands for each. */
-const maxNamed = 1000
+const maxNames = 1000
 
 /** Text in which each invisible character is replaced by its name. */
 export function visible(text: string): Markup {
-  const parts = text.split(hidden, 2 * maxNamed)
+  const parts = text.split(hidden, 2 * maxNames)
   const begun = parts.reduce((length, part) => length + part.length, 0)
   const rest = text.slice(begun).replaceAll(allHidden, '·')
   return html`<bdi>${parts.map((part, at) => (at % 2 === 0 ? part : html`<span class="hidden-char">${nameOf(part)}</span>`))}${rest}</bdi>`

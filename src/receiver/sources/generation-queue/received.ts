@@ -16,7 +16,7 @@ export type ReceivedItem = {
 }
 type FoundItem = { url: string; original_url?: unknown; width?: unknown; height?: unknown; duration?: unknown }
 /** An output stands at most this deep in a result or a notification. */
-const outputDepth = 4
+const outputLevels = 4
 
 type Kind = 'image' | 'video' | 'audio'
 
@@ -47,7 +47,7 @@ export const receivedStatusSchema = wire.statusBodySchema.omit({ logs: true })
 /** An output with its items. `whole` is what `results` keeps, without further members that Postgres does not store. */
 function kept(kind: Kind, found: FoundItem[], whole: object): { kind: Kind; items: ReceivedItem[]; whole: object } {
   const items = found.map(readItem)
-  if (isStorable(whole, outputDepth)) return { kind, items, whole }
+  if (isStorable(whole, outputLevels)) return { kind, items, whole }
   return { kind, items, whole: kind === 'image' ? { images: items } : { [kind]: items[0] } }
 }
 
