@@ -36,10 +36,8 @@ export function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize 
   }
 }
 
-type Share = Record<'accept' | 'landing' | 'polls' | 'others', number>
-
 /** Divides the connections. `poolSize` is at least 3. */
-function sharesOf(poolSize: number): Share {
+function sharesOf(poolSize: number) {
   const accept = poolSize < 5 ? 1 : 2
   const landing = poolSize < 5 ? 1 : poolSize < 8 ? 2 : 3
   const polls = poolSize < 8 ? 0 : poolSize < 10 ? 1 : 2

@@ -10,7 +10,6 @@ import { noKeys, parseKeys, withSources } from './sources/keys.ts'
 const cronPattern = z.string().refine((pattern) => cron.validate(pattern), 'is not a cron pattern')
 /** The largest object that S3 accepts in one upload. */
 const archivedBytes = setting.positiveInt.refine((bytes) => bytes <= 5_368_709_120, 'must be at most 5368709120')
-const origin = { local: 'http://127.0.0.1:4000' }
 const s3Client = '@aws-sdk/client-s3'
 
 /** The API transports keys and results, so plain http is accepted only for loopback addresses. */
@@ -90,7 +89,7 @@ export function readReceiverSettings(
 /** Reads the URL of the first source's API, empty in production without that source. */
 function readApiUrl(reader: SettingsReader, { production, isNeeded }: { production: boolean; isNeeded: boolean }) {
   const name = 'GENERATION_API_URL'
-  if (!production) return reader.withDefault(name, setting.apiUrl, origin.local)
+  if (!production) return reader.withDefault(name, setting.apiUrl, 'http://127.0.0.1:4000')
   return isNeeded ? reader.required(name, safeApiUrl, '') : (reader.optional(name, safeApiUrl) ?? '')
 }
 

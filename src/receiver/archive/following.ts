@@ -19,14 +19,12 @@ const progress = columnsOf(archive.archiveProgress)
 const r = columnsOf(schema.requests, 'r')
 const now = postgresTime()
 
-export type Followed = { changes: number; queued: number; more: boolean }
-
 /**
  * Reads on in the feed, and queues copies for media of complete results without a copy of their present link. So
  * landing writes nothing for the archive, and results that landed while it was off are found too. One replica at a time
  * does this. A media whose link has changed loses its copy and gets another.
  */
-export async function followFeed(db: Database, lives: LinkLives = {}): Promise<Followed> {
+export async function followFeed(db: Database, lives: LinkLives = {}) {
   const statement = sql`
     with begin as (select ${progress.position} from mediadock.archive_progress limit 1 for update skip locked),
     page as (

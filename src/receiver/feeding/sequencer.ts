@@ -8,17 +8,14 @@ import * as feeding from '../domain/feed-schema.ts'
 
 const changes = columnsOf(feeding.changes)
 
-export type SequencerDeps = {
+type SequencerDeps = {
   db: Database
   /** Called when the feed has grown. */
   onSequenced?: () => void
   signal: AbortSignal
 }
 
-export type Sequencer = {
-  /** Assigns positions to changes that have landed. */
-  runOnce: () => Promise<{ more: boolean; sequenced: number }>
-}
+export type Sequencer = ReturnType<typeof createSequencer>
 
 type Seen = { server: string; snapshot: string; at: number }
 
@@ -32,10 +29,11 @@ type Seen = { server: string; snapshot: string; at: number }
  * meaningless on another server, and on one that has crashed. A round sequences at most `maxRows` statements, of up to
  * 500 results each.
  */
-export function createSequencer(deps: SequencerDeps, { maxRows = 200 } = {}): Sequencer {
+export function createSequencer(deps: SequencerDeps, { maxRows = 200 } = {}) {
   let last: Seen | undefined
 
   return {
+    /** Assigns positions to changes that have landed. */
     runOnce: async () => {
       // After this long a round looks through all changes, in case a shorter look has missed one.
       const since = last !== undefined && performance.now() - last.at < 10_000 ? last : undefined

@@ -14,13 +14,11 @@ import * as subscribing from './subscriptions-schema.ts'
 const e = columnsOf(feeding.feedEntries, 'e')
 const s = columnsOf(subscribing.subscriptions, 's')
 
-export const subscriptionStates = ['active', 'failing', 'paused', 'stopped'] as const
-
 export const subscriptionSchema = z
   .object({
     name: z.string(),
     url: z.string(),
-    state: z.enum(subscriptionStates).meta({
+    state: z.enum(['active', 'failing', 'paused', 'stopped']).meta({
       description:
         '`failing`: the last post was not answered 2xx, and is retried. `paused`: by an operator. `stopped`: ' +
         'automatically, see stop_reason.',
