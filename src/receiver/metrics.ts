@@ -70,8 +70,8 @@ const unavailableReasons = [
 export function createReceiverMetrics(deps: MetricsDeps) {
   const { registry } = deps
   const registers = [registry]
-  const counter = <L extends string>(name: string, help: string, labelNames: readonly L[]) =>
-    new Counter({ name, help, labelNames: [...labelNames], registers })
+  const counter = <L extends string>(name: string, help: string, ...labelNames: L[]) =>
+    new Counter({ name, help, labelNames, registers })
 
   let reading: Promise<Readings | undefined> | undefined
   // One reading for all gauges of a scrape, which are collected at the same time.
@@ -163,7 +163,7 @@ export function createReceiverMetrics(deps: MetricsDeps) {
         labelNames: ['role'],
         read: async () => failingRoles().map(({ role, failures }) => [{ role }, failures]),
       }),
-    arrivals: counter('mediadock_arrivals_total', 'HTTP arrivals by outcome', ['outcome', 'reason', 'source_name']),
+    arrivals: counter('mediadock_arrivals_total', 'HTTP arrivals by outcome', 'outcome', 'reason', 'source_name'),
     ackSeconds: new Histogram({
       name: 'mediadock_ack_seconds',
       help: 'From the headers of a delivery to its acknowledgement',
@@ -173,57 +173,54 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     storedBytes: counter(
       'mediadock_stored_bytes_total',
       'Bodies of deliveries that were stored, by the key that signed them',
-      ['key_name'],
+      'key_name',
     ),
-    landed: counter('mediadock_landed_total', 'Results that became terminal or complete', [
+    landed: counter(
+      'mediadock_landed_total',
+      'Results that became terminal or complete',
       'status',
       'source',
       'source_name',
-    ]),
+    ),
     landingSeconds: new Histogram({
       name: 'mediadock_landing_seconds',
       help: 'From the arrival of a delivery to its row of results',
       buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300],
       registers,
     }),
-    providerCalls: counter('mediadock_provider_calls_total', 'Calls to the provider', [
+    providerCalls: counter(
+      'mediadock_provider_calls_total',
+      'Calls to the provider',
       'operation',
       'outcome',
       'source_name',
-    ]),
-    reconcileRuns: counter('mediadock_reconcile_runs_total', 'Runs of the reconciler', ['outcome']),
+    ),
+    reconcileRuns: counter('mediadock_reconcile_runs_total', 'Runs of the reconciler', 'outcome'),
     timestampMismatches: counter(
       'mediadock_timestamp_mismatch_total',
       'Deliveries whose X-Service-Timestamp differs from the signed t',
-      [],
     ),
-    connectionsClosed: counter('mediadock_connections_closed_total', 'Connections that the receiver closed', [
-      'reason',
-    ]),
+    connectionsClosed: counter('mediadock_connections_closed_total', 'Connections that the receiver closed', 'reason'),
     logDropped: counter(
       'mediadock_arrival_log_dropped_total',
       'Arrivals dropped because the log was full or Postgres refused their rows',
-      [],
     ),
     pollsDropped: counter(
       'mediadock_poll_log_dropped_total',
       'Polls dropped because their log was full or Postgres refused their rows',
-      [],
     ),
     signInsRefused: counter(
       'mediadock_sign_ins_refused_total',
       'Wrong tokens sent to the internal listener, including those answered 429',
-      ['reason'],
+      'reason',
     ),
     quarantineDropped: counter(
       'mediadock_quarantine_dropped_total',
       'Refused arrivals dropped because the quarantine was full or Postgres refused their rows',
-      [],
     ),
     unsignedHintsDropped: counter(
       'mediadock_unsigned_hints_dropped_total',
       'Unsigned webhooks whose request gets no extra poll, because too many came at once',
-      [],
     ),
   }
   // Counters with alerts start at 0, since a series that first appears with its first event shows no increase.
