@@ -64,6 +64,7 @@ export async function requeueMany(
   let [cursor, before, requeued]: [string | undefined, number, number] = [undefined, 0, 0]
   do {
     signal.throwIfAborted()
+    // No more at once, because landing waits for the rows that one statement locks.
     const places = await listDeliveryPlaces(db, { ...filters, limit: maxPageItems, cursor })
     const page = places.slice(0, maxPageItems)
     requeued += await requeue(db, { replayId: id, ids: page.map((place) => place.id), before, now: time() })
