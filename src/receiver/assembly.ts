@@ -75,7 +75,10 @@ export function openBase(options: BaseOptions, traces: Traces | undefined) {
   const { fetchRatePerMinute, stuckAfterSeconds } = settings
   const metrics = createReceiverMetrics({ registry, db, time, fetchRatePerMinute, stuckAfterSeconds, logger })
   /** Wakes background roles; nothing runs before they have started. */
-  const roles: { wake: (role: Role) => void } = { wake: () => {} }
+  const roles: { wake: (role: Role) => void; wakeFollowUps: (keyName: string) => void } = {
+    wake: () => {},
+    wakeFollowUps: () => {},
+  }
   return {
     settings,
     logger,
@@ -122,7 +125,7 @@ export function openCalls({ settings, db, pools, keys, clock, time, logger, metr
 
 export function landingDeps({ settings, db, keys, clock, time, logger, metrics, traces, roles }: Base): LandingDeps {
   const wakeFeed = () => roles.wake('feed')
-  const wakeFollowUps = () => roles.wake('follow-ups')
+  const wakeFollowUps = (keyName: string) => roles.wakeFollowUps(keyName)
   const join = (joining: Joining) => joinSubmit({ db, keys, time, logger }, joining)
   const onProcessed = noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps })
   return {

@@ -91,6 +91,10 @@ export function startBackground(deps: BackgroundDeps) {
   }
   return {
     wake: (role: Role): void => loops.get(role)?.wake(),
+    /** Wakes the follow-ups, unless the key has no call for them. */
+    wakeFollowUps: (keyName: string): void => {
+      if (!followUps.isResting(keyName)) loops.get('follow-ups')?.wake()
+    },
     reconcileNow: schedules.reconcileNow,
     /** Polls one request; undefined when the request is not tracked or its row stays locked. */
     reconcileOne: (requestId: string) => reconciler.reconcileOne({ ...polling, db }, requestId),

@@ -12,14 +12,19 @@ import type { Traces } from './traces/traces.ts'
 
 type ArrivalDeps = { arrivalLog: ArrivalLog; metrics: ReceiverMetrics; traces: Traces | undefined }
 
-type ProcessedDeps = { metrics: ReceiverMetrics; clock: () => Date; wakeFeed: () => void; wakeFollowUps: () => void }
+type ProcessedDeps = {
+  metrics: ReceiverMetrics
+  clock: () => Date
+  wakeFeed: () => void
+  wakeFollowUps: (keyName: string) => void
+}
 
 /** Counts a landed result and its delay, and wakes the feed. If the result is incomplete, wakes the follow-ups, too. */
 export function noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps }: ProcessedDeps): LandingDeps['onProcessed'] {
   return ({ landing, outcome, receivedAt }) => {
     if (outcome !== 'landed') return
     wakeFeed()
-    if (!landing.mediaComplete) wakeFollowUps()
+    if (!landing.mediaComplete) wakeFollowUps(landing.keyName)
     metrics.landed.inc({ status: landing.status, source: wayOf(landing), ...sourceLabel(landing.sourceName) })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
   }

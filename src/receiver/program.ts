@@ -87,6 +87,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     signal: stopping.signal,
   })
   base.roles.wake = background.wake
+  base.roles.wakeFollowUps = background.wakeFollowUps
   const ready = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
   const publicApp = openPublicApp(base, { ...calls, handOver, pressure, logs, isPrepared: background.isPrepared })
   const deps: ReceiverDeps = {

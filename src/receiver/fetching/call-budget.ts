@@ -23,7 +23,7 @@ export type Grant =
  * The purpose of a call:
  * - `submitting` a generation
  * - `completing`: reading the result of a request, after its webhook or by the reconciler
- * - `extra`: an extra poll (claimExtra() in reconciling/poll-claims.ts), or the poll of a request that is attributed to
+ * - `extra`: an extra poll (claimDue() in reconciling/poll-claims.ts), or the poll of a request that is attributed to
  *   another key or that no key has known so far; it counts as completing
  */
 export type Purpose = 'submitting' | 'completing' | 'extra'

@@ -84,7 +84,7 @@ export async function landHint(deps: LandingDeps, delivery: Identified, { jobId,
     from judged where not is_one_too_many
     on conflict do nothing`),
   )
-  if (poll) deps.onHint?.()
+  if (poll) deps.onHint?.(keyName)
 }
 
 /** SQL: `settled`, the delivery if its claim still holds. It leaves the queue. A single replay has no claim. */

@@ -30,7 +30,7 @@ export type LandingDeps = RowSettings & {
   /** Ends the submit that the URL of a webhook names. */
   join?: ((joining: RequestIds & { idempotencyKey: string; sourceName: string | null }) => Promise<void>) | undefined
   /** Called when a poll is due because of a hint. */
-  onHint?: (() => void) | undefined
+  onHint?: ((keyName: string) => void) | undefined
   traces?: DeliveryTraces | undefined
 }
 

@@ -7,10 +7,12 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
+import { callBudgets } from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import type { SetAside } from './set-aside.ts'
 
+const budget = columnsOf(callBudgets)
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
@@ -65,40 +67,38 @@ type ClaimedRow = RowOf<
     due_at: string
     /** The provider did not know the request when it was asked last. */
     is_unknown: boolean
+    is_extra: boolean
     /** For an extra poll: the time at which the request is polled by its schedule, if any. */
     scheduled_at: string | null
-    rank: number
-    turn: string
   }
 
 /** A claimed request. `endRenewals` stops renewing its lease. */
-export type Due = ClaimedRow & { isExtra: boolean; endRenewals: () => Promise<void> }
+export type Due = ClaimedRow & { endRenewals: () => Promise<void> }
 
-/** Claims the rows of `due`, in their order. `recovered_at` clears the mark of an outage even if clocks differ. */
-export async function claim({ db, time, polls }: ClaimDeps, due: SQL, { isExtra = false } = {}): Promise<Due[]> {
+/** Claims the rows of `due`, in the order of `place`. */
+export async function claim({ db, time, polls }: ClaimDeps, due: SQL): Promise<Due[]> {
   const now = time()
   const claimedAtMs = performance.now()
   const rows = await executePrepared<ClaimedRow>(
     db,
     sql`
-    with recursive ${due}
-    update mediadock.requests r
-    set ${pollLease.claim(now, leaseSeconds)}, ${requests.polls} = ${r.polls} + 1, ${requests.doubt_poll_at} = null,
-      ${requests.polled_at} = greatest(${now}, due.recovered_at)
-    from due where ${r.request_id} = due.request_id
-    returning ${list(r, 'request_id', 'source_name', 'external_id', 'model', 'key_name', 'sandbox', 'polls')},
-      ${r.poll_claims} as claims,
-      due.due_at, due.rank, due.turn,
-      ${r.landed_at} is null and coalesce(${r.poll_outcome} in ('not_found', 'not_found_yet'), false)
-        as is_unknown,
-      coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false)
-        as only_sandbox_signed,
-      extract(epoch from ${now} - ${r.tracked_at})::float8 as seconds_since_tracked,
-      ${isExtra ? sql`due.scheduled_at` : sql`null`} as scheduled_at`,
+    with recursive ${due},
+    claimed as (
+      update mediadock.requests r
+      set ${pollLease.claim(now, leaseSeconds)}, ${requests.polls} = ${r.polls} + 1, ${requests.doubt_poll_at} = null,
+        -- At least the end of the last outage, which may have been written by a clock that is ahead. An earlier poll
+        -- would count as held up by that outage again.
+        ${requests.polled_at} = greatest(${now}, (select max(${budget.recovered_at}) from mediadock.call_budgets))
+      from due where ${r.request_id} = due.request_id
+      returning ${list(r, 'request_id', 'source_name', 'external_id', 'model', 'key_name', 'sandbox', 'polls')},
+        ${r.poll_claims} as claims, due.due_at, due.scheduled_at, due.is_extra, due.place,
+        ${r.landed_at} is null and coalesce(${r.poll_outcome} in ('not_found', 'not_found_yet'), false)
+          as is_unknown,
+        coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false)
+          as only_sandbox_signed,
+        extract(epoch from ${now} - ${r.tracked_at})::float8 as seconds_since_tracked
+    )
+    select * from claimed order by place`,
   )
-  // An update returns rows in no particular order.
-  const inOrder = rows.toSorted(
-    (a, b) => Number(a.turn) - Number(b.turn) || a.rank - b.rank || Date.parse(a.due_at) - Date.parse(b.due_at),
-  )
-  return inOrder.map((row) => ({ ...row, isExtra, endRenewals: polls.keep(row, claimedAtMs).letGo }))
+  return rows.map((row) => ({ ...row, endRenewals: polls.keep(row, claimedAtMs).letGo }))
 }

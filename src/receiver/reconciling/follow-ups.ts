@@ -5,13 +5,15 @@ import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 import { later } from '../../platform/postgres/time.ts'
 import * as schema from '../domain/schema.ts'
 import type { ClaimDeps } from './claimed-polls.ts'
-import { claimExtra, claimScheduled } from './poll-claims.ts'
+import { claimDue, lineOf } from './poll-claims.ts'
 import { beginPolls, newRun, type Begun, type ReconcilerDeps } from './reconciler.ts'
 import { createRests } from './set-aside.ts'
 
 export type FollowUps = {
   /** One round: claims due polls and starts them. Returns true if there may be more. The polls continue afterwards. */
   runOnce: () => Promise<{ more: boolean }>
+  /** True while the key of a request has no call. Until it has, its landings need not wake this role. */
+  isResting: (keyName: string) => boolean
   /** Resolves when no poll is under way. */
   settled: () => Promise<void>
 }
@@ -41,14 +43,13 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
         if (!isAboutTheRow(error)) throw error
         deps.logger.warn({ err: error }, 'Postgres refuses to schedule polls for progress; other polls continue')
       })
-      const due = await claimScheduled(deps, { limit, resting: scheduled.present() })
-      if (due.length < limit)
-        due.push(...(await claimExtra(deps, { limit: limit - due.length, resting: extra.present() })))
+      const due = await claimDue(deps, { limit, resting: scheduled.present(), restingExtra: extra.present() })
       const onPostponed: Begun['onPostponed'] = (line, isExtra) => (isExtra ? extra : scheduled).add(line)
       const polls = await beginPolls(deps, due, { run: newRun(), onPostponed })
       for (const poll of polls) places.begin(poll, onError)
       return { more: due.length === limit }
     },
+    isResting: (keyName) => scheduled.present().has(lineOf(deps.keys(), keyName)),
     settled: places.settled,
   }
 }

@@ -21,21 +21,27 @@ export function lineOf(keys: Keys, keyName: string | null): string {
 
 export type Wanted = {
   limit: number
-  /** Lines without calls at present. */
+  /** Lines without calls at present, and lines without calls for extra polls. */
   resting: ReadonlySet<string>
+  restingExtra?: ReadonlySet<string>
 }
 
+/** SQL for `due`: a poll by the schedule. */
+const isScheduled = sql`false as is_extra, null::timestamptz as scheduled_at`
+
 /**
- * Claims requests whose next poll is due, or whose outage is over: round-robin by key. Within a key, requests that
- * callers wait for come first, then incomplete results, then the longest due, so requests that no key knows do not
- * delay incomplete results. Each line is read by an index, so the cost does not depend on the number of due requests.
- * Requests of unknown keys are left to claimOverdue().
+ * Claims requests whose next poll is due, whose outage is over, or that wait for an extra poll: round-robin by key.
+ * Within a key, requests that callers wait for come first, then incomplete results, then the longest due, so requests
+ * that no key knows do not delay incomplete results; extra polls come last. Each line is read by an index, so the cost
+ * does not depend on the number of due requests. Scheduled polls of unknown keys are left to claimOverdue().
  */
-export async function claimScheduled(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
+export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }: Wanted): Promise<Due[]> {
   const at = deps.time()
-  const lines = ['', ...deps.keys().all.map(({ name }) => name)].filter((line) => !resting.has(line))
-  if (lines.length === 0) return []
+  const names = deps.keys().all.map(({ name }) => name)
+  const lines = ['', ...names].filter((line) => !resting.has(line))
   const awaited = sql`${sql.param([...(deps.awaited?.() ?? [])])}::uuid[]`
+  const lineOfRow = sql`case when ${requests.key_name} = any(${sql.param(names)}::text[])
+          then ${requests.key_name} else '' end`
   return claimApart(
     deps,
     (isNotSetAside) => sql`
@@ -71,20 +77,28 @@ export async function claimScheduled(deps: ClaimDeps, { limit, resting }: Wanted
         and ${isNotSetAside}
       limit ${limit} for update skip locked
     ),
+    extra as (
+      select ${lineOfRow} as key_name, ${requests.request_id}, ${requests.doubt_poll_at} as due_at,
+        ${requests.next_poll_at} as scheduled_at
+      from mediadock.requests
+      where ${requests.doubt_poll_at} <= ${at} and ${requests.confirmed_at} is null
+        and ${lineOfRow} <> all(${sql.param([...(restingExtra ?? [])])}::text[]) and ${isNotSetAside}
+      order by ${requests.doubt_poll_at} limit ${limit} for update skip locked
+    ),
     found as (
-      select request_id, min(key_name) as key_name, min(due_at) as due_at, min(rank) as rank
-      from (
-        select *, 0 as rank from awaited
-        union all select *, 1 from incomplete
-        union all select *, 2 from scheduled
-        union all select *, 2 from held_up
+      select distinct on (request_id) * from (
+        select *, ${isScheduled}, 0 as rank from awaited
+        union all select *, ${isScheduled}, 1 from incomplete
+        union all select *, ${isScheduled}, 2 from scheduled
+        union all select *, ${isScheduled}, 2 from held_up
+        union all select key_name, request_id, due_at, true, scheduled_at, 3 from extra
       ) as ways
-      group by request_id
+      order by request_id, rank
     ),
     due as (
-      select request_id, due_at, rank, ${turnOf(sql`key_name`, sql`rank, due_at`)} as turn,
-        (select max(recovered_at) from line) as recovered_at
-      from found order by turn, rank, due_at limit ${limit}
+      select *, row_number() over (order by turn, rank, due_at) as place
+      from (select *, ${turnOf(sql`key_name`, sql`rank, due_at`)} as turn from found) as in_turns
+      order by place limit ${limit}
     )`,
   )
 }
@@ -123,33 +137,9 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
         and ${requests.next_poll_at} <= ${at} for update skip locked
     ),
     due as (
-      select request_id, due_at, 1 as rank, 1 as turn, ${at} as recovered_at
-      from (select * from never_polled union all select * from of_strangers) as ways order by due_at limit ${limit}
+      select *, ${isScheduled}, row_number() over (order by due_at) as place
+      from (select * from never_polled union all select * from of_strangers) as ways order by place limit ${limit}
     )`,
-  )
-}
-
-/**
- * Claims requests that wait for an extra poll, the longest due first: polls beside the schedule, since a delivery
- * raised doubt or a caller waits for progress. `resting`: lines without calls for extra polls.
- */
-export function claimExtra(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
-  const at = deps.time()
-  const ours = sql`${sql.param(deps.keys().all.map(({ name }) => name))}::text[]`
-  return claimApart(
-    deps,
-    (isNotSetAside) => sql`
-    due as (
-      select ${requests.request_id}, ${requests.doubt_poll_at} as due_at, ${requests.next_poll_at} as scheduled_at,
-        1 as rank, 1 as turn, ${at} as recovered_at
-      from mediadock.requests
-      where ${requests.doubt_poll_at} <= ${at} and ${requests.confirmed_at} is null
-        and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else ''
-          end <> all(${sql.param([...resting])}::text[])
-        and ${isNotSetAside}
-      order by ${requests.doubt_poll_at} limit ${limit} for update skip locked
-    )`,
-    { isExtra: true },
   )
 }
 
@@ -159,7 +149,16 @@ export function claimExtra(deps: ClaimDeps, { limit, resting }: Wanted): Promise
  */
 export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Due | undefined> {
   try {
-    const [one] = await claimWhere(deps, sql`${requests.request_id} = ${requestId}`, lockWaitMs)
+    const [one] = await claim(
+      deps,
+      sql`
+      due as (
+        select ${requests.request_id}, coalesce(${requests.next_poll_at}, ${requests.tracked_at}) as due_at,
+          ${isScheduled}, 1 as place
+        from (select set_config('lock_timeout', ${`${lockWaitMs}ms`}, true)) as patience, mediadock.requests
+        where ${requests.request_id} = ${requestId} limit 1 for update of requests
+      )`,
+    )
     return one
   } catch (error) {
     if (metALock(error)) return undefined
@@ -167,35 +166,17 @@ export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Due 
   }
 }
 
-function claimWhere(deps: ClaimDeps, condition: SQL, waitMs?: number): Promise<Due[]> {
-  const now = deps.time()
-  const patience =
-    waitMs === undefined ? sql`` : sql`(select set_config('lock_timeout', ${`${waitMs}ms`}, true)) as patience,`
-  return claim(
-    deps,
-    sql`
-    due as (
-      select ${requests.request_id}, coalesce(${requests.next_poll_at}, ${requests.tracked_at}) as due_at, 1 as rank,
-        1 as turn, ${now} as recovered_at
-      from ${patience} mediadock.requests
-      where ${condition} limit 1
-      for update of requests ${waitMs === undefined ? sql`skip locked` : sql``}
-    )`,
-  )
-}
-
 /**
  * Claims `due` without the requests set aside. If Postgres refuses that because of one row, claims one by one and sets
  * aside the refused ones.
  */
-async function claimApart(deps: ClaimDeps, due: (isNotSetAside: SQL) => SQL, { isExtra = false } = {}): Promise<Due[]> {
+async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<Due[]> {
   const { db, setAside } = deps
-  const at = deps.time()
   for (let refused = 0; ; refused += 1) {
     const aside = setAside?.ids() ?? []
     const others = due(aside.length === 0 ? sql`true` : sql`${requests.request_id} <> all(${sql.param(aside)}::uuid[])`)
     try {
-      return await claim(deps, others, { isExtra })
+      return await claim(deps, others)
     } catch (error) {
       // The limit of consecutive claims that meet only refused rows.
       if (!isAboutTheRow(error) || setAside === undefined || refused === 8) throw error
@@ -203,15 +184,8 @@ async function claimApart(deps: ClaimDeps, due: (isNotSetAside: SQL) => SQL, { i
     const claimed: Due[] = []
     const rows = await db.execute<{ request_id: string }>(sql`with recursive ${others} select request_id from due`)
     for (const { request_id: id } of rows) {
-      const isIt = sql`${requests.request_id} = ${id}::uuid`
       try {
-        claimed.push(
-          // The condition is repeated, since another replica may have claimed it meanwhile. Few requests wait for an
-          // extra poll, so a look through all of them for this one is cheap.
-          ...(await (isExtra
-            ? claim(deps, due(isIt), { isExtra })
-            : claimWhere(deps, sql`${isIt} and coalesce(${requests.next_poll_at} <= ${at}, true)`))),
-        )
+        claimed.push(...(await claim(deps, due(sql`${requests.request_id} = ${id}::uuid`))))
       } catch (error) {
         if (!isAboutTheRow(error)) throw error
         setAside.add(id, error)

@@ -29,7 +29,7 @@ export async function reschedule(
   const { polls, seconds_since_tracked: secondsSinceTracked } = one
   const inRhythm = nextPollAfter({ polls, secondsSinceTracked, rhythm }, now, Math.random)
   const again = outcome === 'lost' ? sql`'infinity'::timestamptz` : inRhythm
-  const at = one.isExtra
+  const at = one.is_extra
     ? sql`case when ${r.landed_at} is null then ${one.scheduled_at}::timestamptz else ${again} end`
     : again
   await db.execute(sql`
@@ -55,7 +55,7 @@ function seen(status: RunningStatus | undefined): SQL {
 export async function giveBack({ db, time }: ClaimDeps, one: Due, answer: ResultAnswer): Promise<void> {
   await one.endRenewals()
   const reason = answer.kind === 'postponed' ? answer.reason : answer.kind
-  if (one.isExtra) return giveBackExtra(db, one)
+  if (one.is_extra) return giveBackExtra(db, one)
   await db.execute(sql`
     update mediadock.requests r set ${requests.next_poll_at} = ${unlessConfirmed(sql`${one.due_at}::timestamptz`)},
       ${requests.polls} = ${r.polls} - 1, ${requests.polled_at} = greatest(${time()}, ${r.polled_at}),

@@ -8,7 +8,7 @@ import type { Fetcher } from '../fetching/fetcher.ts'
 import { landingOfReport, type Landing } from '../landing/row-to-write.ts'
 import { land, lockedRequests, type LandingOutcome } from '../landing/two-statements.ts'
 import type { ClaimDeps, Due } from './claimed-polls.ts'
-import { claimExtra, claimOne, claimOverdue, claimScheduled, lineOf } from './poll-claims.ts'
+import { claimDue, claimOne, claimOverdue, lineOf } from './poll-claims.ts'
 import { endPolling, giveBack, reschedule } from './poll-ends.ts'
 
 export type ReconcilerDeps = ClaimDeps & {
@@ -49,11 +49,7 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
   while (run.scanned < 2000 && !signal?.aborted) {
     const wanted = { limit: claimRows, resting }
     // Requests that were never polled may be unknown to the provider, so those that it knows get their calls first.
-    const due = [
-      ...(await claimScheduled(deps, wanted)),
-      ...(await claimOverdue(deps, wanted)),
-      ...(await claimExtra(deps, { limit: claimRows, resting: restingExtra })),
-    ]
+    const due = [...(await claimDue(deps, { ...wanted, restingExtra })), ...(await claimOverdue(deps, wanted))]
     if (due.length === 0) break
     const failures: unknown[] = []
     const polls = await beginPolls(deps, due, {
@@ -96,7 +92,7 @@ export async function beginPolls(
   for (const one of due) {
     const decided = Promise.withResolvers<void>()
     const polled = poll(deps, { one, run, onDecided: decided.resolve }).then((end) => {
-      if (end === 'postponed') onPostponed(lineOf(deps.keys(), one.key_name), one.isExtra)
+      if (end === 'postponed') onPostponed(lineOf(deps.keys(), one.key_name), one.is_extra)
     })
     // The caller handles the failure later. This avoids an unhandled rejection until then.
     polled.catch(() => {})
@@ -141,7 +137,7 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
     keyName: one.key_name ?? undefined,
     environment: one.sandbox === null ? undefined : one.sandbox ? 'sandbox' : 'live',
     onlySandboxSigned: one.only_sandbox_signed,
-    purpose: one.isExtra || one.is_unknown ? 'extra' : 'completing',
+    purpose: one.is_extra || one.is_unknown ? 'extra' : 'completing',
     turn: one.polls,
     signal: deps.cut,
     ...(onDecided && { onDecided }),
@@ -178,7 +174,7 @@ async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll):
     case 'rate_limited':
     case 'postponed':
       run.postponed += 1
-      if (one.is_unknown && !one.isExtra && answer.kind === 'postponed' && answer.reason === 'quota') {
+      if (one.is_unknown && !one.is_extra && answer.kind === 'postponed' && answer.reason === 'quota') {
         // Given back, it would stay due before requests that the provider knows. Made-up ids may be many.
         await reschedule(deps, one, { outcome: 'not_found_yet', detail: answer.reason })
         return 'polled'

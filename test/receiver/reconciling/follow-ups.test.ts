@@ -1,7 +1,8 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { ResultAnswer } from '../../../src/receiver/fetching/result-call.ts'
 import { createFollowUps } from '../../../src/receiver/reconciling/follow-ups.ts'
-import { claimScheduled } from '../../../src/receiver/reconciling/poll-claims.ts'
+import { claimDue } from '../../../src/receiver/reconciling/poll-claims.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { withTestDatabase, type TestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -73,6 +74,31 @@ describe.each(usualServers)('following up (%s)', (server) => {
     // It looks once a second without a landing.
     expect(performance.now() - started).toBeLessThan(2500)
     expect(stand.calls).toHaveLength(5)
+  })
+
+  it('is not woken by landings of a key without calls', async () => {
+    const settings = { fetchRatePerMinute: 1 }
+    const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, followsUp: true, settings })
+    onTestFinished(stop)
+    const { sql } = database
+    // Each claim scans this index once. A connection reports its counts at most once a second.
+    const claims = async () => {
+      await delay(2500)
+      const [index] = await sql`select idx_scan from pg_stat_user_indexes where indexrelname = 'requests_doubted'`
+      return Number(index?.['idx_scan'])
+    }
+    stand.answer((_id, _req, res) => json(res, 500, {}))
+    for (let n = 0; n < 2; n += 1) await deliver(receiver.webhookUrl, okImage().body)
+    await eventually(
+      async () => (await sql`select from mediadock.requests where poll_outcome = 'postponed'`).length > 0,
+    )
+    const before = await claims()
+    const started = performance.now()
+    for (let n = 0; n < 60; n += 1) await deliver(receiver.webhookUrl, okImage().body)
+    const made = (await claims()) - before
+    // One a second, and one that finds again every 3 s that there is no call.
+    expect(made).toBeLessThan(((performance.now() - started) / 1000) * 2 + 5)
+    expect(made).toBeGreaterThan(0)
   })
 
   it('a hanging poll delays no other, and each lands with its own answer', async () => {
@@ -159,7 +185,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     const awaited = await incomplete(database, { at: at(10) })
     const notDue = await incomplete(database, { at: at(-10) })
     deps.awaited = () => [awaited, notDue]
-    const due = await claimScheduled(deps, { limit: 16, resting: none })
+    const due = await claimDue(deps, { limit: 16, resting: none })
     expect(due.map(({ request_id }) => request_id)).toEqual([awaited, longest, other])
   })
 
@@ -170,7 +196,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     await database.sql`insert into mediadock.requests (request_id, key_name, key_source, next_poll_at)
       select gen_random_uuid(), 'live', 'tracked', ${new Date(now - 900_000)} from generate_series(1, 500)`
     const landed = await incomplete(database, { at: new Date(now - 1000) })
-    const [first, ...others] = await claimScheduled(deps, { limit: 16, resting: none })
+    const [first, ...others] = await claimDue(deps, { limit: 16, resting: none })
     expect(first?.request_id).toBe(landed)
     expect(others).toHaveLength(15)
   })
@@ -201,10 +227,10 @@ describe.each(usualServers)('following up (%s)', (server) => {
     await incomplete(database, { at: at(5000), count: 3000 })
     const other = await incomplete(database, { at: at(1), key: 'sandbox' })
     const unnamed = await incomplete(database, { at: at(1), key: null })
-    const first = (await claimScheduled(deps, { limit: 3, resting: none })).map(({ request_id }) => request_id)
+    const first = (await claimDue(deps, { limit: 3, resting: none })).map(({ request_id }) => request_id)
     expect(first).toEqual(expect.arrayContaining([other, unnamed]))
-    expect(await claimScheduled(deps, { limit: 16, resting: new Set(['live', 'sandbox', '']) })).toEqual([])
-    const own = await claimScheduled(deps, { limit: 16, resting: new Set(['sandbox', '']) })
+    expect(await claimDue(deps, { limit: 16, resting: new Set(['live', 'sandbox', '']) })).toEqual([])
+    const own = await claimDue(deps, { limit: 16, resting: new Set(['sandbox', '']) })
     expect(new Set(own.map(({ key_name }) => key_name))).toEqual(new Set(['live']))
   })
 

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { leaseSeconds } from '../../../src/platform/postgres/lease-keeper.ts'
 import { createPollKeeper } from '../../../src/receiver/reconciling/claimed-polls.ts'
-import { claimScheduled } from '../../../src/receiver/reconciling/poll-claims.ts'
+import { claimDue } from '../../../src/receiver/reconciling/poll-claims.ts'
 import { giveBack, reschedule } from '../../../src/receiver/reconciling/poll-ends.ts'
 import { preferredServer, type TestDatabase, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -23,7 +23,7 @@ describe('the lease of a poll', () => {
   })
   const claim = async (seconds: number, given = deps) => {
     deps.setNow(new Date(start + seconds * 1000))
-    return claimScheduled(given, { limit: 1, resting: new Set() })
+    return claimDue(given, { limit: 1, resting: new Set() })
   }
   const nextPollIn = async () => {
     const [row] = await database.sql`select next_poll_at from mediadock.requests where request_id = ${requestId}`

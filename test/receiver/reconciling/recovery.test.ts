@@ -3,7 +3,7 @@ import { Counter } from 'prom-client'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createFetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createSourceClient } from '../../../src/receiver/fetching/source-client.ts'
-import { claimScheduled } from '../../../src/receiver/reconciling/poll-claims.ts'
+import { claimDue } from '../../../src/receiver/reconciling/poll-claims.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { testServers, withTestDatabase, type TestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -105,9 +105,9 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     await putOff(database, { count: 20, at: new Date(now().getTime() - 300_000) })
     // By a clock that is ahead of ours.
     await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, recovered_at) values ('live', array_fill(0, array[61]), 0, true, ${new Date(now().getTime() + 3000)})`
-    expect(await claimScheduled(deps[0], { limit: 16, resting: none })).toHaveLength(16)
-    expect(await claimScheduled(deps[1], { limit: 16, resting: none })).toHaveLength(4)
-    expect(await claimScheduled(deps[1], { limit: 16, resting: none })).toHaveLength(0)
+    expect(await claimDue(deps[0], { limit: 16, resting: none })).toHaveLength(16)
+    expect(await claimDue(deps[1], { limit: 16, resting: none })).toHaveLength(4)
+    expect(await claimDue(deps[1], { limit: 16, resting: none })).toHaveLength(0)
     // Too few to make the provider count as down.
     await database.sql`delete from mediadock.requests where request_id not in (select request_id from mediadock.requests limit 5)`
     stand.answer((_id, _req, res) => json(res, 500, {}))
@@ -124,7 +124,7 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     const { reading, close } = countingPool(database.url)
     onTestFinished(close)
     const claiming = (resting = none) =>
-      reading(async (db) => (await claimScheduled({ ...deps[0], db }, { limit: 16, resting })).length)
+      reading(async (db) => (await claimDue({ ...deps[0], db }, { limit: 16, resting })).length)
     // Its plan is made now and kept.
     await claiming()
     await putOff(database, { count: 5000, at: long })
