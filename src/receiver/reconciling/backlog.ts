@@ -1,5 +1,5 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
@@ -45,34 +45,21 @@ export async function readBacklog(
     with recursive ${strangers(ours)},
     line as (select key_name from unnest(array_append(${ours}, '')) as l (key_name)
       union all select key_name from stranger)
-    select line.key_name, of_line.due, behind.incomplete
-    from line cross join lateral (
-      select count(*)::int as due from (
-        select from mediadock.requests where ${isOfLine} and ${requests.next_poll_at} <= ${at}
-        order by ${requests.next_poll_at} limit ${maxCounted + 1}) as found
-    ) as of_line
-    cross join lateral (
-      select count(*)::int as incomplete from (
-        select from mediadock.requests where ${isOfLine} and ${isIncomplete}
-        order by ${requests.next_poll_at} limit ${maxCounted + 1}) as found
-    ) as behind`)
+    select line.key_name, ${countOfLine(sql`${requests.next_poll_at} <= ${at}`, requests.next_poll_at)} as due,
+      ${countOfLine(isIncomplete, requests.next_poll_at)} as incomplete
+    from line`)
   const neverPolled = await tx.execute<{ key_name: string; due: number }>(sql`
     select key_name, count(*)::int as due from (
       select coalesce(${requests.key_name}, '') as key_name from mediadock.requests
       where ${isNeverPolled({ now, stuckAfterSeconds })}
       order by ${requests.tracked_at} limit ${maxCounted + 1}) as found
     group by key_name`)
-  const budgetOf = sql`(select ${b.key_name}, ${b.recovered_at} from mediadock.call_budgets b
-    where ${b.recovered_at} is not null
-    union all select '', max(${b.recovered_at}) from mediadock.call_budgets b)`
   // Runs claim these before their time, since the outage that held them up is over.
+  const isDueEarly = sql`${isHeldUp(sql`line.recovered_at`)} and not ${isDue({ now, stuckAfterSeconds })}`
   const heldUp = await tx.execute<{ key_name: string; due: number }>(sql`
-    select line.key_name, of_line.due::int as due from ${budgetOf} as line (key_name, recovered_at) cross join lateral (
-      select count(*) as due from (
-        select from mediadock.requests
-        where ${isOfLine} and ${isHeldUp(sql`line.recovered_at`)} and not ${isDue({ now, stuckAfterSeconds })}
-        order by ${requests.polled_at} limit ${maxCounted + 1}) as found
-    ) as of_line where of_line.due > 0`)
+    select line.key_name, ${countOfLine(isDueEarly, requests.polled_at)} as due
+    from (select ${b.key_name}, ${b.recovered_at} from mediadock.call_budgets b where ${b.recovered_at} is not null
+      union all select '', max(${b.recovered_at}) from mediadock.call_budgets b) as line (key_name, recovered_at)`)
   await tx.execute(sql`select set_config('enable_bitmapscan', 'on', true)`)
   const due = [...scheduled, ...neverPolled, ...heldUp]
   const budgets = await callBudgets(tx, now)
@@ -91,6 +78,13 @@ export async function readBacklog(
     due_capped: due.some((one) => one.due > maxCounted),
     incomplete_capped: scheduled.some((one) => one.incomplete > maxCounted),
   }
+}
+
+/** SQL: counts the requests of `line`, up to one more than `maxCounted`, which shows that there are more. */
+function countOfLine(condition: SQL, order: StringChunk): SQL {
+  return sql`(select count(*)::int from (
+        select from mediadock.requests where ${isOfLine} and ${condition}
+        order by ${order} limit ${maxCounted + 1}) as found)`
 }
 
 type Pace = {
@@ -115,12 +109,9 @@ function sumByLine<Row extends { key_name: string }>(
   countOf: (row: Row) => number,
 ): Map<string, number> {
   const lines = Map.groupBy(rows, ({ key_name }) => key_name)
-  return new Map([...lines].map(([line, ofLine]) => [line, sum(ofLine.map((row) => upTo(countOf(row))))]))
-}
-
-/** Caps a count. Queries count one row more, which shows that there are more. */
-function upTo(counted: number): number {
-  return Math.min(counted, maxCounted)
+  return new Map(
+    [...lines].map(([line, ofLine]) => [line, sum(ofLine.map((row) => Math.min(countOf(row), maxCounted)))]),
+  )
 }
 
 function sum(numbers: readonly number[]): number {
