@@ -6,7 +6,7 @@ import { later } from '../../platform/postgres/time.ts'
 import * as schema from '../domain/schema.ts'
 import type { ClaimDeps } from './claimed-polls.ts'
 import { claimDue, lineOf } from './poll-claims.ts'
-import { beginPolls, newRun, type Begun, type ReconcilerDeps } from './reconciler.ts'
+import { beginPolls, isGivenBack, type ReconcilerDeps } from './reconciler.ts'
 import { createRests } from './set-aside.ts'
 
 export type FollowUps = {
@@ -29,8 +29,8 @@ const restMs = 3000
 export function createFollowUps(deps: ReconcilerDeps): FollowUps {
   // Polls in progress at a time. A poll that hangs occupies a place for 10 s.
   const places = createPlaces(16)
-  const scheduled = createRests(deps.clock, restMs)
-  const extra = createRests(deps.clock, restMs)
+  const resting = createRests(deps.clock, restMs)
+  const restingExtra = createRests(deps.clock, restMs)
   const onError = (error: unknown) =>
     deps.logger.error({ err: error }, 'polling a request failed, it is polled again after its lease ends')
 
@@ -43,13 +43,14 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
         if (!isAboutTheRow(error)) throw error
         deps.logger.warn({ err: error }, 'Postgres refuses to schedule polls for progress; other polls continue')
       })
-      const due = await claimDue(deps, { limit, resting: scheduled.present(), restingExtra: extra.present() })
-      const onPostponed: Begun['onPostponed'] = (line, isExtra) => (isExtra ? extra : scheduled).add(line)
-      const polls = await beginPolls(deps, due, { run: newRun(), onPostponed })
+      const due = await claimDue(deps, { limit, resting: resting.present(), restingExtra: restingExtra.present() })
+      const polls = await beginPolls(deps, due, (one, end) => {
+        if (isGivenBack(end)) (one.is_extra ? restingExtra : resting).add(lineOf(deps.keys(), one.key_name))
+      })
       for (const poll of polls) places.begin(poll, onError)
       return { more: due.length === limit }
     },
-    isResting: (keyName) => scheduled.present().has(lineOf(deps.keys(), keyName)),
+    isResting: (keyName) => resting.present().has(lineOf(deps.keys(), keyName)),
     settled: places.settled,
   }
 }

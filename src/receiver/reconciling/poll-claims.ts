@@ -1,6 +1,6 @@
 import { turnOf } from '../../platform/fair-share.ts'
 import { columnsOf } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow, metALock } from '../../platform/postgres/errors.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
@@ -29,6 +29,11 @@ export type Wanted = {
 /** SQL for `due`: a poll by the schedule. */
 const isScheduled = sql`false as is_extra, null::timestamptz as scheduled_at`
 
+/** SQL: the line of a row; `ours` is an array of the names of known keys. */
+function lineOfRow(ours: SQL): SQL {
+  return sql`case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else '' end`
+}
+
 /**
  * Claims requests whose next poll is due, whose outage is over, or that wait for an extra poll: round-robin by key.
  * Within a key, requests that callers wait for come first, then incomplete results, then the longest due, so requests
@@ -38,51 +43,38 @@ const isScheduled = sql`false as is_extra, null::timestamptz as scheduled_at`
 export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }: Wanted): Promise<Due[]> {
   const at = deps.time()
   const names = deps.keys().all.map(({ name }) => name)
+  const ours = sql`${sql.param(names)}::text[]`
   const lines = ['', ...names].filter((line) => !resting.has(line))
   const awaited = sql`${sql.param([...(deps.awaited?.() ?? [])])}::uuid[]`
-  const lineOfRow = sql`case when ${requests.key_name} = any(${sql.param(names)}::text[])
-          then ${requests.key_name} else '' end`
-  return claimApart(
-    deps,
-    (isNotSetAside) => sql`
-    ${lineOfEach(lines)},
-    scheduled as (
-      select line.key_name, of_line.* from line cross join lateral (
-        select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-        where ${isOfLine} and ${requests.next_poll_at} <= ${at} and ${isNotSetAside}
-        order by ${requests.next_poll_at} limit ${limit} for update skip locked
-      ) as of_line
-    ),
-    incomplete as (
-      select line.key_name, of_line.* from line cross join lateral (
-        select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-        where ${isOfLine} and ${requests.landed_at} is not null and ${requests.next_poll_at} <= ${at}
-          and ${isNotSetAside}
-        order by ${requests.next_poll_at} limit ${limit} for update skip locked
-      ) as of_line
-    ),
-    held_up as (
+  const isTime = sql`${requests.next_poll_at} <= ${at}`
+  /** Up to `limit` rows of each line, in the order of an index. */
+  const ofLines = (condition: SQL, order: StringChunk) => sql`
       select line.key_name, of_line.* from line cross join lateral (
         select ${requests.request_id}, least(${requests.next_poll_at}, ${at}) as due_at from mediadock.requests
-        where ${isOfLine} and ${isHeldUp(sql`line.recovered_at`)} and ${isNotSetAside}
-        order by ${requests.polled_at} limit ${limit} for update skip locked
-      ) as of_line
-    ),
+        where ${isOfLine} and ${condition} order by ${order} limit ${limit} for update skip locked
+      ) as of_line`
+  return claimApart(
+    deps,
+    (only) => sql`
+    ${lineOfEach(lines)},
+    scheduled as (${ofLines(sql`${isTime} and ${only}`, requests.next_poll_at)}),
+    incomplete as (${ofLines(sql`${requests.landed_at} is not null and ${isTime} and ${only}`, requests.next_poll_at)}),
+    held_up as (${ofLines(sql`${isHeldUp(sql`line.recovered_at`)} and ${only}`, requests.polled_at)}),
     -- Conditions that match only the index of the ids: a plan made for empty tables could read all due requests.
     awaited as (
       select coalesce(${requests.key_name}, '') as key_name, ${requests.request_id}, ${requests.next_poll_at} as due_at
       from mediadock.requests
       where ${requests.request_id} = any(${awaited}) and coalesce(${requests.next_poll_at} <= ${at}, false)
         and array_position(${sql.param(lines)}::text[], coalesce(${requests.key_name}, '')) is not null
-        and ${isNotSetAside}
+        and ${only}
       limit ${limit} for update skip locked
     ),
     extra as (
-      select ${lineOfRow} as key_name, ${requests.request_id}, ${requests.doubt_poll_at} as due_at,
+      select ${lineOfRow(ours)} as key_name, ${requests.request_id}, ${requests.doubt_poll_at} as due_at,
         ${requests.next_poll_at} as scheduled_at
       from mediadock.requests
       where ${requests.doubt_poll_at} <= ${at} and ${requests.confirmed_at} is null
-        and ${lineOfRow} <> all(${sql.param([...(restingExtra ?? [])])}::text[]) and ${isNotSetAside}
+        and ${lineOfRow(ours)} <> all(${sql.param([...(restingExtra ?? [])])}::text[]) and ${only}
       order by ${requests.doubt_poll_at} limit ${limit} for update skip locked
     ),
     found as (
@@ -112,21 +104,19 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
   const ours = sql`${sql.param(deps.keys().all.map(({ name }) => name))}::text[]`
   return claimApart(
     deps,
-    (isNotSetAside) => sql`
+    (only) => sql`
     ${strangers(ours)},
     never_polled as (
       select ${requests.request_id}, ${requests.tracked_at} as due_at from mediadock.requests
       where ${isNeverPolled({ now: at, stuckAfterSeconds: deps.stuckAfterSeconds })}
-        and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else ''
-          end <> all(${sql.param([...resting])}::text[])
-        and ${isNotSetAside}
+        and ${lineOfRow(ours)} <> all(${sql.param([...resting])}::text[]) and ${only}
       order by ${requests.tracked_at} limit ${limit} for update skip locked
     ),
     -- The rows are selected before any is locked, since up to the limit is read for each name.
     oldest as materialized (
       select of_line.* from stranger as line cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-        where ${isOfLine} and ${requests.next_poll_at} <= ${at} and ${isNotSetAside}
+        where ${isOfLine} and ${requests.next_poll_at} <= ${at} and ${only}
         order by ${requests.next_poll_at} limit ${limit}
       ) as of_line
       where '' <> all(${sql.param([...resting])}::text[]) order by of_line.due_at limit ${limit}

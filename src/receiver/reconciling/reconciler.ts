@@ -5,6 +5,7 @@ import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import type { Report } from '../domain/report.ts'
 import type { Fetcher } from '../fetching/fetcher.ts'
+import type { ResultAnswer } from '../fetching/result-call.ts'
 import { landingOfReport, type Landing } from '../landing/row-to-write.ts'
 import { land, lockedRequests, type LandingOutcome } from '../landing/two-statements.ts'
 import type { ClaimDeps, Due } from './claimed-polls.ts'
@@ -51,10 +52,11 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
     // Requests that were never polled may be unknown to the provider, so those that it knows get their calls first.
     const due = [...(await claimDue(deps, { ...wanted, restingExtra })), ...(await claimOverdue(deps, wanted))]
     if (due.length === 0) break
+    run.scanned += due.length
     const failures: unknown[] = []
-    const polls = await beginPolls(deps, due, {
-      run,
-      onPostponed: (line, isExtra) => (isExtra ? restingExtra : resting).add(line),
+    const polls = await beginPolls(deps, due, (one, end) => {
+      count(run, end)
+      if (isGivenBack(end)) (one.is_extra ? restingExtra : resting).add(lineOf(deps.keys(), one.key_name))
     })
     const caught = (error: unknown) => {
       if (!isAboutTheRow(error)) return void failures.push(error)
@@ -72,12 +74,6 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
   return run
 }
 
-export type Begun = {
-  run: ReconcileRun
-  /** Called with the line of a request whose poll got no call. `isExtra`: the poll was an extra one. */
-  onPostponed: (line: string, isExtra: boolean) => void
-}
-
 /**
  * Starts the polls of claimed requests, and returns their promises once each has got its call or none. Calls are
  * granted in order, one after the other. They then run side by side, and each lands its own answer.
@@ -85,15 +81,12 @@ export type Begun = {
 export async function beginPolls(
   deps: ReconcilerDeps,
   due: readonly Due[],
-  { run, onPostponed }: Begun,
+  onEnd: (one: Due, end: PollEnd) => void,
 ): Promise<Promise<void>[]> {
   const polls: Promise<void>[] = []
-  run.scanned += due.length
   for (const one of due) {
     const decided = Promise.withResolvers<void>()
-    const polled = poll(deps, { one, run, onDecided: decided.resolve }).then((end) => {
-      if (end === 'postponed') onPostponed(lineOf(deps.keys(), one.key_name), one.is_extra)
-    })
+    const polled = poll(deps, one, decided.resolve).then((end) => onEnd(one, end))
     // The caller handles the failure later. This avoids an unhandled rejection until then.
     polled.catch(() => {})
     polls.push(polled)
@@ -104,101 +97,107 @@ export async function beginPolls(
 
 /** Polls one request now, regardless of its schedule. Undefined if it is not tracked or its row stays locked. */
 export async function reconcileOne(deps: ReconcilerDeps, requestId: string): Promise<ReconcileRun | undefined> {
-  const run = { ...newRun(), scanned: 1 }
   const one = await claimOne(deps, requestId)
   if (!one) return undefined
+  const run = { ...newRun(), scanned: 1 }
   // An operator's poll may take any call, also for an unknown request.
-  await poll(deps, { one: { ...one, is_unknown: false }, run })
+  count(run, await poll(deps, { ...one, is_unknown: false }))
   return run
 }
 
-export function newRun(): ReconcileRun {
+function newRun(): ReconcileRun {
   return { scanned: 0, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }
 }
 
-type DuePoll = { one: Due; run: ReconcileRun; onDecided?: () => void }
+/** How a poll ended. Given back, it got no call or no answer because of its key, and keeps its time. */
+export type PollEnd = 'landed' | 'running' | 'notFound' | 'failed' | 'postponed' | 'givenBack' | 'rateLimited'
 
-type PollEnd = 'polled' | 'postponed'
+export function isGivenBack(end: PollEnd): end is 'givenBack' | 'rateLimited' {
+  return end === 'givenBack' || end === 'rateLimited'
+}
 
-async function poll(deps: ReconcilerDeps, given: DuePoll): Promise<PollEnd> {
+function count(run: ReconcileRun, end: PollEnd): void {
+  run[isGivenBack(end) ? 'postponed' : end] += 1
+  if (end === 'rateLimited') run.rateLimited += 1
+}
+
+async function poll(deps: ReconcilerDeps, one: Due, onDecided = () => {}): Promise<PollEnd> {
   try {
-    return await pollHeld(deps, given)
+    const { answer, keyName = '' } = await deps.fetchResult({
+      requestId: one.request_id,
+      jobId: one.external_id ?? one.request_id,
+      sourceName: one.source_name,
+      model: one.model ?? undefined,
+      keyName: one.key_name ?? undefined,
+      environment: one.sandbox === null ? undefined : one.sandbox ? 'sandbox' : 'live',
+      onlySandboxSigned: one.only_sandbox_signed,
+      purpose: one.is_extra || one.is_unknown ? 'extra' : 'completing',
+      turn: one.polls,
+      signal: deps.cut,
+      onDecided,
+    })
+    return answer.kind === 'result'
+      ? await landOrPostpone(deps, { one, keyName, report: answer.report })
+      : await pollAgain(deps, one, answer)
   } finally {
-    await given.one.endRenewals()
+    await one.endRenewals()
   }
 }
 
-async function pollHeld(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll): Promise<PollEnd> {
-  const { answer, keyName } = await deps.fetchResult({
-    requestId: one.request_id,
-    jobId: one.external_id ?? one.request_id,
-    sourceName: one.source_name,
-    model: one.model ?? undefined,
-    keyName: one.key_name ?? undefined,
-    environment: one.sandbox === null ? undefined : one.sandbox ? 'sandbox' : 'live',
-    onlySandboxSigned: one.only_sandbox_signed,
-    purpose: one.is_extra || one.is_unknown ? 'extra' : 'completing',
-    turn: one.polls,
-    signal: deps.cut,
-    ...(onDecided && { onDecided }),
-  })
+/** Schedules the next poll after an answer without a result. */
+async function pollAgain(
+  deps: ReconcilerDeps,
+  one: Due,
+  answer: Exclude<ResultAnswer, { kind: 'result' }>,
+): Promise<PollEnd> {
   switch (answer.kind) {
-    case 'result':
-      await landOrPostpone(deps, { one, run, keyName: keyName ?? '', report: answer.report })
-      return 'polled'
     case 'running':
-      run.running += 1
       await reschedule(deps, one, { outcome: answer.kind, status: answer.status })
-      return 'polled'
+      return 'running'
     case 'not_found': {
-      run.notFound += 1
       const isLost = one.seconds_since_tracked > lostAfterSeconds
       await reschedule(deps, one, { outcome: isLost ? 'lost' : answer.kind })
-      return 'polled'
+      return 'notFound'
     }
     case 'unreachable':
     case 'invalid':
-      run.failed += 1
       await reschedule(deps, one, { outcome: answer.kind, detail: answer.detail })
-      return 'polled'
+      return 'failed'
     case 'not_found_yet':
-      run.postponed += 1
       // A refused key may be accepted again at any moment, and only a request of that key shows it.
       await reschedule(deps, one, {
         outcome: answer.reason === 'quota' ? 'not_found_yet' : 'postponed',
         detail: answer.reason,
         ...(answer.reason === 'unauthorized' && { rhythm: 'steady' }),
       })
-      return 'polled'
+      return 'postponed'
     case 'unauthorized':
     case 'rate_limited':
     case 'postponed':
-      run.postponed += 1
       if (one.is_unknown && !one.is_extra && answer.kind === 'postponed' && answer.reason === 'quota') {
         // Given back, it would stay due before requests that the provider knows. Made-up ids may be many.
         await reschedule(deps, one, { outcome: 'not_found_yet', detail: answer.reason })
-        return 'polled'
+        return 'postponed'
       }
-      if (answer.kind === 'rate_limited') run.rateLimited += 1
       await giveBack(deps, one, answer)
-      return 'postponed'
+      return answer.kind === 'rate_limited' ? 'rateLimited' : 'givenBack'
     default:
       return answer satisfies never
   }
 }
 
-type Answered = { one: Due; run: ReconcileRun; keyName: string; report: Report }
+type Answered = { one: Due; keyName: string; report: Report }
 
 /** A lock of another transaction on the row is waited for a few times, since the call is already spent. */
 const locked = { tries: 3, baseMs: 1000, capMs: 5000 }
 
 /** Lands a result. If Postgres refuses it, the request is polled again later and others continue. */
-async function landOrPostpone(deps: ReconcilerDeps, { run, ...answer }: Answered): Promise<void> {
+async function landOrPostpone(deps: ReconcilerDeps, answered: Answered): Promise<PollEnd> {
+  const { one } = answered
   for (let tries = 1; ; tries += 1) {
     try {
-      await landAnswer(deps, answer)
-      run.landed += 1
-      return
+      await landAnswer(deps, answered)
+      return 'landed'
     } catch (error) {
       const isLocked = metALock(error)
       if (isLocked && tries < locked.tries && !deps.cut.aborted) {
@@ -206,23 +205,19 @@ async function landOrPostpone(deps: ReconcilerDeps, { run, ...answer }: Answered
         continue
       }
       if (!isAboutTheRow(error)) throw error
-      run.failed += 1
       deps.logger.error(
-        { err: error, request_id: answer.one.request_id },
+        { err: error, request_id: one.request_id },
         'a result could not be landed, it is polled again later',
       )
       // A locked row cannot get another time. It is polled again after its lease ends.
-      if (isLocked && (await lockedRequests(deps.db, [answer.one.request_id])).size > 0) return
-      await reschedule(deps, answer.one, { outcome: 'landing_failed', detail: postgresMessage(error) })
-      return
+      if (!isLocked || (await lockedRequests(deps.db, [one.request_id])).size === 0)
+        await reschedule(deps, one, { outcome: 'landing_failed', detail: postgresMessage(error) })
+      return 'failed'
     }
   }
 }
 
-async function landAnswer(
-  deps: ReconcilerDeps,
-  { one, keyName, report }: { one: Due; keyName: string; report: Report },
-): Promise<void> {
+async function landAnswer(deps: ReconcilerDeps, { one, keyName, report }: Answered): Promise<void> {
   const landing = landingOfReport(report, {
     fetched: true,
     sourceName: one.source_name,
