@@ -1,11 +1,8 @@
-import type { Counter } from 'prom-client'
 import { HttpError } from '../../platform/http/http.ts'
-import type { Logger } from '../../platform/logger.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
-import type { SharedTime } from '../../platform/postgres/time.ts'
-import { keyOfRequest, sourceNamed, type Keys } from '../domain/keys.ts'
-import { sourceLabel, storedName, type SourceKind } from '../domain/source.ts'
+import { keyOfRequest, sourceNamed } from '../domain/keys.ts'
+import type { SourceKind } from '../domain/source.ts'
 import { noteAnswer } from './key-health.ts'
+import { makeCall, type CallingDeps } from './provider-call.ts'
 import { grantedCall } from './provider-reads.ts'
 import type { SourceClient } from './source-client.ts'
 
@@ -19,16 +16,7 @@ export type Cancelable = {
   landed_at: string | null
 }
 
-export type CancelDeps = {
-  db: Database
-  client: Pick<SourceClient, 'cancel'>
-  keys: () => Keys
-  fetchRatePerMinute: number
-  time: SharedTime
-  logger: Logger
-  calls: Counter<'operation' | 'outcome' | 'source_name'>
-  cut: AbortSignal
-}
+export type CancelDeps = CallingDeps & { client: Pick<SourceClient, 'cancel'>; cut: AbortSignal }
 
 /** Returns how the source of an open request cancels a job; undefined if it has no such call, or is not configured. */
 export function cancelOf(
@@ -44,7 +32,7 @@ export function cancelOf(
  * unknown_key, 429 if the key has no call left, and 502 if the source gives no usable answer.
  */
 export async function cancelJob(deps: CancelDeps, request: Cancelable): Promise<'asked' | 'ended'> {
-  const { keys, client, calls, logger, cut } = deps
+  const { keys, client, cut } = deps
   const { id, source_name, external_id: jobId, model, key_name, landed_at } = request
   const source = sourceNamed(keys(), source_name)
   const cancel = cancelOf(deps, request)
@@ -53,10 +41,12 @@ export async function cancelJob(deps: CancelDeps, request: Cancelable): Promise<
   const key = keyOfRequest(keys(), source, key_name)
   if (key === undefined) throw new HttpError(422, 'unknown_key', `the source ${source_name} has no usable key`)
   const grant = await grantedCall(deps, key)
-  const { outcome, rate } = await client.cancel({ cancel, job: { jobId, model: model ?? undefined } }, key, cut)
-  const called = { operation: 'cancel', outcome: outcome.kind, ...sourceLabel(storedName(source)) }
-  calls.inc(called)
-  logger.info({ request_id: id, key_name: key.name, ...called }, 'provider called')
+  const { outcome, rate } = await makeCall(deps, {
+    operation: 'cancel',
+    key,
+    call: () => client.cancel({ cancel, job: { jobId, model: model ?? undefined } }, key, cut),
+    factsOf: () => ({ request_id: id }),
+  })
   await noteAnswer(deps, { key, health: grant.health, outcome, rate })
   switch (outcome.kind) {
     case 'asked':

@@ -1,23 +1,11 @@
-import type { Counter } from 'prom-client'
 import { HttpError } from '../../platform/http/http.ts'
-import type { Logger } from '../../platform/logger.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
-import type { SharedTime } from '../../platform/postgres/time.ts'
-import { usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
-import { takeCall, type Grant } from './call-budget.ts'
+import { usableKey, type GenerationKey } from '../domain/keys.ts'
+import type { Grant } from './call-budget.ts'
 import { noteAnswer } from './key-health.ts'
+import { grantFor, makeCall, type CallingDeps } from './provider-call.ts'
 import type { ProviderRead, ReadAnswer, SourceClient } from './source-client.ts'
 
-export type ProviderReadsDeps = {
-  db: Database
-  client: Pick<SourceClient, 'read'>
-  keys: () => Keys
-  fetchRatePerMinute: number
-  time: SharedTime
-  logger: Logger
-  calls: Pick<Counter<'operation' | 'outcome'>, 'inc'>
-  cut: AbortSignal
-}
+export type ProviderReadsDeps = CallingDeps & { client: Pick<SourceClient, 'read'>; cut: AbortSignal }
 
 export type ProviderReads = (read: ProviderRead, keyName: string | undefined) => Promise<ReadAnswer>
 
@@ -53,32 +41,32 @@ export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
 
 async function callProvider(deps: ProviderReadsDeps, read: ProviderRead, key: GenerationKey): Promise<ReadAnswer> {
   const grant = await grantedCall(deps, key)
-  const started = performance.now()
-  const { outcome, rate } = await deps.client.read(read, key, deps.cut)
-  const answer = 'status' in outcome ? outcome : undefined
-  const [called, detail] = 'status' in outcome ? [String(outcome.status)] : ['unreachable', outcome.detail]
-  deps.calls.inc({ operation: 'read', outcome: called })
-  const ms = Math.round(performance.now() - started)
-  const facts = { key_name: key.name, operation: 'read', path: read.path, outcome: called, detail, ms }
-  deps.logger.info(facts, 'provider called')
-  if (answer === undefined)
+  const { outcome, rate } = await makeCall(deps, {
+    operation: 'read',
+    key,
+    call: () => deps.client.read(read, key, deps.cut),
+    factsOf: (of) => ({
+      path: read.path,
+      ...('status' in of ? { outcome: String(of.status) } : { outcome: 'unreachable', detail: of.detail }),
+    }),
+  })
+  if (!('status' in outcome)) {
+    const { detail } = outcome
     throw new HttpError(502, 'provider_unreachable', `the provider gave no usable answer (${detail}): try again`)
+  }
   await noteAnswer(deps, { key, health: grant.health, outcome, rate })
-  return answer
+  return outcome
 }
 
 /** Takes a call within the budget of the key's submits. Throws HttpError 429 if there is none. */
-export async function grantedCall(
-  { db, time, fetchRatePerMinute: limitPerMinute }: Pick<ProviderReadsDeps, 'db' | 'time' | 'fetchRatePerMinute'>,
-  { name: keyName }: GenerationKey,
-): Promise<Extract<Grant, { ok: true }>> {
-  const grant = await takeCall(db, { keyName, limitPerMinute, purpose: 'submitting', now: time() })
+export async function grantedCall(deps: CallingDeps, key: GenerationKey): Promise<Extract<Grant, { ok: true }>> {
+  const grant = await grantFor(deps, key, 'submitting')
   if (grant.ok) return grant
   const seconds = Math.max(1, Math.ceil(grant.retryAfterSeconds))
   throw new HttpError(
     429,
     'no_call_left',
-    `the key ${keyName} has no call left (${grant.reason}): try again in ${seconds} s`,
+    `the key ${key.name} has no call left (${grant.reason}): try again in ${seconds} s`,
     { type: 'rate_limit_error', headers: { 'retry-after': String(seconds) } },
   )
 }

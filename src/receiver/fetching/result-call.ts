@@ -1,25 +1,15 @@
-import type { Counter } from 'prom-client'
-import type { Logger } from '../../platform/logger.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
-import type { SharedTime } from '../../platform/postgres/time.ts'
-import { namesOfSource, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { namesOfSource, type GenerationKey } from '../domain/keys.ts'
 import { sourceLabel, storedName, type FetchOutcome, type Job } from '../domain/source.ts'
-import { takeCall, type Purpose } from './call-budget.ts'
+import type { Purpose } from './call-budget.ts'
 import { noteAnswer, noteFailing } from './key-health.ts'
 import type { PollRecord } from './poll-log.ts'
 import type { ProviderBreaker } from './provider-breaker.ts'
+import { grantFor, makeCall, type CallingDeps } from './provider-call.ts'
 import type { SourceClient } from './source-client.ts'
 
-export type CallDeps = {
-  db: Database
+export type CallDeps = CallingDeps & {
   client: Pick<SourceClient, 'fetchResult'>
-  keys: () => Keys
-  fetchRatePerMinute: number
   clock: () => Date
-  /** The time that replicas share. */
-  time: SharedTime
-  logger: Logger
-  calls: Pick<Counter<'operation' | 'outcome' | 'source_name'>, 'inc'>
   /** Receives every poll, with its outcome. */
   onPolled?: (poll: PollRecord) => void
 }
@@ -49,35 +39,26 @@ export async function callForResult(
   deps: CallDeps,
   { requestId, job, key, purpose, signal, onDecided, breaker }: Call,
 ): Promise<ResultAnswer> {
-  const source = sourceLabel(storedName(key.source))
-  const count = (outcome: string) => deps.calls.inc({ operation: 'result', outcome, ...source })
-  const pass = breaker.enter(deps.clock())
-  if (!pass) {
-    count('not_asked_provider_down')
-    return { kind: 'postponed', reason: 'provider_down' }
+  const postponed = (reason: string) => {
+    const outcome = `not_asked_${reason}`
+    deps.calls.inc({ operation: 'result', outcome, ...sourceLabel(storedName(key.source)) })
+    return { kind: 'postponed', reason } as const
   }
+  const pass = breaker.enter(deps.clock())
+  if (!pass) return postponed('provider_down')
   try {
-    const grant = await takeCall(deps.db, {
-      keyName: key.name,
-      limitPerMinute: deps.fetchRatePerMinute,
-      purpose,
-      now: deps.time(),
-    })
-    if (!grant.ok) {
-      count(`not_asked_${grant.reason}`)
-      return { kind: 'postponed', reason: grant.reason }
-    }
+    const grant = await grantFor(deps, key, purpose)
+    if (!grant.ok) return postponed(grant.reason)
     onDecided()
-    const started = performance.now()
-    const { outcome, rate } = await deps.client.fetchResult(job, key, signal)
-    // The receiver cut the call itself in order to stop, which says nothing about the provider or the key.
-    const isCut = outcome.kind === 'unreachable' && signal.aborted
-    const called = isCut ? { outcome: 'cut' } : { outcome: outcome.kind, detail: detailOf(outcome) }
-    count(called.outcome)
-    const ms = Math.round(performance.now() - started)
-    const facts = { request_id: requestId, key_name: key.name, ...source, operation: 'result', ...called, ms }
-    deps.logger.info(facts, 'provider called')
-    if (isCut) return { kind: 'postponed', reason: 'stopping' }
+    // The receiver cuts calls itself in order to stop, which says nothing about the provider or the key.
+    const isCut = ({ kind }: FetchOutcome) => kind === 'unreachable' && signal.aborted
+    const { outcome, rate } = await makeCall(deps, {
+      operation: 'result',
+      key,
+      call: () => deps.client.fetchResult(job, key, signal),
+      factsOf: (of) => ({ request_id: requestId, ...(isCut(of) ? { outcome: 'cut' } : { detail: detailOf(of) }) }),
+    })
+    if (isCut(outcome)) return { kind: 'postponed', reason: 'stopping' }
     pass.note(outcome.kind !== 'unreachable', deps.clock())
     deps.onPolled?.({
       requestId,

@@ -1,18 +1,14 @@
 import { randomUUID } from 'node:crypto'
-import type { Counter } from 'prom-client'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
-import type { Logger } from '../../platform/logger.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
-import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import { environmentsOf, usableKey, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { environmentsOf, usableKey, type GenerationKey } from '../domain/keys.ts'
 import { requestIdOf } from '../domain/request-id.ts'
-import { sourceLabel, storedName, type SubmitOutcome } from '../domain/source.ts'
+import { storedName, type SubmitOutcome } from '../domain/source.ts'
 import { mustBeStorable } from '../domain/storable.ts'
 import { noteCreditsRefused } from '../fetching/balances.ts'
-import { takeCall } from '../fetching/call-budget.ts'
 import { maxPauseSeconds, noteAnswer, type SaysOfKey } from '../fetching/key-health.ts'
+import { grantFor, makeCall, type CallingDeps } from '../fetching/provider-call.ts'
 import type { SourceClient } from '../fetching/source-client.ts'
 import * as intents from './generations.ts'
 import type { FoundGeneration, Generation } from './generations.ts'
@@ -27,15 +23,9 @@ export const generationBodySchema = z.strictObject({
 })
 export type GenerationBody = z.infer<typeof generationBodySchema>
 
-export type SubmitterDeps = {
-  db: Database
+export type SubmitterDeps = CallingDeps & {
   client: Pick<SourceClient, 'submit'>
-  keys: () => Keys
   webhookPublicUrl: string
-  fetchRatePerMinute: number
-  time: SharedTime
-  logger: Logger
-  calls: Counter<'operation' | 'outcome' | 'source_name'>
   cut: AbortSignal
 }
 
@@ -124,12 +114,7 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
       pauseSeconds: undefined,
       isCertain: true,
     })
-  const grant = await takeCall(deps.db, {
-    keyName: key.name,
-    limitPerMinute: deps.fetchRatePerMinute,
-    purpose: 'submitting',
-    now: deps.time(),
-  })
+  const grant = await grantFor(deps, key, 'submitting')
   if (!grant.ok)
     return intents.postpone(deps.db, generation, {
       now: deps.time(),
@@ -141,20 +126,12 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   const { idempotency_key: idempotencyKey, model, input } = generation
   // Submits of an older release have no URL.
   const webhookUrl = generation.webhook_url ?? deps.webhookPublicUrl
-  const started = performance.now()
-  const { outcome, rate } = await deps.client.submit({ idempotencyKey, model, input, webhookUrl }, key, deps.cut)
-  const source = sourceLabel(storedName(key.source))
-  deps.calls.inc({ operation: 'submit', outcome: outcome.kind, ...source })
-  const ms = Math.round(performance.now() - started)
-  const call = {
-    idempotency_key: idempotencyKey,
-    model,
-    key_name: key.name,
-    ...source,
+  const { outcome, rate } = await makeCall(deps, {
     operation: 'submit',
-    outcome: outcome.kind,
-  }
-  deps.logger.info({ ...call, ...factsOf(outcome, generation), ms }, 'provider called')
+    key,
+    call: () => deps.client.submit({ idempotencyKey, model, input, webhookUrl }, key, deps.cut),
+    factsOf: (of) => ({ idempotency_key: idempotencyKey, model, ...factsOf(of, generation) }),
+  })
   await noteAnswer(deps, { key, health: grant.health, outcome, rate, says: saysOfKey(outcome) })
   return settle(deps, { generation, key, outcome })
 }
