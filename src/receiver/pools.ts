@@ -36,7 +36,10 @@ export function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize 
   }
 }
 
-/** Divides the connections. `poolSize` is at least 3. */
+/**
+ * Divides the connections. `poolSize` is at least 3. Landing has at most three, since createBatches() in
+ * landing/batches.ts writes at most three batches at a time.
+ */
 function sharesOf(poolSize: number) {
   const accept = poolSize < 5 ? 1 : 2
   const landing = poolSize < 5 ? 1 : poolSize < 8 ? 2 : 3
