@@ -52,21 +52,13 @@ const gatherFollowUps = { ms: 20, burst: 20 }
  * Starts every background role: inbox, feed, logs, minutes, reconciler with follow-ups, on-call roles and partitions.
  */
 export function startBackground(deps: BackgroundDeps) {
-  const { settings, worker, prepared: after, signal } = deps
+  const { settings, worker, slices, fetch, prepared: after, signal } = deps
   const { db, clock, logger } = worker
   const guesses = createGuessLimit(clock)
   const polling = pollingDeps(deps)
   const followUps = createFollowUps(polling)
-  const onCall = startOnCallRoles({
-    settings,
-    worker,
-    guesses,
-    slices: deps.slices,
-    fetch: deps.fetch,
-    failingRoles: () => failingRoles(),
-    after,
-    signal,
-  })
+  const watching = { settings, worker, guesses, slices, fetch, after, signal }
+  const onCall = startOnCallRoles({ ...watching, failingRoles: () => failingRoles() })
   const loops = new Map([...startRoles(deps, followUps), ...Object.entries(onCall)])
   let isPrepared = false
   const schedules = startSchedules({ ...deps, polling, isPrepared: () => isPrepared })
