@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import getRawBody from 'raw-body'
 import { freeBytes, waitForTurn } from '../../platform/http/turns.ts'
 import { Refusal, tooManyChunks, unavailable } from './webhook-answers.ts'
 
@@ -8,7 +9,7 @@ export const largeBodyBytes = 64 * 1024
 const maxHeldBytes = 64 * 1024 * 1024
 /** The part of the budget that large bodies must leave to others, since a few of them could take all of it. */
 const notForLargeBytes = 8 * 1024 * 1024
-/** Every chunk is kept until the end. This is the memory of a chunk besides its payload. */
+/** raw-body keeps every chunk until the end. This is the memory of a chunk besides its payload. */
 const chunkBytes = 350
 /** More than any sender needs, since a TCP segment holds over 1,000 bytes. */
 const maxChunks = (bytes: number) => 1024 + bytes / 64
@@ -24,67 +25,73 @@ export type ReceivedBody = { body: Buffer; release: () => void }
 export type BodyReader = { read: (req: IncomingMessage, res: ServerResponse) => Promise<ReceivedBody> }
 
 /**
- * Creates the reader of bodies: at most `maxBodyBytes`, no extreme chunking, and all bodies within one budget. The
- * budget does not count the first 16 KiB of a body, so an ordinary delivery is always read, and nothing is measured for
- * it. An announced Content-Length reserves nothing. Rejects with Refusal.
+ * Creates the reader of bodies. It reads with raw-body and watches each body: at most `maxBodyBytes`, no extreme
+ * chunking, and all bodies within one budget. The budget does not count the first 16 KiB of a body, so an ordinary
+ * delivery is always read, and nothing is measured for it. An announced Content-Length reserves nothing. Rejects with
+ * Refusal.
  */
 export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): BodyReader {
   const budget = createBudget()
   const tooLarge = () => new Refusal(413, 'payload_too_large', `the body is larger than ${maxBodyBytes} bytes`)
 
-  const receive = (req: IncomingMessage, announced: number) => {
-    const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody>()
-    const chunks: Buffer[] = []
+  const receive = async (req: IncomingMessage, announced: number | undefined): Promise<ReceivedBody> => {
     let bytes = 0
+    let chunks = 0
     let share: Share | undefined
-    const stop = () => {
-      req.off('data', take).off('end', complete).off('close', abort)
-      if (share) budget.noteEnd(share)
-    }
+    let isRefused = false
     const release = () => {
       if (share) budget.release(share)
     }
+    // raw-body stops at an error of its stream and drops the chunks that it kept.
     const refuse = (refusal: Refusal) => {
-      stop()
-      release()
-      reject(refusal)
+      isRefused = true
+      req.emit('error', refusal)
     }
-    const complete = () => {
-      stop()
-      resolve({ body: chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks), release })
-    }
-    const abort = () => refuse(incomplete())
-    const take = (chunk: Buffer) => {
+    const watch = (chunk: Buffer) => {
       bytes += chunk.length
-      chunks.push(chunk)
-      if (bytes > maxBodyBytes) return refuse(tooLarge())
-      if (chunks.length > maxChunks(bytes)) {
-        // Reading the rest would cost more than it costs the sender.
-        req.pause()
-        return refuse(extremelyChunked())
-      }
-      const wanted = bytes + chunks.length * chunkBytes - freeBytes
+      chunks += 1
+      if (chunks > maxChunks(bytes)) return refuse(extremelyChunked())
+      const wanted = bytes + chunks * chunkBytes - freeBytes
       if (wanted <= 0) return
       const mine = (share ??= budget.open(refuse))
       notePace(mine, chunk.length)
-      const isHeld = budget.hold(mine, wanted, Math.max(bytes, announced) > largeBodyBytes)
-      if (!isHeld || bytes <= freeBytes) return
+      budget.hold(mine, wanted, Math.max(bytes, announced ?? 0) > largeBodyBytes)
+      if (isRefused || bytes <= freeBytes) return
       mine.isPaused = true
       waitForTurn(req, () => (mine.isPaused = false))
     }
-    req.on('data', take).on('end', complete).on('close', abort)
-    return promise
+    req.on('error', ignore)
+    try {
+      const read = getRawBody(req, { length: announced ?? null, limit: maxBodyBytes })
+      // Added after raw-body's own listener, which refuses bodies above the limit.
+      req.on('data', watch)
+      return { body: await read, release }
+    } catch (error) {
+      release()
+      const isTooLarge = error instanceof Error && 'type' in error && error.type === 'entity.too.large'
+      const refusal = error instanceof Refusal ? error : isTooLarge ? tooLarge() : incomplete()
+      // raw-body paused the stream. The rest is discarded, unless reading it costs more than it costs the sender.
+      if (refusal.reason !== tooManyChunks) req.resume()
+      throw refusal
+    } finally {
+      req.off('data', watch)
+      if (share) budget.noteEnd(share)
+    }
   }
 
   return {
     read: (req, res) => {
-      const announced = Number(req.headers['content-length'] ?? 0)
-      if (announced > maxBodyBytes) throw tooLarge()
+      const length = req.headers['content-length']
+      const announced = length === undefined ? undefined : Number(length)
+      if (announced !== undefined && announced > maxBodyBytes) throw tooLarge()
       if (waitsForContinue(req)) res.writeContinue()
       return receive(req, announced)
     },
   }
 }
+
+/** raw-body handles errors of the stream. Errors after the end of the body have no effect. */
+const ignore = () => {}
 
 export function incomplete(): Refusal {
   return new Refusal(400, 'bad_request', 'the body did not arrive completely', { reason: 'aborted' })
@@ -93,6 +100,14 @@ export function incomplete(): Refusal {
 function extremelyChunked(): Refusal {
   const message = 'the body comes in more chunks than its length allows: send larger ones'
   return new Refusal(413, 'payload_too_large', message, { reason: tooManyChunks })
+}
+
+function tooSlow(): Refusal {
+  return new Refusal(408, 'request_timeout', 'the body did not arrive in time', { reason: 'too_slow' })
+}
+
+function tooMuch(): Refusal {
+  return unavailable('too_much_being_received', { what: 'too much is being received' })
 }
 
 /** The part of the budget that one body holds, and its recent pace. */
@@ -111,6 +126,14 @@ type Share = {
 function createBudget() {
   const receiving = new Set<Share>()
   let heldBytes = 0
+  const release = (share: Share) => {
+    heldBytes -= share.held
+    share.held = 0
+  }
+  const end = (share: Share) => {
+    receiving.delete(share)
+    release(share)
+  }
 
   return {
     open: (refuse: Share['refuse']): Share => {
@@ -119,29 +142,22 @@ function createBudget() {
       receiving.add(share)
       return share
     },
-    /** Returns false if the body was refused. */
-    hold: (share: Share, wanted: number, isLarge: boolean): boolean => {
+    /** Takes what a body needs. The slowest body is refused if the budget is spent, or this one if none is slow. */
+    hold: (share: Share, wanted: number, isLarge: boolean): void => {
       const most = isLarge ? maxHeldBytes - notForLargeBytes : maxHeldBytes
       while (heldBytes + wanted - share.held > most) {
         const slowest = findSlowest(receiving)
-        const slow = () =>
-          new Refusal(408, 'request_timeout', 'the body did not arrive in time', { reason: 'too_slow' })
         const refused = slowest ?? share
-        refused.refuse(
-          slowest ? slow() : unavailable('too_much_being_received', { what: 'too much is being received' }),
-        )
-        if (refused === share) return false
+        end(refused)
+        refused.refuse(slowest ? tooSlow() : tooMuch())
+        if (refused === share) return
       }
       heldBytes += wanted - share.held
       share.held = wanted
-      return true
     },
     /** The body is complete or refused, so it is not cut any more. */
     noteEnd: (share: Share) => receiving.delete(share),
-    release: (share: Share) => {
-      heldBytes -= share.held
-      share.held = 0
-    },
+    release,
   }
 }
 
