@@ -18,32 +18,9 @@ const replays = columnsOf(onCall.replays)
 const inbox = columnsOf(schema.inbox)
 const attempts = columnsOf(schema.attempts)
 
-/** A replay of many deliveries. */
-export type ManyReplayed = {
-  id: string
-  actor: string
-  startedAt: string
+type Start = {
   /** The filters as in the address of the list. */
   query: Readonly<Record<string, string>>
-  /** The number of deliveries that matched the filters. */
-  count: number
-  /** The number that was put back into the inbox. */
-  requeued: number
-  /** The number that still waits in the inbox. */
-  waiting: number
-  /** The number that was parked again. */
-  parked: number
-}
-
-/** A replay with the outcomes of its deliveries, as far as retention keeps them. */
-export type ReplayProgress = ManyReplayed & {
-  outcomes: readonly { outcome: string; count: number }[]
-  /** The reasons why deliveries were parked again, the most frequent first. */
-  failures: readonly Failures[]
-}
-
-type Start = {
-  query: ManyReplayed['query']
   filters: DeliveryFilters
   count: number
   actor: string
@@ -56,7 +33,7 @@ type Start = {
 export async function requeueMany(
   db: Database,
   { query, filters, count, actor, time, signal }: Start,
-): Promise<Pick<ManyReplayed, 'id' | 'count' | 'requeued'>> {
+): Promise<{ id: string; count: number; requeued: number }> {
   const id = randomUUID()
   await db.execute(sql`
     insert into mediadock.replays (${list(replays, 'id', 'started_at', 'actor', 'filters', 'count')})
@@ -74,16 +51,19 @@ export async function requeueMany(
   return { id, count, requeued }
 }
 
-type Row = RowOf<typeof onCall.replays, 'id' | 'started_at' | 'actor' | 'filters' | 'count' | 'requeued'> &
-  Pick<ManyReplayed, 'waiting' | 'parked'>
+const kept = ['id', 'started_at', 'actor', 'filters', 'count', 'requeued'] as const
+/** With the numbers that still wait in the inbox, and that were parked again. */
+type Row = RowOf<typeof onCall.replays, (typeof kept)[number]> & { waiting: number; parked: number }
+export type ManyReplayed = Awaited<ReturnType<typeof listReplays>>[number]
+export type ReplayProgress = NonNullable<Awaited<ReturnType<typeof findReplay>>>
 
 const wasParked = sql`${attempts.outcome} in ('parked', 'key_mismatch', 'source_mismatch')`
 
 /** Returns the latest 50 replays, newest first. */
-export async function listReplays(db: Database, which = sql`true`): Promise<ManyReplayed[]> {
+export async function listReplays(db: Database, which = sql`true`) {
   const rows = await readWithin(db, (tx) =>
     tx.execute<Row>(sql`
-      select ${list(replays, 'id', 'started_at', 'actor', 'filters', 'count', 'requeued')},
+      select ${list(replays, ...kept)},
         (select count(*)::int from mediadock.inbox where ${inbox.replay_id} = replays.id) as waiting,
         (select count(*)::int from mediadock.attempts
           where ${attempts.replay_id} = replays.id and ${wasParked}) as parked
@@ -92,8 +72,11 @@ export async function listReplays(db: Database, which = sql`true`): Promise<Many
   return rows.map(({ started_at, filters, ...row }) => ({ ...row, startedAt: isoAlways(started_at), query: filters }))
 }
 
-/** Returns one replay with the outcomes of its deliveries; undefined for an unknown id. */
-export async function findReplay(db: Database, id: string): Promise<ReplayProgress | undefined> {
+/**
+ * Returns one replay with the outcomes of its deliveries as far as retention keeps them, and why some were parked again,
+ * the most frequent reason first; undefined for an unknown id.
+ */
+export async function findReplay(db: Database, id: string) {
   const [replay] = await listReplays(db, sql`${replays.id} = ${id}::uuid`)
   if (!replay) return undefined
   return readWithin(db, async (tx) => ({
