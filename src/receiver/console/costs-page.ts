@@ -11,7 +11,7 @@ import { dayMs } from '../upkeep/arrival-partitions.ts'
 import { chart } from './parts/chart.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
-import { foreign, number, problem } from './parts/parts.ts'
+import { credits, foreign, number, problem } from './parts/parts.ts'
 import { refusedSubmitsCard } from './parts/refused-submits.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from './parts/url.ts'
@@ -140,8 +140,4 @@ function costTable({ by, data, others, total }: Costs, query: Query): Markup {
 function groupLink(by: string, group: string | null, { since, until }: Query): Markup {
   if (group === null || (by !== 'model' && by !== 'key_name')) return foreign(group, 40)
   return html`<a href="${linkTo('/requests', { [by]: group, since, until })}">${foreign(group, 40)}</a>`
-}
-
-function credits(value: number): string {
-  return number(value, { decimals: Number.isInteger(value) ? 0 : 2 })
 }

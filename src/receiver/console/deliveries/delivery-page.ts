@@ -8,7 +8,7 @@ import { readRequest, type RequestDetail } from '../../queries/request-detail.ts
 import { bodyPart, bodyViewOf, sendDownload, type BodyView } from '../parts/body-view.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { link } from '../parts/media.ts'
-import { badge, card, code, foreign, number, shortId, size } from '../parts/parts.ts'
+import { badge, card, code, credits, foreign, number, shortId, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo } from '../parts/url.ts'
 import { arrivalColumns, arrivalRow } from './delivery-rows.ts'
@@ -122,7 +122,7 @@ function requestNow({ request_id }: DeliveryDetail, request: RequestDetail | und
       'Confirmed',
       confirmed_at === null ? html`<span class="soft">not yet by the provider's own result</span>` : time(confirmed_at),
     ],
-    ['Cost', number(cost, { decimals: cost !== null && !Number.isInteger(cost) ? 2 : 0 })],
+    ['Cost', credits(cost)],
     ...(error_code === null
       ? []
       : [['Error', html`${foreign(error_code)} <span class="soft">${foreign(error_message, 300)}</span>`] as const]),

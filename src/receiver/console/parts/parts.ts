@@ -86,6 +86,11 @@ export function number(
   return unit === '' ? text : `${text}\u00a0${unit}`
 }
 
+/** Credits, with decimals only if there are any. */
+export function credits(value: number | null): string {
+  return number(value, { decimals: value === null || Number.isInteger(value) ? 0 : 2 })
+}
+
 export function size(bytes: number | null | undefined): string {
   if (bytes === null || bytes === undefined) return '—'
   if (bytes < 1024) return `${bytes}\u00a0B`

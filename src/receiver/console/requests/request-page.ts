@@ -18,7 +18,7 @@ import { sendDownload } from '../parts/body-view.ts'
 import { listTable } from '../parts/columns.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { gallery } from '../parts/media.ts'
-import { badge, card, foreign, notice, number, problem, size } from '../parts/parts.ts'
+import { badge, card, credits, foreign, notice, number, problem, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, type Query } from '../parts/url.ts'
 import { visible } from '../parts/visible.ts'
@@ -163,12 +163,7 @@ function factsOf(request: RequestDetail): Markup {
       'Key',
       html`${foreign(key_name, 200)} ${sandbox === null ? '' : html`<span class="soft">${sandbox ? 'sandbox' : 'live'} environment</span>`}`,
     ],
-    [
-      'Cost',
-      cost === null
-        ? '—'
-        : `${number(cost, { decimals: Number.isInteger(cost) ? 0 : 2 })} ${cost === 1 ? 'credit' : 'credits'}`,
-    ],
+    ['Cost', cost === null ? '—' : `${credits(cost)} ${cost === 1 ? 'credit' : 'credits'}`],
     ...(error_code === null
       ? []
       : [['Error', html`<b>${foreign(error_code, 200)}</b><br />${foreign(error_message, 2000)}`] as const]),

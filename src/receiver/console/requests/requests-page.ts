@@ -12,7 +12,7 @@ import { tryRead } from '../parts/failures.ts'
 import { type Field, filterBar, sourceFields } from '../parts/filter-bar.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { thumbnail } from '../parts/media.ts'
-import { badge, foreign, number, pager, shortId, sourceLine } from '../parts/parts.ts'
+import { badge, credits, foreign, number, pager, shortId, sourceLine } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, linkWith, queryOf, without, type Query } from '../parts/url.ts'
 import { contradictionBadge } from './contradiction-card.ts'
@@ -123,7 +123,7 @@ function cellsOf(request: Request, { when, links }: { when: When; links: LinkPol
     later(landed_at, submitted),
     driftCell(request),
     mediaCell(request, links),
-    html`${number(cost, { decimals: cost !== null && !Number.isInteger(cost) ? 2 : 0 })}`,
+    html`${credits(cost)}`,
   ]
 }
 
