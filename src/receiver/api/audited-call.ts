@@ -4,11 +4,12 @@ import type { AuditDeps, AuditedAction, Detail } from '../../platform/pages/audi
 import { audited } from '../upkeep/audit.ts'
 
 type AuditedCall<T> = Pick<AuditedAction, 'action' | 'target'> & {
+  via?: 'api' | 'console'
   detailOf: (result: T) => Detail | undefined
   work: () => Promise<T>
 }
 
-/** Does the work of an API call and records the caller in the audit log. */
+/** Does the work of a call of the API, or of the console, and records the caller in the audit log. */
 export function auditedCall<T>(deps: AuditDeps, req: Request, { work, ...action }: AuditedCall<T>): Promise<T> {
   return audited(deps, { via: 'api', actor: actorOf(req), ...action }, work)
 }

@@ -5,6 +5,7 @@ import { actorOf } from '../../platform/pages/access.ts'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../platform/pages/form.ts'
 import { moment, table, tabs, time, type Row, type Tone } from '../../platform/pages/parts.ts'
+import { auditedCall } from '../api/audited-call.ts'
 import { unknown } from '../api/operation.ts'
 import { namedItems } from '../domain/page-limits.ts'
 import { muteIssue } from '../on-call/issues.ts'
@@ -12,7 +13,6 @@ import { readWithin } from '../queries/deadline.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { issueListSchema, listIssues, type Issue } from '../queries/issues.ts'
 import { listRefusedSubmits } from '../submitting/refusals.ts'
-import { audited } from '../upkeep/audit.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
 import { badge, foreign, lasting, number, pager, shortId } from './parts/parts.ts'
@@ -53,13 +53,13 @@ export function issuesRoutes(console: ConsoleDeps): Router {
       const id = idSchema.safeParse(req.params['id'])
       if (!id.success) throw unknown(req)
       const hours = Number(parseFilters(hoursSchema, fieldsOf(req)).hours)
-      const by = actorOf(req)
-      const action = { via: 'console', actor: by, action: 'mute_issue', target: id.data } as const
-      const muted = await audited(
-        console,
-        { ...action, detailOf: (done) => done && { cause: done.cause, hours } },
-        () => muteIssue(db, { id: Number(id.data), now: worker.time(), seconds: hours * 3600, by }),
-      )
+      const muted = await auditedCall(console, req, {
+        via: 'console',
+        action: 'mute_issue',
+        target: id.data,
+        detailOf: (done) => done && { cause: done.cause, hours },
+        work: () => muteIssue(db, { id: Number(id.data), now: worker.time(), seconds: hours * 3600, by: actorOf(req) }),
+      })
       if (!muted) throw unknown(req)
       res.redirect(303, path)
     })

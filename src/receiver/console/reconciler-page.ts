@@ -2,9 +2,9 @@ import { Router } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import { withDeadline } from '../../platform/deadline.ts'
-import { actorOf } from '../../platform/pages/access.ts'
 import { sendPage, type Markup } from '../../platform/pages/console-page.ts'
 import { action, moment, table, time, type Row } from '../../platform/pages/parts.ts'
+import { auditedCall } from '../api/audited-call.ts'
 import { readingOptions } from '../on-call/reading.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { parseFilters, times } from '../queries/filters.ts'
@@ -22,7 +22,6 @@ import { readFailingSources, type FailingSource } from '../queries/trouble.ts'
 import { countOverdue } from '../reconciling/due.ts'
 import { runTriggers } from '../reconciling/reconcile-runs.ts'
 import { countWaitingSubmits } from '../submitting/generations.ts'
-import { audited } from '../upkeep/audit.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
 import { duration, foreign, notice, number, pager, problem } from './parts/parts.ts'
@@ -73,11 +72,13 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
   })
   router.post('/reconciler/run', async (req, res) => {
     const since = clock().toISOString()
-    const ended = audited(
-      console,
-      { via: 'console', actor: actorOf(req), action: 'reconcile_run', detailOf: ({ run }) => run },
-      background.reconcileNow,
-    )
+    const work = background.reconcileNow
+    const ended = auditedCall(console, req, {
+      via: 'console',
+      action: 'reconcile_run',
+      detailOf: ({ run }) => run,
+      work,
+    })
     // The browser waits 3 s for the end of the run, which continues. Its row and the log record why a run failed.
     const first = await withDeadline(ended, 3000, 'a run').catch(() => undefined)
     res.redirect(303, linkTo(path, first ? { open: String(first.id) } : { awaited: since }))

@@ -5,6 +5,7 @@ import { actorOf } from '../../../platform/pages/access.ts'
 import { sendPage, type Markup } from '../../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../../platform/pages/form.ts'
 import { confirmation, type Action, facts, moment, table, time } from '../../../platform/pages/parts.ts'
+import { auditedCall } from '../../api/audited-call.ts'
 import { gone } from '../../api/operation.ts'
 import { parseBody } from '../../domain/delivery.ts'
 import { sourceNamed } from '../../domain/keys.ts'
@@ -13,7 +14,7 @@ import { findReplay, listReplays, requeueMany, type ManyReplayed, type ReplayPro
 import { countDeliveries } from '../../queries/deliveries.ts'
 import { findDelivery } from '../../queries/delivery-detail.ts'
 import { deliveryFiltersSchema, InvalidFilterError, parseFilters, type DeliveryFilters } from '../../queries/filters.ts'
-import { audited, filtersAsTarget } from '../../upkeep/audit.ts'
+import { filtersAsTarget } from '../../upkeep/audit.ts'
 import { badge, foreign, notice, number, problem, shortId } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
@@ -57,18 +58,13 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const query = without(fieldsOf(req))
     const filters = filtersOf(query)
     const count = await countDeliveries(db, filters)
-    const actor = actorOf(req)
-    const action = count === 1 ? 'replay' : 'replay_many'
-    const taken = {
+    const { id } = await auditedCall(console, req, {
       via: 'console',
-      actor,
-      action,
+      action: count === 1 ? 'replay' : 'replay_many',
       target: filtersAsTarget(query),
-      detailOf: (done: object) => ({ ...done }),
-    } as const
-    const { id } = await audited(console, taken, () =>
-      requeueMany(db, { query, filters, count, actor, time: worker.time, signal }),
-    )
+      detailOf: (done) => done,
+      work: () => requeueMany(db, { query, filters, count, actor: actorOf(req), time: worker.time, signal }),
+    })
     background.wake('inbox')
     res.redirect(303, `/deliveries/replays/${id}`)
   })

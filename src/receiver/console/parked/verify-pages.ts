@@ -1,20 +1,19 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
-import { actorOf } from '../../../platform/pages/access.ts'
 import { sendPage, type Markup } from '../../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../../platform/pages/form.ts'
 import { confirmation, table } from '../../../platform/pages/parts.ts'
+import { auditedCall } from '../../api/audited-call.ts'
 import { maxPageItems } from '../../domain/page-limits.ts'
 import { maxIdsInAddress } from '../../domain/problem.ts'
 import { reloadKeys, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
-import { verifyQuarantine, type Verified } from '../../on-call/verify-quarantine.ts'
+import { verifyQuarantine } from '../../on-call/verify-quarantine.ts'
 import { readQuarantineCauses, type Cause } from '../../queries/causes.ts'
 import { readWithin } from '../../queries/deadline.ts'
 import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
 import { parseFilters, textFilter } from '../../queries/filters.ts'
 import { checkQuarantine, type Check } from '../../queries/quarantined.ts'
-import { audited } from '../../upkeep/audit.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
 import { listTable } from '../parts/columns.ts'
 import { badge, foreign, notice, number, problem } from '../parts/parts.ts'
@@ -63,16 +62,13 @@ export function verifyRoutes(console: ConsoleDeps): Router {
       ids.push(...accepted)
       before += known
     }
-    const action = {
+    const { checked, accepted, refused } = await auditedCall(console, req, {
       via: 'console',
-      actor: actorOf(req),
       action: 'verify_quarantine',
       target: reason === undefined ? undefined : `reason=${reason}`,
-    } as const
-    const verified = await audited(console, { ...action, detailOf: (verified: Verified) => verified }, () =>
-      verifyQuarantine({ db, keys, onStored }, { reason, onAccepted }),
-    )
-    const { checked, accepted, refused } = verified
+      detailOf: (verified) => verified,
+      work: () => verifyQuarantine({ db, keys, onStored }, { reason, onAccepted }),
+    })
     res.redirect(
       303,
       linkTo('/parked/verified', {

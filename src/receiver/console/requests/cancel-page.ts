@@ -1,13 +1,12 @@
 import { Router, type Request as HttpRequest } from 'express'
 import { html } from 'hono/html'
-import { actorOf } from '../../../platform/pages/access.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { confirmation } from '../../../platform/pages/parts.ts'
+import { auditedCall } from '../../api/audited-call.ts'
 import { unknown, uuidParam } from '../../api/operation.ts'
 import { cancelOf } from '../../fetching/canceling.ts'
 import { readWithin } from '../../queries/deadline.ts'
 import { findRequest, type Request } from '../../queries/requests.ts'
-import { audited } from '../../upkeep/audit.ts'
 import { foreign } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo } from '../parts/url.ts'
@@ -30,11 +29,9 @@ export function cancelRoutes(console: ConsoleDeps): Router {
   router.post('/requests/:id/cancel', async (req, res) => {
     const request = await requestOf(req)
     const { id } = request
-    await audited(
-      console,
-      { via: 'console', actor: actorOf(req), action: 'cancel', target: id, detailOf: (outcome) => ({ outcome }) },
-      () => console.cancel(request),
-    )
+    const work = () => console.cancel(request)
+    const detailOf = (outcome: string) => ({ outcome })
+    await auditedCall(console, req, { via: 'console', action: 'cancel', target: id, detailOf, work })
     const run = await background.reconcileOne(id)
     const poll = (run?.landed ?? 0) > 0 ? 'landed' : 'cancel_asked'
     return res.redirect(303, linkTo(`/requests/${id}`, { poll, at: clock().toISOString() }))

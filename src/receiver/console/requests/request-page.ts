@@ -2,16 +2,15 @@ import { Router, type Request as HttpRequest, type Response } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import { formatOrCut, shownCharacters } from '../../../platform/json-text.ts'
-import { actorOf } from '../../../platform/pages/access.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { action, facts, time } from '../../../platform/pages/parts.ts'
+import { auditedCall } from '../../api/audited-call.ts'
 import { unknown } from '../../api/operation.ts'
 import { cancelOf } from '../../fetching/canceling.ts'
 import { readWithin } from '../../queries/deadline.ts'
 import { findClaims, type Claims } from '../../queries/find.ts'
 import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
 import { findRequest } from '../../queries/requests.ts'
-import { audited } from '../../upkeep/audit.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
 import { sendDownload } from '../parts/body-view.ts'
@@ -58,19 +57,17 @@ export function requestRoutes(console: ConsoleDeps): Router {
     const id = idOf(req)
     const before = id === undefined ? undefined : await readWithin(db, (tx) => findRequest(tx, id, when()))
     if (!before) return sendUnknown(req, res)
-    const polled = await audited(
-      console,
-      { via: 'console', actor: actorOf(req), action: 'reconcile', target: before.id, detailOf: (done) => done },
-      async () => {
+    const polled = await auditedCall(console, req, {
+      via: 'console',
+      action: 'reconcile',
+      target: before.id,
+      detailOf: (done) => done,
+      work: async () => {
         const run = await background.reconcileOne(before.id)
-        const after = await readWithin(db, (tx) => findRequest(tx, before.id, when()))
-        return {
-          outcome: endOf(run, before, after ?? before),
-          was: before.status,
-          status: after?.status ?? before.status,
-        }
+        const after = (await readWithin(db, (tx) => findRequest(tx, before.id, when()))) ?? before
+        return { outcome: endOf(run, before, after), was: before.status, status: after.status }
       },
-    )
+    })
     return res.redirect(303, linkTo(`/requests/${before.id}`, { poll: polled.outcome, at: clock().toISOString() }))
   })
   return router
