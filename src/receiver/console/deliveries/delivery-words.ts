@@ -3,7 +3,7 @@ import type { Markup } from '../../../platform/pages/console-page.ts'
 import { time } from '../../../platform/pages/parts.ts'
 import type { Keys } from '../../domain/keys.ts'
 import { firstSourceName } from '../../domain/source.ts'
-import { wordsOf, type CauseWords } from '../../on-call/cause-words.ts'
+import { wordsOf } from '../../on-call/cause-words.ts'
 import type { DeliveryDetail } from '../../queries/delivery-detail.ts'
 import { badge, foreign, number } from '../parts/parts.ts'
 import { meaningOf } from '../parts/words.ts'
@@ -16,8 +16,10 @@ export function nextStep({ state, outcome, reason, due_at, failures, claims, tro
         ${whyWaiting({ failures, claims, trouble })}`
     case 'processed':
       return html`Processed: ${meaningOf(outcome) ?? outcome}. ${afterwards[outcome] ?? 'Nothing to do.'}`
-    case 'parked':
-      return parked(wordsOf(reason ?? ''))
+    case 'parked': {
+      const { title, means, todo } = wordsOf(reason ?? '')
+      return html`<b>Parked: ${title}.</b> ${means} ${todo}`
+    }
     default:
       return state satisfies never
   }
@@ -36,10 +38,6 @@ function whyWaiting({
   if (claims > 1)
     return `It was tried ${claims} times, and no attempt has finished: a receiver may have stopped. It is retried automatically. If the number grows, search the log for its id.`
   return 'Nothing to do.'
-}
-
-function parked({ title, means, todo }: CauseWords): Markup {
-  return html`<b>Parked: ${title}.</b> ${means} ${todo}`
 }
 
 const afterwards: Record<string, string> = {

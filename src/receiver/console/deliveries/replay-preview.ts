@@ -48,36 +48,24 @@ export type Preview = {
 export function previewView({ count, sample }: Preview): Markup {
   const { changes, failed, replayed } = sample
   const all = replayed + failed.length
-  const lead = count > all ? html`A dry run of the newest ${number(all)} of them:` : html`A dry run:`
+  const lead = count > all ? `A dry run of the newest ${number(all)} of them:` : 'A dry run:'
+  const change = `${number(changes.length)} would change what is stored`
+  const some =
+    failed.length < all ? `${number(failed.length)} of ${number(all)}` : all === 1 ? 'it' : `all ${number(all)}`
+  const refused = `${lead} ${some} would fail${changes.length === 0 ? '' : `; ${change}`}. Nothing has been changed.`
+  const changed =
+    changes.length === 0
+      ? 'nothing would change. Their results are already known, or they would be parked again for the same reason.'
+      : `${change}, as shown below; nothing has been changed yet.`
   return html`<div aria-label="What it would change" role="group">
-    ${failed.length > 0 ? problem(refusedWords(lead, sample)) : html`<p>${lead} ${changedWords(changes.length)}</p>`}
+    ${failed.length > 0 ? problem(refused) : html`<p>${lead} ${changed}</p>`}
     ${failuresView(groupFailures(failed))} ${changesView(changes)}
   </div>`
-}
-
-function changedWords(changes: number): string {
-  return changes === 0
-    ? 'nothing would change. Their results are already known, or they would be parked again for the same reason.'
-    : `${wouldChange(changes)}, as shown below; nothing has been changed yet.`
-}
-
-function refusedWords(lead: Markup, { failed, replayed, changes }: ReplayedMany): Markup {
-  const others = changes.length === 0 ? '' : `; ${wouldChange(changes.length)}`
-  return html`${lead} ${wouldFail(failed.length, replayed + failed.length)}${others}. Nothing has been changed.`
-}
-
-function wouldFail(failed: number, all: number): string {
-  if (failed < all) return `${number(failed)} of ${number(all)} would fail`
-  return all === 1 ? 'it would fail' : `all ${number(all)} would fail`
 }
 
 /** True where every delivery of the dry run would be refused. */
 export function isAllRefused({ sample: { failed, replayed } }: Preview): boolean {
   return failed.length > 0 && replayed === 0
-}
-
-function wouldChange(changes: number): string {
-  return `${number(changes)} would change what is stored`
 }
 
 export function failuresView(failures: readonly Failures[]): Markup {
