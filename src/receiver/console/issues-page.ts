@@ -4,7 +4,7 @@ import { z } from 'zod'
 import { actorOf } from '../../platform/pages/access.ts'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../platform/pages/form.ts'
-import { moment, table, tabs, time, type Row, type Tone } from '../../platform/pages/parts.ts'
+import { moment, table, time, type Row, type Tone } from '../../platform/pages/parts.ts'
 import { auditedCall } from '../api/audited-call.ts'
 import { unknown } from '../api/operation.ts'
 import { namedItems } from '../domain/page-limits.ts'
@@ -14,12 +14,12 @@ import { parseFilters } from '../queries/filters.ts'
 import { issueListSchema, listIssues, type Issue } from '../queries/issues.ts'
 import { listRefusedSubmits } from '../submitting/refusals.ts'
 import { tryRead } from './parts/failures.ts'
-import { filterBar } from './parts/filter-bar.ts'
+import { filterBar, usualFilters } from './parts/filter-bar.ts'
 import { badge, foreign, lasting, number, pager, shortId } from './parts/parts.ts'
 import { refusedSubmitsCard } from './parts/refused-submits.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { sparkline } from './parts/sparkline.ts'
-import { linkWith, queryOf, without, type Query } from './parts/url.ts'
+import { queryOf, without, type Query } from './parts/url.ts'
 
 const path = '/issues'
 const muteHours = [1, 4, 12] as const
@@ -45,7 +45,7 @@ export function issuesRoutes(console: ConsoleDeps): Router {
         { name: 'cause', label: 'Cause', search: true, placeholder: 'refused:no_matching_secret' },
       ]
       const body = html`<div class="head"><h1>Issues</h1><span class="soft">Everything that is or was wrong, with its start and end. An issue closes a minute after its cause is gone.</span></div>
-        ${views(query)} ${filterBar({ path, query, fields, now, problem: read.ok ? undefined : read.problem })}
+        ${usualFilters(path, query, usual)} ${filterBar({ path, query, fields, now, problem: read.ok ? undefined : read.problem })}
         ${read.ok ? html`${refusedSubmitsCard(read.value.submits)} ${read.value.data.length === 0 && read.value.submits.length > 0 ? '' : html`<div class="card table-card">${issuesTable(read.value.data, query, now)}</div>`} ${pager(path, query, read.value.next_cursor)}` : ''}`
       sendConsolePage(console, res, { title: 'Issues', status: read.status, body })
     })
@@ -65,22 +65,7 @@ export function issuesRoutes(console: ConsoleDeps): Router {
     })
 }
 
-function views(query: Query): Markup {
-  const usual: { label: string; state?: string }[] = [
-    { label: 'All' },
-    { label: 'Open', state: 'open' },
-    { label: 'Muted', state: 'muted' },
-    { label: 'Closed', state: 'closed' },
-  ]
-  return tabs(
-    'Usual filters',
-    usual.map(({ label, state }) => ({
-      label,
-      href: linkWith(path, query, { state }),
-      current: query['state'] === state,
-    })),
-  )
-}
+const usual = { All: {}, Open: { state: 'open' }, Muted: { state: 'muted' }, Closed: { state: 'closed' } }
 
 function issuesTable(issues: readonly Issue[], query: Query, now: Date): Markup {
   return table({

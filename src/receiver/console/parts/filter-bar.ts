@@ -1,5 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { tabs } from '../../../platform/pages/parts.ts'
 import type { Keys } from '../../domain/keys.ts'
 import { problem } from './parts.ts'
 import { linkWith, without, type Query } from './url.ts'
@@ -68,6 +69,17 @@ export function filterBar({ path, query, fields, keep = [], now, problem: wrong 
       ${Object.keys(without(query, 'cursor', 'open', ...keep)).length > 0 ? html`<a class="clear" href="${linkWith(path, only(query, keep), {})}">Clear all</a>` : ''}
     </div>
     ${wrong === undefined ? '' : problem(wrong)}`
+}
+
+/** Some filters of a list, each with a label, as tabs. A tab is current if the address has just its filters of these. */
+export function usualFilters(path: string, query: Query, usual: Readonly<Record<string, Query>>): Markup {
+  const names = Object.values(usual).flatMap((filters) => Object.keys(filters))
+  const items = Object.entries(usual).map(([label, filters]) => ({
+    label,
+    href: linkWith(path, query, Object.fromEntries(names.map((name) => [name, filters[name]]))),
+    current: names.every((name) => query[name] === filters[name]),
+  }))
+  return tabs('Usual filters', items)
 }
 
 function control({ name, label, options, wordsOf, placeholder = '', search }: Field, query: Query): Markup {

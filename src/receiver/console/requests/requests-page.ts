@@ -1,7 +1,7 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { moment, tabs } from '../../../platform/pages/parts.ts'
+import { moment } from '../../../platform/pages/parts.ts'
 import { requestStatuses } from '../../../wire/schemas.ts'
 import { postponedBecause } from '../../on-call/poll-words.ts'
 import { parseFilters, requestListSchema } from '../../queries/filters.ts'
@@ -9,12 +9,12 @@ import { listRequests, type Request } from '../../queries/requests.ts'
 import { asOfNote } from '../parts/as-of.ts'
 import { columnChooser, listTable, rememberColumns, shownColumns, type ListColumn } from '../parts/columns.ts'
 import { tryRead } from '../parts/failures.ts'
-import { type Field, filterBar, sourceFields } from '../parts/filter-bar.ts'
+import { type Field, filterBar, sourceFields, usualFilters } from '../parts/filter-bar.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { thumbnail } from '../parts/media.ts'
 import { badge, credits, foreign, number, pager, shortId, sourceLine } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
-import { linkTo, linkWith, queryOf, without, type Query } from '../parts/url.ts'
+import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
 import { contradictionBadge } from './contradiction-card.ts'
 import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, progressOf, type When } from './request-words.ts'
 
@@ -49,7 +49,7 @@ export function requestsRoutes(console: ConsoleDeps): Router {
         <h1>Requests</h1>
         <span class="soft">Every known request with its outcome, newest first.</span>
       </div>
-      ${views(query)} ${filterBar({ path, query, fields, keep: ['columns'], now: when.now, problem: read.ok ? undefined : read.problem })}
+      ${usualFilters(path, query, usual)} ${filterBar({ path, query, fields, keep: ['columns'], now: when.now, problem: read.ok ? undefined : read.problem })}
       ${
         read.ok
           ? html`<div class="above-table">${columnChooser(list, query, read.value.shown)}</div>
@@ -63,27 +63,12 @@ export function requestsRoutes(console: ConsoleDeps): Router {
   })
 }
 
-/** The usual filters as tabs. */
-function views(query: Query): Markup {
-  const usual: { label: string; status?: string; overdue?: string; contradiction?: string }[] = [
-    { label: 'All' },
-    { label: 'Overdue', overdue: 'true' },
-    { label: 'Failed', status: 'FAILED' },
-    { label: 'Canceled', status: 'CANCELED' },
-    { label: 'Contradicted', contradiction: 'true' },
-  ]
-  return tabs(
-    'Usual filters',
-    usual.map(({ label, status, overdue, contradiction }) => ({
-      label,
-      href: linkWith(path, query, { status, overdue, contradiction }),
-      current:
-        query['ids'] === undefined &&
-        query['status'] === status &&
-        query['overdue'] === overdue &&
-        query['contradiction'] === contradiction,
-    })),
-  )
+const usual = {
+  All: { ids: undefined },
+  Overdue: { overdue: 'true' },
+  Failed: { status: 'FAILED' },
+  Canceled: { status: 'CANCELED' },
+  Contradicted: { contradiction: 'true' },
 }
 
 const chosenIds = (ids: string) => `${number(ids.split(',').length)} chosen`
