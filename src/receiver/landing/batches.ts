@@ -38,23 +38,25 @@ const failurePause = { baseMs: 250, capMs: 5000 }
 
 type Failed = { error: unknown; claims: readonly InboxClaim[] }
 
-/** `writing`: the number of the lane's batches that are being written. */
-type Lane = { waiting: Ready[]; writing: number; maxWriting: number }
+/** `writing`: the number of batches that are being written. `failures`: how many have failed since one landed. */
+type Lane = { waiting: Ready[]; writing: number; maxWriting: number; failures: number; batchRows: number }
+
+function newLane(maxWriting: number): Lane {
+  return { waiting: [], writing: 0, maxWriting, failures: 0, batchRows: maxBatch.rows }
+}
 
 /**
  * Creates the batches that land deliveries. Deliveries that arrive while a batch is being written form the next one.
  * Deliveries that were claimed before, in this row of the inbox or in an earlier one, have their own lane, so that no
- * fresh one waits for one that was put off or is replayed.
+ * fresh one waits for one that was put off or is replayed. Each lane halves its batches by its own failures.
  */
 export function createBatches(deps: BatchesDeps): Batches {
   const { db, time, logger, signal } = deps
-  const fresh: Lane = { waiting: [], writing: 0, maxWriting: 2 }
-  const again: Lane = { waiting: [], writing: 0, maxWriting: 1 }
+  const fresh = newLane(2)
+  const again = newLane(1)
   const lanes = [fresh, again]
   const inFlight = new Set<string>()
   let spreading = 0
-  let failures = 0
-  let batchRows = maxBatch.rows
 
   const pump = () => {
     for (const lane of lanes) {
@@ -92,7 +94,7 @@ export function createBatches(deps: BatchesDeps): Batches {
       places.set(landing.requestId, place + 1)
       if (place >= maxOfRequest) {
         flood.push({ ...claimed, pauseMs: Math.min(Math.floor(place / maxOfRequest), 300) * 1000 })
-      } else if (batch.length < batchRows && bytes < maxBatch.bytes && !inFlight.has(landing.requestId)) {
+      } else if (batch.length < lane.batchRows && bytes < maxBatch.bytes && !inFlight.has(landing.requestId)) {
         inFlight.add(landing.requestId)
         bytes += estimateBytes(landing)
         batch.push(one)
@@ -127,15 +129,15 @@ export function createBatches(deps: BatchesDeps): Batches {
 
   const write = async (lane: Lane, batch: readonly Ready[]): Promise<void> => {
     const started = performance.now()
-    const failure = await land(batch)
+    const failure = await land(lane, batch)
     if (failure) await returnFailed(lane, batch, failure)
     for (const { landing } of batch) inFlight.delete(landing.requestId)
     if (!failure) return deps.rest(performance.now() - started, signal)
-    await delay(jitteredPauseMs(failures, failurePause, Math.random), undefined, { signal }).catch(() => {})
+    await delay(jitteredPauseMs(lane.failures, failurePause, Math.random), undefined, { signal }).catch(() => {})
   }
 
   /** Lands a batch. Returns the error of a batch that failed as a whole, with the deliveries that are still held. */
-  const land = async (batch: readonly Ready[]): Promise<Failed | undefined> => {
+  const land = async (lane: Lane, batch: readonly Ready[]): Promise<Failed | undefined> => {
     const left = new Map(batch.map(({ claimed }) => [claimed.deliveryId, claimed]))
     const onReturned = (id: string) => {
       if (left.delete(id)) deps.onEnded(id)
@@ -145,23 +147,23 @@ export function createBatches(deps: BatchesDeps): Batches {
       const written = landBatch({ ...deps, onReturned, cut: cut.signal }, batch)
       // Far beyond any landing. A statement that is lost with its connection must not block a lane forever.
       await withDeadline(written, 30_000, 'landing a batch')
-      failures = 0
-      batchRows = Math.min(maxBatch.rows, batchRows * 2)
+      lane.failures = 0
+      lane.batchRows = Math.min(maxBatch.rows, lane.batchRows * 2)
       for (const id of left.keys()) deps.onEnded(id)
       return undefined
     } catch (error) {
       // After its deadline the batch must stop, since another process may land the same deliveries.
       cut.abort()
-      failures += 1
+      lane.failures += 1
       // A batch that is too much for Postgres as a whole may land in parts.
-      batchRows = Math.max(1, Math.floor(batchRows / 2))
+      lane.batchRows = Math.max(1, Math.floor(batch.length / 2))
       return { error, claims: [...left.values()] }
     }
   }
 
   const returnFailed = async (lane: Lane, batch: readonly Ready[], { error, claims }: Failed): Promise<void> => {
     logger.error(
-      { err: error, deliveries: batch.length, failures },
+      { err: error, deliveries: batch.length, failures: lane.failures },
       'a batch could not be landed and is returned to the inbox',
     )
     // A stopping process retries nothing, so everything that waits is returned.

@@ -54,6 +54,36 @@ it('a claimed delivery lands while another one of its claim is still being parke
   await handOver.idle()
 })
 
+it('a delivery that Postgres fails for keeps no other one in the queue, while fresh ones land', async () => {
+  const { url, sql } = await withTestDatabase()
+  const deps = createTestWorker({ databaseUrl: url })
+  const handOver = testHandOver(deps)
+  const acceptor = acceptorFor(deps, handOver)
+  const samples = Array.from({ length: 4 }, () => failed())
+  // As of a trigger that runs longer than a statement may.
+  await sql.unsafe(`
+    create function public.cancel() returns trigger language plpgsql as
+      $$ begin raise exception 'canceled' using errcode = '57014'; end $$;
+    create trigger cancel after insert on mediadock.requests for each row
+      when (new.request_id = '${samples[0]?.requestId}') execute function public.cancel()`)
+  await store(
+    deps.db,
+    samples.map(({ body }) => body),
+  )
+  await sql`update mediadock.inbox set claims = 1`
+  const landed = async () =>
+    (await sql`select from mediadock.results where request_id = any(${samples.map(({ requestId }) => requestId)})`)
+      .length
+  for (let round = 0; round < 6 && (await landed()) < 3; round += 1) {
+    deps.setNow(new Date(deps.clock().getTime() + 90_000))
+    await acceptor.accept(newDelivery(failed().body))
+    await handOver.idle()
+    await handOver.claimSome()
+    await handOver.idle()
+  }
+  expect(await landed()).toBe(3)
+})
+
 describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
   it('lands without a claim', async () => {
     const { url, sql } = await withTestDatabase(server)
