@@ -1,4 +1,4 @@
-import { getTableColumns, getViewSelectedFields, is, sql, StringChunk, type SQL, type Table, View } from './drizzle.ts'
+import { getTableColumns, getViewSelectedFields, is, StringChunk, type Table, View } from './drizzle.ts'
 import type { ColumnName, Described } from './rows.ts'
 
 /** The names of columns, for use in the text of a statement. */
@@ -19,23 +19,4 @@ export function columnsOf(table: Table | View, alias?: string): Record<string, S
 /** A comma-separated list of columns, for INSERT, SELECT or RETURNING. */
 export function list<Name extends string>(columns: Columns<Name>, ...names: Name[]): StringChunk {
   return new StringChunk(names.map((name) => columns[name].value.join('')).join(', '))
-}
-
-/** The columns of a part of a WITH, for use in the parts that read it: `${ended.outcome}` becomes `ended.outcome`. */
-export function columnsOfPart<Name extends string>(part: string, names: readonly Name[]): Columns<Name>
-export function columnsOfPart(part: string, names: readonly string[]): Record<string, StringChunk> {
-  return Object.fromEntries(names.map((name) => [name, new StringChunk(`${part}.${name}`)]))
-}
-
-/** For the SELECT of a part: the expression of each of its columns. A missing or unknown one does not compile. */
-export function selected<Name extends string>(
-  _columns: Columns<Name>,
-  expressions: Record<NoInfer<Name>, SQL | StringChunk>,
-): SQL {
-  const all = Object.entries<SQL | StringChunk>(expressions)
-  return sql.join(
-    all.map(([name, expression]) => sql`${expression} as ${new StringChunk(name)}`),
-    sql`,
-        `,
-  )
 }

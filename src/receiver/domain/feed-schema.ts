@@ -17,10 +17,10 @@ import { mediadock } from './base-schema.ts'
 const xid8 = customType<{ data: string }>({ dataType: () => 'xid8' })
 
 /**
- * The codes of a change's status, stored in two bytes in `changes` and `feed_entries`; the view `feed` spells them out.
- * REFUSED is a submit that failed after its 202. It has no request, so `request_id` holds its Idempotency-Key.
+ * The names of a change's status. `changes` and `feed_entries` store the place in this list, from 1, in two bytes:
+ * addChange() of landing writes it, the view `feed` spells it out. REFUSED is a submit that failed after its 202. It
+ * has no request, so `request_id` holds its Idempotency-Key.
  */
-export const feedStatuses = { COMPLETED: 1, FAILED: 2, CANCELED: 3, REFUSED: 4 } as const
 export const feedStatusNames = ['COMPLETED', 'FAILED', 'CANCELED', 'REFUSED'] as const
 
 /**

@@ -18,8 +18,8 @@ import { landingOfDelivery, rowBytes } from './row-to-write.ts'
  *   parsed into the row to write             row-to-write.ts
  *   put into a batch                         batches.ts: one delivery of each request
  *   landed                                   two-statements.ts: the short statement, then the whole one for the others.
- *                                            parts.ts lists their parts: verdict.ts rules, writes.ts writes
- *   flagged, parked or discarded             flag-and-park.ts, in the same statement
+ *                                            landing-sql.ts has their text: judges it and writes the request
+ *   flagged, parked or discarded             outcome-sql.ts, in the same statement
  *   refused by Postgres                      land-or-put-off.ts: halves the batch, puts off, parks after five failures
  *   without an end (a hint)                  hints.ts, in place of all from the batch on
  *   processed again                          replay.ts: lands it at once, or puts many back into the queue

@@ -6,11 +6,11 @@ import { nextExtraPoll } from '../domain/poll-rhythm.ts'
 import type { Hint } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
-import { hasTooManyParked } from './flag-and-park.ts'
 import { returnClaims, retryOrPark, type HeldDelivery } from './inbox.ts'
 import { lockedPauseMs, type LandingDeps } from './land-or-put-off.ts'
+import { hasTooManyParked } from './outcome-sql.ts'
 import type { Identified } from './row-to-write.ts'
-import { landingLockWaitMs } from './writes.ts'
+import { landingLockWaitMs } from './two-statements.ts'
 
 const r = columnsOf(schema.requests, 'r')
 

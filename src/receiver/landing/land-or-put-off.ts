@@ -16,8 +16,7 @@ import type { RequestIds } from '../domain/request-id.ts'
 import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
 import { park, returnClaims, retryOrPark, type HeldDelivery, type InboxClaim } from './inbox.ts'
 import type { Landing, RowSettings } from './row-to-write.ts'
-import { landSettling, lockedRequests, type LandingOutcome } from './two-statements.ts'
-import { landingLockWaitMs } from './writes.ts'
+import { landingLockWaitMs, landSettling, lockedRequests, type LandingOutcome } from './two-statements.ts'
 
 /** The dependencies of landing, shared by the inbox, the reconciler, replays and slices. */
 export type LandingDeps = RowSettings & {

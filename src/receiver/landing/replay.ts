@@ -14,9 +14,9 @@ import * as schema from '../domain/schema.ts'
 import { landHint } from './hints.ts'
 import { maxFailures } from './inbox.ts'
 import type { LandingDeps } from './land-or-put-off.ts'
+import { everyNotification } from './outcome-sql.ts'
 import { landingOfDelivery, type Identified, type Landing } from './row-to-write.ts'
 import { landingOutcomes, landingStatement, type LandingAt } from './two-statements.ts'
-import { everyNotification } from './writes.ts'
 
 const deliveries = columnsOf(schema.deliveries)
 

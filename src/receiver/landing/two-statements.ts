@@ -1,44 +1,19 @@
-import assert from 'node:assert/strict'
 import { atMost } from '../../platform/postgres/at-most.ts'
-import { columnsOf, list, selected } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { NoAnswerError, untilNotGivingWay } from '../../platform/postgres/errors.ts'
-import { statementOf, type Database } from '../../platform/postgres/postgres.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { Environments } from '../domain/keys.ts'
-import { nextExtraPoll } from '../domain/poll-rhythm.ts'
-import { outputOfRow, results } from '../domain/results-schema.ts'
-import * as schema from '../domain/schema.ts'
-import { discard, flagAndPark, hasTooManyParked, parking } from './flag-and-park.ts'
-import { ended, forEnds, forFlags, item, row, standing, verdict, written } from './parts.ts'
-import type { Landing } from './row-to-write.ts'
-import { todaysEnvironment, verdictAsSeen, verdictOfLocked } from './verdict.ts'
-import {
-  carriedMedia,
-  changed,
-  everyNotification,
-  items,
-  landAgain,
-  landingLockWaitMs,
-  noteAttempts,
-  notified,
-  removeMedia,
-  settle,
-  toItem,
-  writeMedia,
-  writeRequests,
-} from './writes.ts'
+import { everyNotification, short, whole } from './outcome-sql.ts'
+import { wayOf, type Landing } from './row-to-write.ts'
 
 /*
- * The statement for every landing, and the short one for ordinary deliveries: docs/decisions/two-statements.md lists
- * the reasons, parts.ts the parts.
+ * Runs the statement for every landing, and the short one for ordinary deliveries: docs/decisions/two-statements.md
+ * lists the reasons, landing-sql.ts and outcome-sql.ts have the text.
  */
 
-const shown = columnsOf(results, 'shown')
-const requests = columnsOf(schema.requests)
-const r = columnsOf(schema.requests, 'r')
-const i = columnsOf(schema.inbox, 'i')
-const d = columnsOf(schema.deliveries, 'd')
+/** How long a landing waits for a row that another transaction locks: much longer than a landing takes. */
+export const landingLockWaitMs = 500
 
 export const landingOutcomes = [
   'landed',
@@ -52,8 +27,8 @@ export const landingOutcomes = [
 ] as const
 
 /**
- * - `landed`: the row became terminal or complete, or was overruled: see `overrules` of verdict.ts
- * - `agreed`: the provider's result confirms what readers have: see isAsRead. The row is written without a change
+ * - `landed`: the row became terminal or complete, or was overruled: see `verdict` of landing-sql.ts
+ * - `agreed`: the provider's result confirms what readers have: see `ended`. The row is written without a change
  * - `no_effect`: the request has ended in this state already; the content is not compared
  * - `contradiction`: another terminal state stands. The delivery is flagged and the row not changed
  * - `key_mismatch`: signed with a key of the other environment, or of an unknown one, and parked
@@ -133,128 +108,58 @@ function mayBeOrdinary({ delivery, flags, fetched }: Landing): boolean {
   return delivery?.claims !== undefined && flags.length === 0 && !fetched
 }
 
-/** The values of a statement. */
-type Values = Record<'landings' | 'waitMs' | 'limit' | 'now' | 'keyEnvironment', SQL>
-
 /**
- * Puts the text of a statement together once, with gaps for its values. Doing that anew for each batch, from the names
- * of all columns, would double what a statement costs this process.
+ * Splits the text of a statement at its values, once. Putting it together anew for each batch would double what a
+ * statement costs this process. The comments stay here.
  */
-function withGaps(build: (values: Values) => SQL): (landings: readonly Landing[], at: LandingAt) => SQL {
-  const mark = '\u0000'
-  const gap = (name: keyof Values) => sql.raw(mark + name + mark)
-  const { text, params } = statementOf(
-    build({
-      landings: gap('landings'),
-      waitMs: gap('waitMs'),
-      limit: gap('limit'),
-      now: gap('now'),
-      keyEnvironment: gap('keyEnvironment'),
-    }),
-  )
-  assert(params.length === 0, 'all values of a statement are in its gaps')
-  const pieces = text.split(mark)
+function withValues(parts: readonly string[]): (landings: readonly Landing[], at: LandingAt) => SQL {
+  const text = `with ${parts.join(',')}`.replaceAll(/^ *--.*\n/gm, '')
+  const pieces = text.split(/(?<!:)(:(?:landings|wait|limit|now|key_environment)\b)/)
   return (landings, { now, environments, waitMs = landingLockWaitMs }) => {
-    const values: Values = {
-      landings: sql`${JSON.stringify(landings.map(toItem))}`,
-      waitMs: sql`${`${waitMs}ms`}`,
-      limit: atMost(landings.length),
-      now,
-      keyEnvironment: todaysEnvironment(environments),
-    }
-    const filled = new Map(Object.entries(values))
-    return sql.join(pieces.map((piece) => filled.get(piece) ?? sql.raw(piece)))
+    const values = new Map([
+      [':landings', sql`${JSON.stringify(landings.map(toItem))}`],
+      [':wait', sql`${`${waitMs}ms`}`],
+      [':limit', atMost(landings.length)],
+      [':now', now],
+      [':key_environment', todaysEnvironment(environments)],
+    ])
+    return sql.join(pieces.map((piece) => values.get(piece) ?? sql.raw(piece)))
   }
 }
 
-/**
- * SQL condition: readers have what was written: the same end, complete, with its cost and output, which has the media.
- * The view still shows the row before this statement. The provider's words for an error, its times and the name of the
- * model are no change for readers.
- */
-const isAsRead = sql`(select (${shown.status}, ${shown.media_complete}, ${shown.cost}, ${shown.output})
-                      is not distinct from (${written.status}, ${written.media_complete}, ${written.cost},
-                      coalesce(${written.output}, ${outputOfRow(carriedMedia(verdict.media))}))
-                    from mediadock.results shown where ${shown.request_id} = ${verdict.request_id} limit 1)`
+/** The WITH of the whole statement. A reader of `ended` must add `everyNotification`. */
+export const landingStatement = withValues(whole)
+const ordinaryStatement = withValues(short)
 
-/** SQL condition: the delivery would be parked, but the limit is reached. A kept delivery that is replayed stays. */
-const isDiscarded = sql`(select ${i.replay_id} from mediadock.inbox i
-                      where ${i.delivery_id} = ${verdict.delivery_id} limit 1) is null
-                    and ${hasTooManyParked(verdict.request_id, verdict.ruling, verdict.delivery_id)}`
+/** SQL: the environment of the key of a row, as it is configured now. */
+const todaysEnvironment = ({ live, sandbox }: Environments): SQL => sql`case
+            when key_name = any(${sql.param([...live])}::text[]) then 'live'
+            when key_name = any(${sql.param([...sandbox])}::text[]) then 'sandbox' end`
 
-const judgeWritten = sql`
-    ended as (
-      select ${list(verdict, ...forEnds, ...forFlags)}, ${selected(standing, {
-        outcome: sql`case when ${verdict.ruling} = 'landed' and ${written.request_id} is null then 'raced'
-          when ${verdict.fetched} and not ${verdict.changes_environment} and ${isAsRead} then 'agreed'
-          when ${verdict.ruling} in ${parking} and ${verdict.claims} is not null and ${isDiscarded} then 'discarded'
-          else ${verdict.ruling} end`,
-        final_status: sql`coalesce(${written.status}, ${verdict.old_status})`,
-        is_final: sql`${verdict.old_confirmed_at} is not null
-          or (${verdict.fetched} and ${written.request_id} is not null)`,
-        // Otherwise the flags of the other deliveries of the request stay as their own landings set them.
-        concerns_all: sql`${written.request_id} is not null and (${verdict.fetched} or ${verdict.changes_environment}
-          or ${written.status} is distinct from ${verdict.old_status})`,
-      })}
-      from verdict left join written using (request_id)
-    )`
-
-/**
- * SQL: leaves a new version of an unconfirmed row that was only judged. A contradiction or key mismatch schedules an
- * extra poll, which decides it. The other polls stay.
- */
-const versionUnconfirmed = (now: SQL) => sql`
-    version_left as (
-      update mediadock.requests r
-      set ${requests.doubt_poll_at} = case when ${ended.outcome} = 'no_effect' then ${r.doubt_poll_at}
-        else coalesce(${r.doubt_poll_at}, ${nextExtraPoll(now)}) end
-      from ended
-      where ${r.request_id} = any(array[${ended.request_id}]) and ${r.confirmed_at} is null
-        and ${ended.outcome} in ('contradiction', 'key_mismatch', 'no_effect')
-    )`
-
-/** SQL: the WITH of the whole statement. A reader of `ended` must add `everyNotification`. */
-export const landingStatement = withGaps(
-  ({ landings, waitMs, limit, now, keyEnvironment }) => sql`with ${items(landings, waitMs, limit)},
-    ${verdictOfLocked(now, keyEnvironment)},
-    ${writeRequests(now)},
-    ${writeMedia},
-    ${removeMedia},
-    ${judgeWritten},
-    ${versionUnconfirmed(now)},
-    ${settle},
-    ${landAgain(now)},
-    ${noteAttempts(now)},
-    ${discard},
-    ${flagAndPark(keyEnvironment)},
-    ${changed(now)},
-    ${notified}`,
-)
-
-/** Each look-up has its own `limit 1`, so that outdated statistics never make the planner scan a table. */
-const isAlone = sql`${row.landed_at} is null
-        and (select 1 from mediadock.deliveries d
-             where ${d.request_id} = ${item.request_id} and ${d.id} <> ${item.delivery_id} limit 1) is null
-        and (select 1 from mediadock.deliveries d
-             where ${d.id} between ${item.first_id} and ${item.last_id}
-               and ${d.id} <> ${item.delivery_id} limit 1) is null`
-
-/**
- * SQL: the WITH of the short statement, for ordinary deliveries: the request has not landed, it and the webhook id have
- * no other delivery, and nothing is to be flagged. It locks no row before it writes. `ended` contains only the
- * landings that it took; a row that changed since it was read is left to the whole statement.
- */
-const ordinaryStatement = withGaps(
-  ({ landings, waitMs, limit, now, keyEnvironment }) => sql`with ${items(landings, waitMs, limit)},
-    ${verdictAsSeen(now, keyEnvironment, isAlone)},
-    ${writeRequests(now)},
-    ended as (
-      select ${list(verdict, ...forEnds)}, 'landed' as outcome from verdict
-      where (${verdict.request_id} in (select ${written.request_id} from written)) is true
-    ),
-    ${writeMedia},
-    ${settle},
-    ${noteAttempts(now)},
-    ${changed(now)},
-    ${notified}`,
-)
+/** Returns the row of `item` for a landing. A key that is missing becomes null. */
+function toItem({ delivery, error, ...landing }: Landing): Record<string, unknown> {
+  return {
+    request_id: landing.requestId,
+    source_name: landing.sourceName ?? undefined,
+    external_id: landing.externalId ?? undefined,
+    status: landing.status,
+    model: landing.model,
+    output: landing.output,
+    media: landing.media,
+    media_complete: landing.mediaComplete,
+    cost: landing.cost,
+    error_code: error?.code,
+    error_message: error?.message,
+    created_at: landing.createdAt,
+    completed_at: landing.completedAt,
+    source: wayOf(landing),
+    fetched: landing.fetched,
+    key_name: landing.keyName,
+    environment: landing.environment,
+    flags: landing.flags,
+    delivery_id: delivery?.id,
+    claims: delivery?.claims,
+    first_id: delivery?.first,
+    last_id: delivery?.last,
+  }
+}

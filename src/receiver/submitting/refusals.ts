@@ -4,7 +4,7 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import * as submitting from '../domain/generations-schema.ts'
 import { defaultPageItems } from '../domain/page-limits.ts'
-import { addChange } from '../landing/writes.ts'
+import { addChange } from '../landing/outcome-sql.ts'
 import { isForgotten, isHeld, unlessThisOne, type Generation } from './generations.ts'
 
 const g = columnsOf(submitting.generations, 'g')

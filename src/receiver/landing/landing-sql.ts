@@ -1,0 +1,218 @@
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { statementOf } from '../../platform/postgres/postgres.ts'
+import { nextExtraPoll } from '../domain/poll-rhythm.ts'
+
+/*
+ * The text of the two statements that land results, in the order in which their parts run: those that judge a landing
+ * here, those that follow from its outcome in outcome-sql.ts, with the lists of the parts. Each part reads those above
+ * it; all see the tables as they were before the statement:
+ *
+ *   item      one row per landing: what the webhook or the result carries, who signed it, and the claim of its delivery
+ *   r         the row of the request as it was, with the environments of its result, of the request and of its key
+ *   verdict   the row to write, under the names of `requests`, and the ruling: the outcome that the rules demand
+ *   written   the rows of requests that were written, as they are now
+ *   ended     the outcome (LandingOutcome), which every later part reads instead of the ruling
+ *   settled   the deliveries whose claim still held and ended
+ *   flag      the flags that deliveries get or lose, and which are parked
+ *
+ * The values, which two-statements.ts fills in:
+ *
+ *   :landings          the rows of `item`, as a JSON array
+ *   :wait              how long to wait for a lock, such as '500ms'
+ *   :limit             a literal, at least the number of landings: see atMost()
+ *   :now               the time that replicas share
+ *   :key_environment   the environment of the key `key_name`, as it is configured now
+ *
+ * `${…}` is SQL that stands above it, for a rule that several parts share.
+ *
+ * A claim fences only the end of its delivery (`settled`). A late claimant may still write a request: that row is
+ * protected by its version (xmin, in `written`) and by the verdict.
+ *
+ * A landing that judged a row as another landing left it is `raced`, and runs again. So each landing leaves a new
+ * version of a row that is not confirmed, also where it only flags or parks its delivery. A statement that waited for
+ * it would otherwise not see those flags, since its snapshot is older.
+ *
+ * A row is often selected by an array of one (`= any(array[x])`). This forces one index look-up per row, although the
+ * statistics are usually those of an empty inbox. An array of all rows beside a join would be sorted for each row.
+ */
+
+/**
+ * Another transaction may lock the row of a request. The whole batch waits for it, so the wait is short. `environment`
+ * is that of the key that signed or fetched. `source` and `fetched`: see wayOf() and Landing. `first_id` and `last_id`
+ * bound the ids of the delivery's webhook id.
+ */
+export const items = `
+    patience as materialized (select set_config('lock_timeout', :wait, true)),
+    item as (
+      select request_id, source_name, external_id, status, model, output, media_complete, error_code, error_message,
+        created_at, completed_at, cost, source, key_name, delivery_id, claims, first_id, last_id, flags, environment,
+        fetched, media
+      from patience, jsonb_to_recordset(:landings::jsonb) as i (
+        request_id uuid, source_name text, external_id text, status text, model text, output jsonb,
+        media_complete boolean, error_code text, error_message text, created_at timestamp with time zone,
+        completed_at timestamp with time zone, cost numeric, source text, key_name text,
+        delivery_id uuid, claims integer, first_id uuid, last_id uuid, flags jsonb,
+        environment text, fetched boolean, media jsonb)
+      limit :limit
+    )`
+
+/**
+ * `r`, of which `version` changes with each write of the row. A landing meets up to four environments, each 'live',
+ * 'sandbox', or null where it is unknown: `environment` of the key that signed or fetched it; `result_environment` of
+ * the result that the row holds; `request_environment` of the request; and `key_environment` of the key in the row, as
+ * it is configured now. That of the request is decided by the first of these that applies:
+ *
+ * 1. the provider, by the key to which it gives the result
+ * 2. tracking, which stored it, so later changes of the keys do not change it: in a row that has landed,
+ *    `signed_sandbox` shows that `sandbox` came from tracking
+ * 3. the key with which the request was tracked, if that is configured
+ *
+ * Otherwise it is open, and the result goes by its signature: a live key before a sandbox key. A key of unknown
+ * environment decides nothing.
+ */
+const row = `
+        select request_id, source_name, status, landed_at, confirmed_at, next_poll_at, cost, source, key_name,
+          key_source, sandbox, xmin::text as version, :key_environment as key_environment,
+          case when landed_at is not null
+            then case coalesce(signed_sandbox, sandbox) when true then 'sandbox' when false then 'live' end
+            end as result_environment,
+          case when confirmed_at is not null then case sandbox when true then 'sandbox' when false then 'live' end
+            when sandbox is not null and (landed_at is null or signed_sandbox is not null)
+              then case sandbox when true then 'sandbox' when false then 'live' end
+            when key_source is distinct from 'landed' then :key_environment end as request_environment
+        from mediadock.requests`
+
+/** The landing moves the request to another environment. */
+const changesEnvironment = `coalesce(item.environment <> coalesce(r.result_environment, r.request_environment), false)`
+
+/** The landing's key replaces that of the row, which is missing or of another environment. */
+const replacesKey = `(r.key_name is null or coalesce(item.environment <> coalesce(r.key_environment,
+          case when r.key_source = 'landed' then r.result_environment end), false))`
+
+/**
+ * The row to write, as the landing carries it or as the rules decide, and the ruling: docs/orders.md is the table of
+ * the rules. Of `ruling`, the first line that applies holds. A result of the provider has no delivery, and takes
+ * precedence over all keys. `old_…` and `version` are of `r`. `isNewer`: the row changed after the snapshot.
+ */
+const verdict = (isNewer: string, from: string) => `
+    verdict as (
+      select item.request_id, item.source_name, item.external_id, item.status, item.model, item.output,
+        item.media_complete, item.error_code, item.error_message, item.created_at, item.completed_at, item.delivery_id,
+        item.claims, item.first_id, item.last_id, item.flags, item.environment, item.fetched, item.media,
+        coalesce(item.cost, case when not ${changesEnvironment} then r.cost end) as cost,
+        case when r.landed_at is null or r.status <> item.status or ${changesEnvironment}
+          then item.source else r.source end as source,
+        case when ${replacesKey} then item.key_name else r.key_name end as key_name,
+        case when ${replacesKey} then 'landed' else r.key_source end as key_source,
+        coalesce(coalesce(item.environment, r.request_environment) = 'sandbox', r.sandbox) as sandbox,
+        case when item.fetched then :now end as confirmed_at,
+        case
+          when not item.media_complete
+            -- An unconfirmed end needs the provider's word at once: the environment changes, a poll is due, the request
+            -- was tracked with another configured key than the one that signed, or no live key has signed.
+            or (not item.fetched and (${changesEnvironment} or r.next_poll_at <= :now
+              or (r.key_source is distinct from 'landed' and r.key_environment is not null
+                and r.key_name <> item.key_name)
+              or (item.environment is distinct from 'live' and r.request_environment is null))) then :now
+          -- A hint made the row. Its poll may be under way, and may end without an answer.
+          when not item.fetched and r.landed_at is null and r.key_source = 'landed' then r.next_poll_at
+          end as next_poll_at,
+        case
+          when r.request_id is null then 'landed'
+          when ${isNewer} then 'raced'
+          when r.source_name is distinct from item.source_name then 'source_mismatch'
+          -- The key that signed is of another environment than the request. A key of unknown environment cannot prove
+          -- that it is the right one, so it counts as another. It is exempt for a confirmed request, which no webhook
+          -- can change, and if the request was tracked with this very key, which is no longer configured.
+          when item.delivery_id is not null and (item.environment <> r.request_environment
+            or (item.environment is null and r.request_environment is not null and r.confirmed_at is null
+              and (r.key_name <> item.key_name or r.key_environment is not null))) then 'key_mismatch'
+          when r.landed_at is null then 'landed'
+          when r.confirmed_at is null and item.delivery_id is not null and item.environment = 'sandbox'
+            and r.result_environment = 'live' and r.request_environment is null then 'key_mismatch'
+          -- The provider's result overrules a webhook, and a webhook of the request's environment one of the other: a
+          -- live one overrules a sandbox one, unless the request was tracked with a sandbox key.
+          when (r.confirmed_at is null
+            and (item.fetched or item.environment <> r.result_environment)) then 'landed'
+          when item.status <> r.status then 'contradiction'
+          else 'no_effect' end as ruling,
+        ${changesEnvironment} as changes_environment,
+        r.version as version, r.status as old_status, r.landed_at as old_landed_at, r.confirmed_at as old_confirmed_at
+      ${from}
+    )`
+
+/**
+ * For the whole statement: the rows of requests, locked. They may be newer than the snapshot, which shows `seen`. Rows
+ * are locked in one order, so that two statements never wait for each other.
+ */
+export const lockedRows = `
+    seen as (
+      select request_id, xmin::text as version from mediadock.requests
+      where request_id = any(array(select request_id from item))
+    ),
+    locked as (${row}
+        where request_id = any(array(select request_id from item)) order by request_id for update
+    )`
+
+export const verdictOfLocked = verdict(
+  'r.version is distinct from seen.version',
+  'from item left join locked as r using (request_id) left join seen using (request_id)',
+)
+
+/**
+ * For the short statement: by rows as the snapshot shows them, for ordinary deliveries. The request has not landed, and
+ * it and the webhook id have no other delivery. Each look-up has its own `limit 1`, so that outdated statistics never
+ * make the planner scan a table.
+ */
+export const verdictAsSeen = verdict(
+  'false',
+  `from item left join lateral (${row} where request_id = item.request_id limit 1) as r on true
+      where r.landed_at is null
+        and (select 1 from mediadock.deliveries d
+             where d.request_id = item.request_id and d.id <> item.delivery_id limit 1) is null
+        and (select 1 from mediadock.deliveries d
+             where d.id between item.first_id and item.last_id and d.id <> item.delivery_id limit 1) is null`,
+)
+
+/** The time of the next extra poll of the request `r`. */
+export const extraPollAt = statementOf(nextExtraPoll(sql.raw(':now'))).text
+
+/**
+ * A row that appeared or changed since its verdict is missing from `written`. A delivery parked for its key is still
+ * doubtful after its request has landed, so the request gets an extra poll. Returns the row as readers see it in the
+ * view `results`, but for the output that the view makes from `media`.
+ */
+export const written = `
+    written as (
+      insert into mediadock.requests as r (request_id, source_name, external_id, status, model, output,
+        media_complete, error_code, error_message, created_at, completed_at, cost, source, key_name, key_source,
+        sandbox, confirmed_at, next_poll_at, tracked_at, landed_at)
+      select request_id, source_name, external_id, status, model, output,
+        media_complete, error_code, error_message, created_at, completed_at, cost, source, key_name, key_source,
+        sandbox, confirmed_at, next_poll_at, :now, :now
+      from verdict where ruling = 'landed' order by request_id
+      on conflict (request_id) do update set
+        status = excluded.status, output = excluded.output, media_complete = excluded.media_complete,
+        cost = excluded.cost, error_code = excluded.error_code, error_message = excluded.error_message,
+        source = excluded.source, confirmed_at = excluded.confirmed_at, key_name = excluded.key_name,
+        key_source = excluded.key_source, sandbox = excluded.sandbox, next_poll_at = excluded.next_poll_at,
+        external_id = coalesce(r.external_id, excluded.external_id),
+        model = coalesce(excluded.model, r.model),
+        created_at = coalesce(excluded.created_at, r.created_at),
+        completed_at = coalesce(excluded.completed_at, r.completed_at),
+        landed_at = coalesce(r.landed_at, excluded.landed_at),
+        -- Kept in addition to the sandbox value that tracking stored, until the provider has decided.
+        signed_sandbox = case when excluded.confirmed_at is null
+          and (r.signed_sandbox is not null or (r.landed_at is null and r.sandbox is not null))
+          then excluded.sandbox end,
+        doubt_poll_at = case when excluded.confirmed_at is null then coalesce(r.doubt_poll_at, (
+          select ${extraPollAt} from mediadock.deliveries d
+          where d.request_id = r.request_id and d.parked_reason = 'key_mismatch' limit 1)) end,
+        polled_at = coalesce(excluded.confirmed_at, r.polled_at),
+        poll_outcome = case when excluded.confirmed_at is not null then 'result' else r.poll_outcome end,
+        poll_detail = case when excluded.confirmed_at is null then r.poll_detail end
+      where (r.request_id, r.xmin::text) in (select request_id, version from verdict)
+      returning r.status, r.model, r.output, r.media_complete, r.error_code, r.error_message, r.request_id, r.cost,
+        r.completed_at, r.landed_at, r.source, r.key_name, r.sandbox,
+        coalesce(r.created_at, r.tracked_at) as created_at
+    )`

@@ -1,0 +1,299 @@
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { statementOf } from '../../platform/postgres/postgres.ts'
+import { maxParkedForRequest } from '../domain/delivery.ts'
+import { outputOfRow } from '../domain/results-schema.ts'
+import { extraPollAt, items, lockedRows, verdictAsSeen, verdictOfLocked, written } from './landing-sql.ts'
+
+/*
+ * The parts of the landing statements after `written`, and the lists of the parts of each statement. landing-sql.ts
+ * explains the parts, the values (`:now`) and why rows are selected by arrays of one.
+ */
+
+/** The columns of a medium that a landing carries, with the types of `media`. */
+const medium = `o (kind text, position integer, url text, original_url text, width integer, height integer,
+          duration_seconds double precision)`
+
+/** The media that the landing carries. The preview of a replay reads this part and the next one. */
+const mediaWritten = `
+    media_written as (
+      insert into mediadock.media as m (request_id, kind, position, url, original_url, width, height, duration_seconds)
+      select written.request_id, o.kind, o.position, o.url, o.original_url, o.width, o.height, o.duration_seconds
+      from written join item using (request_id), jsonb_to_recordset(item.media) as ${medium}
+      on conflict (request_id, kind, position) do update set
+        url = excluded.url, original_url = excluded.original_url, width = excluded.width, height = excluded.height,
+        duration_seconds = excluded.duration_seconds
+      returning m.kind, m.position, m.url, m.original_url, m.width, m.height, m.duration_seconds
+    )`
+
+/** Media that a written request no longer has. */
+const mediaRemoved = `
+    media_removed as (
+      delete from mediadock.media m using written join item using (request_id)
+      where m.request_id = any(array[written.request_id]) and not exists (
+        select from jsonb_to_recordset(item.media) as ${medium} where o.kind = m.kind and o.position = m.position)
+      returning m.kind, m.position, m.url
+    )`
+
+/** The output that the view `results` makes of the media that the landing carries. */
+const outputOfMedia = statementOf(outputOfRow(sql.raw(`jsonb_to_recordset(verdict.media) as ${medium}`))).text
+
+const most = sql.raw(String(maxParkedForRequest))
+
+/** SQL condition: as many other deliveries of the request as may be parked for this reason are parked for it. */
+export const hasTooManyParked = (requestId: SQL, reason: SQL, deliveryId: SQL): SQL => sql`(
+            select count(*) >= ${most} from (
+              select from mediadock.deliveries d
+              where d.request_id = ${requestId} and d.parked_reason = ${reason} and d.id <> ${deliveryId}
+              limit ${most}) as parked)`
+
+const isOneTooMany = statementOf(
+  hasTooManyParked(sql.raw('verdict.request_id'), sql.raw('verdict.ruling'), sql.raw('verdict.delivery_id')),
+).text
+
+/**
+ * The outcome, and what later parts need. `final_status`: the status that stands now. `is_final`: the provider has
+ * confirmed it. `concerns_all`: the landing concerns all deliveries of the request. Otherwise the flags of the others
+ * stay as their own landings set them.
+ */
+const ended = `
+    ended as (
+      select verdict.request_id, verdict.delivery_id, verdict.claims, verdict.old_landed_at, verdict.source_name,
+        verdict.environment, verdict.first_id, verdict.last_id, verdict.flags, verdict.changes_environment,
+        case
+          when verdict.ruling = 'landed' and written.request_id is null then 'raced'
+          -- Readers have what was written: the same end, complete, with its cost and output, which has the media. The
+          -- view still shows the row before this statement. The provider's words for an error, its times and the name
+          -- of the model are no change for readers.
+          when verdict.fetched and not verdict.changes_environment and (
+            select (shown.status, shown.media_complete, shown.cost, shown.output) is not distinct from
+              (written.status, written.media_complete, written.cost, coalesce(written.output, ${outputOfMedia}))
+            from mediadock.results shown where shown.request_id = verdict.request_id limit 1) then 'agreed'
+          -- It would be parked, but the limit is reached. A kept delivery that is replayed stays.
+          when verdict.ruling in ('key_mismatch', 'source_mismatch') and verdict.claims is not null
+            and (select i.replay_id from mediadock.inbox i where i.delivery_id = verdict.delivery_id limit 1) is null
+            and ${isOneTooMany} then 'discarded'
+          else verdict.ruling end as outcome,
+        coalesce(written.status, verdict.old_status) as final_status,
+        verdict.old_confirmed_at is not null or (verdict.fetched and written.request_id is not null) as is_final,
+        written.request_id is not null and (verdict.fetched or verdict.changes_environment
+          or written.status is distinct from verdict.old_status) as concerns_all
+      from verdict left join written using (request_id)
+    )`
+
+/**
+ * For the short statement: only the landings that it took. A row that changed since it was read is left to the whole
+ * one. `is true` makes the planner hash the list instead of joining it, here and below.
+ */
+const endedOrdinary = `
+    ended as (
+      select request_id, delivery_id, claims, old_landed_at, 'landed' as outcome from verdict
+      where (request_id in (select written.request_id from written)) is true
+    )`
+
+/**
+ * A new version of an unconfirmed row that was only judged. A contradiction or key mismatch schedules an extra poll,
+ * which decides it. The other polls stay.
+ */
+const versionLeft = `
+    version_left as (
+      update mediadock.requests r
+      set doubt_poll_at = case when ended.outcome = 'no_effect' then r.doubt_poll_at
+        else coalesce(r.doubt_poll_at, ${extraPollAt}) end
+      from ended
+      where r.request_id = any(array[ended.request_id]) and r.confirmed_at is null
+        and ended.outcome in ('contradiction', 'key_mismatch', 'no_effect')
+    )`
+
+/**
+ * Removes each delivery from the inbox whose claim still holds. A single replay has no claim and ends a pending
+ * delivery. `failures` and `replay_id` are of the row that left.
+ */
+const settled = `
+    settled as (
+      delete from mediadock.inbox i using ended
+      where i.delivery_id = any(array[ended.delivery_id]) and ended.outcome <> 'raced'
+        and (i.claims = ended.claims or ended.claims is null)
+      returning i.delivery_id, i.failures, i.replay_id, ended.claims, ended.outcome, ended.old_landed_at
+    )`
+
+/** A delivery whose request raced is due at once. Its claim stays, since the same process lands it again at once. */
+const dueAgain = `
+    due_again as (
+      update mediadock.inbox i set due_at = :now from ended
+      where i.delivery_id = any(array[ended.delivery_id]) and i.claims = ended.claims and ended.outcome = 'raced'
+    )`
+
+/**
+ * The round of each delivery that ended. The attempt of a replay shows whether it ended a pending or parked delivery,
+ * or repeated an end. A delivery that lands its request at its first claim has no attempt: the time of its landing is
+ * that of the request.
+ */
+const noted = `
+    noted as (
+      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
+      select delivery_id, :now, outcome,
+        case when replay_id is null then null when failures > 0 then 'replayed to its end' else 'replay' end, replay_id
+      from settled where claims is not null and outcome <> 'discarded'
+        and (claims > 1 or outcome <> 'landed' or old_landed_at is not null)
+      union all
+      select delivery_id, :now, outcome,
+        case when delivery_id in (select settled.delivery_id from settled)
+          or (select d.parked_reason from mediadock.deliveries d
+              where d.id = ended.delivery_id limit 1) is not null
+          then 'replayed to its end' else 'replay' end, null
+      from ended where delivery_id is not null and claims is null
+      on conflict do nothing
+    )`
+
+/** Deliveries beyond the limit of parked ones. They get no row in `attempts`. */
+const discarded = `
+    discarded as (
+      delete from mediadock.deliveries d using ended
+      where d.id = any(array[ended.delivery_id]) and ended.outcome = 'discarded'
+        and d.id in (select settled.delivery_id from settled)
+    )`
+
+/** Parked, with the outcome as the reason. A landing parks only while its claim holds. A replay has no claim. */
+const isParked = `ended.delivery_id is not null and ended.outcome in ('key_mismatch', 'source_mismatch')
+        and (ended.claims is null or ended.delivery_id in (select settled.delivery_id from settled))`
+
+/**
+ * Each rule selects a delivery, of a landing or another one of its request, with the flag to add, or null. `agrees`: a
+ * `contradiction` is removed. `unparks`: the delivery is parked no longer. `offset 0` keeps a look-up one.
+ */
+const flag = `
+    flag as (
+      -- The flags that the landing carries.
+      select ended.delivery_id as delivery_id, jsonb_array_elements_text(ended.flags) as flag, false as agrees,
+        false as unparks
+      from ended where ended.delivery_id is not null and ended.outcome not in ('raced', 'discarded')
+      union all
+      select ended.delivery_id as delivery_id, ended.outcome as flag, false as agrees, false as unparks
+      from ended where ${isParked}
+      union all
+      -- A replay that does not park ends the parking.
+      select ended.delivery_id as delivery_id, null as flag, false as agrees, true as unparks
+      from ended where ended.delivery_id is not null and ended.claims is null and ended.outcome <> 'raced'
+        and ended.outcome not in ('key_mismatch', 'source_mismatch')
+      union all
+      -- Where the request changed its environment: deliveries signed in the old one are flagged, those of the new one
+      -- are parked no longer. The current keys decide for rows of releases that stored no environment.
+      select d.id as delivery_id, case when d.environment <> ended.environment then 'key_mismatch' end as flag,
+        false as agrees, d.environment = ended.environment as unparks
+      from ended, lateral (
+        select id, parked_reason, coalesce(environment, :key_environment) as environment
+        from mediadock.deliveries
+        where request_id = ended.request_id and status is not null
+          and source_name is not distinct from ended.source_name offset 0) d
+      where ended.changes_environment and ended.outcome = 'landed' and d.environment in ('live', 'sandbox')
+        and (d.environment <> ended.environment or d.parked_reason = 'key_mismatch')
+      union all
+      -- An earlier delivery has the same webhook id. Subtracting makes the planner search by the range of ids.
+      select later.id as delivery_id, 'id_reused' as flag, false as agrees, false as unparks
+      from ended, lateral (
+        select id, webhook_id, source_name, received_at from mediadock.deliveries
+        where id = ended.delivery_id offset 0) later
+      where ended.outcome <> 'discarded' and exists (
+        select from mediadock.deliveries earlier where earlier.id between ended.first_id and ended.last_id
+          and earlier.webhook_id = later.webhook_id
+          and earlier.source_name is not distinct from later.source_name
+          and earlier.id <> later.id and earlier.received_at - later.received_at <= interval '0' offset 0)
+      union all
+      -- A contradiction is open until the provider has confirmed the end that the delivery carried. Compares all
+      -- deliveries of the request if the landing concerns them, otherwise its own alone.
+      select d.id as delivery_id, case when d.delivered <> ended.final_status then 'contradiction' end as flag,
+        d.delivered = ended.final_status as agrees, false as unparks
+      from ended, lateral (
+        select id, flags,
+          case status when 'OK' then 'COMPLETED' when 'ERROR' then 'FAILED' else status end as delivered
+        from (
+          select id, flags, status, source_name, parked_reason from mediadock.deliveries
+          where request_id = ended.request_id and ended.concerns_all
+          union all
+          select id, flags, status, source_name, parked_reason from mediadock.deliveries
+          where id = ended.delivery_id and not ended.concerns_all) as compared
+        where status is not null and source_name is not distinct from ended.source_name
+          and (parked_reason is null or (ended.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
+      where ended.outcome not in ('raced', 'key_mismatch', 'source_mismatch', 'discarded')
+        and (d.delivered <> ended.final_status or (ended.is_final and 'contradiction' = any(d.flags)))
+    )`
+
+/** Writes what the rules give to each delivery that it changes. */
+const flagged = `
+    flagged as (
+      update mediadock.deliveries d
+      set flags = array(select distinct f from unnest(
+            case when n.agrees then array_remove(d.flags, 'contradiction') else d.flags end || n.flags) f order by f),
+          parked_reason = case
+            when d.id = any(array(select ended.delivery_id from ended where ${isParked}))
+              then (select ended.outcome from ended where ended.delivery_id = d.id limit 1)
+            when n.unpark then null else d.parked_reason end
+      from (
+        select delivery_id, array_agg(flag.flag) filter (where flag.flag is not null) as flags,
+               bool_or(agrees) as agrees, bool_or(unparks) as unpark
+        from flag group by delivery_id
+      ) n
+      where d.id = any(array[n.delivery_id])
+        and (not d.flags @> n.flags or (n.unpark and d.parked_reason is not null)
+          or (n.agrees and 'contradiction' = any(d.flags))
+          -- The delivery was parked before, and put back since.
+          or (d.parked_reason is null and n.flags && array['key_mismatch', 'source_mismatch']))
+    )`
+
+/**
+ * SQL: inserts one row of `changes` for all requests of `from`, with the status of each and whether its media are
+ * complete. Inserts nothing if `from` is empty. The sequencer gives committed changes their positions in the feed.
+ */
+export const addChange = (now: SQL, from: SQL): SQL => sql`
+      insert into mediadock.changes (changed_at, request_ids, statuses, media_complete)
+      select ${now}, array_agg(request_id), array_agg((case status when 'COMPLETED' then 1 when 'FAILED' then 2
+        when 'REFUSED' then 4 else 3 end)::smallint), array_agg(media_complete)
+      from ${from} having count(*) > 0`
+
+const writtenThatLanded = `written where (written.request_id in (
+        select ended.request_id from ended where ended.outcome = 'landed')) is true`
+
+/** One row of changes for all requests that landed. Its id is drawn while the rows of the requests are locked. */
+const changed = `
+    changed as (${statementOf(addChange(sql.raw(':now'), sql.raw(writtenThatLanded))).text}
+    )`
+
+/**
+ * One NOTIFY per request that landed, unless Postgres's queue is nearly full, since a full queue fails the commit.
+ * Postgres runs a SELECT only as far as it is read: see `everyNotification`.
+ */
+const notified = `
+    notified as (
+      select pg_notify('mediadock_results', json_build_object(
+        'request_id', request_id, 'status', status, 'media_complete', media_complete)::text)
+      from ${writtenThatLanded} and (select mediadock.may_notify())
+    )`
+
+/** SQL condition that reads `notified` to its end, once. In a join with `ended` it might be read for each row. */
+export const everyNotification = sql`(select count(*) from notified) >= 0`
+
+/** The WITH of the statement for every landing. A reader of `ended` must add `everyNotification`. */
+export const whole = [
+  items,
+  lockedRows,
+  verdictOfLocked,
+  written,
+  mediaWritten,
+  mediaRemoved,
+  ended,
+  versionLeft,
+  settled,
+  dueAgain,
+  noted,
+  discarded,
+  flag,
+  flagged,
+  changed,
+  notified,
+]
+
+/**
+ * The WITH of the short statement, for ordinary deliveries: see `verdictAsSeen`. Nothing is to be flagged. It locks no
+ * row before it writes.
+ */
+export const short = [items, verdictAsSeen, written, endedOrdinary, mediaWritten, settled, noted, changed, notified]
