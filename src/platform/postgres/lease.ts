@@ -8,7 +8,9 @@ import { later } from './time.ts'
  * `due_at` is the time from which the row may be claimed. A claim moves it to the end of its lease, so the row of a
  * dead claimant becomes due again.
  * `claims` increases with every claim and every end of a claim. It fences: a claimant renews or ends its claim only
- * while the number is unchanged. Its writes to other rows are fenced only in statements that check the number too.
+ * while the number is unchanged. Its writes to other rows are fenced only in statements that check the number too. A
+ * landing that raced keeps its claim, although its row is due again (`dueAgain` of landing/outcome-sql.ts): the same
+ * process lands it again at once, unless another process claims it first.
  * `failures` and `trouble` are the number of failures in a row and the reason of the last one.
  * A table's module writes the statement that selects due rows, with the pieces from here. `now` is the shared time
  * (time.ts).

@@ -148,8 +148,9 @@ async function fail(deps: BatchDeps, ready: Ready, error: unknown): Promise<void
 
 function noteOutcome(deps: LandingDeps, ready: Ready, outcome: LandingOutcome, started: number): void {
   const { claimed, landing } = ready
-  // An ordinary landing is not logged: the line of the arrival is enough.
-  if (outcome !== 'landed' || claimed.claims > 1 || claimed.failures > 0) {
+  // An ordinary landing is not logged: the line of the arrival is enough. Nor is a raced one: it is due again.
+  const isOrdinary = outcome === 'landed' && claimed.claims === 1 && claimed.failures === 0
+  if (!isOrdinary && outcome !== 'raced') {
     const { status, mediaComplete } = landing
     const result = { status, outcome, media: landing.media.length, media_complete: mediaComplete }
     deps.logger.info({ ...idsOf(deps, ready), ...result }, 'delivery processed')
