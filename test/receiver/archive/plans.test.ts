@@ -38,7 +38,7 @@ describe.each(testServers)('the statements of the archive (%s)', (server) => {
     await client`select pg_stat_force_next_flush()`
     const before = await readWhole(sql)
 
-    expect(await followFeed(db)).toEqual({ changes: 500, queued: 203, more: true })
+    expect(await followFeed(db)).toEqual({ changes: 1000, queued: 208, more: true })
     const [first, second, third] = await claimCopies(db, { limit: 3 })
     if (!first || !second || !third) throw new Error('nothing was claimed')
     expect(await renewCopies(db, [first, second, third])).toHaveLength(3)
