@@ -171,8 +171,9 @@ async function flush(
 }
 
 /**
- * Stores deliveries, settles their senders' waits, and hands over the new ones. Throws if Postgres refuses a statement or
- * the connection is lost. Deliveries may be stored then, and the next attempt of their sender is a duplicate.
+ * Stores deliveries, settles their senders' waits, and hands over the new ones. Throws if Postgres refuses the
+ * statement, with nothing stored. Also throws if the connection is lost: the statement may have been committed, and the
+ * sender's next attempt is then a duplicate.
  */
 async function storePart(
   deps: AcceptorDeps,

@@ -20,8 +20,8 @@ export type StoreOptions = {
 /**
  * - `isNew`: the ids that were stored now
  * - `requeued`: ids that are due again, because another key signed them too
- * - `contended`: ids that another transaction was landing or deleting at this moment. Whether their key changes is
- *   open, so they are to be stored again.
+ * - `contended`: ids that another transaction was landing or deleting at this moment, or whose second statement failed.
+ *   Whether their key changes is open, so they are to be stored again.
  */
 export type StoreAnswer = { isNew: Set<string>; requeued: Set<string>; contended: Set<string> }
 
@@ -38,11 +38,26 @@ export async function storeDeliveries(
   const isNew = idsOf(stored, 'is_new')
   const settled = idsOf(stored, 'is_settled')
   const open = rows.filter(({ id }) => !settled.has(id))
-  const taken = open.length === 0 ? [] : await answersOf<KeyChange>(db, open, takingOverKeys(open, now))
+  const taken = open.length === 0 ? [] : await takeOverKeys(db, open, now, isNew.size > 0)
   return { isNew, requeued: idsOf(taken, 'is_requeued'), contended: idsOf(taken, 'is_contended') }
 }
 
 type KeyChange = 'is_requeued' | 'is_contended'
+
+/** If this fails beside stored deliveries, only the known ones are stored again, and the error is theirs alone. */
+async function takeOverKeys(
+  db: Database,
+  open: readonly Delivery[],
+  now: SQL,
+  isAnyStored: boolean,
+): Promise<Answer<KeyChange>[]> {
+  try {
+    return await answersOf<KeyChange>(db, open, takingOverKeys(open, now))
+  } catch (error) {
+    if (!isAnyStored) throw error
+    return open.map(({ id }) => ({ id, is_requeued: false, is_contended: true }))
+  }
+}
 
 type Answer<Mark extends string> = RowOf<typeof schema.deliveries, 'id'> & Record<Mark, boolean>
 

@@ -4,11 +4,12 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { createTestDatabase, type TestDatabase, usualServers } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
 import { imageResult } from '../../support/provider-stand.ts'
 import { reportOf } from '../../support/report.ts'
 import { aroundStatements } from '../../support/statements.ts'
 import { failed } from '../../support/webhooks.ts'
-import { noRoom, workOnce, type Round } from '../../support/work-once.ts'
+import { noRoom, testHandOver, workOnce, type Round } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store, type TestWorker } from '../../support/worker.ts'
 
 /* A reader's trigger or a missing grant refuses what is landed: whose fault it is, and who else suffers. */
@@ -206,6 +207,32 @@ describe.each(usualServers)("a landing that a service's trigger refuses (%s)", (
     expect(accepted[33]).toMatchObject({ reason: { code: 'unavailable', reason: 'postgres_failed' } })
     expect(logged).toMatchObject([{ deliveries: 1, err: expect.any(Error) }])
     expect(await database.sql`select count(*)::int as n from mediadock.deliveries`).toEqual([{ n: 59 }])
+  })
+
+  it('P0001 from a trigger on the key of a known delivery: it alone gets 503, and its neighbours land', async () => {
+    const known = failed()
+    const deps = createTestWorker({ databaseUrl: database.url })
+    const acceptor = createAcceptor({
+      db: deps.db,
+      logger: deps.logger,
+      handOver: testHandOver(deps),
+      onStored: () => {},
+    })
+    const signed = { ...newDelivery(known.body), keyName: 'sandbox', environment: 'sandbox' as const }
+    expect(await acceptor.accept(signed)).toBe('accepted')
+    await database.sql.unsafe(`
+      create function public.refuse() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$;
+      create trigger refuse before update of key_name on mediadock.deliveries for each row execute function public.refuse();`)
+    const samples = Array.from({ length: 9 }, () => failed())
+    const answers = await Promise.allSettled([
+      acceptor.accept({ ...signed, keyName: 'live', environment: 'live' }),
+      ...samples.map(({ body }) => acceptor.accept(newDelivery(body))),
+    ])
+    expect(answers[0]).toMatchObject({ status: 'rejected', reason: { reason: 'postgres_failed' } })
+    expect(answers.slice(1)).toEqual(samples.map(() => ({ status: 'fulfilled', value: 'accepted' })))
+    // From memory: their claims have not ended.
+    await eventually(async () => (await database.sql`select from mediadock.results`).length === 10)
+    expect(await database.sql`select from mediadock.inbox`).toEqual([])
   })
 
   it('the reconciler waits for a briefly locked row, because the call for its result is already spent', async () => {
