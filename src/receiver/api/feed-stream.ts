@@ -31,7 +31,7 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
           if (page instanceof HttpError) return write(`event: error\ndata: ${JSON.stringify(errorBody(page))}\n\n`)
           if (page === undefined) await delay(1000, undefined, { signal: closed })
           else await send(page)
-        } while (page === undefined || after < page.head)
+        } while (!closed.aborted && (page === undefined || after < page.head))
       }
     })
 
