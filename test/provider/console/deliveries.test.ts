@@ -79,6 +79,7 @@ describe('the list of deliveries', () => {
   it.each([
     ['state=failed', 'the filter state must be one of waiting'],
     ['since=yesterday', 'the filter since must be a time like'],
+    ['since=2026-02-30T00:00', 'the filter since must be a time like'],
     ['until=0000-01-01T00:00', 'the filter until must be a time like'],
     ['account=many&account=few', 'the filter account must be given once'],
     ['before=1_------------------------------------', 'start with the newest'],
