@@ -37,7 +37,8 @@ export function createAudit(table: AuditTable) {
       via,
       actor: storableText(actor),
       action,
-      target: target === undefined ? null : storableText(target),
+      // Short enough for its index.
+      target: target === undefined ? null : storableText(target.slice(0, 1000)),
       detail: detail === undefined ? null : storableDetail(detail),
     })
   }
