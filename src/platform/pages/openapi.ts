@@ -19,7 +19,7 @@ export const exampleValues = {
   width: 1280,
   height: 720,
   cost: 4,
-  progress: 100,
+  progress: 40,
   polls: 1,
   tracked_at: at('03:00:00.064'),
   created_at: at('03:00:00.000'),
