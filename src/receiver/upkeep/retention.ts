@@ -55,6 +55,7 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
   // Days of the arrival log without a partition.
   await all(() => pruneRows(db, { table: sql`mediadock.arrivals_other`, at: arrivals.arrived_at }, cutoff))
   pruned['deliveries'] = await all(() => pruneDeliveries(db, cutoff))
+  await all(() => pruneQueue(db))
   pruned['quarantined'] = await all(() =>
     pruneRows(db, { table: arriving.quarantine, at: arriving.quarantine.arrived_at }, cutoff),
   )
@@ -127,6 +128,20 @@ async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
     attempts_gone as (delete from mediadock.attempts a using gone where ${a.delivery_id} = gone.id)
     select count(*)::int as n from gone`)
   return one(rows, 'pruning deliveries').n
+}
+
+/**
+ * Deletes places in the queue whose delivery is gone: a replay put it back at the moment at which its deletion had seen
+ * that it was not queued. Nothing else would end such a place.
+ */
+async function pruneQueue(db: Database): Promise<number> {
+  const rows = await db.execute(sql`
+    delete from mediadock.inbox where ${inbox.delivery_id} = any(array(
+      select i.delivery_id from mediadock.inbox i
+      where (select 1 from mediadock.deliveries d where ${d.id} = i.delivery_id limit 1) is null
+      limit ${statementRows}))
+    returning 1`)
+  return rows.length
 }
 
 /**

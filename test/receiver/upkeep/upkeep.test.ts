@@ -228,6 +228,19 @@ describe('retention', () => {
     expect(await database.sql`select from mediadock.deliveries`).toHaveLength(kept.length)
   })
 
+  it('deletes places in the queue whose delivery is gone, and no other one', async () => {
+    const [known, gone, later] = [randomUUID(), randomUUID(), new Date(Date.now() + 3600_000)]
+    await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
+      values (${known}, ${known}, 'live', now(), now(), '{}', '')`
+    for (const id of [known, gone])
+      await database.sql`insert into mediadock.inbox (delivery_id, due_at) values (${id}, ${later})`
+    await pruneOnce({ ...receiver.deps, retentionDays: 30 }, new AbortController().signal)
+    const left = await database.sql`select delivery_id from mediadock.inbox where delivery_id in (${known}, ${gone})`
+    expect(left).toEqual([{ delivery_id: known }])
+    await database.sql`delete from mediadock.inbox where delivery_id = ${known}`
+    await database.sql`delete from mediadock.deliveries where id = ${known}`
+  })
+
   it('deletes parked deliveries that can never land, and keeps those that a replay may land', async () => {
     const old = new Date(Date.now() - 40 * 86_400_000)
     const requestId = randomUUID()
