@@ -83,7 +83,7 @@ export function startBackground(deps: BackgroundDeps) {
   }
   return {
     wake: (role: Role): void => loops.get(role)?.wake(),
-    /** Wakes the follow-ups, unless the key has no call for them. */
+    /** Wakes the follow-ups, unless the key has no call for them. A poll with another key waits for the next round. */
     wakeFollowUps: (keyName: string): void => {
       if (!followUps.isResting(keyName)) loops.get('follow-ups')?.wake()
     },

@@ -90,9 +90,9 @@ export type UnsignedHint = { sourceName: string | null; requestId: string }
  * 2. here: identify() reads the id from the headers, so that the log names it also if no body arrives
  * 3. body-reader.ts reads the raw bytes, within one budget for all bodies
  * 4. here: check() verifies the HMAC over the bytes (wire/signature.ts), then parses them (domain/delivery.ts)
- * 5. accept.ts gathers deliveries, and store.ts commits them in one statement
+ * 5. accept.ts gathers deliveries, and store.ts commits them, usually in one statement
  * 6. webhook-answers.ts answers
- * 7. after the answer, arrival-log.ts logs the arrival, and quarantine.ts keeps a refused one
+ * 7. arrival-log.ts logs the arrival, and quarantine.ts keeps a refused one. Both write after the answer
  */
 export function mountWebhooks(app: IRouter, deps: WebhookDeps): void {
   const receiving = { ...deps, reader: createBodyReader(deps) }

@@ -186,7 +186,7 @@ export async function parkUnreadable(
   const { db, time, logger } = deps
   const detail = reason === 'unknown_source' ? 'the source is not in SOURCES_FILE' : 'not a notification'
   const parking = park(db, { claimed, reason, detail, now: time() })
-  if ((await unlessRefused(deps, claimed, parking)) === 'refused') return
+  if ((await unlessRefused(deps, claimed, parking)) !== true) return
   logger.info(
     { delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason },
     'delivery parked: it is authentic but not usable, see /parked',

@@ -28,9 +28,9 @@ import { nextExtraPoll } from '../domain/poll-rhythm.ts'
  * A claim fences only the end of its delivery (`settled`). A late claimant may still write a request: that row is
  * protected by its version (xmin, in `written`) and by the verdict.
  *
- * A landing that judged a row as another landing left it is `raced`, and runs again. So each landing leaves a new
- * version of a row that is not confirmed, also where it only flags or parks its delivery. A statement that waited for
- * it would otherwise not see those flags, since its snapshot is older.
+ * A landing that judged a row as another landing left it is `raced`, and runs again. So each landing of the row's
+ * source leaves a new version of a row that is not confirmed, also where it only flags or parks its delivery. A
+ * statement that waited for it would otherwise not see those flags, since its snapshot is older.
  *
  * A row is often selected by an array of one (`= any(array[x])`). This forces one index look-up per row, although the
  * statistics are usually those of an empty inbox. An array of all rows beside a join would be sorted for each row.

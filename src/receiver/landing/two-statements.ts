@@ -34,7 +34,7 @@ export const landingOutcomes = [
  * - `key_mismatch`: signed with a key of the other environment, or of an unknown one, and parked
  * - `source_mismatch`: the request belongs to another source than the delivery, which is parked
  * - `discarded`: a mismatch, but `maxParkedForRequest` deliveries of the request are parked for it already. It is deleted
- * - `raced`: the row appeared or landed at the same moment. Nothing was written; try again
+ * - `raced`: the row appeared or changed at the same moment. The result was not written; try again
  */
 export type LandingOutcome = (typeof landingOutcomes)[number]
 
