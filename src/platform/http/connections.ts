@@ -38,15 +38,30 @@ type Bounds = { max?: number; onClosed?: (socket: Socket) => void }
  */
 export function boundConnections(server: http.Server, { max = 4096, onClosed }: Bounds = {}): ReadonlySet<Socket> {
   const open = new Set<Socket>()
+  // A proven connection leaves this set when it is found, so a flood of connections does not search all of them again.
+  const unproven = new Set<Socket>()
+  const oldestUnproven = (): Socket | undefined => {
+    for (const socket of unproven) {
+      unproven.delete(socket)
+      if (!connectionOf(socket).isProven) return socket
+    }
+    return undefined
+  }
   server.on('connection', (socket) => {
-    socket.once('close', () => open.delete(socket))
+    socket.once('close', () => {
+      open.delete(socket)
+      unproven.delete(socket)
+    })
     if (open.size >= max) {
-      const closed = open.values().find((one) => !connectionOf(one).isProven) ?? socket
+      const closed = oldestUnproven() ?? socket
       open.delete(closed)
       cutConnection(closed)
       onClosed?.(closed)
     }
-    if (!socket.destroyed) open.add(socket)
+    if (!socket.destroyed) {
+      open.add(socket)
+      unproven.add(socket)
+    }
   })
   return open
 }
