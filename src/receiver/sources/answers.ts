@@ -20,8 +20,8 @@ const idSchema = z.string().regex(jobIdPattern)
 const membersSchema = z.record(z.string(), z.unknown())
 
 /**
- * What a webhook or an answer says of its job: how it ended, that it waits or runs, or why it cannot be read. `ENDED`:
- * only a poll shows how.
+ * The state of a job in a webhook or an answer: its end, that it waits or runs, or the reason why it cannot be read.
+ * `ENDED`: the job has ended, and only a poll shows how.
  */
 export type State = (Pick<Report, 'status'> & Partial<Report>) | 'IN_QUEUE' | 'IN_PROGRESS' | 'ENDED' | UnreadableReason
 
