@@ -138,7 +138,8 @@ async function flush(
   storeAgain: (group: readonly Waiting[]) => void,
 ): Promise<void> {
   const parts = [batch]
-  const failed: { part: readonly Waiting[]; error: unknown }[] = []
+  let unstored = 0
+  let firstError: unknown
   let refusals = 0
   let isAnyStored = false
   for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
@@ -158,14 +159,14 @@ async function flush(
       // Also for a row that is refused alone. It is valid, so something in this database refuses it, such as a
       // trigger of an operator. 503 keeps it at the provider, and the alert and the line below report it.
       for (const { reject } of part) reject(unavailable('postgres_failed', { cause: error }))
-      failed.push({ part, error })
+      unstored += part.length
+      firstError ??= error
     }
   }
-  const [first] = failed
-  if (!first) return
+  if (unstored === 0) return
   // One line per batch, since an outage affects many deliveries.
   deps.logger.error(
-    { err: first.error, deliveries: failed.reduce((sum, { part }) => sum + part.length, 0) },
+    { err: firstError, deliveries: unstored },
     'deliveries could not be stored and were not acknowledged',
   )
 }
