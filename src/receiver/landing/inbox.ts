@@ -65,7 +65,8 @@ export const inboxLeaseSeconds = 6
 export const maxFailures = 5
 /** The limit of what pages show. */
 const maxTroubleLength = 500
-const retryPause = { baseMs: 1000, capMs: 60_000 }
+/** Doubles with each failure. The longest is 8 s, since the last failure parks. */
+const retryPause = { baseMs: 1000, capMs: Infinity }
 
 const lease = leaseOf('i', {
   key: { deliveryId: schema.inbox.delivery_id },
