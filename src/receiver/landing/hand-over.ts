@@ -3,12 +3,11 @@ import { createShares, type Amount, type Shares } from '../../platform/fair-shar
 import { parseBody, type MemoryRoom } from '../domain/delivery.ts'
 import { sourceOf } from '../domain/keys.ts'
 import type { Hint, Parsed, Report } from '../domain/report.ts'
-import { requestIdOf } from '../domain/request-id.ts'
 import { pathIn } from '../domain/webhook-path.ts'
 import { createBatches, type BatchesDeps } from './batches.ts'
-import { landClaimedHint } from './hints.ts'
-import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type HeldDelivery } from './inbox.ts'
-import { parkUnreadable, type Ready, type LandingDeps } from './land-or-put-off.ts'
+import { beforeLanding } from './before-landing.ts'
+import { claim, claimedOnce, inboxLeaseSeconds, renew, type Claimed, type ClaimedWithBody } from './inbox.ts'
+import type { Ready, LandingDeps } from './land-or-put-off.ts'
 import { landingOfDelivery, rowBytes } from './row-to-write.ts'
 
 /*
@@ -21,7 +20,7 @@ import { landingOfDelivery, rowBytes } from './row-to-write.ts'
  *                                            landing-sql.ts has their text: judges it and writes the request
  *   flagged, parked or discarded             outcome-sql.ts, in the same statement
  *   refused by Postgres                      land-or-put-off.ts: halves the batch, puts off, parks after five failures
- *   without an end (a hint)                  hints.ts, in place of all from the batch on
+ *   not simply a report                      before-landing.ts, before all from the batch on, or in place of it
  *   processed again                          replay.ts: lands it at once, or puts many back into the queue
  */
 
@@ -116,7 +115,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     return one
   }
 
-  const makeReady = (one: Held, claimed: HeldDelivery, report: Report) => {
+  const makeReady = (one: Held, claimed: Claimed, report: Report) => {
     move(one, 'RESERVED', 'READY')
     one.ready = { claimed, landing: landingOfDelivery(deps, claimed, report) }
     batches.add(one.ready)
@@ -128,7 +127,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     return left.rows >= leastClaim.rows && left.bytes >= leastClaim.bytes ? left : undefined
   }
 
-  const holdClaimed = ({ body, ...claimed }: Claimed, report: Report, claimedAtMs: number): void => {
+  const holdClaimed = ({ body, ...claimed }: ClaimedWithBody, report: Report, claimedAtMs: number): void => {
     const before = held.get(claimed.deliveryId)
     if (before?.mode === 'READY' && before.ready) {
       // Its lease ended while it waited. The newer claim replaces the old one.
@@ -139,19 +138,6 @@ export function createHandOver(deps: HandOverDeps): HandOver {
       makeReady(hold(claimed.deliveryId, room), claimed, report)
     }
     // A RESERVED or LANDING one stays as it is. The newer claim expires.
-  }
-
-  /** Parks an unreadable delivery, ends the submit that its URL names, and lands a hint. Holds a report. */
-  const prepareClaimed = async (row: Claimed, parsed: Parsed | Hint, claimedAtMs: number): Promise<void> => {
-    if (!parsed.ok) return parkUnreadable(deps, row, parsed.reason)
-    const { report } = parsed
-    const { generation: idempotencyKey, sourceName } = row
-    if (idempotencyKey !== undefined) {
-      const jobId = report === undefined ? parsed.jobId : report.jobId
-      await deps.join?.({ ...requestIdOf(sourceName, jobId), idempotencyKey, sourceName })
-    }
-    if (report === undefined) await landClaimedHint(deps, row, parsed)
-    else holdClaimed(row, report, claimedAtMs)
   }
 
   return {
@@ -186,16 +172,18 @@ export function createHandOver(deps: HandOverDeps): HandOver {
       const limit = Math.min(500, room.rows)
       const claimedAtMs = nowMs()
       const rows = await claim(db, { limit, maxBytes: room.bytes, now: time() })
-      const slow: { row: Claimed; parsed: Parsed | Hint }[] = []
+      const others: { row: ClaimedWithBody; parsed: Parsed | Hint }[] = []
       for (const row of rows) {
         const parsed = parseBody(sourceOf(deps.keys(), row.sourceName), row.body)
-        const isHeldAtOnce = parsed.ok && parsed.report !== undefined && row.generation === undefined
-        if (isHeldAtOnce) holdClaimed(row, parsed.report, claimedAtMs)
-        else slow.push({ row, parsed })
+        if (parsed.ok && parsed.report && row.generation === undefined) holdClaimed(row, parsed.report, claimedAtMs)
+        else others.push({ row, parsed })
       }
       // These need statements before they land, or instead. Meanwhile the rows held above land and are renewed.
-      for (const { row, parsed } of slow) await prepareClaimed(row, parsed, claimedAtMs)
-      const parked = slow.filter(({ parsed }) => !parsed.ok).length
+      for (const { row, parsed } of others) {
+        const report = await beforeLanding(deps, row, parsed)
+        if (report) holdClaimed(row, report, claimedAtMs)
+      }
+      const parked = others.filter(({ parsed }) => !parsed.ok).length
       const bytes = rows.reduce((sum, { body }) => sum + body.length, 0)
       return { claimed: rows.length, parked, more: rows.length === limit || bytes >= room.bytes }
     },

@@ -1,34 +1,17 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { isAboutTheRow, metALock, postgresMessage, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import { untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import { signedEnvironment } from '../domain/keys.ts'
 import { nextExtraPoll } from '../domain/poll-rhythm.ts'
 import type { Hint } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
-import { returnClaims, retryOrPark, type HeldDelivery } from './inbox.ts'
-import { lockedPauseMs, type LandingDeps } from './land-or-put-off.ts'
+import type { LandingDeps } from './land-or-put-off.ts'
 import { hasTooManyParked } from './outcome-sql.ts'
 import type { Identified } from './row-to-write.ts'
 import { landingLockWaitMs } from './two-statements.ts'
 
 const r = columnsOf(schema.requests, 'r')
-
-/** Lands the hint of a claimed delivery. If Postgres refuses, lands it again later, and parks it after five tries. */
-export async function landClaimedHint(deps: LandingDeps, claimed: HeldDelivery, hint: Hint): Promise<void> {
-  const { db, time, logger } = deps
-  try {
-    await landHint(deps, claimed, hint)
-  } catch (error) {
-    if (!isAboutTheRow(error)) throw error
-    logger.error({ err: error, delivery_id: claimed.deliveryId }, 'a hint could not be landed, landing it later')
-    if (metALock(error)) {
-      const pauseMs = lockedPauseMs(claimed.claims)
-      return returnClaims(db, [{ ...claimed, pauseMs }], { now: time(), trouble: 'a lock of another transaction' })
-    }
-    await retryOrPark(db, { claimed, reason: 'landing_failed', detail: postgresMessage(error), now: time() })
-  }
-}
 
 /**
  * Makes sure that the request of a hint is tracked, and that its next poll is due now if the job may have ended. An

@@ -41,16 +41,15 @@ export type Claimed = {
   traceparent?: string | undefined
   /** The Idempotency-Key of the submit that the URL of the webhook named. */
   generation?: string | undefined
-  body: Buffer
 }
 
 export type InboxClaim = Pick<Claimed, 'deliveryId' | 'claims'>
 
-/** A claimed delivery without its body, which is no longer needed once it is parsed. */
-export type HeldDelivery = Omit<Claimed, 'body'>
+/** With the body, which is no longer needed once it is parsed. */
+export type ClaimedWithBody = Claimed & { body: Buffer }
 
 /** Returns the first claim of a delivery that was stored with it. */
-export function claimedOnce(delivery: Delivery): HeldDelivery {
+export function claimedOnce(delivery: Delivery): Claimed {
   const { id, webhookId, sourceName, keyName, environment, receivedAt, headers } = delivery
   const claim = { deliveryId: id, claims: 1, failures: 0 }
   return { ...claim, webhookId, sourceName, keyName, environment, receivedAt, traceparent: headers['traceparent'] }
@@ -90,7 +89,7 @@ type ClaimedRow = RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failure
 export async function claim(
   db: Database,
   { limit, maxBytes, now }: { limit: number; maxBytes: number; now: SQL },
-): Promise<Claimed[]> {
+): Promise<ClaimedWithBody[]> {
   const rows = await executePrepared<ClaimedRow>(
     db,
     sql`

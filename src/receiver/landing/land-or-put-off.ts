@@ -11,10 +11,9 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
-import type { UnreadableReason } from '../domain/report.ts'
 import type { RequestIds } from '../domain/request-id.ts'
 import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
-import { park, returnClaims, retryOrPark, type HeldDelivery, type InboxClaim } from './inbox.ts'
+import { returnClaims, retryOrPark, type Claimed, type InboxClaim } from './inbox.ts'
 import type { Landing, RowSettings } from './row-to-write.ts'
 import { landingLockWaitMs, landSettling, lockedRequests, type LandingOutcome } from './two-statements.ts'
 
@@ -34,7 +33,7 @@ export type LandingDeps = RowSettings & {
 }
 
 /** A claimed delivery with the row to write for it. */
-export type Ready = { claimed: HeldDelivery; landing: Landing }
+export type Ready = { claimed: Claimed; landing: Landing }
 
 export type BatchDeps = LandingDeps & {
   /** Called before a delivery is given another time or is parked: this process no longer holds it. */
@@ -177,27 +176,11 @@ function trace({ traces }: LandingDeps, { claimed, landing }: Ready, started: nu
   traces?.landed(claimed, { requestId, webhookId: claimed.webhookId, status, media: media.length, ms, ...end })
 }
 
-/** Parks a stored delivery that this version cannot parse. */
-export async function parkUnreadable(
-  deps: LandingDeps,
-  claimed: HeldDelivery,
-  reason: UnreadableReason,
-): Promise<void> {
-  const { db, time, logger } = deps
-  const detail = reason === 'unknown_source' ? 'the source is not in SOURCES_FILE' : 'not a notification'
-  const parking = park(db, { claimed, reason, detail, now: time() })
-  if ((await unlessRefused(deps, claimed, parking)) !== true) return
-  logger.info(
-    { delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason },
-    'delivery parked: it is authentic but not usable, see /parked',
-  )
-}
-
 /**
  * Waits for the write that ends a claim. If Postgres refuses that write too, the lease expires, so that the other
  * deliveries do not fail with this one.
  */
-async function unlessRefused<End>({ logger }: LandingDeps, claimed: InboxClaim, write: Promise<End>) {
+export async function unlessRefused<End>({ logger }: LandingDeps, claimed: InboxClaim, write: Promise<End>) {
   return write.catch((error: unknown) => {
     if (!isAboutTheRow(error)) throw error
     const message = 'a delivery could not be put off or parked, trying again after its lease ends'

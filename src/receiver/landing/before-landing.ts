@@ -1,0 +1,50 @@
+import { isAboutTheRow, metALock, postgresMessage } from '../../platform/postgres/errors.ts'
+import type { Hint, Parsed, Report, UnreadableReason } from '../domain/report.ts'
+import { requestIdOf } from '../domain/request-id.ts'
+import { landHint } from './hints.ts'
+import { park, returnClaims, retryOrPark, type Claimed } from './inbox.ts'
+import { lockedPauseMs, unlessRefused, type LandingDeps } from './land-or-put-off.ts'
+
+/**
+ * Handles a claimed delivery that is not simply a report: ends the submit that the URL of its webhook names, lands a
+ * hint, and parks what this version cannot parse. Returns the report, if there is one to land.
+ */
+export async function beforeLanding(
+  deps: LandingDeps,
+  claimed: Claimed,
+  parsed: Parsed | Hint,
+): Promise<Report | undefined> {
+  if (!parsed.ok) return parkUnreadable(deps, claimed, parsed.reason)
+  const { generation: idempotencyKey, sourceName } = claimed
+  if (idempotencyKey !== undefined) {
+    const jobId = parsed.report === undefined ? parsed.jobId : parsed.report.jobId
+    await deps.join?.({ ...requestIdOf(sourceName, jobId), idempotencyKey, sourceName })
+  }
+  return parsed.report ?? landClaimedHint(deps, claimed, parsed)
+}
+
+async function parkUnreadable(deps: LandingDeps, claimed: Claimed, reason: UnreadableReason): Promise<undefined> {
+  const { db, time, logger } = deps
+  const detail = reason === 'unknown_source' ? 'the source is not in SOURCES_FILE' : 'not a notification'
+  const parking = park(db, { claimed, reason, detail, now: time() })
+  if ((await unlessRefused(deps, claimed, parking)) !== true) return
+  logger.info(
+    { delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason },
+    'delivery parked: it is authentic but not usable, see /parked',
+  )
+}
+
+/** Lands a hint. If Postgres refuses, lands it again later, and parks it after five tries. */
+async function landClaimedHint(deps: LandingDeps, claimed: Claimed, hint: Hint): Promise<undefined> {
+  const { db, time, logger } = deps
+  try {
+    await landHint(deps, claimed, hint)
+  } catch (error) {
+    if (!isAboutTheRow(error)) throw error
+    logger.error({ err: error, delivery_id: claimed.deliveryId }, 'a hint could not be landed, landing it later')
+    if (metALock(error)) {
+      const pauseMs = lockedPauseMs(claimed.claims)
+      await returnClaims(db, [{ ...claimed, pauseMs }], { now: time(), trouble: 'a lock of another transaction' })
+    } else await retryOrPark(db, { claimed, reason: 'landing_failed', detail: postgresMessage(error), now: time() })
+  }
+}
