@@ -5,184 +5,129 @@ import { worthSecondRows } from '../../platform/gather.ts'
 import { isConnectionLost } from '../../platform/postgres/errors.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import { returnClaims, type InboxClaim, type ReturnedClaim } from './inbox.ts'
-import { landBatch, lockedPauseMs, type Ready, type LandingDeps } from './land-or-put-off.ts'
-import { estimateBytes } from './row-to-write.ts'
+import type { HeldDelivery, LaneName, Returned, Taken } from './held.ts'
+import { landBatch, lockedPauseMs, returnHeld, type BatchDeps } from './land-or-put-off.ts'
 
-export type BatchesDeps = LandingDeps & {
+export type BatchesDeps = BatchDeps & {
   /** Rests after work of this duration, if acknowledging needs the machine. */
   rest: (workedMs: number, signal: AbortSignal) => Promise<void>
   /** Aborts when the process stops. Deliveries that are not written are returned to the inbox. */
   signal: AbortSignal
-  /** Called when the delivery is in a batch that is being written. */
-  onLanding: (deliveryId: string) => void
-  /** Called when the delivery has landed, or got a later time. */
-  onEnded: (deliveryId: string) => void
-  /** Called whenever batches may have been taken or written. */
-  onWritten: () => void
 }
 
 export type Batches = {
-  add: (ready: Ready) => void
+  /** Begins batches of held deliveries that are ready, at the end of this turn of the event loop. */
+  wake: () => void
   /** True if so many wait that completing results must wait. */
   isBehind: () => boolean
-  isIdle: () => boolean
+  /** Resolves when no delivery is held: each has landed or was returned to the inbox. */
+  idle: () => Promise<void>
 }
 
 /** The limit of one statement. More rows save little, and a refused batch takes longer to halve. */
-const maxBatch = { rows: 500, bytes: 8 * 1024 * 1024 }
-/** Deliveries of one request that may wait. The rest of a flood is due later, this many per second. */
-const maxOfRequest = 4
+const maxBatchRows = 500
 /** The pause after Postgres failed. */
 const failurePause = { baseMs: 250, capMs: 5000 }
 
-type Failed = { error: unknown; claims: readonly InboxClaim[] }
+/** `failures`: how many batches have failed since one landed. */
+type Lane = { name: LaneName; writing: number; maxWriting: number; failures: number; batchRows: number }
 
-/** `writing`: the number of batches that are being written. `failures`: how many have failed since one landed. */
-type Lane = { waiting: Ready[]; writing: number; maxWriting: number; failures: number; batchRows: number }
-
-function newLane(maxWriting: number): Lane {
-  return { waiting: [], writing: 0, maxWriting, failures: 0, batchRows: maxBatch.rows }
+function newLane(name: LaneName, maxWriting: number): Lane {
+  return { name, writing: 0, maxWriting, failures: 0, batchRows: maxBatchRows }
 }
 
 /**
- * Creates the batches that land deliveries. Deliveries that arrive while a batch is being written form the next one.
- * Deliveries that were claimed before, in this row of the inbox or in an earlier one, have their own lane, so that no
- * fresh one waits for one that was put off or is replayed. Each lane halves its batches by its own failures.
+ * Creates the batches that land the held deliveries. Deliveries that become ready while a batch is being written form
+ * the next one. Each lane halves its batches by its own failures.
  */
 export function createBatches(deps: BatchesDeps): Batches {
-  const { db, time, logger, signal } = deps
-  const fresh = newLane(2)
-  const again = newLane(1)
-  const lanes = [fresh, again]
-  const inFlight = new Set<string>()
-  let spreading = 0
+  const { held, logger, signal } = deps
+  const lanes = [newLane('fresh', 2), newLane('again', 1)]
+  let whenIdle: PromiseWithResolvers<void> | undefined
 
   const pump = () => {
     for (const lane of lanes) {
-      while (lane.writing === 0 || (lane.writing < lane.maxWriting && lane.waiting.length >= worthSecondRows)) {
-        const batch = takeBatch(lane)
-        if (batch.length === 0) break
-        lane.writing += 1
-        const next = () => {
-          lane.writing -= 1
-          pump()
-        }
-        write(lane, batch).then(next, (error: unknown) => {
+      while (lane.writing === 0 || (lane.writing < lane.maxWriting && held.waiting(lane.name) >= worthSecondRows)) {
+        const taken = held.takeBatch(lane.name, lane.batchRows)
+        if (!taken) break
+        write(lane, taken).catch((error: unknown) =>
           logger.error(
-            { err: error, deliveries: batch.length },
+            { err: error, deliveries: taken.batch.length },
             'unexpected error while landing a batch: its deliveries may wait until their leases expire',
-          )
-          next()
-        })
+          ),
+        )
       }
     }
-    deps.onWritten()
+    if (!held.isEmpty() || lanes.some(({ writing }) => writing > 0)) return
+    whenIdle?.resolve()
+    whenIdle = undefined
   }
-  const pumpAfterThisTurn = afterThisTurn(pump)
+  const wake = afterThisTurn(pump)
 
-  /** Takes one delivery per request, the oldest. Two batches with the same request would wait for each other. */
-  const takeBatch = (lane: Lane): Ready[] => {
-    const batch: Ready[] = []
-    const flood: ReturnedClaim[] = []
-    const left: Ready[] = []
-    const places = new Map<string, number>()
-    let bytes = 0
-    for (const one of lane.waiting) {
-      const { claimed, landing } = one
-      const place = places.get(landing.requestId) ?? 0
-      places.set(landing.requestId, place + 1)
-      if (place >= maxOfRequest) {
-        flood.push({ ...claimed, pauseMs: Math.min(Math.floor(place / maxOfRequest), 300) * 1000 })
-      } else if (batch.length < lane.batchRows && bytes < maxBatch.bytes && !inFlight.has(landing.requestId)) {
-        inFlight.add(landing.requestId)
-        bytes += estimateBytes(landing)
-        batch.push(one)
-        deps.onLanding(claimed.deliveryId)
-      } else left.push(one)
-    }
-    lane.waiting = left
-    if (flood.length > 0) spread(flood)
-    return batch
-  }
-
-  /** Returns the deliveries of one request beyond `maxOfRequest` to the inbox, with later times. */
-  const spread = (flood: readonly ReturnedClaim[]) => {
-    spreading += 1
-    logger.info({ deliveries: flood.length }, 'spreading many deliveries of one request over later seconds')
-    const next = () => {
-      spreading -= 1
+  const write = async (lane: Lane, { batch, flood }: Taken): Promise<void> => {
+    const started = performance.now()
+    lane.writing += 1
+    try {
+      const spreading = flood.length > 0 ? spread(flood) : undefined
+      const isLanded = await land(lane, batch)
+      if (spreading) await spreading
+      if (isLanded) await deps.rest(performance.now() - started, signal)
+      else await delay(jitteredPauseMs(lane.failures, failurePause, Math.random), undefined, { signal }).catch(() => {})
+    } finally {
+      lane.writing -= 1
       pump()
     }
-    giveBack(flood).then(next, next)
   }
 
-  const giveBack = async (claims: readonly ReturnedClaim[], trouble?: string) => {
-    for (const { deliveryId } of claims) deps.onEnded(deliveryId)
-    await returnClaims(db, claims, { now: time(), trouble }).catch((error: unknown) =>
-      logger.warn(
-        { err: error, deliveries: claims.length },
-        'claimed deliveries could not be returned to the inbox, their leases will expire',
-      ),
-    )
+  /** Returns deliveries of one request to the inbox, with later times. */
+  const spread = (flood: readonly Returned[]): Promise<void> => {
+    logger.info({ deliveries: flood.length }, 'spreading many deliveries of one request over later seconds')
+    return returnHeld(deps, flood)
   }
 
-  const write = async (lane: Lane, batch: readonly Ready[]): Promise<void> => {
-    const started = performance.now()
-    const failure = await land(lane, batch)
-    if (failure) await returnFailed(lane, batch, failure)
-    for (const { landing } of batch) inFlight.delete(landing.requestId)
-    if (!failure) return deps.rest(performance.now() - started, signal)
-    await delay(jitteredPauseMs(lane.failures, failurePause, Math.random), undefined, { signal }).catch(() => {})
-  }
-
-  /** Lands a batch. Returns the error of a batch that failed as a whole, with the deliveries that are still held. */
-  const land = async (lane: Lane, batch: readonly Ready[]): Promise<Failed | undefined> => {
-    const left = new Map(batch.map(({ claimed }) => [claimed.deliveryId, claimed]))
-    const onReturned = (id: string) => {
-      if (left.delete(id)) deps.onEnded(id)
-    }
-    const cut = new AbortController()
+  /** Returns false if the batch failed as a whole. What it has not written is returned to the inbox then. */
+  const land = async (lane: Lane, batch: readonly HeldDelivery[]): Promise<boolean> => {
+    if (batch.length === 0) return true
     try {
-      const written = landBatch({ ...deps, onReturned, cut: cut.signal }, batch)
       // Far beyond any landing. A statement that is lost with its connection must not block a lane forever.
-      await withDeadline(written, 30_000, 'landing a batch')
-      lane.failures = 0
-      lane.batchRows = Math.min(maxBatch.rows, lane.batchRows * 2)
-      for (const id of left.keys()) deps.onEnded(id)
-      return undefined
+      await withDeadline(landBatch(deps, batch), 30_000, 'landing a batch')
     } catch (error) {
-      // After its deadline the batch must stop, since another process may land the same deliveries.
-      cut.abort()
       lane.failures += 1
       // A batch that is too much for Postgres as a whole may land in parts.
       lane.batchRows = Math.max(1, Math.floor(batch.length / 2))
-      return { error, claims: [...left.values()] }
+      await returnFailed(lane, batch, error)
+      return false
     }
+    lane.failures = 0
+    lane.batchRows = Math.min(maxBatchRows, lane.batchRows * 2)
+    for (const one of batch) held.release(one)
+    return true
   }
 
-  const returnFailed = async (lane: Lane, batch: readonly Ready[], { error, claims }: Failed): Promise<void> => {
+  const returnFailed = async (lane: Lane, batch: readonly HeldDelivery[], error: unknown): Promise<void> => {
     logger.error(
       { err: error, deliveries: batch.length, failures: lane.failures },
       'a batch could not be landed and is returned to the inbox',
     )
+    // The others were put off or parked. Those that the batch has landed are gone from the inbox.
+    const left = batch.filter(({ mode }) => mode === 'LANDING')
     // A stopping process retries nothing, so everything that waits is returned.
-    const unwritten = signal.aborted ? lane.waiting.splice(0).map(({ claimed }) => claimed) : []
+    const unwritten = signal.aborted ? held.readyIn(lane.name) : []
     // A delivery that fails alone, but not with its connection, gets a later time, so that others do not fail with it.
     const comesLater = batch.length === 1 && !signal.aborted && !isConnectionLost(error)
     const pauseMs = comesLater ? lockedPauseMs(batch[0]?.claimed.claims ?? 1) : 0
-    const returned = [...claims, ...unwritten].map((claim) => ({ ...claim, pauseMs }))
-    await giveBack(returned, signal.aborted ? undefined : failureWords(error))
+    const returned = [...left, ...unwritten].map((one) => ({ one, pauseMs }))
+    await returnHeld(deps, returned, signal.aborted ? undefined : failureWords(error))
   }
 
   return {
-    add: (ready) => {
-      const lane = ready.claimed.claims > 1 ? again : fresh
-      lane.waiting.push(ready)
-      pumpAfterThisTurn()
-    },
+    wake,
     // More than half a batch waits only when the machine cannot keep up.
-    isBehind: () => fresh.waiting.length + again.waiting.length >= 250,
-    isIdle: () => spreading === 0 && lanes.every(({ waiting, writing }) => waiting.length === 0 && writing === 0),
+    isBehind: () => held.waiting('fresh') + held.waiting('again') >= 250,
+    idle: () => {
+      whenIdle ??= Promise.withResolvers()
+      wake()
+      return whenIdle.promise
+    },
   }
 }

@@ -13,7 +13,8 @@ import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import type { RequestIds } from '../domain/request-id.ts'
 import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
-import { returnClaims, retryOrPark, type Claimed, type InboxClaim } from './inbox.ts'
+import type { Held, HeldDelivery, Returned } from './held.ts'
+import { returnClaims, retryOrPark, type InboxClaim } from './inbox.ts'
 import type { Landing, RowSettings } from './row-to-write.ts'
 import { landingLockWaitMs, landSettling, lockedRequests, type LandingOutcome } from './two-statements.ts'
 
@@ -32,15 +33,7 @@ export type LandingDeps = RowSettings & {
   traces?: DeliveryTraces | undefined
 }
 
-/** A claimed delivery with the row to write for it. */
-export type Ready = { claimed: Claimed; landing: Landing }
-
-export type BatchDeps = LandingDeps & {
-  /** Called before a delivery is given another time or is parked: this process no longer holds it. */
-  onReturned: (deliveryId: string) => void
-  /** Stops the batch between two statements. */
-  cut: AbortSignal
-}
+export type BatchDeps = LandingDeps & { held: Held }
 
 /** Returns the pause for a row that another transaction locks. It does not count as a failure of the delivery. */
 export function lockedPauseMs(claims: number): number {
@@ -54,16 +47,16 @@ export function lockedPauseMs(claims: number): number {
  */
 export async function landBatch(
   deps: BatchDeps,
-  batch: readonly Ready[],
+  batch: readonly HeldDelivery[],
   waitMs: number = landingLockWaitMs,
 ): Promise<void> {
-  if (batch.length === 0) return
-  deps.cut.throwIfAborted()
+  // A batch whose deadline has passed has released its deliveries, and another process may land them.
+  if (batch[0]?.mode !== 'LANDING') return
   const started = performance.now()
   const at = { now: deps.time(), environments: environmentsOf(deps.keys()), waitMs }
   const landings = batch.map(({ landing }) => landing)
   const { outcomes, failure } = await landSettling(deps.db, landings, at)
-  const open: Ready[] = []
+  const open: HeldDelivery[] = []
   for (const one of batch) {
     const outcome = outcomes.get(one.landing.requestId) ?? 'raced'
     // Outcomes that the short statement committed are final, also if a later statement failed.
@@ -78,7 +71,7 @@ type Refused = { error: unknown; waitMs: number; started: number }
 /** Lands the parts of a batch that Postgres refused, and puts off or parks a delivery that is refused alone. */
 async function landRefused(
   deps: BatchDeps,
-  batch: readonly Ready[],
+  batch: readonly HeldDelivery[],
   { error, waitMs, started }: Refused,
 ): Promise<void> {
   const [first] = batch
@@ -100,7 +93,7 @@ async function landRefused(
       deps.db,
       batch.map(({ landing }) => landing.requestId),
     )
-    const isLocked = ({ landing }: Ready) => locked.has(landing.requestId)
+    const isLocked = ({ landing }: HeldDelivery) => locked.has(landing.requestId)
     if (locked.size > 0) {
       // The others come first, since they have already waited for the locked ones.
       const others = batch.filter((one) => !isLocked(one))
@@ -119,46 +112,58 @@ const lockOfRequest = 'an open transaction locks the row of its request'
 /** The lock is on a delivery, on media or in a trigger, or has ended since. */
 const lockElsewhere = 'a lock of another transaction prevented the landing'
 
-/** Gives back deliveries that a lock of another transaction blocks. They are retried for as long as it lasts. */
-async function waitForLock(
-  { db, time, logger, onReturned }: BatchDeps,
-  locked: readonly Ready[],
-  trouble: string,
-): Promise<void> {
-  const returned = locked.map(({ claimed }) => ({ ...claimed, pauseMs: lockedPauseMs(claimed.claims) }))
-  for (const { deliveryId } of returned) onReturned(deliveryId)
-  await returnClaims(db, returned, { now: time(), trouble })
+/** Puts off deliveries that a lock of another transaction blocks. They are retried for as long as it lasts. */
+async function waitForLock(deps: BatchDeps, locked: readonly HeldDelivery[], trouble: string): Promise<void> {
+  const returned = locked.map((one) => ({ one, pauseMs: lockedPauseMs(one.claimed.claims) }))
+  await returnHeld(deps, returned, trouble)
   for (const { claimed, landing } of locked) {
-    logger.warn(
+    deps.logger.warn(
       { delivery_id: claimed.deliveryId, request_id: landing.requestId, trouble },
       'a delivery waits for a lock of another transaction, landing it later',
     )
   }
 }
 
-async function fail(deps: BatchDeps, ready: Ready, error: unknown): Promise<void> {
-  const { claimed } = ready
-  deps.onReturned(claimed.deliveryId)
+/** Releases deliveries and returns their claims to the inbox. If that fails, the claims expire. */
+export async function returnHeld(
+  { db, time, logger, held }: BatchDeps,
+  returned: readonly Returned[],
+  trouble?: string,
+): Promise<void> {
+  // First, since this process may claim a delivery again as soon as it is in the inbox.
+  for (const { one } of returned) held.release(one)
+  const claims = returned.map(({ one, pauseMs }) => ({ ...one.claimed, pauseMs }))
+  await returnClaims(db, claims, { now: time(), trouble }).catch((error: unknown) =>
+    logger.warn(
+      { err: error, deliveries: claims.length },
+      'claimed deliveries could not be returned to the inbox, their leases will expire',
+    ),
+  )
+}
+
+async function fail(deps: BatchDeps, one: HeldDelivery, error: unknown): Promise<void> {
+  const { claimed } = one
+  deps.held.release(one)
   const reason = 'landing_failed' as const
   const failure = { claimed, reason, detail: postgresMessage(error).slice(0, 500), now: deps.time() }
   const end = await unlessRefused(deps, claimed, retryOrPark(deps.db, failure))
-  deps.logger.error({ err: error, ...idsOf(deps, ready), end }, 'a delivery could not be landed')
+  deps.logger.error({ err: error, ...idsOf(deps, one), end }, 'a delivery could not be landed')
 }
 
-function noteOutcome(deps: LandingDeps, ready: Ready, outcome: LandingOutcome, started: number): void {
-  const { claimed, landing } = ready
+function noteOutcome(deps: LandingDeps, one: HeldDelivery, outcome: LandingOutcome, started: number): void {
+  const { claimed, landing } = one
   // An ordinary landing is not logged: the line of the arrival is enough. Nor is a raced one: it is due again.
   const isOrdinary = outcome === 'landed' && claimed.claims === 1 && claimed.failures === 0
   if (!isOrdinary && outcome !== 'raced') {
     const { status, mediaComplete } = landing
     const result = { status, outcome, media: landing.media.length, media_complete: mediaComplete }
-    deps.logger.info({ ...idsOf(deps, ready), ...result }, 'delivery processed')
+    deps.logger.info({ ...idsOf(deps, one), ...result }, 'delivery processed')
   }
   deps.onProcessed({ landing, outcome, receivedAt: claimed.receivedAt })
-  trace(deps, ready, started, { outcome })
+  trace(deps, one, started, { outcome })
 }
 
-function idsOf({ traces }: LandingDeps, { claimed, landing }: Ready) {
+function idsOf({ traces }: LandingDeps, { claimed, landing }: HeldDelivery) {
   return {
     delivery_id: claimed.deliveryId,
     webhook_id: claimed.webhookId,
@@ -170,7 +175,7 @@ function idsOf({ traces }: LandingDeps, { claimed, landing }: Ready) {
 /** `failure`: only the code, since Postgres's message may quote values. */
 type TraceEnd = { outcome: LandingOutcome } | { outcome: 'failed'; failure: string }
 
-function trace({ traces }: LandingDeps, { claimed, landing }: Ready, started: number, end: TraceEnd): void {
+function trace({ traces }: LandingDeps, { claimed, landing }: HeldDelivery, started: number, end: TraceEnd): void {
   const { requestId, status, media } = landing
   const ms = performance.now() - started
   traces?.landed(claimed, { requestId, webhookId: claimed.webhookId, status, media: media.length, ms, ...end })
