@@ -162,7 +162,8 @@ export const verdictOfLocked = verdict(
 /**
  * For the short statement: by rows as the snapshot shows them, for ordinary deliveries. The request has not landed, and
  * it and the webhook id have no other delivery. Each look-up has its own `limit 1`, so that outdated statistics never
- * make the planner scan a table.
+ * make the planner scan a table. The range of ids is read in order, since the planner of Postgres 18 may otherwise
+ * choose to skip through the index by time, and then read all of it.
  */
 export const verdictAsSeen = verdict(
   'false',
@@ -171,7 +172,8 @@ export const verdictAsSeen = verdict(
         and (select 1 from mediadock.deliveries d
              where d.request_id = item.request_id and d.id <> item.delivery_id limit 1) is null
         and (select 1 from mediadock.deliveries d
-             where d.id between item.first_id and item.last_id and d.id <> item.delivery_id limit 1) is null`,
+             where d.id between item.first_id and item.last_id and d.id <> item.delivery_id
+             order by d.id limit 1) is null`,
 )
 
 /** The time of the next extra poll of the request `r`. */

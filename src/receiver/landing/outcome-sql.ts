@@ -188,16 +188,17 @@ const flag = `
       where ended.changes_environment and ended.outcome = 'landed' and d.environment in ('live', 'sandbox')
         and (d.environment <> ended.environment or d.parked_reason = 'key_mismatch')
       union all
-      -- An earlier delivery has the same webhook id. Subtracting makes the planner search by the range of ids.
+      -- An earlier delivery has the same webhook id. Order and limit make the planner read the range of ids: see
+      -- verdictAsSeen. One that is later than 16 others follows one of any 16.
       select later.id as delivery_id, 'id_reused' as flag, false as agrees, false as unparks
       from ended, lateral (
-        select id, webhook_id, source_name, received_at from mediadock.deliveries
-        where id = ended.delivery_id offset 0) later
+        select * from mediadock.deliveries where id = ended.delivery_id offset 0) later
       where ended.outcome <> 'discarded' and exists (
-        select from mediadock.deliveries earlier where earlier.id between ended.first_id and ended.last_id
-          and earlier.webhook_id = later.webhook_id
-          and earlier.source_name is not distinct from later.source_name
-          and earlier.id <> later.id and earlier.received_at - later.received_at <= interval '0' offset 0)
+        select from (
+          select * from mediadock.deliveries
+          where id between ended.first_id and ended.last_id and id <> ended.delivery_id order by id limit 16) earlier
+        where earlier.webhook_id = later.webhook_id and earlier.source_name is not distinct from later.source_name
+          and earlier.received_at <= later.received_at)
       union all
       -- A contradiction is open until the provider has confirmed the end that the delivery carried. Compares all
       -- deliveries of the request if the landing concerns them, otherwise its own alone.
