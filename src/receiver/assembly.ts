@@ -142,9 +142,9 @@ export function landingDeps({ settings, db, keys, clock, time, logger, metrics, 
   }
 }
 
-export function openHandOver({ pools, roles, stopping }: Base, worker: LandingDeps, { rest }: Pressure): HandOver {
+export function openHandOver({ pools, roles, stopping }: Base, landing: LandingDeps, { rest }: Pressure): HandOver {
   const wake = () => roles.wake('inbox')
-  return createHandOver({ ...worker, db: pools.landing.db, rest, wake, signal: stopping.signal })
+  return createHandOver({ ...landing, db: pools.landing.db, rest, wake, signal: stopping.signal })
 }
 
 export type Logs = ReturnType<typeof openLogs>
@@ -172,15 +172,15 @@ export function openLogs({ settings, db, clock, logger, metrics, roles, stopping
   return { arrivalLog, quarantine }
 }
 
-type Started = { worker: LandingDeps; fetchResult: Fetcher; pressure: Pressure; after: Promise<void> }
+type Started = { fetchResult: Fetcher; pressure: Pressure; after: Promise<void> }
 
 export function startSlices(
-  { settings, slices, registry, roles, cut, stopping }: Base,
+  { settings, slices, db, keys, clock, logger, registry, roles, cut, stopping }: Base,
   started: Started,
 ): Promise<RunningSlice[]> {
   const wakeFeed = () => roles.wake('feed')
-  const deps = { ...started, settings, registry, wakeFeed, cut: cut.signal, signal: stopping.signal }
-  return Promise.all(slices.map((slice) => slice.start(deps)))
+  const given = { settings, db, keys, clock, logger, registry, wakeFeed, cut: cut.signal, signal: stopping.signal }
+  return Promise.all(slices.map((slice) => slice.start({ ...given, ...started })))
 }
 
 type PublicDeps = {

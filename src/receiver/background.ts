@@ -28,7 +28,7 @@ export type BackgroundDeps = Omit<Base, 'cut'> &
   Logs & {
     /** The running slices. */
     running: readonly RunningSlice[]
-    worker: LandingDeps
+    landing: LandingDeps
     handOver: HandOver
     /** Cuts the calls in flight. */
     cut: AbortSignal
@@ -52,13 +52,11 @@ const gatherFollowUps = { ms: 20, burst: 20 }
  * Starts every background role: inbox, feed, logs, minutes, reconciler with follow-ups, on-call roles and partitions.
  */
 export function startBackground(deps: BackgroundDeps) {
-  const { settings, worker, slices, fetch, prepared: after, signal } = deps
-  const { db, clock, logger } = worker
+  const { settings, db, clock, logger, prepared: after } = deps
   const guesses = createGuessLimit(clock)
   const polling = pollingDeps(deps)
   const followUps = createFollowUps(polling)
-  const watching = { settings, worker, guesses, slices, fetch, after, signal }
-  const onCall = startOnCallRoles({ ...watching, failingRoles: () => failingRoles() })
+  const onCall = startOnCallRoles({ ...deps, guesses, after, failingRoles: () => failingRoles() })
   const loops = new Map([...startRoles(deps, followUps), ...Object.entries(onCall)])
   let isPrepared = false
   const schedules = startSchedules({ ...deps, polling, isPrepared: () => isPrepared })
@@ -108,32 +106,32 @@ export function startBackground(deps: BackgroundDeps) {
   }
 }
 
-function pollingDeps({ worker, pools, settings, fetcher, cut, awaited }: BackgroundDeps) {
+function pollingDeps({ landing, pools, settings, fetcher, cut, awaited }: BackgroundDeps) {
   const { db } = pools.polls
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
-  const setAside = createSetAside({ clock: worker.clock, logger: worker.logger })
-  const polls = createPollKeeper({ ...worker, db })
+  const setAside = createSetAside(landing)
+  const polls = createPollKeeper({ ...landing, db })
   const waiting = { awaited: awaited.ids, setAside, polls }
-  return { ...worker, db, ...waiting, fetchResult: fetcher, cut, stuckAfterSeconds, fetchRatePerMinute }
+  return { ...landing, db, ...waiting, fetchResult: fetcher, cut, stuckAfterSeconds, fetchRatePerMinute }
 }
 
 /** Starts the roles of the core. They begin once the receiver is prepared and end with the signal. */
 function startRoles(deps: BackgroundDeps, followUps: FollowUps) {
-  const { prepared: after, worker, signal } = deps
+  const { prepared: after, logger, signal } = deps
   const roles: Record<Exclude<Role, OnCallRole>, Pick<LoopOptions, 'runOnce' | 'idleMs' | 'gather'>> = {
     ...landingRoles(deps),
     ...logRoles(deps),
     ...pollRoles(deps, followUps),
   }
   return Object.entries(roles).map(
-    ([name, role]) => [name, startLoop({ name, after, logger: worker.logger, signal, ...role })] as const,
+    ([name, role]) => [name, startLoop({ name, after, logger, signal, ...role })] as const,
   )
 }
 
 function landingRoles(deps: BackgroundDeps) {
-  const { handOver, pressure, running, worker, signal } = deps
+  const { handOver, pressure, running, db, signal } = deps
   const onSequenced = () => running.forEach((slice) => slice.onSequenced?.())
-  const sequencer = createSequencer({ db: worker.db, onSequenced, signal })
+  const sequencer = createSequencer({ db, onSequenced, signal })
   const claim = () => pressure.paced(handOver.claimSome, signal)
   return {
     inbox: { runOnce: claim, idleMs: pollMs },
@@ -145,8 +143,7 @@ function landingRoles(deps: BackgroundDeps) {
 }
 
 function logRoles(deps: BackgroundDeps) {
-  const { arrivalLog, pollLog, quarantine, pressure, settings, worker, signal } = deps
-  const { db, clock, time, logger } = worker
+  const { arrivalLog, pollLog, quarantine, pressure, settings, db, clock, time, logger, signal } = deps
   const writeArrivals = () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling)
   const writePolls = () => pressure.paced(pollLog.runOnce, signal)
   const minute = async () => {
@@ -166,9 +163,8 @@ function logRoles(deps: BackgroundDeps) {
 
 function pollRoles(deps: BackgroundDeps, followUps: FollowUps) {
   const { handOver, pressure, submitter, followsUp, unsignedHints, keySets, signal } = deps
-  const { settings, worker } = deps
-  const { db, keys, time } = worker
-  const { fetchRatePerAccount: limitPerMinute } = settings
+  const { db, keys, time } = deps
+  const { fetchRatePerAccount: limitPerMinute } = deps.settings
   const asking = { db, keys, time, readSpending, reads: deps.providerReads, limitPerMinute, asked: new Map() }
   const accounts = async () => (deps.asksForAccounts ? noteAccounts(asking) : { more: false })
   // New results have priority over completing older ones.
@@ -187,7 +183,7 @@ function pollRoles(deps: BackgroundDeps, followUps: FollowUps) {
 
 /** Writes the buffered rows of the arrival log, the poll log and the quarantine, within a deadline. */
 async function drainLogs(deps: BackgroundDeps, isPrepared: boolean): Promise<void> {
-  const { arrivalLog, pollLog, quarantine, worker } = deps
+  const { arrivalLog, pollLog, quarantine, logger } = deps
   const waiting = () => ({ arrivals: arrivalLog.waiting(), polls: pollLog.waiting(), quarantine: quarantine.waiting() })
   // Without a connection to Postgres since the start, and without rows, there is nothing to write.
   if (!isPrepared && Object.values(waiting()).every((rows) => rows === 0)) return
@@ -197,7 +193,7 @@ async function drainLogs(deps: BackgroundDeps, isPrepared: boolean): Promise<voi
     while ((await quarantine.runOnce()).more);
   }
   await withDeadline(write(), 3000, 'writing the last buffered rows').catch((error: unknown) =>
-    worker.logger.warn(
+    logger.warn(
       { err: error, ...waiting() },
       'stopping: the last rows of the arrival log, the poll log or the quarantine were not written',
     ),

@@ -27,13 +27,13 @@ import { openTraces } from './traces/traces.ts'
 /** Everything that the internal listener's pages and API may use. */
 export type ReceiverDeps = Pick<
   Base,
-  'settings' | 'slices' | 'db' | 'keys' | 'clock' | 'logger' | 'metrics' | 'registry'
+  'settings' | 'slices' | 'db' | 'keys' | 'clock' | 'time' | 'logger' | 'metrics' | 'registry'
 > &
   Pick<Calls, 'submitter' | 'providerReads' | 'cancel'> & {
     /** Reads lists, which may come from a standby. */
     lists: ListReader
-    /** The dependencies of processing a delivery, also used by replays. */
-    worker: LandingDeps
+    /** The dependencies of landing, for replays. */
+    landing: LandingDeps
     background: Background
     /** Records the requests whose results callers wait for. */
     awaited: Awaited
@@ -65,10 +65,10 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const base = openBase(options, traces)
   const { pools, retired, stopping, cut } = base
   const calls = openCalls(base)
-  const worker = landingDeps(base)
+  const landing = landingDeps(base)
   const logs = openLogs(base)
   const pressure = createPressure()
-  const handOver = openHandOver(base, worker, pressure)
+  const handOver = openHandOver(base, landing, pressure)
   const awaited = createAwaited()
   const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
   const background = startBackground({
@@ -77,8 +77,8 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     ...logs,
     cut: cut.signal,
     prepared,
-    running: await startSlices(base, { worker, fetchResult: calls.fetcher, pressure, after: prepared }),
-    worker,
+    running: await startSlices(base, { fetchResult: calls.fetcher, pressure, after: prepared }),
+    landing,
     handOver,
     pressure,
     awaited,
@@ -94,7 +94,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     ...base,
     ...calls,
     lists: createListReader({ primary: base.db, standby: pools.standby?.db, logger }),
-    worker,
+    landing,
     background,
     awaited,
     onStored: () => background.wake('inbox'),

@@ -1,7 +1,8 @@
 import cron from 'node-cron'
 import { cronLogger } from '../platform/cron-logger.ts'
+import type { Logger } from '../platform/logger.ts'
 import { createStreak } from '../platform/loop.ts'
-import type { LandingDeps } from './landing/land-or-put-off.ts'
+import type { Database } from '../platform/postgres/postgres.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import { runReported } from './reconciling/reconcile-runs.ts'
 import type { ReconcilerDeps } from './reconciling/reconciler.ts'
@@ -11,7 +12,9 @@ import { pruneByBothClocks } from './upkeep/retention.ts'
 
 export type SchedulesDeps = {
   settings: ReceiverSettings
-  worker: LandingDeps
+  db: Database
+  clock: () => Date
+  logger: Logger
   polling: ReconcilerDeps
   slices: readonly Slice[]
   metrics: ReceiverMetrics
@@ -21,8 +24,7 @@ export type SchedulesDeps = {
 
 /** Starts the jobs of RECONCILE_CRON and RETENTION_CRON. A tick before the receiver is prepared does nothing. */
 export function startSchedules(deps: SchedulesDeps) {
-  const { settings, worker, polling, metrics, isPrepared, signal } = deps
-  const { logger } = worker
+  const { settings, polling, metrics, logger, isPrepared, signal } = deps
   const options = { noOverlap: true, logger: cronLogger(logger) }
   const reconcile = (trigger: 'cron' | 'manual') =>
     runReported({ ...polling, runs: metrics.reconcileRuns }, trigger, signal)
@@ -51,10 +53,9 @@ export function startSchedules(deps: SchedulesDeps) {
 }
 
 async function pruneAll(
-  { settings, worker, slices, signal }: SchedulesDeps,
+  { settings, db, clock, logger, slices, signal }: SchedulesDeps,
   retention: ReturnType<typeof createStreak>,
 ) {
-  const { db, clock, logger } = worker
   const prunes = slices.flatMap(({ name, prune }) =>
     prune ? [{ name, prune: (at: { now: Date; signal: AbortSignal }) => prune({ db, settings, ...at }) }] : [],
   )

@@ -1,10 +1,11 @@
 import type { Registry } from 'prom-client'
+import type { Logger } from '../platform/logger.ts'
 import type { Loop } from '../platform/loop.ts'
 import type { Database, Executor } from '../platform/postgres/postgres.ts'
 import type { Pressure } from '../platform/pressure.ts'
+import type { Keys } from './domain/keys.ts'
 import type { Problem } from './domain/problem.ts'
 import type { Fetcher } from './fetching/fetcher.ts'
-import type { LandingDeps } from './landing/land-or-put-off.ts'
 import type { ReceiverSettings } from './settings.ts'
 
 /** Roles look for work this often without a wake: for retries, and for the work of dead replicas. */
@@ -12,7 +13,10 @@ export const pollMs = 1000
 
 export type SliceDeps = {
   settings: ReceiverSettings
-  worker: LandingDeps
+  db: Database
+  keys: () => Keys
+  clock: () => Date
+  logger: Logger
   /** Fetches results within the keys' quota. */
   fetchResult: Fetcher
   /** Acknowledging has priority: a slice's rounds pause while deliveries wait. */

@@ -165,10 +165,10 @@ describeOnPackaged('ops/roles.sql', () => {
           await owner`insert into mediadock.requests (request_id, key_name, tracked_at) values (${tracked}, 'live', now() - interval '1 hour')`
           expect((await receiver.deps.background.reconcileNow()).run).toMatchObject({ landed: 1 })
           const [delivery] = await owner`select id from mediadock.deliveries where webhook_id = ${webhookId}`
-          expect(await replayDelivery(receiver.deps.worker, delivery?.['id'], { dryRun: true })).toMatchObject({
+          expect(await replayDelivery(receiver.deps.landing, delivery?.['id'], { dryRun: true })).toMatchObject({
             replayed: 1,
           })
-          expect(await replayDelivery(receiver.deps.worker, delivery?.['id'], { dryRun: false })).toMatchObject({
+          expect(await replayDelivery(receiver.deps.landing, delivery?.['id'], { dryRun: false })).toMatchObject({
             replayed: 1,
           })
           for (const page of [

@@ -98,7 +98,7 @@ function replayOne(deps: ReceiverDeps): Operation {
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
       const body = await readBody(req, res, replayBodySchema)
-      const work = () => replayDelivery(deps.worker, id, { dryRun: body.dry_run }).catch(answerFailure)
+      const work = () => replayDelivery(deps.landing, id, { dryRun: body.dry_run }).catch(answerFailure)
       const replay = await (body.dry_run
         ? work()
         : auditedCall(deps, req, { action: 'replay', target: id, detailOf: (done) => done && countsOf(done), work }))
@@ -148,14 +148,14 @@ function replayFiltered(deps: ReceiverDeps): Operation {
       if (Object.keys(filters).length === 0)
         throw new InvalidFilterError('filter', 'must contain at least one parameter: an empty filter replays nothing')
       if (body.cursor !== undefined) decodeCursor(body.cursor, 'uuid')
-      const { db, worker, signal } = deps
+      const { db, logger, landing, signal } = deps
       const count = await countDeliveries(db, filters)
       const stop = AbortSignal.any([signal, gone(res)])
       // The client receives the count while the replay is still running.
       res.type('json').write(`{"count":${count},`)
       try {
         const work = () =>
-          replayMany(worker, { filters, dryRun: body.dry_run, cursor: body.cursor, limit: maxReplays, signal: stop })
+          replayMany(landing, { filters, dryRun: body.dry_run, cursor: body.cursor, limit: maxReplays, signal: stop })
         const target = filtersAsTarget(filters)
         const detailOf = (done: ReplayedMany) => ({ ...countsOf(done), failed: done.failed.length })
         const replay = await (body.dry_run
@@ -163,7 +163,7 @@ function replayFiltered(deps: ReceiverDeps): Operation {
           : auditedCall(deps, req, { action: 'replay_many', target, detailOf, work }))
         res.end(JSON.stringify(replay).slice(1))
       } catch (error) {
-        worker.logger.error({ err: error }, 'replaying many deliveries failed')
+        logger.error({ err: error }, 'replaying many deliveries failed')
         // An incomplete document is invalid JSON, so the client notices the failure.
         res.destroy()
       }

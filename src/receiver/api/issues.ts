@@ -21,7 +21,7 @@ const issueIdSchema = z.object({ id: z.string().regex(/^\d{1,15}$/) })
 
 /** The calls that list and mute issues. */
 export function issueOperations(deps: ReceiverDeps): Operation[] {
-  const { db, clock, worker } = deps
+  const { db, clock, time } = deps
   const list = filtered('/issues', {
     operationId: 'listIssues',
     summary: 'Open and closed issues, newest first',
@@ -52,7 +52,7 @@ export function issueOperations(deps: ReceiverDeps): Operation[] {
         action: 'mute_issue',
         target: parsed.data.id,
         detailOf: (done) => done && { cause: done.cause, minutes },
-        work: () => muteIssue(db, { id, now: worker.time(), seconds: minutes * 60, by: actorOf(req) }),
+        work: () => muteIssue(db, { id, now: time(), seconds: minutes * 60, by: actorOf(req) }),
       })
       if (!muted) throw unknown(req)
       res.json({ id, muted_until: iso(muted.muted_until) })

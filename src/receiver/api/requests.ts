@@ -45,7 +45,7 @@ const cancellationSchema = z
 
 /** The calls that track requests, list them, poll them and cancel their jobs. */
 export function requestOperations(deps: ReceiverDeps): Operation[] {
-  const { db, keys, clock, settings, background, worker } = deps
+  const { db, keys, clock, settings, background, time } = deps
   const overdue = () => ({ now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })
 
   const track: Operation = {
@@ -77,7 +77,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       const environment = body.key_name === undefined ? undefined : keys().byName.get(body.key_name)?.environment
       const keyNames = environment === undefined ? [] : environmentsOf(keys())[environment]
       const wanted = { ...body, request_id: requestId, external_id: externalId, source_name: sourceName }
-      const created = await trackRequest(db, wanted, { environment, keyNames, now: worker.time() })
+      const created = await trackRequest(db, wanted, { environment, keyNames, now: time() })
       const request = await readWithin(db, (tx) => findRequest(tx, requestId, overdue()))
       res.status(created ? 201 : 200).json(request)
     },

@@ -13,7 +13,10 @@ import { openStore } from './open-store.ts'
 /** Starts the role that copies media. Without MEDIA_ARCHIVE no role starts. */
 export function startArchiving({
   settings,
-  worker,
+  db,
+  keys,
+  clock,
+  logger,
   fetchResult,
   pressure,
   registry,
@@ -21,8 +24,7 @@ export function startArchiving({
   after,
   signal,
 }: SliceDeps): RunningSlice {
-  const { mediaArchive, mediaArchiveMaxBytes: maxBytes, production, fetchRatePerMinute } = settings
-  const { db, clock, logger, mediaHosts, keys } = worker
+  const { mediaArchive, mediaArchiveMaxBytes: maxBytes, production, mediaHosts, fetchRatePerMinute } = settings
   const metrics = createArchiveMetrics({ registry, db, logger })
   if (mediaArchive === undefined) {
     warnOfLinks(keys(), logger)

@@ -28,7 +28,7 @@ const hoursSchema = z.object({ hours: z.enum(['0', '1', '4', '12'], 'must be 0, 
 
 /** The open and the past issues, with their start, size and duration. */
 export function issuesRoutes(console: ConsoleDeps): Router {
-  const { db, clock, worker, logger } = console
+  const { db, clock, logger } = console
   return Router()
     .get(path, async (req, res) => {
       const query = queryOf(req)
@@ -58,7 +58,7 @@ export function issuesRoutes(console: ConsoleDeps): Router {
         action: 'mute_issue',
         target: id.data,
         detailOf: (done) => done && { cause: done.cause, hours },
-        work: () => muteIssue(db, { id: Number(id.data), now: worker.time(), seconds: hours * 3600, by: actorOf(req) }),
+        work: () => muteIssue(db, { id: Number(id.data), now: console.time(), seconds: hours * 3600, by: actorOf(req) }),
       })
       if (!muted) throw unknown(req)
       res.redirect(303, path)

@@ -17,15 +17,15 @@ type Known = {
   }
   keys: () => Keys
   db: Database
-  worker: { time: SharedTime }
+  time: SharedTime
   startedAt: Date
   slices: readonly Slice[]
 }
 
 /** The options of the on-call readers: Postgres's time, the settings and the state of this process. */
-export async function readingOptions({ settings, background, keys, db, worker, startedAt, slices }: Known) {
+export async function readingOptions({ settings, background, keys, db, time, startedAt, slices }: Known) {
   const { stuckAfterSeconds, fetchRatePerMinute, webhookPublicUrl, generationApiUrl } = settings
-  const now = await readWithin(db, (tx) => readTime(tx, worker.time))
+  const now = await readWithin(db, (tx) => readTime(tx, time))
   return {
     now,
     stuckAfterSeconds,

@@ -1,11 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import type { Logger } from '../../platform/logger.ts'
 import { startLoop, type FailingRole, type Loop } from '../../platform/loop.ts'
 import type { GuessLimit } from '../../platform/pages/guess-limit.ts'
-import type { LandingDeps } from '../landing/land-or-put-off.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
+import type { Keys } from '../domain/keys.ts'
 import { silentAfterSeconds } from '../reconciling/reconcile-runs.ts'
 import type { ReceiverSettings } from '../settings.ts'
-import { pollMs } from '../slice.ts'
-import type { Slice } from '../slice.ts'
+import { pollMs, type Slice } from '../slice.ts'
 import { tellOnce } from './alerts.ts'
 import { readingOptions } from './reading.ts'
 import { createWatch } from './watch.ts'
@@ -14,7 +16,11 @@ export type OnCallRole = 'issues' | 'alerts'
 
 export type OnCallRolesDeps = {
   settings: ReceiverSettings
-  worker: LandingDeps
+  db: Database
+  keys: () => Keys
+  clock: () => Date
+  time: SharedTime
+  logger: Logger
   guesses: GuessLimit
   slices: readonly Slice[]
   /** Posts the notices. */
@@ -27,8 +33,7 @@ export type OnCallRolesDeps = {
 
 /** Starts two roles: one keeps problems as issues, the other posts notices of them to `ALERT_WEBHOOK_URL`. */
 export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop> {
-  const { settings, worker, guesses, slices, fetch, failingRoles, after, signal } = deps
-  const { db, clock, time, logger, keys } = worker
+  const { settings, db, keys, clock, time, logger, guesses, slices, fetch, failingRoles, after, signal } = deps
   const common = { after, logger, signal }
   const from = new URL(settings.webhookPublicUrl).host
   const alerting = { db, clock, time, logger, fetch, url: settings.alertWebhookUrl, from, signal }
@@ -37,7 +42,7 @@ export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop
     background: { silentAfterSeconds: silentAfterSeconds(settings.reconcileCron), guesses, failingRoles },
     keys,
     db,
-    worker,
+    time,
     startedAt: clock(),
     slices,
   }

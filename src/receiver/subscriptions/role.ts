@@ -25,14 +25,15 @@ export function createSubscriptionPoster({ production }: Pick<ReceiverSettings, 
 /** Starts the role that posts the feed to subscriptions. */
 export function startSubscribing({
   settings,
-  worker,
+  db,
+  clock,
+  logger,
   pressure,
   registry,
   cut,
   after,
   signal,
 }: SliceDeps): RunningSlice {
-  const { db, clock, logger } = worker
   const posts = createSubscriptionMetrics({ registry, db, logger })
   const poster = createSubscriptionPoster(settings)
   const sender = createSubscriptionSender({

@@ -41,8 +41,8 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
     database.sql`update mediadock.requests set key_name = 'sandbox' where request_id = ${requestId}`
 
   const replay = async (filters: DeliveryFilters) => {
-    const { db, worker, signal, background } = receiver.deps
-    const started = { query: {}, filters, count: 0, actor: 'tester', time: worker.time, signal }
+    const { db, time, signal, background } = receiver.deps
+    const started = { query: {}, filters, count: 0, actor: 'tester', time, signal }
     const { id } = await requeueMany(db, started)
     background.wake('inbox')
     return eventually(async () => {

@@ -29,7 +29,7 @@ import {
 } from './replay-preview.ts'
 
 export function replayRoutes(console: ConsoleDeps): Router {
-  const { db, signal, worker, background } = console
+  const { db, signal, background } = console
   const router = Router()
 
   router.get('/deliveries/replay', async (req, res) => {
@@ -63,7 +63,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
       action: count === 1 ? 'replay' : 'replay_many',
       target: filtersAsTarget(query),
       detailOf: (done) => done,
-      work: () => requeueMany(db, { query, filters, count, actor: actorOf(req), time: worker.time, signal }),
+      work: () => requeueMany(db, { query, filters, count, actor: actorOf(req), time: console.time, signal }),
     })
     background.wake('inbox')
     res.redirect(303, `/deliveries/replays/${id}`)

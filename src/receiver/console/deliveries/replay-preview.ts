@@ -11,11 +11,11 @@ import type { Query } from '../parts/url.ts'
 
 /** Returns what a replay of the newest 20 of these deliveries would change: few, because a dry run locks rows. */
 export function trySample(
-  { worker }: ConsoleDeps,
+  { landing }: ConsoleDeps,
   filters: DeliveryFilters,
   signal: AbortSignal,
 ): Promise<ReplayedMany> {
-  return replayMany(worker, { filters, dryRun: true, limit: 20, signal })
+  return replayMany(landing, { filters, dryRun: true, limit: 20, signal })
 }
 
 /**
