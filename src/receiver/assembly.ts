@@ -12,7 +12,6 @@ import { createProviderReads } from './fetching/provider-reads.ts'
 import { createSourceClient } from './fetching/source-client.ts'
 import { createAcceptor } from './intake/accept.ts'
 import { createArrivalLog } from './intake/arrival-log.ts'
-import { createKnownSenders } from './intake/known-senders.ts'
 import { createQuarantine } from './intake/quarantine.ts'
 import { mountWebhooks, type WebhookDeps } from './intake/webhook.ts'
 import { createHandOver, type HandOver } from './landing/hand-over.ts'
@@ -151,23 +150,22 @@ export type Logs = ReturnType<typeof openLogs>
 
 /** The logs that are written after the answers: arrivals and the quarantine. */
 export function openLogs({ settings, db, clock, logger, metrics, roles, stopping }: Base) {
-  const senders = createKnownSenders({ db, clock })
-  const arrivalLog = createArrivalLog({
-    db,
-    onWritten: noteAuthentic(senders, metrics),
-    dropped: metrics.logDropped,
-    clock,
-    wake: () => roles.wake('arrival-log'),
-    onFolded: logFolded(logger),
-  })
   const quarantine = createQuarantine({
     db,
-    senders,
+    clock,
     dropped: metrics.quarantineDropped,
     maxRows: settings.quarantineMaxRows,
     maxBytes: settings.quarantineMaxBytes,
     wake: () => roles.wake('quarantine'),
     signal: stopping.signal,
+  })
+  const arrivalLog = createArrivalLog({
+    db,
+    onWritten: noteAuthentic(quarantine, metrics),
+    dropped: metrics.logDropped,
+    clock,
+    wake: () => roles.wake('arrival-log'),
+    onFolded: logFolded(logger),
   })
   return { arrivalLog, quarantine }
 }

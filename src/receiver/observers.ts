@@ -3,7 +3,7 @@ import type { Logger } from '../platform/logger.ts'
 import { sourceLabel } from './domain/source.ts'
 import { loggedTraceId } from './domain/trace.ts'
 import type { ArrivalLog, ArrivalLogDeps } from './intake/arrival-log.ts'
-import type { KnownSenders } from './intake/known-senders.ts'
+import type { Quarantine } from './intake/quarantine.ts'
 import type { Arrival, WebhookDeps } from './intake/webhook.ts'
 import type { LandingDeps } from './landing/land-or-put-off.ts'
 import { wayOf } from './landing/row-to-write.ts'
@@ -32,14 +32,14 @@ export function noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps }: Proce
 
 /** Records the sender of an authentic delivery, and counts its bytes. */
 export function noteAuthentic(
-  senders: KnownSenders,
+  { noteSender }: Quarantine,
   metrics: ReceiverMetrics,
 ): NonNullable<ArrivalLogDeps['onWritten']> {
   return ({ keyName, remote, arrivedAt: at, outcome, bytes = 0 }) => {
     if (keyName === undefined) return
     // A duplicate may be a replay by a stranger who recorded a delivery, so it makes no sender known.
     if (outcome !== 'accepted' && outcome !== 'parked') return
-    senders.note({ keyName, remote, at })
+    noteSender({ keyName, remote, at })
     metrics.storedBytes.inc({ key_name: keyName }, bytes)
   }
 }

@@ -106,7 +106,7 @@ export const quarantine = mediadock.table(
   ],
 )
 
-/** The senders of recent authentic deliveries: see intake/known-senders.ts. */
+/** The senders of recent authentic deliveries: see intake/quarantine.ts. */
 export const knownSenders = mediadock.table(
   'known_senders',
   {

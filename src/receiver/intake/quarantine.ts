@@ -8,12 +8,12 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { claimedRequestId } from '../domain/delivery.ts'
-import type { KnownSenders } from './known-senders.ts'
 import { toBytea } from './store.ts'
 import type { Refused } from './webhook.ts'
 
 const quarantine = columnsOf(arriving.quarantine)
-const known = columnsOf(arriving.knownSenders)
+const knownSenders = columnsOf(arriving.knownSenders)
+const s = columnsOf(arriving.knownSenders, 's')
 
 /** The memory for waiting rows. One known sender, or all strangers together, can take four fifths (createShares). */
 const maxWaiting = { rows: 40_000, bytes: 40 * 1024 * 1024 }
@@ -30,9 +30,11 @@ type Row = Omit<Refused, 'headers' | 'remote'> & {
   bytes: number
 }
 
+export type Quarantine = ReturnType<typeof createQuarantine>
+
 export type QuarantineDeps = {
   db: Database
-  senders: KnownSenders
+  clock: () => Date
   dropped: Counter
   maxRows: number
   maxBytes: number
@@ -43,10 +45,11 @@ export type QuarantineDeps = {
 
 /**
  * Creates the quarantine, which keeps refused arrivals whole, so that they can be verified again after a missing secret
- * is added. Rows are written after the answers, and bounded in memory and in the table. Strangers
- * leave room for known senders.
+ * is added. Rows are written after the answers, and bounded in memory and in the table. Strangers leave room for known
+ * senders.
  */
-export function createQuarantine({ db, senders, dropped, maxRows, maxBytes, wake, signal }: QuarantineDeps) {
+export function createQuarantine({ db, clock, dropped, maxRows, maxBytes, wake, signal }: QuarantineDeps) {
+  const senders = createKnownSenders({ db, clock })
   let restUntil = 0
   const room = createShares(maxWaiting)
   const rows = createWriteBehind<Row>({
@@ -82,6 +85,8 @@ export function createQuarantine({ db, senders, dropped, maxRows, maxBytes, wake
       return { more }
     },
     waiting: rows.waiting,
+    /** Records the sender of an authentic delivery. */
+    noteSender: senders.note,
   }
 }
 
@@ -161,7 +166,7 @@ async function trim(db: Database, kept: Amount): Promise<number> {
     with counted as (
       select ${list(quarantine, 'id', 'source', 'arrived_at')},
         greatest(1, ${quarantine.bytes}::float8 * ${kept.rows}::int / ${kept.bytes}::bigint) as counts,
-        coalesce(${quarantine.source} in (select ${known.source} from mediadock.known_senders), false) as is_known
+        coalesce(${quarantine.source} in (select ${knownSenders.source} from mediadock.known_senders), false) as is_known
       from mediadock.quarantine
     ),
     of_senders as (
@@ -179,4 +184,74 @@ async function trim(db: Database, kept: Amount): Promise<number> {
       order by arrived_at, id limit ${deletesPerStatement})
     returning ${quarantine.id}`)
   return gone.length
+}
+
+/** The latest addresses per key: the holder of one secret must not fill the table, or displace others' senders. */
+const maxSendersPerKey = 64
+/** A sender is written again after this time, so `last_at` may be an hour too old. */
+const noteAgainMs = 3_600_000
+/** How often other replicas' senders are read. New senders of this process are written within a second. */
+const readEveryMs = 60_000
+/** Bounds the memory of senders. */
+const maxNoted = 10_000
+
+/**
+ * Keeps the senders of recent authentic deliveries. A refused arrival from one of them may be authentic too, signed
+ * with a secret that is missing here. The quarantine has room for it that strangers cannot take.
+ */
+function createKnownSenders({ db, clock }: { db: Database; clock: () => Date }) {
+  let known: ReadonlySet<string> = new Set()
+  /** When each key and address was last noted. */
+  const noted = new Map<string, number>()
+  let unwritten: Sighting[] = []
+  let keptAt = -Infinity
+
+  return {
+    note: ({ keyName, remote, at }: { keyName: string; remote: string | undefined; at: Date }): void => {
+      const of = `${keyName} ${remote}`
+      if (at.getTime() - (noted.get(of) ?? -Infinity) < noteAgainMs) return
+      if (noted.size >= maxNoted) noted.clear()
+      noted.set(of, at.getTime())
+      if (unwritten.length < maxNoted) unwritten.push({ keyName, sender: senderOf(remote), at })
+    },
+    /** Returns true if any replica received an authentic delivery from the address in the last seven days. */
+    isKnown: (sender: string): boolean => known.has(sender),
+    /** Writes new senders and reads those of other replicas, as often as needed. May be called at any rate. */
+    keep: async (): Promise<void> => {
+      if (performance.now() - keptAt < (unwritten.length > 0 ? 1000 : readEveryMs)) return
+      const written = unwritten.length
+      await writeSightings(db, unwritten)
+      unwritten = unwritten.slice(written)
+      await forgetSightings(db, new Date(clock().getTime() - 7 * 86_400_000))
+      const rows = await db.selectDistinct({ sender: arriving.knownSenders.source }).from(arriving.knownSenders)
+      known = new Set(rows.map(({ sender }) => sender))
+      keptAt = performance.now()
+    },
+  }
+}
+
+type Sighting = { keyName: string; sender: string; at: Date }
+
+async function writeSightings(db: Database, sightings: readonly Sighting[]): Promise<void> {
+  if (sightings.length === 0) return
+  const column = <T>(pick: (sighting: Sighting) => T) => sql.param(sightings.map(pick))
+  // Once per row of the table, and sorted by key, so that two writers cannot deadlock.
+  await db.execute(sql`
+    insert into mediadock.known_senders as s (${list(knownSenders, 'key_name', 'source', 'last_at')})
+    select key_name, source, max(last_at) from unnest(
+      ${column(({ keyName }) => keyName)}::text[], ${column(({ sender }) => sender)}::text[],
+      ${column(({ at }) => at.toISOString())}::text[]::timestamptz[]) as seen (key_name, source, last_at)
+    group by key_name, source order by key_name, source
+    on conflict (key_name, source) do update set last_at = greatest(${s.last_at}, excluded.last_at)`)
+}
+
+async function forgetSightings(db: Database, cutoff: Date): Promise<void> {
+  await db.execute(sql`
+    delete from mediadock.known_senders where (${list(knownSenders, 'key_name', 'source')}) in (
+      select key_name, source from (
+        select ${list(knownSenders, 'key_name', 'source', 'last_at')},
+          row_number() over (
+            partition by ${knownSenders.key_name} order by ${knownSenders.last_at} desc, ${knownSenders.source}) as place
+        from mediadock.known_senders
+      ) as ranked where place > ${maxSendersPerKey} or last_at < ${cutoff.toISOString()}::timestamptz)`)
 }

@@ -11,7 +11,6 @@ import type { Keys } from '../../../../src/receiver/domain/keys.ts'
 import { createFetcher } from '../../../../src/receiver/fetching/fetcher.ts'
 import { createSourceClient } from '../../../../src/receiver/fetching/source-client.ts'
 import { createAcceptor } from '../../../../src/receiver/intake/accept.ts'
-import { createKnownSenders } from '../../../../src/receiver/intake/known-senders.ts'
 import { createQuarantine } from '../../../../src/receiver/intake/quarantine.ts'
 import { mountWebhooks } from '../../../../src/receiver/intake/webhook.ts'
 import type { ReconcilerDeps } from '../../../../src/receiver/reconciling/reconciler.ts'
@@ -88,7 +87,7 @@ export async function createWorld(database: TestDatabase) {
     })
   const quarantine = createQuarantine({
     db,
-    senders: createKnownSenders({ db, clock }),
+    clock,
     dropped: counter(),
     maxRows: 1000,
     maxBytes: 1_000_000,
