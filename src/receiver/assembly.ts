@@ -4,6 +4,7 @@ import { createRegistry } from '../platform/metrics.ts'
 import { postgresTime, timeOf } from '../platform/postgres/time.ts'
 import { type Pressure } from '../platform/pressure.ts'
 import type { Keys } from './domain/keys.ts'
+import { sourceLabel } from './domain/source.ts'
 import { cancelJob, type Cancelable } from './fetching/canceling.ts'
 import { createFetcher, type Fetcher } from './fetching/fetcher.ts'
 import { createKeySets } from './fetching/key-sets.ts'
@@ -13,11 +14,11 @@ import { createSourceClient } from './fetching/source-client.ts'
 import { createAcceptor } from './intake/accept.ts'
 import { createArrivalLog } from './intake/arrival-log.ts'
 import { createQuarantine } from './intake/quarantine.ts'
-import { mountWebhooks, type WebhookDeps } from './intake/webhook.ts'
+import { mountWebhooks } from './intake/webhook.ts'
 import { createHandOver, type HandOver } from './landing/hand-over.ts'
 import type { LandingDeps } from './landing/land-or-put-off.ts'
+import { wayOf } from './landing/row-to-write.ts'
 import { createReceiverMetrics } from './metrics.ts'
-import { logFault, logFolded, noteArrival, noteAuthentic, noteProcessed } from './observers.ts'
 import type { OnCallRole } from './on-call/roles.ts'
 import { openPools } from './pools.ts'
 import { createUnsignedHints, type UnsignedHints } from './reconciling/unsigned-hints.ts'
@@ -123,10 +124,15 @@ export function openCalls({ settings, db, pools, keys, clock, time, logger, metr
 }
 
 export function landingDeps({ settings, db, keys, clock, time, logger, metrics, traces, roles }: Base): LandingDeps {
-  const wakeFeed = () => roles.wake('feed')
   const wakeFollowUps = (keyName: string) => roles.wakeFollowUps(keyName)
   const join = (joining: Joining) => joinSubmit({ db, keys, time, logger }, joining)
-  const onProcessed = noteProcessed({ metrics, clock, wakeFeed, wakeFollowUps })
+  const onProcessed: LandingDeps['onProcessed'] = ({ landing, outcome, receivedAt }) => {
+    if (outcome !== 'landed') return
+    roles.wake('feed')
+    if (!landing.mediaComplete) wakeFollowUps(landing.keyName)
+    metrics.landed.inc({ status: landing.status, source: wayOf(landing), ...sourceLabel(landing.sourceName) })
+    if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
+  }
   return {
     db,
     keys,
@@ -161,11 +167,11 @@ export function openLogs({ settings, db, clock, logger, metrics, roles, stopping
   })
   const arrivalLog = createArrivalLog({
     db,
-    onWritten: noteAuthentic(quarantine, metrics),
-    dropped: metrics.logDropped,
+    logger,
     clock,
+    metrics,
+    noteSender: quarantine.noteSender,
     wake: () => roles.wake('arrival-log'),
-    onFolded: logFolded(logger),
   })
   return { arrivalLog, quarantine }
 }
@@ -193,28 +199,24 @@ type PublicDeps = {
 /** The public listener's application: `POST /webhooks`, and `POST /webhooks/<name>` for each source. */
 export function openPublicApp(base: Base, deps: PublicDeps) {
   const { handOver, pressure, logs, isPrepared, unsignedHints } = deps
-  const { settings, pools, logger, metrics, traces } = base
-  const { arrivalLog, quarantine } = logs
+  const { settings, pools, logger, roles } = base
   // While the schema is older than this version, accepted deliveries stay in the queue and nothing lands.
   const reserve: HandOver['reserve'] = (delivery) => isPrepared() && handOver.reserve(delivery)
-  const onStored = () => base.roles.wake('inbox')
-  const webhooks: WebhookDeps = {
-    keys: base.keys,
-    acceptor: createAcceptor({
-      db: pools.accept.db,
-      time: base.time,
-      logger,
-      handOver: { ...handOver, reserve },
-      onFlush: pressure.note,
-      onStored,
-    }),
+  const acceptor = createAcceptor({
+    db: pools.accept.db,
+    time: base.time,
+    logger,
+    handOver: { ...handOver, reserve },
+    onFlush: pressure.note,
+    onStored: () => roles.wake('inbox'),
+  })
+  const webhooks = {
+    ...base,
+    ...logs,
+    acceptor,
     maxBodyBytes: settings.maxBodyBytes,
-    clock: base.clock,
     onUnknownKey: base.keySets.doubt,
-    onRefused: quarantine.record,
     onUnsigned: unsignedHints.note,
-    onFault: logFault(logger),
-    onArrival: noteArrival({ arrivalLog, metrics, traces }),
   }
   return createApp({ logger, trustProxy: settings.trustProxy, mount: (app) => mountWebhooks(app, webhooks) })
 }

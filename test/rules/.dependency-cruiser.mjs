@@ -24,7 +24,7 @@ const receiver = [
   ['program.ts'],
   ['background.ts'],
   ['assembly.ts', 'schedules.ts'],
-  ['observers.ts', 'pools.ts'],
+  ['pools.ts'],
   ['on-call', 'traces'],
   ['slice.ts'],
   ['queries'],

@@ -1,6 +1,8 @@
-import type { Counter } from 'prom-client'
+import type { Counter, Histogram } from 'prom-client'
 import { createShares } from '../../platform/fair-share.ts'
+import type { LogNote } from '../../platform/http/request-log.ts'
 import { createTokens } from '../../platform/line-budget.ts'
+import type { Logger } from '../../platform/logger.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
@@ -9,7 +11,10 @@ import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { maxInteger } from '../domain/limits.ts'
 import * as onCall from '../domain/on-call-schema.ts'
-import type { Arrival } from './webhook.ts'
+import { sourceLabel } from '../domain/source.ts'
+import { loggedTraceId } from '../domain/trace.ts'
+import type { Quarantine } from './quarantine.ts'
+import type { Acceptance } from './webhook-answers.ts'
 
 const { id: _generated, ...logged } = columnsOf(arriving.arrivals)
 const columns = sql.join(Object.values(logged), sql`, `)
@@ -25,19 +30,52 @@ const refusedPerSecond = 100
 const refusedPerDay = 100_000
 const foldMs = 60_000
 
+/** The facts of one answered HTTP arrival, for the log, the metrics and the console. */
+export type Arrival = {
+  arrivedAt: Date
+  /** `hint`: an unsigned webhook. It is logged and may cause a poll, and is never stored as a delivery. */
+  outcome: Acceptance | 'hint' | 'refused' | 'unavailable'
+  reason?: string | undefined
+  status: number
+  webhookId?: string | undefined
+  deliveryId?: string | undefined
+  requestId?: string | undefined
+  /** Undefined if the arrival is not authentic, or was refused before its verification. */
+  keyName?: string | undefined
+  /** See storedName(). */
+  sourceName: string | null
+  remote?: string | undefined
+  bytes?: number | undefined
+  skewSeconds?: number | undefined
+  timestampMismatch: boolean
+  /** The traceparent of an authentic arrival, as sent. */
+  traceparent?: string | undefined
+  /** When the body was complete, and when it was verified; in ms since the beginning, like `ackMs`. */
+  readMs?: number | undefined
+  verifiedMs?: number | undefined
+  ackMs: number
+}
+
 type Row = { arrival: Arrival; folded: number }
 
 export type ArrivalLog = ReturnType<typeof createArrivalLog>
 
 export type ArrivalLogDeps = {
   db: Database
-  dropped: Counter
+  logger: Logger
   clock: () => Date
+  metrics: ArrivalMetrics
+  /** Records the sender of an authentic delivery. */
+  noteSender: Quarantine['noteSender']
   wake: () => void
-  /** Called for each arrival with a row of its own, after the row is written. */
-  onWritten?: (arrival: Arrival) => void
-  /** Called for each folded row, with the number of arrivals that it counts. */
-  onFolded: (folded: { outcome: string; reason: string | undefined; arrivals: number; since: Date }) => void
+}
+
+type ArrivalMetrics = {
+  arrivals: Counter<'outcome' | 'reason' | 'source_name'>
+  ackSeconds: Histogram
+  timestampMismatches: Counter
+  storedBytes: Counter<'key_name'>
+  logDropped: Counter
 }
 
 /**
@@ -45,12 +83,13 @@ export type ArrivalLogDeps = {
  * Postgres it keeps the first 50,000 rows. Refused arrivals beyond a pace, and beyond a number per day, are folded into
  * one row for each cause and minute.
  */
-export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded }: ArrivalLogDeps) {
+export function createArrivalLog(deps: ArrivalLogDeps) {
+  const { logger, clock, metrics, wake } = deps
   const rows = createWriteBehind<Row>({
-    write: (batch) => write(db, batch, onWritten),
+    write: (batch) => write(deps, batch),
     rowsPerWrite: 2000,
     room: createShares({ rows: maxWaitingRows, bytes: Infinity }, 1),
-    dropped,
+    dropped: metrics.logDropped,
     wake,
   })
   const mayHaveOwnRow = createRefusedBudget()
@@ -73,14 +112,17 @@ export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded
       if (arrivedAt.getTime() >= before) continue
       folds.delete(of)
       rows.add(row)
-      onFolded({ outcome, reason, arrivals: 1 + row.folded, since: arrivedAt })
+      logger.info(
+        { outcome, reason, since: arrivedAt, left_out: 1 + row.folded },
+        'too many webhooks without a verified signature: lines were left out',
+      )
     }
   }
 
   return {
-    /** Records an arrival. Returns false if it is only counted in the row of its cause and minute. */
+    /** Counts an arrival and records it. Returns false if it shares the row of its cause and minute. */
     record: (arrival: Arrival): boolean => {
-      // Without a key the arrival was not authentic, or was refused before verification.
+      count(metrics, arrival)
       const isOwn = arrival.keyName !== undefined || mayHaveOwnRow(arrival.arrivedAt)
       if (isOwn) rows.add({ arrival, folded: 0 })
       else fold(arrival)
@@ -96,6 +138,12 @@ export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded
     /** True if so many rows wait that a pause would lose rows. */
     isFilling: (): boolean => rows.waiting() > maxWaitingRows / 2,
   }
+}
+
+function count(metrics: ArrivalMetrics, { outcome, reason = '', sourceName, status, ...arrival }: Arrival): void {
+  metrics.arrivals.inc({ outcome, reason, ...sourceLabel(sourceName) })
+  if (status === 200) metrics.ackSeconds.observe(arrival.ackMs / 1000)
+  if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
 }
 
 /** Decides which refused arrivals get a row of their own: a burst, then a pace, within a number per day. */
@@ -114,7 +162,7 @@ function createRefusedBudget(): (arrivedAt: Date) => boolean {
   }
 }
 
-async function write(db: Database, rows: readonly Row[], onWritten?: (arrival: Arrival) => void): Promise<void> {
+async function write({ db, metrics, noteSender }: ArrivalLogDeps, rows: readonly Row[]): Promise<void> {
   const uses = rows.flatMap(({ arrival: { keyName, arrivedAt: at }, folded }) =>
     keyName === undefined ? [] : [{ keyName, at, matches: 1 + folded }],
   )
@@ -126,7 +174,13 @@ async function write(db: Database, rows: readonly Row[], onWritten?: (arrival: A
     select ${columns} from jsonb_populate_recordset(null::mediadock.arrivals, ${JSON.stringify(rows.map(toItem))}::jsonb)
     where set_config('synchronous_commit', 'off', true) = 'off'`,
   )
-  if (onWritten) for (const { arrival } of rows) onWritten(arrival)
+  for (const { arrival } of rows) {
+    const { keyName, remote, arrivedAt: at, outcome, bytes = 0 } = arrival
+    // A duplicate may be a replay by a stranger who recorded a delivery, so it makes no sender known.
+    if (keyName === undefined || (outcome !== 'accepted' && outcome !== 'parked')) continue
+    noteSender({ keyName, remote, at })
+    metrics.storedBytes.inc({ key_name: keyName }, bytes)
+  }
 }
 
 function toItem({ arrival, folded }: Row): Record<keyof typeof logged, unknown> {
@@ -151,6 +205,28 @@ function toItem({ arrival, folded }: Row): Record<keyof typeof logged, unknown> 
 /** Limits the skew to the column's range. A forged time of 12 digits exceeds it. */
 function clampInt(value: number): number {
   return Math.max(-maxInteger, Math.min(maxInteger, Math.round(value)))
+}
+
+/** Returns the line of an arrival for the process's log, with the ids that a person may search for. */
+export function lineOf(arrival: Arrival, traces: object | undefined): LogNote {
+  const { keyName, deliveryId, skewSeconds, traceparent } = arrival
+  const isTraced = keyName !== undefined && deliveryId !== undefined
+  const fields = {
+    status: arrival.status,
+    outcome: arrival.outcome,
+    reason: arrival.reason,
+    ms: Math.round(arrival.ackMs * 10) / 10,
+    webhook_id: arrival.webhookId,
+    delivery_id: deliveryId,
+    request_id: arrival.requestId,
+    key_name: keyName,
+    ...sourceLabel(arrival.sourceName),
+    remote: arrival.remote,
+    bytes: arrival.bytes,
+    skew_seconds: skewSeconds,
+    trace_id: isTraced ? loggedTraceId({ deliveryId, traceparent }, traces) : undefined,
+  }
+  return { message: 'webhook answered', fields }
 }
 
 export type KeyUse = { keyName: string; at: Date; matches: number }

@@ -9,7 +9,6 @@ import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { claimedRequestId } from '../domain/delivery.ts'
 import { toBytea } from './store.ts'
-import type { Refused } from './webhook.ts'
 
 const quarantine = columnsOf(arriving.quarantine)
 const knownSenders = columnsOf(arriving.knownSenders)
@@ -21,6 +20,17 @@ const maxWaiting = { rows: 40_000, bytes: 40 * 1024 * 1024 }
 const rowOverheadBytes = 1024
 /** Limits how busy refused arrivals keep Postgres. */
 const bytesPerSecond = 4 * 1024 * 1024
+
+/** An arrival that was refused for its id or signature. */
+export type Refused = {
+  arrivedAt: Date
+  reason: string
+  webhookId: string | undefined
+  remote: string | undefined
+  /** A function, so that headers are copied only if there is room for them. */
+  headers: () => Record<string, string>
+  body: Buffer
+}
 
 type Row = Omit<Refused, 'headers' | 'remote'> & {
   sender: string

@@ -1,4 +1,7 @@
 import type { IncomingMessage } from 'node:http'
+import type { Request } from 'express'
+import { storedName, type Source } from '../domain/source.ts'
+import { pathHeader, pathIn, webhookPath } from '../domain/webhook-path.ts'
 
 /**
  * Returns every value of one header, by its lower-case name. Node's `headersDistinct` would build lists of all headers.
@@ -14,22 +17,32 @@ export function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[
 
 const credentialHeaders = new Set(['authorization', 'x-api-key', 'cookie', 'proxy-authorization'])
 
-/** Returns the headers to store with a delivery. Credentials and signatures are replaced by `[redacted]`. */
-export function keptHeaders(req: IncomingMessage, signatureHeaders: readonly string[]): Record<string, string> {
+/**
+ * Returns the headers to store with a delivery. Credentials and signatures are replaced by `[redacted]`. Headers of
+ * another source than the first contain its path, with the submit that the webhook belongs to.
+ */
+export function keptHeaders(req: Request, { name, kind }: Source): Record<string, string> {
   const kept: Record<string, string> = {}
   const { headers } = req
-  const isSecret = (name: string) => credentialHeaders.has(name) || signatureHeaders.includes(name)
-  for (const name of Object.keys(headers)) {
-    const value = headers[name]
-    if (value !== undefined) kept[name] = isSecret(name) ? redacted : String(value)
+  const { signatureHeaders } = kind.promises
+  const isSecret = (header: string) => credentialHeaders.has(header) || signatureHeaders.includes(header)
+  for (const header of Object.keys(headers)) {
+    const value = headers[header]
+    if (value !== undefined) kept[header] = isSecret(header) ? redacted : String(value)
   }
+  const sourceName = storedName({ name })
+  if (sourceName !== null) kept[pathHeader] = webhookPath(sourceName, generationIn(req))
   return kept
 }
 
+function generationIn(req: Request): string | undefined {
+  return pathIn({ [pathHeader]: `${req.path}${new URL(req.url, 'http://x').search}` }).generation
+}
+
 /** Returns the headers for the quarantine, with the signature, to verify again. No other table keeps it. */
-export function headersToVerify(req: IncomingMessage, signatureHeaders: readonly string[]): Record<string, string> {
-  const headers = keptHeaders(req, signatureHeaders)
-  for (const name of signatureHeaders) {
+export function headersToVerify(req: Request, source: Source): Record<string, string> {
+  const headers = keptHeaders(req, source)
+  for (const name of source.kind.promises.signatureHeaders) {
     const signatures = valuesOf(req, name)
     if (signatures.length === 1) headers[name] = signatures[0] ?? ''
   }

@@ -1,7 +1,7 @@
 import type { Logger } from '../../platform/logger.ts'
 import type { TraceSettings } from '../domain/trace-settings.ts'
 import { storedSpanId, traceOf, type DeliveryTraces, type Traced } from '../domain/trace.ts'
-import type { Arrival } from '../intake/webhook.ts'
+import type { Arrival } from '../intake/arrival-log.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import type { SpanRoot, SpanWriter } from './span.ts'
 

@@ -1,12 +1,14 @@
 import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
-import { Counter } from 'prom-client'
+import { Registry } from 'prom-client'
 import request from 'supertest'
 import { expect, it, onTestFinished } from 'vitest'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
-import { createArrivalLog } from '../../../src/receiver/intake/arrival-log.ts'
-import type { Arrival } from '../../../src/receiver/intake/webhook.ts'
+import { postgresTime } from '../../../src/platform/postgres/time.ts'
+import { createArrivalLog, type Arrival } from '../../../src/receiver/intake/arrival-log.ts'
+import { createReceiverMetrics } from '../../../src/receiver/metrics.ts'
+import { watchedLogger } from '../../platform/support/watched-logger.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { sandboxKey } from '../../support/receiver.ts'
@@ -42,14 +44,16 @@ it(
     const pool = createPool({ url, max: 1 })
     onTestFinished(() => pool.close())
     let now = midnight
-    const dropped = new Counter({ name: 'unread', help: 'unread', registers: [] })
-    const folded: number[] = []
+    const { logger, lines } = watchedLogger()
+    const limits = { fetchRatePerMinute: 100, stuckAfterSeconds: 120 }
+    const unread = { registry: new Registry(), db: pool.db, time: postgresTime, logger, ...limits }
     const log = createArrivalLog({
       db: pool.db,
-      dropped,
+      logger,
       clock: () => new Date(now),
+      metrics: createReceiverMetrics(unread),
+      noteSender: () => {},
       wake: () => {},
-      onFolded: ({ arrivals }) => folded.push(arrivals),
     })
     const minutes = 18
     let own = 0
@@ -60,6 +64,7 @@ it(
     log.unfold()
     while ((await log.runOnce()).more);
     expect(own).toBe(100_000)
+    const folded: number[] = lines().map((line) => JSON.parse(line).left_out)
     expect(folded.reduce((sum, n) => sum + n, 0)).toBe(minutes * 6000 - own)
     const [row] =
       await sql`select count(*)::int as n, sum(1 + folded)::int as arrivals, count(*) filter (where folded > 0)::int as folds from mediadock.arrivals`

@@ -2,8 +2,10 @@ import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import net from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
+import express from 'express'
 import request from 'supertest'
-import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { mountWebhooks } from '../../../src/receiver/intake/webhook.ts'
 import { watchedLogger } from '../../platform/support/watched-logger.ts'
 import { type TestDatabase, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -214,4 +216,36 @@ it('answers 503 on an internal error, counts it, and logs its stack', async () =
   ])
   const { text: metrics } = await request(faulty.internalUrl).get('metrics')
   expect(metrics).toMatch(/^mediadock_arrivals_total\{outcome="unavailable",reason="internal_error"\} 1$/m)
+})
+
+it('logs the first 200 internal errors of a flood, then 20 a second', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] })
+  onTestFinished(() => void vi.useRealTimers())
+  const { logger, lines } = watchedLogger()
+  const app = express()
+  mountWebhooks(app, {
+    keys: receiver.deps.keys,
+    acceptor: { accept: () => Promise.reject(new TypeError('a bug in the hot path')) },
+    arrivalLog: { record: () => false },
+    quarantine: { record: () => {} },
+    traces: undefined,
+    maxBodyBytes: 65_536,
+    clock: () => new Date(),
+    logger,
+    onUnknownKey: () => {},
+    onUnsigned: () => {},
+  })
+  const flood = async () => {
+    for (let n = 0; n < 250; n += 1)
+      await request(app)
+        .post('/webhooks')
+        .set(headersFor(Buffer.from('{}')))
+        .send('{}')
+        .expect(503)
+  }
+  await flood()
+  expect(lines()).toHaveLength(200)
+  vi.advanceTimersByTime(1000)
+  await flood()
+  expect(lines()).toHaveLength(220)
 })

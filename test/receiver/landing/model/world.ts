@@ -119,13 +119,16 @@ export async function createWorld(database: TestDatabase) {
     acceptor,
     maxBodyBytes: 65_536,
     clock,
-    onArrival: () => 'silent',
+    arrivalLog: { record: () => false },
+    quarantine,
+    traces: undefined,
+    logger: Object.assign(Object.create(logger), {
+      error: ({ err }: { err: unknown }) => {
+        throw err
+      },
+    }),
     onUnsigned: () => {},
     onUnknownKey: () => {},
-    onFault: (error) => {
-      throw error
-    },
-    onRefused: quarantine.record,
   })
   const server = http.createServer(app).listen(0, '127.0.0.1')
   await once(server, 'listening')
