@@ -1,5 +1,7 @@
+import cron from 'node-cron'
+import { cronLogger } from '../platform/cron-logger.ts'
 import { withDeadline } from '../platform/deadline.ts'
-import { startLoop, type FailingRole, type LoopOptions } from '../platform/loop.ts'
+import { createStreak, startLoop, type FailingRole, type LoopOptions } from '../platform/loop.ts'
 import { createGuessLimit } from '../platform/pages/guess-limit.ts'
 import { readTime } from '../platform/postgres/time.ts'
 import type { Pressure } from '../platform/pressure.ts'
@@ -13,13 +15,13 @@ import { readSpending } from './queries/spending.ts'
 import type { Awaited } from './reconciling/awaited.ts'
 import { createPollKeeper } from './reconciling/claimed-polls.ts'
 import { createFollowUps, type FollowUps } from './reconciling/follow-ups.ts'
-import { silentAfterSeconds } from './reconciling/reconcile-runs.ts'
+import { runReported, silentAfterSeconds } from './reconciling/reconcile-runs.ts'
 import * as reconciler from './reconciling/reconciler.ts'
 import { createSetAside } from './reconciling/set-aside.ts'
-import { startSchedules } from './schedules.ts'
 import { pollMs, type RunningSlice } from './slice.ts'
 import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
 import { noteStart, writeMinutes } from './upkeep/minutes.ts'
+import { pruneByBothClocks } from './upkeep/retention.ts'
 
 export type Background = ReturnType<typeof startBackground>
 
@@ -59,7 +61,7 @@ export function startBackground(deps: BackgroundDeps) {
   const onCall = startOnCallRoles({ ...deps, guesses, after, failingRoles: () => failingRoles() })
   const loops = new Map([...startRoles(deps, followUps), ...Object.entries(onCall)])
   let isPrepared = false
-  const schedules = startSchedules({ ...deps, polling, isPrepared: () => isPrepared })
+  const schedules = startSchedules(deps, polling, () => isPrepared)
   const all = [...loops.values(), ...deps.running.map(({ loop }) => loop)]
   const failingRoles = (): FailingRole[] => [...all, schedules.retention].flatMap(({ failing }) => failing() ?? [])
   deps.metrics.watchRoles(failingRoles)
@@ -179,6 +181,50 @@ function pollRoles(deps: BackgroundDeps, followUps: FollowUps) {
     submits: { runOnce: submitter.runOnce, idleMs: pollMs },
     'follow-ups': { runOnce: followUp, idleMs: pollMs, gather: gatherFollowUps },
   }
+}
+
+/** Starts the jobs of RECONCILE_CRON and RETENTION_CRON. A tick before the receiver is prepared does nothing. */
+function startSchedules(deps: BackgroundDeps, polling: reconciler.ReconcilerDeps, isPrepared: () => boolean) {
+  const { settings, metrics, logger, signal } = deps
+  const options = { noOverlap: true, logger: cronLogger(logger) }
+  const reconcile = (trigger: 'cron' | 'manual') =>
+    runReported({ ...polling, runs: metrics.reconcileRuns }, trigger, signal)
+  let manual: ReturnType<typeof reconcile> | undefined
+  let running: Promise<unknown> = Promise.resolve()
+  // runReported has logged the failure.
+  const tick = () => (isPrepared() ? reconcile('cron').catch(() => {}) : Promise.resolve())
+  const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), options)
+
+  const retention = createStreak('retention')
+  let pruning: Promise<void> = Promise.resolve()
+  const prune = () => (isPrepared() ? pruneAll(deps, retention) : Promise.resolve())
+  const prunes = cron.schedule(settings.retentionCron, () => (pruning = prune()), options)
+  signal.addEventListener('abort', () => [ticks, prunes].forEach((task) => void task.stop()), { once: true })
+  return {
+    retention,
+    nextRunAt: () => ticks.getNextRun() ?? undefined,
+    /** Runs the reconciler now. Concurrent callers share one manual run. */
+    reconcileNow: () =>
+      (manual ??= reconcile('manual').finally(() => {
+        manual = undefined
+      })),
+    /** Resolves when no run is under way. */
+    ended: () => Promise.all([running, pruning, manual?.catch(() => {})]),
+  }
+}
+
+async function pruneAll(
+  { settings, db, clock, logger, slices, signal }: BackgroundDeps,
+  retention: ReturnType<typeof createStreak>,
+) {
+  const prunes = slices.flatMap(({ name, prune }) =>
+    prune ? [{ name, prune: (at: { now: Date; signal: AbortSignal }) => prune({ db, settings, ...at }) }] : [],
+  )
+  const deps = { db, retentionDays: settings.retentionDays, prunes, clock, logger }
+  await pruneByBothClocks(deps, signal).then(retention.succeeded, (error: unknown) => {
+    retention.failed(error)
+    logger.error({ err: error }, 'pruning failed, the next run tries again')
+  })
 }
 
 /** Writes the buffered rows of the arrival log, the poll log and the quarantine, within a deadline. */
