@@ -1,13 +1,14 @@
+import type { Express } from 'express'
 import { createApp } from '../platform/http/app.ts'
 import type { Logger } from '../platform/logger.ts'
 import { createRegistry } from '../platform/metrics.ts'
 import { createPool } from '../platform/postgres/postgres.ts'
 import { postgresTime, timeOf } from '../platform/postgres/time.ts'
-import { type Pressure } from '../platform/pressure.ts'
+import { createPressure, type Pressure } from '../platform/pressure.ts'
 import type { Keys } from './domain/keys.ts'
 import { sourceLabel } from './domain/source.ts'
 import { cancelJob, type Cancelable } from './fetching/canceling.ts'
-import { createFetcher, type Fetcher } from './fetching/fetcher.ts'
+import { createFetcher } from './fetching/fetcher.ts'
 import { createKeySets } from './fetching/key-sets.ts'
 import { createPollLog } from './fetching/poll-log.ts'
 import { createProviderReads } from './fetching/provider-reads.ts'
@@ -21,7 +22,8 @@ import type { LandingDeps } from './landing/land-or-put-off.ts'
 import { wayOf } from './landing/row-to-write.ts'
 import { createReceiverMetrics } from './metrics.ts'
 import type { OnCallRole } from './on-call/roles.ts'
-import { createUnsignedHints, type UnsignedHints } from './reconciling/unsigned-hints.ts'
+import { createAwaited } from './reconciling/awaited.ts'
+import { createUnsignedHints } from './reconciling/unsigned-hints.ts'
 import type { ReceiverSettings } from './settings.ts'
 import type { RunningSlice, Slice } from './slice.ts'
 import { joinSubmit, type Joining } from './submitting/joining.ts'
@@ -44,7 +46,7 @@ export type Role =
   | 'arrival-partitions'
   | OnCallRole
 
-export type BaseOptions = {
+export type PartsOptions = {
   settings: ReceiverSettings
   logger: Logger
   /** The optional capabilities. */
@@ -56,10 +58,20 @@ export type BaseOptions = {
   fetch?: typeof globalThis.fetch
 }
 
-/** The dependencies that every part of the receiver is built from. */
-export type Base = ReturnType<typeof openBase>
+/** The parts that the listeners and the background roles are made of. */
+export type Parts = ReturnType<typeof openParts>
 
-export function openBase(options: BaseOptions, traces: Traces | undefined) {
+export function openParts(options: PartsOptions, traces: Traces | undefined) {
+  const base = openBase(options, traces)
+  const pressure = createPressure()
+  const shared = { pressure, awaited: createAwaited() }
+  return { ...base, ...shared, ...openCalls(base), ...openLogs(base), ...openLanding(base, pressure) }
+}
+
+/** The dependencies of every part. */
+type Base = ReturnType<typeof openBase>
+
+function openBase(options: PartsOptions, traces: Traces | undefined) {
   const { settings, logger, clock = () => new Date(), fetch = globalThis.fetch } = options
   const pools = openPools(settings)
   const { db } = pools.others
@@ -148,10 +160,8 @@ function sharesOf(poolSize: number) {
   return { accept, landing, polls, others: poolSize - accept - landing - polls }
 }
 
-export type Calls = ReturnType<typeof openCalls>
-
 /** Calls to the provider: results and submits, within the keys' quota. */
-export function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fetch, roles, cut }: Base) {
+function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fetch, roles, cut }: Base) {
   const { generationApiUrl: baseUrl, fetchRatePerMinute, webhookPublicUrl } = settings
   const calling = { keys, fetchRatePerMinute, time, logger, calls: metrics.providerCalls }
   const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => roles.wake('poll-log') })
@@ -169,7 +179,9 @@ export function openCalls({ settings, db, pools, keys, clock, time, logger, metr
   }
 }
 
-export function landingDeps({ settings, db, keys, clock, time, logger, metrics, traces, roles }: Base): LandingDeps {
+/** The dependencies of landing, and the deliveries that this process holds until they have landed. */
+function openLanding(base: Base, { rest }: Pressure): { landing: LandingDeps; handOver: HandOver } {
+  const { settings, pools, db, keys, clock, time, logger, metrics, traces, roles, stopping } = base
   const wakeFollowUps = (keyName: string) => roles.wakeFollowUps(keyName)
   const join = (joining: Joining) => joinSubmit({ db, keys, time, logger }, joining)
   const onProcessed: LandingDeps['onProcessed'] = ({ landing, outcome, receivedAt }) => {
@@ -179,29 +191,15 @@ export function landingDeps({ settings, db, keys, clock, time, logger, metrics, 
     metrics.landed.inc({ status: landing.status, source: wayOf(landing), ...sourceLabel(landing.sourceName) })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
   }
-  return {
-    db,
-    keys,
-    mediaHosts: settings.mediaHosts,
-    clock,
-    time,
-    logger,
-    onProcessed,
-    onHint: wakeFollowUps,
-    traces,
-    join,
-  }
-}
-
-export function openHandOver({ pools, roles, stopping }: Base, landing: LandingDeps, { rest }: Pressure): HandOver {
+  const { mediaHosts } = settings
+  const landing = { db, keys, mediaHosts, clock, time, logger, onProcessed, onHint: wakeFollowUps, traces, join }
   const wake = () => roles.wake('inbox')
-  return createHandOver({ ...landing, db: pools.landing.db, rest, wake, signal: stopping.signal })
+  const handOver = createHandOver({ ...landing, db: pools.landing.db, rest, wake, signal: stopping.signal })
+  return { landing, handOver }
 }
-
-export type Logs = ReturnType<typeof openLogs>
 
 /** The logs that are written after the answers: arrivals and the quarantine. */
-export function openLogs({ settings, db, clock, logger, metrics, roles, stopping }: Base) {
+function openLogs({ settings, db, clock, logger, metrics, roles, stopping }: Base) {
   const quarantine = createQuarantine({
     db,
     clock,
@@ -222,46 +220,32 @@ export function openLogs({ settings, db, clock, logger, metrics, roles, stopping
   return { arrivalLog, quarantine }
 }
 
-type Started = { fetchResult: Fetcher; pressure: Pressure; after: Promise<void> }
-
-export function startSlices(
-  { settings, slices, db, keys, clock, logger, registry, roles, cut, stopping }: Base,
-  started: Started,
-): Promise<RunningSlice[]> {
+/** Starts the slices. No round of theirs begins before `prepared`. */
+export function startSlices(parts: Parts, prepared: Promise<void>): Promise<RunningSlice[]> {
+  const { roles, fetcher: fetchResult, cut, stopping } = parts
   const wakeFeed = () => roles.wake('feed')
-  const given = { settings, db, keys, clock, logger, registry, wakeFeed, cut: cut.signal, signal: stopping.signal }
-  return Promise.all(slices.map((slice) => slice.start({ ...given, ...started })))
-}
-
-type PublicDeps = {
-  handOver: HandOver
-  pressure: Pressure
-  logs: Logs
-  /** See startBackground(). */
-  isPrepared: () => boolean
-  unsignedHints: UnsignedHints
+  const deps = { ...parts, fetchResult, wakeFeed, after: prepared, cut: cut.signal, signal: stopping.signal }
+  return Promise.all(parts.slices.map((slice) => slice.start(deps)))
 }
 
 /** The public listener's application: `POST /webhooks`, and `POST /webhooks/<name>` for each source. */
-export function openPublicApp(base: Base, deps: PublicDeps) {
-  const { handOver, pressure, logs, isPrepared, unsignedHints } = deps
-  const { settings, pools, logger, roles } = base
+export function openPublicApp(parts: Parts, isPrepared: () => boolean): Express {
+  const { settings, pools, logger, roles, handOver, pressure, unsignedHints, keySets } = parts
   // While the schema is older than this version, accepted deliveries stay in the queue and nothing lands.
   const reserve: HandOver['reserve'] = (delivery) => isPrepared() && handOver.reserve(delivery)
   const acceptor = createAcceptor({
     db: pools.accept.db,
-    time: base.time,
+    time: parts.time,
     logger,
     handOver: { ...handOver, reserve },
     onFlush: pressure.note,
     onStored: () => roles.wake('inbox'),
   })
   const webhooks = {
-    ...base,
-    ...logs,
+    ...parts,
     acceptor,
     maxBodyBytes: settings.maxBodyBytes,
-    onUnknownKey: base.keySets.doubt,
+    onUnknownKey: keySets.doubt,
     onUnsigned: unsignedHints.note,
   }
   return createApp({ logger, trustProxy: settings.trustProxy, mount: (app) => mountWebhooks(app, webhooks) })

@@ -4,15 +4,11 @@ import { withDeadline } from '../platform/deadline.ts'
 import { createStreak, startLoop, type FailingRole, type LoopOptions } from '../platform/loop.ts'
 import { createGuessLimit } from '../platform/pages/guess-limit.ts'
 import { readTime } from '../platform/postgres/time.ts'
-import type { Pressure } from '../platform/pressure.ts'
-import type { Base, Calls, Logs, Role } from './assembly.ts'
+import type { Parts, Role } from './assembly.ts'
 import { createSequencer } from './feeding/sequencer.ts'
 import { noteAccounts } from './fetching/accounts.ts'
-import type { HandOver } from './landing/hand-over.ts'
-import type { LandingDeps } from './landing/land-or-put-off.ts'
 import { startOnCallRoles, type OnCallRole } from './on-call/roles.ts'
 import { readSpending } from './queries/spending.ts'
-import type { Awaited } from './reconciling/awaited.ts'
 import { createPollKeeper } from './reconciling/claimed-polls.ts'
 import { createFollowUps, type FollowUps } from './reconciling/follow-ups.ts'
 import { runReported, silentAfterSeconds } from './reconciling/reconcile-runs.ts'
@@ -25,25 +21,17 @@ import { pruneByBothClocks } from './upkeep/retention.ts'
 
 export type Background = ReturnType<typeof startBackground>
 
-export type BackgroundDeps = Omit<Base, 'cut'> &
-  Calls &
-  Logs & {
-    /** The running slices. */
-    running: readonly RunningSlice[]
-    landing: LandingDeps
-    handOver: HandOver
-    /** Cuts the calls in flight. */
-    cut: AbortSignal
-    pressure: Pressure
-    awaited: Awaited
-    /** Without follow-ups only runs of the reconciler poll. */
-    followsUp: boolean
-    asksForAccounts: boolean
-    /** Resolves once Postgres can be reached and the schema is up to date: no role runs before. */
-    prepared: Promise<void>
-    /** After it aborts, no round begins. */
-    signal: AbortSignal
-  }
+export type BackgroundDeps = Parts & {
+  /** The running slices. */
+  running: readonly RunningSlice[]
+  /** Without follow-ups only runs of the reconciler poll. */
+  followsUp: boolean
+  asksForAccounts: boolean
+  /** Resolves once Postgres can be reached and the schema is up to date: no role runs before. */
+  prepared: Promise<void>
+  /** After it aborts, no round begins. */
+  signal: AbortSignal
+}
 
 /** Under a steady load the logs gather rows, since a statement costs as much as many rows. */
 const gatherRows = { ms: 100, burst: 50 }
@@ -114,7 +102,7 @@ function pollingDeps({ landing, pools, settings, fetcher, cut, awaited }: Backgr
   const setAside = createSetAside(landing)
   const polls = createPollKeeper({ ...landing, db })
   const waiting = { awaited: awaited.ids, setAside, polls }
-  return { ...landing, db, ...waiting, fetchResult: fetcher, cut, stuckAfterSeconds, fetchRatePerMinute }
+  return { ...landing, db, ...waiting, fetchResult: fetcher, cut: cut.signal, stuckAfterSeconds, fetchRatePerMinute }
 }
 
 /** Starts the roles of the core. They begin once the receiver is prepared and end with the signal. */

@@ -3,48 +3,42 @@ import { createApp } from '../platform/http/app.ts'
 import { listen, type Listener } from '../platform/http/http.ts'
 import { watchReadiness, withHealth } from '../platform/http/readiness.ts'
 import { prepareSchema } from '../platform/postgres/await-postgres.ts'
-import { createPressure } from '../platform/pressure.ts'
 import type { RunningProgram } from '../platform/program.ts'
-import {
-  openBase,
-  openCalls,
-  openHandOver,
-  landingDeps,
-  openLogs,
-  openPublicApp,
-  startSlices,
-  type Base,
-  type BaseOptions,
-  type Calls,
-} from './assembly.ts'
+import { openParts, openPublicApp, startSlices, type Parts, type PartsOptions } from './assembly.ts'
 import { startBackground, type Background } from './background.ts'
 import { migrations } from './domain/migrations.ts'
-import type { LandingDeps } from './landing/land-or-put-off.ts'
 import { createListReader, type ListReader } from './queries/list-reader.ts'
-import { createAwaited, type Awaited } from './reconciling/awaited.ts'
 import { openTraces } from './traces/traces.ts'
 
 /** Everything that the internal listener's pages and API may use. */
 export type ReceiverDeps = Pick<
-  Base,
-  'settings' | 'slices' | 'db' | 'keys' | 'clock' | 'time' | 'logger' | 'metrics' | 'registry'
-> &
-  Pick<Calls, 'submitter' | 'providerReads' | 'cancel'> & {
-    /** Reads lists, which may come from a standby. */
-    lists: ListReader
-    /** The dependencies of landing, for replays. */
-    landing: LandingDeps
-    background: Background
-    /** Records the requests whose results callers wait for. */
-    awaited: Awaited
-    /** Wakes the role that claims deliveries. */
-    onStored: () => void
-    startedAt: Date
-    isReady: () => boolean
-    signal: AbortSignal
-  }
+  Parts,
+  | 'settings'
+  | 'slices'
+  | 'db'
+  | 'keys'
+  | 'clock'
+  | 'time'
+  | 'logger'
+  | 'metrics'
+  | 'registry'
+  | 'submitter'
+  | 'providerReads'
+  | 'cancel'
+  | 'landing'
+  | 'awaited'
+> & {
+  /** Reads lists, which may come from a standby. */
+  lists: ListReader
+  background: Background
+  /** Wakes the role that claims deliveries. */
+  onStored: () => void
+  startedAt: Date
+  isReady: () => boolean
+  signal: AbortSignal
+}
 
-export type ReceiverOptions = BaseOptions & {
+export type ReceiverOptions = PartsOptions & {
   /** The pages and API of the internal listener. */
   internal: (deps: ReceiverDeps) => Router
   /** Aborts when the start is cancelled: waiting for Postgres ends, and everything that was started can be stopped. */
@@ -62,43 +56,27 @@ export type ReceiverOptions = BaseOptions & {
 export async function startReceiver(options: ReceiverOptions): Promise<RunningProgram> {
   const { settings, logger } = options
   const traces = await openTraces(settings, logger)
-  const base = openBase(options, traces)
-  const { pools, retired, stopping, cut } = base
-  const calls = openCalls(base)
-  const landing = landingDeps(base)
-  const logs = openLogs(base)
-  const pressure = createPressure()
-  const handOver = openHandOver(base, landing, pressure)
-  const awaited = createAwaited()
+  const parts = openParts(options, traces)
+  const { pools, roles, retired, stopping, cut } = parts
   const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
   const background = startBackground({
-    ...base,
-    ...calls,
-    ...logs,
-    cut: cut.signal,
+    ...parts,
+    running: await startSlices(parts, prepared),
     prepared,
-    running: await startSlices(base, { fetchResult: calls.fetcher, pressure, after: prepared }),
-    landing,
-    handOver,
-    pressure,
-    awaited,
     followsUp: options.followsUp ?? true,
     asksForAccounts: options.asksForAccounts ?? true,
     signal: stopping.signal,
   })
-  base.roles.wake = background.wake
-  base.roles.wakeFollowUps = background.wakeFollowUps
+  roles.wake = background.wake
+  roles.wakeFollowUps = background.wakeFollowUps
   const ready = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
-  const publicApp = openPublicApp(base, { ...calls, handOver, pressure, logs, isPrepared: background.isPrepared })
+  const publicApp = openPublicApp(parts, background.isPrepared)
   const deps: ReceiverDeps = {
-    ...base,
-    ...calls,
-    lists: createListReader({ primary: base.db, standby: pools.standby?.db, logger }),
-    landing,
+    ...parts,
+    lists: createListReader({ primary: parts.db, standby: pools.standby?.db, logger }),
     background,
-    awaited,
-    onStored: () => background.wake('inbox'),
-    startedAt: base.clock(),
+    onStored: () => roles.wake('inbox'),
+    startedAt: parts.clock(),
     isReady: ready.isReady,
     signal: stopping.signal,
   }
@@ -117,7 +95,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     await Promise.all([pools.close(), ready.stop(), traces?.close(graceEnds - performance.now())])
   }
   try {
-    await listenOn(listeners, base, { publicApp, internalApp, isReady: ready.isReady })
+    await listenOn(listeners, parts, { publicApp, internalApp, isReady: ready.isReady })
     if (await prepareReceiver(options, stopping.signal)) begin()
     await ready.lookNow()
   } catch (error) {
@@ -131,8 +109,8 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
 type Apps = { publicApp: Express; internalApp: Express; isReady: () => boolean }
 
 /** Opens both listeners. Each is added to `listeners` as soon as it listens, so that a later failure can close it. */
-async function listenOn(listeners: Listener[], base: Base, { publicApp, internalApp, isReady }: Apps): Promise<void> {
-  const { settings, logger, metrics, retired } = base
+async function listenOn(listeners: Listener[], parts: Parts, { publicApp, internalApp, isReady }: Apps): Promise<void> {
+  const { settings, logger, metrics, retired } = parts
   const onClosed = (reason: string) => metrics.connectionsClosed.inc({ reason })
   const both = { keepAliveSeconds: settings.keepAliveSeconds, retired: retired.signal, logger, onClosed }
   const outer = { host: settings.host, port: settings.port, setting: 'PORT', ...both }

@@ -1,18 +1,13 @@
-export type Awaited = {
-  /** Records that a caller waits for a request. Call the returned function when the wait ends. */
-  add: (requestId: string) => () => void
-  ids: () => readonly string[]
-}
-
 /** Keeps the requests that callers of this process wait for. Remaining calls go to these first. */
-export function createAwaited(): Awaited {
+export function createAwaited() {
   const waiting = new Set<{ requestId: string }>()
   return {
-    add: (requestId) => {
+    /** Records that a caller waits for a request. Call the returned function when the wait ends. */
+    add: (requestId: string): (() => void) => {
       const wait = { requestId }
       waiting.add(wait)
       return () => void waiting.delete(wait)
     },
-    ids: () => [...new Set([...waiting].map(({ requestId }) => requestId))],
+    ids: (): readonly string[] => [...new Set([...waiting].map(({ requestId }) => requestId))],
   }
 }
