@@ -112,12 +112,12 @@ function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
 function requestNow({ request_id }: DeliveryDetail, request: RequestDetail | undefined, links: LinkPolicy): Markup {
   if (request_id === null) return html`<p class="soft">The delivery names no request, so it changed none.</p>`
   if (!request) return html`<p class="soft">No request has this id: the delivery has not landed.</p>`
-  const { status, source, landed_at, confirmed_at, media, media_complete } = request
+  const { status, source: way, landed_at, confirmed_at, media, media_complete } = request
   const { cost, error_code, error_message, next_poll_at } = request
   return html`${facts([
     ['Request', shortId('request', request_id)],
     ['Status', badge(status)],
-    ['Landed', html`${time(landed_at)} ${source === null ? '' : html`<span class="soft">by ${source}</span>`}`],
+    ['Landed', html`${time(landed_at)} ${way === null ? '' : html`<span class="soft">by ${way}</span>`}`],
     [
       'Confirmed',
       confirmed_at === null ? html`<span class="soft">not yet by the provider's own result</span>` : time(confirmed_at),

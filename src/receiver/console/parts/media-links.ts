@@ -2,7 +2,7 @@ import type { ReceiverSettings } from '../../settings.ts'
 
 export type LinkPolicy = {
   /** Origins without https from which pages may load media, for the content security policy. */
-  sources: readonly string[]
+  plainOrigins: readonly string[]
   /** The reason why a link of a payload must not be a link or a picture on a page; undefined if it may. */
   whyNot: (link: string) => string | undefined
   allows: (link: string) => boolean
@@ -28,7 +28,7 @@ export function linkPolicy({
     return mediaHosts === undefined || mediaHosts.includes(url.host) ? undefined : 'its host is not in MEDIA_HOSTS'
   }
   return {
-    sources: production ? [] : ['http://127.0.0.1:*', 'http://localhost:*'],
+    plainOrigins: production ? [] : ['http://127.0.0.1:*', 'http://localhost:*'],
     whyNot,
     allows: (link) => whyNot(link) === undefined,
     copyOf: (sha256) =>

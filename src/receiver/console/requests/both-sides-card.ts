@@ -43,13 +43,13 @@ function atWord(at: string | null, word: string): Markup {
 
 type Facts = Parameters<typeof facts>[0]
 
-function landingFacts({ source, confirmed_at, webhook_at }: RequestDetail): Facts {
+function landingFacts({ source: way, confirmed_at, webhook_at }: RequestDetail): Facts {
   return [
     [
       'Landed by',
-      source === null
+      way === null
         ? html`<span class="soft">not landed</span>`
-        : source === 'webhook'
+        : way === 'webhook'
           ? 'its webhook'
           : "the provider's result",
     ],

@@ -189,14 +189,14 @@ function submitCard({ submit }: RequestDetail): Markup | '' {
 const shownOfDelivery = ['received', 'says', 'outcome', 'cause', 'webhook_id', 'key']
 
 function deliveriesCard(
-  { id, tracked_at, source, timeline, submit }: RequestDetail,
+  { id, tracked_at, source: way, timeline, submit }: RequestDetail,
   { clock, settings: { retentionDays, webhookPublicUrl } }: ConsoleDeps,
 ): Markup {
   const deliveries = timeline.flatMap((entry) => (entry.kind === 'delivery' ? [entry.delivery] : [])).toReversed()
   const replay = html`<div class="actions"><a class="button quiet" href="${linkTo('/deliveries/replay', { request_id: id })}" data-key-action="replay">Replay its deliveries… <kbd>r</kbd></a></div>`
   const refused = linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', since: tracked_at })
   // Older deliveries may have been pruned.
-  const isKnown = source !== 'webhook' && Date.parse(tracked_at) >= keptFrom(clock(), retentionDays).getTime()
+  const isKnown = way !== 'webhook' && Date.parse(tracked_at) >= keptFrom(clock(), retentionDays).getTime()
   const none = isKnown
     ? 'No webhook for this request was accepted.'
     : 'No webhook for this request is kept: deliveries are pruned after RETENTION_DAYS.'

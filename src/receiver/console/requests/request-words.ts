@@ -22,7 +22,7 @@ const pollWords: Partial<Record<PollOutcome, { word: string; tone: Tone }>> = {
 
 /** The state at the provider, as far as polls and webhooks show it. */
 export function pollSummaryOf(request: Request): PollSummary {
-  const { confirmed_at, poll_outcome, poll_detail, status, source, landed_at } = request
+  const { confirmed_at, poll_outcome, poll_detail, status, source: way, landed_at } = request
   if (confirmed_at !== null) return { word: status, text: "the provider's own result is known" }
   if (poll_outcome === 'postponed')
     return { word: 'poll postponed', tone: 'warn', text: pollText(poll_outcome, poll_detail) }
@@ -33,7 +33,7 @@ export function pollSummaryOf(request: Request): PollSummary {
     return { word: 'answered', tone: 'warn', text: 'the provider gave a result that was not applied' }
   const known = poll_outcome === null ? undefined : pollWords[poll_outcome]
   if (known && poll_outcome !== null) return { ...known, text: pollText(poll_outcome, poll_detail) }
-  if (landed_at !== null && source === 'webhook')
+  if (landed_at !== null && way === 'webhook')
     return { word: status, text: "known from its webhook; the provider's own result is not known yet" }
   return { word: 'not polled', tone: '', text: 'never' }
 }
