@@ -6,11 +6,11 @@ import type { Hint, Parsed, RunningStatus, Report } from './report.ts'
 /** Returns every value that was sent of a header; `name` is in lower case. */
 export type HeaderValues = (name: string) => readonly string[]
 
-/** A webhook as it arrived. */
-export type Arrived = { header: HeaderValues; body: Buffer }
+/** A webhook as it was sent. */
+export type Webhook = { header: HeaderValues; body: Buffer }
 
-/** The head of a webhook, and its body once it was read. */
-export type Arriving = { header: HeaderValues; body?: Buffer | undefined }
+/** The headers of a webhook, and its body once it was read. */
+export type WebhookHead = { header: HeaderValues; body?: Buffer | undefined }
 
 /**
  * A secret of a source, with the account that its webhooks must name. `signingSecret` is a public key where the source
@@ -90,9 +90,9 @@ export type SubmitOutcome =
  */
 export type SourceKind = {
   /** The id of a delivery. Without a body, it may have no id yet. */
-  identify: (arriving: Arriving) => Identity
+  identify: (webhook: WebhookHead) => Identity
   /** Verifies the bytes as they were sent, before anything of them is read. The clock is in whole Unix seconds. */
-  verify: (arrived: Arrived, secrets: readonly SourceSecret[], nowSeconds: number) => Steps<SourceVerification>
+  verify: (webhook: Webhook, secrets: readonly SourceSecret[], nowSeconds: number) => Steps<SourceVerification>
   /** The report in the JSON of an authentic body, or a hint: the job to poll. `archive`: see Source. */
   parse: (json: unknown, archive?: FilesPlace) => Parsed | Hint
   fetchResult: (job: Job, api: Api) => Promise<FetchOutcome>

@@ -11,12 +11,12 @@ import { signedEnvironment, type Keys } from '../domain/keys.ts'
 import {
   atOnce,
   storedName,
-  type Arrived,
   type HeaderValues,
   type Identity,
   type Source,
   type SourceVerification,
   type Steps,
+  type Webhook,
 } from '../domain/source.ts'
 import type { Acceptor } from './accept.ts'
 import { lineOf, type Arrival, type ArrivalLog } from './arrival-log.ts'
@@ -205,11 +205,11 @@ function quarantined(deps: Receiving, { req, source, arrival }: Exchange, body: 
 async function verify(
   req: IncomingMessage,
   { kind, secrets }: Source,
-  arrived: Arrived,
+  webhook: Webhook,
   nowSeconds: number,
 ): Promise<SourceVerification> {
-  const steps = kind.verify(arrived, secrets, nowSeconds)
-  return arrived.body.length > largeBodyBytes ? inTurns(unlessGone(req, steps)) : atOnce(steps)
+  const steps = kind.verify(webhook, secrets, nowSeconds)
+  return webhook.body.length > largeBodyBytes ? inTurns(unlessGone(req, steps)) : atOnce(steps)
 }
 
 /** Ends the verification if the client has disconnected. */

@@ -3,7 +3,7 @@ import { z } from 'zod'
 import { falMessage } from '../../wire/fal-signature.ts'
 import { judge, maxCandidates, stepBytes, timestampPattern } from '../../wire/signature.ts'
 import { webhookIdPattern } from '../domain/delivery.ts'
-import type { Arrived, SourceSecret, SourceVerification, Steps } from '../domain/source.ts'
+import type { SourceSecret, SourceVerification, Steps, Webhook } from '../domain/source.ts'
 import { isSignedBy, publicKeyPattern, readHeaders } from './signatures.ts'
 
 const signedHeaders = {
@@ -36,7 +36,7 @@ export function publicKeysOf(jwks: unknown): string[] | undefined {
  * keys, so a valid signature counts only with the user id of the account.
  */
 export function* verify(
-  { header, body }: Arrived,
+  { header, body }: Webhook,
   secrets: readonly SourceSecret[],
   nowSeconds: number,
 ): Steps<SourceVerification> {

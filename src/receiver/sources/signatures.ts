@@ -1,15 +1,15 @@
 import { createPublicKey, verify, type KeyObject } from 'node:crypto'
 import { webhookIdPattern } from '../domain/delivery.ts'
-import type { Arriving, HeaderValues, Identity, SecretForm, SourceVerification } from '../domain/source.ts'
+import type { HeaderValues, Identity, SecretForm, SourceVerification, WebhookHead } from '../domain/source.ts'
 
 /** Returns the `identify` of a kind whose deliveries carry their id in a header. */
 export function idIn(
   name: string,
   { pattern = webhookIdPattern, form = 'visible ASCII characters' } = {},
-): (arriving: Arriving) => Identity {
+): (webhook: WebhookHead) => Identity {
   const header = name.toLowerCase()
-  return (arriving) => {
-    const claimed = arriving.header(header)
+  return (webhook) => {
+    const claimed = webhook.header(header)
     const [webhookId] = claimed
     if (webhookId !== undefined && claimed.length === 1 && pattern.test(webhookId)) return { ok: true, webhookId }
     return { ok: false, claimed: webhookId, message: `${name} must be given once, as 1 to 255 ${form}` }

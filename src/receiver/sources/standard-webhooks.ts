@@ -1,6 +1,6 @@
 import { judge, maxCandidates, maxHeaderBytes, timestampPattern, verifyHmac } from '../../wire/signature.ts'
 import { bytesAfter, hmacKeyOf } from '../../wire/standard-webhooks.ts'
-import type { Arrived, SecretForm, SourceKind, SourceSecret, SourceVerification, Steps } from '../domain/source.ts'
+import type { SecretForm, SourceKind, SourceSecret, SourceVerification, Steps, Webhook } from '../domain/source.ts'
 import { generationQueue } from './generation-queue/source.ts'
 import { idIn, isSignedBy, readHeaders } from './signatures.ts'
 
@@ -26,7 +26,7 @@ function publicKeyOf(secret: string): Buffer | undefined {
  * other schemes are ignored. A secret of another form matches nothing.
  */
 export function* verify(
-  { header, body }: Arrived,
+  { header, body }: Webhook,
   known: readonly SourceSecret[],
   nowSeconds: number,
 ): Steps<SourceVerification> {

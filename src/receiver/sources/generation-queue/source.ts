@@ -1,6 +1,6 @@
 import { verifyInSteps, type Secret } from '../../../wire/signature.ts'
 import type { Environment } from '../../domain/keys.ts'
-import type { Arrived, SourceKind, SourceVerification, Steps } from '../../domain/source.ts'
+import type { SourceKind, SourceVerification, Steps, Webhook } from '../../domain/source.ts'
 import { idIn, readHeaders, textSecrets } from '../signatures.ts'
 import { parse } from './report.ts'
 import { fetchResult } from './result.ts'
@@ -22,7 +22,7 @@ export const generationQueue: SourceKind = {
   },
 }
 
-function* verify({ header, body }: Arrived, secrets: readonly Secret[], nowSeconds: number): Steps<SourceVerification> {
+function* verify({ header, body }: Webhook, secrets: readonly Secret[], nowSeconds: number): Steps<SourceVerification> {
   const sent = readHeaders(header, { 'x-service-signature': /^/ })
   if (!Array.isArray(sent)) return sent
   const verification = yield* verifyInSteps(body, sent.join(), secrets, nowSeconds)

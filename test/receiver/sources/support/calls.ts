@@ -1,7 +1,7 @@
-import type { Api, ApiAnswer, Arrived, Call } from '../../../../src/receiver/domain/source.ts'
+import type { Api, ApiAnswer, Call, Webhook } from '../../../../src/receiver/domain/source.ts'
 
 /** A webhook with these headers; a list is a header that was sent several times. */
-export function arrived(headers: Record<string, string | readonly string[]>, body: string | Buffer): Arrived {
+export function arrived(headers: Record<string, string | readonly string[]>, body: string | Buffer): Webhook {
   return { header: (name) => [headers[name] ?? []].flat(), body: Buffer.from(body) }
 }
 
