@@ -46,6 +46,13 @@ export type Role =
   | 'arrival-partitions'
   | OnCallRole
 
+type RoleWakes = {
+  /** Starts the next round of a background role now. */
+  wake: (role: Role) => void
+  /** Wakes the follow-ups, unless the key has no call for them. A poll with another key waits for the next round. */
+  wakeFollowUps: (keyName: string) => void
+}
+
 export type PartsOptions = {
   settings: ReceiverSettings
   logger: Logger
@@ -86,11 +93,8 @@ function openBase(options: PartsOptions, traces: Traces | undefined) {
   const registry = createRegistry({ processDefaults: true })
   const { fetchRatePerMinute, stuckAfterSeconds } = settings
   const metrics = createReceiverMetrics({ registry, db, time, fetchRatePerMinute, stuckAfterSeconds, logger })
-  /** Wakes background roles; nothing runs before they have started. */
-  const roles: { wake: (role: Role) => void; wakeFollowUps: (keyName: string) => void } = {
-    wake: () => {},
-    wakeFollowUps: () => {},
-  }
+  // Until startBackground() has set them, no role runs.
+  const roles: RoleWakes = { wake: () => {}, wakeFollowUps: () => {} }
   return {
     settings,
     logger,

@@ -53,6 +53,10 @@ export function startBackground(deps: BackgroundDeps) {
   const all = [...loops.values(), ...deps.running.map(({ loop }) => loop)]
   const failingRoles = (): FailingRole[] => [...all, schedules.retention].flatMap(({ failing }) => failing() ?? [])
   deps.metrics.watchRoles(failingRoles)
+  deps.roles.wake = (role) => loops.get(role)?.wake()
+  deps.roles.wakeFollowUps = (keyName) => {
+    if (!followUps.isResting(keyName)) loops.get('follow-ups')?.wake()
+  }
 
   const begin = async () => {
     await after
@@ -70,11 +74,6 @@ export function startBackground(deps: BackgroundDeps) {
     await drainLogs(deps, isPrepared)
   }
   return {
-    wake: (role: Role): void => loops.get(role)?.wake(),
-    /** Wakes the follow-ups, unless the key has no call for them. A poll with another key waits for the next round. */
-    wakeFollowUps: (keyName: string): void => {
-      if (!followUps.isResting(keyName)) loops.get('follow-ups')?.wake()
-    },
     reconcileNow: schedules.reconcileNow,
     /** Polls one request; undefined when the request is not tracked or its row stays locked. */
     reconcileOne: (requestId: string) => reconciler.reconcileOne({ ...polling, db }, requestId),

@@ -26,13 +26,12 @@ export type ReceiverDeps = Pick<
   | 'providerReads'
   | 'cancel'
   | 'landing'
+  | 'roles'
   | 'awaited'
 > & {
   /** Reads lists, which may come from a standby. */
   lists: ListReader
   background: Background
-  /** Wakes the role that claims deliveries. */
-  onStored: () => void
   startedAt: Date
   isReady: () => boolean
   signal: AbortSignal
@@ -57,7 +56,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const { settings, logger } = options
   const traces = await openTraces(settings, logger)
   const parts = openParts(options, traces)
-  const { pools, roles, retired, stopping, cut } = parts
+  const { pools, retired, stopping, cut } = parts
   const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
   const background = startBackground({
     ...parts,
@@ -67,15 +66,12 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     asksForAccounts: options.asksForAccounts ?? true,
     signal: stopping.signal,
   })
-  roles.wake = background.wake
-  roles.wakeFollowUps = background.wakeFollowUps
   const ready = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
   const publicApp = openPublicApp(parts, background.isPrepared)
   const deps: ReceiverDeps = {
     ...parts,
     lists: createListReader({ primary: parts.db, standby: pools.standby?.db, logger }),
     background,
-    onStored: () => roles.wake('inbox'),
     startedAt: parts.clock(),
     isReady: ready.isReady,
     signal: stopping.signal,

@@ -29,7 +29,7 @@ import {
 } from './replay-preview.ts'
 
 export function replayRoutes(console: ConsoleDeps): Router {
-  const { db, signal, background } = console
+  const { db, signal, roles } = console
   const router = Router()
 
   router.get('/deliveries/replay', async (req, res) => {
@@ -65,7 +65,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
       detailOf: (done) => done,
       work: () => requeueMany(db, { query, filters, count, actor: actorOf(req), time: console.time, signal }),
     })
-    background.wake('inbox')
+    roles.wake('inbox')
     res.redirect(303, `/deliveries/replays/${id}`)
   })
   router.get('/deliveries/replays', async (_req, res) => {

@@ -38,7 +38,8 @@ type Result = z.infer<typeof resultSchema>
 
 /** Verifying refused arrivals again: the confirmation, then the result. */
 export function verifyRoutes(console: ConsoleDeps): Router {
-  const { db, keys, onStored, settings } = console
+  const { db, keys, roles, settings } = console
+  const onStored = () => roles.wake('inbox')
   const router = Router()
   router.get('/parked/verify', async (req, res) => {
     const { reason } = parseFilters(chosenSchema, queryOf(req))
