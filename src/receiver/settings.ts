@@ -152,9 +152,9 @@ export function readSources(reader: SettingsReader, fallback: string | undefined
   return { keys: all ?? own ?? noKeys, hasFirst, keysFile, sourcesFile }
 }
 
-type Place = { name: string; file: string | undefined }
+type KeysOrigin = { name: string; file: string | undefined }
 
-function parsed<T>({ problems }: SettingsReader, { name, file }: Place, parse: () => T): T | undefined {
+function parsed<T>({ problems }: SettingsReader, { name, file }: KeysOrigin, parse: () => T): T | undefined {
   try {
     return parse()
   } catch (error) {

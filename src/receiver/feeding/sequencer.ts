@@ -17,7 +17,7 @@ type SequencerDeps = {
 
 export type Sequencer = ReturnType<typeof createSequencer>
 
-type Seen = { server: string; snapshot: string; at: number }
+type SeenSnapshot = { server: string; snapshot: string; at: number }
 
 /**
  * Assigns positions to changes of results, with `sequence_changes` of 0008_notify_guard.sql. One replica at a time does
@@ -30,7 +30,7 @@ type Seen = { server: string; snapshot: string; at: number }
  * 500 results each.
  */
 export function createSequencer(deps: SequencerDeps, { maxRows = 200 } = {}) {
-  let last: Seen | undefined
+  let last: SeenSnapshot | undefined
 
   return {
     /** Assigns positions to changes that have landed. */

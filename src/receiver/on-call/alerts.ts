@@ -36,7 +36,7 @@ export type AlertDeps = {
 }
 
 const told = ['id', 'severity', 'text', 'untold', 'tell_tries', 'opened_at', 'closed_at'] as const
-type Told = RowOf<typeof onCall.issues, (typeof told)[number]>
+type UntoldIssue = RowOf<typeof onCall.issues, (typeof told)[number]>
 
 /**
  * Posts one notice: an issue opened, became worse or closed. One replica claims the notice and posts it. A failed post
@@ -64,9 +64,9 @@ export async function tellOnce(deps: AlertDeps): Promise<{ more: boolean }> {
   return { more: true }
 }
 
-async function claimUntold(db: Database, now: SQL): Promise<(Told & { now: string }) | undefined> {
+async function claimUntold(db: Database, now: SQL): Promise<(UntoldIssue & { now: string }) | undefined> {
   // The lease is longer than one post. It is not renewed.
-  const rows = await db.execute<Told & { now: string }>(sql`
+  const rows = await db.execute<UntoldIssue & { now: string }>(sql`
     update mediadock.issues i set ${lease.claim(now, 30)}
     where ${i.id} = (
       select ${i.id} from mediadock.issues i where ${i.untold} is not null and ${lease.isDue(now)}
@@ -76,7 +76,7 @@ async function claimUntold(db: Database, now: SQL): Promise<(Told & { now: strin
 }
 
 /** Records the result of a post. An issue that changed meanwhile has another notice and is left alone. */
-async function settle(db: Database, { id, tell_tries: claims, untold }: Told, set: SQL): Promise<void> {
+async function settle(db: Database, { id, tell_tries: claims, untold }: UntoldIssue, set: SQL): Promise<void> {
   await db.execute(sql`
     update mediadock.issues i set ${set} where ${lease.isHeld({ id, claims })} and ${i.untold} = ${untold}`)
 }
@@ -106,7 +106,7 @@ async function post({ fetch, url, body, signal }: Post): Promise<string | undefi
 const events = { opened: '', worsened: 'worse: ', closed: 'over: ' } as const
 
 /** The line of a notice in Slack's format, escaped so that foreign text is neither markup nor a mention. */
-export function textOf({ severity, text, untold, opened_at, closed_at }: Told, from: string, now: Date): string {
+export function textOf({ severity, text, untold, opened_at, closed_at }: UntoldIssue, from: string, now: Date): string {
   const opened = new Date(opened_at)
   const until = closed_at === null ? now : new Date(closed_at)
   const since =

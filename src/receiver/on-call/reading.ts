@@ -8,7 +8,7 @@ import { readWithin } from '../queries/deadline.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import type { Slice } from '../slice.ts'
 
-type Known = {
+type ReadingDeps = {
   settings: ReceiverSettings
   background: {
     silentAfterSeconds: number | undefined
@@ -23,7 +23,7 @@ type Known = {
 }
 
 /** The options of the on-call readers: Postgres's time, the settings and the state of this process. */
-export async function readingOptions({ settings, background, keys, db, time, startedAt, slices }: Known) {
+export async function readingOptions({ settings, background, keys, db, time, startedAt, slices }: ReadingDeps) {
   const { stuckAfterSeconds, fetchRatePerMinute, webhookPublicUrl, generationApiUrl } = settings
   const now = await readWithin(db, (tx) => readTime(tx, time))
   return {

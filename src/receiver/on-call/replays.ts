@@ -18,7 +18,7 @@ const replays = columnsOf(onCall.replays)
 const inbox = columnsOf(schema.inbox)
 const attempts = columnsOf(schema.attempts)
 
-type Start = {
+type RequeueMany = {
   /** The filters as in the address of the list. */
   query: Readonly<Record<string, string>>
   filters: DeliveryFilters
@@ -32,7 +32,7 @@ type Start = {
 /** Puts the deliveries that match the filters back into the inbox, newest first. */
 export async function requeueMany(
   db: Database,
-  { query, filters, count, actor, time, signal }: Start,
+  { query, filters, count, actor, time, signal }: RequeueMany,
 ): Promise<{ id: string; count: number; requeued: number }> {
   const id = randomUUID()
   await db.execute(sql`
