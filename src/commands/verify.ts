@@ -24,7 +24,7 @@ adding a missing secret. The window of five minutes is judged by the time of arr
     return withReceiver(env, async ({ db, settings, interrupted: cut }) => {
       const keySets = createKeySets({ fetch, clock: () => new Date(), logger: createLogger('warn'), cut })
       await keySets.runOnce(settings.keys)
-      const deps = { db, keys: () => keySets.apply(settings.keys), onStored: () => {} }
+      const deps = { db, keys: () => keySets.apply(settings.keys), roles: { wake: () => {} } }
       const verified = await auditedCommand({
         db,
         action: 'verify_quarantine',

@@ -83,7 +83,7 @@ const refusing = ({ database }: Place, condition: string) =>
 const untilParked = ({ database, receiver }: Place, count: number) =>
   eventually(async () => {
     await database.sql`update mediadock.inbox set due_at = now()`
-    receiver.deps.background.wake('inbox')
+    receiver.deps.roles.wake('inbox')
     const parked = await database.sql`select from mediadock.deliveries where parked_reason = 'landing_failed'`
     return parked.length >= count
   })
@@ -413,7 +413,7 @@ it.for(drills)('$name', async (drill) => {
     await page.getByLabel('Token').fill(internalToken)
     await page.getByRole('button', { name: 'Sign in' }).click()
   }
-  receiver.deps.background.wake('issues')
+  receiver.deps.roles.wake('issues')
   await expect.poll(() => causes(page)).toEqual(drill.alarms)
   await shoot(page, `drill-${drill.name}-1`)
   expect((await wrong(page).innerText()).replaceAll(/\s+/g, ' ')).toMatch(drill.says)

@@ -14,7 +14,7 @@ const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: 
 
 /** The calls for the log of HTTP arrivals and for the quarantine. */
 export function arrivalOperations(deps: ReceiverDeps): Operation[] {
-  const { db, keys, roles } = deps
+  const { keys } = deps
   const tail = createArrivalTail(deps)
   const list: Operation = {
     method: 'get',
@@ -56,8 +56,7 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
       }),
     },
     answer: async (req, res) => {
-      const onStored = () => roles.wake('inbox')
-      const work = () => verifyQuarantine({ db, keys, onStored })
+      const work = () => verifyQuarantine(deps)
       res.json(await auditedCall(deps, req, { action: 'verify_quarantine', detailOf: (verified) => verified, work }))
     },
   }

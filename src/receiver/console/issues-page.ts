@@ -58,7 +58,8 @@ export function issuesRoutes(console: ConsoleDeps): Router {
         action: 'mute_issue',
         target: id.data,
         detailOf: (done) => done && { cause: done.cause, hours },
-        work: () => muteIssue(db, { id: Number(id.data), now: console.time(), seconds: hours * 3600, by: actorOf(req) }),
+        work: () =>
+          muteIssue(db, { id: Number(id.data), now: console.time(), seconds: hours * 3600, by: actorOf(req) }),
       })
       if (!muted) throw unknown(req)
       res.redirect(303, path)

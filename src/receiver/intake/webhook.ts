@@ -142,8 +142,7 @@ async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
     // A source that sends no id is asked again, with the body.
     const identity = early.ok ? early : source.kind.identify({ header, body })
     arrival.webhookId = claimedIn(identity)
-    if (!identity.ok)
-      throw quarantined(deps, exchange, body, new Refusal(400, 'invalid_webhook_id', identity.message))
+    if (!identity.ok) throw quarantined(deps, exchange, body, new Refusal(400, 'invalid_webhook_id', identity.message))
     const { webhookId } = identity
     const idOf = () => deliveryId(webhookId, body, arrival.sourceName)
     // So the log shows a refused arrival beside the delivery that it repeats. The id of a large body takes long, and is

@@ -10,7 +10,7 @@ import { admitAgain, quarantinedColumns, toQuarantined, type Quarantined } from 
 
 const { id } = quarantine
 
-export type VerifyDeps = { db: Database; keys: () => Keys; onStored: () => void }
+export type VerifyDeps = { db: Database; keys: () => Keys; roles: { wake: (role: 'inbox') => void } }
 
 export type VerifyOptions = {
   /** Only arrivals refused for this reason. */
@@ -26,7 +26,7 @@ export type Verified = { checked: number; accepted: number; refused: number }
  * window by the time of arrival. An arrival without a usable id is not a delivery, and stays.
  */
 export async function verifyQuarantine(
-  { db, keys, onStored }: VerifyDeps,
+  { db, keys, roles }: VerifyDeps,
   { reason, onAccepted }: VerifyOptions = {},
 ): Promise<Verified> {
   const verified: Verified = { checked: 0, accepted: 0, refused: 0 }
@@ -50,7 +50,7 @@ export async function verifyQuarantine(
           authentic.map((row) => row.id),
         ),
       )
-      onStored()
+      roles.wake('inbox')
       onAccepted?.(
         deliveries.map((delivery) => delivery.id),
         deliveries.length - isNew.size,

@@ -141,7 +141,7 @@ describe('POST /webhooks/<name>', () => {
     const added = { ...pictures!, keys: [...pictures!.keys, { name: 'added', api_key: 'x', signing_secret: secret }] }
     const withAdded = withSources(keysOf(liveKey, sandboxKey), JSON.stringify([added, ...others]))
     receiver.setKeys(withAdded)
-    await verifyQuarantine({ db: receiver.deps.db, keys: () => withAdded, onStored: receiver.deps.onStored })
+    await verifyQuarantine({ ...receiver.deps, keys: () => withAdded })
     await eventually(async () =>
       expect(await resultOf(requestIdOf('pictures', 'job-6').requestId)).toMatchObject({ key_name: 'added' }),
     )
@@ -155,7 +155,7 @@ describe('POST /webhooks/<name>', () => {
     await eventually(async () => expect(await quarantined()).toHaveLength(1))
     const [, ...others] = sources
     const unsigned = withSources(keysOf(liveKey, sandboxKey), JSON.stringify([sourceOf('pictures', 'luma'), ...others]))
-    await verifyQuarantine({ db: receiver.deps.db, keys: () => unsigned, onStored: receiver.deps.onStored })
+    await verifyQuarantine({ ...receiver.deps, keys: () => unsigned })
     expect(await quarantined()).toHaveLength(1)
   })
 

@@ -38,8 +38,7 @@ type Result = z.infer<typeof resultSchema>
 
 /** Verifying refused arrivals again: the confirmation, then the result. */
 export function verifyRoutes(console: ConsoleDeps): Router {
-  const { db, keys, roles, settings } = console
-  const onStored = () => roles.wake('inbox')
+  const { db, keys, settings } = console
   const router = Router()
   router.get('/parked/verify', async (req, res) => {
     const { reason } = parseFilters(chosenSchema, queryOf(req))
@@ -68,7 +67,7 @@ export function verifyRoutes(console: ConsoleDeps): Router {
       action: 'verify_quarantine',
       target: reason === undefined ? undefined : `reason=${reason}`,
       detailOf: (verified) => verified,
-      work: () => verifyQuarantine({ db, keys, onStored }, { reason, onAccepted }),
+      work: () => verifyQuarantine(console, { reason, onAccepted }),
     })
     res.redirect(
       303,
