@@ -12,8 +12,6 @@ import { countParked, depth } from './landing/inbox.ts'
 import { countOverdue } from './reconciling/due.ts'
 import { lastRunEndedAt } from './reconciling/reconcile-runs.ts'
 
-export type ReceiverMetrics = ReturnType<typeof createReceiverMetrics>
-
 export type MetricsDeps = {
   registry: Registry
   db: Database
