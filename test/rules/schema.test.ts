@@ -1,6 +1,6 @@
 import { Column, getTableColumns, getViewSelectedFields, is } from 'drizzle-orm'
 import { getTableConfig, getViewConfig, PgTable, PgView } from 'drizzle-orm/pg-core'
-import { expect, it } from 'vitest'
+import { afterAll, beforeAll, expect, it } from 'vitest'
 import * as providerConsole from '../../src/provider/domain/console-schema.ts'
 import * as provider from '../../src/provider/domain/schema.ts'
 import * as archiving from '../../src/receiver/archive/archive-schema.ts'
@@ -11,7 +11,13 @@ import * as submitting from '../../src/receiver/domain/generations-schema.ts'
 import * as onCall from '../../src/receiver/domain/on-call-schema.ts'
 import * as receiver from '../../src/receiver/domain/schema.ts'
 import * as subscribing from '../../src/receiver/subscriptions/subscriptions-schema.ts'
-import { withTestDatabase } from '../support/database.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+
+let database: TestDatabase
+beforeAll(async () => {
+  database = await createTestDatabase()
+})
+afterAll(() => database.drop())
 
 type Described = { at: string; columns: unknown[] }
 
@@ -56,8 +62,7 @@ const schemas = [
 it.each(schemas.map(({ at, columns }) => [at, columns] as const))(
   'the schema of %s matches the migrated table',
   async (at, columns) => {
-    const { sql } = await withTestDatabase()
-    const made = await sql`
+    const made = await database.sql`
     select attname as name, format_type(atttypid, atttypmod) as type, attnotnull as "notNull" from pg_attribute
     where attrelid = ${at}::regclass and attnum > 0 and not attisdropped order by attname collate "C"`
     expect(columns).toEqual(made.map((column) => ({ ...column })))
