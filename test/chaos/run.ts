@@ -26,9 +26,9 @@ const table = [
   'chaos/operators-drill',
   'chaos/postgres-crash',
   'chaos/kill',
-  'chaos/service',
+  'release/service',
   'chaos/rolling',
-  'chaos/real-balancers',
+  'release/real-balancers',
   'provider/killed-at-each-step',
 ]
 

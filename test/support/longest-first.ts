@@ -3,9 +3,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
 // Starts the slowest files first, so that no worker ends alone with one of them.
 const longest = [
-  'service.test.ts',
   'four-sources.test.ts',
-  'real-balancers.test.ts',
   'program.test.ts',
   'job.test.ts',
   'chaos.test.ts',

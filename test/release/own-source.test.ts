@@ -8,15 +8,15 @@ import os from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import { expect, it, onTestFinished } from 'vitest'
-import { openLaptop } from '../../laptop/support/laptop.ts'
-import { startProcess } from '../../platform/support/processes.ts'
-import { childEnv } from '../../support/child-env.ts'
-import { withTestDatabase } from '../../support/database.ts'
-import { eventually } from '../../support/eventually.ts'
-import { json } from '../../support/provider-stand.ts'
-import { liveKey } from '../../support/receiver.ts'
+import { openLaptop } from '../laptop/support/laptop.ts'
+import { startProcess } from '../platform/support/processes.ts'
+import { childEnv } from '../support/child-env.ts'
+import { withTestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { json } from '../support/provider-stand.ts'
+import { liveKey } from '../support/receiver.ts'
 
-const root = path.resolve(import.meta.dirname, '../../..')
+const root = path.resolve(import.meta.dirname, '../..')
 const kindsFile = 'src/receiver/sources/kinds.ts'
 const secret = 'a-secret-of-acme-with-enough-bytes'
 

@@ -1,15 +1,15 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { Pool } from 'undici'
 import { expect, it } from 'vitest'
+import { countBooks, untilInboxIsEmpty, watchEffects } from '../chaos/books.ts'
+import { limitMs, long, roundsOf } from '../chaos/length.ts'
+import { balancerKinds, findBalancers, startBalancer } from '../chaos/real-balancers.ts'
+import { withReceiverProcess } from '../chaos/receiver-process.ts'
+import type { Connecting } from '../chaos/sender.ts'
+import { longestSilenceMs, startLoad } from '../chaos/steady-load.ts'
+import { inTable } from '../chaos/table.ts'
 import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { limitMs, long, roundsOf } from './length.ts'
-import { balancerKinds, findBalancers, startBalancer } from './real-balancers.ts'
-import { withReceiverProcess } from './receiver-process.ts'
-import type { Connecting } from './sender.ts'
-import { longestSilenceMs, startLoad } from './steady-load.ts'
-import { inTable } from './table.ts'
 
 const { rounds, perSecond } = long ? { rounds: roundsOf(5), perSecond: 200 } : { rounds: 1, perSecond: 50 }
 /** Longer than HAProxy takes to see it: two checks, a second apart. */

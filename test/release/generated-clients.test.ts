@@ -3,8 +3,8 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import { expect, it, onTestFinished } from 'vitest'
+import { openLaptop } from '../laptop/support/laptop.ts'
 import { childEnv } from '../support/child-env.ts'
-import { openLaptop } from './support/laptop.ts'
 
 const root = path.resolve(import.meta.dirname, '../..')
 const run = promisify(execFile)
