@@ -16,29 +16,27 @@ export function createNaturalBatch<Q, A>({ answerAll, parallel = 2 }: BatchOptio
   const waiting: Waiting<Q, A>[] = []
   let underWay = 0
 
-  const runNext = async (): Promise<void> => {
-    // Bounds a batch to a few milliseconds, so that no caller waits long for the others.
-    const batch = waiting.splice(0, 500)
-    underWay += 1
-    try {
-      const answers = await answerAll(batch.map(({ question }) => question))
-      for (const [index, { resolve, reject }] of batch.entries()) {
-        const answer = answers[index]
-        if (answer === undefined) reject(new Error('a batch returned fewer answers than questions'))
-        else resolve(answer)
-      }
-    } catch (error) {
-      for (const { reject } of batch) reject(error)
-    } finally {
-      underWay -= 1
-      pump()
+  const answerBatch = async (batch: readonly Waiting<Q, A>[]): Promise<void> => {
+    const answers = await answerAll(batch.map(({ question }) => question))
+    for (const [index, { resolve, reject }] of batch.entries()) {
+      const answer = answers[index]
+      if (answer === undefined) reject(new Error('a batch returned fewer answers than questions'))
+      else resolve(answer)
     }
   }
-  const rejectAll = (error: unknown) => {
-    for (const { reject } of waiting.splice(0)) reject(error)
-  }
   const pump = () => {
-    while (waiting.length > 0 && underWay < parallel) runNext().catch(rejectAll)
+    while (waiting.length > 0 && underWay < parallel) {
+      // Bounds a batch to a few milliseconds, so that no caller waits long for the others.
+      const batch = waiting.splice(0, 500)
+      underWay += 1
+      answerBatch(batch)
+        .catch((error: unknown) => batch.forEach(({ reject }) => reject(error)))
+        .finally(next)
+    }
+  }
+  const next = () => {
+    underWay -= 1
+    pump()
   }
   return (question) =>
     new Promise<A>((resolve, reject) => {
