@@ -180,7 +180,7 @@ describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
     expect(handOver.isBehind()).toBe(false)
   })
 
-  it('of one request is never in two concurrent batches, while two batches are written at a time', async () => {
+  it('sees earlier ones of its request, while two batches are written at a time', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url, max: 6 })
     let running = 0
