@@ -66,14 +66,17 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       inFlight += 1
       deps.onFlush?.({ deliveries: batch.length, left: queue.length })
       // A statement that is lost with its connection may never settle. Its senders have been answered by then.
-      withDeadline(flush(deps, batch, storeAgain), answerWithinMs + 500, 'a flush').then(next, (error: unknown) => {
-        deps.logger.error(
-          { err: error, deliveries: batch.length },
-          'storing deliveries did not end in time, continuing without them: senders without an answer got 503',
-        )
-        for (const { delivery } of batch) deps.handOver.release(delivery)
-        next()
-      })
+      withDeadline(flush({ ...deps, storeAgain }, batch), answerWithinMs + 500, 'a flush').then(
+        next,
+        (error: unknown) => {
+          deps.logger.error(
+            { err: error, deliveries: batch.length },
+            'storing deliveries did not end in time, continuing without them: senders without an answer got 503',
+          )
+          for (const { delivery } of batch) deps.handOver.release(delivery)
+          next()
+        },
+      )
     }
   }
 
@@ -128,15 +131,14 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   return { accept }
 }
 
+/** `storeAgain`: enqueues deliveries that another transaction holds at this moment. */
+type FlushDeps = AcceptorDeps & { storeAgain: (group: readonly Waiting[]) => void }
+
 /**
  * Settles every delivery of the batch, or passes it to `storeAgain`. Never rejects. A refused statement is halved, so
  * that a delivery that a constraint or trigger refuses does not block its neighbours.
  */
-async function flush(
-  deps: AcceptorDeps,
-  batch: readonly Waiting[],
-  storeAgain: (group: readonly Waiting[]) => void,
-): Promise<void> {
+async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> {
   const parts = [batch]
   let unstored = 0
   let firstError: unknown
@@ -144,7 +146,7 @@ async function flush(
   let isAnyStored = false
   for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
     try {
-      await storePart(deps, part, storeAgain)
+      await storePart(deps, part)
       isAnyStored = true
     } catch (error) {
       refusals += 1
@@ -176,11 +178,7 @@ async function flush(
  * statement, with nothing stored. Also throws if the connection is lost: the statement may have been committed, and the
  * sender's next attempt is then a duplicate.
  */
-async function storePart(
-  deps: AcceptorDeps,
-  part: readonly Waiting[],
-  storeAgain: (group: readonly Waiting[]) => void,
-): Promise<void> {
+async function storePart(deps: FlushDeps, part: readonly Waiting[]): Promise<void> {
   const byId = Map.groupBy(part, ({ delivery }) => delivery.id)
   // Sorted by key, so that two flushes cannot deadlock.
   const rows = [...byId.keys()].sort().flatMap((id) => signedLive(byId.get(id) ?? [])?.delivery ?? [])
@@ -192,7 +190,7 @@ async function storePart(
     })
     for (const [id, group] of byId) {
       if (stored.contended.has(id)) {
-        storeAgain(group)
+        deps.storeAgain(group)
         continue
       }
       group.forEach(({ delivery, resolve }, at) => {
