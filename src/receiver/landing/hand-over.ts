@@ -9,21 +9,6 @@ import { claim, claimedOnce, inboxLeaseSeconds, renew, type ClaimedWithBody } fr
 import type { LandingDeps } from './land-or-put-off.ts'
 import { landingOfDelivery } from './row-to-write.ts'
 
-/*
- * The ways of a delivery through this folder, each with the file to read:
- *
- *   stored here, or claimed from the queue   hand-over.ts takes it, inbox.ts is the queue
- *   parsed into the row to write             row-to-write.ts
- *   held in memory, put into a batch         held.ts: one delivery of each request
- *   written                                  batches.ts: two batches at a time
- *   landed                                   two-statements.ts: the short statement, then the whole one for the others.
- *                                            landing-sql.ts has their text: judges it and writes the request
- *   flagged, parked or discarded             outcome-sql.ts, in the same statement
- *   refused by Postgres                      land-or-put-off.ts: halves the batch, puts off, parks after five failures
- *   not simply a report                      before-landing.ts, before all from held.ts on, or in place of it
- *   processed again                          replay.ts: lands it at once, or puts many back into the queue
- */
-
 export type HandOverDeps = LandingDeps &
   Pick<BatchesDeps, 'rest' | 'signal'> & {
     /** Called when a round of claiming had no room, and there is room again. */
