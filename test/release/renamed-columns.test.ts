@@ -13,9 +13,13 @@ const renamed = [
   {
     schema: 'receiver/domain/schema.ts',
     column: 'next_poll_at',
-    files: ['receiver/reconciling/claimed-polls.ts', 'receiver/queries/requests.ts', 'receiver/submitting/tracking.ts'],
+    files: ['receiver/reconciling/poll-claims.ts', 'receiver/queries/requests.ts'],
   },
-  { schema: 'receiver/domain/budgets-schema.ts', column: 'blocked_until', files: ['receiver/fetching/call-budget.ts'] },
+  {
+    schema: 'receiver/domain/budgets-schema.ts',
+    column: 'blocked_until',
+    files: ['receiver/fetching/read-budgets.ts'],
+  },
   { schema: 'platform/pages/tables.ts', column: 'expires_at', files: ['platform/pages/sessions.ts'] },
   {
     schema: 'provider/domain/schema.ts',

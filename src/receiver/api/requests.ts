@@ -1,12 +1,12 @@
 import { z } from 'zod'
 import { exampleValues } from '../../platform/pages/openapi.ts'
-import { environmentsOf } from '../domain/keys.ts'
 import { mustBeStorable } from '../domain/storable.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { requestListSchema } from '../queries/filters.ts'
 import { readRequest, requestDetailSchema } from '../queries/request-detail.ts'
 import { findRequest, listRequests, requestSchema } from '../queries/requests.ts'
+import { trackedBy } from '../submitting/tracking.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import {
@@ -75,9 +75,8 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       mustBeStorable(body)
       const { requestId, externalId, sourceName } = tracked(body, keys())
       const environment = body.key_name === undefined ? undefined : keys().byName.get(body.key_name)?.environment
-      const keyNames = environment === undefined ? [] : environmentsOf(keys())[environment]
       const wanted = { ...body, request_id: requestId, external_id: externalId, source_name: sourceName }
-      const created = await trackRequest(db, wanted, { environment, keyNames, now: time() })
+      const created = await trackRequest(db, wanted, trackedBy(keys(), environment, time()))
       const request = await readWithin(db, (tx) => findRequest(tx, requestId, overdue()))
       res.status(created ? 201 : 200).json(request)
     },

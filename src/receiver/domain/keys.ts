@@ -66,9 +66,14 @@ export function namesOfSource({ all }: Keys, { name }: Source): string[] {
   return all.filter((key) => key.source.name === name).map((key) => key.name)
 }
 
+/** Returns true if calls may be made with the key. */
+export function isUsable({ retired, apiKey }: GenerationKey): boolean {
+  return !retired && apiKey !== undefined
+}
+
 /** Returns the key of a request, or another key of its source if that key cannot make calls any more. */
 export function keyOfRequest(keys: Keys, source: Source, keyName: string | null): GenerationKey | undefined {
-  const usable = keys.all.filter((key) => key.source.name === source.name && !key.retired && key.apiKey !== undefined)
+  const usable = keys.all.filter((key) => key.source.name === source.name && isUsable(key))
   return usable.find(({ name }) => name === keyName) ?? usable[0]
 }
 
@@ -83,7 +88,7 @@ export function environmentsOf(keys: Keys): Environments {
 
 /** Returns the keys with which the first source may be called. Only its API has accounts, balances and a catalog. */
 export function callingFirst({ all, first }: Keys): GenerationKey[] {
-  return all.filter(({ source, retired, apiKey }) => source.name === first.name && !retired && apiKey !== undefined)
+  return all.filter((key) => key.source.name === first.name && isUsable(key))
 }
 
 /**
@@ -92,7 +97,7 @@ export function callingFirst({ all, first }: Keys): GenerationKey[] {
  */
 export function usableKey(keys: Keys, name: string | undefined, { isOfFirst = false } = {}): GenerationKey {
   const ofFirst = callingFirst(keys)
-  const usable = isOfFirst ? ofFirst : keys.all.filter((key) => !key.retired && key.apiKey !== undefined)
+  const usable = isOfFirst ? ofFirst : keys.all.filter(isUsable)
   const key = name === undefined ? ofFirst[0] : usable.find((candidate) => candidate.name === name)
   if (key) return key
   const what =

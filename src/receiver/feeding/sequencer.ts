@@ -1,12 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
-import * as feeding from '../domain/feed-schema.ts'
-
-const changes = columnsOf(feeding.changes)
+import type * as feeding from '../domain/feed-schema.ts'
 
 type SequencerDeps = {
   db: Database
@@ -66,7 +63,7 @@ export function createSequencer(deps: SequencerDeps, { maxRows = 200 } = {}) {
  */
 export async function unsequencedSeconds(tx: Executor, now: Date): Promise<number> {
   const rows = await tx.execute<RowOf<typeof feeding.changes, 'changed_at'>>(sql`
-    select ${changes.changed_at} from mediadock.changes order by ${changes.xid}, ${changes.id} limit 1`)
+    select changed_at from mediadock.changes order by xid, id limit 1`)
   const [oldest] = rows
   return oldest === undefined ? 0 : Math.max(0, (now.getTime() - new Date(oldest.changed_at).getTime()) / 1000)
 }

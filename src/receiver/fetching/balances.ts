@@ -1,10 +1,6 @@
-import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
-import * as fetching from '../domain/budgets-schema.ts'
-
-const b = columnsOf(fetching.callBudgets, 'b')
 
 export type Balances = {
   /** Keys whose submits were refused with 402 insufficient_credits within the last hour. */
@@ -43,15 +39,15 @@ export async function claimAccounts(db: Database, keyNames: readonly string[], n
   const anHourAgo = later(now, -3600)
   const rows = await db.execute<{ key_name: string }>(sql`
     with due as (
-      select distinct on (coalesce(${b.account_id}, ${b.key_name})) ${b.key_name} from mediadock.call_budgets b
-      where ${b.key_name} = any(${sql.param([...keyNames])}::text[]) and not exists (
+      select distinct on (coalesce(b.account_id, b.key_name)) b.key_name from mediadock.call_budgets b
+      where b.key_name = any(${sql.param([...keyNames])}::text[]) and not exists (
         select from mediadock.call_budgets o
-        where (o.key_name = ${b.key_name} or o.account_id = ${b.account_id}) and o.account_asked_at > ${anHourAgo})
-      order by coalesce(${b.account_id}, ${b.key_name}), ${b.key_name}
+        where (o.key_name = b.key_name or o.account_id = b.account_id) and o.account_asked_at > ${anHourAgo})
+      order by coalesce(b.account_id, b.key_name), b.key_name
     )
     update mediadock.call_budgets b set account_asked_at = ${now} from due
-    where ${b.key_name} = due.key_name and coalesce(${b.account_asked_at} <= ${anHourAgo}, true)
-    returning ${b.key_name}`)
+    where b.key_name = due.key_name and coalesce(b.account_asked_at <= ${anHourAgo}, true)
+    returning b.key_name`)
   return rows.map(({ key_name }) => key_name)
 }
 
@@ -94,16 +90,16 @@ export async function noteCreditsRefused(db: Database, keyName: string, now: SQL
 export async function readBalances(tx: Executor, now: Date): Promise<Balances> {
   const at = sql`${now.toISOString()}::timestamptz`
   const refused = await tx.execute<{ key_name: string; at: string }>(sql`
-    select ${b.key_name}, ${b.credits_refused_at} as at from mediadock.call_budgets b
-    where ${b.credits_refused_at} > ${at} - interval '1 hour' order by ${b.key_name}`)
+    select b.key_name, b.credits_refused_at as at from mediadock.call_budgets b
+    where b.credits_refused_at > ${at} - interval '1 hour' order by b.key_name`)
   type Row = { key_name: string; balance: string; spent: string; difference: string | null }
   // A balance is read each hour. One older than two hours belongs to a removed or failing key.
   const accounts = await tx.execute<Row>(sql`
-    select distinct on (coalesce(${b.account_id}, ${b.key_name})) ${b.key_name}, ${b.balance},
-      ${b.spent_last_hour} as spent, ${b.cost_difference} as difference
+    select distinct on (coalesce(b.account_id, b.key_name)) b.key_name, b.balance,
+      b.spent_last_hour as spent, b.cost_difference as difference
     from mediadock.call_budgets b
-    where ${b.balance_at} > ${at} - interval '2 hours'
-    order by coalesce(${b.account_id}, ${b.key_name}), ${b.balance_at} desc`)
+    where b.balance_at > ${at} - interval '2 hours'
+    order by coalesce(b.account_id, b.key_name), b.balance_at desc`)
   return {
     refused: refused.map(({ key_name, at: refusedAt }) => ({
       keyName: key_name,

@@ -1,4 +1,4 @@
-import { sourceOf, type Environment, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { isUsable, sourceOf, type Environment, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { storedName } from '../domain/source.ts'
 import type { Purpose } from './call-budget.ts'
 import { createProviderBreaker, type ProviderBreaker } from './provider-breaker.ts'
@@ -112,9 +112,7 @@ function candidates(
   { sourceName, keyName, environment, purpose, turn = 0 }: ResultLookup,
   standIns: ReadonlyMap<string, string>,
 ): Candidate[] {
-  const usable = keys.all.filter(
-    (key) => !key.retired && key.apiKey !== undefined && storedName(key.source) === sourceName,
-  )
+  const usable = keys.all.filter((key) => isUsable(key) && storedName(key.source) === sourceName)
   const named = keyName === undefined ? undefined : keys.byName.get(keyName)
   const own = named?.environment ?? environment
   const isOwn = (key: GenerationKey) => own === undefined || key.environment === own

@@ -1,12 +1,8 @@
 import type { Counter } from 'prom-client'
 import { createShares } from '../../platform/fair-share.ts'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
-import * as onCall from '../domain/on-call-schema.ts'
-
-const columns = columnsOf(onCall.polls)
 
 /** One poll, and its outcome. */
 export type PollRecord = {
@@ -15,12 +11,6 @@ export type PollRecord = {
   polledAt: Date
   outcome: string
   detail: string | undefined
-}
-
-export type PollLog = {
-  record: (poll: PollRecord) => void
-  runOnce: () => Promise<{ more: boolean }>
-  waiting: () => number
 }
 
 /** Creates the log of polls for timelines. Rows are written in batches, after landing, and bounded. */
@@ -32,7 +22,7 @@ export function createPollLog({
   db: Database
   dropped: Pick<Counter, 'inc'>
   wake: () => void
-}): PollLog {
+}) {
   const rows = createWriteBehind<PollRecord>({
     write: (polls) => write(db, polls),
     rowsPerWrite: 1000,
@@ -46,7 +36,7 @@ export function createPollLog({
 async function write(db: Database, polls: readonly PollRecord[]): Promise<void> {
   const column = <T>(pick: (poll: PollRecord) => T) => sql.param(polls.map(pick))
   await db.execute(sql`
-    insert into mediadock.polls (${list(columns, 'request_id', 'polled_at', 'key_name', 'outcome', 'detail')})
+    insert into mediadock.polls (request_id, polled_at, key_name, outcome, detail)
     select * from unnest(
       ${column((p) => p.requestId)}::uuid[], ${column((p) => p.polledAt.toISOString())}::text[]::timestamptz[],
       ${column((p) => p.keyName)}::text[], ${column((p) => p.outcome)}::text[], ${column(detailOf)}::text[])

@@ -1,11 +1,8 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
-import * as fetching from '../domain/budgets-schema.ts'
+import type * as fetching from '../domain/budgets-schema.ts'
 import { shareFor, slotCount } from './call-budget.ts'
-
-const budget = columnsOf(fetching.callBudgets)
 
 export type CallBudget = {
   /** Calls in the last 60 seconds. */
@@ -35,12 +32,12 @@ type BudgetRow = RowOf<
 /** Returns the spent calls of each key and of its account, and whether the key is blocked. */
 export async function callBudgets(db: Executor, now: Date): Promise<Map<string, CallBudget>> {
   const oldest = Math.floor(now.getTime() / 1000) - slotCount
-  const lately = (counted: StringChunk) => sql`coalesce((
+  const lately = (counted: SQL) => sql`coalesce((
       select sum(n) from unnest(${counted}) with ordinality as s(n, i)
-      where ${budget.slots_until} - (i - 1) > ${oldest}::bigint), 0)::int`
+      where slots_until - (i - 1) > ${oldest}::bigint), 0)::int`
   const rows = await db.execute<BudgetRow>(sql`
-    select ${list(budget, 'key_name', 'blocked_until', 'blocked_reason', 'account_id', 'account_limit')},
-      ${lately(budget.slots)} as calls, ${lately(budget.submit_slots)} as submits
+    select key_name, blocked_until, blocked_reason, account_id, account_limit,
+      ${lately(sql`slots`)} as calls, ${lately(sql`submit_slots`)} as submits
     from mediadock.call_budgets`)
   const ofAccounts = new Map<string, number>()
   for (const { account_id: id, calls } of rows) if (id !== null) ofAccounts.set(id, (ofAccounts.get(id) ?? 0) + calls)

@@ -1,4 +1,3 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { and, eq, getTableColumns, inArray, isNotNull, ne, or, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { durable } from '../../platform/postgres/durable.ts'
 import { one } from '../../platform/postgres/errors.ts'
@@ -6,19 +5,14 @@ import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { storableText } from '../../platform/storable-text.ts'
-import * as submitting from '../domain/generations-schema.ts'
+import { generations } from '../domain/generations-schema.ts'
 import { maxCounted } from '../domain/limits.ts'
-import * as schema from '../domain/schema.ts'
+import { requests } from '../domain/schema.ts'
 import { itemsWanted } from './items-wanted.ts'
 import { joinTracked, requeueParked, type TrackedBy } from './tracking.ts'
 
-const generations = columnsOf(submitting.generations)
-const g = columnsOf(submitting.generations, 'g')
-const requests = columnsOf(schema.requests)
-const r = columnsOf(schema.requests, 'r')
-
 /** A submit, with its state. */
-export type Generation = typeof submitting.generations.$inferSelect
+export type Generation = typeof generations.$inferSelect
 
 export type Intent = {
   idempotencyKey: string
@@ -41,19 +35,19 @@ const retryForSeconds = 23.5 * 3600
 
 /** The lease of a submit, for statements with the alias `g`. Claims count its attempts. */
 const lease = leaseOf('g', {
-  key: { idempotency_key: submitting.generations.idempotency_key },
-  due_at: submitting.generations.next_attempt_at,
-  claims: submitting.generations.attempts,
+  key: { idempotency_key: generations.idempotency_key },
+  due_at: generations.next_attempt_at,
+  claims: generations.attempts,
 })
 
 /** SQL condition on `g`: the submit is pending, and this is its latest attempt. */
 export function isHeld({ idempotency_key, attempts }: Generation): SQL {
-  return sql`${lease.isHeld({ idempotency_key, claims: attempts })} and ${g.state} = 'pending'`
+  return sql`${lease.isHeld({ idempotency_key, claims: attempts })} and g.state = 'pending'`
 }
 
 /** SQL condition on `g`: the submit is so old that the provider may have forgotten its Idempotency-Key. */
 export function isForgotten(now: SQL): SQL {
-  return sql`${g.created_at} < ${later(now, -retryForSeconds)}`
+  return sql`g.created_at < ${later(now, -retryForSeconds)}`
 }
 
 export type Opened =
@@ -71,52 +65,33 @@ export async function open(
   { idempotencyKey, model, input, keyName, sandbox, sourceName = null, webhookUrl, metadata, now }: Intent,
 ): Promise<Opened> {
   const leaseEnd = later(now, leaseSeconds)
-  const ours = await db.execute<Generation & { forgotten: boolean }>(sql`
+  const [ours] = await db.execute<Generation & { forgotten: boolean }>(sql`
     with ${durable}
-    insert into mediadock.generations as g (${list(
-      generations,
-      'idempotency_key',
-      'model',
-      'input',
-      'key_name',
-      'sandbox',
-      'source_name',
-      'webhook_url',
-      'metadata',
-      'created_at',
-      'next_attempt_at',
-      'attempts',
-      'in_doubt_from',
-    )})
+    insert into mediadock.generations as g (idempotency_key, model, input, key_name, sandbox, source_name, webhook_url,
+      metadata, created_at, next_attempt_at, attempts, in_doubt_from)
     select ${idempotencyKey}::uuid, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${sandbox ?? null}::boolean,
-      ${sourceName},
-      ${webhookUrl},
-      ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
+      ${sourceName}, ${webhookUrl}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
       ${now}, ${leaseEnd}, 1, 1
     from durable
     on conflict (idempotency_key) do update set
-      state = 'pending', next_attempt_at = ${leaseEnd}, attempts = ${g.attempts} + 1,
-        in_doubt_from = coalesce(${g.in_doubt_from}, ${g.attempts} + 1),
-      promised = false, answer_status = null, answer = null,
+      state = 'pending', next_attempt_at = ${leaseEnd}, attempts = g.attempts + 1,
+      in_doubt_from = coalesce(g.in_doubt_from, g.attempts + 1), promised = false, answer_status = null, answer = null,
       -- The provider forgets an Idempotency-Key a day after the call that it accepted: this one, or an earlier one
       -- without an answer. In the latter case the same call is repeated, within the same day.
-      created_at = case when ${g.in_doubt_from} is null then excluded.created_at else ${g.created_at} end,
-      webhook_url = case when ${g.in_doubt_from} is null then excluded.webhook_url else ${g.webhook_url} end
-    where ${g.state} = 'refused' and ${g.model} = excluded.model and ${g.input} = excluded.input
-      and ${g.key_name} = excluded.key_name
-    returning ${sql.raw('g.*')}, ${isForgotten(now)} as forgotten`)
-  const [generation] = ours
-  if (generation) return { kind: 'ours', generation, isForgotten: generation.forgotten }
+      created_at = case when g.in_doubt_from is null then excluded.created_at else g.created_at end,
+      webhook_url = case when g.in_doubt_from is null then excluded.webhook_url else g.webhook_url end
+    where g.state = 'refused' and g.model = excluded.model and g.input = excluded.input
+      and g.key_name = excluded.key_name
+    returning g.*, ${isForgotten(now)} as forgotten`)
+  if (ours) return { kind: 'ours', generation: ours, isForgotten: ours.forgotten }
   // The conflict shows that the row exists. A caller that repeats a pending submit is answered 202.
   const known = await db.execute<{ same: boolean }>(sql`
     with promised as (
-      update mediadock.generations set ${generations.promised} = true
-      where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.state} = 'pending'
-        and not ${generations.promised}
+      update mediadock.generations set promised = true
+      where idempotency_key = ${idempotencyKey} and state = 'pending' and not promised
     )
-    select ${generations.model} = ${model} and ${generations.input} = ${JSON.stringify(input)}::jsonb
-      and ${generations.key_name} = ${keyName} as same
-    from mediadock.generations where ${generations.idempotency_key} = ${idempotencyKey}`)
+    select model = ${model} and input = ${JSON.stringify(input)}::jsonb and key_name = ${keyName} as same
+    from mediadock.generations where idempotency_key = ${idempotencyKey}`)
   return { kind: one(known, `comparing the intent ${idempotencyKey}`).same ? 'known' : 'other_parameters' }
 }
 
@@ -125,15 +100,14 @@ export async function claimDue(db: Database, { limit, now }: { limit: number; no
   return db.execute<Generation>(sql`
     with ${durable},
     due as (
-      select ${g.idempotency_key} from durable, mediadock.generations g
-      where ${g.state} = 'pending' and ${lease.isDue(now)}
-      order by ${g.next_attempt_at} limit ${limit} for update of g skip locked
+      select g.idempotency_key from durable, mediadock.generations g
+      where g.state = 'pending' and ${lease.isDue(now)}
+      order by g.next_attempt_at limit ${limit} for update of g skip locked
     )
     update mediadock.generations g
-    set ${lease.claim(now, leaseSeconds)},
-      ${generations.in_doubt_from} = coalesce(${g.in_doubt_from}, ${g.attempts} + 1), ${generations.promised} = true
-    from due where ${g.idempotency_key} = due.idempotency_key
-    returning ${sql.raw('g.*')}`)
+    set ${lease.claim(now, leaseSeconds)}, in_doubt_from = coalesce(g.in_doubt_from, g.attempts + 1), promised = true
+    from due where g.idempotency_key = due.idempotency_key
+    returning g.*`)
 }
 
 export type SubmittedAs = TrackedBy & { requestId: string; externalId?: string | null; cost: number | undefined }
@@ -147,22 +121,19 @@ export async function submitted(
   const sandbox = environment === undefined ? null : environment === 'sandbox'
   await db.execute(sql`
     with ended as (
-      update mediadock.generations set ${generations.state} = 'submitted', ${generations.request_id} = ${requestId},
-        ${generations.cost} = ${cost === undefined ? null : String(cost)}::numeric,
-        ${generations.next_attempt_at} = null, ${generations.last_error} = null, ${generations.answer} = null
-      where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.state} in ('pending', 'expired')
-      returning ${list(generations, 'idempotency_key', 'model', 'key_name', 'source_name', 'metadata')}
+      update mediadock.generations set state = 'submitted', request_id = ${requestId},
+        cost = ${cost === undefined ? null : String(cost)}::numeric,
+        next_attempt_at = null, last_error = null, answer = null
+      where idempotency_key = ${idempotencyKey} and state in ('pending', 'expired')
+      returning idempotency_key, model, key_name, source_name, metadata
     ),
     tracked as (
-      insert into mediadock.requests as r (
-        ${list(requests, 'request_id', 'source_name', 'external_id')},
-        ${list(requests, 'model', 'key_name', 'key_source', 'sandbox', 'metadata')},
-        ${list(requests, 'idempotency_key', 'items_wanted', 'tracked_at')})
+      insert into mediadock.requests as r (request_id, source_name, external_id, model, key_name, key_source, sandbox,
+        metadata, idempotency_key, items_wanted, tracked_at)
       select ${requestId}::uuid, source_name, ${externalId}, model, key_name, 'tracked', ${sandbox}::boolean,
-        metadata, idempotency_key,
-        ${itemsWanted(input) ?? null}::smallint, ${now} from ended
+        metadata, idempotency_key, ${itemsWanted(input) ?? null}::smallint, ${now} from ended
       on conflict (request_id) ${joinTracked(now)}
-      returning ${r.request_id}, ${r.confirmed_at} is null as open
+      returning r.request_id, r.confirmed_at is null as open
     ),
     ${requeueParked({ environment, keyNames, now })}
     select from tracked`)
@@ -172,7 +143,7 @@ export async function submitted(
 export async function countWaitingSubmits(tx: Executor): Promise<number> {
   const rows = await tx.execute<{ waiting: number }>(sql`
     select count(*)::int as waiting from (
-      select from mediadock.generations g where ${g.state} = 'pending' limit ${maxCounted}
+      select from mediadock.generations g where g.state = 'pending' limit ${maxCounted}
     ) as pending`)
   return one(rows, 'counting waiting submits').waiting
 }
@@ -183,27 +154,21 @@ export function isInDoubt({ in_doubt_from, attempts }: Generation): boolean {
 }
 
 /** SQL on `g`: `in_doubt_from` after an attempt that was surely not accepted. Null if the doubt began with it. */
-export const unlessThisOne = sql`nullif(${g.in_doubt_from}, ${g.attempts})`
+export const unlessThisOne = sql`nullif(g.in_doubt_from, g.attempts)`
 
-/**
- * Schedules the next attempt; none without a pause. `isCertain`: the provider was not called, or did not accept the
- * submit.
- */
+/** `isCertain`: the provider was not called, or did not accept the submit. */
+export type Postponed = { now: SQL; error: string; pauseSeconds: number | undefined; isCertain: boolean }
+
+/** Schedules the next attempt; none without a pause. */
 export async function postpone(
   db: Database,
   generation: Generation,
-  {
-    now,
-    error,
-    pauseSeconds,
-    isCertain,
-  }: { now: SQL; error: string; pauseSeconds: number | undefined; isCertain: boolean },
+  { now, error, pauseSeconds, isCertain }: Postponed,
 ): Promise<void> {
   await db.execute(sql`
     update mediadock.generations g set
-      ${generations.next_attempt_at} = ${pauseSeconds === undefined ? null : later(now, pauseSeconds)},
-      ${generations.last_error} = ${storableText(error)},
-      ${generations.in_doubt_from} = ${isCertain ? unlessThisOne : sql`${g.in_doubt_from}`}
+      next_attempt_at = ${pauseSeconds === undefined ? null : later(now, pauseSeconds)},
+      last_error = ${storableText(error)}, in_doubt_from = ${isCertain ? unlessThisOne : sql`g.in_doubt_from`}
     where ${isHeld(generation)}`)
 }
 
@@ -211,25 +176,25 @@ export async function postpone(
 export type FoundGeneration = Generation & { status: string | null }
 
 export async function find(db: Database, idempotencyKey: string): Promise<FoundGeneration | undefined> {
-  const { idempotency_key, request_id } = submitting.generations
+  const { idempotency_key, request_id } = generations
   const [found] = await db
-    .select({ ...getTableColumns(submitting.generations), status: schema.requests.status })
-    .from(submitting.generations)
-    .leftJoin(schema.requests, eq(schema.requests.request_id, request_id))
+    .select({ ...getTableColumns(generations), status: requests.status })
+    .from(generations)
+    .leftJoin(requests, eq(requests.request_id, request_id))
     .where(eq(idempotency_key, idempotencyKey))
   return found
 }
 
 /** Returns the Idempotency-Keys whose submits have ended: refused, expired, or with a complete result. */
 export async function overOf(db: Executor, idempotencyKeys: readonly string[]): Promise<string[]> {
-  const { idempotency_key, request_id, state } = submitting.generations
-  const { landed_at, media_complete, status } = schema.requests
+  const { idempotency_key, request_id, state } = generations
+  const { landed_at, media_complete, status } = requests
   const isOver = inArray(state, ['refused', 'expired'])
   const isComplete = and(isNotNull(landed_at), or(media_complete, ne(status, 'COMPLETED')))
   const rows = await db
     .select({ idempotency_key })
-    .from(submitting.generations)
-    .leftJoin(schema.requests, eq(schema.requests.request_id, request_id))
+    .from(generations)
+    .leftJoin(requests, eq(requests.request_id, request_id))
     .where(and(inArray(idempotency_key, [...idempotencyKeys]), or(isOver, isComplete)))
   return rows.map(({ idempotency_key: key }) => key)
 }

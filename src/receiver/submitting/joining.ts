@@ -2,9 +2,10 @@ import type { Logger } from '../../platform/logger.ts'
 import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import { environmentsOf, type Keys } from '../domain/keys.ts'
+import type { Keys } from '../domain/keys.ts'
 import type { RequestIds } from '../domain/request-id.ts'
 import * as intents from './generations.ts'
+import { trackedBy } from './tracking.ts'
 
 /** A webhook whose URL names a submit, and the job that it is about. */
 export type Joining = RequestIds & { idempotencyKey: string; sourceName: string | null }
@@ -24,9 +25,8 @@ export async function joinSubmit(
   const generation = await intents.find(db, idempotencyKey)
   if (generation?.source_name !== sourceName || !['pending', 'expired'].includes(generation.state)) return
   const environment = keys().byName.get(generation.key_name)?.environment
-  const keyNames = environment === undefined ? [] : environmentsOf(keys())[environment]
   try {
-    await intents.submitted(db, generation, { ...ids, cost: undefined, environment, keyNames, now: time() })
+    await intents.submitted(db, generation, { ...ids, cost: undefined, ...trackedBy(keys(), environment, time()) })
     const joined = { idempotency_key: idempotencyKey, request_id: ids.requestId }
     logger.info(joined, 'a webhook ended the submit that its URL names')
   } catch (error) {

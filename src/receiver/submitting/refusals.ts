@@ -1,14 +1,9 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { ErrorEnvelope } from '../../wire/schemas.ts'
-import * as submitting from '../domain/generations-schema.ts'
 import { defaultPageItems } from '../domain/page-limits.ts'
 import { addChange } from '../landing/outcome-sql.ts'
 import { isForgotten, isHeld, unlessThisOne, type Generation } from './generations.ts'
-
-const g = columnsOf(submitting.generations, 'g')
-const generations = columnsOf(submitting.generations)
 
 /**
  * Ends a submit that the provider refused for good. The submitter may use the same Idempotency-Key again (spec,
@@ -21,11 +16,10 @@ export async function refused(
 ): Promise<void> {
   await db.execute(sql`
     with ended as (
-      update mediadock.generations g set ${generations.state} = 'refused', ${generations.next_attempt_at} = null,
-        ${generations.refused_at} = ${now}, ${generations.answer_status} = ${status}, ${generations.answer} = ${JSON.stringify(envelope)}::jsonb,
-          ${generations.last_error} = ${envelope.error.code},
-        ${generations.in_doubt_from} = ${unlessThisOne}
-      where ${isHeld(generation)} returning ${list(g, 'idempotency_key', 'promised')}
+      update mediadock.generations g set state = 'refused', next_attempt_at = null, refused_at = ${now},
+        answer_status = ${status}, answer = ${JSON.stringify(envelope)}::jsonb, last_error = ${envelope.error.code},
+        in_doubt_from = ${unlessThisOne}
+      where ${isHeld(generation)} returning g.idempotency_key, g.promised
     )
     ${addChange(now, ofRefused(sql`promised`))}`)
 }
@@ -36,10 +30,10 @@ export type RefusedSubmits = { keyName: string; status: number; code: string; co
 /** Counts the submits that were refused within the last hour and not submitted since, the most frequent first. */
 export async function readRefusedSubmits(tx: Executor, now: Date): Promise<RefusedSubmits[]> {
   const rows = await tx.execute<{ key_name: string; status: number; code: string; n: number; at: string }>(sql`
-    select ${g.key_name}, ${g.answer_status} as status, left(${g.last_error}, 60) as code, count(*)::int as n,
-      max(${g.refused_at}) as at
+    select g.key_name, g.answer_status as status, left(g.last_error, 60) as code, count(*)::int as n,
+      max(g.refused_at) as at
     from mediadock.generations g
-    where ${g.state} = 'refused' and ${g.refused_at} > ${now.toISOString()}::timestamptz - interval '1 hour'
+    where g.state = 'refused' and g.refused_at > ${now.toISOString()}::timestamptz - interval '1 hour'
     group by 1, 2, 3 order by n desc, 1, 2, 3 limit 100`)
   return rows.map(({ key_name: keyName, n, at, ...row }) => {
     return { ...row, keyName, count: n, lastAt: new Date(at).toISOString() }
@@ -58,12 +52,12 @@ export type RefusedSubmit = Pick<Generation, 'idempotency_key' | 'model' | 'key_
 /** Lists the submits that were refused within the last hour and not submitted since, newest first. */
 export async function listRefusedSubmits(tx: Executor, now: Date): Promise<RefusedSubmit[]> {
   const rows = await tx.execute<RefusedSubmit>(sql`
-    select ${list(g, 'idempotency_key', 'model', 'key_name', 'refused_at')}, ${g.answer_status} as status,
-      left(${g.last_error}, 60) as code, left(${g.answer} #>> '{error,message}', 200) as message,
-      left(mediadock.readable_metadata(${g.metadata})::text, 200) as metadata
+    select g.idempotency_key, g.model, g.key_name, g.refused_at, g.answer_status as status,
+      left(g.last_error, 60) as code, left(g.answer #>> '{error,message}', 200) as message,
+      left(mediadock.readable_metadata(g.metadata)::text, 200) as metadata
     from mediadock.generations g
-    where ${g.state} = 'refused' and ${g.refused_at} > ${now.toISOString()}::timestamptz - interval '1 hour'
-    order by ${g.refused_at} desc limit ${defaultPageItems}`)
+    where g.state = 'refused' and g.refused_at > ${now.toISOString()}::timestamptz - interval '1 hour'
+    order by g.refused_at desc limit ${defaultPageItems}`)
   return rows.map((row) => ({ ...row, refused_at: new Date(row.refused_at).toISOString() }))
 }
 
@@ -84,10 +78,10 @@ const expiredEnvelope: ErrorEnvelope = {
 export async function expire(db: Database, now: SQL): Promise<void> {
   await db.execute(sql`
     with ended as (
-      update mediadock.generations g set ${generations.state} = 'expired', ${generations.next_attempt_at} = null,
-        ${generations.answer} = ${JSON.stringify(expiredEnvelope)}::jsonb
-      where ${g.state} = 'pending' and ${isForgotten(now)}
-      returning ${g.idempotency_key}
+      update mediadock.generations g set state = 'expired', next_attempt_at = null,
+        answer = ${JSON.stringify(expiredEnvelope)}::jsonb
+      where g.state = 'pending' and ${isForgotten(now)}
+      returning g.idempotency_key
     )
     ${addChange(now, ofRefused(sql`true`))}`)
 }

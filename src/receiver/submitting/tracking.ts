@@ -1,17 +1,14 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { claimsAnew } from '../../platform/postgres/lease.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
-import type { Environment } from '../domain/keys.ts'
-import * as schema from '../domain/schema.ts'
-
-const deliveries = columnsOf(schema.deliveries)
-const d = columnsOf(schema.deliveries, 'd')
-const inbox = columnsOf(schema.inbox)
-const r = columnsOf(schema.requests, 'r')
+import { environmentsOf, type Environment, type Keys } from '../domain/keys.ts'
 
 /** The environment of the submitting key, if known, and the names of all keys of that environment. */
 export type TrackedBy = { environment: Environment | undefined; keyNames: readonly string[]; now: SQL }
+
+export function trackedBy(keys: Keys, environment: Environment | undefined, now: SQL): TrackedBy {
+  return { environment, keyNames: environment === undefined ? [] : environmentsOf(keys)[environment], now }
+}
 
 /**
  * SQL: the part after `on conflict (request_id)` when a request is tracked whose row `r` exists, for example because
@@ -20,24 +17,24 @@ export type TrackedBy = { environment: Environment | undefined; keyNames: readon
  * source stays as it is, and is not returned.
  */
 export function joinTracked(now: SQL): SQL {
-  const corrects = sql`${r.confirmed_at} is null and excluded.sandbox is not null`
+  const corrects = sql`r.confirmed_at is null and excluded.sandbox is not null`
   return sql`do update set
-    model = coalesce(${r.model}, excluded.model), metadata = coalesce(${r.metadata}, excluded.metadata),
-    external_id = coalesce(${r.external_id}, excluded.external_id),
-    idempotency_key = coalesce(${r.idempotency_key}, excluded.idempotency_key),
-      items_wanted = coalesce(${r.items_wanted}, excluded.items_wanted),
-    key_name = case when ${corrects} then excluded.key_name else coalesce(${r.key_name}, excluded.key_name) end,
-    key_source = case when ${corrects} or (${r.key_name} is null and excluded.key_name is not null) then 'tracked'
-      else ${r.key_source} end,
-    sandbox = case when ${corrects} then excluded.sandbox else ${r.sandbox} end,
+    model = coalesce(r.model, excluded.model), metadata = coalesce(r.metadata, excluded.metadata),
+    external_id = coalesce(r.external_id, excluded.external_id),
+    idempotency_key = coalesce(r.idempotency_key, excluded.idempotency_key),
+    items_wanted = coalesce(r.items_wanted, excluded.items_wanted),
+    key_name = case when ${corrects} then excluded.key_name else coalesce(r.key_name, excluded.key_name) end,
+    key_source = case when ${corrects} or (r.key_name is null and excluded.key_name is not null) then 'tracked'
+      else r.key_source end,
+    sandbox = case when ${corrects} then excluded.sandbox else r.sandbox end,
     -- A landed state stands until it is overruled, so the environment of its signature must stay known.
-    signed_sandbox = case when ${corrects}
-      and ${r.landed_at} is not null then coalesce(${r.signed_sandbox}, ${r.sandbox}) else ${r.signed_sandbox} end,
+    signed_sandbox = case when ${corrects} and r.landed_at is not null
+      then coalesce(r.signed_sandbox, r.sandbox) else r.signed_sandbox end,
     next_poll_at = case
-      when ${corrects} and (coalesce(${r.signed_sandbox}, ${r.sandbox}) <> excluded.sandbox
-        or (${r.next_poll_at} is not null and ${r.key_name} is distinct from excluded.key_name))
-      then ${now} else ${r.next_poll_at} end
-    where ${r.source_name} is not distinct from excluded.source_name`
+      when ${corrects} and (coalesce(r.signed_sandbox, r.sandbox) <> excluded.sandbox
+        or (r.next_poll_at is not null and r.key_name is distinct from excluded.key_name))
+      then ${now} else r.next_poll_at end
+    where r.source_name is not distinct from excluded.source_name`
 }
 
 /**
@@ -47,20 +44,19 @@ export function joinTracked(now: SQL): SQL {
 export function requeueParked({ environment, keyNames, now }: TrackedBy): SQL {
   return sql`
     unparked as (
-      update mediadock.deliveries d set ${deliveries.parked_reason} = null from (
-        select ${deliveries.id} from mediadock.deliveries
-        where ${deliveries.request_id} in (select request_id from tracked where open)
-          and ${deliveries.parked_reason} = 'key_mismatch'
-          and (${deliveries.environment} = ${environment ?? null}
+      update mediadock.deliveries d set parked_reason = null from (
+        select id from mediadock.deliveries
+        where request_id in (select request_id from tracked where open)
+          and parked_reason = 'key_mismatch'
+          and (environment = ${environment ?? null}
             -- The current keys decide for rows of releases that did not store the environment.
-            or (${deliveries.environment} is null
-              and ${deliveries.key_name} = any(${sql.param([...keyNames])}::text[])))
-        order by ${deliveries.received_at} limit ${maxParkedForRequest}
+            or (environment is null and key_name = any(${sql.param([...keyNames])}::text[])))
+        order by received_at limit ${maxParkedForRequest}
       ) p
-      where ${d.id} = p.id returning ${d.id}
+      where d.id = p.id returning d.id
     ),
     requeued as (
-      insert into mediadock.inbox (${list(inbox, 'delivery_id', 'due_at', 'claims')})
+      insert into mediadock.inbox (delivery_id, due_at, claims)
       select id, ${now}, ${claimsAnew} from unparked
       on conflict do nothing
     )`

@@ -2,21 +2,15 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import { parseGivenUrl } from '../../platform/outward/public-url.ts'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { and, eq, type PgUpdateSetSource, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import * as feeding from '../domain/feed-schema.ts'
 import type { FeedItem } from '../queries/feed.ts'
 import { feedFilterSchema } from '../queries/result-filter.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import { judgeSubscriptionUrl, postChange, type ChangePostEnd } from './posting.ts'
 import { createSubscriptionPoster } from './role.ts'
 import { subscriptions } from './subscriptions-schema.ts'
-
-const bounds = columnsOf(feeding.feedBounds)
-const e = columnsOf(feeding.feedEntries, 'e')
-const written = columnsOf(subscriptions)
 
 /** Each round of a replica looks at each, so double costs twice as much; at half, a service per team may not fit. */
 const maxSubscriptions = 50
@@ -49,8 +43,8 @@ export const newSubscriptionSchema = z.strictObject({
 
 /** SQL: the first position of a subscription; null if it is no longer kept or was never assigned. */
 function startAt(from: FeedPlace): SQL {
-  const kept = sql`greatest((select ${bounds.pruned_to} from mediadock.feed_bounds), 1)`
-  const head = sql`greatest((select max(${e.position}) from mediadock.feed_entries e), ${kept})`
+  const kept = sql`greatest((select pruned_to from mediadock.feed_bounds), 1)`
+  const head = sql`greatest((select max(e.position) from mediadock.feed_entries e), ${kept})`
   if (from === 'oldest') return kept
   if (from === 'newest') return head
   return sql`(select p from (values (${from}::bigint)) as given (p) where p between ${kept} and ${head})`
@@ -73,12 +67,11 @@ export async function addSubscription(
       select ${startAt(from)} as position, (select count(*)::int from mediadock.subscriptions) as others
     ),
     added as (
-      insert into mediadock.subscriptions
-        (${list(written, 'name', 'url', 'secret', 'retry_hours', 'filter', 'only_complete', 'position')})
+      insert into mediadock.subscriptions (name, url, secret, retry_hours, filter, only_complete, position)
       select ${name}, ${url.href}, ${secret}, ${retryHours}::int, ${JSON.stringify(filter)}::jsonb,
         ${filter.complete === true}, position
       from place where position is not null and others < ${maxSubscriptions}
-      on conflict do nothing returning ${written.position}
+      on conflict do nothing returning position
     )
     select place.position::text as place, place.others, (select position::text from added) as position from place`)
   const { place, others, position } = one(rows, 'adding a subscription')

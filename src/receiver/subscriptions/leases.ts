@@ -1,33 +1,22 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later, postgresTime } from '../../platform/postgres/time.ts'
-import * as feeding from '../domain/feed-schema.ts'
-import * as subscribing from './subscriptions-schema.ts'
-
-const bounds = columnsOf(feeding.feedBounds)
-const e = columnsOf(feeding.feedEntries, 'e')
-const s = columnsOf(subscribing.subscriptions, 's')
-const subscriptions = columnsOf(subscribing.subscriptions)
+import { filterOf, subscriptions } from './subscriptions-schema.ts'
 
 const lease = leaseOf('s', {
-  key: { id: subscribing.subscriptions.id },
-  due_at: subscribing.subscriptions.leased_until,
-  claims: subscribing.subscriptions.claims,
-  failures: subscribing.subscriptions.failures,
-  trouble: subscribing.subscriptions.last_error,
+  key: { id: subscriptions.id },
+  due_at: subscriptions.leased_until,
+  claims: subscriptions.claims,
 })
 const now = postgresTime()
 
-const leased = ['id', 'name', 'url', 'secret', 'position', 'failures', 'claims'] as const
-
 /** A subscription that this process has claimed. */
 export type LeasedSubscription = Pick<
-  typeof subscribing.subscriptions.$inferSelect,
-  (typeof leased)[number] | 'filter' | 'ahead'
+  typeof subscriptions.$inferSelect,
+  'id' | 'name' | 'url' | 'secret' | 'position' | 'failures' | 'claims' | 'filter' | 'ahead'
 >
 
 /** Claims subscriptions with changes to post, the least recently served first. */
@@ -39,16 +28,16 @@ export async function claimSubscriptions(
     db,
     sql`
     with due as materialized (
-      select ${s.id} from mediadock.subscriptions s
-      where ${s.state} = 'active' and ${s.next_attempt_at} <= ${now} and ${lease.isDue(now)}
-        and ${s.position} < greatest(
-          (select max(${e.position}) from mediadock.feed_entries e),
-          (select ${bounds.pruned_to} from mediadock.feed_bounds))
-      order by ${s.leased_until} limit ${limit} for update skip locked
+      select s.id from mediadock.subscriptions s
+      where s.state = 'active' and s.next_attempt_at <= ${now} and ${lease.isDue(now)}
+        and s.position < greatest(
+          (select max(e.position) from mediadock.feed_entries e),
+          (select pruned_to from mediadock.feed_bounds))
+      order by s.leased_until limit ${limit} for update skip locked
     )
-    update mediadock.subscriptions s set ${lease.claim(now, leaseSeconds)} from due where ${s.id} = due.id
-    returning ${list(s, ...leased)},
-      ${subscribing.filterOf('s')} as filter, to_jsonb(${s.ahead}) as ahead`,
+    update mediadock.subscriptions s set ${lease.claim(now, leaseSeconds)} from due where s.id = due.id
+    returning s.id, s.name, s.url, s.secret, s.position, s.failures, s.claims, ${filterOf('s')} as filter,
+      to_jsonb(s.ahead) as ahead`,
   )
   return rows.map((row) => ({ ...row, position: Number(row.position) }))
 }
@@ -59,7 +48,7 @@ export function renewSubscriptions(
   held: readonly LeasedSubscription[],
   leaseSeconds: number,
 ): Promise<LeasedSubscription[]> {
-  return lease.renew(db, held, { now, seconds: leaseSeconds, only: sql`${s.state} = 'active'` })
+  return lease.renew(db, held, { now, seconds: leaseSeconds, only: sql`s.state = 'active'` })
 }
 
 /**
@@ -71,11 +60,9 @@ export function saveProgress(
   leased: LeasedSubscription,
   { position, ahead, accepted }: { position: number; ahead: readonly number[]; accepted: boolean },
 ): Promise<boolean> {
-  const place = sql`${subscriptions.position} = greatest(${s.position}, ${position}::bigint),
-    ${subscriptions.ahead} = ${sql.param([...ahead])}::bigint[]`
-  const ended = sql`${subscriptions.failures} = 0, ${subscriptions.failing_since} = null,
-    ${subscriptions.last_error} = null, ${subscriptions.last_accepted_at} = now()`
-  return lease.write(db, leased, accepted ? sql`${place}, ${ended}` : place)
+  const place = sql`position = greatest(s.position, ${position}::bigint), ahead = ${sql.param([...ahead])}::bigint[]`
+  const cleared = sql`failures = 0, failing_since = null, last_error = null, last_accepted_at = now()`
+  return lease.write(db, leased, accepted ? sql`${place}, ${cleared}` : place)
 }
 
 /**
@@ -87,29 +74,22 @@ export async function putOffSubscription(
   leased: LeasedSubscription,
   { trouble, pauseSeconds }: { trouble: string; pauseSeconds: number },
 ): Promise<'active' | 'paused' | 'stopped' | undefined> {
-  const since = sql`coalesce(${s.failing_since}, now())`
-  const isSpent = sql`(${s.state} = 'active'
-    and ${since} + make_interval(hours => ${s.retry_hours}) <= now())`
-  const rows = await db.execute<RowOf<typeof subscribing.subscriptions, 'state'>>(sql`
-    update mediadock.subscriptions s set ${lease.giveBack(now)}, ${subscriptions.failures} = ${s.failures} + 1,
-      ${subscriptions.last_error} = ${trouble}, ${subscriptions.next_attempt_at} = ${later(now, pauseSeconds)},
-      ${subscriptions.failing_since} = ${since},
-      ${subscriptions.state} = case when ${isSpent} then 'stopped' else ${s.state} end,
-      ${subscriptions.stop_reason} = case when ${isSpent} then 'retries_spent' else ${s.stop_reason} end,
-      ${subscriptions.stopped_at} = case when ${isSpent} then now() else ${s.stopped_at} end
-    where ${lease.isHeld(leased)} returning ${s.state}`)
+  const since = sql`coalesce(s.failing_since, now())`
+  const isSpent = sql`(s.state = 'active' and ${since} + make_interval(hours => s.retry_hours) <= now())`
+  const rows = await db.execute<RowOf<typeof subscriptions, 'state'>>(sql`
+    update mediadock.subscriptions s set ${lease.giveBack(now)}, failures = s.failures + 1,
+      last_error = ${trouble}, next_attempt_at = ${later(now, pauseSeconds)}, failing_since = ${since},
+      state = case when ${isSpent} then 'stopped' else s.state end,
+      stop_reason = case when ${isSpent} then 'retries_spent' else s.stop_reason end,
+      stopped_at = case when ${isSpent} then now() else s.stopped_at end
+    where ${lease.isHeld(leased)} returning s.state`)
   return rows[0]?.state
 }
 
 /** Stops a subscription at its position, because the next changes are no longer kept. No change is skipped silently. */
 export function stopExpired(db: Database, leased: LeasedSubscription, trouble: string): Promise<boolean> {
-  const stopped = sql`${subscriptions.state} = 'stopped', ${subscriptions.stop_reason} = 'position_expired'`
-  return lease.write(
-    db,
-    leased,
-    sql`${lease.giveBack(now)}, ${stopped}, ${subscriptions.stopped_at} = now(),
-      ${subscriptions.last_error} = ${trouble}`,
-  )
+  const stopped = sql`state = 'stopped', stop_reason = 'position_expired', stopped_at = now(), last_error = ${trouble}`
+  return lease.write(db, leased, sql`${lease.giveBack(now)}, ${stopped}`)
 }
 
 /** Gives a subscription back. Any replica may claim it at once. */

@@ -1,18 +1,13 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
-import * as feeding from '../domain/feed-schema.ts'
+import type { ColumnName, RowOf } from '../../platform/postgres/rows.ts'
 import { maxCounted } from '../domain/limits.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { iso, isoAlways } from '../queries/page.ts'
 import { feedFilterSchema } from '../queries/result-filter.ts'
-import * as subscribing from './subscriptions-schema.ts'
-
-const e = columnsOf(feeding.feedEntries, 'e')
-const s = columnsOf(subscribing.subscriptions, 's')
+import { filterOf, subscriptions } from './subscriptions-schema.ts'
 
 export const subscriptionSchema = z
   .object({
@@ -47,28 +42,13 @@ export const subscriptionSchema = z
   .meta({ id: 'Subscription' })
 export type Subscription = z.infer<typeof subscriptionSchema>
 
-const shown = [
-  'name',
-  'url',
-  'state',
-  'position',
-  'retry_hours',
-  'failures',
-  'failing_since',
-  'next_attempt_at',
-  'last_error',
-  'last_accepted_at',
-  'paused_by',
-  'paused_at',
-  'stopped_at',
-  'stop_reason',
-  'created_at',
-] as const
-type Row = RowOf<typeof subscribing.subscriptions, (typeof shown)[number]> & {
-  filter: FeedFilter
-  backlog: number
-  oldest_unsent_at: string | null
-}
+type Row = RowOf<
+  typeof subscriptions,
+  Exclude<
+    ColumnName<typeof subscriptions>,
+    'id' | 'secret' | 'filter' | 'only_complete' | 'ahead' | 'claims' | 'leased_until'
+  >
+> & { filter: FeedFilter; backlog: number; oldest_unsent_at: string | null }
 
 /** Lists all subscriptions by name, with their backlogs and without their secrets. */
 export async function listSubscriptions(db: Database): Promise<Subscription[]> {
@@ -80,23 +60,25 @@ export async function listSubscriptions(db: Database): Promise<Subscription[]> {
  * restart of the service, are not reported, and paused subscriptions are not included.
  */
 export async function troubledSubscriptions(tx: Executor): Promise<Subscription[]> {
-  const fails = sql`${s.state} = 'active' and ${s.failing_since} <= now() - make_interval(mins => 10)`
-  return read(tx, sql`${s.state} = 'stopped' or (${fails})`)
+  const fails = sql`s.state = 'active' and s.failing_since <= now() - make_interval(mins => 10)`
+  return read(tx, sql`s.state = 'stopped' or (${fails})`)
 }
 
 async function read(tx: Executor, only = sql`true`): Promise<Subscription[]> {
   const rows = await tx.execute<Row>(sql`
-    select ${list(s, ...shown)}, ${subscribing.filterOf('s')} as filter, waiting.backlog, waiting.oldest_unsent_at
+    select s.name, s.url, s.state, s.position, s.retry_hours, s.failures, s.failing_since, s.next_attempt_at,
+      s.last_error, s.last_accepted_at, s.paused_by, s.paused_at, s.stopped_at, s.stop_reason, s.created_at,
+      ${filterOf('s')} as filter, waiting.backlog, waiting.oldest_unsent_at
     from mediadock.subscriptions s, lateral (
       select count(*)::int as backlog, min(w.changed_at) filter (where w.n = 1) as oldest_unsent_at
       from (
-        select row_number() over (order by ${e.position}) as n, ${e.changed_at} from (
-          select ${list(e, 'position', 'changed_at')} from mediadock.feed_entries e where ${e.position} > ${s.position}
-          order by ${e.position} limit ${maxCounted}
-        ) e where ${e.position} <> all(${s.ahead})
+        select row_number() over (order by e.position) as n, e.changed_at from (
+          select e.position, e.changed_at from mediadock.feed_entries e where e.position > s.position
+          order by e.position limit ${maxCounted}
+        ) e where e.position <> all(s.ahead)
       ) w
     ) waiting
-    where ${only} order by ${s.name}`)
+    where ${only} order by s.name`)
   return rows.map((row) => ({
     ...row,
     state: row.state === 'active' && row.failing_since !== null ? 'failing' : row.state,

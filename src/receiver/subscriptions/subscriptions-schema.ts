@@ -1,4 +1,3 @@
-import { columnsOf } from '../../platform/postgres/columns.ts'
 import {
   bigint,
   boolean,
@@ -70,6 +69,6 @@ export const subscriptions = mediadock.table(
 
 /** SQL: the filter of the row `alias`, also of a row that the previous release wrote. */
 export function filterOf(alias: string): SQL {
-  const { filter, only_complete } = columnsOf(subscriptions, alias)
-  return sql`(case when ${only_complete} then '{"complete": true}'::jsonb else '{}' end || ${filter})`
+  const row = sql.raw(alias)
+  return sql`(case when ${row}.only_complete then '{"complete": true}'::jsonb else '{}' end || ${row}.filter)`
 }

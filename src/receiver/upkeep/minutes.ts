@@ -1,21 +1,10 @@
 import os from 'node:os'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { desc, sql, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import { desc, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { version } from '../../platform/release.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
-import * as schema from '../domain/schema.ts'
 import { depth } from '../landing/inbox.ts'
 import { countOverdue } from '../reconciling/due.ts'
-
-const a = columnsOf(arriving.arrivals, 'a')
-const arrivalCounts = columnsOf(arriving.arrivalCounts)
-const d = columnsOf(schema.deliveries, 'd')
-const minutes = columnsOf(onCall.minutes)
-const m = columnsOf(onCall.minutes, 'm')
-const w = columnsOf(onCall.minutes, 'w')
-const r = columnsOf(schema.requests, 'r')
 
 /**
  * A pending delivery of this age is a problem. Landing takes milliseconds and a retry up to 15 s, so half alarms at
@@ -40,77 +29,60 @@ export async function writeMinutes(
   const overdue = await countOverdue(db, { now, stuckAfterSeconds })
   const at = sql`${now.toISOString()}::timestamptz`
   const current = sql`${new Date(Math.floor(now.getTime() / 60_000) * 60_000).toISOString()}::timestamptz`
-  const inMinute = (column: StringChunk) =>
-    sql`${column} >= due.minute and ${column} < due.minute + interval '1 minute'`
+  const inMinute = (column: SQL) => sql`${column} >= due.minute and ${column} < due.minute + interval '1 minute'`
   // Skips a minute that another replica has just written. Keeps arrival_counts for an hour: the first page uses the
   // last five minutes.
   await db.execute(sql`
     with due as (
       select minute from (values (${current}), (${current} - interval '1 minute')) as m (minute)
       where not exists (
-        select from mediadock.minutes w where ${w.minute} = ${m.minute}
-          and ${w.written_at} >= least(
-            ${m.minute} + make_interval(secs => 60 + ${settledAfterSeconds}),
+        select from mediadock.minutes w where w.minute = m.minute
+          and w.written_at >= least(m.minute + make_interval(secs => 60 + ${settledAfterSeconds}),
             ${at} - make_interval(secs => 10)))
     ),
     forgotten as (
-      delete from mediadock.arrival_counts
-      where ${arrivalCounts.minute} < ${at} - make_interval(secs => 3600)
+      delete from mediadock.arrival_counts c where c.minute < ${at} - make_interval(secs => 3600)
     )
-    insert into mediadock.minutes as m (${list(
-      minutes,
-      'minute',
-      'written_at',
-      'arrivals',
-      'ack_p50_ms',
-      'ack_p95_ms',
-      'landed',
-      'landing_p50_seconds',
-      'landing_p95_seconds',
-      'inbox_pending',
-      'inbox_oldest_seconds',
-      'overdue',
-    )})
+    insert into mediadock.minutes as m (minute, written_at, arrivals, ack_p50_ms, ack_p95_ms, landed,
+      landing_p50_seconds, landing_p95_seconds, inbox_pending, inbox_oldest_seconds, overdue)
     select due.minute, ${at}, came.arrivals, acked.ms[1], acked.ms[2], landed.n, landed.took[1], landed.took[2],
       case when due.minute = ${current} then ${pending}::int end,
       case when due.minute = ${current} then ${oldestSeconds}::real end,
       case when due.minute = ${current} then ${overdue}::int end
     from due
     cross join lateral (
-      select coalesce(jsonb_object_agg(
-        concat_ws('/', ${arrivalCounts.outcome}, nullif(${arrivalCounts.reason}, '')), ${arrivalCounts.arrivals}
-      ), '{}') as arrivals
-      from mediadock.arrival_counts where ${arrivalCounts.minute} = due.minute
+      select coalesce(jsonb_object_agg(concat_ws('/', c.outcome, nullif(c.reason, '')), c.arrivals), '{}') as arrivals
+      from mediadock.arrival_counts c where c.minute = due.minute
     ) as came
     cross join lateral (
       select percentile_cont(array[0.5, 0.95]) within group (order by ack_ms) as ms from (
-        select ${a.ack_ms} from mediadock.arrivals a
-        where ${inMinute(a.arrived_at)} and ${a.status} = 200
-        order by ${a.arrived_at} desc, ${a.id} desc limit ${sampledRows}
+        select a.ack_ms from mediadock.arrivals a
+        where ${inMinute(sql`a.arrived_at`)} and a.status = 200
+        order by a.arrived_at desc, a.id desc limit ${sampledRows}
       ) as s
     ) as acked
     cross join lateral (
-      select (select count(*) from mediadock.requests r where ${inMinute(r.landed_at)}) as n,
+      select (select count(*) from mediadock.requests r where ${inMinute(sql`r.landed_at`)}) as n,
         percentile_cont(array[0.5, 0.95]) within group (
           order by extract(epoch from s.landed_at - first.received_at)::real) as took
       from (
-        select ${r.request_id}, ${r.landed_at} from mediadock.requests r
-        where ${inMinute(r.landed_at)} and ${r.source} = 'webhook'
-        order by ${r.landed_at} desc nulls last limit ${sampledRows}
+        select r.request_id, r.landed_at from mediadock.requests r
+        where ${inMinute(sql`r.landed_at`)} and r.source = 'webhook'
+        order by r.landed_at desc nulls last limit ${sampledRows}
       ) as s
       -- Not min(received_at), for which the planner would scan all deliveries by time.
       cross join lateral (
-        select (array_agg(${d.received_at} order by ${d.received_at}))[1] as received_at
-        from mediadock.deliveries d where ${d.request_id} = s.request_id
+        select (array_agg(d.received_at order by d.received_at))[1] as received_at
+        from mediadock.deliveries d where d.request_id = s.request_id
       ) as first
     ) as landed
     order by due.minute
     on conflict (minute) do update set written_at = excluded.written_at, arrivals = excluded.arrivals,
       ack_p50_ms = excluded.ack_p50_ms, ack_p95_ms = excluded.ack_p95_ms, landed = excluded.landed,
       landing_p50_seconds = excluded.landing_p50_seconds, landing_p95_seconds = excluded.landing_p95_seconds,
-      inbox_pending = greatest(${m.inbox_pending}, excluded.inbox_pending),
-      inbox_oldest_seconds = greatest(${m.inbox_oldest_seconds}, excluded.inbox_oldest_seconds),
-      overdue = greatest(${m.overdue}, excluded.overdue)`)
+      inbox_pending = greatest(m.inbox_pending, excluded.inbox_pending),
+      inbox_oldest_seconds = greatest(m.inbox_oldest_seconds, excluded.inbox_oldest_seconds),
+      overdue = greatest(m.overdue, excluded.overdue)`)
 }
 
 /** Returns when a receiver last wrote figures; a running one does so about every 20 s. Undefined without figures. */

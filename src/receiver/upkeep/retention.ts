@@ -1,23 +1,12 @@
 import type { Logger } from '../../platform/logger.ts'
 import { statementRows } from '../../platform/postgres/at-most.ts'
-import { columnsOf } from '../../platform/postgres/columns.ts'
-import { type Column, sql, type SQL, type StringChunk, type Table } from '../../platform/postgres/drizzle.ts'
+import { type Column, sql, type SQL, type Table } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow, one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
-import * as feeding from '../domain/feed-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { unreadableReasons } from '../domain/report.ts'
-import * as schema from '../domain/schema.ts'
 import { dayMs, dropDaysBefore } from './arrival-partitions.ts'
-
-const arrivals = columnsOf(arriving.arrivals)
-const a = columnsOf(schema.attempts, 'a')
-const d = columnsOf(schema.deliveries, 'd')
-const bounds = columnsOf(feeding.feedBounds)
-const entries = columnsOf(feeding.feedEntries)
-const inbox = columnsOf(schema.inbox)
-const r = columnsOf(schema.requests, 'r')
 
 export type RetentionDeps = {
   db: Database
@@ -53,7 +42,7 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
   const all = (prune: () => Promise<number>) => apart(() => inBatches(prune, signal))
   const pruned: Pruned = { partitions: await apart(() => dropDays(deps, cutoff, signal)) }
   // Days of the arrival log without a partition.
-  await all(() => pruneRows(db, { table: sql`mediadock.arrivals_other`, at: arrivals.arrived_at }, cutoff))
+  await all(() => pruneRows(db, { table: sql`mediadock.arrivals_other`, at: sql`arrived_at` }, cutoff))
   pruned['deliveries'] = await all(() => pruneDeliveries(db, cutoff))
   await all(() => pruneQueue(db))
   pruned['quarantined'] = await all(() =>
@@ -114,18 +103,18 @@ async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Pro
 async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute<{ n: number }>(sql`
     with old as (
-      select ${d.id} from mediadock.deliveries d
-      where ${d.received_at} < ${cutoff.toISOString()}::timestamptz
-        and (${d.parked_reason} is null or ${d.parked_reason} = any(${sql.param([...unreadableReasons])}::text[])
-          or ${d.parked_reason} = 'source_mismatch'
-          or (${d.parked_reason} = 'key_mismatch' and exists (
+      select d.id from mediadock.deliveries d
+      where d.received_at < ${cutoff.toISOString()}::timestamptz
+        and (d.parked_reason is null or d.parked_reason = any(${sql.param([...unreadableReasons])}::text[])
+          or d.parked_reason = 'source_mismatch'
+          or (d.parked_reason = 'key_mismatch' and exists (
             select from mediadock.requests r
-            where ${r.request_id} = ${d.request_id} and ${r.confirmed_at} is not null)))
-        and not exists (select from mediadock.inbox where ${inbox.delivery_id} = ${d.id})
-      order by ${d.received_at} nulls first limit ${statementRows}
+            where r.request_id = d.request_id and r.confirmed_at is not null)))
+        and not exists (select from mediadock.inbox where inbox.delivery_id = d.id)
+      order by d.received_at nulls first limit ${statementRows}
     ),
-    gone as (delete from mediadock.deliveries d using old where ${d.id} = old.id returning ${d.id}),
-    attempts_gone as (delete from mediadock.attempts a using gone where ${a.delivery_id} = gone.id)
+    gone as (delete from mediadock.deliveries d using old where d.id = old.id returning d.id),
+    attempts_gone as (delete from mediadock.attempts a using gone where a.delivery_id = gone.id)
     select count(*)::int as n from gone`)
   return one(rows, 'pruning deliveries').n
 }
@@ -136,9 +125,9 @@ async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
  */
 async function pruneQueue(db: Database): Promise<number> {
   const rows = await db.execute(sql`
-    delete from mediadock.inbox where ${inbox.delivery_id} = any(array(
+    delete from mediadock.inbox where delivery_id = any(array(
       select i.delivery_id from mediadock.inbox i
-      where (select 1 from mediadock.deliveries d where ${d.id} = i.delivery_id limit 1) is null
+      where (select 1 from mediadock.deliveries d where d.id = i.delivery_id limit 1) is null
       limit ${statementRows}))
     returning 1`)
   return rows.length
@@ -151,15 +140,13 @@ async function pruneQueue(db: Database): Promise<number> {
 async function pruneFeed(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute<{ n: number }>(sql`
     with gone as (
-      delete from mediadock.feed_entries where ${entries.position} = any(array(
-        select ${entries.position} from mediadock.feed_entries
-          where ${entries.position} < ${cutoff.getTime() * 1000}::bigint
-          order by ${entries.position} limit ${statementRows}))
-      returning ${entries.position}
+      delete from mediadock.feed_entries where position = any(array(
+        select position from mediadock.feed_entries where position < ${cutoff.getTime() * 1000}::bigint
+        order by position limit ${statementRows}))
+      returning position
     ),
     bounded as (
-      update mediadock.feed_bounds
-      set ${bounds.pruned_to} = greatest(${bounds.pruned_to}, (select max(${entries.position}) from gone))
+      update mediadock.feed_bounds set pruned_to = greatest(pruned_to, (select max(position) from gone))
       where exists (select from gone)
     )
     select count(*)::int as n from gone`)
@@ -178,7 +165,7 @@ const notes = [
   { table: onCall.processStarts, at: onCall.processStarts.started_at },
 ] as const
 
-type Aged = { table: SQL | Table; at: Column | StringChunk }
+type Aged = { table: SQL | Table; at: Column | SQL }
 
 async function pruneRows(db: Database, { table, at }: Aged, cutoff: Date): Promise<number> {
   const rows = await db.execute(sql`
