@@ -2,9 +2,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later } from '../../platform/postgres/time.ts'
-import * as fetching from '../domain/budgets-schema.ts'
 
 /** The health of a key when a call was granted. The answer of the call changes it: see key-health.ts. */
 export type KeyHealth = {
@@ -65,26 +63,18 @@ export type WantedCall = {
   now: SQL
 }
 
-type Answer = RowOf<
-  typeof fetching.callBudgets,
-  | 'granted'
-  | 'slots'
-  | 'submit_slots'
-  | 'trial_slots'
-  | 'missed_slots'
-  | 'missed_submit_slots'
-  | 'blocked_reason'
-  | 'refusals'
-  | 'failing_since'
-> & { blocked_seconds: number | null; into_second: number }
+type Answer = {
+  granted: boolean
+  refusals: number
+  failing_since: string | null
+  blocked_reason: string | null
+  blocked_seconds: number | null
+  free_seconds: number | null
+}
 
 /**
  * Takes one call to the provider, if there is one. The budget is one row per key, shared by all replicas, and a strict
- * bound over any 60 s. Submitting and completing share it:
- *
- * - Each side has its share (shareFor). Within its share a side takes any call that is left.
- * - Beyond its share a side takes idle calls of the other, at an even pace. It leaves as many as the other side was
- *   refused in the last minute.
+ * bound over any 60 s. secondsUntilFree() states how submitting and completing share it.
  *
  * Keys whose account is known share a limit besides (accounts.ts). It is not strict: calls that several keys take at
  * the same moment do not see each other, which the default leaves room for.
@@ -93,42 +83,38 @@ type Answer = RowOf<
  * among them, and the calls that either side was refused. A key that the provider refused gets one call at a time. One
  * statement ages the counts, decides, and stores the new ones.
  */
-export async function takeCall(db: Database, { keyName, limitPerMinute, purpose, now }: WantedCall): Promise<Grant> {
-  const submits = sql`${purpose === 'submitting'}::boolean`
-  const completes = sql`${purpose === 'completing'}::boolean`
+export async function takeCall(db: Database, wanted: WantedCall): Promise<Grant> {
+  const { keyName, purpose, now } = wanted
+  const isSubmit = sql`${purpose === 'submitting'}::boolean`
   const isExtra = sql`${purpose === 'extra'}::boolean`
-  const limit = sql`${limitPerMinute}::int`
   const second = sql`floor(extract(epoch from ${now}))::bigint`
   const rows = await executePrepared<Answer>(
     db,
     sql`
     insert into mediadock.call_budgets as b (key_name, slots, submit_slots, trial_slots, slots_until, granted)
-    values (${keyName}, ${firstSlot(sql`1`)}, ${firstSlot(sql`${submits}::int`)}, ${firstSlot(sql`${isExtra}::int`)},
+    values (${keyName}, ${firstSlot(sql`1`)}, ${firstSlot(sql`${isSubmit}::int`)}, ${firstSlot(sql`${isExtra}::int`)},
       ${second}, true)
     on conflict (key_name) do update
     set (slots, submit_slots, trial_slots, missed_slots, missed_submit_slots, slots_until, granted,
         blocked_until, blocked_reason) = (
       select ${counting('calls', sql`granted`)},
-        ${counting('submits', sql`granted and ${submits}`)},
+        ${counting('submits', sql`granted and ${isSubmit}`)},
         ${counting('extra', sql`granted and ${isExtra}`)},
-        ${counting('missed', sql`not granted and not blocked and ${completes}`)},
-        ${counting('missed_submits', sql`not granted and not blocked and ${submits}`)},
+        ${counting('missed', sql`not granted and not blocked and not ${isSubmit} and not ${isExtra}`)},
+        ${counting('missed_submits', sql`not granted and not blocked and ${isSubmit}`)},
         until, granted,
         case when granted and b.refusals > 0 then ${later(now, probeSeconds)} else b.blocked_until end,
         case when granted and b.refusals > 0 then 'unauthorized' else b.blocked_reason end
       from (
-        select *, not blocked and total < ${limit} and (b.account_id is null or total + of_account < b.account_limit)
-            and (own < ${shareFor(purpose, limitPerMinute)}::int
-              or (total + missed_by_other < ${limit} and own_lately < ${paceFor(limitPerMinute)}::int))
-            and (not ${isExtra} or ${sum('extra')} < ${extraFor(limitPerMinute)}::int) as granted
+        select *, not blocked and ${secondsUntilFree(wanted, 'calls, submits, extra, missed, missed_submits')} = 0
+            and (b.account_id is null or of_account < b.account_limit) as granted
         from (
-          select *, coalesce(b.blocked_until > ${now}, false) as blocked, ${sum('calls')} as total,
-            ${ownCalls(submits, slotCount)} as own, ${ownCalls(submits, paceSlots)} as own_lately,
-            case when ${submits} then ${sum('missed')} else ${sum('missed_submits')} end as missed_by_other,
-            (select coalesce(sum(s.n), 0) from mediadock.call_budgets o
-              cross join unnest(o.slots) with ordinality as s (n, i)
-              where o.account_id = b.account_id and o.key_name <> b.key_name
-                and o.slots_until - (s.i - 1) > until - ${slots}) as of_account
+          select *, coalesce(b.blocked_until > ${now}, false) as blocked,
+            (select sum(n) from unnest(calls) n)
+              + (select coalesce(sum(s.n), 0) from mediadock.call_budgets o
+                cross join unnest(o.slots) with ordinality as s (n, i)
+                where o.account_id = b.account_id and o.key_name <> b.key_name
+                  and o.slots_until - (s.i - 1) > until - ${slots}) as of_account
           from (
             select until, ${aged('b.slots')} as calls, ${aged('b.submit_slots')} as submits,
               ${aged('b.trial_slots')} as extra, ${aged('b.missed_slots')} as missed,
@@ -143,22 +129,56 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
           ) as minute
         ) as counted
       ) as decided)
-    returning granted, slots, submit_slots, trial_slots, missed_slots, missed_submit_slots, blocked_reason, refusals,
-      failing_since, extract(epoch from blocked_until - ${now})::float8 as blocked_seconds,
-      (extract(epoch from ${now}) - slots_until)::float8 as into_second`,
+    returning granted, refusals, failing_since, blocked_reason,
+      extract(epoch from blocked_until - ${now})::float8 as blocked_seconds,
+      case when not granted then (
+        ${secondsUntilFree(wanted, 'slots, submit_slots, trial_slots, missed_slots, missed_submit_slots')}
+        - (extract(epoch from ${now}) - slots_until))::float8 end as free_seconds`,
   )
-  return grantOf(one(rows, `taking a call with the key ${keyName}`), purpose, limitPerMinute)
+  return grantOf(one(rows, `taking a call with the key ${keyName}`))
 }
 
-function grantOf(answer: Answer, purpose: Purpose, limitPerMinute: number): Grant {
-  if (answer.granted) return { ok: true, health: { refusals: answer.refusals, failing: answer.failing_since !== null } }
-  const { blocked_seconds: blockedSeconds, blocked_reason: reason } = answer
+function grantOf({ granted, refusals, failing_since, ...refused }: Answer): Grant {
+  if (granted) return { ok: true, health: { refusals, failing: failing_since !== null } }
+  const { blocked_reason: reason, blocked_seconds: blockedSeconds, free_seconds: freeSeconds } = refused
   if (blockedSeconds !== null && blockedSeconds > 0)
     return { ok: false, reason: reason ?? 'blocked', retryAfterSeconds: blockedSeconds }
-  const ofKey = freeAfter(answer, purpose, limitPerMinute)
   // If the key itself has a call, the account's limit was the reason. Other keys take the account's calls, so try again
   // in a second.
-  return { ok: false, reason: 'quota', retryAfterSeconds: ofKey > 0 ? ofKey : 1 }
+  return { ok: false, reason: 'quota', retryAfterSeconds: freeSeconds !== null && freeSeconds > 0 ? freeSeconds : 1 }
+}
+
+/**
+ * SQL: in how many seconds the limits of a key leave a call for this purpose, if no process takes one before. 0 if they
+ * do now.
+ *
+ * - Within its share (shareFor), a side takes any call that is left.
+ * - Beyond its share, a side takes idle calls of the other, at an even pace. It leaves as many as the other side was
+ *   refused in the last minute.
+ * - Extra calls have a limit besides.
+ *
+ * `counts` are the arrays of a budget, in the order below. Each second, the oldest slot stops counting, so later only
+ * the `kept` newest ones count. The largest `kept` that leaves a call comes first.
+ */
+function secondsUntilFree({ purpose, limitPerMinute }: WantedCall, counts: string): SQL {
+  const [own, missedByOther] = purpose === 'submitting' ? ['submits', 'missed'] : ['calls - submits', 'missed_submits']
+  const limit = sql`${limitPerMinute}::int`
+  const share = sql`${shareFor(purpose, limitPerMinute)}::int`
+  const pace = sql`${paceFor(limitPerMinute)}::int`
+  const extraLimit = sql`${purpose === 'extra' ? extraFor(limitPerMinute) : limitPerMinute}::int`
+  const olderThanPace = sql.raw(String(slotCount - paceSlots))
+  return sql`(
+    select ${slots} - coalesce(max(kept), 0) from (
+      select kept, sum(calls) over newest as total, sum(${sql.raw(own)}) over newest as own,
+        sum(${sql.raw(missedByOther)}) over newest as missed_by_other, sum(extra) over newest as extra,
+        coalesce(sum(${sql.raw(own)}) over (
+          order by kept rows between unbounded preceding and ${olderThanPace} preceding), 0) as own_lately
+      from unnest(${sql.raw(counts)}) with ordinality
+        as s (calls, submits, extra, missed, missed_submits, kept)
+      window newest as (order by kept)
+    ) as left_over
+    where total < ${limit} and extra < ${extraLimit}
+      and (own < ${share} or (total + missed_by_other < ${limit} and own_lately < ${pace})))`
 }
 
 /** SQL: the slots of a minute with only `count` in the newest second. */
@@ -174,55 +194,4 @@ function aged(counted: string): SQL {
 /** SQL: the slots, with one more in the newest second if `isCounted`. */
 function counting(counted: string, isCounted: SQL): SQL {
   return sql`array[${sql.raw(counted)}[1] + (${isCounted})::int] || ${sql.raw(counted)}[2:]`
-}
-
-function sum(counted: string): SQL {
-  return sql`(select sum(n) from unnest(${sql.raw(counted)}) n)`
-}
-
-/** SQL: the calls of the side that wants one, in the newest `seconds`. */
-function ownCalls(submits: SQL, seconds: number): SQL {
-  const newest = `[1:${seconds}]`
-  return sql`case when ${submits} then ${sum(`submits${newest}`)}
-              else ${sum(`calls${newest}`)} - ${sum(`submits${newest}`)} end`
-}
-
-/** Returns the seconds until enough calls are a minute old for this purpose, if no process takes one before. */
-function freeAfter(answer: Answer, purpose: Purpose, limitPerMinute: number): number {
-  const { slots: calls, submit_slots: submits } = answer
-  const own = purpose === 'submitting' ? submits : calls.map((count, at) => count - (submits[at] ?? 0))
-  const missed = purpose === 'submitting' ? answer.missed_slots : answer.missed_submit_slots
-  const left = calls.map((count, at) => count + (missed[at] ?? 0))
-  const withinShare = Math.max(secondBelow(calls, limitPerMinute), secondBelow(own, shareFor(purpose, limitPerMinute)))
-  const beyondShare = Math.max(
-    secondBelow(left, limitPerMinute),
-    secondBelow(own.slice(0, paceSlots), paceFor(limitPerMinute)),
-  )
-  const seconds = Math.max(
-    Math.min(withinShare, beyondShare),
-    purpose === 'extra' ? secondBelow(answer.trial_slots, extraFor(limitPerMinute)) : 0,
-  )
-  return Math.max(0, seconds - answer.into_second)
-}
-
-/** Returns in how many seconds after the newest slot the sum of the remaining slots is below the limit. */
-function secondBelow(counted: readonly number[], limit: number): number {
-  let left = counted.reduce((total, count) => total + count, 0)
-  if (left < limit) return 0
-  for (const [age, count] of [...counted.entries()].toReversed()) {
-    left -= count
-    if (left < limit) return counted.length - age
-  }
-  return counted.length
-}
-
-/** Blocks a key for `seconds`, as the provider demanded. Of two pauses the later end applies. */
-export async function blockCalls(
-  db: Database,
-  { keyName, now, seconds, reason }: { keyName: string; now: SQL; seconds: number; reason: string },
-): Promise<void> {
-  const until = later(now, seconds)
-  await db.execute(sql`
-    update mediadock.call_budgets set blocked_until = ${until}, blocked_reason = ${reason}
-    where key_name = ${keyName} and coalesce(blocked_until < ${until}, true)`)
 }

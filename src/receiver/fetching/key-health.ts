@@ -2,7 +2,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { later, type SharedTime } from '../../platform/postgres/time.ts'
 import { namesOfSource, type GenerationKey, type Keys } from '../domain/keys.ts'
-import { blockCalls, type KeyHealth } from './call-budget.ts'
+import type { KeyHealth } from './call-budget.ts'
 import type { RateAnswer } from './source-client.ts'
 
 /** After a shorter outage, polls that it held up are due soon in any case. */
@@ -53,8 +53,19 @@ export async function noteRecovered(
       and (key_name = ${keyName} or (refusals = 0 and key_name = any(${sql.param(keyNames)}::text[])))`)
 }
 
+/** Blocks a key for `seconds`, as the provider demanded. Of two pauses the later end applies. */
+export async function blockCalls(
+  db: Database,
+  { keyName, now, seconds, reason }: { keyName: string; now: SQL; seconds: number; reason: string },
+): Promise<void> {
+  const until = later(now, seconds)
+  await db.execute(sql`
+    update mediadock.call_budgets set blocked_until = ${until}, blocked_reason = ${reason}
+    where key_name = ${keyName} and coalesce(blocked_until < ${until}, true)`)
+}
+
 /** The outcome of a call. */
-type PausingOutcome = { kind: string; retryAfterSeconds?: number | undefined }
+export type PausingOutcome = { kind: string; retryAfterSeconds?: number | undefined }
 
 /** Returns the pause that the provider demands of the key after this answer. */
 function pauseAfter(
@@ -85,7 +96,7 @@ export type AnswerToCall = {
   health: KeyHealth
   outcome: PausingOutcome
   rate?: RateAnswer | undefined
-  says?: SaysOfKey
+  says?: SaysOfKey | undefined
 }
 
 /** Records an answer's effect on its key: a limited or refused key is blocked, an accepted one is unblocked. */

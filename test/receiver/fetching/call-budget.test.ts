@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { timeOf } from '../../../src/platform/postgres/time.ts'
-import { blockCalls, shareFor, takeCall, type Purpose } from '../../../src/receiver/fetching/call-budget.ts'
+import { shareFor, takeCall, type Purpose } from '../../../src/receiver/fetching/call-budget.ts'
+import { blockCalls } from '../../../src/receiver/fetching/key-health.ts'
 import { remainingCalls } from '../../../src/receiver/fetching/read-budgets.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 
