@@ -1,9 +1,7 @@
 import { HttpError } from '../../platform/http/http.ts'
 import { keyOfRequest, sourceNamed } from '../domain/keys.ts'
 import type { SourceKind } from '../domain/source.ts'
-import { noteAnswer } from './key-health.ts'
-import { makeCall, type CallingDeps } from './provider-call.ts'
-import { grantedCall } from './provider-reads.ts'
+import { callProvider, noCallLeft, type CallingDeps } from './provider-call.ts'
 import type { SourceClient } from './source-client.ts'
 
 /** A request as readers see it. */
@@ -40,18 +38,19 @@ export async function cancelJob(deps: CancelDeps, request: Cancelable): Promise<
     throw notCancelable(landed_at === null ? `the source ${source_name} cannot cancel jobs` : 'this request has ended')
   const key = keyOfRequest(keys(), source, key_name)
   if (key === undefined) throw new HttpError(422, 'unknown_key', `the source ${source_name} has no usable key`)
-  const grant = await grantedCall(deps, key)
-  const { outcome, rate } = await makeCall(deps, {
+  const outcome = await callProvider(deps, {
     operation: 'cancel',
     key,
+    purpose: 'submitting',
     call: () => client.cancel({ cancel, job: { jobId, model: model ?? undefined } }, key, cut),
     factsOf: () => ({ request_id: id }),
   })
-  await noteAnswer(deps, { key, health: grant.health, outcome, rate })
   switch (outcome.kind) {
     case 'asked':
     case 'ended':
       return outcome.kind
+    case 'no_call':
+      throw noCallLeft(key, outcome)
     case 'not_found':
       throw notCancelable('the source does not know this job')
     case 'rate_limited': {

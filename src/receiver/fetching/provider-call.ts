@@ -1,10 +1,12 @@
 import type { Counter } from 'prom-client'
+import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { GenerationKey, Keys } from '../domain/keys.ts'
 import { sourceLabel, storedName } from '../domain/source.ts'
-import { takeCall, type Grant, type Purpose } from './call-budget.ts'
+import { takeCall, type Purpose } from './call-budget.ts'
+import { noteAnswer, type PausingOutcome, type SaysOfKey } from './key-health.ts'
 import type { Answered } from './source-client.ts'
 
 /** The dependencies of every call to a source. */
@@ -18,34 +20,57 @@ export type CallingDeps = {
   calls: Pick<Counter<'operation' | 'outcome' | 'source_name'>, 'inc'>
 }
 
-/** Asks for a call with this key (takeCall). */
-export function grantFor(
-  { db, time, fetchRatePerMinute: limitPerMinute }: Pick<CallingDeps, 'db' | 'time' | 'fetchRatePerMinute'>,
-  { name: keyName }: GenerationKey,
-  purpose: Purpose,
-): Promise<Grant> {
-  return takeCall(db, { keyName, limitPerMinute, purpose, now: time() })
-}
+/** The key may not be called now: see takeCall(). */
+export type NoCall = { kind: 'no_call'; reason: string; retryAfterSeconds: number }
 
-type GrantedCall<Outcome> = {
+type ProviderCall<Outcome> = {
   operation: 'result' | 'submit' | 'cancel' | 'read'
   key: GenerationKey
+  purpose: Purpose
   call: () => Promise<Answered<Outcome>>
   /** The further facts of the log line. `outcome` replaces the kind of the outcome there and in the metric. */
   factsOf: (outcome: Outcome) => { outcome?: string | undefined; [fact: string]: unknown }
+  /** What the answer shows of the key, where its kind alone does not decide that. */
+  saysOfKey?: (outcome: Outcome) => SaysOfKey
+  /** Called once the call is granted, before it is made. */
+  onGranted?: () => void
 }
 
-/** Makes a granted call, counts it and logs it. */
-export async function makeCall<Outcome extends { kind: string }>(
-  { calls, logger }: Pick<CallingDeps, 'calls' | 'logger'>,
-  { operation, key, call, factsOf }: GrantedCall<Outcome>,
-): Promise<Answered<Outcome>> {
+/**
+ * Makes one call to a source, if the key has one left: takes it from the budget, makes it, counts and logs it, and
+ * records what the answer shows of the key.
+ */
+export async function callProvider<Outcome extends PausingOutcome>(
+  deps: CallingDeps,
+  { operation, key, purpose, call, factsOf, saysOfKey, onGranted }: ProviderCall<Outcome>,
+): Promise<Outcome | NoCall> {
+  const { db, time, calls, logger, fetchRatePerMinute: limitPerMinute } = deps
+  const grant = await takeCall(db, { keyName: key.name, limitPerMinute, purpose, now: time() })
+  if (!grant.ok) return { kind: 'no_call', reason: grant.reason, retryAfterSeconds: grant.retryAfterSeconds }
+  onGranted?.()
   const started = performance.now()
-  const answered = await call()
-  const { outcome = answered.outcome.kind, ...facts } = factsOf(answered.outcome)
-  const called = { operation, outcome, ...sourceLabel(storedName(key.source)) }
+  const { outcome, rate } = await call()
+  const { outcome: word = outcome.kind, ...facts } = factsOf(outcome)
+  const called = { operation, outcome: word, ...sourceLabel(storedName(key.source)) }
   calls.inc(called)
   const ms = Math.round(performance.now() - started)
   logger.info({ ...facts, key_name: key.name, ...called, ms }, 'provider called')
-  return answered
+  const answered = { key, health: grant.health, outcome, rate, says: saysOfKey?.(outcome) }
+  await noteAnswer(deps, answered).catch(healthNotUpdated(deps, key))
+  return outcome
+}
+
+/** For a failed update of a key's health: the answer of the call is still used. */
+export function healthNotUpdated({ logger }: Pick<CallingDeps, 'logger'>, { name }: GenerationKey) {
+  return (error: unknown): void =>
+    logger.error({ err: error, key_name: name }, 'the health of a key was not updated; the next answer updates it')
+}
+
+/** The error for a caller that waits for an answer, if the key has no call left. */
+export function noCallLeft({ name }: GenerationKey, { reason, retryAfterSeconds }: NoCall): HttpError {
+  const seconds = Math.max(1, Math.ceil(retryAfterSeconds))
+  return new HttpError(429, 'no_call_left', `the key ${name} has no call left (${reason}): try again in ${seconds} s`, {
+    type: 'rate_limit_error',
+    headers: { 'retry-after': String(seconds) },
+  })
 }

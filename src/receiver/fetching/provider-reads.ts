@@ -1,8 +1,6 @@
 import { HttpError } from '../../platform/http/http.ts'
 import { usableKey, type GenerationKey } from '../domain/keys.ts'
-import type { Grant } from './call-budget.ts'
-import { noteAnswer } from './key-health.ts'
-import { grantFor, makeCall, type CallingDeps } from './provider-call.ts'
+import { callProvider, noCallLeft, type CallingDeps } from './provider-call.ts'
 import type { ProviderRead, ReadAnswer, SourceClient } from './source-client.ts'
 
 export type ProviderReadsDeps = CallingDeps & { client: Pick<SourceClient, 'read'>; cut: AbortSignal }
@@ -21,7 +19,7 @@ export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
     const name = JSON.stringify([key.name, key.apiKey, read])
     const known = kept.get(name)
     if (known && performance.now() < known.until) return known.answer
-    const answer = callProvider(deps, read, key)
+    const answer = answerTo(deps, read, key)
     kept.delete(name)
     // The catalog may change at any time (spec, Model), so answers are cached only this long.
     kept.set(name, { answer, until: performance.now() + 60_000 })
@@ -39,34 +37,19 @@ export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
   }
 }
 
-async function callProvider(deps: ProviderReadsDeps, read: ProviderRead, key: GenerationKey): Promise<ReadAnswer> {
-  const grant = await grantedCall(deps, key)
-  const { outcome, rate } = await makeCall(deps, {
+async function answerTo(deps: ProviderReadsDeps, read: ProviderRead, key: GenerationKey): Promise<ReadAnswer> {
+  const outcome = await callProvider(deps, {
     operation: 'read',
     key,
+    purpose: 'submitting',
     call: () => deps.client.read(read, key, deps.cut),
     factsOf: (of) => ({
       path: read.path,
       ...('status' in of ? { outcome: String(of.status) } : { outcome: 'unreachable', detail: of.detail }),
     }),
   })
-  if (!('status' in outcome)) {
-    const { detail } = outcome
-    throw new HttpError(502, 'provider_unreachable', `the provider gave no usable answer (${detail}): try again`)
-  }
-  await noteAnswer(deps, { key, health: grant.health, outcome, rate })
-  return outcome
-}
-
-/** Takes a call within the budget of the key's submits. Throws HttpError 429 if there is none. */
-export async function grantedCall(deps: CallingDeps, key: GenerationKey): Promise<Extract<Grant, { ok: true }>> {
-  const grant = await grantFor(deps, key, 'submitting')
-  if (grant.ok) return grant
-  const seconds = Math.max(1, Math.ceil(grant.retryAfterSeconds))
-  throw new HttpError(
-    429,
-    'no_call_left',
-    `the key ${key.name} has no call left (${grant.reason}): try again in ${seconds} s`,
-    { type: 'rate_limit_error', headers: { 'retry-after': String(seconds) } },
-  )
+  if (outcome.kind === 'no_call') throw noCallLeft(key, outcome)
+  if ('status' in outcome) return outcome
+  const { detail } = outcome
+  throw new HttpError(502, 'provider_unreachable', `the provider gave no usable answer (${detail}): try again`)
 }

@@ -1,10 +1,10 @@
 import { namesOfSource, type GenerationKey } from '../domain/keys.ts'
 import { sourceLabel, storedName, type FetchOutcome, type Job } from '../domain/source.ts'
 import type { Purpose } from './call-budget.ts'
-import { noteAnswer, noteFailing } from './key-health.ts'
+import { noteFailing } from './key-health.ts'
 import type { PollRecord } from './poll-log.ts'
 import type { ProviderBreaker } from './provider-breaker.ts'
-import { grantFor, makeCall, type CallingDeps } from './provider-call.ts'
+import { callProvider, healthNotUpdated, type CallingDeps } from './provider-call.ts'
 import type { SourceClient } from './source-client.ts'
 
 export type CallDeps = CallingDeps & {
@@ -47,37 +47,25 @@ export async function callForResult(
   const pass = breaker.enter(deps.clock())
   if (!pass) return postponed('provider_down')
   try {
-    const grant = await grantFor(deps, key, purpose)
-    if (!grant.ok) return postponed(grant.reason)
-    onDecided()
     // The receiver cuts calls itself in order to stop, which says nothing about the provider or the key.
     const isCut = ({ kind }: FetchOutcome) => kind === 'unreachable' && signal.aborted
-    const { outcome, rate } = await makeCall(deps, {
+    const outcome = await callProvider(deps, {
       operation: 'result',
       key,
+      purpose,
       call: () => deps.client.fetchResult(job, key, signal),
       factsOf: (of) => ({ request_id: requestId, ...(isCut(of) ? { outcome: 'cut' } : { detail: detailOf(of) }) }),
+      onGranted: onDecided,
     })
+    if (outcome.kind === 'no_call') return postponed(outcome.reason)
     if (isCut(outcome)) return { kind: 'postponed', reason: 'stopping' }
-    pass.note(outcome.kind !== 'unreachable', deps.clock())
-    deps.onPolled?.({
-      requestId,
-      keyName: key.name,
-      polledAt: deps.clock(),
-      outcome: outcome.kind,
-      detail: detailOf(outcome),
-    })
-    try {
-      await noteAnswer(deps, { key, health: grant.health, outcome, rate })
-      // This many unanswered calls in a row are not caused by a single request.
-      if (outcome.kind === 'unreachable' && breaker.failures() % 3 === 0)
-        await noteFailing(deps.db, { keyNames: namesOfSource(deps.keys(), key.source), now: deps.time() })
-    } catch (error) {
-      // The answer of the call is still used.
-      deps.logger.error(
-        { err: error, key_name: key.name, outcome: outcome.kind },
-        'the health of a key was not updated; the next answer updates it',
-      )
+    const polledAt = deps.clock()
+    pass.note(outcome.kind !== 'unreachable', polledAt)
+    deps.onPolled?.({ requestId, keyName: key.name, polledAt, outcome: outcome.kind, detail: detailOf(outcome) })
+    // This many unanswered calls in a row are not caused by a single request.
+    if (outcome.kind === 'unreachable' && breaker.failures() % 3 === 0) {
+      const keyNames = namesOfSource(deps.keys(), key.source)
+      await noteFailing(deps.db, { keyNames, now: deps.time() }).catch(healthNotUpdated(deps, key))
     }
     return outcome
   } finally {

@@ -2,17 +2,18 @@ import { randomUUID } from 'node:crypto'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import { environmentsOf, usableKey, type GenerationKey } from '../domain/keys.ts'
+import { isUsable, usableKey, type GenerationKey } from '../domain/keys.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import { storedName, type SubmitOutcome } from '../domain/source.ts'
 import { mustBeStorable } from '../domain/storable.ts'
 import { noteCreditsRefused } from '../fetching/balances.ts'
-import { maxPauseSeconds, noteAnswer, type SaysOfKey } from '../fetching/key-health.ts'
-import { grantFor, makeCall, type CallingDeps } from '../fetching/provider-call.ts'
+import { maxPauseSeconds, type SaysOfKey } from '../fetching/key-health.ts'
+import { callProvider, type CallingDeps } from '../fetching/provider-call.ts'
 import type { SourceClient } from '../fetching/source-client.ts'
 import * as intents from './generations.ts'
 import type { FoundGeneration, Generation } from './generations.ts'
 import * as refusals from './refusals.ts'
+import { trackedBy } from './tracking.ts'
 
 export const generationBodySchema = z.strictObject({
   model: z.string().min(1).max(255),
@@ -97,42 +98,30 @@ function webhookUrlOf({ keys, webhookPublicUrl }: SubmitterDeps, { source }: Gen
 /** The `last_error` of a submit that the source may have accepted. It waits for its webhook until it expires. */
 const maybe = (cause: string) => `maybe submitted: ${cause}`
 
+/** Schedules the next attempt of a submit, or with no pause none. See postpone() of generations.ts. */
+function postponing({ db, time }: SubmitterDeps, generation: Generation) {
+  return (error: string, pauseSeconds: number | undefined, isCertain: boolean) =>
+    intents.postpone(db, generation, { now: time(), error, pauseSeconds, isCertain })
+}
+
 /** Makes one call for a submit, and stores the outcome. */
 async function attempt(deps: SubmitterDeps, generation: Generation, key: GenerationKey | undefined): Promise<void> {
-  if (!key || key.retired || key.apiKey === undefined) {
-    return intents.postpone(deps.db, generation, {
-      now: deps.time(),
-      error: `key ${generation.key_name} is not usable`,
-      pauseSeconds: pauseOf(generation),
-      isCertain: true,
-    })
-  }
+  const postpone = postponing(deps, generation)
+  if (!key || !isUsable(key)) return postpone(`key ${generation.key_name} is not usable`, pauseOf(generation), true)
   if (intents.isInDoubt(generation) && !key.source.kind.promises.idempotentSubmit)
-    return intents.postpone(deps.db, generation, {
-      now: deps.time(),
-      error: maybe('the receiver stopped before it had the answer'),
-      pauseSeconds: undefined,
-      isCertain: true,
-    })
-  const grant = await grantFor(deps, key, 'submitting')
-  if (!grant.ok)
-    return intents.postpone(deps.db, generation, {
-      now: deps.time(),
-      error: `not called: ${grant.reason}`,
-      pauseSeconds: grant.retryAfterSeconds,
-      isCertain: true,
-    })
-
+    return postpone(maybe('the receiver stopped before it had the answer'), undefined, true)
   const { idempotency_key: idempotencyKey, model, input } = generation
   // Submits of an older release have no URL.
   const webhookUrl = generation.webhook_url ?? deps.webhookPublicUrl
-  const { outcome, rate } = await makeCall(deps, {
+  const outcome = await callProvider(deps, {
     operation: 'submit',
     key,
+    purpose: 'submitting',
     call: () => deps.client.submit({ idempotencyKey, model, input, webhookUrl }, key, deps.cut),
     factsOf: (of) => ({ idempotency_key: idempotencyKey, model, ...factsOf(of, generation) }),
+    saysOfKey,
   })
-  await noteAnswer(deps, { key, health: grant.health, outcome, rate, says: saysOfKey(outcome) })
+  if (outcome.kind === 'no_call') return postpone(`not called: ${outcome.reason}`, outcome.retryAfterSeconds, true)
   return settle(deps, { generation, key, outcome })
 }
 
@@ -158,15 +147,15 @@ function factsOf(
 
 type Settle = { generation: Generation; key: GenerationKey; outcome: SubmitOutcome }
 
-async function settle({ db, keys, time }: SubmitterDeps, { generation, key, outcome }: Settle): Promise<void> {
-  const now = time()
-  const again = { now, pauseSeconds: pauseOf(generation) }
+async function settle(deps: SubmitterDeps, { generation, key, outcome }: Settle): Promise<void> {
+  const { db, keys } = deps
+  const now = deps.time()
+  const postpone = postponing(deps, generation)
   switch (outcome.kind) {
     case 'submitted': {
       const { jobId, cost } = outcome
       const ids = requestIdOf(generation.source_name, jobId)
-      const keyNames = key.environment === undefined ? [] : environmentsOf(keys())[key.environment]
-      return intents.submitted(db, generation, { ...ids, cost, environment: key.environment, keyNames, now })
+      return intents.submitted(db, generation, { ...ids, cost, ...trackedBy(keys(), key.environment, now) })
     }
     case 'refused':
       if (outcome.status === 402) await noteCreditsRefused(db, key.name, now)
@@ -177,30 +166,19 @@ async function settle({ db, keys, time }: SubmitterDeps, { generation, key, outc
       const { status, envelope } = outcome
       if (!intents.isInDoubt(generation) && !generation.promised)
         return refusals.refused(db, generation, { status, envelope, now })
-      const error = `${status} ${envelope.error.code}`
-      return intents.postpone(db, generation, { ...again, error, isCertain: true })
+      return postpone(`${status} ${envelope.error.code}`, pauseOf(generation), true)
     }
     case 'in_progress':
-      return intents.postpone(db, generation, { ...again, error: 'request_in_progress', isCertain: false })
+      return postpone('request_in_progress', pauseOf(generation), false)
     case 'rate_limited': {
       // Bounded like the pause of the key (pauseAfter), so that a long Retry-After does not let the submit expire.
       const askedSeconds = Math.min(outcome.retryAfterSeconds ?? 0, maxPauseSeconds)
-      const pauseSeconds = Math.max(askedSeconds, again.pauseSeconds)
-      return intents.postpone(db, generation, { now, pauseSeconds, error: 'rate_limited', isCertain: true })
+      return postpone('rate_limited', Math.max(askedSeconds, pauseOf(generation)), true)
     }
     case 'unreachable':
       if (outcome.isUnsent !== true && !key.source.kind.promises.idempotentSubmit)
-        return intents.postpone(db, generation, {
-          now,
-          error: maybe(outcome.detail),
-          pauseSeconds: undefined,
-          isCertain: false,
-        })
-      return intents.postpone(db, generation, {
-        ...again,
-        error: outcome.detail,
-        isCertain: outcome.isUnsent === true,
-      })
+        return postpone(maybe(outcome.detail), undefined, false)
+      return postpone(outcome.detail, pauseOf(generation), outcome.isUnsent === true)
     default:
       return outcome satisfies never
   }
