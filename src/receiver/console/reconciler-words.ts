@@ -49,9 +49,11 @@ export function runWords(run: ReconcileRunRow): Markup {
 export function counts(run: ReconcileRunRow): string {
   const { scanned, landed, running, not_found, failed, postponed, rate_limited } = run
   if (scanned === 0) return 'no poll was scheduled by then'
+  const unchanged = scanned - landed - running - not_found - failed - postponed
   const parts = [
     `${requests(scanned)} polled`,
     landed > 0 ? `${number(landed)} landed` : '',
+    unchanged > 0 ? `${number(unchanged)} known already` : '',
     running > 0 ? `${number(running)} not finished at the provider` : '',
     not_found > 0 ? `${number(not_found)} unknown to the provider` : '',
     failed > 0 ? `${number(failed)} failed` : '',
@@ -62,11 +64,11 @@ export function counts(run: ReconcileRunRow): string {
 
 /** The outcome of a run as a badge. It is ok only if no poll failed and none was postponed. */
 export function outcomeOf(run: ReconcileRunRow): Markup {
-  const { outcome, scanned, failed, postponed, landed, running, not_found } = run
+  const { outcome, scanned, failed, postponed } = run
   if (outcome === 'error') return badge('error', 'bad')
   if (outcome === 'idle') return badge('idle', '')
   if (scanned === 0) return badge('nothing polled', '')
-  const answered = landed + running + not_found
+  const answered = scanned - failed - postponed
   if (failed > 0) return badge(answered > 0 ? `${number(failed)} failed` : 'no answer', 'bad')
   if (postponed > 0) return badge(answered > 0 ? `${number(postponed)} postponed` : 'postponed', 'warn')
   return badge('ok', 'good')
