@@ -5,22 +5,13 @@ import { callDeadlineMs, describeFailure, readBounded } from './source-client.ts
 
 export type KeySetsDeps = { fetch: typeof globalThis.fetch; clock: () => Date; logger: Logger; cut: AbortSignal }
 
-export type KeySets = {
-  /** Puts the public keys that were fetched into the sources that verify with them. */
-  apply: (keys: Keys) => Keys
-  /** A signature matched no public key, so the set may have changed. */
-  doubt: (source: Source) => void
-  /** Fetches the key sets that are missing, in doubt or old. */
-  runOnce: (keys: Keys) => Promise<{ more: false }>
-}
-
 type KeySet = { keys: readonly string[]; fetchedAtMs: number; triedAtMs: number; isInDoubt: boolean }
 
 /**
  * Keeps the public keys of sources that sign with a private key, in memory, by the URL of their set. After a fetch that
  * fails or finds no key, the earlier keys stay.
  */
-export function createKeySets(deps: KeySetsDeps): KeySets {
+export function createKeySets(deps: KeySetsDeps) {
   const sets = new Map<string, KeySet>()
   let applied: { from: Keys; to: Keys } | undefined
 
@@ -45,19 +36,22 @@ export function createKeySets(deps: KeySetsDeps): KeySets {
   }
 
   return {
-    apply: (keys) => {
+    /** Puts the public keys that were fetched into the sources that verify with them. */
+    apply: (keys: Keys): Keys => {
       if (applied?.from !== keys) applied = { from: keys, to: withPublicKeys(keys, (url) => sets.get(url)?.keys ?? []) }
       return applied.to
     },
-    doubt: ({ keySetUrl }) => {
+    /** A signature matched no public key, so the set may have changed. */
+    doubt: ({ keySetUrl }: Source): void => {
       const set = keySetUrl === undefined ? undefined : sets.get(keySetUrl)
       if (set !== undefined) set.isInDoubt = true
     },
-    runOnce: async ({ sources }) => {
+    /** Fetches the key sets that are missing, in doubt or old. */
+    runOnce: async ({ sources }: Keys) => {
       const wanted = new Map([...sources.values()].map((source) => [source.keySetUrl, source]))
       for (const url of sets.keys()) if (!wanted.has(url)) sets.delete(url)
       await Promise.all([...wanted].flatMap(([url, source]) => (url === undefined ? [] : [refresh(url, source)])))
-      return { more: false }
+      return { more: false } as const
     },
   }
 }

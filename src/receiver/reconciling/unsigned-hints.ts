@@ -6,11 +6,9 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { nextExtraPoll } from '../domain/poll-rhythm.ts'
 
-export type UnsignedHints = {
-  note: (hinted: { sourceName: string | null; requestId: string }) => void
-  /** Makes the extra polls of the noted requests due, for the role that polls. */
-  runOnce: () => Promise<void>
-}
+export type UnsignedHints = ReturnType<typeof createUnsignedHints>
+
+type UnsignedHintsDeps = { db: Database; time: SharedTime; logger: Logger; dropped: Counter }
 
 /** Strangers may name any number of requests. One beyond these is polled at its own time, and is counted. */
 const maxNoted = 1000
@@ -20,24 +18,15 @@ const maxNoted = 1000
  * anyone can send such webhooks at any rate. Only a request that is tracked, of that source and not confirmed gets an
  * extra poll, at most one a minute. A request that another transaction locks is tried again in the next round.
  */
-export function createUnsignedHints({
-  db,
-  time,
-  logger,
-  dropped,
-}: {
-  db: Database
-  time: SharedTime
-  logger: Logger
-  dropped: Counter
-}): UnsignedHints {
+export function createUnsignedHints({ db, time, logger, dropped }: UnsignedHintsDeps) {
   let noted = new Map<string, string | null>()
-  const note: UnsignedHints['note'] = ({ sourceName, requestId }) => {
+  const note = ({ sourceName, requestId }: { sourceName: string | null; requestId: string }): void => {
     if (noted.size < maxNoted) noted.set(requestId, sourceName)
     else if (!noted.has(requestId)) dropped.inc()
   }
   return {
     note,
+    /** Makes the extra polls of the noted requests due, for the role that polls. */
     runOnce: async () => {
       if (noted.size === 0) return
       const hinted = noted
