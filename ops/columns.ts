@@ -5,7 +5,7 @@ import path from 'node:path'
 
 const columns = 120
 /** Lines that were longer when the rule began. Lower this number as they go; never raise it. */
-const allowed = 357
+const allowed = 356
 
 const src = path.resolve(import.meta.dirname, '../src')
 const files = fs.readdirSync(src, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.ts'))

@@ -7,8 +7,9 @@ import { withSetting, type ProcessEnvironment } from '../platform/settings.ts'
 import { createFetcher } from '../receiver/fetching/fetcher.ts'
 import { createPollLog } from '../receiver/fetching/poll-log.ts'
 import { createSourceClient } from '../receiver/fetching/source-client.ts'
-import { createPollKeeper } from '../receiver/reconciling/claimed-polls.ts'
-import type { ReconcilerDeps } from '../receiver/reconciling/reconciler.ts'
+import { createPollKeeper } from '../receiver/reconciling/poll-claims.ts'
+import type { PollingDeps } from '../receiver/reconciling/polling.ts'
+import { createSetAside } from '../receiver/reconciling/rests.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 import { withDatabase } from './database.ts'
 import { withPool } from './listing.ts'
@@ -41,7 +42,7 @@ export async function withReceiver<T>(env: ProcessEnvironment, work: (given: Wit
  */
 export async function withProcessing<T>(
   env: ProcessEnvironment,
-  work: (deps: ReconcilerDeps, interrupted: AbortSignal) => Promise<T>,
+  work: (deps: PollingDeps, interrupted: AbortSignal) => Promise<T>,
 ): Promise<T> {
   return withReceiver(env, async ({ db, settings, interrupted }) => {
     const [clock, time, logger, keys] = [() => new Date(), postgresTime, createLogger('silent'), () => settings.keys]
@@ -50,12 +51,14 @@ export async function withProcessing<T>(
     const pollLog = createPollLog({ db, dropped: notCounted, wake: () => {} })
     const shared = { db, keys, mediaHosts, clock, time, logger, fetchRatePerMinute, stuckAfterSeconds }
     const fetcher = createFetcher({ ...shared, client, calls: notCounted, onPolled: pollLog.record })
-    const polls = createPollKeeper({ db, time, logger })
+    const claims = {
+      polls: createPollKeeper({ db, time, logger }),
+      awaited: () => [],
+      setAside: createSetAside(shared),
+    }
+    const cut = new AbortController().signal
     try {
-      return await work(
-        { ...shared, polls, fetchResult: fetcher, onProcessed: () => {}, cut: new AbortController().signal },
-        interrupted,
-      )
+      return await work({ ...shared, ...claims, fetchResult: fetcher, onProcessed: () => {}, cut }, interrupted)
     } finally {
       while ((await pollLog.runOnce()).more);
     }

@@ -2,10 +2,10 @@ import { setTimeout as delay } from 'node:timers/promises'
 
 /** Counts the free places for a role's parallel work, which may continue after the round that began it. */
 export function createPlaces(count: number) {
-  const underWay = new Set<Promise<void>>()
+  const underWay = new Set<Promise<unknown>>()
   return {
     free: () => count - underWay.size,
-    begin: (work: Promise<void>, onError: (error: unknown) => void) => {
+    begin: (work: Promise<unknown>, onError: (error: unknown) => void) => {
       const ended = work.catch(onError).finally(() => underWay.delete(ended))
       underWay.add(ended)
     },

@@ -9,11 +9,12 @@ import { createSequencer } from './feeding/sequencer.ts'
 import { noteAccounts } from './fetching/accounts.ts'
 import { startOnCallRoles, type OnCallRole } from './on-call/roles.ts'
 import { readSpending } from './queries/spending.ts'
-import { createPollKeeper } from './reconciling/claimed-polls.ts'
 import { createFollowUps, type FollowUps } from './reconciling/follow-ups.ts'
+import { createPollKeeper } from './reconciling/poll-claims.ts'
+import type { PollingDeps } from './reconciling/polling.ts'
 import { runReported, silentAfterSeconds } from './reconciling/reconcile-runs.ts'
 import * as reconciler from './reconciling/reconciler.ts'
-import { createSetAside } from './reconciling/set-aside.ts'
+import { createSetAside } from './reconciling/rests.ts'
 import { pollMs, type RunningSlice } from './slice.ts'
 import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
 import { noteStart, writeMinutes } from './upkeep/minutes.ts'
@@ -97,11 +98,11 @@ export function startBackground(deps: BackgroundDeps) {
 
 function pollingDeps({ landing, pools, settings, fetcher, cut, awaited }: BackgroundDeps) {
   const { db } = pools.polls
-  const { stuckAfterSeconds, fetchRatePerMinute } = settings
+  const { stuckAfterSeconds } = settings
   const setAside = createSetAside(landing)
   const polls = createPollKeeper({ ...landing, db })
   const waiting = { awaited: awaited.ids, setAside, polls }
-  return { ...landing, db, ...waiting, fetchResult: fetcher, cut: cut.signal, stuckAfterSeconds, fetchRatePerMinute }
+  return { ...landing, db, ...waiting, fetchResult: fetcher, cut: cut.signal, stuckAfterSeconds }
 }
 
 /** Starts the roles of the core. They begin once the receiver is prepared and end with the signal. */
@@ -171,7 +172,7 @@ function pollRoles(deps: BackgroundDeps, followUps: FollowUps) {
 }
 
 /** Starts the jobs of RECONCILE_CRON and RETENTION_CRON. A tick before the receiver is prepared does nothing. */
-function startSchedules(deps: BackgroundDeps, polling: reconciler.ReconcilerDeps, isPrepared: () => boolean) {
+function startSchedules(deps: BackgroundDeps, polling: PollingDeps, isPrepared: () => boolean) {
   const { settings, metrics, logger, signal } = deps
   const options = { noOverlap: true, logger: cronLogger(logger) }
   const reconcile = (trigger: 'cron' | 'manual') =>

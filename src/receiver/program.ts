@@ -27,7 +27,8 @@ import { openTraces } from './traces/traces.ts'
  *   landing/batches.ts                  writes the batches
  *   landing/two-statements.ts           lands a batch in one statement: landing-sql.ts, outcome-sql.ts
  *   feeding/sequencer.ts                gives the change its position in the feed
- *   reconciling/follow-ups.ts           polls for the full result: poll-claims.ts, then fetching/fetcher.ts
+ *   reconciling/follow-ups.ts           polls for the full result: poll-claims.ts, then polling.ts
+ *   fetching/fetcher.ts                 asks with keys that have a call: provider-call.ts, call-budget.ts
  *
  * Other ways:
  *

@@ -1,20 +1,26 @@
 import { randomUUID } from 'node:crypto'
 import { onTestFinished } from 'vitest'
-import { createLogger } from '../../src/platform/logger.ts'
+import { createLogger, type Logger } from '../../src/platform/logger.ts'
 import type { LeaseKeeper } from '../../src/platform/postgres/lease-keeper.ts'
 import { createPool, type Database } from '../../src/platform/postgres/postgres.ts'
 import { timeOf } from '../../src/platform/postgres/time.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/domain/delivery.ts'
 import { storeDeliveries } from '../../src/receiver/intake/store.ts'
-import type { ReconcilerDeps } from '../../src/receiver/reconciling/reconciler.ts'
+import type { PollingDeps } from '../../src/receiver/reconciling/polling.ts'
+import { createSetAside } from '../../src/receiver/reconciling/rests.ts'
 import { firstSource, keysOf, liveKey, sandboxKey } from './receiver.ts'
 
 /** Renews no lease: the test says what time it is. */
-export const keepsNothing: LeaseKeeper<unknown> = {
+const keepsNothing: LeaseKeeper<unknown> = {
   keep: () => ({ lost: new AbortController().signal, leftMs: () => 0, letGo: async () => {} }),
 }
 
-export type TestWorker = ReconcilerDeps & { setNow: (now: Date) => void }
+/** The dependencies of claiming polls: no caller waits, and no lease is renewed. */
+export function claiming({ clock, logger }: { clock: () => Date; logger: Logger }) {
+  return { polls: keepsNothing, awaited: (): readonly string[] => [], setAside: createSetAside({ clock, logger }) }
+}
+
+export type TestWorker = PollingDeps & { fetchRatePerMinute: number; setNow: (now: Date) => void }
 
 /**
  * The dependencies of landing and reconciling, driven by the test, on a clock that stands still and without a provider.
@@ -23,12 +29,13 @@ export function createTestWorker({
   databaseUrl,
   max = 4,
   ...given
-}: { databaseUrl: string; max?: number } & Partial<ReconcilerDeps>): TestWorker {
+}: { databaseUrl: string; max?: number } & Partial<TestWorker>): TestWorker {
   const pool = createPool({ url: databaseUrl, max, keepsPlans: true })
   onTestFinished(() => pool.close())
   const keys = keysOf(liveKey, sandboxKey)
   let now = new Date()
   const { clock = () => now } = given
+  const logger = createLogger('silent')
   return {
     db: pool.db,
     keys: () => keys,
@@ -38,8 +45,8 @@ export function createTestWorker({
     fetchRatePerMinute: 100_000,
     clock,
     time: timeOf(clock),
-    polls: keepsNothing,
-    logger: createLogger('silent'),
+    ...claiming({ clock, logger }),
+    logger,
     cut: new AbortController().signal,
     onProcessed: () => {},
     setNow: (at) => {

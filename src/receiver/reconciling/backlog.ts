@@ -1,15 +1,9 @@
-import { columnsOf } from '../../platform/postgres/columns.ts'
-import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
-import * as fetching from '../domain/budgets-schema.ts'
-import type { Keys } from '../domain/keys.ts'
+import { isUsable, type Keys } from '../domain/keys.ts'
 import { maxCounted } from '../domain/limits.ts'
-import * as schema from '../domain/schema.ts'
 import { callBudgets, completionsPerMinute, type CallBudget } from '../fetching/read-budgets.ts'
-import { isDue, isHeldUp, isIncomplete, isNeverPolled, isOfLine, strangers } from './due.ts'
-
-const b = columnsOf(fetching.callBudgets, 'b')
-const requests = columnsOf(schema.requests)
+import { isHeldUp, isNeverPolled, isOfLine, strangers } from './due.ts'
 
 export type Backlog = {
   /** Requests that are due for a poll. */
@@ -45,21 +39,20 @@ export async function readBacklog(
     with recursive ${strangers(ours)},
     line as (select key_name from unnest(array_append(${ours}, '')) as l (key_name)
       union all select key_name from stranger)
-    select line.key_name, ${countOfLine(sql`${requests.next_poll_at} <= ${at}`, requests.next_poll_at)} as due,
-      ${countOfLine(isIncomplete, requests.next_poll_at)} as incomplete
+    select line.key_name, ${countOfLine(sql`next_poll_at <= ${at}`, sql`next_poll_at`)} as due,
+      ${countOfLine(sql`landed_at is not null and not media_complete`, sql`next_poll_at`)} as incomplete
     from line`)
   const neverPolled = await tx.execute<{ key_name: string; due: number }>(sql`
     select key_name, count(*)::int as due from (
-      select coalesce(${requests.key_name}, '') as key_name from mediadock.requests
+      select coalesce(key_name, '') as key_name from mediadock.requests
       where ${isNeverPolled({ now, stuckAfterSeconds })}
-      order by ${requests.tracked_at} limit ${maxCounted + 1}) as found
+      order by tracked_at limit ${maxCounted + 1}) as found
     group by key_name`)
   // Runs claim these before their time, since the outage that held them up is over.
-  const isDueEarly = sql`${isHeldUp(sql`line.recovered_at`)} and not ${isDue({ now, stuckAfterSeconds })}`
   const heldUp = await tx.execute<{ key_name: string; due: number }>(sql`
-    select line.key_name, ${countOfLine(isDueEarly, requests.polled_at)} as due
-    from (select ${b.key_name}, ${b.recovered_at} from mediadock.call_budgets b where ${b.recovered_at} is not null
-      union all select '', max(${b.recovered_at}) from mediadock.call_budgets b) as line (key_name, recovered_at)`)
+    select line.key_name, ${countOfLine(sql`${isHeldUp} and next_poll_at > ${at}`, sql`polled_at`)} as due
+    from (select b.key_name, b.recovered_at from mediadock.call_budgets b where b.recovered_at is not null
+      union all select '', max(b.recovered_at) from mediadock.call_budgets b) as line (key_name, recovered_at)`)
   await tx.execute(sql`select set_config('enable_bitmapscan', 'on', true)`)
   const due = [...scheduled, ...neverPolled, ...heldUp]
   const budgets = await callBudgets(tx, now)
@@ -67,7 +60,7 @@ export async function readBacklog(
   const dueByLine = sumByLine(due, ({ due: counted }) => counted)
   const incompleteByLine = sumByLine(scheduled, ({ incomplete }) => incomplete)
   const incomplete = sum([...incompleteByLine.values()])
-  const usable = keys.all.filter((key) => !key.retired && key.apiKey !== undefined)
+  const usable = keys.all.filter(isUsable)
   return {
     due: sum([...dueByLine.values()]),
     // Each key spends its own budget, so the longest line decides.
@@ -81,7 +74,7 @@ export async function readBacklog(
 }
 
 /** SQL: counts the requests of `line`, up to one more than `maxCounted`, which shows that there are more. */
-function countOfLine(condition: SQL, order: StringChunk): SQL {
+function countOfLine(condition: SQL, order: SQL): SQL {
   return sql`(select count(*)::int from (
         select from mediadock.requests where ${isOfLine} and ${condition}
         order by ${order} limit ${maxCounted + 1}) as found)`

@@ -1,22 +1,11 @@
 import { createPlaces } from '../../platform/places.ts'
-import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 import { later } from '../../platform/postgres/time.ts'
-import * as schema from '../domain/schema.ts'
-import type { ClaimDeps } from './claimed-polls.ts'
-import { claimDue, lineOf } from './poll-claims.ts'
-import { beginPolls, isGivenBack, type ReconcilerDeps } from './reconciler.ts'
-import { createRests } from './set-aside.ts'
+import { claimDue, createResting, type ClaimDeps } from './poll-claims.ts'
+import { beginPolls, type PollingDeps } from './polling.ts'
 
-export type FollowUps = {
-  /** One round: claims due polls and starts them. Returns true if there may be more. The polls continue afterwards. */
-  runOnce: () => Promise<{ more: boolean }>
-  /** True while the key of a request has no call. Until it has, its landings need not wake this role. */
-  isResting: (keyName: string) => boolean
-  /** Resolves when no poll is under way. */
-  settled: () => Promise<void>
-}
+export type FollowUps = ReturnType<typeof createFollowUps>
 
 /** A line (the due polls of one key) without calls rests this long, so that its next claim gets several calls. */
 const restMs = 3000
@@ -26,15 +15,15 @@ const restMs = 3000
  * claims and code, so replicas and runs share the work. A line that got no call rests. Overdue requests without a time
  * for a poll, and scheduled polls of unknown keys, are left to the runs of the reconciler.
  */
-export function createFollowUps(deps: ReconcilerDeps): FollowUps {
+export function createFollowUps(deps: PollingDeps) {
   // Polls in progress at a time. A poll that hangs occupies a place for 10 s.
   const places = createPlaces(16)
-  const resting = createRests(deps.clock, restMs)
-  const restingExtra = createRests(deps.clock, restMs)
+  const resting = createResting(deps, restMs)
   const onError = (error: unknown) =>
     deps.logger.error({ err: error }, 'polling a request failed, it is polled again after its lease ends')
 
   return {
+    /** One round: claims due polls and starts them, which continue afterwards. Returns true if there may be more. */
     runOnce: async () => {
       if (places.free() === 0) await places.untilOneEnds()
       const limit = places.free()
@@ -43,19 +32,16 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
         if (!isAboutTheRow(error)) throw error
         deps.logger.warn({ err: error }, 'Postgres refuses to schedule polls for progress; other polls continue')
       })
-      const due = await claimDue(deps, { limit, resting: resting.present(), restingExtra: restingExtra.present() })
-      const polls = await beginPolls(deps, due, (one, end) => {
-        if (isGivenBack(end)) (one.is_extra ? restingExtra : resting).add(lineOf(deps.keys(), one.key_name))
-      })
-      for (const poll of polls) places.begin(poll, onError)
+      const due = await claimDue(deps, { limit, ...resting.lines() })
+      for (const polled of await beginPolls(deps, due, resting)) places.begin(polled, onError)
       return { more: due.length === limit }
     },
-    isResting: (keyName) => resting.present().has(lineOf(deps.keys(), keyName)),
+    /** True while the key of a request has no call. Until it has, its landings need not wake this role. */
+    isResting: resting.isResting,
+    /** Resolves when no poll is under way. */
     settled: places.settled,
   }
 }
-
-const requests = columnsOf(schema.requests)
 
 /** A shorter interval would let one request use up the extra calls. */
 const progressEverySeconds = 3
@@ -65,15 +51,14 @@ const progressEverySeconds = 3
  * every extra poll, it takes an extra call.
  */
 async function askForProgress({ db, time, awaited }: ClaimDeps): Promise<void> {
-  const ids = awaited?.() ?? []
+  const ids = awaited()
   if (ids.length === 0) return
   const now = time()
   await db.execute(sql`
-    update mediadock.requests set ${requests.doubt_poll_at} = ${now}
-    where ${requests.request_id} = any(array(
-      select ${requests.request_id} from mediadock.requests
-      where ${requests.request_id} = any(${sql.param([...ids])}::uuid[]) and ${requests.landed_at} is null
-        and ${requests.doubt_poll_at} is null
-        and coalesce(${requests.polled_at}, ${requests.tracked_at}) <= ${later(now, -progressEverySeconds)}
+    update mediadock.requests set doubt_poll_at = ${now}
+    where request_id = any(array(
+      select request_id from mediadock.requests
+      where request_id = any(${sql.param([...ids])}::uuid[]) and landed_at is null and doubt_poll_at is null
+        and coalesce(polled_at, tracked_at) <= ${later(now, -progressEverySeconds)}
       for update skip locked))`)
 }

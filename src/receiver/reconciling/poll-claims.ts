@@ -1,16 +1,72 @@
 import { turnOf } from '../../platform/fair-share.ts'
-import { columnsOf } from '../../platform/postgres/columns.ts'
-import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow, metALock } from '../../platform/postgres/errors.ts'
+import { createLeaseKeeper, leaseSeconds, type LeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
+import { leaseOf } from '../../platform/postgres/lease.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { executePrepared } from '../../platform/postgres/prepared.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Keys } from '../domain/keys.ts'
-import * as schema from '../domain/schema.ts'
-import { claim, type ClaimDeps, type Due } from './claimed-polls.ts'
+import { requests } from '../domain/schema.ts'
 import { isHeldUp, lineOfEach, isNeverPolled, isOfLine, strangers } from './due.ts'
+import { createRests, type SetAside } from './rests.ts'
 
-const requests = columnsOf(schema.requests)
+/** A request that this process is polling. */
+export type HeldPoll = { request_id: string; claims: number }
 
-/** An operator waits for the answer. Landings hold locks for milliseconds, but another transaction may never end. */
-const lockWaitMs = 2000
+/** The lease of a poll, for statements with the alias `r`. */
+export const pollLease = leaseOf('r', {
+  key: { request_id: requests.request_id },
+  due_at: requests.next_poll_at,
+  claims: requests.poll_claims,
+})
+
+/**
+ * Renews the polls of a process. A landing that makes a request due at once ends the lease; a renewal does not undo
+ * that.
+ */
+export function createPollKeeper({ db, time, logger }: { db: Database; time: SharedTime; logger: Logger }) {
+  const renew = (held: readonly HeldPoll[]) => {
+    const now = time()
+    return pollLease.renew(db, held, { now, seconds: leaseSeconds, only: sql`r.next_poll_at > ${now}` })
+  }
+  return createLeaseKeeper<HeldPoll>({ renew, logger })
+}
+
+/** The dependencies of claiming polls, and of ending them. */
+export type ClaimDeps = {
+  db: Database
+  keys: () => Keys
+  time: SharedTime
+  stuckAfterSeconds: number
+  /** Renews the polls that are under way. */
+  polls: LeaseKeeper<HeldPoll>
+  /** The requests that callers wait for. They are claimed first. */
+  awaited: () => readonly string[]
+  setAside: SetAside
+}
+
+type ClaimedRow = RowOf<
+  typeof requests,
+  'request_id' | 'source_name' | 'external_id' | 'model' | 'key_name' | 'sandbox' | 'polls'
+> &
+  HeldPoll & {
+    /** True if only a delivery signed by a sandbox key gave the environment, so it may be wrong. */
+    only_sandbox_signed: boolean
+    /** At the claim. */
+    seconds_since_tracked: number
+    due_at: string
+    /** The provider did not know the request when it was asked last. */
+    is_unknown: boolean
+    is_extra: boolean
+    /** For an extra poll: the time at which the request is polled by its schedule, if any. */
+    scheduled_at: string | null
+  }
+
+/** A claimed request. `endRenewals` stops renewing its lease. */
+export type Due = ClaimedRow & { endRenewals: () => Promise<void> }
 
 /**
  * The line in which a request waits: its key's, or one line for all unknown keys, since their names are free to invent.
@@ -19,20 +75,34 @@ export function lineOf(keys: Keys, keyName: string | null): string {
   return keyName !== null && keys.byName.has(keyName) ? keyName : ''
 }
 
-export type Wanted = {
-  limit: number
-  /** Lines without calls at present, and lines without calls for extra polls. */
-  resting: ReadonlySet<string>
-  restingExtra?: ReadonlySet<string>
-}
+export type Resting = ReturnType<typeof createResting>
 
-/** SQL for `due`: a poll by the schedule. */
-const isScheduled = sql`false as is_extra, null::timestamptz as scheduled_at`
+/**
+ * Keeps the lines without calls, which rest for `ms` each. Extra polls have fewer calls than the others, so a line
+ * rests apart for them.
+ */
+export function createResting({ clock, keys }: { clock: () => Date; keys: () => Keys }, ms: number) {
+  const [scheduled, extra] = [createRests(clock, ms), createRests(clock, ms)]
+  return {
+    /** The resting lines, for a claim. */
+    lines: () => ({ resting: scheduled.present(), restingExtra: extra.present() }),
+    /** True while the key of a request has no call. */
+    isResting: (keyName: string) => scheduled.present().has(lineOf(keys(), keyName)),
+    /** Lets the line of a poll without a call rest. */
+    add: (one: Due) => (one.is_extra ? extra : scheduled).add(lineOf(keys(), one.key_name)),
+  }
+}
 
 /** SQL: the line of a row; `ours` is an array of the names of known keys. */
 function lineOfRow(ours: SQL): SQL {
-  return sql`case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else '' end`
+  return sql`case when key_name = any(${ours}) then key_name else '' end`
 }
+
+/** How many to claim, and of which lines none: see createResting(). */
+export type Wanted = { limit: number; resting: ReadonlySet<string>; restingExtra?: ReadonlySet<string> }
+
+/** SQL for `due`: a poll by the schedule. */
+const isScheduled = sql`false as is_extra, null::timestamptz as scheduled_at`
 
 /**
  * Claims requests whose next poll is due, whose outage is over, or that wait for an extra poll: round-robin by key.
@@ -45,37 +115,33 @@ export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }
   const names = deps.keys().all.map(({ name }) => name)
   const ours = sql`${sql.param(names)}::text[]`
   const lines = ['', ...names].filter((line) => !resting.has(line))
-  const awaited = sql`${sql.param([...(deps.awaited?.() ?? [])])}::uuid[]`
-  const isTime = sql`${requests.next_poll_at} <= ${at}`
+  const isTime = sql`next_poll_at <= ${at}`
   /** Up to `limit` rows of each line, in the order of an index. */
-  const ofLines = (condition: SQL, order: StringChunk) => sql`
+  const ofLines = (condition: SQL, order: SQL) => sql`
       select line.key_name, of_line.* from line cross join lateral (
-        select ${requests.request_id}, least(${requests.next_poll_at}, ${at}) as due_at from mediadock.requests
+        select request_id, least(next_poll_at, ${at}) as due_at from mediadock.requests
         where ${isOfLine} and ${condition} order by ${order} limit ${limit} for update skip locked
       ) as of_line`
   return claimApart(
     deps,
     (only) => sql`
     ${lineOfEach(lines)},
-    scheduled as (${ofLines(sql`${isTime} and ${only}`, requests.next_poll_at)}),
-    incomplete as (${ofLines(sql`${requests.landed_at} is not null and ${isTime} and ${only}`, requests.next_poll_at)}),
-    held_up as (${ofLines(sql`${isHeldUp(sql`line.recovered_at`)} and ${only}`, requests.polled_at)}),
+    scheduled as (${ofLines(sql`${isTime} and ${only}`, sql`next_poll_at`)}),
+    incomplete as (${ofLines(sql`landed_at is not null and ${isTime} and ${only}`, sql`next_poll_at`)}),
+    held_up as (${ofLines(sql`${isHeldUp} and ${only}`, sql`polled_at`)}),
     -- Conditions that match only the index of the ids: a plan made for empty tables could read all due requests.
     awaited as (
-      select coalesce(${requests.key_name}, '') as key_name, ${requests.request_id}, ${requests.next_poll_at} as due_at
-      from mediadock.requests
-      where ${requests.request_id} = any(${awaited}) and coalesce(${requests.next_poll_at} <= ${at}, false)
-        and array_position(${sql.param(lines)}::text[], coalesce(${requests.key_name}, '')) is not null
-        and ${only}
+      select coalesce(key_name, '') as key_name, request_id, next_poll_at as due_at from mediadock.requests
+      where request_id = any(${sql.param([...deps.awaited()])}::uuid[]) and coalesce(${isTime}, false)
+        and array_position(${sql.param(lines)}::text[], coalesce(key_name, '')) is not null and ${only}
       limit ${limit} for update skip locked
     ),
     extra as (
-      select ${lineOfRow(ours)} as key_name, ${requests.request_id}, ${requests.doubt_poll_at} as due_at,
-        ${requests.next_poll_at} as scheduled_at
+      select ${lineOfRow(ours)} as key_name, request_id, doubt_poll_at as due_at, next_poll_at as scheduled_at
       from mediadock.requests
-      where ${requests.doubt_poll_at} <= ${at} and ${requests.confirmed_at} is null
+      where doubt_poll_at <= ${at} and confirmed_at is null
         and ${lineOfRow(ours)} <> all(${sql.param([...(restingExtra ?? [])])}::text[]) and ${only}
-      order by ${requests.doubt_poll_at} limit ${limit} for update skip locked
+      order by doubt_poll_at limit ${limit} for update skip locked
     ),
     found as (
       select distinct on (request_id) * from (
@@ -102,29 +168,29 @@ export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }
 export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
   const at = deps.time()
   const ours = sql`${sql.param(deps.keys().all.map(({ name }) => name))}::text[]`
+  const rests = sql`${sql.param([...resting])}::text[]`
   return claimApart(
     deps,
     (only) => sql`
     ${strangers(ours)},
     never_polled as (
-      select ${requests.request_id}, ${requests.tracked_at} as due_at from mediadock.requests
+      select request_id, tracked_at as due_at from mediadock.requests
       where ${isNeverPolled({ now: at, stuckAfterSeconds: deps.stuckAfterSeconds })}
-        and ${lineOfRow(ours)} <> all(${sql.param([...resting])}::text[]) and ${only}
-      order by ${requests.tracked_at} limit ${limit} for update skip locked
+        and ${lineOfRow(ours)} <> all(${rests}) and ${only}
+      order by tracked_at limit ${limit} for update skip locked
     ),
     -- The rows are selected before any is locked, since up to the limit is read for each name.
     oldest as materialized (
       select of_line.* from stranger as line cross join lateral (
-        select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-        where ${isOfLine} and ${requests.next_poll_at} <= ${at} and ${only}
-        order by ${requests.next_poll_at} limit ${limit}
+        select request_id, next_poll_at as due_at from mediadock.requests
+        where ${isOfLine} and next_poll_at <= ${at} and ${only}
+        order by next_poll_at limit ${limit}
       ) as of_line
-      where '' <> all(${sql.param([...resting])}::text[]) order by of_line.due_at limit ${limit}
+      where '' <> all(${rests}) order by of_line.due_at limit ${limit}
     ),
     of_strangers as (
-      select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-      where ${requests.request_id} = any(array(select request_id from oldest))
-        and ${requests.next_poll_at} <= ${at} for update skip locked
+      select request_id, next_poll_at as due_at from mediadock.requests
+      where request_id = any(array(select request_id from oldest)) and next_poll_at <= ${at} for update skip locked
     ),
     due as (
       select *, ${isScheduled}, row_number() over (order by due_at) as place
@@ -132,6 +198,9 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
     )`,
   )
 }
+
+/** An operator waits for the answer. Landings hold locks for milliseconds, but another transaction may never end. */
+const lockWaitMs = 2000
 
 /**
  * Claims one request in any state. Waits briefly for a lock on its row. Undefined if the lock stays, or the request is
@@ -143,10 +212,9 @@ export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Due 
       deps,
       sql`
       due as (
-        select ${requests.request_id}, coalesce(${requests.next_poll_at}, ${requests.tracked_at}) as due_at,
-          ${isScheduled}, 1 as place
+        select request_id, coalesce(next_poll_at, tracked_at) as due_at, ${isScheduled}, 1 as place
         from (select set_config('lock_timeout', ${`${lockWaitMs}ms`}, true)) as patience, mediadock.requests
-        where ${requests.request_id} = ${requestId} limit 1 for update of requests
+        where request_id = ${requestId} limit 1 for update of requests
       )`,
     )
     return one
@@ -163,19 +231,19 @@ export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Due 
 async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<Due[]> {
   const { db, setAside } = deps
   for (let refused = 0; ; refused += 1) {
-    const aside = setAside?.ids() ?? []
-    const others = due(aside.length === 0 ? sql`true` : sql`${requests.request_id} <> all(${sql.param(aside)}::uuid[])`)
+    const aside = setAside.ids()
+    const others = due(aside.length === 0 ? sql`true` : sql`request_id <> all(${sql.param(aside)}::uuid[])`)
     try {
       return await claim(deps, others)
     } catch (error) {
       // The limit of consecutive claims that meet only refused rows.
-      if (!isAboutTheRow(error) || setAside === undefined || refused === 8) throw error
+      if (!isAboutTheRow(error) || refused === 8) throw error
     }
     const claimed: Due[] = []
     const rows = await db.execute<{ request_id: string }>(sql`with recursive ${others} select request_id from due`)
     for (const { request_id: id } of rows) {
       try {
-        claimed.push(...(await claim(deps, due(sql`${requests.request_id} = ${id}::uuid`))))
+        claimed.push(...(await claim(deps, due(sql`request_id = ${id}::uuid`))))
       } catch (error) {
         if (!isAboutTheRow(error)) throw error
         setAside.add(id, error)
@@ -183,4 +251,30 @@ async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<Due
     }
     if (claimed.length > 0) return claimed
   }
+}
+
+/** Claims the rows of `due`, in the order of `place`. */
+async function claim({ db, time, polls }: ClaimDeps, due: SQL): Promise<Due[]> {
+  const now = time()
+  const claimedAtMs = performance.now()
+  const rows = await executePrepared<ClaimedRow>(
+    db,
+    sql`
+    with recursive ${due},
+    claimed as (
+      update mediadock.requests r
+      set ${pollLease.claim(now, leaseSeconds)}, polls = r.polls + 1, doubt_poll_at = null,
+        -- At least the end of the last outage, which may have been written by a clock that is ahead. An earlier poll
+        -- would count as held up by that outage again.
+        polled_at = greatest(${now}, (select max(recovered_at) from mediadock.call_budgets))
+      from due where r.request_id = due.request_id
+      returning r.request_id, r.source_name, r.external_id, r.model, r.key_name, r.sandbox, r.polls,
+        r.poll_claims as claims, due.due_at, due.scheduled_at, due.is_extra, due.place,
+        r.landed_at is null and coalesce(r.poll_outcome in ('not_found', 'not_found_yet'), false) as is_unknown,
+        coalesce(r.key_source = 'landed' and coalesce(r.signed_sandbox, r.sandbox), false) as only_sandbox_signed,
+        extract(epoch from ${now} - r.tracked_at)::float8 as seconds_since_tracked
+    )
+    select * from claimed order by place`,
+  )
+  return rows.map((row) => ({ ...row, endRenewals: polls.keep(row, claimedAtMs).letGo }))
 }

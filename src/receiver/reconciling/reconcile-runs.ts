@@ -1,7 +1,6 @@
 import cron from 'node-cron'
 import type { Counter } from 'prom-client'
 import { withDeadline } from '../../platform/deadline.ts'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { desc, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
@@ -9,26 +8,8 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import { readTime, type SharedTime } from '../../platform/postgres/time.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import * as onCall from '../domain/on-call-schema.ts'
-import { runOnce, type ReconcileRun, type ReconcilerDeps } from './reconciler.ts'
-
-const reconcileRuns = columnsOf(onCall.reconcileRuns)
-
-/** The stored columns of a run, in the order of the insert. */
-export const runColumns = [
-  'started_at',
-  'ended_at',
-  'trigger',
-  'outcome',
-  'idle_runs',
-  'scanned',
-  'landed',
-  'running',
-  'not_found',
-  'failed',
-  'postponed',
-  'rate_limited',
-  'error',
-] as const
+import type { PollingDeps } from './polling.ts'
+import { newRun, runOnce, type ReconcileRun } from './reconciler.ts'
 
 export const runTriggers = ['cron', 'manual'] as const
 
@@ -38,8 +19,7 @@ type EndedRun = {
   trigger: RunTrigger
   startedAt: Date
   endedAt: SQL
-  /** The counts of the run; undefined if it failed. */
-  run: ReconcileRun | undefined
+  run: ReconcileRun
   error?: string | undefined
 }
 
@@ -56,7 +36,7 @@ export async function recorded(
     run = await work()
   } catch (error) {
     // If Postgres is unreachable, the failure cannot be stored.
-    await ended({ run: undefined, error: failureWords(error) }).catch(() => {})
+    await ended({ run: newRun(), error: failureWords(error) }).catch(() => {})
     throw error
   }
   return { id: await ended({ run }), run }
@@ -67,22 +47,20 @@ export async function recorded(
  * 30 s does not fill the table.
  */
 async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error }: EndedRun): Promise<number> {
-  const idle = trigger === 'cron' && error === undefined && run?.scanned === 0
+  const { scanned, landed, running, notFound, failed, postponed, rateLimited } = run
+  const idle = trigger === 'cron' && error === undefined && scanned === 0
   const outcome = error !== undefined ? 'error' : idle ? 'idle' : 'ok'
   const rows = await db.execute<RowOf<typeof onCall.reconcileRuns, 'id'>>(sql`
     with counted as (
-      update mediadock.reconcile_runs set ${reconcileRuns.idle_runs} = ${reconcileRuns.idle_runs} + 1,
-        ${reconcileRuns.ended_at} = greatest(${reconcileRuns.ended_at}, ${endedAt})
-      where ${idle} and ${reconcileRuns.outcome} = 'idle'
-        and ${reconcileRuns.id} = (select max(${reconcileRuns.id}) from mediadock.reconcile_runs)
-      returning ${reconcileRuns.id}
+      update mediadock.reconcile_runs set idle_runs = idle_runs + 1, ended_at = greatest(ended_at, ${endedAt})
+      where ${idle} and outcome = 'idle' and id = (select max(id) from mediadock.reconcile_runs)
+      returning id
     ),
     written as (
-      insert into mediadock.reconcile_runs
-        (${list(reconcileRuns, ...runColumns)})
+      insert into mediadock.reconcile_runs (started_at, ended_at, trigger, outcome, idle_runs, error,
+        scanned, landed, running, not_found, failed, postponed, rate_limited)
       select ${startedAt.toISOString()}::timestamptz, ${endedAt}, ${trigger}, ${outcome}, ${idle ? 1 : 0},
-        ${run?.scanned ?? 0}, ${run?.landed ?? 0}, ${run?.running ?? 0},
-        ${run?.notFound ?? 0}, ${run?.failed ?? 0}, ${run?.postponed ?? 0}, ${run?.rateLimited ?? 0}, ${error ?? null}
+        ${error ?? null}, ${scanned}, ${landed}, ${running}, ${notFound}, ${failed}, ${postponed}, ${rateLimited}
       where not exists (select from counted)
       returning id
     )
@@ -97,7 +75,7 @@ export async function lastRunEndedAt(db: Database): Promise<Date | undefined> {
   return last && new Date(last.ended_at)
 }
 
-export type ReportedRunDeps = ReconcilerDeps & { runs: Counter<'outcome'> }
+export type ReportedRunDeps = PollingDeps & { runs: Counter<'outcome'> }
 
 /** Does a whole run, and counts, logs and stores it, also if it fails. Returns its counts and the id of its row. */
 export async function runReported(

@@ -6,8 +6,6 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { nextExtraPoll } from '../domain/poll-rhythm.ts'
 
-export type UnsignedHints = ReturnType<typeof createUnsignedHints>
-
 type UnsignedHintsDeps = { db: Database; time: SharedTime; logger: Logger; dropped: Counter }
 
 /** Strangers may name any number of requests. One beyond these is polled at its own time, and is counted. */

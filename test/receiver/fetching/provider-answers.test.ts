@@ -11,13 +11,13 @@ import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { createFetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createSourceClient } from '../../../src/receiver/fetching/source-client.ts'
 import { createReceiverMetrics } from '../../../src/receiver/metrics.ts'
+import type { PollingDeps } from '../../../src/receiver/reconciling/polling.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
-import type { ReconcilerDeps } from '../../../src/receiver/reconciling/reconciler.ts'
 import { createSubmitter } from '../../../src/receiver/submitting/submit.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
-import { keepsNothing } from '../../support/worker.ts'
+import { claiming } from '../../support/worker.ts'
 
 type Respond = Parameters<ProviderStand['answer']>[0]
 
@@ -73,16 +73,15 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
     calls: metrics.providerCalls,
   })
   const cut = new AbortController()
-  const deps: ReconcilerDeps = {
+  const deps: PollingDeps = {
     db: pool.db,
     keys: () => parsed,
     fetchResult: fetch,
     mediaHosts: undefined,
     stuckAfterSeconds: 120,
-    fetchRatePerMinute: limit,
     clock,
     time: timeOf(clock),
-    polls: keepsNothing,
+    ...claiming({ clock, logger }),
     logger,
     onProcessed: () => {},
     cut: cut.signal,

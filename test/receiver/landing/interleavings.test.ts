@@ -15,7 +15,8 @@ import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import type { Landing } from '../../../src/receiver/landing/row-to-write.ts'
 import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
 import { land } from '../../../src/receiver/landing/two-statements.ts'
-import { reconcileOne, type ReconcilerDeps } from '../../../src/receiver/reconciling/reconciler.ts'
+import type { PollingDeps } from '../../../src/receiver/reconciling/polling.ts'
+import { reconcileOne } from '../../../src/receiver/reconciling/reconciler.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
 import { long } from '../../chaos/length.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
@@ -24,7 +25,7 @@ import { imageResult } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
 import { reportOf } from '../../support/report.ts'
 import { failed, okAudio, okImage, okVideo, type Sample } from '../../support/webhooks.ts'
-import { keepsNothing } from '../../support/worker.ts'
+import { claiming } from '../../support/worker.ts'
 
 /*
  * Two things happen to one request. Every pair is tried in each order, with one
@@ -161,16 +162,15 @@ async function reconciler(requestId: string, answer: object): Promise<Act> {
     deps.db = await go.promise
     return answered
   }
-  const deps: ReconcilerDeps = {
+  const deps: PollingDeps = {
     db: pool.db,
     keys: () => keys,
     fetchResult: held,
     mediaHosts: undefined,
     stuckAfterSeconds: 1,
-    fetchRatePerMinute: 1_000_000,
     clock,
     time: timeOf(clock),
-    polls: keepsNothing,
+    ...claiming({ clock, logger }),
     logger,
     onProcessed: () => {},
     cut: new AbortController().signal,

@@ -12,7 +12,8 @@ import { createHandOver } from '../../../src/receiver/landing/hand-over.ts'
 import { replayDelivery, requeue } from '../../../src/receiver/landing/replay.ts'
 import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
 import { land } from '../../../src/receiver/landing/two-statements.ts'
-import { runOnce, type ReconcilerDeps } from '../../../src/receiver/reconciling/reconciler.ts'
+import type { PollingDeps } from '../../../src/receiver/reconciling/polling.ts'
+import { runOnce } from '../../../src/receiver/reconciling/reconciler.ts'
 import { openrouterVideo } from '../../../src/receiver/sources/openrouter-video.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -341,7 +342,7 @@ it('a source that says both ends keeps FAILED while the poll that decides dies, 
   expect(await state()).toEqual(open)
 
   let asked = 0
-  const at = (minutes: number, fetchResult: ReconcilerDeps['fetchResult']) => {
+  const at = (minutes: number, fetchResult: PollingDeps['fetchResult']) => {
     const now = new Date(Date.now() + minutes * 60_000)
     const worker = createTestWorker({ databaseUrl: database.url, keys: () => withClips, fetchResult })
     worker.setNow(now)

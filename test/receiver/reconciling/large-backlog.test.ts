@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createLogger } from '../../../src/platform/logger.ts'
 import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { maxCounted } from '../../../src/receiver/domain/limits.ts'
 import { readBacklog } from '../../../src/receiver/reconciling/backlog.ts'
@@ -7,7 +8,7 @@ import { claimOverdue } from '../../../src/receiver/reconciling/poll-claims.ts'
 import { parseKeys } from '../../../src/receiver/sources/keys.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
 import { countingPool } from '../../support/rows-read.ts'
-import { keepsNothing } from '../../support/worker.ts'
+import { claiming } from '../../support/worker.ts'
 
 /*
  * Where the quota is far below what comes in, there are far more results that are due to be
@@ -64,7 +65,8 @@ describe.each(testServers)('reading a large backlog, %s', (server) => {
   })
 
   it('claims unpolled requests and those of unknown keys, and reads no others', async () => {
-    const deps = { keys: () => keys, time: postgresTime, polls: keepsNothing, stuckAfterSeconds: 600 }
+    const claims = claiming({ clock: () => new Date(), logger: createLogger('silent') })
+    const deps = { keys: () => keys, time: postgresTime, ...claims, stuckAfterSeconds: 600 }
     const claimed = await reading((db) => claimOverdue({ ...deps, db }, { limit: 10, resting: new Set() }))
     expect(claimed.answer.map(({ key_name }) => key_name)).toEqual([null, 'live', 'gone'])
     expect(claimed.read).toBeLessThan(100)

@@ -1,9 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { leaseSeconds } from '../../../src/platform/postgres/lease-keeper.ts'
-import { createPollKeeper } from '../../../src/receiver/reconciling/claimed-polls.ts'
-import { claimDue } from '../../../src/receiver/reconciling/poll-claims.ts'
-import { giveBack, reschedule } from '../../../src/receiver/reconciling/poll-ends.ts'
+import { claimDue, createPollKeeper } from '../../../src/receiver/reconciling/poll-claims.ts'
+import { reschedule, undoClaim } from '../../../src/receiver/reconciling/polling.ts'
 import { preferredServer, type TestDatabase, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { createTestWorker, type TestWorker } from '../../support/worker.ts'
@@ -46,7 +45,7 @@ describe('the lease of a poll', () => {
     const [dead] = await claim(0)
     const [alive] = await claim(leaseSeconds)
     if (!dead || !alive) expect.fail('nothing was claimed')
-    await giveBack(deps, alive, { kind: 'postponed', reason: 'quota' })
+    await undoClaim(deps, alive, 'quota')
     const before = await nextPollIn()
     await reschedule(deps, dead, { outcome: 'invalid' })
     expect(await nextPollIn()).toBe(before)

@@ -13,11 +13,11 @@ import { createSourceClient } from '../../../../src/receiver/fetching/source-cli
 import { createAcceptor } from '../../../../src/receiver/intake/accept.ts'
 import { createQuarantine } from '../../../../src/receiver/intake/quarantine.ts'
 import { mountWebhooks } from '../../../../src/receiver/intake/webhook.ts'
-import type { ReconcilerDeps } from '../../../../src/receiver/reconciling/reconciler.ts'
+import type { PollingDeps } from '../../../../src/receiver/reconciling/polling.ts'
 import type { TestDatabase } from '../../../support/database.ts'
 import { keysOf } from '../../../support/receiver.ts'
 import { testHandOver } from '../../../support/work-once.ts'
-import { keepsNothing } from '../../../support/worker.ts'
+import { claiming } from '../../../support/worker.ts'
 import type { KeyName } from './provider.ts'
 
 const live = { name: 'live', api_key: 'service_live_live', signing_secret: 'whsec_live_secret' }
@@ -94,16 +94,15 @@ export async function createWorld(database: TestDatabase) {
     wake: () => {},
     signal: AbortSignal.timeout(600_000),
   })
-  const receiver: ReconcilerDeps = {
+  const receiver: PollingDeps = {
     db,
     keys,
     fetchResult: freshFetcher(),
     mediaHosts: undefined,
     stuckAfterSeconds,
-    fetchRatePerMinute: callsPerMinute,
     clock,
     time: timeOf(clock),
-    polls: keepsNothing,
+    ...claiming({ clock, logger }),
     logger,
     cut: new AbortController().signal,
     onProcessed: () => {},

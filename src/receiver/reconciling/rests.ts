@@ -1,20 +1,19 @@
 import type { Logger } from '../../platform/logger.ts'
 
-/** Requests that Postgres refuses to claim: claims leave them out for a while, so that all others are polled. */
-export type SetAside = {
-  ids: () => readonly string[]
-  add: (requestId: string, error: unknown) => void
-}
+export type SetAside = ReturnType<typeof createSetAside>
 
 /** A corrected trigger or constraint is noticed after this time. */
 const restMs = 300_000
 
-/** Creates the list in memory, since a row that Postgres refuses to write cannot be marked there. */
-export function createSetAside({ clock, logger }: { clock: () => Date; logger: Logger }): SetAside {
+/**
+ * Keeps the requests that Postgres refuses to claim: claims leave them out for a while, so that all others are polled.
+ * In memory, since a row that Postgres refuses to write cannot be marked there.
+ */
+export function createSetAside({ clock, logger }: { clock: () => Date; logger: Logger }) {
   const refused = createRests(clock, restMs)
   return {
     ids: () => [...refused.present()],
-    add: (requestId, error) => {
+    add: (requestId: string, error: unknown) => {
       if (refused.present().size < 10_000) refused.add(requestId)
       logger.error(
         { err: error, request_id: requestId },

@@ -1,0 +1,257 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Logger } from '../../platform/logger.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { isAboutTheRow, metALock, postgresMessage } from '../../platform/postgres/errors.ts'
+import { jitteredPauseMs } from '../../wire/backoff.ts'
+import { environmentsOf } from '../domain/keys.ts'
+import { maxInteger } from '../domain/limits.ts'
+import type { PollOutcome } from '../domain/poll-outcomes.ts'
+import { nextPollAfter, rhythmOf, type Rhythm } from '../domain/poll-rhythm.ts'
+import type { Report, RunningStatus } from '../domain/report.ts'
+import type { Fetcher } from '../fetching/fetcher.ts'
+import type { ResultAnswer } from '../fetching/result-call.ts'
+import { landingOfReport, type Landing } from '../landing/row-to-write.ts'
+import { land, lockedRequests, type LandingOutcome } from '../landing/two-statements.ts'
+import { pollLease, type ClaimDeps, type Due, type Resting } from './poll-claims.ts'
+
+export type PollingDeps = ClaimDeps & {
+  fetchResult: Fetcher
+  mediaHosts: readonly string[] | undefined
+  clock: () => Date
+  logger: Logger
+  onProcessed: (processed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
+  /** Cuts the calls in flight. */
+  cut: AbortSignal
+}
+
+/**
+ * How a poll ended. `unchanged`: its result changed nothing for readers. `noCall` and `rateLimited`: it got no call or
+ * no answer because of its key, and keeps its place.
+ */
+export type PollEnd =
+  | 'landed'
+  | 'unchanged'
+  | 'running'
+  | 'notFound'
+  | 'failed'
+  | 'postponed'
+  | 'noCall'
+  | 'rateLimited'
+
+/**
+ * Starts the polls of claimed requests, and returns their promises once each has got its call or none. Calls are
+ * granted in order, one after the other. They then run side by side, and each lands its own answer. The line of a poll
+ * without a call rests.
+ */
+export async function beginPolls(
+  deps: PollingDeps,
+  due: readonly Due[],
+  resting: Resting,
+): Promise<Promise<PollEnd>[]> {
+  const polls: Promise<PollEnd>[] = []
+  for (const one of due) {
+    const decided = Promise.withResolvers<void>()
+    const polled = poll(deps, one, decided.resolve).then((ended) => {
+      if (ended === 'noCall' || ended === 'rateLimited') resting.add(one)
+      return ended
+    })
+    polls.push(polled)
+    // The caller handles a failure later.
+    await Promise.race([decided.promise, polled.catch(() => {})])
+  }
+  return polls
+}
+
+/** Polls one claimed request. Calls `onDecided` once a call is granted. */
+export async function poll(deps: PollingDeps, one: Due, onDecided = () => {}): Promise<PollEnd> {
+  try {
+    const { answer, keyName = '' } = await deps.fetchResult({
+      requestId: one.request_id,
+      jobId: one.external_id ?? one.request_id,
+      sourceName: one.source_name,
+      model: one.model ?? undefined,
+      keyName: one.key_name ?? undefined,
+      environment: one.sandbox === null ? undefined : one.sandbox ? 'sandbox' : 'live',
+      onlySandboxSigned: one.only_sandbox_signed,
+      purpose: one.is_extra || one.is_unknown ? 'extra' : 'completing',
+      turn: one.polls,
+      signal: deps.cut,
+      onDecided,
+    })
+    return answer.kind === 'result'
+      ? await landOrPostpone(deps, { one, keyName, report: answer.report })
+      : await pollAgain(deps, one, answer)
+  } finally {
+    await one.endRenewals()
+  }
+}
+
+/** A request that is still unknown this long after it was tracked is not polled again: the answer will not change. */
+const lostAfterSeconds = 86_400
+
+/** Schedules the next poll after an answer without a result. */
+async function pollAgain(
+  deps: ClaimDeps,
+  one: Due,
+  answer: Exclude<ResultAnswer, { kind: 'result' }>,
+): Promise<PollEnd> {
+  switch (answer.kind) {
+    case 'running':
+      await reschedule(deps, one, { outcome: answer.kind, status: answer.status })
+      return 'running'
+    case 'not_found': {
+      const isLost = one.seconds_since_tracked > lostAfterSeconds
+      await reschedule(deps, one, { outcome: isLost ? 'lost' : answer.kind })
+      return 'notFound'
+    }
+    case 'unreachable':
+    case 'invalid':
+      await reschedule(deps, one, { outcome: answer.kind, detail: answer.detail })
+      return 'failed'
+    case 'not_found_yet':
+      // A refused key may be accepted again at any moment, and only a request of that key shows it.
+      await reschedule(deps, one, {
+        outcome: answer.reason === 'quota' ? 'not_found_yet' : 'postponed',
+        detail: answer.reason,
+        ...(answer.reason === 'unauthorized' && { rhythm: 'steady' }),
+      })
+      return 'postponed'
+    case 'unauthorized':
+    case 'rate_limited':
+    case 'postponed':
+      if (one.is_unknown && !one.is_extra && answer.kind === 'postponed' && answer.reason === 'quota') {
+        // At its old place, it would stay due before requests that the provider knows. Made-up ids may be many.
+        await reschedule(deps, one, { outcome: 'not_found_yet', detail: answer.reason })
+        return 'postponed'
+      }
+      await undoClaim(deps, one, answer.kind === 'postponed' ? answer.reason : answer.kind)
+      return answer.kind === 'rate_limited' ? 'rateLimited' : 'noCall'
+    default:
+      return answer satisfies never
+  }
+}
+
+type Answered = { one: Due; keyName: string; report: Report }
+
+/** A lock of another transaction on the row is waited for a few times, since the call is already spent. */
+const locked = { tries: 3, baseMs: 1000, capMs: 5000 }
+
+/** Lands a result. If Postgres refuses it, the request is polled again later and others continue. */
+async function landOrPostpone(deps: PollingDeps, answered: Answered): Promise<PollEnd> {
+  const { one } = answered
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return (await landAnswer(deps, answered)) === 'landed' ? 'landed' : 'unchanged'
+    } catch (error) {
+      const isLocked = metALock(error)
+      if (isLocked && tries < locked.tries && !deps.cut.aborted) {
+        await delay(jitteredPauseMs(tries, locked, Math.random), undefined, { signal: deps.cut }).catch(() => {})
+        continue
+      }
+      if (!isAboutTheRow(error)) throw error
+      deps.logger.error(
+        { err: error, request_id: one.request_id },
+        'a result could not be landed, it is polled again later',
+      )
+      // A locked row cannot get another time. It is polled again after its lease ends.
+      if (!isLocked || (await lockedRequests(deps.db, [one.request_id])).size === 0)
+        await reschedule(deps, one, { outcome: 'landing_failed', detail: postgresMessage(error) })
+      return 'failed'
+    }
+  }
+}
+
+async function landAnswer(deps: PollingDeps, { one, keyName, report }: Answered): Promise<LandingOutcome> {
+  const landing = landingOfReport(report, {
+    fetched: true,
+    sourceName: one.source_name,
+    keyName,
+    environment: deps.keys().byName.get(keyName)?.environment,
+    delivery: undefined,
+    mediaHosts: deps.mediaHosts,
+  })
+  const at = { now: deps.time(), environments: environmentsOf(deps.keys()) }
+  const outcome = (await land(deps.db, [landing], at)).get(one.request_id) ?? 'raced'
+  // Landing does not write a known result again, so the schedule must be ended here.
+  if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps, one)
+  deps.logger.info(
+    { request_id: one.request_id, key_name: keyName, status: landing.status, outcome },
+    'request reconciled',
+  )
+  deps.onProcessed({ landing, outcome, receivedAt: undefined })
+  return outcome
+}
+
+type Again = { outcome: PollOutcome; detail?: string; status?: RunningStatus; rhythm?: Rhythm }
+
+/**
+ * Sets the next poll of a request, in its rhythm. A lost request is not polled again, but a late webhook still lands.
+ * An extra poll leaves the schedule of an open request as it was, so that a delivery cannot cause early polls from then
+ * on.
+ */
+export async function reschedule(
+  deps: ClaimDeps,
+  one: Due,
+  { outcome, detail, status, rhythm = rhythmOf(outcome) }: Again,
+): Promise<void> {
+  const now = deps.time()
+  const { polls, seconds_since_tracked: secondsSinceTracked } = one
+  const inRhythm = nextPollAfter({ polls, secondsSinceTracked, rhythm }, now, Math.random)
+  const again = outcome === 'lost' ? sql`'infinity'::timestamptz` : inRhythm
+  const at = one.is_extra
+    ? sql`case when r.landed_at is null then ${one.scheduled_at}::timestamptz else ${again} end`
+    : again
+  await end(
+    deps,
+    one,
+    sql`next_poll_at = ${unlessConfirmed(at)}, polled_at = greatest(${now}, r.polled_at),
+      poll_outcome = ${outcome}, poll_detail = ${detail?.slice(0, 500) ?? null} ${seen(status)}`,
+  )
+}
+
+/** SQL: the progress that a poll of a running request has seen. Progress and status never go back. */
+function seen(status: RunningStatus | undefined): SQL {
+  if (status === undefined) return sql``
+  const position = status.queue_position === null ? null : Math.min(status.queue_position, maxInteger)
+  const progress = sql`, progress = greatest(r.progress, ${Math.floor(status.progress)}::int),
+      queue_position = ${position}::int`
+  // Set only if the status may change, so that a trigger on the status does not run at every poll.
+  if (status.status !== 'IN_PROGRESS') return progress
+  return sql`${progress}, status = case when r.status = 'IN_QUEUE' then 'IN_PROGRESS' else r.status end`
+}
+
+/**
+ * Undoes a claim whose poll got no call: the poll is not counted and keeps its place in the order. An extra poll is not
+ * shown as postponed, and the schedule of its request stays.
+ */
+export function undoClaim(deps: ClaimDeps, one: Due, reason: string): Promise<void> {
+  const dueAt = unlessConfirmed(sql`${one.due_at}::timestamptz`)
+  const place = one.is_extra
+    ? sql`doubt_poll_at = ${dueAt}, next_poll_at = ${unlessConfirmed(sql`${one.scheduled_at}::timestamptz`)}`
+    : sql`next_poll_at = ${dueAt}, polled_at = greatest(${deps.time()}, r.polled_at),
+        poll_outcome = 'postponed', poll_detail = ${reason}`
+  return end(deps, one, sql`polls = r.polls - 1, ${place}`)
+}
+
+/** Ends the schedule of a request whose result was already known. */
+export function endPolling(deps: ClaimDeps, one: Due): Promise<void> {
+  return end(
+    deps,
+    one,
+    sql`next_poll_at = null, doubt_poll_at = null, polled_at = ${deps.time()}, poll_outcome = 'result',
+      poll_detail = null`,
+  )
+}
+
+/** SQL: the time of the next poll; null for a confirmed result, which an operator may poll, too. */
+function unlessConfirmed(at: SQL): SQL {
+  return sql`case when r.confirmed_at is null then ${at} end`
+}
+
+/** Writes the end of a poll while its claim holds. A request that ended during the poll stays ended. */
+async function end({ db }: ClaimDeps, one: Due, set: SQL): Promise<void> {
+  await one.endRenewals()
+  await db.execute(sql`
+    update mediadock.requests r set ${set}
+    where ${pollLease.isHeld(one)} and (r.landed_at is null or r.next_poll_at is not null)`)
+}
