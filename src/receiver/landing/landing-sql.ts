@@ -3,17 +3,18 @@ import { statementOf } from '../../platform/postgres/postgres.ts'
 import { nextExtraPoll } from '../domain/poll-rhythm.ts'
 
 /*
- * The text of the two statements that land results, in the order in which their parts run: those that judge a landing
- * here, those that follow from its outcome in outcome-sql.ts, with the lists of the parts. Each part reads those above
- * it; all see the tables as they were before the statement:
+ * The text of the two statements that land results, in the order in which their parts run. The parts that judge a
+ * landing are here, those that follow from its outcome in outcome-sql.ts, with the lists of the parts. Each part reads
+ * those above it; all see the tables as they were before the statement:
  *
- *   item      one row per landing: what the webhook or the result carries, who signed it, and the claim of its delivery
- *   r         the row of the request as it was, with the environments of its result, of the request and of its key
- *   verdict   the row to write, under the names of `requests`, and the ruling: the outcome that the rules demand
- *   written   the rows of requests that were written, as they are now
- *   ended     the outcome (LandingOutcome), which every later part reads instead of the ruling
- *   settled   the deliveries whose claim still held and ended
- *   flag      the flags that deliveries get or lose, and which are parked
+ *   item          one row per landing: what the webhook or the result carries, who signed it, the claim of its delivery
+ *   r             the row of the request as it was, with the environments of its result, of the request and of its key
+ *   c             the conditions of the rules, each under a name
+ *   verdict       the ruling, which is the outcome that the rules demand, and the row of `requests` to write
+ *   written       the rows of requests that were written, as they are now
+ *   ended         the outcome of each landing (LandingOutcome), which every later part reads instead of the ruling
+ *   settled       the deliveries whose claim held and which left the inbox
+ *   flag          what each rule changes in a delivery: flags, and whether it is parked
  *
  * The values, which two-statements.ts fills in:
  *
@@ -22,8 +23,6 @@ import { nextExtraPoll } from '../domain/poll-rhythm.ts'
  *   :limit             a literal, at least the number of landings: see atMost()
  *   :now               the time that replicas share
  *   :key_environment   the environment of the key `key_name`, as it is configured now
- *
- * `${…}` is SQL that stands above it, for a rule that several parts share.
  *
  * A claim fences only the end of its delivery (`settled`). A late claimant may still write a request: that row is
  * protected by its version (xmin, in `written`) and by the verdict.
@@ -44,10 +43,7 @@ import { nextExtraPoll } from '../domain/poll-rhythm.ts'
 export const items = `
     patience as materialized (select set_config('lock_timeout', :wait, true)),
     item as (
-      select request_id, source_name, external_id, status, model, output, media_complete, error_code, error_message,
-        created_at, completed_at, cost, source, key_name, delivery_id, claims, first_id, last_id, flags, environment,
-        fetched, media
-      from patience, jsonb_to_recordset(:landings::jsonb) as i (
+      select i.* from patience, jsonb_to_recordset(:landings::jsonb) as i (
         request_id uuid, source_name text, external_id text, status text, model text, output jsonb,
         media_complete boolean, error_code text, error_message text, created_at timestamp with time zone,
         completed_at timestamp with time zone, cost numeric, source text, key_name text,
@@ -56,89 +52,97 @@ export const items = `
       limit :limit
     )`
 
+/** SQL: the environment that a column `sandbox` records. */
+const environmentIn = (sandbox: string) => `case ${sandbox} when true then 'sandbox' when false then 'live' end`
+
 /**
- * `r`, of which `version` changes with each write of the row. A landing meets up to four environments, each 'live',
- * 'sandbox', or null where it is unknown: `environment` of the key that signed or fetched it; `result_environment` of
- * the result that the row holds; `request_environment` of the request; and `key_environment` of the key in the row, as
- * it is configured now. That of the request is decided by the first of these that applies:
+ * `r`. `version` changes with each write of the row. `key_is_tracked`: tracking named the key, not only a signature. An
+ * environment is 'live', 'sandbox', or null where it is unknown:
  *
- * 1. the provider, by the key to which it gives the result
- * 2. tracking, which stored it, so later changes of the keys do not change it: in a row that has landed,
- *    `signed_sandbox` shows that `sandbox` came from tracking
- * 3. the key with which the request was tracked, if that is configured
- *
- * Otherwise it is open, and the result goes by its signature: a live key before a sandbox key. A key of unknown
- * environment decides nothing.
+ *   key_environment      of the key in the row, as it is configured now
+ *   result_environment   of the key that signed or fetched the result in the row
+ *   request_environment  of the request, as docs/orders.md decides it, or null while it is open. In a row that has
+ *                        landed, `signed_sandbox` shows that `sandbox` came from tracking
  */
 const row = `
         select request_id, source_name, status, landed_at, confirmed_at, next_poll_at, cost, source, key_name,
-          key_source, sandbox, xmin::text as version, :key_environment as key_environment,
-          case when landed_at is not null
-            then case coalesce(signed_sandbox, sandbox) when true then 'sandbox' when false then 'live' end
-            end as result_environment,
-          case when confirmed_at is not null then case sandbox when true then 'sandbox' when false then 'live' end
+          key_source, key_source is distinct from 'landed' as key_is_tracked, sandbox, xmin::text as version,
+          :key_environment as key_environment,
+          case when landed_at is not null then ${environmentIn('coalesce(signed_sandbox, sandbox)')} end
+            as result_environment,
+          case
+            when confirmed_at is not null then ${environmentIn('sandbox')}
             when sandbox is not null and (landed_at is null or signed_sandbox is not null)
-              then case sandbox when true then 'sandbox' when false then 'live' end
+              then ${environmentIn('sandbox')}
             when key_source is distinct from 'landed' then :key_environment end as request_environment
         from mediadock.requests`
 
-/** The landing moves the request to another environment. */
-const changesEnvironment = `coalesce(item.environment <> coalesce(r.result_environment, r.request_environment), false)`
-
-/** The landing's key replaces that of the row, which is missing or of another environment. */
-const replacesKey = `(r.key_name is null or coalesce(item.environment <> coalesce(r.key_environment,
-          case when r.key_source = 'landed' then r.result_environment end), false))`
+/**
+ * The conditions of the rules; null counts as false. docs/orders.md explains those of the ruling. `item.environment` is
+ * that of the key that signed or fetched the landing.
+ */
+const conditions = (rowChanged: string) => `lateral (select
+          r.request_id is null as no_row,
+          ${rowChanged} as row_changed,
+          r.source_name is distinct from item.source_name as other_source,
+          not item.fetched and item.environment <> r.request_environment as other_environment,
+          -- Exempt are a confirmed request, which no webhook can change, and the very key of the request, while the
+          -- settings show no environment of it.
+          not item.fetched and item.environment is null and r.request_environment is not null
+            and r.confirmed_at is null and (r.key_name <> item.key_name or r.key_environment is not null)
+            as unproven_key,
+          not item.fetched and item.environment = 'sandbox' and r.result_environment = 'live'
+            and r.request_environment is null as sandbox_after_live,
+          r.landed_at is null as no_end_yet,
+          r.confirmed_at is null and (item.fetched or item.environment <> r.result_environment) as overrules,
+          r.status <> item.status as other_end,
+          -- For the row to write.
+          (item.environment <> coalesce(r.result_environment, r.request_environment)) is true as changes_environment,
+          r.key_name is null or item.environment <> coalesce(r.key_environment,
+            case when not r.key_is_tracked then r.result_environment end) as replaces_key,
+          r.next_poll_at <= :now as poll_is_due,
+          r.key_is_tracked and r.key_environment is not null and r.key_name <> item.key_name as not_the_tracked_key,
+          item.environment is distinct from 'live' and r.request_environment is null as no_live_key
+        ) as c`
 
 /**
- * The row to write, as the landing carries it or as the rules decide, and the ruling: docs/orders.md is the table of
- * the rules. Of `ruling`, the first line that applies holds. A result of the provider has no delivery, and takes
- * precedence over all keys. `old_…` and `version` are of `r`. `isNewer`: the row changed after the snapshot.
+ * The ruling, of which the first line that applies holds, and the row to write. `old_…` and `version` are of `r`.
+ * `rowChanged`: the row of the request changed after the snapshot.
  */
-const verdict = (isNewer: string, from: string) => `
+const verdict = ({ rowChanged, from, where = 'true' }: { rowChanged: string; from: string; where?: string }) => `
     verdict as (
-      select item.request_id, item.source_name, item.external_id, item.status, item.model, item.output,
+      select
+        case
+          when no_row then 'landed'
+          when row_changed then 'raced'
+          when other_source then 'source_mismatch'
+          when other_environment then 'key_mismatch'
+          when unproven_key then 'key_mismatch'
+          when sandbox_after_live then 'key_mismatch'
+          when no_end_yet then 'landed'
+          when overrules then 'landed'
+          when other_end then 'contradiction'
+          else 'no_effect' end as ruling,
+        item.request_id, item.source_name, item.external_id, item.status, item.model, item.output,
         item.media_complete, item.error_code, item.error_message, item.created_at, item.completed_at, item.delivery_id,
         item.claims, item.first_id, item.last_id, item.flags, item.environment, item.fetched, item.media,
-        coalesce(item.cost, case when not ${changesEnvironment} then r.cost end) as cost,
-        case when r.landed_at is null or r.status <> item.status or ${changesEnvironment}
-          then item.source else r.source end as source,
-        case when ${replacesKey} then item.key_name else r.key_name end as key_name,
-        case when ${replacesKey} then 'landed' else r.key_source end as key_source,
+        changes_environment,
+        coalesce(item.cost, case when not changes_environment then r.cost end) as cost,
+        case when no_end_yet or other_end or changes_environment then item.source else r.source end as source,
+        case when replaces_key then item.key_name else r.key_name end as key_name,
+        case when replaces_key then 'landed' else r.key_source end as key_source,
         coalesce(coalesce(item.environment, r.request_environment) = 'sandbox', r.sandbox) as sandbox,
         case when item.fetched then :now end as confirmed_at,
         case
-          when not item.media_complete
-            -- An unconfirmed end needs the provider's word at once: the environment changes, a poll is due, the request
-            -- was tracked with another configured key than the one that signed, or no live key has signed.
-            or (not item.fetched and (${changesEnvironment} or r.next_poll_at <= :now
-              or (r.key_source is distinct from 'landed' and r.key_environment is not null
-                and r.key_name <> item.key_name)
-              or (item.environment is distinct from 'live' and r.request_environment is null))) then :now
+          when not item.media_complete then :now
+          when item.fetched then null
+          -- An unconfirmed end needs the provider's word at once.
+          when changes_environment or poll_is_due or not_the_tracked_key or no_live_key then :now
           -- A hint made the row. Its poll may be under way, and may end without an answer.
-          when not item.fetched and r.landed_at is null and r.key_source = 'landed' then r.next_poll_at
-          end as next_poll_at,
-        case
-          when r.request_id is null then 'landed'
-          when ${isNewer} then 'raced'
-          when r.source_name is distinct from item.source_name then 'source_mismatch'
-          -- The key that signed is of another environment than the request. A key of unknown environment cannot prove
-          -- that it is the right one, so it counts as another. It is exempt for a confirmed request, which no webhook
-          -- can change, and if the request was tracked with this very key, which is no longer configured.
-          when item.delivery_id is not null and (item.environment <> r.request_environment
-            or (item.environment is null and r.request_environment is not null and r.confirmed_at is null
-              and (r.key_name <> item.key_name or r.key_environment is not null))) then 'key_mismatch'
-          when r.landed_at is null then 'landed'
-          when r.confirmed_at is null and item.delivery_id is not null and item.environment = 'sandbox'
-            and r.result_environment = 'live' and r.request_environment is null then 'key_mismatch'
-          -- The provider's result overrules a webhook, and a webhook of the request's environment one of the other: a
-          -- live one overrules a sandbox one, unless the request was tracked with a sandbox key.
-          when (r.confirmed_at is null
-            and (item.fetched or item.environment <> r.result_environment)) then 'landed'
-          when item.status <> r.status then 'contradiction'
-          else 'no_effect' end as ruling,
-        ${changesEnvironment} as changes_environment,
-        r.version as version, r.status as old_status, r.landed_at as old_landed_at, r.confirmed_at as old_confirmed_at
-      ${from}
+          when no_end_yet and not r.key_is_tracked then r.next_poll_at end as next_poll_at,
+        r.version, r.status as old_status, r.landed_at as old_landed_at, r.confirmed_at as old_confirmed_at
+      from ${from}, ${conditions(rowChanged)}
+      where ${where}
     )`
 
 /**
@@ -154,10 +158,10 @@ export const lockedRows = `
         where request_id = any(array(select request_id from item)) order by request_id for update
     )`
 
-export const verdictOfLocked = verdict(
-  'r.version is distinct from seen.version',
-  'from item left join locked as r using (request_id) left join seen using (request_id)',
-)
+export const verdictOfLocked = verdict({
+  rowChanged: 'r.version is distinct from seen.version',
+  from: 'item left join locked as r using (request_id) left join seen using (request_id)',
+})
 
 /**
  * For the short statement: by rows as the snapshot shows them, for ordinary deliveries. The request has not landed, and
@@ -165,34 +169,33 @@ export const verdictOfLocked = verdict(
  * make the planner scan a table. The range of ids is read in order, since the planner of Postgres 18 may otherwise
  * choose to skip through the index by time, and then read all of it.
  */
-export const verdictAsSeen = verdict(
-  'false',
-  `from item left join lateral (${row} where request_id = item.request_id limit 1) as r on true
-      where r.landed_at is null
+export const verdictAsSeen = verdict({
+  rowChanged: 'false',
+  from: `item left join lateral (${row} where request_id = item.request_id limit 1) as r on true`,
+  where: `r.landed_at is null
         and (select 1 from mediadock.deliveries d
              where d.request_id = item.request_id and d.id <> item.delivery_id limit 1) is null
         and (select 1 from mediadock.deliveries d
              where d.id between item.first_id and item.last_id and d.id <> item.delivery_id
              order by d.id limit 1) is null`,
-)
+})
 
-/** The time of the next extra poll of the request `r`. */
+/** The time of the next extra poll of the request `r`, which the column `doubt_poll_at` stores. */
 export const extraPollAt = statementOf(nextExtraPoll(sql.raw(':now'))).text
 
+const writtenColumns = `request_id, source_name, external_id, status, model, output, media_complete, error_code,
+        error_message, created_at, completed_at, cost, source, key_name, key_source, sandbox, confirmed_at,
+        next_poll_at`
+
 /**
- * A row that appeared or changed since its verdict is missing from `written`. A delivery parked for its key is still
- * doubtful after its request has landed, so the request gets an extra poll. Returns the row as readers see it in the
- * view `results`, but for the output that the view makes from `media`.
+ * A row that appeared or changed since its verdict is missing from `written`. A request that lands while a delivery is
+ * parked for its key gets an extra poll. Returns the row as readers see it in the view `results`, but for the output
+ * that the view makes from `media`.
  */
 export const written = `
     written as (
-      insert into mediadock.requests as r (request_id, source_name, external_id, status, model, output,
-        media_complete, error_code, error_message, created_at, completed_at, cost, source, key_name, key_source,
-        sandbox, confirmed_at, next_poll_at, tracked_at, landed_at)
-      select request_id, source_name, external_id, status, model, output,
-        media_complete, error_code, error_message, created_at, completed_at, cost, source, key_name, key_source,
-        sandbox, confirmed_at, next_poll_at, :now, :now
-      from verdict where ruling = 'landed' order by request_id
+      insert into mediadock.requests as r (${writtenColumns}, tracked_at, landed_at)
+      select ${writtenColumns}, :now, :now from verdict where ruling = 'landed' order by request_id
       on conflict (request_id) do update set
         status = excluded.status, output = excluded.output, media_complete = excluded.media_complete,
         cost = excluded.cost, error_code = excluded.error_code, error_message = excluded.error_message,
