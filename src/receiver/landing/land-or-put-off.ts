@@ -16,7 +16,7 @@ import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
 import type { Held, HeldDelivery, Returned } from './held.ts'
 import { returnClaims, retryOrPark, type InboxClaim } from './inbox.ts'
 import type { Landing, RowSettings } from './row-to-write.ts'
-import { landingLockWaitMs, landSettling, lockedRequests, type LandingOutcome } from './two-statements.ts'
+import { landingLockWaitMs, landUntilFailure, lockedRequests, type LandingOutcome } from './two-statements.ts'
 
 /** The dependencies of landing, shared by the inbox, the reconciler, replays and slices. */
 export type LandingDeps = RowSettings & {
@@ -41,9 +41,9 @@ export function lockedPauseMs(claims: number): number {
 }
 
 /**
- * Lands a batch with landSettling(), with one delivery per request. If Postgres refuses it for a row, deliveries whose
- * requests are locked are put off, and the others are halved until the refused row is alone. Throws if Postgres itself
- * failed: some of the batch may have landed then.
+ * Lands a batch with landUntilFailure(), with one delivery per request. If Postgres refuses it for a row, deliveries
+ * whose requests are locked are put off, and the others are halved until the refused row is alone. Throws if Postgres
+ * itself failed: some of the batch may have landed then.
  */
 export async function landBatch(
   deps: BatchDeps,
@@ -55,7 +55,7 @@ export async function landBatch(
   const started = performance.now()
   const at = { now: deps.time(), environments: environmentsOf(deps.keys()), waitMs }
   const landings = batch.map(({ landing }) => landing)
-  const { outcomes, failure } = await landSettling(deps.db, landings, at)
+  const { outcomes, failure } = await landUntilFailure(deps.db, landings, at)
   const open: HeldDelivery[] = []
   for (const one of batch) {
     const outcome = outcomes.get(one.landing.requestId) ?? 'raced'

@@ -12,9 +12,9 @@ import { nextExtraPoll } from '../domain/poll-rhythm.ts'
  *   c             the conditions of the rules, each under a name
  *   verdict       the ruling, which is the outcome that the rules demand, and the row of `requests` to write
  *   written       the rows of requests that were written, as they are now
- *   ended         the outcome of each landing (LandingOutcome), which every later part reads instead of the ruling
+ *   outcomes      the outcome of each landing (LandingOutcome), which every later part reads instead of the ruling
  *   settled       the deliveries whose claim held and which left the inbox
- *   flag          what each rule changes in a delivery: flags, and whether it is parked
+ *   flag_changes  what each rule changes in a delivery: flags, and whether it is parked
  *
  * The values, which two-statements.ts fills in:
  *

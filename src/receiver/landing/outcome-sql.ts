@@ -51,12 +51,12 @@ const isOneTooMany = statementOf(
 ).text
 
 /**
- * The outcome, and what later parts need. `final_status`: the status that stands now. `is_final`: the provider has
- * confirmed it. `concerns_all`: the landing concerns all deliveries of the request. Otherwise the flags of the others
- * stay as their own landings set them.
+ * The outcome, and what later parts need. `status`: the one that stands now. `is_confirmed`: the provider has confirmed
+ * it. `concerns_all`: the landing concerns all deliveries of the request. Otherwise the flags of the others stay as
+ * their own landings set them.
  */
-const ended = `
-    ended as (
+const outcomes = `
+    outcomes as (
       select verdict.request_id, verdict.delivery_id, verdict.claims, verdict.old_landed_at, verdict.source_name,
         verdict.environment, verdict.first_id, verdict.last_id, verdict.flags, verdict.changes_environment,
         case
@@ -73,8 +73,8 @@ const ended = `
             and (select i.replay_id from mediadock.inbox i where i.delivery_id = verdict.delivery_id limit 1) is null
             and ${isOneTooMany} then 'discarded'
           else verdict.ruling end as outcome,
-        coalesce(written.status, verdict.old_status) as final_status,
-        verdict.old_confirmed_at is not null or (verdict.fetched and written.request_id is not null) as is_final,
+        coalesce(written.status, verdict.old_status) as status,
+        verdict.old_confirmed_at is not null or (verdict.fetched and written.request_id is not null) as is_confirmed,
         written.request_id is not null and (verdict.fetched or verdict.changes_environment
           or written.status is distinct from verdict.old_status) as concerns_all
       from verdict left join written using (request_id)
@@ -84,24 +84,24 @@ const ended = `
  * For the short statement: only the landings that it took. A row that changed since it was read is left to the whole
  * one. `is true` makes the planner hash the list instead of joining it, here and below.
  */
-const endedOrdinary = `
-    ended as (
+const outcomesTaken = `
+    outcomes as (
       select request_id, delivery_id, claims, old_landed_at, 'landed' as outcome from verdict
       where (request_id in (select written.request_id from written)) is true
     )`
 
 /**
- * A new version of an unconfirmed row that was only judged. A contradiction or key mismatch schedules an extra poll,
- * which decides it. The other polls stay.
+ * An unconfirmed row that was only judged gets a new version. A contradiction or key mismatch also schedules an extra
+ * poll, which decides it. The other polls stay.
  */
-const versionLeft = `
-    version_left as (
+const onlyJudged = `
+    only_judged as (
       update mediadock.requests r
-      set doubt_poll_at = case when ended.outcome = 'no_effect' then r.doubt_poll_at
+      set doubt_poll_at = case when outcomes.outcome = 'no_effect' then r.doubt_poll_at
         else coalesce(r.doubt_poll_at, ${extraPollAt}) end
-      from ended
-      where r.request_id = any(array[ended.request_id]) and r.confirmed_at is null
-        and ended.outcome in ('contradiction', 'key_mismatch', 'no_effect')
+      from outcomes
+      where r.request_id = any(array[outcomes.request_id]) and r.confirmed_at is null
+        and outcomes.outcome in ('contradiction', 'key_mismatch', 'no_effect')
     )`
 
 /**
@@ -110,26 +110,26 @@ const versionLeft = `
  */
 const settled = `
     settled as (
-      delete from mediadock.inbox i using ended
-      where i.delivery_id = any(array[ended.delivery_id]) and ended.outcome <> 'raced'
-        and (i.claims = ended.claims or ended.claims is null)
-      returning i.delivery_id, i.failures, i.replay_id, ended.claims, ended.outcome, ended.old_landed_at
+      delete from mediadock.inbox i using outcomes
+      where i.delivery_id = any(array[outcomes.delivery_id]) and outcomes.outcome <> 'raced'
+        and (i.claims = outcomes.claims or outcomes.claims is null)
+      returning i.delivery_id, i.failures, i.replay_id, outcomes.claims, outcomes.outcome, outcomes.old_landed_at
     )`
 
 /** A delivery whose request raced is due at once. Its claim stays, since the same process lands it again at once. */
 const dueAgain = `
     due_again as (
-      update mediadock.inbox i set due_at = :now from ended
-      where i.delivery_id = any(array[ended.delivery_id]) and i.claims = ended.claims and ended.outcome = 'raced'
+      update mediadock.inbox i set due_at = :now from outcomes
+      where i.delivery_id = any(array[outcomes.delivery_id]) and i.claims = outcomes.claims
+        and outcomes.outcome = 'raced'
     )`
 
 /**
- * The round of each delivery that ended. The attempt of a replay shows whether it ended a pending or parked delivery,
- * or repeated an end. A delivery that lands its request at its first claim has no attempt: the time of its landing is
- * that of the request.
+ * The attempt of each delivery, but for one that lands its request at its first claim: the time of its landing is that
+ * of the request. That of a replay shows whether it ended a pending or parked delivery, or repeated an end.
  */
-const noted = `
-    noted as (
+const attempted = `
+    attempted as (
       insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
       select delivery_id, :now, outcome,
         case when replay_id is null then null when failures > 0 then 'replayed to its end' else 'replay' end, replay_id
@@ -139,106 +139,97 @@ const noted = `
       select delivery_id, :now, outcome,
         case when delivery_id in (select settled.delivery_id from settled)
           or (select d.parked_reason from mediadock.deliveries d
-              where d.id = ended.delivery_id limit 1) is not null
+              where d.id = outcomes.delivery_id limit 1) is not null
           then 'replayed to its end' else 'replay' end, null
-      from ended where delivery_id is not null and claims is null
+      from outcomes where delivery_id is not null and claims is null
       on conflict do nothing
     )`
 
 /** Deliveries beyond the limit of parked ones. They get no row in `attempts`. */
 const discarded = `
     discarded as (
-      delete from mediadock.deliveries d using ended
-      where d.id = any(array[ended.delivery_id]) and ended.outcome = 'discarded'
-        and d.id in (select settled.delivery_id from settled)
+      delete from mediadock.deliveries d using settled
+      where d.id = any(array[settled.delivery_id]) and settled.outcome = 'discarded'
     )`
 
-/** Parked, with the outcome as the reason. A landing parks only while its claim holds. A replay has no claim. */
-const isParked = `ended.delivery_id is not null and ended.outcome in ('key_mismatch', 'source_mismatch')
-        and (ended.claims is null or ended.delivery_id in (select settled.delivery_id from settled))`
-
 /**
- * Each rule selects a delivery, of a landing or another one of its request, with the flag to add, or null. `agrees`: a
- * `contradiction` is removed. `unparks`: the delivery is parked no longer. `offset 0` keeps a look-up one.
+ * One row per rule that applies to a delivery, of a landing or another one of its request. `adds`: a flag, or null.
+ * `ends_contradiction`: that flag is removed. `parks`: the reason to park it. `unparks`: it is parked no longer.
+ * `offset 0` keeps a look-up one.
  */
-const flag = `
-    flag as (
+const flagChanges = `
+    flag_changes (delivery_id, adds, ends_contradiction, parks, unparks) as (
       -- The flags that the landing carries.
-      select ended.delivery_id as delivery_id, jsonb_array_elements_text(ended.flags) as flag, false as agrees,
-        false as unparks
-      from ended where ended.delivery_id is not null and ended.outcome not in ('raced', 'discarded')
+      select delivery_id, jsonb_array_elements_text(flags), false, null::text, false
+      from outcomes where delivery_id is not null and outcome not in ('raced', 'discarded')
       union all
-      select ended.delivery_id as delivery_id, ended.outcome as flag, false as agrees, false as unparks
-      from ended where ${isParked}
+      -- A mismatch parks the delivery, only while its claim holds. A replay has no claim.
+      select delivery_id, outcome, false, outcome, false
+      from outcomes where delivery_id is not null and outcome in ('key_mismatch', 'source_mismatch')
+        and (claims is null or delivery_id in (select settled.delivery_id from settled))
       union all
       -- A replay that does not park ends the parking.
-      select ended.delivery_id as delivery_id, null as flag, false as agrees, true as unparks
-      from ended where ended.delivery_id is not null and ended.claims is null and ended.outcome <> 'raced'
-        and ended.outcome not in ('key_mismatch', 'source_mismatch')
+      select delivery_id, null, false, null, true
+      from outcomes where delivery_id is not null and claims is null
+        and outcome not in ('raced', 'key_mismatch', 'source_mismatch')
       union all
       -- Where the request changed its environment: deliveries signed in the old one are flagged, those of the new one
       -- are parked no longer. The current keys decide for rows of releases that stored no environment.
-      select d.id as delivery_id, case when d.environment <> ended.environment then 'key_mismatch' end as flag,
-        false as agrees, d.environment = ended.environment as unparks
-      from ended, lateral (
+      select d.id, case when d.environment <> outcomes.environment then 'key_mismatch' end, false, null,
+        d.environment = outcomes.environment
+      from outcomes, lateral (
         select id, parked_reason, coalesce(environment, :key_environment) as environment
         from mediadock.deliveries
-        where request_id = ended.request_id and status is not null
-          and source_name is not distinct from ended.source_name offset 0) d
-      where ended.changes_environment and ended.outcome = 'landed' and d.environment in ('live', 'sandbox')
-        and (d.environment <> ended.environment or d.parked_reason = 'key_mismatch')
+        where request_id = outcomes.request_id and status is not null
+          and source_name is not distinct from outcomes.source_name offset 0) d
+      where outcomes.changes_environment and outcomes.outcome = 'landed' and d.environment in ('live', 'sandbox')
+        and (d.environment <> outcomes.environment or d.parked_reason = 'key_mismatch')
       union all
       -- An earlier delivery has the same webhook id. Order and limit make the planner read the range of ids: see
       -- verdictAsSeen. One that is later than 16 others follows one of any 16.
-      select later.id as delivery_id, 'id_reused' as flag, false as agrees, false as unparks
-      from ended, lateral (
-        select * from mediadock.deliveries where id = ended.delivery_id offset 0) later
-      where ended.outcome <> 'discarded' and exists (
+      select later.id, 'id_reused', false, null, false
+      from outcomes, lateral (select * from mediadock.deliveries where id = outcomes.delivery_id offset 0) later
+      where outcomes.outcome <> 'discarded' and exists (
         select from (
           select * from mediadock.deliveries
-          where id between ended.first_id and ended.last_id and id <> ended.delivery_id order by id limit 16) earlier
+          where id between outcomes.first_id and outcomes.last_id and id <> later.id order by id limit 16) earlier
         where earlier.webhook_id = later.webhook_id and earlier.source_name is not distinct from later.source_name
           and earlier.received_at <= later.received_at)
       union all
       -- A contradiction is open until the provider has confirmed the end that the delivery carried. Compares all
       -- deliveries of the request if the landing concerns them, otherwise its own alone.
-      select d.id as delivery_id, case when d.delivered <> ended.final_status then 'contradiction' end as flag,
-        d.delivered = ended.final_status as agrees, false as unparks
-      from ended, lateral (
+      select d.id, case when d.delivered <> outcomes.status then 'contradiction' end, d.delivered = outcomes.status,
+        null, false
+      from outcomes, lateral (
         select id, flags,
           case status when 'OK' then 'COMPLETED' when 'ERROR' then 'FAILED' else status end as delivered
         from (
           select id, flags, status, source_name, parked_reason from mediadock.deliveries
-          where request_id = ended.request_id and ended.concerns_all
+          where request_id = outcomes.request_id and outcomes.concerns_all
           union all
           select id, flags, status, source_name, parked_reason from mediadock.deliveries
-          where id = ended.delivery_id and not ended.concerns_all) as compared
-        where status is not null and source_name is not distinct from ended.source_name
-          and (parked_reason is null or (ended.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
-      where ended.outcome not in ('raced', 'key_mismatch', 'source_mismatch', 'discarded')
-        and (d.delivered <> ended.final_status or (ended.is_final and 'contradiction' = any(d.flags)))
+          where id = outcomes.delivery_id and not outcomes.concerns_all) as compared
+        where status is not null and source_name is not distinct from outcomes.source_name
+          and (parked_reason is null or (outcomes.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
+      where outcomes.outcome not in ('raced', 'key_mismatch', 'source_mismatch', 'discarded')
+        and (d.delivered <> outcomes.status or (outcomes.is_confirmed and 'contradiction' = any(d.flags)))
     )`
 
-/** Writes what the rules give to each delivery that it changes. */
+/** Writes the changes to each delivery that they change. */
 const flagged = `
     flagged as (
       update mediadock.deliveries d
-      set flags = array(select distinct f from unnest(
-            case when n.agrees then array_remove(d.flags, 'contradiction') else d.flags end || n.flags) f order by f),
-          parked_reason = case
-            when d.id = any(array(select ended.delivery_id from ended where ${isParked}))
-              then (select ended.outcome from ended where ended.delivery_id = d.id limit 1)
-            when n.unpark then null else d.parked_reason end
+      set flags = array(select distinct f from unnest(case when n.ends_contradiction
+            then array_remove(d.flags, 'contradiction') else d.flags end || n.added) f order by f),
+          parked_reason = coalesce(n.parks, case when not n.unparks then d.parked_reason end)
       from (
-        select delivery_id, array_agg(flag.flag) filter (where flag.flag is not null) as flags,
-               bool_or(agrees) as agrees, bool_or(unparks) as unpark
-        from flag group by delivery_id
+        select delivery_id, array_agg(adds) filter (where adds is not null) as added,
+          bool_or(ends_contradiction) as ends_contradiction, max(parks) as parks, bool_or(unparks) as unparks
+        from flag_changes group by delivery_id
       ) n
       where d.id = any(array[n.delivery_id])
-        and (not d.flags @> n.flags or (n.unpark and d.parked_reason is not null)
-          or (n.agrees and 'contradiction' = any(d.flags))
-          -- The delivery was parked before, and put back since.
-          or (d.parked_reason is null and n.flags && array['key_mismatch', 'source_mismatch']))
+        and (not d.flags @> n.added or (n.ends_contradiction and 'contradiction' = any(d.flags))
+          or d.parked_reason is distinct from coalesce(n.parks, case when not n.unparks then d.parked_reason end))
     )`
 
 /**
@@ -252,7 +243,7 @@ export const addChange = (now: SQL, from: SQL): SQL => sql`
       from ${from} having count(*) > 0`
 
 const writtenThatLanded = `written where (written.request_id in (
-        select ended.request_id from ended where ended.outcome = 'landed')) is true`
+        select outcomes.request_id from outcomes where outcomes.outcome = 'landed')) is true`
 
 /** One row of changes for all requests that landed. Its id is drawn while the rows of the requests are locked. */
 const changed = `
@@ -270,10 +261,10 @@ const notified = `
       from ${writtenThatLanded} and (select mediadock.may_notify())
     )`
 
-/** SQL condition that reads `notified` to its end, once. In a join with `ended` it might be read for each row. */
+/** SQL condition that reads `notified` to its end, once. In a join with `outcomes` it might be read for each row. */
 export const everyNotification = sql`(select count(*) from notified) >= 0`
 
-/** The WITH of the statement for every landing. A reader of `ended` must add `everyNotification`. */
+/** The WITH of the statement for every landing. A reader of `outcomes` must add `everyNotification`. */
 export const whole = [
   items,
   lockedRows,
@@ -281,13 +272,13 @@ export const whole = [
   written,
   mediaWritten,
   mediaRemoved,
-  ended,
-  versionLeft,
+  outcomes,
+  onlyJudged,
   settled,
   dueAgain,
-  noted,
+  attempted,
   discarded,
-  flag,
+  flagChanges,
   flagged,
   changed,
   notified,
@@ -297,4 +288,4 @@ export const whole = [
  * The WITH of the short statement, for ordinary deliveries: see `verdictAsSeen`. Nothing is to be flagged. It locks no
  * row before it writes.
  */
-export const short = [items, verdictAsSeen, written, endedOrdinary, mediaWritten, settled, noted, changed, notified]
+export const short = [items, verdictAsSeen, written, outcomesTaken, mediaWritten, settled, attempted, changed, notified]

@@ -113,16 +113,16 @@ export async function landExplained(
     ${landingStatement([written], at)}
     select ${result} as change from (
       select jsonb_build_object(
-        'request_id', ended.request_id, 'outcome', ended.outcome,
+        'request_id', outcomes.request_id, 'outcome', outcomes.outcome,
         'request', jsonb_build_object(
           'before', (select to_jsonb(r) - 'metadata' from mediadock.results r
-                     where r.request_id = ended.request_id),
+                     where r.request_id = outcomes.request_id),
           'after', (select to_jsonb(w) || case when w.output is null and w.status = 'COMPLETED'
               then jsonb_build_object('output', ${outputOfRow(sql`media_written`)}) else '{}' end from written w)),
         'media', jsonb_build_object(
           'written', coalesce((select jsonb_agg(to_jsonb(m)) from media_written m), '[]'),
           'removed', coalesce((select jsonb_agg(to_jsonb(m)) from media_removed m), '[]'))) as change
-      from ended where ${everyNotification}) as c`
+      from outcomes where ${everyNotification}) as c`
   const execute = () => (dryRun ? tried<{ change: Change }>(db, statement) : db.execute<{ change: Change }>(statement))
   const rows = await untilNotGivingWay<readonly { change: Change }[]>(execute).catch((error: unknown) => [
     { change: rolledBack(error) },

@@ -28,7 +28,7 @@ export const landingOutcomes = [
 
 /**
  * - `landed`: the row became terminal or complete, or was overruled: see `verdict` of landing-sql.ts
- * - `agreed`: the provider's result confirms what readers have: see `ended`. The row is written without a change
+ * - `agreed`: the provider's result confirms what readers have: see `outcomes`. The row is written without a change
  * - `no_effect`: the request has ended in this state already; the content is not compared
  * - `contradiction`: another terminal state stands. The delivery is flagged and the row not changed
  * - `key_mismatch`: signed with a key of the other environment, or of an unknown one, and parked
@@ -41,10 +41,11 @@ export type LandingOutcome = (typeof landingOutcomes)[number]
 /** `now`: the time that replicas share (time.ts). `waitMs`: how long to wait for a locked row. */
 export type LandingAt = { now: SQL; environments: Environments; waitMs?: number | undefined }
 
-type Ended = { request_id: string; outcome: LandingOutcome }
-
-/** Outcomes by request. With a `failure`, they were committed before it, except `raced`. */
-export type Settled = { outcomes: Map<string, LandingOutcome>; failure?: { error: unknown } }
+type Answer = { request_id: string; outcome: LandingOutcome }
+/** By request. */
+type Outcomes = Map<string, LandingOutcome>
+/** With a `failure`, the outcomes were committed before it, except `raced`. */
+type UntilFailure = { outcomes: Outcomes; failure?: { error: unknown } }
 
 /**
  * Writes each result in one statement: the state of its request, its media, flags and ends of deliveries, the change
@@ -54,8 +55,12 @@ export type Settled = { outcomes: Map<string, LandingOutcome>; failure?: { error
  * the whole one for the landings that the short one left. Never throws: a failure is returned, beside the outcomes that
  * the short statement had committed.
  */
-export async function landSettling(db: Database, landings: readonly Landing[], at: LandingAt): Promise<Settled> {
-  const outcomes = new Map<string, LandingOutcome>()
+export async function landUntilFailure(
+  db: Database,
+  landings: readonly Landing[],
+  at: LandingAt,
+): Promise<UntilFailure> {
+  const outcomes: Outcomes = new Map()
   try {
     const ordinary = landings.filter(mayBeOrdinary)
     for (const one of await run(db, ordinary, ordinaryStatement(ordinary, at))) outcomes.set(...one)
@@ -64,7 +69,7 @@ export async function landSettling(db: Database, landings: readonly Landing[], a
     for (let tries = 1; open.length > 0 && tries <= 5; tries += 1) {
       const found = await run(db, open, landingStatement(open, at))
       // Every landing must have an outcome.
-      if (found.length < open.length) throw new NoAnswerError(`landing ${open.length} results`)
+      if (found.size < open.length) throw new NoAnswerError(`landing ${open.length} results`)
       for (const one of found) outcomes.set(...one)
       open = open.filter(({ requestId }) => outcomes.get(requestId) === 'raced')
     }
@@ -74,22 +79,18 @@ export async function landSettling(db: Database, landings: readonly Landing[], a
   }
 }
 
-/** Lands results like landSettling(), but throws any failure. For callers that cannot use a partial result. */
-export async function land(
-  db: Database,
-  landings: readonly Landing[],
-  at: LandingAt,
-): Promise<Map<string, LandingOutcome>> {
-  const { outcomes, failure } = await landSettling(db, landings, at)
+/** Lands results like landUntilFailure(), but throws any failure. For callers that cannot use a partial result. */
+export async function land(db: Database, landings: readonly Landing[], at: LandingAt): Promise<Outcomes> {
+  const { outcomes, failure } = await landUntilFailure(db, landings, at)
   if (failure) throw failure.error
   return outcomes
 }
 
-async function run(db: Database, landings: readonly Landing[], parts: SQL): Promise<[string, LandingOutcome][]> {
-  if (landings.length === 0) return []
-  const statement = sql`${parts} select request_id, outcome from ended where ${everyNotification}`
-  const rows = await untilNotGivingWay(() => executePrepared<Ended>(db, statement))
-  return rows.map(({ request_id, outcome }) => [request_id, outcome])
+async function run(db: Database, landings: readonly Landing[], parts: SQL): Promise<Outcomes> {
+  if (landings.length === 0) return new Map()
+  const statement = sql`${parts} select request_id, outcome from outcomes where ${everyNotification}`
+  const rows = await untilNotGivingWay(() => executePrepared<Answer>(db, statement))
+  return new Map(rows.map(({ request_id, outcome }) => [request_id, outcome]))
 }
 
 /**
@@ -127,7 +128,7 @@ function withValues(parts: readonly string[]): (landings: readonly Landing[], at
   }
 }
 
-/** The WITH of the whole statement. A reader of `ended` must add `everyNotification`. */
+/** The WITH of the whole statement. A reader of `outcomes` must add `everyNotification`. */
 export const landingStatement = withValues(whole)
 const ordinaryStatement = withValues(short)
 

@@ -413,7 +413,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     })
   })
 
-  it('is doubted again after the request ended, if it still ran at the first poll', async () => {
+  it('is polled for again after the request ended, if it still ran at the first poll', async () => {
     stand.answer((id, _req, res) =>
       json(res, 202, { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 40, logs: [] }),
     )
