@@ -239,6 +239,14 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       await expectParked(requestId, forged)
     })
 
+    it('is parked for its key on a replay, although a failure had parked it since it was flagged', async () => {
+      const requestId = await trackedLive()
+      const forged = await settle(failed(requestId).body, sandboxKey.signing_secret)
+      await database.sql`update mediadock.deliveries set parked_reason = 'landing_failed' where id = ${forged}`
+      await call(receiver, `POST /api/deliveries/${forged}/replay`, { body: {} })
+      await expectParked(requestId, forged)
+    })
+
     it.each(['before', 'after'])(
       "changes nothing %s the live webhook if the live key's name now belongs to a sandbox key",
       async (when) => {
