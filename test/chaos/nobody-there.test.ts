@@ -16,7 +16,7 @@ const callsPerMinute = 100
 /** All of them, while nothing is submitted. */
 const polledPerMinute = callsPerMinute
 
-// late-webhooks.test.ts shows how the reconciler handles missing webhooks, without a quota.
+// release/late-webhooks.test.ts shows how the reconciler handles missing webhooks, without a quota.
 it.skipIf(!long)(
   "no receiver for 20 minutes of the provider's time: everything is reconciled within the quota",
   { timeout: 400_000 },

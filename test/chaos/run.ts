@@ -34,12 +34,12 @@ const table = [
 
 /** Further tests with a long form. */
 const others = [
-  'chaos/resets',
+  'release/resets',
   'chaos/duplicates',
-  'chaos/four-sources',
-  'chaos/late-webhooks',
+  'release/four-sources',
+  'release/late-webhooks',
   'chaos/overload',
-  'chaos/subscribers',
+  'release/subscribers',
   'chaos/postgres-away',
   'chaos/whole-loop',
   'start/postgres-at-start',
@@ -68,7 +68,7 @@ const others = [
   'browser/',
 ]
 
-const named: Record<string, readonly string[]> = { table, others, stranger: ['chaos/stranger'] }
+const named: Record<string, readonly string[]> = { table, others, stranger: ['release/stranger'] }
 
 const { values, positionals } = parseArgs({ options: { report: { type: 'string' } }, allowPositionals: true })
 const files = positionals.length === 0 ? table : positionals.flatMap((name) => named[name] ?? [name])

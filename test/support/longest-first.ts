@@ -3,7 +3,6 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
 // Starts the slowest files first, so that no worker ends alone with one of them.
 const longest = [
-  'four-sources.test.ts',
   'program.test.ts',
   'job.test.ts',
   'chaos.test.ts',
@@ -23,12 +22,9 @@ const longest = [
   'whole-loop.test.ts',
   'deliveries.test.ts',
   'model-page.test.ts',
-  'subscribers.test.ts',
-  'stranger.test.ts',
   'ffmpeg.test.ts',
   'video-references.test.ts',
   'plans.test.ts',
-  'late-webhooks.test.ts',
   'heavy-metadata.test.ts',
   'other-keys.test.ts',
   'recovery.test.ts',

@@ -9,14 +9,14 @@ import type postgres from 'postgres'
 import { expect, it, onTestFinished } from 'vitest'
 import { requestIdOf } from '../../src/receiver/domain/request-id.ts'
 import { sign } from '../../src/wire/signature.ts'
+import { long } from '../chaos/length.ts'
+import { withReceiverProcess, type ReceiverProcess } from '../chaos/receiver-process.ts'
 import { videoOfPng } from '../platform/support/crafted-media.ts'
 import { pngOf, temporaryFolder } from '../receiver/archive/media-stand.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { imageResult, json } from '../support/provider-stand.ts'
 import { liveKey } from '../support/receiver.ts'
-import { long } from './length.ts'
-import { withReceiverProcess, type ReceiverProcess } from './receiver-process.ts'
 
 /*
  * One receiver, four sources at once: the first, a signed one whose webhooks carry the result (replicate), a signed one

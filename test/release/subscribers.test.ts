@@ -3,14 +3,14 @@ import { expect, it, onTestFinished } from 'vitest'
 import type { FeedFilter } from '../../src/client/read-results.ts'
 import { createPool } from '../../src/platform/postgres/postgres.ts'
 import { addSubscription } from '../../src/receiver/subscriptions/acts.ts'
+import { long, roundsOf } from '../chaos/length.ts'
+import { withReceiverProcess } from '../chaos/receiver-process.ts'
+import { withSender, type Outgoing } from '../chaos/sender.ts'
 import { startSubscriber } from '../receiver/subscriptions/support/subscriber.ts'
 import { preferredServer, withTestDatabase, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { liveKey, sandboxKey } from '../support/receiver.ts'
 import { failed, okAudio } from '../support/webhooks.ts'
-import { long, roundsOf } from './length.ts'
-import { withReceiverProcess } from './receiver-process.ts'
-import { withSender, type Outgoing } from './sender.ts'
 
 // Short: each receiver is killed once.
 const { kills, deliveries } = long

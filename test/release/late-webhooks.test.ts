@@ -1,14 +1,14 @@
 import { randomUUID } from 'node:crypto'
 import type { Sql } from 'postgres'
 import { expect, it, onTestFinished } from 'vitest'
+import { untilInboxIsEmpty } from '../chaos/books.ts'
+import { long } from '../chaos/length.ts'
+import { withReceiverProcess } from '../chaos/receiver-process.ts'
+import { shuffled, withSender, type Outgoing } from '../chaos/sender.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { imageResult, json, startProviderStand } from '../support/provider-stand.ts'
 import { failed, okAudio, okImage, okVideo } from '../support/webhooks.ts'
-import { untilInboxIsEmpty } from './books.ts'
-import { long } from './length.ts'
-import { withReceiverProcess } from './receiver-process.ts'
-import { shuffled, withSender, type Outgoing } from './sender.ts'
 
 const count = long ? 5000 : 180
 const waitMs = long ? 300_000 : 60_000

@@ -1,14 +1,14 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import postgres from 'postgres'
 import { expect, it, onTestFinished } from 'vitest'
+import { expectKept } from '../chaos/books.ts'
+import { limitMs, long } from '../chaos/length.ts'
+import { withReceiverProcess } from '../chaos/receiver-process.ts'
+import { startLoad } from '../chaos/steady-load.ts'
 import { startCuttingProxy } from '../platform/support/cutting-proxy.ts'
 import { eventually } from '../support/eventually.ts'
 import { describeOnPackaged } from '../support/own-packaged-postgres.ts'
 import { withTlsPostgres } from '../support/tls-postgres.ts'
-import { expectKept } from './books.ts'
-import { limitMs, long } from './length.ts'
-import { withReceiverProcess } from './receiver-process.ts'
-import { startLoad } from './steady-load.ts'
 
 const { rounds, seconds } = long ? { rounds: 3, seconds: 600 } : { rounds: 1, seconds: 3 }
 const perSecond = 400

@@ -5,18 +5,18 @@ import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { expect, it } from 'vitest'
+import { expectKept } from '../chaos/books.ts'
+import { long, strangerSeconds } from '../chaos/length.ts'
+import { withReceiverProcess } from '../chaos/receiver-process.ts'
+import { residentMebibytes, watchResident } from '../chaos/resident.ts'
+import { makeDeliveries, withSender, type Answer, type Outgoing } from '../chaos/sender.ts'
+import { strangerRows } from '../chaos/stranger.ts'
 import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { liveKey } from '../support/receiver.ts'
 import { headersFor } from '../support/webhooks.ts'
-import { expectKept } from './books.ts'
-import { long, strangerSeconds } from './length.ts'
-import { withReceiverProcess } from './receiver-process.ts'
-import { residentMebibytes, watchResident } from './resident.ts'
-import { makeDeliveries, withSender, type Answer, type Outgoing } from './sender.ts'
-import { strangerRows } from './stranger.ts'
 
-const program = path.resolve(import.meta.dirname, 'stranger.ts')
+const program = path.resolve(import.meta.dirname, '../chaos/stranger.ts')
 const lanes = 4
 const pauseMs = long ? 10 : 25
 const mebibyte = 1_048_576
