@@ -233,7 +233,7 @@ export const requests = mediadock.table(
     index('requests_incomplete')
       .on(sql`coalesce(key_name, '')`, table.next_poll_at)
       .where(sql`next_poll_at is not null and landed_at is not null`),
-    // Requests held up by an outage of the provider or a key. They are due at once after it (isHeldUp() in due.ts).
+    // Requests held up by an outage of the provider or a key. They are due at once after it (isHeldUp in due.ts).
     index('requests_held_up')
       .on(sql`coalesce(key_name, '')`, table.polled_at)
       .where(sql`next_poll_at is not null and poll_outcome in ('unreachable', 'postponed')`),

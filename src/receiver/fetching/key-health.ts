@@ -36,7 +36,7 @@ export async function noteFailing(db: Database, { keyNames, now }: { keyNames: s
 
 /**
  * Records that a call with this key was answered after failures. A block because of a refusal ends. If the source
- * itself was away, this applies to all its keys, `keyNames`. Polls that were held up are due from now on (isHeldUp() in
+ * itself was away, this applies to all its keys, `keyNames`. Polls that were held up are due from now on (isHeldUp in
  * due.ts).
  */
 export async function noteRecovered(

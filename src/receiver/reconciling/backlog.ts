@@ -2,7 +2,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import { isUsable, type Keys } from '../domain/keys.ts'
 import { maxCounted } from '../domain/limits.ts'
-import { callBudgets, completionsPerMinute, type CallBudget } from '../fetching/read-budgets.ts'
+import { callBudgets, completionsPerMinute } from '../fetching/read-budgets.ts'
 import { isHeldUp, isNeverPolled, isOfLine, strangers } from './due.ts'
 
 export type Backlog = {
@@ -57,9 +57,15 @@ export async function readBacklog(
   const due = [...scheduled, ...neverPolled, ...heldUp]
   const budgets = await callBudgets(tx, now)
   const perMinute = (keyName: string) => completionsPerMinute(fetchRatePerMinute, budgets.get(keyName))
-  const dueByLine = sumByLine(due, ({ due: counted }) => counted)
-  const incompleteByLine = sumByLine(scheduled, ({ incomplete }) => incomplete)
+  const dueByLine = byLine(due.map((row) => [row.key_name, row.due]))
+  const incompleteByLine = byLine(scheduled.map((row) => [row.key_name, row.incomplete]))
   const incomplete = sum([...incompleteByLine.values()])
+  // A blocked key starts after its pause. The slowest line ends last.
+  const ends = [...incompleteByLine].map(([line, count]) => {
+    if (count === 0) return 0
+    const begins = Math.max(now.getTime(), budgets.get(line)?.blockedUntil?.getTime() ?? 0)
+    return begins + Math.ceil((count * 60) / perMinute(line)) * 1000
+  })
   const usable = keys.all.filter(isUsable)
   return {
     due: sum([...dueByLine.values()]),
@@ -67,7 +73,7 @@ export async function readBacklog(
     minutes: Math.ceil(Math.max(0, ...[...dueByLine].map(([line, count]) => count / perMinute(line)))),
     incomplete,
     per_minute: sum(usable.map(({ name }) => perMinute(name))),
-    complete_by: incomplete === 0 ? null : completeBy({ incompleteByLine, perMinute, budgets, now }),
+    complete_by: incomplete === 0 ? null : new Date(Math.max(...ends)).toISOString(),
     due_capped: due.some((one) => one.due > maxCounted),
     incomplete_capped: scheduled.some((one) => one.incomplete > maxCounted),
   }
@@ -80,31 +86,10 @@ function countOfLine(condition: SQL, order: SQL): SQL {
         order by ${order} limit ${maxCounted + 1}) as found)`
 }
 
-type Pace = {
-  incompleteByLine: ReadonlyMap<string, number>
-  perMinute: (keyName: string) => number
-  budgets: ReadonlyMap<string, CallBudget>
-  now: Date
-}
-
-/** Returns the earliest end of the slowest line. A blocked key starts after its pause. */
-function completeBy({ incompleteByLine, perMinute, budgets, now }: Pace): string {
-  const ends = [...incompleteByLine].flatMap(([line, count]) => {
-    if (count === 0) return []
-    const begins = Math.max(now.getTime(), budgets.get(line)?.blockedUntil?.getTime() ?? 0)
-    return [begins + Math.ceil((count * 60) / perMinute(line)) * 1000]
-  })
-  return new Date(Math.max(...ends)).toISOString()
-}
-
-function sumByLine<Row extends { key_name: string }>(
-  rows: readonly Row[],
-  countOf: (row: Row) => number,
-): Map<string, number> {
-  const lines = Map.groupBy(rows, ({ key_name }) => key_name)
-  return new Map(
-    [...lines].map(([line, ofLine]) => [line, sum(ofLine.map((row) => Math.min(countOf(row), maxCounted)))]),
-  )
+function byLine(counts: readonly (readonly [line: string, counted: number])[]): Map<string, number> {
+  const lines = new Map<string, number>()
+  for (const [line, counted] of counts) lines.set(line, (lines.get(line) ?? 0) + Math.min(counted, maxCounted))
+  return lines
 }
 
 function sum(numbers: readonly number[]): number {

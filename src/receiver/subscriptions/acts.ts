@@ -59,8 +59,9 @@ export async function addSubscription(
   settings: Pick<ReceiverSettings, 'production'>,
 ): Promise<{ name: string; url: string; position: number; secret: string }> {
   const url = parseGivenUrl(given)
-  const why = typeof url === 'string' ? url : whyRefused(url, settings)
-  if (typeof url === 'string' || why !== undefined) throw new HttpError(400, 'invalid_body', `url: ${why}`)
+  if (typeof url === 'string') throw refusedUrl(url)
+  const dialling = judgeSubscriptionUrl(url, settings)
+  if (dialling.kind === 'refused') throw refusedUrl(dialling.why)
   const secret = newSecret()
   const rows = await db.execute<{ place: string | null; others: number; position: string | null }>(sql`
     with place as materialized (
@@ -86,9 +87,8 @@ export async function addSubscription(
   return { name, url: url.href, position: Number(position), secret }
 }
 
-function whyRefused(url: URL, settings: Pick<ReceiverSettings, 'production'>): string | undefined {
-  const dialling = judgeSubscriptionUrl(url, settings)
-  return dialling.kind === 'refused' ? dialling.why : undefined
+function refusedUrl(why: string): HttpError {
+  return new HttpError(400, 'invalid_body', `url: ${why}`)
 }
 
 /** The values that clear all failures of a subscription. */

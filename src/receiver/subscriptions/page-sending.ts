@@ -8,7 +8,6 @@ export type PageSending = {
   from: Progress
   /** Posts one change alone first, after a failure. */
   probes: boolean
-  sideBySide: number
   /** No post begins while it returns false. */
   mayBegin: () => boolean
   post: (item: FeedItem) => Promise<ChangePostEnd>
@@ -23,20 +22,15 @@ export type PageSent = Progress & {
   trouble?: string | undefined
 }
 
+/** Posts at a time per subscription, each of another request. */
+const sideBySide = 8
+
 /**
  * Posts a page of changes: changes of different requests side by side, those of one request in order. After a failure
  * no further post begins. The position moves over changes that were answered 2xx without a gap. Those beyond a gap are
  * kept in `ahead`, so that they are not posted again.
  */
-export async function sendPage({
-  items,
-  from,
-  probes,
-  sideBySide,
-  mayBegin,
-  post,
-  save,
-}: PageSending): Promise<PageSent> {
+export async function sendPage({ items, from, probes, mayBegin, post, save }: PageSending): Promise<PageSent> {
   const done = new Set(from.ahead)
   const waiting = items.filter(({ position }) => !done.has(position))
   const busy = new Set<string>()

@@ -73,8 +73,6 @@ async function postOn(deps: TurnDeps, leased: LeasedSubscription, holds: () => b
       items: page.data,
       from: at,
       probes: failures > 0,
-      // Posts at a time per subscription, each of another request.
-      sideBySide: 8,
       mayBegin,
       post: (item) => postOne(deps, leased, item),
       save: (progress) => save(progress, true),

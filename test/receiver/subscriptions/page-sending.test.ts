@@ -19,7 +19,6 @@ it('stores its position during a page, so that little is repeated after a crash 
     items: [1, 2, 3, 4, 5, 6, 7, 9].map(item),
     from: { position: 0, ahead: [] },
     probes: false,
-    sideBySide: 8,
     mayBegin: () => true,
     // Those of one request are much slower.
     post: async ({ position }) => {
