@@ -8,6 +8,7 @@ import type { ReceiverDeps } from '../program.ts'
 import {
   addSubscription,
   auditedPart,
+  isAct,
   newSubscriptionSchema,
   placeSchema,
   subscriptionActs,
@@ -49,8 +50,6 @@ const acts: Readonly<Record<ActName, Act>> = {
   remove: { summary: 'Remove it, with its position', schema: placedSchema },
 }
 
-const actNames = ['pause', 'resume', 'test', 'roll', 'remove'] as const
-
 /** The calls for subscriptions, that is services to which the feed is posted. */
 export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
   const { db, settings } = deps
@@ -90,7 +89,13 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
       res.status(201).json(await auditedCall(deps, req, audited))
     },
   }
-  return [list, add, ...actNames.map((word) => act(deps, word))]
+  return [
+    list,
+    add,
+    ...Object.keys(acts)
+      .filter(isAct)
+      .map((word) => act(deps, word)),
+  ]
 }
 
 /** Builds a call that acts on a named subscription and is recorded in the audit log. */
