@@ -1,8 +1,27 @@
-import { isUsable, sourceOf, type Environment, type GenerationKey, type Keys } from '../domain/keys.ts'
-import { storedName } from '../domain/source.ts'
+import { isUsable, namesOfSource, sourceOf, type Environment, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { sourceLabel, storedName, type FetchOutcome } from '../domain/source.ts'
 import type { Purpose } from './call-budget.ts'
+import { noteFailing } from './key-health.ts'
+import type { PollRecord } from './poll-log.ts'
 import { createProviderBreaker, type ProviderBreaker } from './provider-breaker.ts'
-import { callForResult, type CallDeps, type ResultAnswer } from './result-call.ts'
+import { callProvider, healthNotUpdated, type CallingDeps } from './provider-call.ts'
+import type { SourceClient } from './source-client.ts'
+
+export type FetcherDeps = CallingDeps & {
+  client: Pick<SourceClient, 'fetchResult'>
+  clock: () => Date
+  /** Receives every poll, with its outcome. */
+  onPolled?: (poll: PollRecord) => void
+}
+
+/**
+ * The provider's answer, or why the poll is postponed. `not_found_yet`: the keys that were tried do not know the
+ * request, and another key that may know it was not tried.
+ */
+export type ResultAnswer =
+  | FetchOutcome
+  | { kind: 'postponed'; reason: string }
+  | { kind: 'not_found_yet'; reason: string }
 
 /** The answer, and the key that received it. */
 export type Fetched = { answer: ResultAnswer; keyName: string | undefined }
@@ -41,12 +60,12 @@ const maxOthers = 3
  * key to be tried gives one. If the named key has no call left, only its stand-in is tried: the key that last read a
  * request of the named key. Keys of other sources are never tried. Each source counts as down by its own calls alone.
  */
-export function createFetcher(deps: CallDeps): Fetcher {
+export function createFetcher(deps: FetcherDeps): Fetcher {
   const breakers = new Map<string | null, ProviderBreaker>()
   // By named key, the key that last read one of its requests.
   const standIns = new Map<string, string>()
   return async (lookup) => {
-    const { requestId, jobId, sourceName, model, keyName, signal, onDecided = () => {} } = lookup
+    const { sourceName, keyName } = lookup
     const breaker = breakers.get(sourceName) ?? createProviderBreaker()
     // Only names of the settings are added, so the map stays small.
     if (sourceOf(deps.keys(), sourceName)) breakers.set(sourceName, breaker)
@@ -56,15 +75,7 @@ export function createFetcher(deps: CallDeps): Fetcher {
       if (onlyStandIn && !isStandIn) break
       const isUnknownSoFar = tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found')
       if (!isOwn && !lookup.onlySandboxSigned && !isUnknownSoFar) break
-      const answer = await callForResult(deps, {
-        requestId,
-        job: { jobId, model },
-        key,
-        purpose: by,
-        signal,
-        onDecided,
-        breaker,
-      })
+      const answer = await callForResult(deps, lookup, { key, by, breaker })
       const named = key.name === keyName
       if (keyName !== undefined && !named && isOwn) learn(standIns, { keyName, key, answer })
       if (isFinal(answer)) return { answer, keyName: key.name }
@@ -132,4 +143,64 @@ function candidates(
   const by: Purpose = keyName === undefined ? purpose : 'extra'
   const unknown: Candidate[] = inTurn.map((key) => ({ key, by, isOwn: isOwn(key), isStandIn: false }))
   return [...known, ...unknown.toSorted((a, b) => Number(b.isOwn) - Number(a.isOwn))]
+}
+
+/** Makes one call for the result of a request, if the provider and the key may be called now. */
+async function callForResult(
+  deps: FetcherDeps,
+  { requestId, jobId, model, signal, onDecided }: ResultLookup,
+  { key, by, breaker }: Pick<Candidate, 'key' | 'by'> & { breaker: ProviderBreaker },
+): Promise<ResultAnswer> {
+  const postponed = (reason: string) => {
+    const outcome = `not_asked_${reason}`
+    deps.calls.inc({ operation: 'result', outcome, ...sourceLabel(storedName(key.source)) })
+    return { kind: 'postponed', reason } as const
+  }
+  const pass = breaker.enter(deps.clock())
+  if (!pass) return postponed('provider_down')
+  try {
+    // The receiver cuts calls itself in order to stop, which says nothing about the provider or the key.
+    const isCut = ({ kind }: FetchOutcome) => kind === 'unreachable' && signal.aborted
+    const outcome = await callProvider(deps, {
+      operation: 'result',
+      key,
+      purpose: by,
+      call: () => deps.client.fetchResult({ jobId, model }, key, signal),
+      factsOf: (of) => ({ request_id: requestId, ...(isCut(of) ? { outcome: 'cut' } : { detail: detailOf(of) }) }),
+      onGranted: onDecided,
+    })
+    if (outcome.kind === 'no_call') return postponed(outcome.reason)
+    if (isCut(outcome)) return { kind: 'postponed', reason: 'stopping' }
+    const polledAt = deps.clock()
+    pass.note(outcome.kind !== 'unreachable', polledAt)
+    deps.onPolled?.({ requestId, keyName: key.name, polledAt, outcome: outcome.kind, detail: detailOf(outcome) })
+    // This many unanswered calls in a row are not caused by a single request.
+    if (outcome.kind === 'unreachable' && breaker.failures() % 3 === 0) {
+      const keyNames = namesOfSource(deps.keys(), key.source)
+      await noteFailing(deps.db, { keyNames, now: deps.time() }).catch(healthNotUpdated(deps, key))
+    }
+    return outcome
+  } finally {
+    pass.drop()
+  }
+}
+
+/** Returns the detail of an answer for the log and the list of polls. */
+function detailOf(outcome: FetchOutcome): string | undefined {
+  switch (outcome.kind) {
+    case 'result':
+      return outcome.report.status
+    case 'running':
+      return outcome.status.status
+    case 'rate_limited':
+      return outcome.retryAfterSeconds === undefined ? undefined : `Retry-After: ${outcome.retryAfterSeconds} s`
+    case 'unreachable':
+    case 'invalid':
+      return outcome.detail
+    case 'not_found':
+    case 'unauthorized':
+      return undefined
+    default:
+      return outcome satisfies never
+  }
 }

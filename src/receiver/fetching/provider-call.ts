@@ -33,7 +33,7 @@ type ProviderCall<Outcome> = {
   /** What the answer shows of the key, where its kind alone does not decide that. */
   saysOfKey?: (outcome: Outcome) => SaysOfKey
   /** Called once the call is granted, before it is made. */
-  onGranted?: () => void
+  onGranted?: (() => void) | undefined
 }
 
 /**

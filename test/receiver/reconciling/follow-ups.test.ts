@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import type { ResultAnswer } from '../../../src/receiver/fetching/result-call.ts'
+import type { ResultAnswer } from '../../../src/receiver/fetching/fetcher.ts'
 import { createFollowUps } from '../../../src/receiver/reconciling/follow-ups.ts'
 import { claimDue } from '../../../src/receiver/reconciling/poll-claims.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
-import type { ResultAnswer } from '../../../src/receiver/fetching/result-call.ts'
+import type { ResultAnswer } from '../../../src/receiver/fetching/fetcher.ts'
 import { createFollowUps } from '../../../src/receiver/reconciling/follow-ups.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
-import type { ResultAnswer } from '../../../src/receiver/fetching/result-call.ts'
+import type { ResultAnswer } from '../../../src/receiver/fetching/fetcher.ts'
 import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
 import { land } from '../../../src/receiver/landing/two-statements.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
