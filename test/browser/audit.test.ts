@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import type { AuditedAction, Detail } from '../../src/platform/pages/audit.ts'
-import { writeAudit } from '../../src/receiver/upkeep/audit.ts'
+import { audited } from '../../src/receiver/upkeep/audit.ts'
 import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
@@ -31,8 +31,9 @@ const links = (page: Page) =>
 
 const base = Date.parse('2026-03-01T03:00:00Z')
 
-async function did(minute: number, action: AuditedAction & { detail?: Detail }): Promise<void> {
-  await writeAudit(receiver.deps.db, { ...action, at: new Date(base + minute * 60_000) })
+async function did(minute: number, { detail = {}, ...action }: AuditedAction & { detail?: Detail }): Promise<void> {
+  const deps = { ...receiver.deps, clock: () => new Date(base + minute * 60_000) }
+  await audited(deps, { ...action, detailOf: () => detail }, () => Promise.resolve())
 }
 
 const ids = { delivery: randomUUID(), request: randomUUID(), key: randomUUID() }

@@ -28,29 +28,22 @@ export type AuditDeps = {
 
 /** The audit of one program, in its table. */
 export function createAudit(table: AuditTable) {
-  async function writeAudit(
-    db: Database,
-    { via, actor, action, target, detail, at }: AuditedAction & { detail?: Detail | undefined; at: Date },
-  ): Promise<void> {
-    await db.insert(table).values({
-      at: at.toISOString(),
-      via,
-      actor: storableText(actor),
-      action,
-      // Short enough for its index.
-      target: target === undefined ? null : storableText(target.slice(0, 1000)),
-      detail: detail === undefined ? null : storableDetail(detail),
-    })
-  }
-
   async function note({ db, clock, logger }: AuditDeps, taken: AuditedAction, detail: Detail): Promise<void> {
+    const { via, actor, action, target } = taken
     try {
-      await withDeadline(writeAudit(db, { ...taken, detail, at: clock() }), 2000, 'writing the audit')
+      const entry = {
+        at: clock().toISOString(),
+        via,
+        actor: storableText(actor),
+        action,
+        // Short enough for its index.
+        target: target === undefined ? null : storableText(target.slice(0, 1000)),
+        detail: storableDetail(detail),
+      }
+      await withDeadline(db.insert(table).values(entry), 2000, 'writing the audit')
     } catch (error) {
-      logger.error(
-        { err: error, ...taken, detail },
-        'an entry of the audit could not be written: the action itself is not affected',
-      )
+      const message = 'an entry of the audit could not be written: the action itself is not affected'
+      logger.error({ err: error, ...taken, detail }, message)
     }
   }
 
@@ -58,7 +51,7 @@ export function createAudit(table: AuditTable) {
    * Does the work and records its success or its error. If the audit cannot be written, the work still stands and the
    * failure is logged. `detailOf` returns undefined when there was nothing to do.
    */
-  async function audited<T>(
+  return async function audited<T>(
     deps: AuditDeps,
     { detailOf, ...taken }: AuditedAction & { detailOf: (result: T) => Detail | undefined },
     work: () => Promise<T>,
@@ -74,8 +67,6 @@ export function createAudit(table: AuditTable) {
     if (detail) await note(deps, taken, detail)
     return result
   }
-
-  return { writeAudit, audited }
 }
 
 function storableDetail(detail: Detail): Detail {

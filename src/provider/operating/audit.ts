@@ -4,7 +4,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { audit } from '../domain/console-schema.ts'
 
 /** The provider's audit: changes of keys, credits, models and faults, cancels, and actions of the console. */
-export const { audited } = createAudit(audit)
+export const audited = createAudit(audit)
 
 export type AuditRow = typeof audit.$inferSelect
 

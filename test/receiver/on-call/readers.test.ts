@@ -9,7 +9,7 @@ import { readMinutes } from '../../../src/receiver/queries/minutes.ts'
 import { listReconcileRuns, readReconciler } from '../../../src/receiver/queries/reconciler.ts'
 import { readRequest } from '../../../src/receiver/queries/request-detail.ts'
 import { readStats } from '../../../src/receiver/queries/stats.ts'
-import { audited, writeAudit } from '../../../src/receiver/upkeep/audit.ts'
+import { audited } from '../../../src/receiver/upkeep/audit.ts'
 import { writeMinutes } from '../../../src/receiver/upkeep/minutes.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -164,15 +164,8 @@ describe('the reads of the console', () => {
 
   it('list the audit by its filters, newest first', async () => {
     const { db } = receiver.deps
-    const at = new Date()
-    await writeAudit(db, {
-      via: 'cli',
-      actor: 'me@here',
-      action: 'replay',
-      target: failed().requestId,
-      detail: { replayed: 1 },
-      at,
-    })
+    const done = { via: 'cli', actor: 'me@here', action: 'replay', target: failed().requestId } as const
+    await audited(receiver.deps, { ...done, detailOf: () => ({ replayed: 1 }) }, () => Promise.resolve())
     const work = audited(
       { ...receiver.deps },
       { via: 'api', actor: '127.0.0.1', action: 'reconcile', detailOf: () => ({}) },
