@@ -88,7 +88,7 @@ export async function listArrivals(
 ): Promise<Page<ArrivalEntry>> {
   const { key_name, until } = filters
   const rows = await readWithin(db, async (tx) => {
-    const seldom = key_name === undefined ? undefined : await isOfSeldomKey(tx, { key_name, until })
+    const seldom = key_name === undefined ? undefined : await isOfSeldomKey(tx, key_name, until)
     return tx
       .select({ ...shown, micros: microsOf(order.at) })
       .from(a)
@@ -200,11 +200,8 @@ function isOfRequest(requestId: string): SQL {
  * SQL condition: the arrivals of a rarely used key; undefined for a key that is used often. The log has no index by
  * key, so they are found by the key's deliveries, and unstored ones by their outcome.
  */
-async function isOfSeldomKey(
-  tx: Executor,
-  { key_name, until }: { key_name: string; until: string | undefined },
-): Promise<SQL | undefined> {
-  const ids = await idsOfSeldomKey(tx, { key_name, until })
+async function isOfSeldomKey(tx: Executor, key_name: string, until: string | undefined): Promise<SQL | undefined> {
+  const ids = await idsOfSeldomKey(tx, key_name, until)
   if (!ids) return undefined
   const [places] = await tx.execute<{ times: string[] | null; ids: string[] | null }>(sql`
     select array_agg(arrived_at::text) as times, array_agg(id::text) as ids from (

@@ -3,7 +3,7 @@ import { auditChannels } from '../../platform/pages/tables.ts'
 import { and, getTableColumns } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { audit } from '../domain/on-call-schema.ts'
-import { paging, textFilter, times, type Paging } from './filters.ts'
+import { paging, textFilter, times } from './filters.ts'
 import { matches, microsOf, readPage, type Order, type Page } from './page.ts'
 
 export const auditEntrySchema = z
@@ -24,27 +24,23 @@ export const auditEntrySchema = z
   .meta({ id: 'AuditEntry' })
 export type AuditEntry = z.infer<typeof auditEntrySchema>
 
-const auditFiltersSchema = z.strictObject({
+export const auditListSchema = z.strictObject({
   via: z.enum(auditChannels, `must be one of ${auditChannels.join(', ')}`).optional(),
   actor: textFilter.optional(),
   action: textFilter.optional(),
   target: textFilter.optional(),
   ...times,
+  ...paging,
 })
-export type AuditFilters = z.infer<typeof auditFiltersSchema>
-export const auditListSchema = auditFiltersSchema.extend(paging)
 
 const order: Order = { at: audit.at, id: audit.id }
 
 /** Lists the audit log, newest first. */
-export function listAudit(
-  db: Database,
-  { since, until, limit, cursor, ...wanted }: AuditFilters & Paging,
-): Promise<Page<AuditEntry>> {
-  return readPage(db, { since, until, limit, cursor }, order, (tx, place) =>
+export function listAudit(db: Database, query: z.infer<typeof auditListSchema>): Promise<Page<AuditEntry>> {
+  return readPage(db, query, order, (tx, place) =>
     tx
       .select({ ...getTableColumns(audit), micros: microsOf(order.at) })
       .from(audit)
-      .where(and(matches(audit, wanted), place)),
+      .where(and(matches(audit, query), place)),
   )
 }

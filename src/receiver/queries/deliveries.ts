@@ -105,7 +105,8 @@ export async function countDeliveries(db: Database, filters: DeliveryFilters): P
 /** Reads all delivery ids of a rarely used key; undefined if there are none, or more than `foundRows`. */
 export async function idsOfSeldomKey(
   tx: Executor,
-  { key_name, until }: Pick<DeliveryFilters, 'until'> & { key_name: string },
+  key_name: string,
+  until: string | undefined,
 ): Promise<string[] | undefined> {
   const rows = await tx
     .select({ id: d.id })

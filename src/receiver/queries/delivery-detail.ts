@@ -121,12 +121,7 @@ async function ordinaryEnds(
     select id from unnest(${ids}::uuid[]) as id
     where (select 1 from ${attempts} where ${attempts.delivery_id} = id
       and (${attempts.detail} is distinct from 'replay' or ${attempts.attempted_at} = ${landedAt}) limit 1) is null`)
-  return rows.map(({ id }) => ({
-    delivery_id: id,
-    attempted_at: landedAt,
-    outcome: 'landed',
-    detail: null,
-  }))
+  return rows.map(({ id }) => ({ delivery_id: id, attempted_at: landedAt, outcome: 'landed', detail: null }))
 }
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })

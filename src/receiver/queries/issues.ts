@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { and, getTableColumns, isNotNull, isNull, not, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { issues } from '../domain/on-call-schema.ts'
-import { paging, textFilter, times, type Paging } from './filters.ts'
+import { paging, textFilter, times } from './filters.ts'
 import { matches, microsOf, readPage, type Order, type Page } from './page.ts'
 
 export const issueStates = ['open', 'muted', 'closed'] as const
@@ -35,14 +35,14 @@ export const issueSchema = z
   .meta({ id: 'Issue' })
 export type Issue = z.infer<typeof issueSchema>
 
-const issueFiltersSchema = z.strictObject({
+export const issueListSchema = z.strictObject({
   state: z.enum(issueStates, `must be one of ${issueStates.join(', ')}`).optional(),
   severity: z.enum(severities, `must be one of ${severities.join(', ')}`).optional(),
   cause: textFilter.optional(),
   ...times,
+  ...paging,
 })
-export type IssueFilters = z.infer<typeof issueFiltersSchema>
-export const issueListSchema = issueFiltersSchema.extend(paging)
+type IssueQuery = z.infer<typeof issueListSchema>
 
 const order: Order = { at: issues.opened_at, id: issues.id }
 
@@ -50,22 +50,18 @@ const { untold: _untold, tell_at: _at, tell_tries: _tries, told_count: _told, ..
 type Row = Pick<typeof issues.$inferSelect, keyof typeof shown>
 
 /** Lists open and closed issues, newest first. */
-export async function listIssues(
-  db: Database,
-  { state, since, until, limit, cursor, ...wanted }: IssueFilters & Paging,
-  now: Date,
-): Promise<Page<Issue>> {
+export async function listIssues(db: Database, { state, ...query }: IssueQuery, now: Date): Promise<Page<Issue>> {
   const isMuted = sql`coalesce(${issues.muted_until} > ${now.toISOString()}, false)`
   const states = {
     open: and(isNull(issues.closed_at), not(isMuted)),
     muted: and(isNull(issues.closed_at), isMuted),
     closed: isNotNull(issues.closed_at),
   }
-  const page = await readPage(db, { since, until, limit, cursor }, order, (tx, place) =>
+  const page = await readPage(db, query, order, (tx, place) =>
     tx
       .select({ ...shown, micros: microsOf(order.at) })
       .from(issues)
-      .where(and(state && states[state], matches(issues, wanted), place)),
+      .where(and(state && states[state], matches(issues, query), place)),
   )
   return { ...page, data: page.data.map((row) => toIssue(row, now)) }
 }

@@ -134,7 +134,7 @@ export function equals<C extends Column>(column: C, value: C['_']['data'] | unde
 
 type Wanted<T extends Table> = { [Name in keyof T['$inferSelect']]?: T['$inferSelect'][Name] | undefined }
 
-/** SQL condition: the columns have the wanted values, where one is wanted. */
+/** SQL condition: the columns have the wanted values, where one is wanted. Other members are no condition. */
 export function matches<T extends Table>(table: T, wanted: Wanted<T>): SQL | undefined {
   const columns = getTableColumns<Table>(table)
   return and(...Object.entries(wanted).map(([name, value]) => columns[name] && equals(columns[name], value)))

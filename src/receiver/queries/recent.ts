@@ -65,8 +65,8 @@ const troubled = sql.raw("array['refused', 'unavailable', 'parked']")
 
 /**
  * Returns since when nothing has been wrong: the end of the last minute with trouble in the last day, or of the last
- * issue that was more than a notice. If no receiver
- * ran for a time after it, the start of the next receiver, whose first write also covers the minute before its start.
+ * issue that was more than a notice. If no receiver ran for a time after it, the start of the next receiver, whose
+ * first write also covers the minute before its start.
  */
 export async function calmSince(tx: Executor, now: Date): Promise<string | undefined> {
   const [row] = await tx.execute<{ at: string | null }>(sql`
@@ -80,7 +80,7 @@ export async function calmSince(tx: Executor, now: Date): Promise<string | undef
           where split_part(key, '/', 1) = any(${troubled})) as troubled,
         lag(${minutes.minute}) over (order by ${minutes.minute})
           is distinct from ${minutes.minute} - interval '1 minute' as begins
-      from mediadock.minutes where ${minutes.minute} >= ${dayBefore(now)}::timestamptz
+      from mediadock.minutes where ${minutes.minute} >= ${new Date(now.getTime() - 86_400_000).toISOString()}::timestamptz
     ) as recorded
     left join lateral (
       select min(${starts.started_at}) as at from mediadock.process_starts where begins
@@ -90,8 +90,4 @@ export async function calmSince(tx: Executor, now: Date): Promise<string | undef
   const at = isoAlways(row.at)
   // The present minute ends later.
   return at < now.toISOString() ? at : now.toISOString()
-}
-
-function dayBefore(now: Date): string {
-  return new Date(now.getTime() - 86_400_000).toISOString()
 }

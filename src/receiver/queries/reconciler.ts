@@ -5,7 +5,7 @@ import type { Keys } from '../domain/keys.ts'
 import { processStarts, reconcileRuns } from '../domain/on-call-schema.ts'
 import { readBacklog } from '../reconciling/backlog.ts'
 import { runTriggers } from '../reconciling/reconcile-runs.ts'
-import { paging, times, type Paging } from './filters.ts'
+import { paging, times } from './filters.ts'
 import { matches, microsOf, readPage, type Order, type Page } from './page.ts'
 
 export const runOutcomes = ['ok', 'idle', 'error'] as const
@@ -33,27 +33,24 @@ export const reconcileRunSchema = z
   .meta({ id: 'ReconcileRun' })
 export type ReconcileRunRow = z.infer<typeof reconcileRunSchema>
 
-const runFiltersSchema = z.strictObject({
+export const runListSchema = z.strictObject({
   trigger: z.enum(runTriggers, `must be one of ${runTriggers.join(', ')}`).optional(),
   outcome: z.enum(runOutcomes, `must be one of ${runOutcomes.join(', ')}`).optional(),
   ...times,
+  ...paging,
 })
-export type RunFilters = z.infer<typeof runFiltersSchema>
-export const runListSchema = runFiltersSchema.extend(paging)
+type RunQuery = z.infer<typeof runListSchema>
 
 // Ordered by id too: later idle runs update the newest row, whose place must not move.
 const order: Order = { at: reconcileRuns.started_at, id: reconcileRuns.id }
 
 /** Lists runs of the reconciler, newest first. */
-export async function listReconcileRuns(
-  db: Database,
-  { since, until, limit, cursor, ...wanted }: RunFilters & Paging,
-): Promise<Page<ReconcileRunRow>> {
-  const page = await readPage(db, { since, until, limit, cursor }, order, (tx, place) =>
+export async function listReconcileRuns(db: Database, query: RunQuery): Promise<Page<ReconcileRunRow>> {
+  const page = await readPage(db, query, order, (tx, place) =>
     tx
       .select({ ...getTableColumns(reconcileRuns), micros: microsOf(order.at) })
       .from(reconcileRuns)
-      .where(and(matches(reconcileRuns, wanted), place)),
+      .where(and(matches(reconcileRuns, query), place)),
   )
   return { ...page, data: page.data.map(toRun) }
 }
@@ -71,9 +68,7 @@ async function lastRun(tx: Executor, condition?: SQL): Promise<ReconcileRunRow |
 
 export const backlogSchema = z
   .object({
-    due: z.int().meta({
-      description: 'Requests that are due for a poll, counted up to 10,000 per key.',
-    }),
+    due: z.int().meta({ description: 'Requests that are due for a poll, counted up to 10,000 per key.' }),
     minutes: z
       .int()
       .meta({ description: "How long their polls take within the keys' budget; a minimum if due_capped is true." }),

@@ -72,16 +72,12 @@ export function arrivalFound({ q, ...range }: Search): SQL {
 type Measured = Range & Pick<ArrivalFilters, 'min_ack_ms' | 'min_skew_seconds'>
 
 /** SQL condition: the arrival `a` was acknowledged slowly, or signed by a clock that differs. */
-export function arrivalMeasured({
-  min_ack_ms: ackMs,
-  min_skew_seconds: skewSeconds,
-  ...range
-}: Measured): SQL | undefined {
-  if (ackMs === undefined && skewSeconds === undefined) return undefined
+export function arrivalMeasured({ min_ack_ms: ackMs, min_skew_seconds: skew, ...range }: Measured): SQL | undefined {
+  if (ackMs === undefined && skew === undefined) return undefined
   return and(
     isOfTheNewest(range),
     ackMs === undefined ? undefined : gte(a.ack_ms, ackMs),
-    skewSeconds === undefined ? undefined : or(gte(a.skew_seconds, skewSeconds), lte(a.skew_seconds, -skewSeconds)),
+    skew === undefined ? undefined : or(gte(a.skew_seconds, skew), lte(a.skew_seconds, -skew)),
   )
 }
 

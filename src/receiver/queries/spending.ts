@@ -42,12 +42,7 @@ async function readMonth(tx: Executor, keyName: string, now: SQL): Promise<Month
       coalesce(bool_or(credits is null and tracked_at >= ${later(now, -86_400)}), false) as unknown
     from (${requestsSince(keyName, later(now, -31 * 86_400))}) as own`)
   const { least, most, requests, covers, unknown } = one(rows, 'summing the cost of 30 days')
-  return {
-    least: Number(least),
-    most: unknown ? null : Number(most),
-    requests: Number(requests),
-    covers,
-  }
+  return { least: Number(least), most: unknown ? null : Number(most), requests: Number(requests), covers }
 }
 
 /** The live requests of the account of this key that were tracked since then. */
