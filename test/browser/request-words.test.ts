@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
-import { linkPolicy } from '../../src/receiver/console/parts/media-links.ts'
+import { linkPolicy } from '../../src/receiver/console/parts/media.ts'
 import { lasting } from '../../src/receiver/console/parts/parts.ts'
 import { endOf, manualPollWords, parseEnd } from '../../src/receiver/console/requests/manual-poll.ts'
 import {
@@ -192,7 +192,11 @@ describe('the result of a manual poll', () => {
 
 describe('which URLs of a payload become links', () => {
   const why = (link: string, settings: { mediaHosts?: readonly string[]; production?: boolean } = {}) =>
-    linkPolicy({ mediaHosts: settings.mediaHosts?.slice(), production: settings.production ?? true }).whyNot(link)
+    linkPolicy({
+      mediaHosts: settings.mediaHosts?.slice(),
+      mediaArchive: undefined,
+      production: settings.production ?? true,
+    }).whyNot(link)
   it.each([
     ['https://media.test/a.png', undefined],
     ['javascript:alert(1)', 'it is not https'],

@@ -159,7 +159,7 @@ function signIn(options: Secured): RequestHandler {
     const name = nameOf(req.body.name)
     if (name === undefined)
       return showSignIn(res, options, `Your name must have at most ${maxNameCharacters} printable characters.`)
-    setCookie(req, res, { name: options.cookie, value: await options.sessions.open(name), seconds: sessionSeconds })
+    setCookie(req, res, options.cookie, await options.sessions.open(name), sessionSeconds)
     return res.redirect(303, localPath(req.body.next))
   }
 }
@@ -189,7 +189,7 @@ function nameOf(given: unknown): string | undefined {
 function signOut(options: Secured): RequestHandler {
   return async (req, res) => {
     const given = cookieOf(req, options.cookie)
-    setCookie(req, res, { name: options.cookie, value: '', seconds: 0 })
+    setCookie(req, res, options.cookie, '', 0)
     if (given !== undefined) await options.sessions.end(given)
     res.redirect(303, '/')
   }
@@ -200,11 +200,7 @@ function localPath(next: unknown): string {
   return typeof next === 'string' && /^\/(?![/\\])/.test(next) ? next : '/'
 }
 
-function setCookie(
-  req: Request,
-  res: Response,
-  { name, value, seconds }: { name: string; value: string; seconds: number },
-): void {
+function setCookie(req: Request, res: Response, name: string, value: string, seconds: number): void {
   res.cookie(name, value, { httpOnly: true, sameSite: 'strict', secure: req.secure, maxAge: seconds * 1000, path: '/' })
 }
 

@@ -43,17 +43,13 @@ export function withExamples(document: object): object {
   })
 }
 
+type Described = { zodSchema: z.core.$ZodTypes; jsonSchema: z.core.JSONSchema.BaseSchema }
+
 /**
  * Describes schemas with a transform, which have no JSON schema. Ours start from a string. The generated schema is
  * replaced by the `override` of the zod schema, or else by type string, with the format of a uuid.
  */
-export function describeTransform({
-  zodSchema,
-  jsonSchema,
-}: {
-  zodSchema: z.core.$ZodTypes
-  jsonSchema: z.core.JSONSchema.BaseSchema
-}): void {
+export function describeTransform({ zodSchema, jsonSchema }: Described): void {
   const described: unknown = z.globalRegistry.get(zodSchema)?.['override']
   const isDescribed = typeof described === 'object' && described !== null && 'type' in described
   const from = zodSchema._zod.def.type === 'pipe' ? zodSchema._zod.def.in._zod.def : undefined

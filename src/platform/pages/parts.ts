@@ -20,18 +20,10 @@ export function action({ path, label, fields = {}, tone = '', key }: Action): Ma
   </form>`
 }
 
+type Confirmation = { title: string; what: Markup; confirm: Action | undefined; back: string }
+
 /** The last step before a change: its effect, one button that does it, and a way back. */
-export function confirmation({
-  title,
-  what,
-  confirm,
-  back,
-}: {
-  title: string
-  what: Markup
-  confirm: Action | undefined
-  back: string
-}): Markup {
+export function confirmation({ title, what, confirm, back }: Confirmation): Markup {
   return html`<section class="card confirm" aria-labelledby="confirm"><h2 id="confirm">${title}</h2>
     ${what}
     <div class="inline">${confirm === undefined ? '' : action(confirm)}<a class="button quiet" href="${back}">Back</a></div>
@@ -83,27 +75,27 @@ export type TableColumn = {
   kind?: 'number' | 'minor' | 'minor number' | 'select' | 'wide'
 }
 
-type Cells = readonly (Markup | string | number)[]
+/** Columns of numbers, by their heads. */
+export const numbers = (...heads: string[]) => heads.map((head): TableColumn => ({ head, kind: 'number' }))
 
-export type Row = {
-  /** Names the row for the keyboard and for `open` in the address. */
-  id?: string
-  cells: Cells
-}
+export type Cells = readonly (Markup | string | number)[]
+
+/** The id names the row for the keyboard and for `open` in the address. */
+export type Row = { id: string; cells: Cells }
 
 export type Table = {
   label: string
   /** A text is the head of an ordinary column. */
   columns: readonly (TableColumn | string)[]
   rows: readonly (Row | Cells)[]
-  empty: string | Markup
+  empty?: string | Markup
   rowsId?: string
   /** Keeps rows on a phone, instead of cards, to save height. */
   staysRows?: boolean
 }
 
 /** A table for the keyboard: Enter opens the first link of a row. Beyond three columns, rows are cards on a phone. */
-export function table({ label, columns: given, rows, empty, rowsId, staysRows = false }: Table): Markup {
+export function table({ label, columns: given, rows, empty = '', rowsId, staysRows = false }: Table): Markup {
   if (rows.length === 0 && rowsId === undefined) return emptyState(empty)
   const columns = given.map((column): TableColumn => (typeof column === 'string' ? { head: column } : column))
   return html`<div class="scroll" tabindex="0" role="group" aria-label="${label}">

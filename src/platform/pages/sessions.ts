@@ -120,9 +120,7 @@ function unreachable(cause?: unknown): HttpError {
     503,
     'unavailable',
     'Postgres cannot be reached, so sessions do not work; use the bearer token',
-    {
-      headers: { 'retry-after': '5' },
-    },
+    { headers: { 'retry-after': '5' } },
   )
   error.cause = cause
   return error

@@ -7,10 +7,8 @@ import { auditChannels, channelWords } from '../../platform/pages/tables.ts'
 import { auditListSchema, listAudit, type AuditEntry } from '../queries/audit.ts'
 import { parseFilters } from '../queries/filters.ts'
 import type { Page } from '../queries/page.ts'
-import { asOfNote } from './parts/as-of.ts'
-import { tryRead } from './parts/failures.ts'
-import { filterBar } from './parts/filter-bar.ts'
-import { badge, foreign, pager } from './parts/parts.ts'
+import { listView } from './parts/list-view.ts'
+import { badge, foreign } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo, linkWith, queryOf, without, type Query } from './parts/url.ts'
 
@@ -29,33 +27,34 @@ const actionWords: Readonly<Record<string, string>> = {
 export function auditRoutes(console: ConsoleDeps): Router {
   return Router().get(path, async (req, res) => {
     const query = queryOf(req)
-    const read = await tryRead(console.logger, () => {
-      const wanted = parseFilters(auditListSchema, without(query, 'open'))
-      return console.lists((db) => listAudit(db, wanted))
-    })
     const fields = [
       { name: 'actor', label: 'Who', search: true, placeholder: 'a name or an address, as it is shown' },
       { name: 'via', label: 'From where', options: auditChannels },
       { name: 'action', label: 'What', options: Object.keys(actionWords) },
       { name: 'target', label: 'On what', placeholder: 'the whole id' },
     ]
-    const body = html`<div class="head"><h1>Audit</h1><span class="soft">Who changed what, from the console, the API and the command line.</span></div>
-      ${filterBar({ path, query, fields, now: console.clock(), problem: read.ok ? undefined : read.problem })}
-      ${read.ok ? html`<div class="card table-card">${auditTable(read.value.listed, query)}</div> ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, console.clock())}` : ''}`
-    sendConsolePage(console, res, { title: 'Audit', status: read.status, body })
+    const read = async () => {
+      const wanted = parseFilters(auditListSchema, without(query, 'open'))
+      return console.lists((db) => listAudit(db, wanted))
+    }
+    const { status, body } = await listView(console, { path, query, fields }, read, ({ listed }) =>
+      auditTable(listed, query),
+    )
+    const head = html`<div class="head"><h1>Audit</h1><span class="soft">Who changed what, from the console, the API and the command line.</span></div>`
+    sendConsolePage(console, res, { title: 'Audit', status, body: html`${head} ${body}` })
   })
 }
 
 function auditTable({ data }: Page<AuditEntry>, query: Query): Markup {
   const filtered = Object.keys(without(query, 'open')).length > 0
-  return table({
+  return html`<div class="card table-card">${table({
     label: 'Audit',
-    columns: [{ head: 'When' }, { head: 'What' }, { head: 'On what' }, { head: 'Result' }, { head: 'Who' }],
+    columns: ['When', 'What', 'On what', 'Result', 'Who'],
     rows: data.map((entry) => auditRow(entry, query)),
     empty: filtered
       ? 'No action matches these filters.'
       : 'No action in the last RETENTION_DAYS. Every action by hand is recorded here, such as replays, polls and cancellations.',
-  })
+  })}</div>`
 }
 
 function auditRow({ id, at, via, actor, action, target, detail }: AuditEntry, query: Query): Row {

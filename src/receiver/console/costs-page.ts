@@ -1,7 +1,7 @@
 import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { emptyState, table, tabs, time } from '../../platform/pages/parts.ts'
+import { emptyState, numbers, table, tabs, time } from '../../platform/pages/parts.ts'
 import { readBalances, type Balances } from '../fetching/balances.ts'
 import { costFiltersSchema, readCosts, type Costs } from '../queries/costs.ts'
 import { readWithin } from '../queries/deadline.ts'
@@ -115,24 +115,23 @@ function byDay({ data }: Costs, least: number, figures: string): Markup {
 }
 
 function costTable({ by, data, others, total }: Costs, query: Query): Markup {
-  const row = (name: Markup | string, sums: Costs['total'], id?: string) => ({
-    ...(id !== undefined && { id }),
-    cells: [name, number(sums.requests), credits(sums.credits_settled), credits(sums.credits_reserved)],
-  })
+  const row = (name: Markup | string, { requests, credits_settled, credits_reserved }: Costs['total']) => [
+    name,
+    number(requests),
+    credits(credits_settled),
+    credits(credits_reserved),
+  ]
   return table({
     label: 'Costs',
     columns: [
-      { head: by in groups ? groups[by === 'day' || by === 'key_name' ? by : 'model'] : by },
-      { head: 'Requests', kind: 'number' },
-      { head: 'Settled', kind: 'number' },
-      { head: 'Reserved', kind: 'number' },
+      by in groups ? groups[by === 'day' || by === 'key_name' ? by : 'model'] : by,
+      ...numbers('Requests', 'Settled', 'Reserved'),
     ],
     rows: [
       ...data.map((one) => row(groupLink(by, one.group, query), one)),
       ...(others.requests > 0 ? [row('others', others)] : []),
       row(html`<b>Total</b>`, total),
     ],
-    empty: '',
   })
 }
 

@@ -13,9 +13,9 @@ import { readWithin } from '../queries/deadline.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { issueListSchema, listIssues, type Issue } from '../queries/issues.ts'
 import { listRefusedSubmits } from '../submitting/refusals.ts'
-import { tryRead } from './parts/failures.ts'
-import { filterBar, usualFilters } from './parts/filter-bar.ts'
-import { badge, foreign, lasting, number, pager, shortId } from './parts/parts.ts'
+import { usualFilters } from './parts/filter-bar.ts'
+import { listView } from './parts/list-view.ts'
+import { badge, foreign, lasting, number, shortId } from './parts/parts.ts'
 import { refusedSubmitsCard } from './parts/refused-submits.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { sparkline } from './parts/sparkline.ts'
@@ -28,26 +28,32 @@ const hoursSchema = z.object({ hours: z.enum(['0', '1', '4', '12'], 'must be 0, 
 
 /** The open and the past issues, with their start, size and duration. */
 export function issuesRoutes(console: ConsoleDeps): Router {
-  const { db, clock, logger } = console
+  const { db, clock } = console
   return Router()
     .get(path, async (req, res) => {
       const query = queryOf(req)
       const now = clock()
-      const read = await tryRead(logger, async () => {
-        const page = await listIssues(db, parseFilters(issueListSchema, without(query, 'open')), now)
+      const read = async () => {
+        const listed = await listIssues(db, parseFilters(issueListSchema, without(query, 'open')), now)
         const isOfSubmits = query['cause'] === 'submits_refused'
         const submits = isOfSubmits ? await readWithin(db, (tx) => listRefusedSubmits(tx, now)) : []
-        return { ...page, submits: submits.filter(({ status }) => status !== 402 && status !== 401) }
-      })
+        return { listed, submits: submits.filter(({ status }) => status !== 402 && status !== 401) }
+      }
       const fields = [
         { name: 'state', label: 'State', options: ['open', 'muted', 'closed'] },
         { name: 'severity', label: 'Severity', options: ['critical', 'warning', 'notice'] },
         { name: 'cause', label: 'Cause', search: true, placeholder: 'refused:no_matching_secret' },
       ]
-      const body = html`<div class="head"><h1>Issues</h1><span class="soft">Everything that is or was wrong, with its start and end. An issue closes a minute after its cause is gone.</span></div>
-        ${usualFilters(path, query, usual)} ${filterBar({ path, query, fields, now, problem: read.ok ? undefined : read.problem })}
-        ${read.ok ? html`${refusedSubmitsCard(read.value.submits)} ${read.value.data.length === 0 && read.value.submits.length > 0 ? '' : html`<div class="card table-card">${issuesTable(read.value.data, query, now)}</div>`} ${pager(path, query, read.value.next_cursor)}` : ''}`
-      sendConsolePage(console, res, { title: 'Issues', status: read.status, body })
+      const { status, body } = await listView(
+        console,
+        { path, query, fields },
+        read,
+        ({ listed: { data }, submits }) =>
+          html`${refusedSubmitsCard(submits)} ${data.length === 0 && submits.length > 0 ? '' : html`<div class="card table-card">${issuesTable(data, query, now)}</div>`}`,
+      )
+      const head = html`<div class="head"><h1>Issues</h1><span class="soft">Everything that is or was wrong, with its start and end. An issue closes a minute after its cause is gone.</span></div>
+        ${usualFilters(path, query, usual)}`
+      sendConsolePage(console, res, { title: 'Issues', status, body: html`${head} ${body}` })
     })
     .post('/issues/:id/mute', readForm, async (req, res) => {
       const id = idSchema.safeParse(req.params['id'])
@@ -71,13 +77,7 @@ const usual = { All: {}, Open: { state: 'open' }, Muted: { state: 'muted' }, Clo
 function issuesTable(issues: readonly Issue[], query: Query, now: Date): Markup {
   return table({
     label: 'Issues',
-    columns: [
-      { head: 'Severity' },
-      { head: 'What' },
-      { head: 'Since' },
-      { head: 'Count', kind: 'number' },
-      { head: '' },
-    ],
+    columns: ['Severity', 'What', 'Since', { head: 'Count', kind: 'number' }, ''],
     rows: issues.map((issue) => issueRow(issue, now)),
     empty:
       Object.keys(without(query, 'open', 'cursor')).length > 0

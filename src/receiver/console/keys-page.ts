@@ -1,12 +1,12 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { moment, table, time, type Row } from '../../platform/pages/parts.ts'
+import { moment, numbers, table, time, type Row } from '../../platform/pages/parts.ts'
 import { reloadKeys, type KeysPlace } from '../on-call/cause-words.ts'
 import { readingOptions } from '../on-call/reading.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { readKeys, type KeyState } from '../queries/keys.ts'
-import { checkQuarantine } from '../queries/quarantined.ts'
+import { checkQuarantine } from '../queries/quarantine.ts'
 import { addedSecretHint } from './parked/verify-pages.ts'
 import { badge, card, duration, foreign, number, problem, sourceLine } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
@@ -17,9 +17,9 @@ export function keysRoutes(console: ConsoleDeps): Router {
   return Router().get('/keys', async (_req, res) => {
     const options = await readingOptions(console)
     const states = await readWithin(db, (tx) => readKeys(tx, options))
-    const check = await checkQuarantine(db, keys(), { reason: 'no_matching_secret' })
+    const check = await checkQuarantine(db, keys(), 'no_matching_secret')
     const body = html`<div class="head"><h1>Keys</h1><span class="soft">The secret of each key verifies webhooks. Keys that are not retired also call the provider.</span></div>
-      ${addedSecretHint(check)} ${states.map((state) => warning(state, options.now))}
+      ${addedSecretHint(check)} ${states.flatMap((state) => warnings(state, options.now))}
       <div class="card table-card">${keysTable(states, settings.fetchRatePerMinute)}</div>
       ${card('How to change keys', howTo(settings))}`
     sendConsolePage(console, res, { title: 'Keys', body })
@@ -27,29 +27,18 @@ export function keysRoutes(console: ConsoleDeps): Router {
 }
 
 /** The facts to know before changing this key. */
-function warning(
-  { name, configured, still_matches, last_match_at, blocked_until, blocked_reason }: KeyState,
-  now: Date,
-): Markup {
+function warnings(key: KeyState, now: Date): Markup[] {
+  const { configured, still_matches, last_match_at, blocked_until, blocked_reason } = key
+  const name = html`<b>${foreign(key.name)}</b>`
   const ago =
     last_match_at === null
       ? ''
       : html`, last ${duration(Math.max(1000, now.getTime() - Date.parse(last_match_at)))} ago, at ${time(last_match_at)}`
-  return html`${
-    still_matches && configured
-      ? problem(
-          html`<b>${foreign(name)}</b> is retired and still used: the provider signed with it${ago}. Do not remove it yet. Check at the provider which requests were submitted with it.`,
-        )
-      : ''
-  }
-  ${
-    still_matches && !configured
-      ? problem(
-          html`<b>${foreign(name)}</b> is no longer configured, although the provider signed with it${ago}. Webhooks that it signs now are refused. Add the key again with <code>"retired": true</code>. <a href="/parked?reason=no_matching_secret">See webhooks that no secret matches</a>`,
-        )
-      : ''
-  }
-  ${blocked_until !== null ? problem(html`<b>${foreign(name)}</b> makes no calls until ${time(blocked_until)}: ${whyBlocked(blocked_reason)}`) : ''}`
+  const used = configured
+    ? html`${name} is retired and still used: the provider signed with it${ago}. Do not remove it yet. Check at the provider which requests were submitted with it.`
+    : html`${name} is no longer configured, although the provider signed with it${ago}. Webhooks that it signs now are refused. Add the key again with <code>"retired": true</code>. <a href="/parked?reason=no_matching_secret">See webhooks that no secret matches</a>`
+  const blocked = html`${name} makes no calls until ${time(blocked_until)}: ${blocks[blocked_reason ?? ''] ?? foreign(blocked_reason)}`
+  return [...(still_matches ? [problem(used)] : []), ...(blocked_until === null ? [] : [problem(blocked)])]
 }
 
 const blocks: Readonly<Record<string, string>> = {
@@ -59,23 +48,17 @@ const blocks: Readonly<Record<string, string>> = {
   rate_limit_spent: "the provider's own limit is used up until then. Calls then continue automatically.",
 }
 
-function whyBlocked(reason: string | null): Markup {
-  return html`${blocks[reason ?? ''] ?? foreign(reason)}`
-}
-
 function keysTable(states: readonly KeyState[], limit: number): Markup {
   return table({
     label: 'Keys',
     columns: [
-      { head: 'Key' },
-      { head: 'Environment' },
-      { head: 'Secret' },
-      { head: 'Last match' },
+      'Key',
+      'Environment',
+      'Secret',
+      'Last match',
       { head: 'Matches', kind: 'minor number' },
-      { head: 'Calls in this minute', kind: 'number' },
-      { head: 'Account calls', kind: 'number' },
-      { head: 'Calls left', kind: 'number' },
-      { head: 'Blocked until' },
+      ...numbers('Calls in this minute', 'Account calls', 'Calls left'),
+      'Blocked until',
     ],
     rows: states.map((state) => keyRow(state, limit)),
     empty: 'No key is configured. Set GENERATION_KEYS.',

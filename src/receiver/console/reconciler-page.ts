@@ -22,9 +22,8 @@ import { readFailingSources, type FailingSource } from '../queries/trouble.ts'
 import { countOverdue } from '../reconciling/due.ts'
 import { runTriggers } from '../reconciling/reconcile-runs.ts'
 import { countWaitingSubmits } from '../submitting/generations.ts'
-import { tryRead } from './parts/failures.ts'
-import { filterBar } from './parts/filter-bar.ts'
-import { duration, foreign, notice, number, pager, problem } from './parts/parts.ts'
+import { listView } from './parts/list-view.ts'
+import { duration, foreign, notice, number, problem } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from './parts/url.ts'
 import { counts, failure, noAnswer, outcomeOf, path, requests, runWords, silence } from './reconciler-words.ts'
@@ -44,7 +43,7 @@ const looksSchema = z.object({
 const overdueMs = 630_000
 
 export function reconcilerRoutes(console: ConsoleDeps): Router {
-  const { db, background, clock, logger } = console
+  const { db, background, clock } = console
   const router = Router()
   router.get(path, async (req, res) => {
     const query = queryOf(req)
@@ -56,15 +55,25 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
       overdue: await countOverdue(tx, options),
       submits: await countWaitingSubmits(tx),
     }))
-    const read = await tryRead(logger, () =>
-      listReconcileRuns(db, parseFilters(runListSchema, without(query, ...looks))),
-    )
     const opened = open === undefined ? undefined : await readWithin(db, (tx) => findReconcileRun(tx, open))
+    const fields = [
+      { name: 'outcome', label: 'Outcome', options: runOutcomes },
+      { name: 'trigger', label: 'Trigger', options: runTriggers },
+    ]
+    const bar = { path, query: without(query, 'awaited'), fields }
+    const read = async () => ({
+      listed: await listReconcileRuns(db, parseFilters(runListSchema, without(query, ...looks))),
+    })
+    const runs = await listView(
+      console,
+      bar,
+      read,
+      ({ listed }) => html`<div class="card table-card">${runsTable(listed, query)}</div>`,
+    )
     const body = html`${head(state, overdue, failing)} ${awaited === undefined ? '' : await awaitedRun(console, awaited)}
       ${opened ? runWords(opened) : ''} ${stateView(console, state, { failing, overdue, submits })}
-      <div class="below-card">${bar(console, query, read.ok ? undefined : read.problem)}</div>
-      ${read.ok ? html`<div class="card table-card">${runsTable(read.value, query)}</div> ${pager(path, query, read.value.next_cursor)}` : ''}`
-    sendConsolePage(console, res, { title: 'Reconciler', status: read.status, body })
+      <div class="below-card">${runs.body}</div>`
+    sendConsolePage(console, res, { title: 'Reconciler', status: runs.status, body })
   })
   router.get('/reconciler/awaited', async (req, res) => {
     const { awaited } = parseFilters(looksSchema, queryOf(req))
@@ -162,10 +171,10 @@ function runsTable({ data }: Page<ReconcileRunRow>, query: Query): Markup {
   return table({
     label: 'Runs',
     columns: [
-      { head: 'Started' },
+      'Started',
       { head: 'Trigger', kind: 'minor' },
-      { head: 'Outcome' },
-      { head: 'What it did' },
+      'Outcome',
+      'What it did',
       { head: 'Duration', kind: 'number' },
     ],
     rows: data.map((run) => runRow(run, query)),
@@ -189,14 +198,6 @@ function runRow(run: ReconcileRunRow, query: Query): Row {
       idle ? html`<span class="soft">—</span>` : duration(duration_ms),
     ],
   }
-}
-
-function bar({ clock }: ConsoleDeps, query: Query, wrong: string | undefined): Markup {
-  const fields = [
-    { name: 'outcome', label: 'Outcome', options: runOutcomes },
-    { name: 'trigger', label: 'Trigger', options: runTriggers },
-  ]
-  return filterBar({ path, query: without(query, 'awaited'), fields, now: clock(), problem: wrong })
 }
 
 function tile(value: string, label: string | Markup): Markup {

@@ -4,10 +4,9 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import { emptyState, moment, table } from '../../platform/pages/parts.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { find, findFiltersSchema, type Found } from '../queries/find.ts'
-import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './deliveries/delivery-rows.ts'
-import { asOfNote } from './parts/as-of.ts'
-import { listTable } from './parts/columns.ts'
+import { arrivalsTable, deliveriesTable } from './deliveries/delivery-rows.ts'
 import { tryRead } from './parts/failures.ts'
+import { asOfNote } from './parts/list-view.ts'
 import { badge, card, foreign, problem, shortId, sourceLine } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { queryOf } from './parts/url.ts'
@@ -69,13 +68,9 @@ function results(found: Found, q: string): Markup {
     part('Requests', requests, () => requestsTable('Requests', requests)),
     part('Requests by their metadata', by_metadata, () => requestsTable('Requests by their metadata', by_metadata)),
     part('Submits', submits, () => submitsTable(submits)),
-    part('Deliveries', deliveries, () =>
-      listTable({ label: 'Deliveries', columns: deliveryColumns, rows: deliveries.map(deliveryRow), empty: '' }),
-    ),
+    part('Deliveries', deliveries, () => deliveriesTable('Deliveries', deliveries)),
     part('Refused, kept in the quarantine', quarantined, () => quarantinedTable(quarantined)),
-    part('Refused or not acknowledged, in the log', arrivals, () =>
-      listTable({ label: 'Arrivals', columns: arrivalColumns, rows: arrivals.map(arrivalRow), empty: '' }),
-    ),
+    part('Refused or not acknowledged, in the log', arrivals, () => arrivalsTable('Arrivals', arrivals)),
   ]
   if (parts.every((part) => part === '')) return partial === '' ? nothingFound(q) : partial
   const isRefused = requests.every(({ landed_at }) => landed_at === null) && deliveries.length === 0
@@ -90,14 +85,7 @@ function nothingFound(q: string): Markup {
 function requestsTable(label: string, requests: Found['requests']): Markup {
   return table({
     label,
-    columns: [
-      { head: 'Request' },
-      { head: 'State' },
-      { head: 'Model' },
-      { head: 'Key' },
-      { head: 'Tracked' },
-      { head: 'Landed' },
-    ],
+    columns: ['Request', 'State', 'Model', 'Key', 'Tracked', 'Landed'],
     rows: requests.map(({ id, source_name, status, overdue, model, key_name, tracked_at, landed_at }) => ({
       id,
       cells: [
@@ -109,20 +97,13 @@ function requestsTable(label: string, requests: Found['requests']): Markup {
         moment(landed_at),
       ],
     })),
-    empty: '',
   })
 }
 
 function submitsTable(submits: Found['submits']): Markup {
   return table({
     label: 'Submits',
-    columns: [
-      { head: 'Idempotency-Key' },
-      { head: 'State' },
-      { head: 'Request' },
-      { head: 'Model' },
-      { head: 'Received' },
-    ],
+    columns: ['Idempotency-Key', 'State', 'Request', 'Model', 'Received'],
     rows: submits.map(({ id, state, request_id, model, created_at }) => ({
       id,
       cells: [
@@ -133,6 +114,5 @@ function submitsTable(submits: Found['submits']): Markup {
         moment(created_at),
       ],
     })),
-    empty: '',
   })
 }

@@ -6,7 +6,7 @@ import type { Delivery } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
 import { noteKeyUses } from '../intake/arrival-log.ts'
 import { storeDeliveries } from '../intake/store.ts'
-import { admitAgain, quarantinedColumns, toQuarantined, type Quarantined } from '../queries/quarantined.ts'
+import { admitAgain, type Quarantined } from '../queries/quarantine.ts'
 
 const { id } = quarantine
 
@@ -104,6 +104,5 @@ async function nextRows(
     select id, row_number() over oldest as place, sum(bytes) over oldest as total
     from ${page} window oldest as (order by id)`
   const chosen = sql`(select id from (${summed}) as summed where place = 1 or total <= ${4 * 1024 * 1024})`
-  const rows = await db.select(quarantinedColumns).from(quarantine).where(inArray(id, chosen)).orderBy(id)
-  return rows.map(toQuarantined)
+  return db.select().from(quarantine).where(inArray(id, chosen)).orderBy(id)
 }

@@ -5,7 +5,6 @@ import { arrivalOutcomes } from '../domain/arrivals-schema.ts'
 import { maxInteger } from '../domain/limits.ts'
 import { defaultPageItems, maxPageItems } from '../domain/page-limits.ts'
 import { isStorable } from '../domain/storable.ts'
-import { ago } from './ago.ts'
 
 /** An invalid filter, with the name of its parameter. */
 export class InvalidFilterError extends Error {
@@ -16,6 +15,14 @@ export class InvalidFilterError extends Error {
     super(`${parameter}: ${message}`)
     this.parameter = parameter
   }
+}
+
+const unitMs: Record<string, number> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+/** Turns `15m` into the time a quarter of an hour ago (units: s, m, h, d). Returns other text unchanged. */
+export function ago(text: string, now = new Date()): string {
+  const [, count, unit = ''] = /^(\d{1,6})([smhd])$/.exec(text) ?? []
+  return count === undefined ? text : new Date(now.getTime() - Number(count) * (unitMs[unit] ?? 0)).toISOString()
 }
 
 export const deliveryStates = ['pending', 'processed', 'parked'] as const

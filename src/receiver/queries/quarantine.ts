@@ -1,11 +1,18 @@
 import { z } from 'zod'
-import { and, sql } from '../../platform/postgres/drizzle.ts'
+import { and, eq, inArray, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
-import type { Keys } from '../domain/keys.ts'
+import { deliveryId, toDelivery, type Delivery } from '../domain/delivery.ts'
+import { signedEnvironment, sourceOf, type Keys } from '../domain/keys.ts'
+import { atOnce, storedName } from '../domain/source.ts'
+import { pathIn } from '../domain/webhook-path.ts'
+import { redacted } from '../intake/request-headers.ts'
+import { readWithin } from './deadline.ts'
 import type { Paging, QuarantineFilters } from './filters.ts'
-import { matches, microsOf, readPage, type Order, type Page } from './page.ts'
-import { withoutSignatures } from './quarantined.ts'
+import { matches, microsOf, newestFirst, readPage, type Order, type Page } from './page.ts'
+
+/** A refused arrival, as stored in the quarantine. */
+export type Quarantined = typeof quarantine.$inferSelect
 
 export const quarantinedSchema = z
   .object({
@@ -28,9 +35,9 @@ const order: Order = { at: quarantine.arrived_at, id: quarantine.id }
 export async function listQuarantine(
   db: Database,
   keys: Keys,
-  { since, until, limit, cursor, ...wanted }: QuarantineFilters & Paging,
+  query: QuarantineFilters & Paging,
 ): Promise<Page<QuarantinedEntry>> {
-  const page = await readPage(db, { since, until, limit, cursor }, order, (tx, place) =>
+  const page = await readPage(db, query, order, (tx, place) =>
     tx
       .select({
         id: quarantine.id,
@@ -43,7 +50,7 @@ export async function listQuarantine(
         preview: sql`substr(${quarantine.body}, 1, 512)`.mapWith(quarantine.body),
       })
       .from(quarantine)
-      .where(and(matches(quarantine, wanted), place)),
+      .where(and(matches(quarantine, query), place)),
   )
   const toEntry = ({ preview, ...row }: (typeof page.data)[number]) => ({
     ...row,
@@ -51,4 +58,83 @@ export async function listQuarantine(
     body_preview: preview.toString('utf8'),
   })
   return { ...page, data: page.data.map(toEntry) }
+}
+
+export type QuarantinedDetail = Quarantined & {
+  /** The key whose secret matches now; undefined if none does. */
+  matchingKey: string | undefined
+}
+
+/**
+ * Returns the headers that may be shown. Signatures of every source are removed, since a webhook may have come to the
+ * wrong source, or its source may no longer be configured.
+ */
+export function withoutSignatures({ headers }: Pick<Quarantined, 'headers'>, keys: Keys): Record<string, string> {
+  const own = sourceOf(keys, pathIn(headers).sourceName)?.kind.promises.signatureHeaders ?? []
+  return Object.fromEntries(
+    Object.entries(headers).filter(([name]) => !own.includes(name) && !name.includes('signature')),
+  )
+}
+
+/** Reads one refused arrival without its signature; undefined if it does not exist. */
+export async function findQuarantined(db: Database, id: number, keys: Keys): Promise<QuarantinedDetail | undefined> {
+  const [row] = await readWithin(db, async (tx) => tx.select().from(quarantine).where(eq(quarantine.id, id)))
+  return row && { ...row, headers: withoutSignatures(row, keys), matchingKey: admitAgain(row, keys)?.keyName }
+}
+
+/** How many of the tried arrivals another verification would accept, and the keys that signed these. */
+export type Check = { tried: number; acceptable: number; keyNames: readonly string[] }
+
+/**
+ * Tries the present secrets on the newest arrivals with a reason, and changes nothing. Bounded, so that a page can
+ * afford it with a full quarantine.
+ */
+export async function checkQuarantine(db: Database, keys: Keys, reason: string): Promise<Check | undefined> {
+  const { arrived_at: at, id, body } = quarantine
+  const rows = await readWithin(db, async (tx) => {
+    const newest = tx
+      .select({ id, at: sql`${at}`.as('at'), bytes: sql`octet_length(${body})`.as('bytes') })
+      .from(quarantine)
+      .where(eq(quarantine.reason, reason))
+      .orderBy(newestFirst({ at, id }))
+      .limit(50)
+      .as('newest')
+    const ranked = sql`
+      select id, row_number() over newest as place, sum(bytes) over newest as bytes
+      from ${newest} window newest as (order by at desc, id desc)`
+    const chosen = sql`(select id from (${ranked}) as ranked where place = 1 or bytes <= 1024 * 1024)`
+    return tx.select().from(quarantine).where(inArray(id, chosen))
+  })
+  if (rows.length === 0) return undefined
+  const keyNames = rows.flatMap((row) => admitAgain(row, keys)?.keyName ?? [])
+  return { tried: rows.length, acceptable: keyNames.length, keyNames: [...new Set(keyNames)] }
+}
+
+/** Verifies a quarantined arrival with the present secrets. Returns its delivery; undefined if it is not authentic. */
+export function admitAgain({ arrived_at, headers, body }: Quarantined, keys: Keys): Delivery | undefined {
+  const receivedAt = new Date(arrived_at)
+  const source = sourceOf(keys, pathIn(headers).sourceName)
+  // Its source was removed from the settings, or its webhooks are unsigned now: those are never stored.
+  if (source?.kind.promises.signed !== true) return undefined
+  const { kind, secrets } = source
+  const arrived = { body, header: (name: string) => (headers[name] === undefined ? [] : [headers[name]]) }
+  const identity = kind.identify(arrived)
+  if (!identity.ok) return undefined
+  const verification = atOnce(kind.verify(arrived, secrets, Math.floor(receivedAt.getTime() / 1000)))
+  if (!verification.ok) return undefined
+  const kept = { ...headers }
+  for (const name of kind.promises.signatureHeaders) if (kept[name] !== undefined) kept[name] = redacted
+  const { webhookId } = identity
+  const { keyName, timestampSeconds } = verification
+  return toDelivery({
+    source,
+    id: deliveryId(webhookId, body, storedName(source)),
+    webhookId,
+    body,
+    headers: kept,
+    receivedAt,
+    environment: signedEnvironment(keys, keyName),
+    keyName,
+    timestampSeconds,
+  })
 }

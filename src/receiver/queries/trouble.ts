@@ -1,7 +1,7 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
-import type { Executor } from '../../platform/postgres/postgres.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as onCall from '../domain/on-call-schema.ts'
@@ -143,4 +143,17 @@ export async function readContradictions(tx: Executor, now: Date): Promise<Contr
       select ${r.confirmed_at}, ${r.status} from mediadock.requests r where ${r.request_id} = flagged.request_id
     ) as known on true`)
   return one(rows, 'counting contradictions')
+}
+
+/** Counts, among the latest requests, those that no service had tracked before their webhook arrived. */
+export async function countUntracked(db: Database): Promise<{ untracked: number; requests: number }> {
+  // A thousand distinguish a service that never tracks from one that is sometimes late.
+  const rows = await db.execute<{ untracked: number; requests: number }>(sql`
+    select (count(*) filter (where key_source = 'landed' and landed_at = tracked_at))::int as untracked,
+      count(*)::int as requests
+    from (
+      select ${list(r, 'key_source', 'landed_at', 'tracked_at')} from mediadock.requests r
+      order by ${r.tracked_at} desc nulls last, ${r.request_id} desc nulls last limit 1000
+    ) as latest`)
+  return one(rows, 'counting untracked requests')
 }

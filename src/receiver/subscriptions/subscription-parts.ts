@@ -12,13 +12,7 @@ const tones: Record<Subscription['state'], Tone> = { active: 'good', failing: 'w
 export function subscriptionsTable(all: readonly Subscription[], now: Date): Markup {
   return table({
     label: 'Subscriptions',
-    columns: [
-      { head: 'Subscription' },
-      { head: 'State' },
-      { head: 'Backlog', kind: 'number' },
-      { head: 'Last error' },
-      { head: '' },
-    ],
+    columns: ['Subscription', 'State', { head: 'Backlog', kind: 'number' }, 'Last error', ''],
     rows: all.map((one) => subscriptionRow(one, now)),
     empty: 'There are no subscriptions. Add a URL below, and each change of a result is posted to it.',
   })

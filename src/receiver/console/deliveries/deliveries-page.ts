@@ -17,7 +17,6 @@ import {
   parseFilters,
 } from '../../queries/filters.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
-import { asOfNote } from '../parts/as-of.ts'
 import {
   columnChooser,
   listTable,
@@ -26,13 +25,12 @@ import {
   type ColumnList,
   type ListColumn,
 } from '../parts/columns.ts'
-import { tryRead } from '../parts/failures.ts'
-import { type Field, filterBar, sourceFields } from '../parts/filter-bar.ts'
-import { pager } from '../parts/parts.ts'
+import { type Field, sourceFields } from '../parts/filter-bar.ts'
+import { listView } from '../parts/list-view.ts'
+import { titleOfCause } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
-import { titleOfCause } from '../parts/words.ts'
-import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './delivery-rows.ts'
+import { arrivalColumns, arrivalsTable, deliveryColumns, deliveryRow } from './delivery-rows.ts'
 
 const path = '/deliveries'
 
@@ -84,11 +82,6 @@ const keyField = ({ keys }: ConsoleDeps): Field => ({
 async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View> {
   const query = queryOf(req)
   const filters = without(query, ...looks, ...paging)
-  const read = await tryRead(console.logger, async () => {
-    const wanted = parseFilters(deliveryListSchema, without(query, ...looks))
-    const shown = shownColumns(deliveryList, req)
-    return { shown, ...(await console.lists((db) => listDeliveries(db, wanted))) }
-  })
   const fields: Field[] = [
     search,
     { name: 'state', label: 'State', options: deliveryStates },
@@ -103,33 +96,23 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
     ...ids,
     ...(filters['ids'] === undefined ? [] : [{ name: 'ids', label: 'Delivery ids', more: true }]),
   ]
-  const body = html`${head(query)} ${filterBar({ path, query, fields, keep: ['columns'], now: console.clock(), problem: read.ok ? undefined : read.problem })}
-    ${
-      read.ok
-        ? html`<div class="above-table">${bulkBar(filters, read.value.listed.data.length)} ${columnChooser(deliveryList, query, read.value.shown)}</div>
-          <div class="card table-card">
-            ${listTable({
-              label: 'Deliveries',
-              columns: [selectColumn, ...deliveryColumns],
-              names: [selectColumn.name, ...read.value.shown],
-              rows: read.value.listed.data.map(selectableRow),
-              empty: emptyDeliveries(filters, console),
-            })}
-          </div>
-          ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, console.clock())}`
-        : ''
-    }`
-  return { status: read.status, body }
+  const read = async () => {
+    const wanted = parseFilters(deliveryListSchema, without(query, ...looks))
+    const names = shownColumns(deliveryList, req)
+    return { names, ...(await console.lists((db) => listDeliveries(db, wanted))) }
+  }
+  const bar = { path, query, fields, keep: ['columns'] }
+  const { status, body } = await listView(console, bar, read, ({ names, listed: { data } }) => {
+    const shown = { columns: [selectColumn, ...deliveryColumns], names: [selectColumn.name, ...names] }
+    return html`<div class="above-table">${bulkBar(filters, data.length)} ${columnChooser(deliveryList, query, names)}</div>
+      <div class="card table-card">${listTable({ label: 'Deliveries', ...shown, rows: data.map(selectableRow), empty: emptyDeliveries(filters, console) })}</div>`
+  })
+  return { status, body: html`${head(query)} ${body}` }
 }
 
 async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
   const query = queryOf(req)
   const filters = without(query, ...looks, ...paging)
-  const read = await tryRead(console.logger, async () => {
-    const wanted = parseFilters(arrivalListSchema, without(query, ...looks))
-    const shown = shownColumns(arrivalList, req)
-    return { shown, ...(await console.lists((db) => listArrivals(db, wanted))) }
-  })
   const fields: Field[] = [
     search,
     { name: 'outcome', label: 'Outcome', options: arrivalOutcomes },
@@ -140,21 +123,19 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
     ...measures,
     ...ids,
   ]
-  const isFolded = read.ok && read.value.listed.data.some(({ folded }) => folded > 0)
-  const body = html`${head(query, isFolded)} ${filterBar({ path, query, fields, keep: ['view', 'columns'], now: console.clock(), problem: read.ok ? undefined : read.problem })}
-    ${
-      read.ok
-        ? html`<div class="above-table"><div class="bulk">
-            <button type="button" class="quiet" aria-pressed="false" data-tail="${linkTo('/api/arrivals', filters)}" data-key-action="tail">Tail <kbd>t</kbd></button>
-            <span class="spacer"></span>${downloads('arrivals', filters)}
-          </div> ${columnChooser(arrivalList, query, read.value.shown)}</div>
-          <div class="card table-card">
-            ${listTable({ label: 'Arrivals', columns: arrivalColumns, names: read.value.shown, rows: read.value.listed.data.map(arrivalRow), rowsId: 'arrivals', empty: emptyArrivals(filters, console) })}
-          </div>
-          ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, console.clock())}`
-        : ''
-    }`
-  return { status: read.status, body }
+  const read = async () => {
+    const wanted = parseFilters(arrivalListSchema, without(query, ...looks))
+    const names = shownColumns(arrivalList, req)
+    return { names, ...(await console.lists((db) => listArrivals(db, wanted))) }
+  }
+  const bar = { path, query, fields, keep: ['view', 'columns'] }
+  const { status, body, value } = await listView(console, bar, read, ({ names, listed: { data } }) => {
+    const tail = html`<button type="button" class="quiet" aria-pressed="false" data-tail="${linkTo('/api/arrivals', filters)}" data-key-action="tail">Tail <kbd>t</kbd></button>`
+    return html`<div class="above-table"><div class="bulk">${tail}<span class="spacer"></span>${downloads('arrivals', filters)}</div> ${columnChooser(arrivalList, query, names)}</div>
+      <div class="card table-card">${arrivalsTable('Arrivals', data, { names, rowsId: 'arrivals', empty: emptyArrivals(filters, console) })}</div>`
+  })
+  const isFolded = value?.listed.data.some(({ folded }) => folded > 0)
+  return { status, body: html`${head(query, isFolded)} ${body}` }
 }
 
 const selectColumn: ListColumn = {

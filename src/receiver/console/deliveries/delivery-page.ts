@@ -6,8 +6,7 @@ import { unknown, uuidParam } from '../../api/operation.ts'
 import { findDelivery, type DeliveryDetail } from '../../queries/delivery-detail.ts'
 import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
 import { bodyPart, bodyViewOf, sendDownload, type BodyView } from '../parts/body-view.ts'
-import type { LinkPolicy } from '../parts/media-links.ts'
-import { link } from '../parts/media.ts'
+import { link, type LinkPolicy } from '../parts/media.ts'
 import { badge, card, code, credits, foreign, number, shortId, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo } from '../parts/url.ts'
@@ -86,10 +85,12 @@ function factsOf(delivery: DeliveryDetail): Markup {
 function attemptsTable({ attempts, state, claims }: DeliveryDetail): Markup {
   return table({
     label: 'Attempts',
-    columns: [{ head: 'At' }, { head: 'Outcome' }, { head: 'Error' }],
-    rows: attempts.map(({ attempted_at, outcome, detail }) => ({
-      cells: [time(attempted_at, 'precise'), badge(outcome), html`<div class="detail">${foreign(detail, 500)}</div>`],
-    })),
+    columns: ['At', 'Outcome', 'Error'],
+    rows: attempts.map(({ attempted_at, outcome, detail }) => [
+      time(attempted_at, 'precise'),
+      badge(outcome),
+      html`<div class="detail">${foreign(detail, 500)}</div>`,
+    ]),
     empty:
       state === 'parked'
         ? 'It was parked on arrival and never processed.'
@@ -104,7 +105,7 @@ function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
     label: 'Arrivals',
     columns: arrivalColumns,
     // The top of the page shows that the delivery is parked, and why.
-    rows: arrival_log.map((arrival) => ({ cells: arrivalRow({ ...arrival, parked_reason: null }).cells })),
+    rows: arrival_log.map((arrival) => arrivalRow({ ...arrival, parked_reason: null }).cells),
     empty: 'The log has no row for this delivery. Rows are written just after the answer, and kept for RETENTION_DAYS.',
   })}</div>`
 }

@@ -3,11 +3,21 @@ import type { Markup } from '../../../platform/pages/console-page.ts'
 import { moment, type Row } from '../../../platform/pages/parts.ts'
 import type { ArrivalEntry } from '../../queries/arrivals.ts'
 import type { DeliveryEntry } from '../../queries/deliveries.ts'
-import type { ListColumn } from '../parts/columns.ts'
+import { listTable, type ListColumn, type ListTable } from '../parts/columns.ts'
 import { badge, code, foreign, number, shortId, sourceLine } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 
 // The rows of deliveries and arrivals, for every table that shows them.
+
+type About = Omit<ListTable, 'label' | 'columns' | 'rows'>
+
+export function deliveriesTable(label: string, deliveries: readonly DeliveryEntry[], about: About = {}): Markup {
+  return listTable({ label, columns: deliveryColumns, rows: deliveries.map(deliveryRow), ...about })
+}
+
+export function arrivalsTable(label: string, arrivals: readonly ArrivalEntry[], about: About = {}): Markup {
+  return listTable({ label, columns: arrivalColumns, rows: arrivals.map(arrivalRow), ...about })
+}
 
 export const deliveryColumns: readonly ListColumn[] = [
   { name: 'received', head: 'Received', usual: true },

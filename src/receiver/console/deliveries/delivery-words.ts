@@ -5,15 +5,15 @@ import type { Keys } from '../../domain/keys.ts'
 import { firstSourceName } from '../../domain/source.ts'
 import { wordsOf } from '../../on-call/cause-words.ts'
 import type { DeliveryDetail } from '../../queries/delivery-detail.ts'
-import { badge, foreign, number } from '../parts/parts.ts'
-import { meaningOf } from '../parts/words.ts'
+import { badge, foreign, meaningOf, number } from '../parts/parts.ts'
 
 /** The state of a delivery and the next step, in a few sentences. */
-export function nextStep({ state, outcome, reason, due_at, failures, claims, trouble }: DeliveryDetail): Markup {
+export function nextStep(delivery: DeliveryDetail): Markup {
+  const { state, outcome, reason, due_at } = delivery
   switch (state) {
     case 'pending':
       return html`Stored and acknowledged; it waits to be processed${due_at === null ? '' : html`, next at ${time(due_at, 'clock')}`}.
-        ${whyWaiting({ failures, claims, trouble })}`
+        ${whyWaiting(delivery)}`
     case 'processed':
       return html`Processed: ${meaningOf(outcome) ?? outcome}. ${afterwards[outcome] ?? 'Nothing to do.'}`
     case 'parked': {
@@ -26,11 +26,7 @@ export function nextStep({ state, outcome, reason, due_at, failures, claims, tro
 }
 
 /** A delivery that was claimed more than once has failed before, so it never gets "Nothing to do". */
-function whyWaiting({
-  failures,
-  claims,
-  trouble,
-}: Pick<DeliveryDetail, 'failures' | 'claims' | 'trouble'>): Markup | string {
+function whyWaiting({ failures, claims, trouble }: DeliveryDetail): Markup | string {
   if (failures > 0)
     return `It failed ${failures} of at most 5 times; see the attempts below. After the fifth failure it is parked.`
   if (trouble !== null)

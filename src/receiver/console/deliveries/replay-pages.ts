@@ -1,10 +1,10 @@
-import { Router, type Request } from 'express'
+import { Router, type Request, type Response } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import { actorOf } from '../../../platform/pages/access.ts'
 import { sendPage, type Markup } from '../../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../../platform/pages/form.ts'
-import { confirmation, type Action, facts, moment, table, time } from '../../../platform/pages/parts.ts'
+import { confirmation, type Action, facts, moment, numbers, table, time } from '../../../platform/pages/parts.ts'
 import { auditedCall } from '../../api/audited-call.ts'
 import { gone } from '../../api/operation.ts'
 import { parseBody } from '../../domain/delivery.ts'
@@ -30,6 +30,8 @@ import {
 
 export function replayRoutes(console: ConsoleDeps): Router {
   const { db, signal, roles } = console
+  const sendReplayPage = (res: Response, card: Markup, status = 200) =>
+    sendConsolePage(console, res, { title: 'Replay', status, body: html`<h1>Replay</h1>${card}` })
   const router = Router()
 
   router.get('/deliveries/replay', async (req, res) => {
@@ -37,12 +39,8 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const filters = filtersOf(query)
     const count = await countDeliveries(db, filters)
     const unreadable = count === 1 && (await isUnreadable(console, filters))
-    sendConsolePage(console, res, {
-      title: 'Replay',
-      body: questionPage(
-        questionCard({ query, count, unreadable, what: tryForm(query, { byItself: mayTryByItself(req) }) }),
-      ),
-    })
+    const what = tryForm(query, { byItself: mayTryByItself(req) })
+    sendReplayPage(res, questionCard({ query, count, unreadable, what }))
   })
   // A dry run locks rows for a moment, so a link must not start one.
   router.post('/deliveries/replay/preview', readForm, async (req, res) => {
@@ -52,7 +50,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const preview = { count, sample: await trySample(console, filters, AbortSignal.any([signal, gone(res)])) }
     const card = questionCard({ query, count, unreadable: false, what: previewView(preview), preview })
     if (req.get('hx-request') !== undefined) return sendPage(res, card)
-    return sendConsolePage(console, res, { title: 'Replay', body: questionPage(card) })
+    return sendReplayPage(res, card)
   })
   router.post('/deliveries/replay', readForm, async (req, res) => {
     const query = without(fieldsOf(req))
@@ -81,7 +79,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const card = replay ? progressCard(replay) : unknownReplay()
     if (req.query['part'] !== undefined) return sendPage(res, card)
     const status = replay ? 200 : 404
-    return sendConsolePage(console, res, { title: 'Replay', status, body: html`<h1>Replay</h1>${card}` })
+    return sendReplayPage(res, card, status)
   })
   return router
 }
@@ -113,10 +111,6 @@ async function isUnreadable({ db, keys }: ConsoleDeps, { ids }: DeliveryFilters)
 }
 
 type ReplayQuestion = { query: Query; count: number; unreadable: boolean; what: Markup; preview?: Preview }
-
-function questionPage(card: Markup): Markup {
-  return html`<h1>Replay</h1>${card}`
-}
 
 const unreadableWords =
   'This receiver cannot read the body of this delivery, so a replay leaves it parked. Replay it after an upgrade.'
@@ -199,14 +193,7 @@ function stateOf({ requeued, waiting, parked, outcomes }: ReplayProgress): Marku
 function replaysTable(all: readonly ManyReplayed[]): Markup {
   return table({
     label: 'Replays',
-    columns: [
-      { head: 'Started' },
-      { head: 'State' },
-      { head: 'Chosen', kind: 'number' },
-      { head: 'Replayed', kind: 'number' },
-      { head: 'Parked again', kind: 'number' },
-      { head: 'Who' },
-    ],
+    columns: ['Started', 'State', ...numbers('Chosen', 'Replayed', 'Parked again'), 'Who'],
     rows: all.map(({ id, startedAt, count, requeued, waiting, parked, actor }) => ({
       id,
       cells: [

@@ -58,12 +58,13 @@ function bound(name: string, label: string, query: Query): Markup {
 }
 
 /** The charts of one time range, with the starts of processes. All but the first are folded. */
-export function charts({ since, until, step_minutes, minutes, process_starts }: Minutes): Markup {
+export function charts(read: Minutes): Markup {
+  const { since, until, step_minutes, minutes, process_starts } = read
   if (minutes.length === 0)
     return emptyState(
       html`No figures from ${time(since)} to ${time(until)}. No receiver ran then, or retention pruned them.`,
     )
-  const points = gridOf({ since, until, step_minutes, minutes })
+  const points = gridOf(read)
   const at = points.map(([second]) => second)
   const marks = process_starts.map(({ started_at, host }) => ({
     at: Date.parse(started_at) / 1000,
@@ -129,12 +130,7 @@ function startsNote(starts: Minutes['process_starts']): Markup | string {
 type Place = readonly [second: number, point: MinutePoint | undefined]
 
 /** One point for every step, so that missing figures are gaps and the axis shows the whole range. */
-export function gridOf({
-  since,
-  until,
-  step_minutes,
-  minutes,
-}: Pick<Minutes, 'since' | 'until' | 'step_minutes' | 'minutes'>): Place[] {
+export function gridOf({ since, until, step_minutes, minutes }: Minutes): Place[] {
   const step = step_minutes * 60
   const known = new Map(minutes.map((point) => [Date.parse(point.minute) / 1000, point]))
   const first = Math.ceil(Date.parse(since) / 1000 / step) * step

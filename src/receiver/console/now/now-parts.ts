@@ -4,9 +4,8 @@ import { emptyState, moment, time } from '../../../platform/pages/parts.ts'
 import type { Problem } from '../../domain/problem.ts'
 import type { Now } from '../../on-call/now.ts'
 import type { Issue } from '../../queries/issues.ts'
-import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'
-import { listTable } from '../parts/columns.ts'
-import type { LinkPolicy } from '../parts/media-links.ts'
+import { arrivalsTable } from '../deliveries/delivery-rows.ts'
+import type { LinkPolicy } from '../parts/media.ts'
 import { badge, card, foreign, lasting, shortId } from '../parts/parts.ts'
 import { sparkline } from '../parts/sparkline.ts'
 
@@ -35,33 +34,27 @@ const actsByPage = [
 ] as const
 
 /** The problems, worst first, each with one action; without any, one line. Muted issues are folded. */
-export function problemList({
-  at,
-  problems,
-  issues,
-  calm_since,
-}: Pick<Now, 'at' | 'problems' | 'issues' | 'calm_since'>): Markup {
+export function problemList({ at, problems, issues, calm_since }: Now): Markup {
   const issueOf = new Map(issues.map((issue) => [issue.cause, issue]))
   const item = (problem: Problem) => problemItem(problem, issueOf.get(problem.cause), at)
-  const [muted, wrong] = [true, false].map((is) =>
-    problems.filter(({ cause }) => (issueOf.get(cause)?.state === 'muted') === is),
-  )
-  const known = behindLine(
-    muted ?? [],
-    item,
-    (count) => `${count === 1 ? 'One issue is' : `${count} issues are`} muted`,
-  )
-  if (wrong === undefined || wrong.length === 0) {
+  const isMuted = ({ cause }: Problem) => issueOf.get(cause)?.state === 'muted'
+  const [muted, wrong] = [problems.filter(isMuted), problems.filter((one) => !isMuted(one))]
+  const folded = (some: readonly Problem[], words: string) =>
+    some.length === 0
+      ? ''
+      : html`<details class="more-problems"><summary>${words}</summary><ol class="problems">${some.map(item)}</ol></details>`
+  const known = folded(muted, `${muted.length === 1 ? 'One issue is' : `${muted.length} issues are`} muted`)
+  if (wrong.length === 0) {
     return html`<section class="calm" aria-label="What is wrong"><p role="status"><b>${problems.length === 0 ? 'Nothing is wrong' : 'Nothing else is wrong'}</b>${calm_since === undefined ? '.' : html`, and nothing has been since ${time(calm_since)}.`}</p>${known}</section>`
   }
   const critical = wrong.filter(({ severity }) => severity === 'critical').length
   // More than five would push the figures out of reach on a phone. Critical ones are always shown.
   const shown = Math.max(5, critical)
-  const more = (count: number) => `${count === 1 ? 'One more' : `${count} more`}, none of them critical`
+  const rest = wrong.slice(shown)
   return html`<section class="wrong" aria-label="What is wrong">
     <p class="state" role="status">${stateLine(wrong, critical)}</p>
     <ol class="problems">${wrong.slice(0, shown).map(item)}</ol>
-    ${behindLine(wrong.slice(shown), item, more)} ${known}
+    ${folded(rest, `${rest.length === 1 ? 'One more' : `${rest.length} more`}, none of them critical`)} ${known}
   </section>`
 }
 
@@ -76,15 +69,6 @@ function stateLine(problems: readonly Problem[], critical: number): Markup {
     critical === 0 ? ', none of them critical.' : `, ${critical === wrong ? 'all' : critical} of them critical.`
   const what = wrong === 1 ? 'One thing is wrong' : `${wrong} things are wrong`
   return html`<b>${what}</b>${wrong === 1 ? one : many} ${notices === 0 ? '' : known}`
-}
-
-function behindLine(
-  problems: readonly Problem[],
-  item: (problem: Problem) => Markup,
-  words: (count: number) => string,
-): Markup {
-  if (problems.length === 0) return html``
-  return html`<details class="more-problems"><summary>${words(problems.length)}</summary><ol class="problems">${problems.map(item)}</ol></details>`
 }
 
 function problemItem({ severity, text, cause, href }: Problem, issue: Issue | undefined, now: Date): Markup {
@@ -106,7 +90,7 @@ function actOf(cause: string, href: string): string {
 const columnsHere = ['received', 'outcome', 'cause', 'request', 'key', 'answered_in']
 
 /** The latest results with their first picture, video or sound. */
-export function latestResults({ results }: Pick<Now, 'results'>, links: LinkPolicy): Markup {
+export function latestResults({ results }: Now, links: LinkPolicy): Markup {
   const command = 'npx mediadock trigger ok'
   return card(
     'Latest results',
@@ -117,16 +101,13 @@ export function latestResults({ results }: Pick<Now, 'results'>, links: LinkPoli
   )
 }
 
-export function latestArrivals({ arrivals }: Pick<Now, 'arrivals'>): Markup {
+export function latestArrivals({ arrivals }: Now): Markup {
   // Five, so that the first page stays within two screens.
   return card(
     'Latest arrivals',
-    html`${listTable({
-      label: 'Latest arrivals',
+    html`${arrivalsTable('Latest arrivals', arrivals.slice(0, 5), {
       staysRows: true,
-      columns: arrivalColumns,
       names: columnsHere,
-      rows: arrivals.slice(0, 5).map(arrivalRow),
       empty: 'No webhook has arrived yet.',
     })}
       ${arrivals.length === 0 ? '' : html`<p class="more"><a href="/deliveries?view=arrivals">All arrivals</a></p>`}`,

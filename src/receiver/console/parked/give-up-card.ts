@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { moment, table, time, type Row } from '../../../platform/pages/parts.ts'
+import { moment, table, time, type Cells } from '../../../platform/pages/parts.ts'
 import { webhookAttempts } from '../../../wire/backoff.ts'
 import { maxPageItems } from '../../domain/page-limits.ts'
 import type { GiveUp } from '../../queries/give-ups.ts'
@@ -30,11 +30,11 @@ export function giveUpCard(giveUps: readonly GiveUp[], now: Date, { isShort = fa
         label: 'Failed webhooks',
         staysRows: isShort,
         columns: [
-          { head: 'Webhook id' },
-          { head: 'Final attempt' },
+          'Webhook id',
+          'Final attempt',
           { head: 'Seen here', kind: 'number' },
-          { head: 'Why it fails' },
-          { head: 'Request' },
+          'Why it fails',
+          'Request',
           { head: 'Next attempt', kind: 'minor' },
         ],
         rows: giveUps.slice(0, shown).map(giveUpRow),
@@ -44,17 +44,15 @@ export function giveUpCard(giveUps: readonly GiveUp[], now: Date, { isShort = fa
   )
 }
 
-function giveUpRow(giveUp: GiveUp): Row {
+function giveUpRow(giveUp: GiveUp): Cells {
   const { webhook_id, request_id, request_status, outcome, reason, attempts_seen } = giveUp
   const { next_attempt_at, last_attempt_at, given_up } = giveUp
-  return {
-    cells: [
-      html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}">${foreign(webhook_id, 24)}</a>`,
-      given_up ? html`${badge('given up', 'bad')} ${moment(last_attempt_at)}` : moment(last_attempt_at),
-      html`<span title="Attempts that arrived here, of the ${webhookAttempts} of the first source's schedule. Others may have failed on the way.">${attempts_seen} of ${webhookAttempts}</span>`,
-      code(reason ?? outcome),
-      html`${shortId('request', request_id)} ${request_status === null ? '' : badge(request_status)}`,
-      moment(next_attempt_at),
-    ],
-  }
+  return [
+    html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}">${foreign(webhook_id, 24)}</a>`,
+    given_up ? html`${badge('given up', 'bad')} ${moment(last_attempt_at)}` : moment(last_attempt_at),
+    html`<span title="Attempts that arrived here, of the ${webhookAttempts} of the first source's schedule. Others may have failed on the way.">${attempts_seen} of ${webhookAttempts}</span>`,
+    code(reason ?? outcome),
+    html`${shortId('request', request_id)} ${request_status === null ? '' : badge(request_status)}`,
+    moment(next_attempt_at),
+  ]
 }

@@ -6,7 +6,7 @@ import { todoOf, wordsOf, type CausePlace, type KeysPlace } from '../../on-call/
 import { readParkedCauses, readQuarantineCauses, type Cause } from '../../queries/causes.ts'
 import { readWithin } from '../../queries/deadline.ts'
 import { listGiveUps } from '../../queries/give-ups.ts'
-import { checkQuarantine, type Check } from '../../queries/quarantined.ts'
+import { checkQuarantine, type Check } from '../../queries/quarantine.ts'
 import { card, number } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without } from '../parts/url.ts'
@@ -34,7 +34,7 @@ async function overview({ db, keys, clock, settings }: ConsoleDeps): Promise<Mar
     readWithin(db, readQuarantineCauses),
     readWithin(db, (tx) => readParkedCauses(tx)),
     readWithin(db, (tx) => listGiveUps(tx, now)),
-    checkQuarantine(db, keys(), { reason: 'no_matching_secret' }),
+    checkQuarantine(db, keys(), 'no_matching_secret'),
   ])
   return html`<div class="head"><h1>${title}</h1><span class="soft">Deliveries that did not land and arrivals that were refused, by cause, with what to do.</span></div>
     ${addedSecretHint(check)}

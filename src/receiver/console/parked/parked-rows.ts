@@ -11,16 +11,13 @@ import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
 import { deliveryListSchema, parseFilters, quarantineListSchema } from '../../queries/filters.ts'
 import { listGiveUps, type GiveUp } from '../../queries/give-ups.ts'
 import type { Page } from '../../queries/page.ts'
-import { listQuarantine, type QuarantinedEntry } from '../../queries/quarantine.ts'
-import { checkQuarantine } from '../../queries/quarantined.ts'
-import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
-import { listTable } from '../parts/columns.ts'
-import { tryRead } from '../parts/failures.ts'
-import { filterBar, sourceFields } from '../parts/filter-bar.ts'
-import { card, code, foreign, number, pager, size, sourceLine } from '../parts/parts.ts'
+import { checkQuarantine, listQuarantine, type QuarantinedEntry } from '../../queries/quarantine.ts'
+import { deliveriesTable } from '../deliveries/delivery-rows.ts'
+import { sourceFields } from '../parts/filter-bar.ts'
+import { listView } from '../parts/list-view.ts'
+import { card, code, foreign, number, size, sourceLine, titleOfCause } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, without, type Query } from '../parts/url.ts'
-import { titleOfCause } from '../parts/words.ts'
 import { addedSecretHint } from './verify-pages.ts'
 
 const path = '/parked'
@@ -28,6 +25,7 @@ const looks = ['view', 'open']
 const viewSchema = z.enum(['quarantine', 'parked'], 'must be quarantine or parked').optional()
 
 type View = { body: Markup; status: number }
+type Read = { causes: readonly Cause[] }
 
 /** The quarantine or the parked deliveries, of one cause or of all. */
 export async function causeView(console: ConsoleDeps, query: Query): Promise<View> {
@@ -39,36 +37,33 @@ export async function causeView(console: ConsoleDeps, query: Query): Promise<Vie
 }
 
 async function quarantineView(console: ConsoleDeps, query: Query): Promise<View> {
-  const { db, keys, logger, settings, clock } = console
+  const { db, keys, settings, clock } = console
   const { reason } = query
-  const read = await tryRead(logger, async () => {
-    const page = await listQuarantine(db, keys(), parseFilters(quarantineListSchema, without(query, ...looks)))
-    const check = await checkQuarantine(db, keys(), { reason: reason ?? 'no_matching_secret' })
-    const failing = (await readWithin(db, (tx) => listGiveUps(tx, clock()))).filter(
-      (one) => one.reason === reason && !one.given_up,
-    )
-    return { page, causes: await readWithin(db, readQuarantineCauses), check, failing }
+  const read = async () => {
+    const listed = await listQuarantine(db, keys(), parseFilters(quarantineListSchema, without(query, ...looks)))
+    const check = await checkQuarantine(db, keys(), reason ?? 'no_matching_secret')
+    const giveUps = await readWithin(db, (tx) => listGiveUps(tx, clock()))
+    const failing = giveUps.filter((one) => one.reason === reason && !one.given_up)
+    return { listed, causes: await readWithin(db, readQuarantineCauses), check, failing }
+  }
+  const search = { name: 'webhook_id', label: 'Webhook id', search: true, placeholder: 'the id that the sender gave' }
+  const bar = (value?: Read) => ({ path, query, keep: ['view'], fields: [search, reasonField(value?.causes)] })
+  const { status, body, value } = await listView(console, bar, read, ({ listed, causes }) => {
+    const all = count(causes, reason)
+    const verify = html`<div class="bulk"><a class="button quiet" href="${linkTo('/parked/verify', { reason })}">Verify ${reason === undefined ? 'all' : 'these'} ${number(all)} again…</a></div>`
+    return html`${all > 0 ? verify : ''} <div class="card table-card">${quarantineTable(listed, query)}</div>`
   })
-  const causes = read.ok ? read.value.causes : []
-  const body = html`${head('quarantine', reason)}
-    ${read.ok ? html`${addedSecretHint(read.value.check)} ${about({ reason, causes, keys: settings, failing: read.value.failing })}` : ''}
-    ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'webhook_id', label: 'Webhook id', search: true, placeholder: 'the id that the sender gave' }, reasonField(causes)] })}
-    ${
-      read.ok
-        ? html`${count(causes, reason) > 0 ? html`<div class="bulk"><a class="button quiet" href="${linkTo('/parked/verify', { reason })}">Verify ${reason === undefined ? 'all' : 'these'} ${number(count(causes, reason))} again…</a></div>` : ''}
-          <div class="card table-card">${quarantineTable(read.value.page, query)}</div> ${pager(path, query, read.value.page.next_cursor)}`
-        : ''
-    }`
-  return { body, status: read.status }
+  const above = value && html`${addedSecretHint(value.check)} ${about({ reason, keys: settings, ...value })}`
+  return { status, body: html`${head('quarantine', reason)} ${above} <div class="below-card">${body}</div>` }
 }
 
 function quarantineTable({ data }: Page<QuarantinedEntry>, query: Query): Markup {
   return table({
     label: 'Refused arrivals',
     columns: [
-      { head: 'Arrived' },
-      { head: 'Webhook id' },
-      ...(query['reason'] === undefined ? [{ head: 'Cause' }] : []),
+      'Arrived',
+      'Webhook id',
+      ...(query['reason'] === undefined ? ['Cause'] : []),
       { head: 'Size', kind: 'number' },
       { head: 'Body begins', kind: 'minor' },
     ],
@@ -93,26 +88,27 @@ function emptyQuarantine({ reason, webhook_id }: Query): Markup {
 }
 
 async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
-  const { db, logger, settings } = console
+  const { db, settings } = console
   const { reason } = query
-  const filters = { ...without(query, ...looks, 'cursor'), state: 'parked' }
-  const read = await tryRead(logger, async () => {
-    const page = await listDeliveries(
-      db,
-      parseFilters(deliveryListSchema, { ...without(query, ...looks), state: 'parked' }),
-    )
-    return { page, causes: await readWithin(db, (tx) => readParkedCauses(tx)) }
+  const filters = { ...without(query, ...looks), state: 'parked' }
+  const read = async () => ({
+    listed: await listDeliveries(db, parseFilters(deliveryListSchema, filters)),
+    causes: await readWithin(db, (tx) => readParkedCauses(tx)),
   })
-  const causes = read.ok ? read.value.causes : []
-  const body = html`${head('parked', reason)} ${about({ reason, causes, keys: settings })}
-    ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'q', label: 'Search', search: true, placeholder: 'delivery, request or webhook id, or its beginning' }, reasonField(causes), ...sourceFields(console.keys())] })}
-    ${
-      read.ok
-        ? html`${read.value.page.data.length > 0 ? html`<div class="bulk"><a class="button quiet" data-key-action="replay" href="${linkTo('/deliveries/replay', filters)}">${isOnly(read.value.page, query) ? 'Replay it' : 'Replay all of these'}… <kbd>r</kbd></a></div>` : ''}
-          <div class="card table-card">${parkedTable(read.value.page)}</div> ${pager(path, query, read.value.page.next_cursor)}`
-        : ''
-    }`
-  return { body, status: read.status }
+  const placeholder = 'delivery, request or webhook id, or its beginning'
+  const search = { name: 'q', label: 'Search', search: true, placeholder }
+  const bar = (value?: Read) => ({
+    path,
+    query,
+    keep: ['view'],
+    fields: [search, reasonField(value?.causes), ...sourceFields(console.keys())],
+  })
+  const { status, body, value } = await listView(console, bar, read, ({ listed }) => {
+    const replay = html`<div class="bulk"><a class="button quiet" data-key-action="replay" href="${linkTo('/deliveries/replay', without(filters, 'cursor'))}">${isOnly(listed, query) ? 'Replay it' : 'Replay all of these'}… <kbd>r</kbd></a></div>`
+    return html`${listed.data.length > 0 ? replay : ''} <div class="card table-card">${parkedTable(listed)}</div>`
+  })
+  const above = about({ reason, causes: value?.causes ?? [], keys: settings })
+  return { status, body: html`${head('parked', reason)} ${above} <div class="below-card">${body}</div>` }
 }
 
 function isOnly({ data, next_cursor }: Page<DeliveryEntry>, { cursor }: Query): boolean {
@@ -120,10 +116,7 @@ function isOnly({ data, next_cursor }: Page<DeliveryEntry>, { cursor }: Query): 
 }
 
 function parkedTable({ data }: Page<DeliveryEntry>): Markup {
-  return listTable({
-    label: 'Parked deliveries',
-    columns: deliveryColumns,
-    rows: data.map(deliveryRow),
+  return deliveriesTable('Parked deliveries', data, {
     empty: html`No parked delivery matches. Earlier ones may have been replayed or pruned since: see all <a href="/deliveries">deliveries</a>.`,
   })
 }
@@ -197,12 +190,6 @@ function count(causes: readonly Cause[], reason: string | undefined): number {
   return causes.reduce((sum, cause) => (reason === undefined || cause.reason === reason ? sum + cause.count : sum), 0)
 }
 
-function reasonField(causes: readonly Cause[]) {
+function reasonField(causes: readonly Cause[] = []) {
   return { name: 'reason', label: 'Cause', options: causes.map(({ reason }) => reason), wordsOf: titleOfCause }
-}
-
-type Bar = { query: Query; problem: string | undefined; fields: Parameters<typeof filterBar>[0]['fields'] }
-
-function bar({ clock }: ConsoleDeps, { query, problem, fields }: Bar): Markup {
-  return html`<div class="below-card">${filterBar({ path, query, fields, keep: ['view'], now: clock(), problem })}</div>`
 }

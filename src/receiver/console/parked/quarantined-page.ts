@@ -7,7 +7,7 @@ import { claimedRequestId, sha256Hex } from '../../domain/delivery.ts'
 import { firstSourceName } from '../../domain/source.ts'
 import { pathIn } from '../../domain/webhook-path.ts'
 import { todoOf, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
-import { findQuarantined, type QuarantinedDetail } from '../../queries/quarantined.ts'
+import { findQuarantined, type QuarantinedDetail } from '../../queries/quarantine.ts'
 import { bodyPart, bodyViewOf, sendDownload, type BodyView } from '../parts/body-view.ts'
 import { card, foreign, notice, shortId, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
@@ -56,16 +56,16 @@ function standing({ matchingKey, reason }: QuarantinedDetail): Markup {
   )
 }
 
-function factsOf({ id, arrivedAt, webhookId, headers, body }: QuarantinedDetail): Markup {
+function factsOf({ id, arrived_at, webhook_id, headers, body }: QuarantinedDetail): Markup {
   const claimed = claimedRequestId(body)
   return facts([
-    ['Arrived', time(arrivedAt, 'precise')],
+    ['Arrived', time(arrived_at, 'precise')],
     ['Source', foreign(pathIn(headers).sourceName ?? firstSourceName)],
     [
       'Webhook id',
-      webhookId === undefined
+      webhook_id === null
         ? html`<span class="soft">none</span>`
-        : html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id: webhookId })}">${foreign(webhookId, 255)}</a> <span class="soft">as claimed</span>`,
+        : html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}">${foreign(webhook_id, 255)}</a> <span class="soft">as claimed</span>`,
     ],
     [
       'Request',
@@ -82,13 +82,11 @@ function factsOf({ id, arrivedAt, webhookId, headers, body }: QuarantinedDetail)
 function headersOf({ headers }: QuarantinedDetail): Markup {
   return html`${table({
     label: 'Headers',
-    columns: [{ head: 'Name' }, { head: 'Value' }],
-    rows: Object.entries(headers).map(([name, value]) => ({
-      cells: [
-        html`<span class="mono">${foreign(name, 60)}</span>`,
-        html`<div class="detail mono">${foreign(value, 1000)}</div>`,
-      ],
-    })),
+    columns: ['Name', 'Value'],
+    rows: Object.entries(headers).map(([name, value]) => [
+      html`<span class="mono">${foreign(name, 60)}</span>`,
+      html`<div class="detail mono">${foreign(value, 1000)}</div>`,
+    ]),
     empty: 'It had no headers.',
   })}
     <p class="soft">The signature is stored for verifying again, and never shown.</p>`

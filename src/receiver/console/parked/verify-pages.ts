@@ -13,9 +13,8 @@ import { readQuarantineCauses, type Cause } from '../../queries/causes.ts'
 import { readWithin } from '../../queries/deadline.ts'
 import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
 import { parseFilters, textFilter } from '../../queries/filters.ts'
-import { checkQuarantine, type Check } from '../../queries/quarantined.ts'
-import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
-import { listTable } from '../parts/columns.ts'
+import { checkQuarantine, type Check } from '../../queries/quarantine.ts'
+import { deliveriesTable } from '../deliveries/delivery-rows.ts'
 import { badge, foreign, notice, number, problem } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
@@ -47,7 +46,7 @@ export function verifyRoutes(console: ConsoleDeps): Router {
     )
     // Only this cause can be fixed by a secret.
     const tried = reason ?? 'no_matching_secret'
-    const check = await checkQuarantine(db, keys(), { reason: tried })
+    const check = await checkQuarantine(db, keys(), tried)
     const secrets = keys().all.map(({ name }) => name)
     sendConsolePage(console, res, {
       title: 'Verify again',
@@ -132,14 +131,11 @@ function previewPage({ reason, causes, tried, check, secrets, settings }: Previe
   const what = html`<p>Each arrival is verified with the secrets that are configured now (${names(secrets)}). The time window is checked against its arrival. Authentic arrivals are accepted and land; the others stay in the quarantine. This is safe to repeat.</p>
     ${table({
       label: 'To be checked',
-      columns: [{ head: 'Cause, with a trial of the newest' }, { head: 'To verify', kind: 'number' }],
-      rows: causes.map(({ reason, count }) => ({
-        cells: [
-          html`<div class="detail">${wordsOf(reason).title} <span class="mono soft">${reason}</span><br />${tryOf(reason === tried ? check : undefined)}</div>`,
-          number(count),
-        ],
-      })),
-      empty: '',
+      columns: ['Cause, with a trial of the newest', { head: 'To verify', kind: 'number' }],
+      rows: causes.map(({ reason, count }) => [
+        html`<div class="detail">${wordsOf(reason).title} <span class="mono soft">${reason}</span><br />${tryOf(reason === tried ? check : undefined)}</div>`,
+        number(count),
+      ]),
     })}
     ${isOfTime(reason) || (check !== undefined && check.acceptable > 0) ? '' : html`<p>None of the tried arrivals would be accepted. If a secret is missing, add it first; <a href="/keys">Keys</a> lists the configured ones. ${reloadKeys(settings)}</p>`}`
   const title = all === 1 ? 'Verify one refused arrival again?' : `Verify ${number(all)} refused arrivals again?`
@@ -183,7 +179,7 @@ function outcome(deliveries: readonly DeliveryEntry[], query: Query): Markup {
   const again = linkTo('/parked/verified', { ...without(query, 'open'), part: '1' })
   return html`<section class="card" aria-label="What was accepted" ${waiting > 0 ? html`hx-get="${again}" hx-trigger="every 1s" hx-swap="outerMorph"` : ''}>
     <p>${waiting > 0 ? `${number(waiting)} of ${number(deliveries.length)} still wait to land…` : `All have ended: ${ends(deliveries)}.`}</p>
-    ${listTable({ label: 'What was accepted', columns: deliveryColumns, rows: deliveries.map(deliveryRow), empty: 'They have been pruned since.' })}
+    ${deliveriesTable('What was accepted', deliveries, { empty: 'They have been pruned since.' })}
   </section>`
 }
 

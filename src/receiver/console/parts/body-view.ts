@@ -3,9 +3,8 @@ import { html } from 'hono/html'
 import { formatJson, maxFormattedBytes, maxFormattedDepth, shownCharacters } from '../../../platform/json-text.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { tabs } from '../../../platform/pages/parts.ts'
-import { number, size } from './parts.ts'
+import { number, size, visible } from './parts.ts'
 import { linkTo, queryOf } from './url.ts'
-import { visible } from './visible.ts'
 
 export const bodyViews = ['text', 'formatted', 'hex'] as const
 export type BodyView = (typeof bodyViews)[number]
@@ -28,20 +27,14 @@ export function sendDownload(res: Response, filename: string, content: Buffer | 
 /** A body in the chosen view, with the tabs of the others. `path` is the page; `<path>/body` has the bytes. */
 export function bodyPart(path: string, body: Buffer, view: BodyView): Markup {
   const cut = `The first ${size(shownCharacters)} of ${size(body.length)} are shown. `
-  return html`${bodyTabs(path, view)}
+  const views = bodyViews.map((name) => ({
+    label: name.slice(0, 1).toUpperCase() + name.slice(1),
+    href: `${linkTo(path, { body: name })}#body`,
+    current: name === view,
+  }))
+  return html`${tabs('Body as', views)}
     ${body.length === 0 ? html`<p class="soft">The body is empty.</p>` : bodyView(body, view)}
     <p class="soft">${body.length > shownCharacters ? cut : ''}<a href="${path}/body" download>Download the bytes</a></p>`
-}
-
-function bodyTabs(path: string, current: BodyView): Markup {
-  return tabs(
-    'Body as',
-    bodyViews.map((name) => ({
-      label: name.slice(0, 1).toUpperCase() + name.slice(1),
-      href: `${linkTo(path, { body: name })}#body`,
-      current: name === current,
-    })),
-  )
 }
 
 /** Shows a body as text, formatted JSON or hex. Invisible characters are named, so that none hides or reverses text. */

@@ -66,7 +66,7 @@ export function columnChooser(list: ColumnList, query: Query, shown: readonly st
     </form></details>`
 }
 
-type ListTable = Omit<Table, 'columns' | 'rows'> & {
+export type ListTable = Omit<Table, 'columns' | 'rows'> & {
   columns: readonly ListColumn[]
   rows: readonly Row[]
   names?: readonly string[]

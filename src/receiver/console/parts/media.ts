@@ -1,10 +1,44 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import type { Media } from '../../queries/request-detail.ts'
-import type { LinkPolicy } from './media-links.ts'
+import type { ReceiverSettings } from '../../settings.ts'
 import { foreign, number } from './parts.ts'
 
 // The media of a result. Links that are not allowed are shown as text.
+
+export type LinkPolicy = {
+  /** Origins without https from which pages may load media, for the content security policy. */
+  plainOrigins: readonly string[]
+  /** The reason why a link of a payload must not be a link or a picture on a page; undefined if it may. */
+  whyNot: (link: string) => string | undefined
+  /** The paths of this console's copies of a file, small and whole; undefined without a copy. */
+  copyOf: (sha256: string | null) => { small: string; whole: string } | undefined
+}
+
+type LinkSettings = Pick<ReceiverSettings, 'mediaHosts' | 'mediaArchive' | 'production'>
+
+/**
+ * Allows https links to the hosts of MEDIA_HOSTS, or to any host if that is not set. Outside production, http links to
+ * loopback count as https.
+ */
+export function linkPolicy({ mediaHosts, mediaArchive, production }: LinkSettings): LinkPolicy {
+  const loopback = /^http:\/\/(127\.0\.0\.1|localhost)(:\d+)?\//
+  const whyNot = (link: string) => {
+    if (!URL.canParse(link)) return 'it is not a valid URL'
+    const url = new URL(link)
+    const safe = url.protocol === 'https:' || (!production && loopback.test(url.href))
+    if (!safe) return 'it is not https'
+    return mediaHosts === undefined || mediaHosts.includes(url.host) ? undefined : 'its host is not in MEDIA_HOSTS'
+  }
+  return {
+    plainOrigins: production ? [] : ['http://127.0.0.1:*', 'http://localhost:*'],
+    whyNot,
+    copyOf: (sha256) =>
+      mediaArchive === undefined || sha256 === null
+        ? undefined
+        : { small: `/media/${sha256}/thumbnail`, whole: `/media/${sha256}` },
+  }
+}
 
 type Linked = Pick<Media, 'kind' | 'url' | 'sha256'>
 
@@ -40,7 +74,7 @@ function figure(item: Media, links: LinkPolicy): Markup {
   const name = `${kind} ${position + 1}`
   const [copy, gone] = [links.copyOf(sha256), isGone(item)]
   return html`<figure class="${kind}">
-    ${copy !== undefined || links.allows(url) ? player(kind, copy ?? { small: url, whole: url }, name) : html`<div class="blank soft">not shown</div>`}
+    ${copy !== undefined || links.whyNot(url) === undefined ? player(kind, copy ?? { small: url, whole: url }, name) : html`<div class="blank soft">not shown</div>`}
     <figcaption>
       <b>${name}</b>
       ${width === null || height === null ? '' : html`<span class="soft">${width} × ${height}</span>`}

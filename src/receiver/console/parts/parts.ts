@@ -4,8 +4,6 @@ import { badgeOf, pageLinks, type Tone } from '../../../platform/pages/parts.ts'
 import { firstSourceName } from '../../domain/source.ts'
 import { causeWords } from '../../on-call/cause-words.ts'
 import { linkTo, linkWith, type Query } from './url.ts'
-import { visible } from './visible.ts'
-import { meaningOf } from './words.ts'
 
 /** Pieces that the pages of the receiver's console share. All text is escaped by `html`. */
 
@@ -133,3 +131,48 @@ export function problem(text: string | Markup): Markup {
 export function notice(text: string | Markup): Markup {
   return html`<p class="notice" role="status">${text}</p>`
 }
+
+// Controls other than tab and line feed, direction marks and other formats, separators, and replaced invalid UTF-8.
+const hidden = /([^\P{C}\n\t]|[\u2028\u2029\ufffd])/u
+
+const allHidden = new RegExp(hidden, 'gu')
+
+/** A name takes forty times the space of its character. After this many in one text, a dot stands for each. */
+const maxNames = 1000
+
+/** Text in which each invisible character is replaced by its name. */
+export function visible(text: string): Markup {
+  const parts = text.split(hidden, 2 * maxNames)
+  const begun = parts.reduce((length, part) => length + part.length, 0)
+  const rest = text.slice(begun).replaceAll(allHidden, '·')
+  return html`<bdi>${parts.map((part, at) => (at % 2 === 0 ? part : html`<span class="hidden-char">${nameOf(part)}</span>`))}${rest}</bdi>`
+}
+
+function nameOf(character: string): string {
+  return `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}`
+}
+
+/** The meaning of each code that has no entry among the causes. */
+const meanings: Record<string, string> = {
+  id_reused: 'an earlier webhook with the same id had another body',
+  contradiction: 'it contradicts the stored result',
+  foreign_host: 'its media are on a host that is not in MEDIA_HOSTS',
+  landed: 'its result was written',
+  no_effect: 'it changed nothing: its request had already ended in this state',
+  retry: 'processing failed and is tried again',
+  accepted: 'it is stored and not processed yet',
+  duplicate: 'the same webhook was stored before',
+  parked: 'it is authentic but not usable; fix the cause, then replay it',
+  refused: 'it was not accepted; see the cause',
+  unavailable: 'it could not be stored; the sender tries again',
+  pending: 'it waits to be processed',
+  processed: 'it was processed',
+}
+
+/** The meaning of an outcome, a state, a flag or a cause. */
+export function meaningOf(code: string): string | undefined {
+  return Object.hasOwn(meanings, code) ? meanings[code] : causeWords(code)?.means
+}
+
+/** The title of a cause; an unknown cause itself. */
+export const titleOfCause = (reason: string) => causeWords(reason)?.title ?? reason

@@ -15,15 +15,14 @@ export function refusedSubmitsCard(submits: readonly RefusedSubmit[]): Markup | 
     html`${all}${table({
       label: 'Refused submits',
       columns: [
-        { head: 'Refused' },
-        { head: 'Answer' },
-        { head: 'Idempotency-Key' },
-        { head: 'Model' },
+        'Refused',
+        'Answer',
+        'Idempotency-Key',
+        'Model',
         { head: 'Key', kind: 'minor' },
-        { head: 'Metadata of the caller' },
+        'Metadata of the caller',
       ],
       rows: submits.map(submitRow),
-      empty: '',
     })}`,
   )
 }

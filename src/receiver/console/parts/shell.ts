@@ -11,7 +11,7 @@ import {
 import type { ReceiverDeps } from '../../program.ts'
 import { maxOnBadge, type Counters } from '../../queries/counters.ts'
 import type { SharedCounters } from './counters.ts'
-import type { LinkPolicy } from './media-links.ts'
+import type { LinkPolicy } from './media.ts'
 
 /** The dependencies of the pages. */
 export type ConsoleDeps = ReceiverDeps & {

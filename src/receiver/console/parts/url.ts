@@ -1,5 +1,5 @@
 import type { Request } from 'express'
-import { ago } from '../../queries/ago.ts'
+import { ago } from '../../queries/filters.ts'
 
 /** The parameters of a page's address, by name. */
 export type Query = Readonly<Record<string, string | undefined>>

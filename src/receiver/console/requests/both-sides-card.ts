@@ -14,14 +14,13 @@ export function bothSidesCard(request: RequestDetail, when: When): Markup {
     'Here and at the provider',
     html`${table({
       label: 'State and times on both sides',
-      columns: [{ head: '' }, { head: 'Here' }, { head: 'Provider' }],
+      columns: ['', 'Here', 'Provider'],
       rows: [
-        { cells: ['State', badge(status), badge(summary.word, summary.tone)] },
-        ...(progress === undefined ? [] : [{ cells: ['Progress', '', progressCell(progress)] }]),
-        { cells: ['Began', atWord(tracked_at, 'tracked'), atWord(created_at, 'created')] },
-        { cells: ['Ended', atWord(landed_at, 'landed'), atWord(completed_at, 'ended')] },
+        ['State', badge(status), badge(summary.word, summary.tone)],
+        ...(progress === undefined ? [] : [['Progress', '', progressCell(progress)]]),
+        ['Began', atWord(tracked_at, 'tracked'), atWord(created_at, 'created')],
+        ['Ended', atWord(landed_at, 'landed'), atWord(completed_at, 'ended')],
       ],
-      empty: '',
     })}
     ${confirmed_at === null ? html`<p class="soft">Last poll: ${foreign(summary.text, 500)}.</p>` : ''}
     ${facts([

@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { table, time, type Row } from '../../../platform/pages/parts.ts'
+import { table, time, type Cells } from '../../../platform/pages/parts.ts'
 import type { RequestDetail } from '../../queries/request-detail.ts'
 import { badge, card, number, shortId } from '../parts/parts.ts'
 
@@ -19,7 +19,7 @@ export function contradictionCard(request: RequestDetail): Markup | '' {
     html`<p><b>${status} stands.</b> ${why}</p>
       ${table({
         label: 'Reported ends',
-        columns: [{ head: 'Who' }, { head: 'Said' }, { head: 'When' }, { head: '' }],
+        columns: ['Who', 'Said', 'When', ''],
         rows: statements(request),
         empty: 'The contradicting deliveries were pruned after RETENTION_DAYS.',
       })}`,
@@ -32,24 +32,22 @@ export function contradictionBadge({ confirmed_at }: Pick<RequestDetail, 'confir
 }
 
 /** One row for each webhook that names an end, oldest first, then one for the provider's own result. */
-function statements({ timeline, status, confirmed_at }: RequestDetail): Row[] {
+function statements({ timeline, status, confirmed_at }: RequestDetail): Cells[] {
   const tone = confirmed_at === null ? 'warn' : ''
   const webhooks = timeline.flatMap((entry) =>
     entry.kind === 'delivery' && entry.delivery.status !== null ? [entry.delivery] : [],
   )
   const stands = (end: string) => (end === status ? badge('stands', 'good') : badge('not applied', tone))
-  const said = webhooks.map(({ id, status: word, received_at, arrivals }): Row => {
+  const said = webhooks.map(({ id, status: word, received_at, arrivals }): Cells => {
     const end = word === null ? '' : ends[word]
     const often = arrivals > 1 ? html` <span class="soft">×${number(arrivals)}</span>` : ''
-    return {
-      cells: [
-        html`Webhook ${shortId('delivery', id)}${often}`,
-        html`${badge(end)}${word === end ? '' : html` <span class="soft">(status ${word})</span>`}`,
-        time(received_at),
-        stands(end),
-      ],
-    }
+    return [
+      html`Webhook ${shortId('delivery', id)}${often}`,
+      html`${badge(end)}${word === end ? '' : html` <span class="soft">(status ${word})</span>`}`,
+      time(received_at),
+      stands(end),
+    ]
   })
   if (confirmed_at === null) return said
-  return [...said, { cells: ["The provider's own result", badge(status), time(confirmed_at), stands(status)] }]
+  return [...said, ["The provider's own result", badge(status), time(confirmed_at), stands(status)]]
 }

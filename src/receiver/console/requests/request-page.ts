@@ -12,15 +12,12 @@ import { findClaims, type Claims } from '../../queries/find.ts'
 import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
 import { findRequest } from '../../queries/requests.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
-import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
+import { deliveriesTable } from '../deliveries/delivery-rows.ts'
 import { sendDownload } from '../parts/body-view.ts'
-import { listTable } from '../parts/columns.ts'
-import type { LinkPolicy } from '../parts/media-links.ts'
-import { gallery } from '../parts/media.ts'
-import { badge, card, credits, foreign, notice, number, problem, size } from '../parts/parts.ts'
+import { gallery, type LinkPolicy } from '../parts/media.ts'
+import { badge, card, credits, foreign, notice, number, problem, size, visible } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, type Query } from '../parts/url.ts'
-import { visible } from '../parts/visible.ts'
 import { bothSidesCard } from './both-sides-card.ts'
 import { contradictionBadge, contradictionCard } from './contradiction-card.ts'
 import { endOf, manualPollWords, parseEnd } from './manual-poll.ts'
@@ -202,11 +199,8 @@ function deliveriesCard(
     : 'No webhook for this request is kept: deliveries are pruned after RETENTION_DAYS.'
   return card(
     'Deliveries',
-    html`${listTable({
-      label: 'Deliveries of this request',
-      columns: deliveryColumns,
+    html`${deliveriesTable('Deliveries of this request', deliveries, {
       names: shownOfDelivery,
-      rows: deliveries.map(deliveryRow),
       empty: html`${none} ${isKnown && submit !== null ? addressToTry(webhookPublicUrl) : ''} See the <a href="${refused}">arrivals refused since ${time(tracked_at)}</a>, or ask the provider.`,
     })}${deliveries.length === 0 ? '' : replay}`,
   )

@@ -6,13 +6,11 @@ import { requestStatuses } from '../../../wire/schemas.ts'
 import { postponedBecause } from '../../on-call/poll-words.ts'
 import { parseFilters, requestListSchema } from '../../queries/filters.ts'
 import { listRequests, type Request } from '../../queries/requests.ts'
-import { asOfNote } from '../parts/as-of.ts'
 import { columnChooser, listTable, rememberColumns, shownColumns, type ListColumn } from '../parts/columns.ts'
-import { tryRead } from '../parts/failures.ts'
-import { type Field, filterBar, sourceFields, usualFilters } from '../parts/filter-bar.ts'
-import type { LinkPolicy } from '../parts/media-links.ts'
-import { thumbnail } from '../parts/media.ts'
-import { badge, credits, foreign, number, pager, shortId, sourceLine } from '../parts/parts.ts'
+import { type Field, sourceFields, usualFilters } from '../parts/filter-bar.ts'
+import { listView } from '../parts/list-view.ts'
+import { thumbnail, type LinkPolicy } from '../parts/media.ts'
+import { badge, credits, foreign, number, shortId, sourceLine } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
 import { contradictionBadge } from './contradiction-card.ts'
@@ -21,16 +19,16 @@ import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, progressOf, ty
 const path = '/requests'
 
 export function requestsRoutes(console: ConsoleDeps): Router {
-  const { lists, clock, settings, logger, links, keys } = console
+  const { lists, clock, settings, links, keys } = console
   return Router().get(path, async (req, res) => {
     if (rememberColumns(list, req, res)) return
     const query = queryOf(req)
     const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
-    const read = await tryRead(logger, async () => {
+    const read = async () => {
       const wanted = parseFilters(requestListSchema, without(query, 'open', 'columns'))
-      const shown = shownColumns(list, req)
-      return { shown, ...(await lists((db) => listRequests(db, wanted, when))) }
-    })
+      const names = shownColumns(list, req)
+      return { names, ...(await lists((db) => listRequests(db, wanted, when))) }
+    }
     const fields: Field[] = [
       { name: 'q', label: 'Search', search: true, placeholder: 'request id or its beginning' },
       { name: 'status', label: 'State', options: requestStatuses },
@@ -45,21 +43,15 @@ export function requestsRoutes(console: ConsoleDeps): Router {
       { name: 'metadata', label: 'Metadata contains', placeholder: '{"user": "u1"}', more: true },
       ...(query['ids'] === undefined ? [] : [{ name: 'ids', label: 'Requests', wordsOf: chosenIds, more: true }]),
     ]
-    const body = html`<div class="head">
-        <h1>Requests</h1>
-        <span class="soft">Every known request with its outcome, newest first.</span>
-      </div>
-      ${usualFilters(path, query, usual)} ${filterBar({ path, query, fields, keep: ['columns'], now: when.now, problem: read.ok ? undefined : read.problem })}
-      ${
-        read.ok
-          ? html`<div class="above-table">${columnChooser(list, query, read.value.shown)}</div>
-            <div class="card table-card">
-              ${listTable({ label: 'Requests', columns, names: read.value.shown, rows: read.value.listed.data.map((request) => ({ id: request.id, cells: cellsOf(request, { when, links }) })), empty: emptyRequests(query, read.value.listed.next_cursor) })}
-            </div>
-            ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, when.now)}`
-          : ''
-      }`
-    sendConsolePage(console, res, { title: 'Requests', status: read.status, body })
+    const bar = { path, query, fields, keep: ['columns'] }
+    const { status, body } = await listView(console, bar, read, ({ listed: { data, next_cursor }, names }) => {
+      const rows = data.map((request) => ({ id: request.id, cells: cellsOf(request, { when, links }) }))
+      return html`<div class="above-table">${columnChooser(list, query, names)}</div>
+        <div class="card table-card">${listTable({ label: 'Requests', columns, names, rows, empty: emptyRequests(query, next_cursor) })}</div>`
+    })
+    const head = html`<div class="head"><h1>Requests</h1><span class="soft">Every known request with its outcome, newest first.</span></div>
+      ${usualFilters(path, query, usual)}`
+    sendConsolePage(console, res, { title: 'Requests', status, body: html`${head} ${body}` })
   })
 }
 

@@ -3,8 +3,7 @@ import { z } from 'zod'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { moment, table } from '../../../platform/pages/parts.ts'
 import type { Claims } from '../../queries/find.ts'
-import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
-import { listTable } from '../parts/columns.ts'
+import { arrivalsTable, deliveriesTable } from '../deliveries/delivery-rows.ts'
 import { card, code, foreign, problem } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 
@@ -17,24 +16,14 @@ export function refusedCard({ quarantined, arrivals }: Pick<Claims, 'quarantined
   return card(
     'Webhooks that name it and were not stored',
     html`${quarantined.length === 0 ? '' : quarantinedTable(quarantined)}
-      ${
-        arrivals.length === 0
-          ? ''
-          : listTable({
-              label: 'Refused or not acknowledged, in the log',
-              columns: arrivalColumns,
-              names: shownOfArrival,
-              rows: arrivals.map(arrivalRow),
-              empty: '',
-            })
-      }`,
+      ${arrivals.length === 0 ? '' : arrivalsTable('Refused or not acknowledged, in the log', arrivals, { names: shownOfArrival })}`,
   )
 }
 
 export function quarantinedTable(quarantined: Claims['quarantined']): Markup {
   return table({
     label: 'Quarantined',
-    columns: [{ head: 'Arrived' }, { head: 'Why it was refused' }, { head: 'Webhook id' }, { head: '' }],
+    columns: ['Arrived', 'Why it was refused', 'Webhook id', ''],
     rows: quarantined.map(({ id, arrived_at, reason, webhook_id }) => ({
       id: String(id),
       cells: [
@@ -44,7 +33,6 @@ export function quarantinedTable(quarantined: Claims['quarantined']): Markup {
         html`<a class="button quiet" href="${linkTo('/parked', { reason })}">What to do</a>`,
       ],
     })),
-    empty: '',
   })
 }
 
@@ -58,20 +46,7 @@ export function claimedPage(id: string, claims: Claims): Markup {
   return html`<div class="head"><h1>Request <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1></div>
     <p class="lead">${lead}</p>
     <p class="soft">No service tracks <span class="mono" data-copy="${id}">${id}</span>, so the reconciler does not poll it. ${howToTrack(id)}</p>
-    ${
-      deliveries.length === 0
-        ? ''
-        : card(
-            'Deliveries',
-            listTable({
-              label: 'Deliveries of this request',
-              columns: deliveryColumns,
-              names: shownOfDelivery,
-              rows: deliveries.map(deliveryRow),
-              empty: '',
-            }),
-          )
-    }
+    ${deliveries.length === 0 ? '' : card('Deliveries', deliveriesTable('Deliveries of this request', deliveries, { names: shownOfDelivery }))}
     ${refusedCard(claims)}`
 }
 
