@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { action, confirmation, table, moment, facts, tabs } from '../../platform/pages/parts.ts'
+import { action, confirmation, facts, moment, numbers, table, tabs } from '../../platform/pages/parts.ts'
 import { type CreatedKey, type KeyListing, listedRows } from '../accounts/keys.ts'
 import { faultsSchema } from '../domain/faults.ts'
 import { movementTable } from './activity-pages.ts'
@@ -9,18 +9,9 @@ import { accountLink, badge } from './parts.ts'
 import type { AccountRow, EntryRow } from './reads.ts'
 
 export function accountsPage(accounts: readonly AccountRow[]): Markup {
-  const numbers = ['Credits to spend', 'Reserved', 'Unfinished', 'Keys']
-  const columns = [
-    { head: 'Account', kind: 'wide' },
-    ...numbers.map((head) => ({ head, kind: 'number' }) as const),
-  ] as const
-  const rows = accounts.map(({ id, available, reserved, unfinished, keys }) => [
-    accountLink(id),
-    available,
-    reserved,
-    unfinished,
-    keys,
-  ])
+  const account = { head: 'Account', kind: 'wide' } as const
+  const columns = [account, ...numbers('Credits to spend', 'Reserved', 'Unfinished', 'Keys')]
+  const rows = accounts.map(({ id, ...of }) => [accountLink(id), of.available, of.reserved, of.unfinished, of.keys])
   return html`<div class="head">
       <h1>Accounts</h1>
       <span class="soft">
@@ -102,7 +93,7 @@ function keyTable({ keys, lastRequests }: Omit<KeysView, 'pages'>): Markup {
     faults === null
       ? ''
       : html`<span class="mono">${Object.entries(faults).map(([fault, value]) => `${fault}=${value} `)}</span>`,
-    html`${moment(created_at)}<div class="soft">${lastRequest(lastRequests.get(id))}</div>`,
+    html`${moment(created_at)}<div class="soft">${lastRequests.has(id) ? html`last request ${moment(lastRequests.get(id))}` : 'no recent request'}</div>`,
     html`<div class="inline">
       ${revoked_at === null ? html`<a class="button quiet" href="/keys/${id}/revoke">Revoke…</a>` : html`revoked ${moment(revoked_at)}`}
       ${revoked_at === null ? html`<a class="button quiet" href="/deliveries/test?key=${id}">Send a test…</a>` : ''}
@@ -111,11 +102,6 @@ function keyTable({ keys, lastRequests }: Omit<KeysView, 'pages'>): Markup {
   ])
   const columns = [{ head: 'Name', kind: 'wide' }, 'Environment', 'Key', 'Scopes', 'Faults', 'Created', ''] as const
   return table({ label: 'API keys', columns, rows, empty: 'No key yet.' })
-}
-
-/** Shows whether a key is still used, before it is revoked. */
-function lastRequest(at: string | undefined): Markup | string {
-  return at === undefined ? 'no recent request' : html`last request ${moment(at)}`
 }
 
 function newKeyForm(account: string): Markup {

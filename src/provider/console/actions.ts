@@ -46,15 +46,13 @@ export function actingIn(deps: ConsoleDeps, req: Request): ConsoleDeps & command
   return { ...deps, by: { via: 'console', actor: actorOf(req) } }
 }
 
+type AuditedWork<T> = Pick<AuditedAction, 'action' | 'target'> & {
+  detailOf: (result: T) => Detail | undefined
+  work: () => Promise<T>
+}
+
 /** Runs and audits an action that the command line does not have. */
-export function auditedHere<T>(
-  deps: ConsoleDeps,
-  req: Request,
-  {
-    work,
-    ...action
-  }: Pick<AuditedAction, 'action' | 'target'> & { detailOf: (result: T) => Detail | undefined; work: () => Promise<T> },
-): Promise<T> {
+export function auditedHere<T>(deps: ConsoleDeps, req: Request, { work, ...action }: AuditedWork<T>): Promise<T> {
   return audited(deps, { ...actingIn(deps, req).by, ...action }, work)
 }
 

@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { confirmation, table, moment } from '../../platform/pages/parts.ts'
+import { confirmation, moment, numbers, table } from '../../platform/pages/parts.ts'
 import type { LedgerCheck } from '../accounts/ledger.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
@@ -25,13 +25,7 @@ export function movementTable(entries: readonly EntryRow[], empty = 'No credits 
     const request = request_id === null ? '' : requestLink(request_id)
     return [moment(created_at), name, signed(toSpend), signed(reserved), request]
   })
-  const columns = [
-    { head: 'Time', kind: 'wide' },
-    'Movement',
-    { head: 'To spend', kind: 'number' },
-    { head: 'Reserved', kind: 'number' },
-    'Request',
-  ] as const
+  const columns = [{ head: 'Time', kind: 'wide' } as const, 'Movement', ...numbers('To spend', 'Reserved'), 'Request']
   return table({ label: 'Ledger', columns, rows, empty })
 }
 

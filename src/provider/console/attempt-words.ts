@@ -28,12 +28,10 @@ const refusals: Record<number, string> = {
   429: 'the receiver was sent too many requests',
 }
 
+type Attempt = Pick<AttemptListing, 'ok' | 'http_status' | 'detail'>
+
 /** The outcome of one attempt in words. */
-export function outcomeOf({
-  ok,
-  http_status: status,
-  detail,
-}: Pick<AttemptListing, 'ok' | 'http_status' | 'detail'>): string {
+export function outcomeOf({ ok, http_status: status, detail }: Attempt): string {
   if (ok) return `Answered ${status}.`
   if (status === null || (status >= 200 && status < 300)) {
     const words = troubles.find(([pattern]) => pattern.test(detail))?.[1] ?? ''

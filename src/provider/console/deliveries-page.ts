@@ -2,14 +2,14 @@ import type { Express } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { type DeliveryListing, standings } from '../webhooks/delivery-history.ts'
-import { findDeliveries, searchDeliveries } from './delivery-search.ts'
+import type { ConsoleDeps } from './actions.ts'
 import { deliveryTable } from './delivery-table.ts'
 import { choice, choiceOf, cursorSchema, filtersIn, instantSchema, textSchema } from './filter-fields.ts'
-import { type Found, foundByFilter, foundById, idForm, linkTo, listPages, views } from './list-page.ts'
+import { type Found, idForm, linkTo, listPages, search, views } from './list-page.ts'
 import type { Show } from './parts.ts'
+import { findDeliveries, searchDeliveries } from './reads.ts'
 
 const filterSchema = z.object({
   account: textSchema,
@@ -22,21 +22,17 @@ const filterSchema = z.object({
 })
 type Wanted = z.infer<typeof filterSchema>
 
-export function showDeliveryList(
-  app: Express,
-  { db, catalog }: { db: Database; catalog: () => Catalog },
-  show: Show,
-): void {
+export function showDeliveryList(app: Express, { db, catalog }: ConsoleDeps, show: Show): void {
   app.get('/deliveries', async (req, res) => {
     const wanted = filtersIn(req, filterSchema)
-    show(req, res, 'Deliveries', deliveriesPage(await search(db, wanted), wanted, catalog()))
+    const found = await search(wanted, {
+      ids: 'request id or delivery id',
+      nothing: 'No delivery.',
+      find: (id) => findDeliveries(db, id),
+      read: () => searchDeliveries(db, wanted),
+    })
+    show(req, res, 'Deliveries', deliveriesPage(found, wanted, catalog()))
   })
-}
-
-async function search(db: Database, { q, ...wanted }: Wanted): Promise<Found<DeliveryListing>> {
-  const nothing = 'No delivery.'
-  if (q) return foundById(q, (id) => findDeliveries(db, id), { ids: 'request id or delivery id', nothing })
-  return foundByFilter(await searchDeliveries(db, wanted), wanted.account, nothing)
 }
 
 function deliveriesPage({ rows, older, none }: Found<DeliveryListing>, wanted: Wanted, catalog: Catalog): Markup {

@@ -129,15 +129,8 @@ function control(descriptor: InputDescriptor, attributes: Markup, text: string):
   return html`<input ${attributes} ${needed} value="${text}" />`
 }
 
-function hintOf({
-  type,
-  description,
-  enum: choices,
-  min,
-  max,
-  max_length: maxLength,
-  max_items: maxItems,
-}: InputDescriptor): string {
+function hintOf(descriptor: InputDescriptor): string {
+  const { type, description, enum: choices, min, max, max_length: maxLength, max_items: maxItems } = descriptor
   const bounds = [
     type === 'array' ? `One per line${maxItems === undefined ? '' : `, at most ${maxItems}`}.` : '',
     choices === undefined && min !== undefined && max !== undefined ? `From ${min} to ${max}.` : '',

@@ -7,25 +7,30 @@ import type { NewestPage } from './newest-first.ts'
 /** `none` is the sentence for an empty list. */
 export type Found<Row> = { rows: Row[]; older: string | undefined; none: string }
 
-/** The rows of a filter. `nothing` is the sentence for a list without any row. */
-export function foundByFilter<Row>(page: NewestPage<Row>, account: string | undefined, nothing: string): Found<Row> {
-  const none = page.older
-    ? 'No match among the rows that were searched. Follow Older to continue the search.'
-    : page.isAccountKnown
-      ? nothing
-      : `There is no account ${account}.`
-  return { rows: page.rows, older: page.older && `${page.older.atUs}_${page.older.id}`, none }
+type Wanted = { q?: string | undefined; account?: string | undefined }
+type Search<Row> = {
+  /** The kinds of ids that `find` searches, for the answer to a wrong id. */
+  ids: string
+  /** The sentence for a list without any row. */
+  nothing: string
+  find: (id: string) => Promise<Row[]>
+  read: () => Promise<NewestPage<Row>>
 }
 
-/** Finds the rows with the id `q`. `ids` names the kinds of ids that `find` searches, for the answer to a wrong id. */
-export async function foundById<Row>(
-  q: string,
-  find: (id: string) => Promise<Row[]>,
-  { ids, nothing }: { ids: string; nothing: string },
-): Promise<Found<Row>> {
-  const id = requestIdSchema.safeParse(q)
-  if (!id.success) return { rows: [], older: undefined, none: `${q} is not a whole ${ids}. Each is a UUID.` }
-  return { rows: await find(id.data), older: undefined, none: nothing }
+/** Finds the rows with the id `q`; without one, reads the rows of the filters. */
+export async function search<Row>({ q, account }: Wanted, { ids, nothing, find, read }: Search<Row>) {
+  if (q) {
+    const id = requestIdSchema.safeParse(q)
+    const none = id.success ? nothing : `${q} is not a whole ${ids}. Each is a UUID.`
+    return { rows: id.success ? await find(id.data) : [], older: undefined, none }
+  }
+  const { rows, older, isAccountKnown } = await read()
+  const none = older
+    ? 'No match among the rows that were searched. Follow Older to continue the search.'
+    : isAccountKnown
+      ? nothing
+      : `There is no account ${account}.`
+  return { rows, older, none }
 }
 
 export function idForm(path: string, label: string, q = ''): Markup {

@@ -47,17 +47,7 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
       req,
       res,
       model.name,
-      modelPage({
-        model,
-        switches,
-        keys,
-        filled,
-        requestId,
-        problems,
-        problem,
-        estimate,
-        snippets,
-      }),
+      modelPage({ model, switches, keys, filled, requestId, problems, problem, estimate, snippets }),
     )
   }
 

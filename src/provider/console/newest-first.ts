@@ -6,18 +6,16 @@ import * as schema from '../domain/schema.ts'
 
 const accounts = columnsOf(schema.accounts)
 
-/** The end of a page: microseconds since 1970 and the id of the last row. */
-export type Cursor = { atUs: string; id: string }
-
-/** `older` is the start of the next page; undefined on the last one. */
-export type NewestPage<Row> = { rows: Row[]; older: Cursor | undefined; isAccountKnown: boolean }
+/** `older` is the start of the next page, as cursorSchema reads it; undefined on the last one. */
+export type NewestPage<Row> = { rows: Row[]; older: string | undefined; isAccountKnown: boolean }
 
 /** A page of a list. At half, a reader turns twice as many pages; at double, a page is several screens long. */
 export const rowsShown = 50
 
 export type NewestSearch = {
   account?: string | undefined
-  before?: Cursor | undefined
+  /** The end of the previous page: microseconds since 1970 and the id of its last row. */
+  before?: { atUs: string; id: string } | undefined
   /** A table with id, account_id and created_at, as `t`, indexed by time and by account and time. */
   table: SQL
   /** The columns of `t` that `wanted` needs, with id and created_at. */
@@ -36,7 +34,7 @@ export type NewestSearch = {
  */
 export const searchedRows = 20_000
 
-export const atUs = (instant: StringChunk | SQL) => sql`(extract(epoch from ${instant}) * 1000000)::bigint`
+const placeOf = (row: SQL) => sql`(extract(epoch from ${row}.created_at) * 1000000)::bigint || '_' || ${row}.id`
 
 /**
  * Reads a page of rows, newest first. With a filter, it searches a limited number of rows. A page with too few matches
@@ -51,11 +49,8 @@ export async function searchNewest<Row>(db: Database, search: NewestSearch): Pro
       ? sql``
       : sql`and (t.created_at, t.id)
           < (timestamptz 'epoch' + ${before.atUs}::bigint * interval '1 microsecond', ${before.id}::uuid)`
-  const found = await db.execute<{
-    rows: (Row & { id: string; at_us: string })[] | null
-    horizon: Cursor | null
-    is_known: boolean
-  }>(sql`
+  type Found = { rows: (Row & { place: string })[] | null; horizon: string | null; is_known: boolean }
+  const found = await db.execute<Found>(sql`
     with looked as (
       select ${columns} from ${table} t where true ${isMine} ${bounds} ${isOlder}
       order by t.created_at desc nulls last, t.id desc nulls last limit ${depth}::int
@@ -63,18 +58,16 @@ export async function searchNewest<Row>(db: Database, search: NewestSearch): Pro
       select id from looked where ${wanted ?? sql`true`} order by created_at desc, id desc limit ${rowsShown + 1}::int
     )
     select (
-        select jsonb_agg(to_jsonb(page) || jsonb_build_object('at_us', ${atUs(sql`page.created_at`)}::text)
+        select jsonb_agg(to_jsonb(page) || jsonb_build_object('place', ${placeOf(sql`page`)})
           order by page.created_at desc, page.id desc)
         from (${read}) page
       ) as rows, (
-        select jsonb_build_object('id', id, 'atUs', ${atUs(sql`created_at`)}::text)
-        from looked order by created_at desc, id desc offset ${depth - 1}::int
+        select ${placeOf(sql`looked`)} from looked order by created_at desc, id desc offset ${depth - 1}::int
       ) as horizon,
       ${account ?? null}::text is null or exists (
         select from provider.accounts where ${accounts.id} = ${account ?? null}) as is_known`)
   const { rows: all, horizon, is_known: isAccountKnown } = one(found, 'reading a page')
   const rows = all ?? []
   const last = rows.length > rowsShown ? rows[rowsShown - 1] : undefined
-  const older = last ? { atUs: last.at_us, id: last.id } : (horizon ?? undefined)
-  return { rows: rows.slice(0, rowsShown), older, isAccountKnown }
+  return { rows: rows.slice(0, rowsShown), older: last?.place ?? horizon ?? undefined, isAccountKnown }
 }

@@ -1,17 +1,23 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { and, eq, lt, sql, type SQL, unionAll } from '../../platform/postgres/drizzle.ts'
+import { and, eq, lt, sql, type SQL, StringChunk, unionAll } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import type { RequestStatus } from '../../wire/schemas.ts'
 import { listedRows } from '../accounts/keys.ts'
 import * as schema from '../domain/schema.ts'
-import { accounts, ledgerEntries } from '../domain/schema.ts'
-import { searchedRows } from './newest-first.ts'
+import { accounts, type Environment, ledgerEntries } from '../domain/schema.ts'
+import { type DeliveryListing, listedColumns, type Standing, standingOf } from '../webhooks/delivery-history.ts'
+import { type NewestPage, type NewestSearch, rowsShown, searchedRows, searchNewest } from './newest-first.ts'
 
 const a = columnsOf(schema.accounts, 'a')
 const apiKeys = columnsOf(schema.apiKeys)
+const d = columnsOf(schema.deliveries, 'd')
+const deliveries = columnsOf(schema.deliveries, 't')
+const i = columnsOf(schema.idempotencyKeys, 'i')
 const k = columnsOf(schema.apiKeys, 'k')
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
+const t = columnsOf(schema.requests, 't')
 
 /** The reads of the developer console. They change nothing. */
 
@@ -114,12 +120,12 @@ const ofRequest = [
   'completed_at',
 ] as const
 
-export type RequestRow = RowOf<typeof schema.requests, (typeof ofRequest)[number]> & {
+type RequestRow = RowOf<typeof schema.requests, (typeof ofRequest)[number]> & {
   account: string
   key_name: string
 }
 
-export const requestColumns = sql`${list(r, ...ofRequest)}, ${r.account_id} as account, ${k.name} as key_name`
+const requestColumns = sql`${list(r, ...ofRequest)}, ${r.account_id} as account, ${k.name} as key_name`
 
 export type RequestDetail = RequestRow &
   RowOf<typeof schema.requests, 'logs' | 'error_code' | 'error_message'> & { input: string; output: string | null }
@@ -130,4 +136,91 @@ export async function readRequest(db: Database, id: string): Promise<RequestDeta
       ${list(r, 'logs', 'error_code', 'error_message')}
     from provider.requests r left join provider.api_keys k on ${k.id} = ${r.api_key_id} where ${r.id} = ${id}`)
   return row
+}
+
+/** `thumbnail` is the link of its first picture. */
+export type ListedRequest = RequestRow & { thumbnail: string | null }
+
+type RequestFilter = Pick<NewestSearch, 'account' | 'before'> & {
+  model?: string | undefined
+  status?: RequestStatus | undefined
+  environment?: Environment | undefined
+}
+
+export async function searchRequests(
+  db: Database,
+  { model, status, environment, ...page }: RequestFilter,
+): Promise<NewestPage<ListedRequest>> {
+  const conditions = Object.entries({ model, status, environment }).flatMap(([name, value]) =>
+    value === undefined ? [] : [sql`looked.${new StringChunk(name)} = ${value}`],
+  )
+  return searchNewest<ListedRequest>(db, {
+    ...page,
+    table: sql`provider.requests`,
+    columns: list(t, 'id', 'created_at', 'model', 'status', 'environment'),
+    wanted: conditions.length === 0 ? undefined : sql.join(conditions, sql` and `),
+    rows: rowsOf(sql`wanted`),
+  })
+}
+
+/** Finds a request by its id, with one index probe, or by its Idempotency-Key, with two probes for each account. */
+export async function findRequests(db: Database, id: string): Promise<ListedRequest[]> {
+  return await db.execute<ListedRequest>(sql`
+    with wanted as (
+      select ${id}::uuid as id
+      union
+      select found.request_id from provider.accounts a cross join (values ('live'), ('sandbox')) as e (environment)
+      cross join lateral (
+        select ${i.request_id} from provider.idempotency_keys i
+        where ${i.account_id} = ${a.id} and ${i.environment} = e.environment and ${i.key} = ${id}::uuid limit 1
+      ) found
+      limit ${rowsShown}::int
+    )
+    select * from (${rowsOf(sql`wanted`)}) page order by page.created_at desc, page.id desc`)
+}
+
+function rowsOf(wanted: SQL): SQL {
+  return sql`
+    select ${requestColumns}, left(${r.output} #>> '{images,0,url}', 2048) as thumbnail
+    from ${wanted} w join provider.requests r on ${r.id} = w.id
+    left join provider.api_keys k on ${k.id} = ${r.api_key_id}`
+}
+
+type DeliveryFilter = Pick<NewestSearch, 'account' | 'before'> & {
+  state?: Standing | undefined
+  /** The model of the request. A test has none. */
+  model?: string | undefined
+  /** The time of creation, in UTC: from `since`, before `until`. */
+  since?: string | undefined
+  until?: string | undefined
+}
+
+export async function searchDeliveries(
+  db: Database,
+  { state, model, since, until, ...page }: DeliveryFilter,
+): Promise<NewestPage<DeliveryListing>> {
+  const isOfModel = sql`exists (select from provider.requests
+    where ${requests.id} = looked.request_id and ${requests.model} = ${model ?? null})`
+  const conditions = [state && sql`looked.standing = ${state}`, model && isOfModel].filter((each) => !!each)
+  return searchNewest<DeliveryListing>(db, {
+    ...page,
+    table: sql`provider.deliveries`,
+    columns: sql`t.id, t.request_id, t.created_at, ${standingOf(deliveries)} as standing`,
+    bounds: sql`${since ? sql`and t.created_at >= ${since}::timestamp at time zone 'UTC'` : sql``}
+      ${until ? sql`and t.created_at < ${until}::timestamp at time zone 'UTC'` : sql``}`,
+    wanted: conditions.length === 0 ? undefined : sql.join(conditions, sql` and `),
+    rows: sql`select ${listedColumns} from wanted w join provider.deliveries d on ${d.id} = w.id`,
+  })
+}
+
+/** Finds deliveries by delivery id or request id, each with one probe of an index. */
+export async function findDeliveries(db: Database, id: string): Promise<DeliveryListing[]> {
+  return await db.execute<DeliveryListing>(sql`
+    with wanted as (
+      select ${d.id} from provider.deliveries d where ${d.id} = ${id}::uuid
+      union
+      (select ${d.id} from provider.deliveries d where ${d.request_id} = ${id}::uuid limit ${rowsShown}::int)
+    )
+    select ${listedColumns} from wanted w join provider.deliveries d on ${d.id} = w.id
+    order by ${d.created_at} desc, ${d.id} desc`)
 }

@@ -5,10 +5,8 @@ import { HttpError } from '../../platform/http/http.ts'
 import { formatOrCut, shownCharacters } from '../../platform/json-text.ts'
 import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
 import { action, time, facts } from '../../platform/pages/parts.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
-import type { StatusReader } from '../queue/status-reader.ts'
 import { type DeliveryListing, listDeliveriesOf } from '../webhooks/delivery-history.ts'
-import { idOf } from './actions.ts'
+import { type ConsoleDeps, idOf } from './actions.ts'
 import { movementTable } from './activity-pages.ts'
 import { deliveryTable } from './delivery-table.ts'
 import { maxPolls, accountLink, badge, isUnfinished, pollsIn, refreshedFrom, type Show } from './parts.ts'
@@ -24,10 +22,8 @@ type RequestView = {
   asOf: Date
 }
 
-type RequestDeps = { db: Database; statusReader: StatusReader; clock: () => Date }
-
 /** One request. Its page refreshes until the request has ended. */
-export function showRequest(app: Express, { db, statusReader, clock }: RequestDeps, show: Show): void {
+export function showRequest(app: Express, { db, statusReader, clock }: ConsoleDeps, show: Show): void {
   const view = async (id: string): Promise<RequestView> => {
     const asOf = clock()
     const request = await readRequest(db, id)

@@ -3,14 +3,14 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { action, table, moment, time } from '../../platform/pages/parts.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { environments } from '../domain/schema.ts'
+import type { ConsoleDeps } from './actions.ts'
 import { choice, choiceOf, cursorSchema, filtersIn, textSchema } from './filter-fields.ts'
-import { type Found, foundByFilter, foundById, idForm, listPages, views } from './list-page.ts'
+import { type Found, idForm, listPages, search, views } from './list-page.ts'
 import { accountLink, badge, isUnfinished, requestLink, type Show, chargeOf } from './parts.ts'
-import { findRequests, type ListedRequest, searchRequests } from './request-search.ts'
+import { findRequests, type ListedRequest, searchRequests } from './reads.ts'
 
 const filterSchema = z.object({
   account: textSchema,
@@ -22,20 +22,17 @@ const filterSchema = z.object({
 })
 type Wanted = z.infer<typeof filterSchema>
 
-type Deps = { db: Database; catalog: () => Catalog; clock: () => Date }
-
-export function showRequests(app: Express, { db, catalog, clock }: Deps, show: Show): void {
+export function showRequests(app: Express, { db, catalog, clock }: ConsoleDeps, show: Show): void {
   app.get('/requests', async (req, res) => {
     const wanted = filtersIn(req, filterSchema)
-    const found = await search(db, wanted)
+    const found = await search(wanted, {
+      ids: 'request id or Idempotency-Key',
+      nothing: 'No request.',
+      find: (id) => findRequests(db, id),
+      read: () => searchRequests(db, wanted),
+    })
     show(req, res, 'Requests', requestsPage(found, wanted, { catalog: catalog(), now: clock() }))
   })
-}
-
-async function search(db: Database, { q, ...wanted }: Wanted): Promise<Found<ListedRequest>> {
-  const nothing = 'No request.'
-  if (q) return foundById(q, (id) => findRequests(db, id), { ids: 'request id or Idempotency-Key', nothing })
-  return foundByFilter(await searchRequests(db, wanted), wanted.account, nothing)
 }
 
 function requestsPage({ rows, older, none }: Found<ListedRequest>, wanted: Wanted, view: ListView): Markup {

@@ -2,10 +2,10 @@ import type { Express } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { table } from '../../platform/pages/parts.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
+import { numbers, table } from '../../platform/pages/parts.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { environments } from '../domain/schema.ts'
+import type { ConsoleDeps } from './actions.ts'
 import { barChart } from './bar-chart.ts'
 import { choice, choiceOf, filtersIn, textSchema } from './filter-fields.ts'
 import { linkTo } from './list-page.ts'
@@ -32,11 +32,7 @@ const usageSchema = z.object({
 })
 type WantedUsage = z.infer<typeof usageSchema>
 
-export function showUsage(
-  app: Express,
-  { db, catalog, clock }: { db: Database; catalog: () => Catalog; clock: () => Date },
-  show: Show,
-): void {
+export function showUsage(app: Express, { db, catalog, clock }: ConsoleDeps, show: Show): void {
   const filterOf = ({ per: span, ...wanted }: WantedUsage) => ({ span, ...wanted, now: clock() })
   app.get('/usage', async (req, res) => {
     const wanted = filtersIn(req, usageSchema)
@@ -90,12 +86,13 @@ function usagePage(usage: Usage, wanted: WantedUsage, catalog: Catalog): Markup 
 function charts(steps: readonly UsageAt[], per: Span): Markup {
   const ends = { from: shownAt(steps[0]?.from ?? '', per), until: shownAt(steps.at(-1)?.from ?? '', per) }
   const [all, failed] = [sum(steps.map(({ requests }) => requests)), sum(steps.map((step) => step.failed))]
+  const most = (values: number[]) => `${count(Math.max(...values))} in ${per === 'day' ? 'a day' : 'an hour'}`
   const columns = [`${per === 'day' ? 'Day' : 'Hour'} (UTC)`, ...countColumns]
   const rows = steps.toReversed().map((step) => [shownAt(step.from, per), ...countCells(step)])
   return html`<div class="usage">
     ${barChart({
       label: `Requests: ${count(all)}, of which ${count(failed)} failed`,
-      most: `${count(Math.max(...steps.map(({ requests }) => requests)))} in ${per === 'day' ? 'a day' : 'an hour'}`,
+      most: most(steps.map(({ requests }) => requests)),
       bars: steps.map((step) => ({
         words: `${shownAt(step.from, per)}: ${count(step.requests)} requests, ${count(step.failed)} failed`,
         value: step.requests,
@@ -105,7 +102,7 @@ function charts(steps: readonly UsageAt[], per: Span): Markup {
     })}
     ${barChart({
       label: 'Credits spent',
-      most: `${count(Math.max(...steps.map(({ credits }) => Number(credits))))} in ${per === 'day' ? 'a day' : 'an hour'}`,
+      most: most(steps.map(({ credits }) => Number(credits))),
       bars: steps.map(({ from, credits }) => ({
         words: `${shownAt(from, per)}: ${count(Number(credits))} credits`,
         value: Number(credits),
@@ -113,12 +110,10 @@ function charts(steps: readonly UsageAt[], per: Span): Markup {
       ...ends,
     })}
     </div>
-    <details><summary>As a table</summary>${table({ label: 'Usage, as a table', columns, rows, empty: '' })}</details>`
+    <details><summary>As a table</summary>${table({ label: 'Usage, as a table', columns, rows })}</details>`
 }
 
-const countColumns = ['Requests', 'Completed', 'Failed', 'Canceled', 'Credits'].map(
-  (head) => ({ head, kind: 'number' }) as const,
-)
+const countColumns = numbers('Requests', 'Completed', 'Failed', 'Canceled', 'Credits')
 
 function countCells({ requests, completed, failed, canceled, credits }: UsageCounts): (string | Markup)[] {
   const wrong = failed === 0 ? '0' : html`<span class="failed">${count(failed)}</span>`
