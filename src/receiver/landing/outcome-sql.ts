@@ -186,7 +186,7 @@ const flagChanges = `
         and (d.environment <> outcomes.environment or d.parked_reason = 'key_mismatch')
       union all
       -- An earlier delivery has the same webhook id. Order and limit make the planner read the range of ids: see
-      -- verdictAsSeen. One that is later than 16 others follows one of any 16.
+      -- verdictAsSeen. Only 16 others are compared, so of more than 17 the first ones may stay without the flag.
       select later.id, 'id_reused', false, null, false
       from outcomes, lateral (select * from mediadock.deliveries where id = outcomes.delivery_id offset 0) later
       where outcomes.outcome <> 'discarded' and exists (
