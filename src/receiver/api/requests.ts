@@ -27,7 +27,7 @@ const { request_id, model, key_name, metadata } = exampleValues
 const reconciledSchema = z
   .object({
     scanned: z.int(),
-    landed: z.int(),
+    landed: z.int().meta({ description: '1 if the result was new to readers.' }),
     running: z.int(),
     not_found: z.int(),
     failed: z.int(),

@@ -22,7 +22,7 @@ export const reconcileRunSchema = z
     outcome: z.enum(runOutcomes).meta({ description: 'idle: nothing was due.' }),
     idle_runs: z.int().meta({ description: 'How many consecutive idle runs this row counts.' }),
     scanned: z.int(),
-    landed: z.int(),
+    landed: z.int().meta({ description: 'Results that were new to readers.' }),
     running: z.int(),
     not_found: z.int(),
     failed: z.int(),

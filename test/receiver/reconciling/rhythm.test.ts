@@ -6,6 +6,8 @@ import { land } from '../../../src/receiver/landing/two-statements.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { parse } from '../../../src/receiver/sources/generation-queue/report.ts'
 import { testServers, withTestDatabase, usualServers } from '../../support/database.ts'
+import { imageResult } from '../../support/provider-stand.ts'
+import { reportOf } from '../../support/report.ts'
 import { createTestWorker } from '../../support/worker.ts'
 
 const running = (_id: string): ResultAnswer => ({
@@ -105,6 +107,17 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
     expect(await pauseOf(fresh)).toBeLessThanOrEqual(30)
     expect(await pauseOf(old)).toBeGreaterThanOrEqual(1800)
     expect(await pauseOf(old)).toBeLessThanOrEqual(3600)
+  })
+
+  it('a result that is known already: not polled again, and not counted as landed', async () => {
+    const { sql, deps } = await scene(server, (id) => ({ kind: 'result', report: reportOf(imageResult(id)) }))
+    const requestId = randomUUID()
+    await sql`insert into mediadock.requests (request_id, key_name, next_poll_at) values (${requestId}, 'live', ${deps.clock()})`
+    expect(await reconciler.runOnce(deps)).toMatchObject({ scanned: 1, landed: 1 })
+    expect(await reconciler.reconcileOne(deps, requestId)).toMatchObject({ scanned: 1, landed: 0 })
+    expect(await sql`select next_poll_at, poll_outcome from mediadock.requests`).toEqual([
+      { next_poll_at: null, poll_outcome: 'result' },
+    ])
   })
 
   it('a request that landed completely during its poll is not polled again because of the late answer', async () => {
