@@ -103,18 +103,27 @@ function bytesOf({ body }: BodyCase, requestId: string): Buffer {
 
 const envelope = (answer: RawAnswer | undefined) => [answer?.status, answer?.code]
 
-async function arrivalOf(webhookId: string) {
-  return eventually(
-    async () => (await database.sql`select outcome, reason from mediadock.arrivals where webhook_id = ${webhookId}`)[0],
-  )
-}
+/** What the log must record of each webhook id, and the quarantine of each request; written behind the answers. */
+const arrivals = new Map<string, { outcome: string; reason: string | null }>()
+const quarantined = new Map<string, string>()
 
-async function quarantinedOf(requestId: string): Promise<unknown> {
-  return eventually(async () => {
-    const [row] = await database.sql`select reason from mediadock.quarantine
-      where position(${Buffer.from(requestId)}::bytea in body) > 0`
-    return row?.['reason']
+async function expectRecorded(): Promise<void> {
+  const ids = [...arrivals.keys()]
+  const rows = await eventually(async () => {
+    const found = await database.sql`
+      select webhook_id, outcome, reason from mediadock.arrivals where webhook_id = any(${ids})`
+    return found.length >= ids.length && found
   })
+  expect(new Map(rows.map(({ webhook_id, outcome, reason }) => [webhook_id, { outcome, reason }]))).toEqual(arrivals)
+  const kept = await eventually(async () => {
+    const found = await database.sql`
+      select wanted.id, reason from unnest(${[...quarantined.keys()]}::text[]) as wanted (id)
+      join mediadock.quarantine q on position(convert_to(wanted.id, 'UTF8') in q.body) > 0`
+    return found.length >= quarantined.size && found
+  })
+  expect(new Map(kept.map((row) => [row['id'], row['reason']]))).toEqual(quarantined)
+  arrivals.clear()
+  quarantined.clear()
 }
 
 const rounds = long ? 20 : 2
@@ -130,13 +139,14 @@ function weighed(count: number): Buffer {
 
 /** A round of a family again and again leaves nothing behind, and does not keep out who means well. */
 async function endure(round: () => Promise<(RawAnswer | undefined)[]>): Promise<void> {
-  const quarantined = async () => Number((await database.sql`select count(*) as n from mediadock.quarantine`)[0]?.['n'])
+  const countQuarantined = async () =>
+    Number((await database.sql`select count(*) as n from mediadock.quarantine`)[0]?.['n'])
   // Until it is written, what is refused is held.
   const settled = async () => {
-    const before = await quarantined()
+    const before = await countQuarantined()
     const answers = await round()
     const refused = answers.filter((answer) => answer?.code?.startsWith('invalid_') === true).length
-    await eventually(async () => (await quarantined()) === before + refused)
+    await eventually(async () => (await countQuarantined()) === before + refused)
     await eventually(async () => (await database.sql`select from mediadock.inbox limit 1`).length === 0)
   }
   await settled()
@@ -165,10 +175,12 @@ describe(`X-Service-Signature: ${signatures.length} cases`, () => {
     expect(answer?.body).toBe(
       '{"error":{"type":"invalid_request_error","code":"invalid_signature","message":"the signature or its time is not valid"}}',
     )
-    expect(await arrivalOf(webhookId)).toEqual({ outcome: 'refused', reason: given.reason })
-    expect(await quarantinedOf(requestId)).toBe(given.reason)
+    arrivals.set(webhookId, { outcome: 'refused', reason: given.reason })
+    quarantined.set(requestId, given.reason)
     expect(await database.sql`select from mediadock.deliveries where webhook_id = ${webhookId}`).toHaveLength(0)
   })
+
+  it('are logged and quarantined with their reasons', expectRecorded)
 
   it('sent repeatedly: a good delivery is still accepted, and memory stays bounded', () =>
     endure(() => Promise.all(signatures.map((given) => sendSigned(given, randomUUID(), weighed(signatures.length))))))
@@ -185,8 +197,10 @@ describe(`X-Service-Webhook-Id: ${webhookIds.length} cases`, () => {
     expect(kept.map((row) => row['webhook_id'])).toEqual(
       given.answer === 'accepted' ? given.ids.map((id) => id.trim()) : [],
     )
-    if (given.answer === 'invalid_webhook_id') expect(await quarantinedOf(requestId)).toBe('invalid_webhook_id')
+    if (given.answer === 'invalid_webhook_id') quarantined.set(requestId, 'invalid_webhook_id')
   })
+
+  it('are quarantined with their reason', expectRecorded)
 
   it('sent repeatedly: a good delivery is still accepted, and memory stays bounded', () =>
     endure(() => Promise.all(webhookIds.map((given) => sendUnder(given, weighed(webhookIds.length))))))
@@ -210,8 +224,10 @@ describe(`bodies: ${bodies.length} cases`, () => {
     if (parkedReason !== null)
       expect(await database.sql`select from mediadock.inbox where delivery_id = ${row?.['id']}`).toEqual([])
     const outcome = parkedReason === null ? 'accepted' : 'parked'
-    expect(await arrivalOf(webhookId)).toEqual({ outcome, reason: parkedReason })
+    arrivals.set(webhookId, { outcome, reason: parkedReason })
   })
+
+  it('are logged with their outcome', expectRecorded)
 
   it('land as expected, or not at all', async () => {
     await eventually(async () => (await database.sql`select from mediadock.inbox limit 1`).length === 0)
