@@ -1,7 +1,7 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createTestDatabase, testServers, withTestDatabase, type TestDatabase } from '../support/database.ts'
+import { createTestDatabase, usualServers, withTestDatabase, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
@@ -22,7 +22,7 @@ const roles = [
 
 const requestId = '11111111-2222-4333-8444-555555555555'
 
-describe.each(testServers)('the statements of docs/results.md, feed.md and submitting.md (%s)', (server) => {
+describe.each(usualServers)('the statements of docs/results.md, feed.md and submitting.md (%s)', (server) => {
   let database: TestDatabase
   let stand: ProviderStand
   let receiver: TestReceiver
@@ -198,7 +198,7 @@ describe.each(testServers)('the statements of docs/results.md, feed.md and submi
   })
 })
 
-describe.each(testServers)('on %s, a role with all rights to the table', (server) => {
+describe.each(usualServers)('on %s, a role with all rights to the table', (server) => {
   it.each([
     [
       'COMPLETED without media',

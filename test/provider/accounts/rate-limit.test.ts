@@ -6,7 +6,7 @@ import { createIdentify } from '../../../src/provider/accounts/auth.ts'
 import { identifyAll } from '../../../src/provider/accounts/identify.ts'
 import { createKey, openProvider } from '../../../src/provider/operating/commands.ts'
 import { startProvider } from '../../../src/provider/program.ts'
-import { createTestDatabase, type TestDatabase, testServers, withTestDatabase } from '../../support/database.ts'
+import { createTestDatabase, type TestDatabase, usualServers, withTestDatabase } from '../../support/database.ts'
 import { call, startTestProvider, type TestProvider } from '../support/running-provider.ts'
 import { moment } from '../support/time.ts'
 
@@ -100,7 +100,7 @@ describe('rate limits', () => {
   })
 })
 
-describe.each(testServers)('the windows, on the %s server', (server) => {
+describe.each(usualServers)('the windows, on the %s server', (server) => {
   const start = Date.parse('2026-01-01T00:00:00Z')
   let database: TestDatabase
   let open: ReturnType<typeof openProvider>

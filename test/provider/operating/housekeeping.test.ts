@@ -5,11 +5,11 @@ import { postgresTime, timeOf } from '../../../src/platform/postgres/time.ts'
 import { identifyAll } from '../../../src/provider/accounts/identify.ts'
 import { createKey, openProvider } from '../../../src/provider/operating/commands.ts'
 import { runHousekeepingOnce } from '../../../src/provider/operating/housekeeping.ts'
-import { testServers, withTestDatabase } from '../../support/database.ts'
+import { usualServers, withTestDatabase } from '../../support/database.ts'
 import { temporaryFolder } from '../engines/engine-run.ts'
 import { moment } from '../support/time.ts'
 
-it.each(testServers)(
+it.each(usualServers)(
   'housekeeping removes at most 1,000 rows per statement, and only expired ones, on the %s server',
   async (server) => {
     const database = await withTestDatabase(server)

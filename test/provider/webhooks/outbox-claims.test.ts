@@ -1,7 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { claimDue, type ClaimRequest, maxInFlight } from '../../../src/provider/webhooks/outbox-claims.ts'
-import { testServers, type TestServer, withTestDatabase } from '../../support/database.ts'
+import { usualServers, type TestServer, withTestDatabase } from '../../support/database.ts'
 import { moment } from '../support/time.ts'
 
 const now = new Date('2026-01-01T00:00:00Z')
@@ -37,7 +37,7 @@ const onwards = (walk: Readonly<Record<string, string>>, walked: Record<string, 
     Object.entries<string | null>({ ...walk, ...walked }).flatMap(([key, at]) => (at === null ? [] : [[key, at]])),
   )
 
-describe.each(testServers)('a claim from the outbox, on the %s server', (server) => {
+describe.each(usualServers)('a claim from the outbox, on the %s server', (server) => {
   it('gives a lone account a quarter of the slots, and a host at most eight', async () => {
     const { add, claim } = await setUp(server)
     await add('a', { hosts: 2, each: 20 })

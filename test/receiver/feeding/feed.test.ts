@@ -11,7 +11,7 @@ import { migrations } from '../../../src/receiver/domain/migrations.ts'
 import { createSequencer, type Sequencer } from '../../../src/receiver/feeding/sequencer.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
-import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
+import { createTestDatabase, testServers, usualServers, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { describeOnPackaged, withPackagedPostgres } from '../../support/own-packaged-postgres.ts'
 import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
@@ -21,7 +21,7 @@ import { withReceiver } from '../../support/with-receiver.ts'
 
 const never = new AbortController().signal
 
-describe.each(testServers)('a change of the feed (%s)', (server) => {
+describe.each(usualServers)('a change of the feed (%s)', (server) => {
   let database: TestDatabase
   let stand: ProviderStand
   let receiver: TestReceiver

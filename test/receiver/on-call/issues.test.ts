@@ -5,7 +5,7 @@ import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import type { Problem } from '../../../src/receiver/domain/problem.ts'
 import { noteIssues } from '../../../src/receiver/on-call/issues.ts'
-import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { usualServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
 import { deliver } from '../../support/webhooks.ts'
@@ -21,7 +21,7 @@ const problem = (cause: string, more: Partial<Problem> = {}): Problem => ({
 const begun = Date.parse('2026-03-04T03:00:00Z')
 const at = (seconds: number) => new Date(begun + seconds * 1000)
 
-describe.each(testServers)('problems kept as issues, on the %s server', (server) => {
+describe.each(usualServers)('problems kept as issues, on the %s server', (server) => {
   let database: TestDatabase
   let pool: Pool
   beforeEach(async () => {

@@ -2,9 +2,9 @@ import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { maxOnBadge, readCounters } from '../../../src/receiver/queries/counters.ts'
-import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
+import { createTestDatabase, usualServers, type TestDatabase } from '../../support/database.ts'
 
-describe.each(testServers)('counts of items that need attention, %s', (server) => {
+describe.each(usualServers)('counts of items that need attention, %s', (server) => {
   let database: TestDatabase
   let pool: Pool
 

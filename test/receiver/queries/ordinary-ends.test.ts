@@ -5,7 +5,7 @@ import { listDeliveries } from '../../../src/receiver/queries/deliveries.ts'
 import { findDelivery } from '../../../src/receiver/queries/delivery-detail.ts'
 import { readRequest } from '../../../src/receiver/queries/request-detail.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
-import { testServers, withTestDatabase } from '../../support/database.ts'
+import { usualServers, withTestDatabase } from '../../support/database.ts'
 import { imageResult } from '../../support/provider-stand.ts'
 import { reportOf } from '../../support/report.ts'
 import { failed, okImage } from '../../support/webhooks.ts'
@@ -42,7 +42,7 @@ it('shows that a delivery landed that was parked until it came again with the ke
   expect(await findDelivery(deps.db, delivery.id)).toMatchObject({ state: 'processed', outcome: 'landed' })
 })
 
-describe.each(testServers)('on %s: a delivery is not shown as the one that landed its request', (server) => {
+describe.each(usualServers)('on %s: a delivery is not shown as the one that landed its request', (server) => {
   it('if a replay took it from the queue after the reconciler had landed the request', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = knowing(url)
