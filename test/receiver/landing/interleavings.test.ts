@@ -35,7 +35,7 @@ import { claiming } from '../../support/worker.ts'
 
 const keys = keysOf(liveKey, sandboxKey)
 const environments = environmentsOf(keys)
-const rounds = long ? 1000 : 60
+const rounds = long ? 1000 : 30
 const batchRounds = long ? 100 : 30
 const abreast = 5
 

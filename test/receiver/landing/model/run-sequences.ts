@@ -6,7 +6,7 @@ import { runSequence } from './sequence.ts'
 import { createWorld } from './world.ts'
 
 /** MODEL_RUNS=100000 for a longer run yet; MODEL_SEED repeats one that failed. */
-const runs = Number(process.env['MODEL_RUNS'] ?? (long ? 2000 : 140))
+const runs = Number(process.env['MODEL_RUNS'] ?? (long ? 2000 : 80))
 const seed = process.env['MODEL_SEED']
 
 /** A minute, and time enough for a long run on a slow machine. */
