@@ -3,24 +3,20 @@ import { fileURLToPath } from 'node:url'
 import { Router } from 'express'
 import { html } from 'hono/html'
 import { methodNotAllowed } from '../http/http.ts'
+import { sendAsset } from './console-page.ts'
 
-const assetsDir = path.dirname(fileURLToPath(import.meta.resolve('swagger-ui-dist/package.json')))
-const ownAssetsDir = path.join(import.meta.dirname, 'assets')
-const ownAssets = ['docs.css', 'docs.js']
-const assets = ['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png']
+const viewer = path.dirname(fileURLToPath(import.meta.resolve('swagger-ui-dist/package.json')))
+const assets = [
+  ...['docs.css', 'docs.js'].map((name) => path.join(import.meta.dirname, 'assets', name)),
+  ...['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png'].map((name) => path.join(viewer, name)),
+]
 
 /** All files come from this listener. The viewer has inline styles and calls only this API. */
 const contentSecurityPolicy =
   "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-export type ApiDocs = {
-  title: string
-  /** The path of the OpenAPI document. */
-  document: string
-}
-
-/** `/docs`: shows an API to read and to try, from files of this listener alone. */
-export function apiDocs({ title, document }: ApiDocs): Router {
+/** `/docs`: shows the API of the OpenAPI `document` to read and to try, from files of this listener alone. */
+export function apiDocs({ title, document }: { title: string; document: string }): Router {
   const page = html`<!doctype html>
     <html lang="en">
       <head>
@@ -42,12 +38,7 @@ export function apiDocs({ title, document }: ApiDocs): Router {
     res.set({ 'Content-Security-Policy': contentSecurityPolicy, 'X-Content-Type-Options': 'nosniff' })
     res.type('html').send(String(await page))
   })
-  for (const asset of ownAssets) {
-    router.get(`/docs/${asset}`, (_req, res) => res.sendFile(asset, { root: ownAssetsDir, maxAge: 3_600_000 }))
-  }
-  for (const asset of assets) {
-    router.get(`/docs/${asset}`, (_req, res) => res.sendFile(asset, { root: assetsDir, maxAge: 3_600_000 }))
-  }
+  for (const file of assets) router.get(`/docs/${path.basename(file)}`, sendAsset(file))
   router.all('/docs', methodNotAllowed('GET', 'HEAD'))
   return router
 }

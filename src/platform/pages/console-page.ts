@@ -41,7 +41,7 @@ export function page({
   body,
   below,
   search,
-  signOut = false,
+  signOut,
   scripts = [],
   styles = [],
 }: PageContent): Markup {
@@ -87,7 +87,7 @@ export function footer(now: Date, links: Markup): Markup {
 }
 
 function navItem({ href, label, current, count }: NavItem): Markup {
-  return html`<span class="place"><a href="${href}" ${current ? html`aria-current="page"` : ''}>${label}</a>${count === undefined ? '' : html`<span class="count ${count.tone ?? ''}" data-count="${count.name}" ${(count.shown ?? '0') === '0' ? html`hidden` : ''}><b>${count.shown ?? ''}</b> <span>${count.of ?? ''}</span></span>`}</span>`
+  return html`<span class="place"><a href="${href}" ${current ? html`aria-current="page"` : ''}>${label}</a>${count === undefined ? '' : html`<span class="count ${count.tone ?? ''}" data-count="${count.name}" ${(count.shown ?? '0') === '0' ? html`hidden` : ''}><b>${count.shown ?? ''}</b> <span class="unseen">${count.of ?? ''}</span></span>`}</span>`
 }
 
 export function sendPage(res: Response, markup: Markup): void {
@@ -101,7 +101,7 @@ export function sendPage(res: Response, markup: Markup): void {
  * Allows scripts and styles only from files of the console, and media from any https URL. `mediaSources` adds the http
  * origins of a local provider.
  */
-export function pageHeaders({ mediaSources = [] }: { mediaSources?: readonly string[] } = {}): RequestHandler {
+export function pageHeaders({ mediaSources }: { mediaSources: readonly string[] }): RequestHandler {
   const media = ["'self'", 'https:', ...mediaSources]
   return helmet({
     contentSecurityPolicy: {
@@ -133,21 +133,16 @@ const require = createRequire(import.meta.url)
  * Serves style, script and icon: a console must work without the internet. `folders`, and `files` by their name
  * below /assets, belong to one console only.
  */
-export function pageAssets({
-  folders = [],
-  files = {},
-}: { folders?: readonly string[]; files?: Record<string, string> } = {}): Router {
+export function pageAssets({ folders, files }: { folders: readonly string[]; files?: Record<string, string> }): Router {
   const router = Router()
-  for (const [name, file] of Object.entries({
-    'htmx.min.js': require.resolve('htmx.org/dist/htmx.min.js'),
-    ...files,
-  })) {
-    router.get(`/assets/${name}`, (_req, res) =>
-      res.sendFile(path.basename(file), { root: path.dirname(file), maxAge: '1h' }),
-    )
-  }
-  for (const folder of [path.join(import.meta.dirname, 'assets'), ...folders]) {
-    router.use('/assets', express.static(folder, { maxAge: '1h', index: false, fallthrough: true }))
-  }
+  const all = { 'htmx.min.js': require.resolve('htmx.org/dist/htmx.min.js'), ...files }
+  for (const [name, file] of Object.entries(all)) router.get(`/assets/${name}`, sendAsset(file))
+  for (const folder of [path.join(import.meta.dirname, 'assets'), ...folders])
+    router.use('/assets', express.static(folder, { maxAge: '1h', index: false }))
   return router
+}
+
+/** Sends one file. The root lets it be below a folder whose name begins with a dot, such as that of npx. */
+export function sendAsset(file: string): RequestHandler {
+  return (_req, res) => res.sendFile(path.basename(file), { root: path.dirname(file), maxAge: '1h' })
 }

@@ -38,7 +38,7 @@ export function modelPage(view: ModelView): Markup {
   const { model, switches, snippets } = view
   const { credits } = catalogEntry(model).pricing
   return html`<h1>${model.name}</h1>
-    <div class="model">
+    <div class="columns model">
       <section class="card">
         <h2>Run</h2>
         ${view.keys.length === 0 ? html`<p class="empty">No key may submit yet. <a href="/">Create a key</a> first.</p>` : runForm(view)}
@@ -99,7 +99,7 @@ function factors({ pricing: { credits_base: base, multipliers = {} } }: CatalogM
   const columns = ['Parameter', 'Value', { head: 'Factor', kind: 'number' }] as const
   return html`<details>
     <summary>How the price is computed: ${base} × ${names.map(([name]) => name).join(' × ')}</summary>
-    ${table({ label: 'Factors of the price', columns, rows, empty: '' })}
+    ${table({ label: 'Factors of the price', columns, rows })}
   </details>`
 }
 

@@ -1,6 +1,6 @@
 // Adds a copy button to every [data-copy]: always among the facts of a page and beside code, elsewhere while the
 // pointer or the focus is on it. Only scripts can copy, so only a script adds the button.
-import { say } from './forms.js'
+import { copy, say } from './forms.js'
 
 function make(value) {
   const button = document.createElement('button')
@@ -38,19 +38,9 @@ document.addEventListener('htmx:after:swap', () => {
   if (place) offer(place)
 })
 
-async function copy(value) {
-  try {
-    await navigator.clipboard.writeText(value)
-    say(`Copied: ${value}`)
-  } catch {
-    // Only secure pages have a clipboard.
-    say(`The browser does not allow copying here: ${value}`)
-  }
-}
-
 document.addEventListener('click', ({ target }) => {
   const value = target.closest('.copy')?.dataset.value
-  if (value !== undefined) copy(value).catch(say)
+  if (value !== undefined) copy(value, `Copied: ${value}`).catch(say)
 })
 
 for (const place of document.querySelectorAll('dl.facts [data-copy], code[data-copy], pre[data-copy]'))

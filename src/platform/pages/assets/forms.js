@@ -6,6 +6,16 @@ export function say(text) {
   if (place) place.textContent = text
 }
 
+/** Copies a text and says that it is `done`. Only secure pages have a clipboard. */
+export async function copy(text, done) {
+  try {
+    await navigator.clipboard.writeText(text)
+    say(done)
+  } catch {
+    say(`The browser does not allow copying here: ${text}`)
+  }
+}
+
 // A second click does not repeat an action whose answer has not come yet.
 let sent = new WeakSet()
 addEventListener('pageshow', () => (sent = new WeakSet()))

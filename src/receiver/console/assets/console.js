@@ -1,7 +1,7 @@
 // The keyboard, selection, tail and messages of every page. Elements take part
 // by data attributes, so that no page needs a script of its own.
 
-import { say } from './forms.js'
+import { copy, say } from './forms.js'
 import { linkOf } from './rows.js'
 
 const one = (selector) => document.querySelector(selector)
@@ -61,15 +61,7 @@ function replay() {
   button?.click()
 }
 
-async function copyLink() {
-  try {
-    await navigator.clipboard.writeText(location.href)
-    say('The link is copied.')
-  } catch {
-    // Only secure pages have a clipboard.
-    say(`The browser does not allow copying here: ${location.href}`)
-  }
-}
+const copyLink = () => copy(location.href, 'The link is copied.')
 
 const help = () => one('#help')?.showModal()
 
