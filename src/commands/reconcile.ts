@@ -46,7 +46,12 @@ beyond the budget are postponed; a running receiver polls them later. Exits with
             .map(([name, count]) => `${name.replace('_', ' ')} ${count}`)
             .join(', ')}\n`,
         )
-      return failed > 0 ? 1 : 0
+      const refused = deps.setAside.ids()
+      if (refused.length > 0)
+        process.stderr.write(
+          `mediadock: Postgres refuses to claim ${refused.length} requests, such as ${refused[0]}: see its log\n`,
+        )
+      return failed > 0 || refused.length > 0 ? 1 : 0
     })
   },
 }

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { deliveryId } from '../../src/receiver/domain/delivery.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
@@ -143,6 +143,19 @@ describe('mediadock reconcile', () => {
     })
     expect(await statusOf(id)).toBe('COMPLETED')
     expect(await audit()).toMatchObject([{ action: 'reconcile', target: id, detail: { landed: 1 } }])
+  })
+
+  it('polls the others where Postgres refuses to claim one, says so, and exits with 1', async () => {
+    const [refused, other] = [await track(700), await track(600)]
+    await database.sql.unsafe(`alter table mediadock.requests add constraint refusing
+      check (request_id <> '${refused}' or poll_claims = 0) not valid`)
+    onTestFinished(async () => void (await database.sql`alter table mediadock.requests drop constraint refusing`))
+    expect(await run('reconcile')).toMatchObject({
+      code: 1,
+      stdout: expect.stringContaining('landed 1'),
+      stderr: `mediadock: Postgres refuses to claim 1 requests, such as ${refused}: see its log\n`,
+    })
+    expect([await statusOf(refused), await statusOf(other)]).toEqual(['IN_QUEUE', 'COMPLETED'])
   })
 
   it('exits with 1 if the provider fails or the request is not tracked, with 2 if the id is not a uuid', async () => {
