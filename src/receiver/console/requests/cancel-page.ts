@@ -32,8 +32,9 @@ export function cancelRoutes(console: ConsoleDeps): Router {
     const work = () => console.cancel(request)
     const detailOf = (outcome: string) => ({ outcome })
     await auditedCall(console, req, { via: 'console', action: 'cancel', target: id, detailOf, work })
-    const run = await background.reconcileOne(id)
-    const poll = (run?.landed ?? 0) > 0 ? 'landed' : 'cancel_asked'
+    await background.reconcileOne(id)
+    // Its webhook may have ended it before this poll.
+    const poll = (await requestOf(req)).landed_at === null ? 'cancel_asked' : 'landed'
     return res.redirect(303, linkTo(`/requests/${id}`, { poll, at: clock().toISOString() }))
   })
   return router
