@@ -161,6 +161,7 @@ async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
     }
     const { keyName, timestampSeconds } = verification
     arrival.verifiedMs = performance.now() - started
+    if (source.kind.promises.signed) arrival.keyName = keyName
     arrival.timestampMismatch = verification.timestampMismatch === true
     // A repeated traceparent is ignored.
     const { traceparent } = req.headers
@@ -170,7 +171,6 @@ async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
     const environment = signedEnvironment(keys, keyName)
     const received = { receivedAt: arrival.arrivedAt, headers: keptHeaders(req, source), body }
     const delivery = toDelivery({ source, id, webhookId, keyName, environment, timestampSeconds, ...received })
-    arrival.keyName = keyName
     arrival.requestId = delivery.requestId
     arrival.reason = delivery.parkReason
     return delivery
@@ -230,7 +230,6 @@ function takeUnsigned(
   { sourceName, requestId, hint }: Delivery,
   arrival: Arrival,
 ): 'hint' {
-  arrival.keyName = undefined
   arrival.reason ??= 'unsigned'
   if (hint?.poll === true && requestId !== undefined) onUnsigned({ sourceName, requestId })
   return 'hint'
