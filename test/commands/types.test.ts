@@ -44,7 +44,7 @@ it('prints types that accept exactly the inputs that the model accepts', async (
     cwd: folder,
   }).catch((error: { stdout: string }) => error)
   const refused = [...stdout.matchAll(/^(\w+)\.ts\(.*error TS/gm)].map(([, name]) => name)
-  expect(refused.toSorted()).toEqual(['long', 'promptless', 'unknown'])
+  expect(new Set(refused)).toEqual(new Set(['long', 'promptless', 'unknown']))
 })
 
 it('reads the current catalog with a configured key', async () => {
