@@ -29,6 +29,9 @@ const maxBatchRows = 500
 /** The pause after Postgres failed. */
 const failurePause = { baseMs: 250, capMs: 5000 }
 
+/** Far beyond any landing. A statement that is lost with its connection must not block a lane forever. */
+const deadlineMs = 30_000
+
 /** `failures`: how many batches have failed since one landed. */
 type Lane = { name: LaneName; writing: number; maxWriting: number; failures: number; batchRows: number }
 
@@ -82,15 +85,23 @@ export function createBatches(deps: BatchesDeps): Batches {
   /** Returns deliveries of one request to the inbox, with later times. */
   const spread = (flood: readonly Returned[]): Promise<void> => {
     logger.info({ deliveries: flood.length }, 'spreading many deliveries of one request over later seconds')
-    return returnHeld(deps, flood)
+    return returnOrExpire(flood)
   }
+
+  /** Returns deliveries to the inbox. If that fails or takes too long, their leases expire. */
+  const returnOrExpire = (returned: readonly Returned[], trouble?: string): Promise<void> =>
+    withDeadline(returnHeld(deps, returned, trouble), deadlineMs, 'returning deliveries').catch((error: unknown) =>
+      logger.warn(
+        { err: error, deliveries: returned.length },
+        'claimed deliveries could not be returned to the inbox, their leases will expire',
+      ),
+    )
 
   /** Returns false if the batch failed as a whole. What it has not written is returned to the inbox then. */
   const land = async (lane: Lane, batch: readonly HeldDelivery[]): Promise<boolean> => {
     if (batch.length === 0) return true
     try {
-      // Far beyond any landing. A statement that is lost with its connection must not block a lane forever.
-      await withDeadline(landBatch(deps, batch), 30_000, 'landing a batch')
+      await withDeadline(landBatch(deps, batch), deadlineMs, 'landing a batch')
     } catch (error) {
       lane.failures += 1
       // A batch that is too much for Postgres as a whole may land in parts.
@@ -117,7 +128,7 @@ export function createBatches(deps: BatchesDeps): Batches {
     const comesLater = batch.length === 1 && !signal.aborted && !isConnectionLost(error)
     const pauseMs = comesLater ? lockedPauseMs(batch[0]?.claimed.claims ?? 1) : 0
     const returned = [...left, ...unwritten].map((one) => ({ one, pauseMs }))
-    await returnHeld(deps, returned, signal.aborted ? undefined : failureWords(error))
+    await returnOrExpire(returned, signal.aborted ? undefined : failureWords(error))
   }
 
   return {

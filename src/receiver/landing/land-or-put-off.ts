@@ -124,21 +124,12 @@ async function waitForLock(deps: BatchDeps, locked: readonly HeldDelivery[], tro
   }
 }
 
-/** Releases deliveries and returns their claims to the inbox. If that fails, the claims expire. */
-export async function returnHeld(
-  { db, time, logger, held }: BatchDeps,
-  returned: readonly Returned[],
-  trouble?: string,
-): Promise<void> {
+/** Releases deliveries and returns their claims to the inbox. */
+export async function returnHeld({ db, time, held }: BatchDeps, returned: readonly Returned[], trouble?: string) {
   // First, since this process may claim a delivery again as soon as it is in the inbox.
   for (const { one } of returned) held.release(one)
   const claims = returned.map(({ one, pauseMs }) => ({ ...one.claimed, pauseMs }))
-  await returnClaims(db, claims, { now: time(), trouble }).catch((error: unknown) =>
-    logger.warn(
-      { err: error, deliveries: claims.length },
-      'claimed deliveries could not be returned to the inbox, their leases will expire',
-    ),
-  )
+  await returnClaims(db, claims, { now: time(), trouble })
 }
 
 async function fail(deps: BatchDeps, one: HeldDelivery, error: unknown): Promise<void> {
