@@ -18,14 +18,15 @@ import { openTraces } from './traces/traces.ts'
  *   intake/body-reader.ts               reads the bytes, within one budget for all bodies
  *   sources/generation-queue/source.ts  finds the id; verifies the signature (wire/signature.ts); report.ts parses
  *   domain/delivery.ts                  makes the delivery, with an id that is the same whenever it comes again
- *   intake/accept.ts                    gathers deliveries, which store.ts commits in one INSERT
- *   intake/webhook-answers.ts           answers
- *   intake/arrival-log.ts               counts and logs the arrival
+ *   intake/accept.ts                    gathers deliveries, which store.ts commits in one statement
  *   landing/hand-over.ts                takes over the committed delivery; inbox.ts is the queue for all others
  *   landing/row-to-write.ts             turns the report into the row to write
- *   landing/held.ts                     holds deliveries until they have landed, and puts them into batches
+ *   landing/held.ts                     holds deliveries until they have landed, and chooses each batch
+ *   intake/webhook-answers.ts           answers
+ *   intake/arrival-log.ts               counts and logs the arrival
  *   landing/batches.ts                  writes the batches
- *   landing/two-statements.ts           lands a batch in one statement: landing-sql.ts, outcome-sql.ts
+ *   landing/land-or-put-off.ts          lands a batch, and traces what was landed
+ *   landing/two-statements.ts           runs the statement that lands it: landing-sql.ts, outcome-sql.ts
  *   feeding/sequencer.ts                gives the change its position in the feed
  *   reconciling/follow-ups.ts           polls for the full result: poll-claims.ts, then polling.ts
  *   fetching/fetcher.ts                 asks with keys that have a call: provider-call.ts, call-budget.ts
@@ -33,9 +34,10 @@ import { openTraces } from './traces/traces.ts'
  * Other ways:
  *
  *   refused for its id or signature     intake/quarantine.ts; on-call/verify-quarantine.ts verifies it again
+ *   repeated at the same moment, or
  *   signed in another environment too   intake/store.ts runs a second statement
  *   without room in this process        landing/inbox.ts: any process claims it from the queue
- *   not simply a report                 landing/before-landing.ts: unreadable, ends a submit, or is a hint (hints.ts)
+ *   not simply a report                 landing/before-landing.ts: unreadable, ends a submit, or is a hint
  *   refused by Postgres                 landing/land-or-put-off.ts halves the batch, puts off, parks after five tries
  *   processed again                     landing/replay.ts lands it at once, or puts many back into the queue
  *   no webhook ends the request         reconciling/reconciler.ts polls in runs

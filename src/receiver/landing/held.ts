@@ -10,7 +10,10 @@ const roomForClaimed = { rows: 1000, bytes: 8 * 1024 * 1024 }
 const leastClaim = { rows: 100, bytes: 1024 * 1024 }
 /** The bytes of one statement. */
 const maxBatchBytes = 8 * 1024 * 1024
-/** Deliveries of one request that may wait. The rest of a flood is due later, this many per second. */
+/**
+ * Deliveries of one request that may wait. Each take returns the rest of a flood to the queue: this many become due per
+ * second, and all others after 300 s.
+ */
 const maxOfRequest = 4
 
 /**
@@ -38,7 +41,7 @@ type InRoom = { room: Shares; keyName: string; bytes: number; claimedAtMs: numbe
 
 /**
  * Deliveries that were claimed before, in this row of the inbox or in an earlier one, have their own lane, so that no
- * fresh one waits for one that was put off or is replayed.
+ * fresh one waits for one that was put off or is replayed. One that is claimed anew while it waits keeps its lane.
  */
 export type LaneName = 'fresh' | 'again'
 
