@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { namedItems } from '../receiver/domain/page-limits.ts'
-import type { LandingDeps } from '../receiver/landing/land-or-put-off.ts'
+import type { LandingDeps } from '../receiver/landing/landing-deps.ts'
 import { replayDelivery, type Replay } from '../receiver/landing/replay.ts'
 import { groupFailures, replayMany, type ReplayedMany } from '../receiver/on-call/replay-many.ts'
 import { countDeliveries } from '../receiver/queries/deliveries.ts'

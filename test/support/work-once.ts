@@ -1,6 +1,6 @@
 import type { MemoryRoom } from '../../src/receiver/domain/delivery.ts'
 import { createHandOver, type HandOver } from '../../src/receiver/landing/hand-over.ts'
-import type { LandingDeps } from '../../src/receiver/landing/land-or-put-off.ts'
+import type { LandingDeps } from '../../src/receiver/landing/landing-deps.ts'
 
 /** No room in this process: each delivery is stored without a claim. */
 export const noRoom: MemoryRoom = { leaseSeconds: 0, reserve: () => false, take: () => {}, release: () => {} }

@@ -25,7 +25,7 @@ export type Batches = {
 }
 
 /** The limit of one statement. More rows save little, and a refused batch takes longer to halve. */
-const maxBatchRows = 500
+export const maxBatchRows = 500
 /** The pause after Postgres failed. */
 const failurePause = { baseMs: 250, capMs: 5000 }
 

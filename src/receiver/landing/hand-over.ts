@@ -2,11 +2,11 @@ import { parseBody, type Delivery, type MemoryRoom } from '../domain/delivery.ts
 import { sourceOf, type Keys } from '../domain/keys.ts'
 import type { Hint, Parsed, Report } from '../domain/report.ts'
 import { pathIn } from '../domain/webhook-path.ts'
-import { createBatches, type Batches, type BatchesDeps } from './batches.ts'
+import { createBatches, maxBatchRows, type Batches, type BatchesDeps } from './batches.ts'
 import { beforeLanding } from './before-landing.ts'
 import { createHeld } from './held.ts'
 import { claim, claimedOnce, inboxLeaseSeconds, renew, type ClaimedWithBody } from './inbox.ts'
-import type { LandingDeps } from './land-or-put-off.ts'
+import type { LandingDeps } from './landing-deps.ts'
 import { landingOfDelivery } from './row-to-write.ts'
 
 export type HandOverDeps = LandingDeps &
@@ -59,8 +59,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     claimSome: async () => {
       const room = signal.aborted ? undefined : held.roomToClaim()
       if (!room) return { claimed: 0, parked: 0, more: false }
-      // As many as one statement lands.
-      const limit = Math.min(500, room.rows)
+      const limit = Math.min(maxBatchRows, room.rows)
       const claimedAtMs = nowMs()
       const rows = await claim(db, { limit, maxBytes: room.bytes, now: time() })
       const others: { row: ClaimedWithBody; parsed: Parsed | Hint }[] = []

@@ -1,4 +1,3 @@
-import type { Logger } from '../../platform/logger.ts'
 import {
   databaseCodeOf,
   isAboutTheRow,
@@ -7,31 +6,13 @@ import {
   waitedToCommit,
 } from '../../platform/postgres/errors.ts'
 import { claimsOfRow } from '../../platform/postgres/lease.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
-import type { SharedTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
-import type { RequestIds } from '../domain/request-id.ts'
-import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
+import { loggedTraceId } from '../domain/trace.ts'
 import type { Held, HeldDelivery, Returned } from './held.ts'
 import { returnClaims, retryOrPark, type InboxClaim } from './inbox.ts'
-import type { Landing, RowSettings } from './row-to-write.ts'
+import type { LandingDeps } from './landing-deps.ts'
 import { landingLockWaitMs, landUntilFailure, lockedRequests, type LandingOutcome } from './two-statements.ts'
-
-/** The dependencies of landing, shared by the inbox, the reconciler, replays and slices. */
-export type LandingDeps = RowSettings & {
-  db: Database
-  clock: () => Date
-  /** The time that replicas share. */
-  time: SharedTime
-  logger: Logger
-  onProcessed: (processed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
-  /** Ends the submit that the URL of a webhook names. */
-  join?: ((joining: RequestIds & { idempotencyKey: string; sourceName: string | null }) => Promise<void>) | undefined
-  /** Called when a poll is due because of a hint. */
-  onHint?: ((keyName: string) => void) | undefined
-  traces?: DeliveryTraces | undefined
-}
 
 export type BatchDeps = LandingDeps & { held: Held }
 

@@ -1,6 +1,6 @@
 import { isAboutTheRow, isRefusal, postgresMessage } from '../../platform/postgres/errors.ts'
 import { maxPageItems, namedItems } from '../domain/page-limits.ts'
-import type { LandingDeps } from '../landing/land-or-put-off.ts'
+import type { LandingDeps } from '../landing/landing-deps.ts'
 import { replayDelivery, type Change, type Replay } from '../landing/replay.ts'
 import { listDeliveryPlaces } from '../queries/deliveries.ts'
 import type { DeliveryFilters } from '../queries/filters.ts'

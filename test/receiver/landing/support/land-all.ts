@@ -1,7 +1,7 @@
 import { createLogger } from '../../../../src/platform/logger.ts'
 import { createPool } from '../../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../../src/platform/postgres/time.ts'
-import type { LandingDeps } from '../../../../src/receiver/landing/land-or-put-off.ts'
+import type { LandingDeps } from '../../../../src/receiver/landing/landing-deps.ts'
 import { keysOf, liveKey } from '../../../support/receiver.ts'
 import { workOnce } from '../../../support/work-once.ts'
 

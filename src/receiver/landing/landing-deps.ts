@@ -1,0 +1,22 @@
+import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { SharedTime } from '../../platform/postgres/time.ts'
+import type { RequestIds } from '../domain/request-id.ts'
+import type { DeliveryTraces } from '../domain/trace.ts'
+import type { Landing, RowSettings } from './row-to-write.ts'
+import type { LandingOutcome } from './two-statements.ts'
+
+/** The dependencies of landing, shared by the inbox, the reconciler, replays and slices. */
+export type LandingDeps = RowSettings & {
+  db: Database
+  clock: () => Date
+  /** The time that replicas share. */
+  time: SharedTime
+  logger: Logger
+  onProcessed: (processed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
+  /** Ends the submit that the URL of a webhook names. */
+  join?: ((joining: RequestIds & { idempotencyKey: string; sourceName: string | null }) => Promise<void>) | undefined
+  /** Called when a poll is due because of a hint. */
+  onHint?: ((keyName: string) => void) | undefined
+  traces?: DeliveryTraces | undefined
+}
