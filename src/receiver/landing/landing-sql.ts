@@ -3,9 +3,10 @@ import { statementOf } from '../../platform/postgres/postgres.ts'
 import { nextExtraPoll } from '../domain/poll-rhythm.ts'
 
 /*
- * The text of the two statements that land results, in the order in which their parts run. The parts that judge a
- * landing are here, those that follow from its outcome in outcome-sql.ts, with the lists of the parts. Each part reads
- * those above it; all see the tables as they were before the statement:
+ * The text of the two statements that land results. The parts that judge a landing and write its result are here. The
+ * parts that follow from its outcome are in outcome-sql.ts, with the lists of the parts. Each part reads only parts
+ * above it; Postgres promises no other order. All parts see the tables as they were before the statement, but `locked`
+ * and the ON CONFLICT of `written` see the newest version of a row:
  *
  *   item          one row per landing: what the webhook or the result carries, who signed it, the claim of its delivery
  *   r             the row of the request as it was, with the environments of its result, of the request and of its key
@@ -27,9 +28,9 @@ import { nextExtraPoll } from '../domain/poll-rhythm.ts'
  * A claim fences only the end of its delivery (`settled`). A late claimant may still write a request: that row is
  * protected by its version (xmin, in `written`) and by the verdict.
  *
- * A landing that judged a row as another landing left it is `raced`, and runs again. So each landing of the row's
- * source leaves a new version of a row that is not confirmed, also where it only flags or parks its delivery. A
- * statement that waited for it would otherwise not see those flags, since its snapshot is older.
+ * A landing is `raced`, and runs again, if the row changed after its snapshot. That snapshot is also too old to show
+ * the flags that the other landing set. So a landing that only flags or parks its delivery writes a new version of the
+ * row too, while the row is unconfirmed. Exceptions are a delivery of another source and a `discarded` one.
  *
  * A row is often selected by an array of one (`= any(array[x])`). This forces one index look-up per row, although the
  * statistics are usually those of an empty inbox. An array of all rows beside a join would be sorted for each row.
@@ -86,8 +87,8 @@ const conditions = (rowChanged: string) => `lateral (select
           ${rowChanged} as row_changed,
           r.source_name is distinct from item.source_name as other_source,
           not item.fetched and item.environment <> r.request_environment as other_environment,
-          -- Exempt are a confirmed request, which no webhook can change, and the very key of the request, while the
-          -- settings show no environment of it.
+          -- Two exceptions. No webhook can change a confirmed request. And the request's own key may speak for it, if
+          -- the settings do not show the environment of that key.
           not item.fetched and item.environment is null and r.request_environment is not null
             and r.confirmed_at is null and (r.key_name <> item.key_name or r.key_environment is not null)
             as unproven_key,
@@ -108,21 +109,36 @@ const conditions = (rowChanged: string) => `lateral (select
 /**
  * The ruling, of which the first line that applies holds, and the row to write. `old_…` and `version` are of `r`.
  * `rowChanged`: the row of the request changed after the snapshot.
+ *
+ * The rulings by environment, for an unchanged row of the same source; the first line that applies holds. `open`: the
+ * environment is not decided. `-`: the request has not ended. `as ends`: no_effect for the same end, or contradiction.
+ *
+ *   landing            its result   the request       confirmed   ruling
+ *   provider's result  any          any               no          landed
+ *   provider's result  any          any               yes         as ends
+ *   live webhook       any          sandbox           any         key_mismatch
+ *   sandbox webhook    any          live              any         key_mismatch
+ *   unknown webhook    any          live or sandbox   no          key_mismatch, unless by its own key: `unproven_key`
+ *   sandbox webhook    live         open              no          key_mismatch
+ *   any webhook        -            any               no          landed
+ *   live webhook       sandbox      live or open      no          landed
+ *   sandbox webhook    live         sandbox           no          landed
+ *   any webhook        any          any               any         as ends
  */
 const verdict = ({ rowChanged, from, where = 'true' }: { rowChanged: string; from: string; where?: string }) => `
     verdict as (
       select
         case
-          when no_row then 'landed'
-          when row_changed then 'raced'
-          when other_source then 'source_mismatch'
-          when other_environment then 'key_mismatch'
-          when unproven_key then 'key_mismatch'
-          when sandbox_after_live then 'key_mismatch'
-          when no_end_yet then 'landed'
-          when overrules then 'landed'
-          when other_end then 'contradiction'
-          else 'no_effect' end as ruling,
+          when no_row then 'landed'                     -- there is nothing to contradict
+          when row_changed then 'raced'                 -- judge the newer row
+          when other_source then 'source_mismatch'      -- a source speaks only for its own requests
+          when other_environment then 'key_mismatch'    -- a key speaks only for requests of its environment
+          when unproven_key then 'key_mismatch'         -- an unknown key cannot prove its environment
+          when sandbox_after_live then 'key_mismatch'   -- a sandbox key must not replace what a live key signed
+          when no_end_yet then 'landed'                 -- the first end stands
+          when overrules then 'landed'                  -- the provider, or a key of the right environment, decides
+          when other_end then 'contradiction'           -- states never go back
+          else 'no_effect' end as ruling,               -- the same end again
         item.request_id, item.source_name, item.external_id, item.status, item.model, item.output,
         item.media_complete, item.error_code, item.error_message, item.created_at, item.completed_at, item.delivery_id,
         item.claims, item.first_id, item.last_id, item.flags, item.environment, item.fetched, item.media,
@@ -147,7 +163,7 @@ const verdict = ({ rowChanged, from, where = 'true' }: { rowChanged: string; fro
 
 /**
  * For the whole statement: the rows of requests, locked. They may be newer than the snapshot, which shows `seen`. Rows
- * are locked in one order, so that two statements never wait for each other.
+ * are locked in one order: two statements may wait for one another, but never deadlock.
  */
 export const lockedRows = `
     seen as (
@@ -189,8 +205,8 @@ const writtenColumns = `request_id, source_name, external_id, status, model, out
 
 /**
  * A row that appeared or changed since its verdict is missing from `written`. A request that lands while a delivery is
- * parked for its key gets an extra poll. Returns the row as readers see it in the view `results`, but for the output
- * that the view makes from `media`.
+ * parked for its key gets an extra poll. Returns most columns of the view `results`, as readers see them. Missing are
+ * the output that the view makes from `media`, the metadata, and what no landing changes for readers.
  */
 export const written = `
     written as (
@@ -220,4 +236,29 @@ export const written = `
       returning r.status, r.model, r.output, r.media_complete, r.error_code, r.error_message, r.request_id, r.cost,
         r.completed_at, r.landed_at, r.source, r.key_name, r.sandbox,
         coalesce(r.created_at, r.tracked_at) as created_at
+    )`
+
+/** The columns of a medium that a landing carries, with the types of `media`. */
+export const medium = `o (kind text, position integer, url text, original_url text, width integer, height integer,
+          duration_seconds double precision)`
+
+/** The media that the landing carries. The preview of a replay reads this part and the next one. */
+export const mediaWritten = `
+    media_written as (
+      insert into mediadock.media as m (request_id, kind, position, url, original_url, width, height, duration_seconds)
+      select written.request_id, o.kind, o.position, o.url, o.original_url, o.width, o.height, o.duration_seconds
+      from written join item using (request_id), jsonb_to_recordset(item.media) as ${medium}
+      on conflict (request_id, kind, position) do update set
+        url = excluded.url, original_url = excluded.original_url, width = excluded.width, height = excluded.height,
+        duration_seconds = excluded.duration_seconds
+      returning m.kind, m.position, m.url, m.original_url, m.width, m.height, m.duration_seconds
+    )`
+
+/** Media that a written request no longer has. */
+export const mediaRemoved = `
+    media_removed as (
+      delete from mediadock.media m using written join item using (request_id)
+      where m.request_id = any(array[written.request_id]) and not exists (
+        select from jsonb_to_recordset(item.media) as ${medium} where o.kind = m.kind and o.position = m.position)
+      returning m.kind, m.position, m.url
     )`

@@ -2,37 +2,46 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { statementOf } from '../../platform/postgres/postgres.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
-import { extraPollAt, items, lockedRows, verdictAsSeen, verdictOfLocked, written } from './landing-sql.ts'
+import {
+  extraPollAt,
+  items,
+  lockedRows,
+  mediaRemoved,
+  mediaWritten,
+  medium,
+  verdictAsSeen,
+  verdictOfLocked,
+  written,
+} from './landing-sql.ts'
 
 /*
- * The parts of the landing statements after `written`, and the lists of the parts of each statement. landing-sql.ts
- * explains the parts, the values (`:now`) and why rows are selected by arrays of one.
+ * The parts of the landing statements that follow from the outcome, and the lists of the parts of each statement.
+ * landing-sql.ts explains the parts, the values (`:now`) and why rows are selected by arrays of one.
+ *
+ * The effects of each outcome. `version`: the row gets a new version, while it is unconfirmed. `own`: the flags that
+ * the landing carries, and `id_reused`. `+`: a flag with the name of the outcome too.
+ *
+ *   outcome           request   place in inbox   attempt   flags       delivery   extra poll       feed, NOTIFY
+ *   landed            written   deleted          (1)       own         kept       (2)              yes
+ *   agreed (3)        written   -                no        -           -          no               no
+ *   no_effect         version   deleted          yes       own         kept       no               no
+ *   contradiction     version   deleted          yes       own +       kept       if unconfirmed   no
+ *   key_mismatch      version   deleted          yes       own +       parked     if unconfirmed   no
+ *   source_mismatch   -         deleted          yes       own +       parked     no               no
+ *   discarded         -         deleted          no        -           deleted    no               no
+ *   raced             -         due at once      (4)       id_reused   kept       no               no
+ *
+ * (1) Unless its first claim lands the request first. (2) If a delivery is parked for its key and the row stays
+ * unconfirmed. (3) Only for the provider's result, which has no delivery. (4) Only of a single replay, which also ends
+ * the parking unless it raced or parks. A written row may change flags of other deliveries: see `flagChanges`.
  */
 
-/** The columns of a medium that a landing carries, with the types of `media`. */
-const medium = `o (kind text, position integer, url text, original_url text, width integer, height integer,
-          duration_seconds double precision)`
-
-/** The media that the landing carries. The preview of a replay reads this part and the next one. */
-const mediaWritten = `
-    media_written as (
-      insert into mediadock.media as m (request_id, kind, position, url, original_url, width, height, duration_seconds)
-      select written.request_id, o.kind, o.position, o.url, o.original_url, o.width, o.height, o.duration_seconds
-      from written join item using (request_id), jsonb_to_recordset(item.media) as ${medium}
-      on conflict (request_id, kind, position) do update set
-        url = excluded.url, original_url = excluded.original_url, width = excluded.width, height = excluded.height,
-        duration_seconds = excluded.duration_seconds
-      returning m.kind, m.position, m.url, m.original_url, m.width, m.height, m.duration_seconds
-    )`
-
-/** Media that a written request no longer has. */
-const mediaRemoved = `
-    media_removed as (
-      delete from mediadock.media m using written join item using (request_id)
-      where m.request_id = any(array[written.request_id]) and not exists (
-        select from jsonb_to_recordset(item.media) as ${medium} where o.kind = m.kind and o.position = m.position)
-      returning m.kind, m.position, m.url
-    )`
+/** Outcomes that park the delivery. */
+const parking = `'key_mismatch', 'source_mismatch'`
+/** Outcomes that do not set the flags of the landing. */
+const unflagged = `'raced', 'discarded'`
+/** Outcomes that give an unconfirmed row a new version and leave its result. */
+const judging = `'contradiction', 'key_mismatch', 'no_effect'`
 
 /** The output that the view `results` makes of the media that the landing carries. */
 const outputOfMedia = statementOf(outputOfRow(sql.raw(`jsonb_to_recordset(verdict.media) as ${medium}`))).text
@@ -69,7 +78,7 @@ const outcomes = `
               (written.status, written.media_complete, written.cost, coalesce(written.output, ${outputOfMedia}))
             from mediadock.results shown where shown.request_id = verdict.request_id limit 1) then 'agreed'
           -- It would be parked, but the limit is reached. A kept delivery that is replayed stays.
-          when verdict.ruling in ('key_mismatch', 'source_mismatch') and verdict.claims is not null
+          when verdict.ruling in (${parking}) and verdict.claims is not null
             and (select i.replay_id from mediadock.inbox i where i.delivery_id = verdict.delivery_id limit 1) is null
             and ${isOneTooMany} then 'discarded'
           else verdict.ruling end as outcome,
@@ -101,7 +110,7 @@ const onlyJudged = `
         else coalesce(r.doubt_poll_at, ${extraPollAt}) end
       from outcomes
       where r.request_id = any(array[outcomes.request_id]) and r.confirmed_at is null
-        and outcomes.outcome in ('contradiction', 'key_mismatch', 'no_effect')
+        and outcomes.outcome in (${judging})
     )`
 
 /**
@@ -116,7 +125,7 @@ const settled = `
       returning i.delivery_id, i.failures, i.replay_id, outcomes.claims, outcomes.outcome, outcomes.old_landed_at
     )`
 
-/** A delivery whose request raced is due at once. Its claim stays, since the same process lands it again at once. */
+/** A raced delivery is due at once. Its claim stays for the next tries of this process: see postgres/lease.ts. */
 const dueAgain = `
     due_again as (
       update mediadock.inbox i set due_at = :now from outcomes
@@ -161,17 +170,17 @@ const flagChanges = `
     flag_changes (delivery_id, adds, ends_contradiction, parks, unparks) as (
       -- The flags that the landing carries.
       select delivery_id, jsonb_array_elements_text(flags), false, null::text, false
-      from outcomes where delivery_id is not null and outcome not in ('raced', 'discarded')
+      from outcomes where delivery_id is not null and outcome not in (${unflagged})
       union all
       -- A mismatch parks the delivery, only while its claim holds. A replay has no claim.
       select delivery_id, outcome, false, outcome, false
-      from outcomes where delivery_id is not null and outcome in ('key_mismatch', 'source_mismatch')
+      from outcomes where delivery_id is not null and outcome in (${parking})
         and (claims is null or delivery_id in (select settled.delivery_id from settled))
       union all
       -- A replay that does not park ends the parking.
       select delivery_id, null, false, null, true
       from outcomes where delivery_id is not null and claims is null
-        and outcome not in ('raced', 'key_mismatch', 'source_mismatch')
+        and outcome not in ('raced', ${parking})
       union all
       -- Where the request changed its environment: deliveries signed in the old one are flagged, those of the new one
       -- are parked no longer. The current keys decide for rows of releases that stored no environment.
@@ -196,8 +205,8 @@ const flagChanges = `
         where earlier.webhook_id = later.webhook_id and earlier.source_name is not distinct from later.source_name
           and earlier.received_at <= later.received_at)
       union all
-      -- A contradiction is open until the provider has confirmed the end that the delivery carried. Compares all
-      -- deliveries of the request if the landing concerns them, otherwise its own alone.
+      -- A delivery that carried another end than the one that stands gets the flag. It loses the flag once the provider
+      -- has confirmed its end. Compares only the landing's own delivery, or, with concerns_all, all of its request.
       select d.id, case when d.delivered <> outcomes.status then 'contradiction' end, d.delivered = outcomes.status,
         null, false
       from outcomes, lateral (
@@ -211,7 +220,7 @@ const flagChanges = `
           where id = outcomes.delivery_id and not outcomes.concerns_all) as compared
         where status is not null and source_name is not distinct from outcomes.source_name
           and (parked_reason is null or (outcomes.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
-      where outcomes.outcome not in ('raced', 'key_mismatch', 'source_mismatch', 'discarded')
+      where outcomes.outcome not in (${unflagged}, ${parking})
         and (d.delivered <> outcomes.status or (outcomes.is_confirmed and 'contradiction' = any(d.flags)))
     )`
 

@@ -27,10 +27,12 @@ export const landingOutcomes = [
 ] as const
 
 /**
+ * outcome-sql.ts lists the effects of each outcome.
+ *
  * - `landed`: the row became terminal or complete, or was overruled: see `verdict` of landing-sql.ts
- * - `agreed`: the provider's result confirms what readers have: see `outcomes`. The row is written without a change
+ * - `agreed`: the provider's result confirms what readers have: see `outcomes`. It is confirmed; no change for readers
  * - `no_effect`: the request has ended in this state already; the content is not compared
- * - `contradiction`: another terminal state stands. The delivery is flagged and the row not changed
+ * - `contradiction`: another terminal state stands. The delivery is flagged, and the end of the row stays
  * - `key_mismatch`: signed with a key of the other environment, or of an unknown one, and parked
  * - `source_mismatch`: the request belongs to another source than the delivery, which is parked
  * - `discarded`: a mismatch, but `maxParkedForRequest` deliveries of the request are parked for it already. It is deleted
@@ -114,7 +116,7 @@ function mayBeOrdinary({ delivery, flags, fetched }: Landing): boolean {
  * statement costs this process. The comments stay here.
  */
 function withValues(parts: readonly string[]): (landings: readonly Landing[], at: LandingAt) => SQL {
-  const text = `with ${parts.join(',')}`.replaceAll(/^ *--.*\n/gm, '')
+  const text = `with ${parts.join(',')}`.replaceAll(/^ *--.*\n| +--.*$/gm, '')
   const pieces = text.split(/(?<!:)(:(?:landings|wait|limit|now|key_environment)\b)/)
   return (landings, { now, environments, waitMs = landingLockWaitMs }) => {
     const values = new Map([
