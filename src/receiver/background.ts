@@ -40,7 +40,8 @@ const gatherRows = { ms: 100, burst: 50 }
 const gatherFollowUps = { ms: 20, burst: 20 }
 
 /**
- * Starts every background role: inbox, feed, logs, minutes, reconciler with follow-ups, on-call roles and partitions.
+ * Starts every background role of the core (startRoles()), the on-call roles, and the schedules of the reconciler and
+ * of retention.
  */
 export function startBackground(deps: BackgroundDeps) {
   const { settings, db, clock, logger, prepared: after } = deps

@@ -4,7 +4,8 @@ import { createHmac, timingSafeEqual } from 'node:crypto'
 export const toleranceSeconds = 300
 
 /**
- * A signature header (docs/specification-decisions.md): 8 signatures take 560. Half would refuse a long unknown scheme.
+ * The greatest length of a signature header (docs/specification-decisions.md). Eight signatures take 560 bytes. The
+ * rest leaves room for unknown schemes.
  */
 export const maxHeaderBytes = 1024
 /**
@@ -13,7 +14,8 @@ export const maxHeaderBytes = 1024
 export const stepBytes = 64 * 1024
 /**
  * The signatures of a delivery, or the public keys of a source, that are tried. At double, a forged delivery costs
- * twice the hashing; at half, the spec's rotation of secrets beside other schemes may not fit.
+ * twice the comparisons, or twice the checks of public keys. (The hashing depends on the number of secrets.) At half,
+ * the spec's rotation of secrets beside other schemes may not fit.
  */
 export const maxCandidates = 8
 export const timestampPattern = /^[0-9]{1,12}$/

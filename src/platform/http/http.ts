@@ -57,7 +57,10 @@ export function methodNotAllowed(...allowed: string[]): RequestHandler {
 /** Translates an error message to the caller's language. */
 export type Localize = (req: Request, res: Response, message: string) => string
 
-/** The only error handler. Sends expected failures as they are. Logs unexpected ones and answers 500. */
+/**
+ * The error handler of every app; webhook routes answer their own errors. Sends expected failures as they are. Logs
+ * unexpected ones and answers 500.
+ */
 export function errorHandler(
   logger: Logger,
   localize: Localize = (_req, _res, message) => message,

@@ -11,7 +11,7 @@ const aboutTheServer = /^(?:08|25|40|53|57|58|XX|F0)/
 
 /**
  * True if one row of a statement is at fault: Postgres refused the row, or another transaction locked it. The other
- * rows succeed without that row.
+ * rows usually succeed without that row. A missing grant counts too, although it refuses them all.
  */
 export function isAboutTheRow(error: unknown): boolean {
   const refusal = refusalOf(error)

@@ -26,8 +26,10 @@ export type StoreOptions = {
 export type StoreAnswer = { isNew: Set<string>; requeued: Set<string>; contended: Set<string> }
 
 /**
- * Stores deliveries with their places in the queue, in one durable statement. Only where a known delivery came again
- * with a key of another environment, a second statement follows: takingOverKeys().
+ * Stores deliveries with their places in the queue, in one durable statement. A second statement, takingOverKeys(),
+ * follows for a known delivery that came again with a key of another environment. It also follows for a delivery that
+ * another transaction stored at the same moment, since the first statement does not see that row. If the environments
+ * are equal, it changes nothing.
  */
 export async function storeDeliveries(
   db: Database,
@@ -77,7 +79,7 @@ function idsOf<Mark extends string>(answers: readonly Answer<Mark>[], mark: Mark
   return new Set(answers.flatMap((answer) => (answer[mark] ? [answer.id] : [])))
 }
 
-/** SQL: stores new deliveries. A known one is settled if the stored key has the environment of the arriving one. */
+/** SQL: stores new deliveries. A known one is settled if the snapshot shows it with the arriving key's environment. */
 function storing(rows: readonly Delivery[], now: SQL, claimed: StoreOptions['claimed']): SQL {
   // The column of a source is written only where there is one, so that the first source is stored before a migration.
   const source = rows.some(({ sourceName }) => sourceName !== null) ? sql`, source_name` : sql``
@@ -119,9 +121,9 @@ function storing(rows: readonly Delivery[], now: SQL, claimed: StoreOptions['cla
 }
 
 /**
- * SQL condition on a stored delivery: if the same delivery comes again with a live key, that key replaces the stored
- * one. A parked delivery keeps its key, because another key would not change why it is parked. `landing_failed` is an
- * exception. `key_mismatch` is another, for a key of any other environment: see takingOverKeys().
+ * SQL condition on a stored delivery: a live key that signs it again replaces its key. Holds if the stored key is not
+ * live, and the delivery is not parked or is parked as `landing_failed`. Another key would not change the other reasons
+ * to park, but for `key_mismatch`, which takingOverKeys() handles.
  */
 const yieldsToLive = sql`(environment is distinct from 'live' and coalesce(parked_reason = 'landing_failed', true))`
 

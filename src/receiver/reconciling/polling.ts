@@ -24,8 +24,8 @@ export type PollingDeps = ClaimDeps & {
 }
 
 /**
- * How a poll ended. `unchanged`: its result changed nothing for readers. `noCall` and `rateLimited`: it got no call or
- * no answer because of its key, and keeps its place.
+ * How a poll ended. `unchanged`: its result changed nothing for readers, or other landings changed the row at each try.
+ * `noCall` and `rateLimited`: it got no call or no answer because of its key, and keeps its place.
  */
 export type PollEnd =
   | 'landed'
