@@ -99,6 +99,11 @@ async function load(
   )
 }
 
+/** SQL: the values that the view `results` makes from the row `w` of `written`, which has ended, and its media. */
+const valuesOfEnd = sql`jsonb_build_object('queue_position', null)
+            || case when w.status = 'COMPLETED' then jsonb_build_object(
+              'progress', 100, 'output', coalesce(w.output, ${outputOfRow(sql`media_written`)})) else '{}' end`
+
 /**
  * Lands one result and returns the changes. With `dryRun` everything is done, including triggers and constraints, and
  * rolled back. If a rollback is not possible, the statement fails at its beginning.
@@ -115,14 +120,15 @@ export async function landExplained(
       select jsonb_build_object(
         'request_id', outcomes.request_id, 'outcome', outcomes.outcome,
         'request', jsonb_build_object(
-          'before', (select to_jsonb(r) - 'metadata' from mediadock.results r
-                     where r.request_id = outcomes.request_id),
-          'after', (select to_jsonb(w) || case when w.output is null and w.status = 'COMPLETED'
-              then jsonb_build_object('output', ${outputOfRow(sql`media_written`)}) else '{}' end from written w)),
+          'before', was.result,
+          'after', (select coalesce(was.result, '{}') || to_jsonb(w) || ${valuesOfEnd} from written w)),
         'media', jsonb_build_object(
           'written', coalesce((select jsonb_agg(to_jsonb(m)) from media_written m), '[]'),
           'removed', coalesce((select jsonb_agg(to_jsonb(m)) from media_removed m), '[]'))) as change
-      from outcomes where ${everyNotification}) as c`
+      from outcomes left join lateral (
+        select to_jsonb(r) - 'metadata' as result from mediadock.results r
+        where r.request_id = outcomes.request_id limit 1) as was on true
+      where ${everyNotification}) as c`
   const execute = () => (dryRun ? tried<{ change: Change }>(db, statement) : db.execute<{ change: Change }>(statement))
   const rows = await untilNotGivingWay<readonly { change: Change }[]>(execute).catch((error: unknown) => [
     { change: rolledBack(error) },

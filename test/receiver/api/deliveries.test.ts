@@ -87,8 +87,10 @@ describe('GET /api/deliveries/{id}', () => {
 })
 
 /** A delivery that was parked for its key: tracked with the other environment, and then no longer. */
-async function parkedForItsKey({ isMended = true } = {}): Promise<{ id: string; requestId: string }> {
-  const sample = failed()
+async function parkedForItsKey({ isMended = true, sample = failed() } = {}): Promise<{
+  id: string
+  requestId: string
+}> {
   await database.sql`insert into mediadock.requests (request_id, key_name) values (${sample.requestId}, 'live')`
   const id = await deliverAndSettle({ receiver, database }, sample, {
     webhookId: randomUUID(),
@@ -104,24 +106,32 @@ async function parkedForItsKey({ isMended = true } = {}): Promise<{ id: string; 
 }
 
 describe('POST /api/deliveries/{id}/replay', () => {
-  it('shows the changes in a dry run without making them; then makes them', async () => {
-    const { id, requestId } = await parkedForItsKey()
+  it.each([
+    ['FAILED', failed],
+    ['COMPLETED', okAudio],
+  ])('shows the changes to %s in a dry run without making them; then makes them', async (status, sampleOf) => {
+    const { id, requestId } = await parkedForItsKey({ sample: sampleOf() })
     const dry = await call(receiver, `POST /api/deliveries/${id}/replay`, { body: { dry_run: true } })
     expect(dry).toMatchObject({
       status: 200,
       json: {
         replayed: 1,
-        changes: [{ request_id: requestId, outcome: 'landed', request: { after: { status: 'FAILED' } } }],
+        changes: [{ request_id: requestId, outcome: 'landed', request: { after: { status } } }],
       },
     })
     expect(await resultOf(requestId)).toMatchObject({ status: 'IN_QUEUE', landed_at: null })
+    const { before, after } = dry.json.changes[0].request
 
     const real = await call(receiver, `POST /api/deliveries/${id}/replay`)
     expect(real).toMatchObject({
       status: 200,
       json: { replayed: 1, changes: [{ request_id: requestId, outcome: 'landed' }] },
     })
-    expect(await resultOf(requestId)).toMatchObject({ status: 'FAILED' })
+    expect(await resultOf(requestId)).toMatchObject({ status })
+    const [row] = await database.sql`
+      select to_jsonb(r) - 'metadata' as result from mediadock.results r where request_id = ${requestId}`
+    expect(after).toEqual({ ...row?.['result'], landed_at: expect.any(String) })
+    expect(Object.keys(after).toSorted()).toEqual(Object.keys(before).toSorted())
     const again = await call(receiver, `POST /api/deliveries/${id}/replay`, { body: {} })
     expect(again).toMatchObject({ status: 200, json: { replayed: 1, changes: [] } })
   })
