@@ -83,6 +83,31 @@ describe.each(usualServers)('landing beside a locked request (%s)', (server) => 
     },
   )
 
+  it('a failure of Postgres while locked rows are postponed fails their batch; they land after their leases', async () => {
+    const { url, sql } = await withTestDatabase(server)
+    const deps = createTestWorker({ databaseUrl: url })
+    const sample = failed()
+    await sql`insert into mediadock.requests (request_id, key_name) values (${sample.requestId}, 'live')`
+    const reader = await sql.reserve()
+    onTestFinished(() => reader.release())
+    await reader`begin`
+    await reader`select from mediadock.requests for update`
+    await store(deps.db, [sample.body])
+    deps.setNow(new Date(Date.now() + 1000))
+    // Not prepared are the statement that finds the locks and the one that returns the claims.
+    let plain = 0
+    const db = aroundStatements(deps.db, (run, text) => {
+      if (text === '') plain += 1
+      if (text === '' && plain === 2) throw Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })
+      return run()
+    })
+    await expect(workOnce({ ...deps, db })).rejects.toMatchObject({ code: 'ECONNREFUSED' })
+
+    await reader`commit`
+    deps.setNow(new Date(Date.now() + 60_000))
+    expect(await workOnce(deps)).toMatchObject({ claimed: 1, landed: 1 })
+  })
+
   it('hundreds of deliveries of one request take turns; later ones of other requests land in the next round', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
