@@ -163,8 +163,7 @@ const discarded = `
 
 /**
  * One row per rule that applies to a delivery, of a landing or another one of its request. `adds`: a flag, or null.
- * `ends_contradiction`: that flag is removed. `parks`: the reason to park it. `unparks`: it is parked no longer.
- * `offset 0` keeps a look-up one.
+ * `ends_contradiction` removes that flag. `parks`: why it is parked. `unparks` ends that. `offset 0` keeps a look-up one.
  */
 const flagChanges = `
     flag_changes (delivery_id, adds, ends_contradiction, parks, unparks) as (
@@ -219,7 +218,8 @@ const flagChanges = `
           select id, flags, status, source_name, parked_reason from mediadock.deliveries
           where id = outcomes.delivery_id and not outcomes.concerns_all) as compared
         where status is not null and source_name is not distinct from outcomes.source_name
-          and (parked_reason is null or (outcomes.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
+          and (parked_reason is null or id = outcomes.delivery_id
+            or (outcomes.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
       where outcomes.outcome not in (${unflagged}, ${parking})
         and (d.delivered <> outcomes.status or (outcomes.is_confirmed and 'contradiction' = any(d.flags)))
     )`

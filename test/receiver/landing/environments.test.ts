@@ -208,6 +208,16 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     })
   })
 
+  it('is flagged as a contradiction on a replay that ends its parking', async () => {
+    const requestId = randomUUID()
+    const late = await settle(okAudio(requestId).body, sandboxKey.signing_secret)
+    await settle(failed(requestId).body, liveKey.signing_secret)
+    await database.sql`update mediadock.deliveries set flags = '{}', parked_reason = 'landing_failed', environment = 'live'
+      where id = ${late}`
+    await call(receiver, `POST /api/deliveries/${late}/replay`, { body: {} })
+    expect(await stateOf(late)).toEqual({ flags: ['contradiction'], parked_reason: null })
+  })
+
   describe('that is removed or retired afterwards', () => {
     const trackedLive = async () => {
       const requestId = randomUUID()
