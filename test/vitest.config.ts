@@ -16,7 +16,7 @@ export default defineConfig({
     // The programs are imported once in each worker: their caches (fonts, samples) are the same for every test.
     isolate: false,
     // More than there are cores: many tests wait, for a timeout or for a process.
-    maxWorkers: 5,
+    maxWorkers: 6,
     sequence: { sequencer: LongestFirst },
     // A shared CI machine stalls at times; what fails twice is broken.
     retry: process.env['CI'] ? 1 : 0,
