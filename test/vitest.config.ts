@@ -6,7 +6,7 @@ export default defineConfig({
   test: {
     root: import.meta.dirname,
     include: ['**/*.test.ts'],
-    // What rarely breaks or costs much is in `npm run test:release`. `npm run chaos` names its files.
+    // `npm run test:release` runs these: they are slow, or test what rarely breaks. `npm run chaos` runs some of them.
     exclude: long ? [] : ['release/**'],
     globalSetup: ['support/global-setup.ts'],
     // These limits only end tests that hang. They hold on a machine that is several times slower than ours.

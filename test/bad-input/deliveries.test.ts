@@ -103,7 +103,7 @@ function bytesOf({ body }: BodyCase, requestId: string): Buffer {
 
 const envelope = (answer: RawAnswer | undefined) => [answer?.status, answer?.code]
 
-/** What the log must record of each webhook id, and the quarantine of each request; written behind the answers. */
+/** The expected log by webhook id, and the expected quarantine by request. Both are written after the answers. */
 const arrivals = new Map<string, { outcome: string; reason: string | null }>()
 const quarantined = new Map<string, string>()
 

@@ -30,7 +30,7 @@ type ProviderCall<Outcome> = {
   call: () => Promise<Answered<Outcome>>
   /** The further facts of the log line. `outcome` replaces the kind of the outcome there and in the metric. */
   factsOf: (outcome: Outcome) => { outcome?: string | undefined; [fact: string]: unknown }
-  /** What the answer shows of the key, where its kind alone does not decide that. */
+  /** Returns what the answer says of the key. Without this function, the kind of the answer decides. */
   saysOfKey?: (outcome: Outcome) => SaysOfKey
   /** Called once the call is granted, before it is made. */
   onGranted?: (() => void) | undefined

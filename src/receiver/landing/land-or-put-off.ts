@@ -22,9 +22,9 @@ export function lockedPauseMs(claims: number): number {
 }
 
 /**
- * Lands a batch with landUntilFailure(), with one delivery per request. If Postgres refuses it for a row, deliveries
- * whose requests are locked are put off, and the others are halved until the refused row is alone. Throws if Postgres
- * itself failed: some of the batch may have landed then.
+ * Lands a batch of one delivery per request. If Postgres refuses a row, the batch is halved until that row is alone.
+ * Deliveries whose requests another transaction locks are put off. Throws if Postgres itself failed. Some deliveries may
+ * have landed by then.
  */
 export async function landBatch(
   deps: BatchDeps,

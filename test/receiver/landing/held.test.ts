@@ -17,7 +17,7 @@ const claimOf = (requestId: string, claims = 1) => {
   }
 }
 
-it('lands the deliveries of one request one after the other, in whichever lane', () => {
+it('never lands two deliveries of one request at the same time, also from both lanes', () => {
   const held = createHeld({ wake: () => {} })
   const [a, b] = [randomUUID(), randomUUID()]
   const claims = [claimOf(a), claimOf(a), claimOf(b), claimOf(a, 2)] as const
