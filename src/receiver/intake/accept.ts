@@ -52,11 +52,6 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   const waitingOf = createShares(maxWaiting)
   let inFlight = 0
 
-  const next = () => {
-    inFlight -= 1
-    pump()
-  }
-
   const pump = () => {
     // While one commit waits for the disk, the next statement runs. A third would only split the rows.
     while (inFlight === 0 || (inFlight < 2 && queue.length >= worthSecondRows)) {
@@ -66,17 +61,18 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       inFlight += 1
       deps.onFlush?.({ deliveries: batch.length, left: queue.length })
       // A statement that is lost with its connection may never settle. Its senders have been answered by then.
-      withDeadline(flush({ ...deps, storeAgain }, batch), answerWithinMs + 500, 'a flush').then(
-        next,
-        (error: unknown) => {
+      withDeadline(flush({ ...deps, storeAgain }, batch), answerWithinMs + 500, 'a flush')
+        .catch((error: unknown) => {
           deps.logger.error(
             { err: error, deliveries: batch.length },
             'storing deliveries did not end in time, continuing without them: senders without an answer got 503',
           )
           for (const { delivery } of batch) deps.handOver.release(delivery)
-          next()
-        },
-      )
+        })
+        .finally(() => {
+          inFlight -= 1
+          pump()
+        })
     }
   }
 
@@ -178,40 +174,36 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
  * statement, with nothing stored. Also throws if the connection is lost: the statement may have been committed, and the
  * sender's next attempt is then a duplicate.
  */
-async function storePart(deps: FlushDeps, part: readonly Waiting[]): Promise<void> {
+async function storePart({ db, time, handOver, onStored, storeAgain }: FlushDeps, part: readonly Waiting[]) {
   const byId = Map.groupBy(part, ({ delivery }) => delivery.id)
   // Sorted by key, so that two flushes cannot deadlock.
   const rows = [...byId.keys()].sort().flatMap((id) => signedLive(byId.get(id) ?? [])?.delivery ?? [])
-  const handedOver = new Set(rows.filter((row) => deps.handOver.reserve(row)))
-  try {
-    const stored = await storeDeliveries(deps.db, rows, {
-      ...(deps.time && { now: deps.time() }),
-      claimed: { ids: new Set([...handedOver].map(({ id }) => id)), leaseSeconds: deps.handOver.leaseSeconds },
-    })
-    for (const [id, group] of byId) {
-      if (stored.contended.has(id)) {
-        deps.storeAgain(group)
-        continue
-      }
-      group.forEach(({ delivery, resolve }, at) => {
-        if (at > 0 || !stored.isNew.has(id)) resolve('duplicate')
-        else resolve(delivery.parkReason === undefined ? 'accepted' : 'parked')
-      })
-    }
-    for (const row of handedOver) {
-      if (stored.isNew.has(row.id)) deps.handOver.take(row)
-      else deps.handOver.release(row)
-    }
-    const isToClaim = rows.some(
-      (row) =>
-        stored.requeued.has(row.id) ||
-        (stored.isNew.has(row.id) && row.parkReason === undefined && !handedOver.has(row)),
-    )
-    if (isToClaim) deps.onStored()
-  } catch (error) {
-    for (const row of handedOver) deps.handOver.release(row)
+  const reserved = rows.filter((row) => handOver.reserve(row))
+  const ids = new Set(reserved.map(({ id }) => id))
+  const claimed = { ids, leaseSeconds: handOver.leaseSeconds }
+  const stored = await storeDeliveries(db, rows, { now: time?.(), claimed }).catch((error: unknown) => {
+    reserved.forEach(handOver.release)
     throw error
+  })
+  for (const [id, group] of byId) {
+    const answer = stored.get(id)
+    if (answer === 'undecided') storeAgain(group)
+    else group.forEach(({ delivery, resolve }, at) => resolve(outcomeOf(delivery, at === 0 && answer === 'new')))
   }
+  for (const row of reserved) {
+    if (stored.get(row.id) === 'new') handOver.take(row)
+    else handOver.release(row)
+  }
+  const isToClaim = ({ id, parkReason }: Delivery) => {
+    const answer = stored.get(id)
+    return answer === 'requeued' || (answer === 'new' && parkReason === undefined && !ids.has(id))
+  }
+  if (rows.some(isToClaim)) onStored()
+}
+
+function outcomeOf({ parkReason }: Delivery, isNew: boolean): Acceptance {
+  if (!isNew) return 'duplicate'
+  return parkReason === undefined ? 'accepted' : 'parked'
 }
 
 /** Selects among arrivals with one id and different keys. A live key wins: only it may sign for live requests. */

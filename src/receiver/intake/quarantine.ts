@@ -8,7 +8,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { claimedRequestId } from '../domain/delivery.ts'
-import { toBytea } from './store.ts'
+import { batchOf } from './store.ts'
 
 const quarantine = columnsOf(arriving.quarantine)
 const knownSenders = columnsOf(arriving.knownSenders)
@@ -109,24 +109,21 @@ function ownBytes(body: Buffer): Buffer {
 }
 
 async function insert(db: Database, batch: readonly Row[]): Promise<void> {
-  let end = 0
-  const items = batch.map(({ arrivedAt, reason, webhookId, sender, headers, body }) => ({
+  const { items, bodies } = batchOf(batch, ({ arrivedAt, reason, webhookId, sender, headers, body }) => ({
     arrived_at: arrivedAt,
     reason,
     webhook_id: webhookId,
     request_id: claimedRequestId(body),
     sender,
     headers,
-    start: (end += body.length) - body.length + 1,
-    length: body.length,
   }))
   await db.execute(sql`
-    with bodies as materialized (select ${toBytea(Buffer.concat(batch.map(({ body }) => body)))} as bytes)
+    with bodies as materialized (select ${bodies} as bytes)
     insert into mediadock.quarantine
       (${list(quarantine, 'arrived_at', 'reason', 'webhook_id', 'request_id', 'source', 'headers', 'body')})
     select arrived_at, reason, webhook_id, request_id, sender, headers::jsonb,
       substring(bodies.bytes from start for length)
-    from jsonb_to_recordset(${JSON.stringify(items)}::jsonb) as r (
+    from jsonb_to_recordset(${items}::jsonb) as r (
       arrived_at timestamptz, reason text, webhook_id text, request_id uuid, sender text, headers text, start int,
       length int), bodies
     where set_config('synchronous_commit', 'off', true) = 'off'`)

@@ -82,8 +82,8 @@ async function storeVerified(db: Database, deliveries: readonly Delivery[]): Pro
   const isNew = new Set<string>()
   for (let tries = 1; tries <= 50; tries += 1) {
     const stored = await storeDeliveries(db, deliveries)
-    for (const one of stored.isNew) isNew.add(one)
-    if (stored.contended.size === 0) return isNew
+    for (const [id, answer] of stored) if (answer === 'new') isNew.add(id)
+    if (![...stored.values()].includes('undecided')) return isNew
     await delay(100)
   }
   throw new Error('another transaction holds deliveries of the quarantine: verify again after it has ended')
