@@ -218,7 +218,6 @@ function openLogs({ settings, db, clock, logger, metrics, roles, stopping }: Bas
     logger,
     clock,
     metrics,
-    noteSender: quarantine.noteSender,
     wake: () => roles.wake('arrival-log'),
   })
   return { arrivalLog, quarantine }

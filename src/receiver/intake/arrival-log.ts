@@ -1,6 +1,7 @@
 import type { Counter, Histogram } from 'prom-client'
 import { createShares } from '../../platform/fair-share.ts'
 import type { LogNote } from '../../platform/http/request-log.ts'
+import { senderOf } from '../../platform/http/sender.ts'
 import { createTokens } from '../../platform/line-budget.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
@@ -13,7 +14,6 @@ import { maxInteger } from '../domain/limits.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { sourceLabel } from '../domain/source.ts'
 import { loggedTraceId } from '../domain/trace.ts'
-import type { Quarantine } from './quarantine.ts'
 import type { Acceptance } from './webhook-answers.ts'
 
 const { id: _generated, ...logged } = columnsOf(arriving.arrivals)
@@ -21,6 +21,8 @@ const columns = sql.join(Object.values(logged), sql`, `)
 
 const keyUses = columnsOf(onCall.keyUses)
 const u = columnsOf(onCall.keyUses, 'u')
+const s = columnsOf(arriving.knownSenders, 's')
+const knownSenders = columnsOf(arriving.knownSenders)
 
 const maxWaitingRows = 50_000
 /** Refused arrivals with a row of their own: bounded, so that a forger cannot fill the disk. */
@@ -65,8 +67,6 @@ export type ArrivalLogDeps = {
   logger: Logger
   clock: () => Date
   metrics: ArrivalMetrics
-  /** Records the sender of an authentic delivery. */
-  noteSender: Quarantine['noteSender']
   wake: () => void
 }
 
@@ -86,7 +86,7 @@ type ArrivalMetrics = {
 export function createArrivalLog(deps: ArrivalLogDeps) {
   const { logger, clock, metrics, wake } = deps
   const rows = createWriteBehind<Row>({
-    write: (batch) => write(deps, batch),
+    write: (batch) => write(deps.db, batch),
     rowsPerWrite: 2000,
     room: createShares({ rows: maxWaitingRows, bytes: Infinity }, 1),
     dropped: metrics.logDropped,
@@ -144,6 +144,13 @@ function count(metrics: ArrivalMetrics, { outcome, reason = '', sourceName, stat
   metrics.arrivals.inc({ outcome, reason, ...sourceLabel(sourceName) })
   if (status === 200) metrics.ackSeconds.observe(arrival.ackMs / 1000)
   if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
+  const { keyName, bytes } = arrival
+  if (isStored(outcome) && keyName !== undefined) metrics.storedBytes.inc({ key_name: keyName }, bytes)
+}
+
+/** False for a duplicate: it may be a replay by a stranger who recorded a delivery. */
+function isStored(outcome: Arrival['outcome']): boolean {
+  return outcome === 'accepted' || outcome === 'parked'
 }
 
 /** Decides which refused arrivals get a row of their own: a burst, then a pace, within a number per day. */
@@ -162,28 +169,33 @@ function createRefusedBudget(): (arrivedAt: Date) => boolean {
   }
 }
 
-async function write({ db, metrics, noteSender }: ArrivalLogDeps, rows: readonly Row[]): Promise<void> {
-  const uses = rows.flatMap(({ arrival: { keyName, arrivedAt: at }, folded }) =>
-    keyName === undefined ? [] : [{ keyName, at, matches: 1 + folded }],
-  )
+/** Writes rows of the log, with the uses of keys and the senders that they show. */
+async function write(db: Database, rows: readonly Row[]): Promise<void> {
   await executePrepared(
     db,
     sql`
-    with used as (${notingKeyUses(uses)})
-    insert into mediadock.arrivals (${columns})
-    select ${columns} from jsonb_populate_recordset(null::mediadock.arrivals, ${JSON.stringify(rows.map(toItem))}::jsonb)
-    where set_config('synchronous_commit', 'off', true) = 'off'`,
+    with arrived as (
+      select row.*, item ->> 'sender' as sender
+      from jsonb_array_elements(${JSON.stringify(rows.map(toItem))}::jsonb) as item,
+        jsonb_populate_record(null::mediadock.arrivals, item) as row
+      where set_config('synchronous_commit', 'off', true) = 'off'
+    ),
+    used as (${notingKeyUses(sql`
+      select key_name, arrived_at as at, 1 + folded as matches from arrived where key_name is not null`)}),
+    seen as (
+      insert into mediadock.known_senders as s (${list(knownSenders, 'key_name', 'source', 'last_at')})
+      select key_name, sender, max(arrived_at) from arrived where sender is not null group by key_name, sender
+      -- At most once an hour, so that few rows are written.
+      having not exists (select from mediadock.known_senders k where k.key_name = arrived.key_name
+        and k.source = arrived.sender and k.last_at > max(arrived.arrived_at) - interval '1 hour')
+      order by key_name, sender
+      on conflict (key_name, source) do update set last_at = greatest(${s.last_at}, excluded.last_at)
+    )
+    insert into mediadock.arrivals (${columns}) select ${columns} from arrived`,
   )
-  for (const { arrival } of rows) {
-    const { keyName, remote, arrivedAt: at, outcome, bytes = 0 } = arrival
-    // A duplicate may be a replay by a stranger who recorded a delivery, so it makes no sender known.
-    if (keyName === undefined || (outcome !== 'accepted' && outcome !== 'parked')) continue
-    noteSender({ keyName, remote, at })
-    metrics.storedBytes.inc({ key_name: keyName }, bytes)
-  }
 }
 
-function toItem({ arrival, folded }: Row): Record<keyof typeof logged, unknown> {
+function toItem({ arrival, folded }: Row): Record<keyof typeof logged | 'sender', unknown> {
   return {
     arrived_at: arrival.arrivedAt,
     outcome: arrival.outcome,
@@ -195,6 +207,7 @@ function toItem({ arrival, folded }: Row): Record<keyof typeof logged, unknown> 
     key_name: arrival.keyName,
     source_name: arrival.sourceName ?? undefined,
     remote: arrival.remote,
+    sender: isStored(arrival.outcome) ? senderOf(arrival.remote) : undefined,
     bytes: arrival.bytes,
     skew_seconds: arrival.skewSeconds === undefined ? undefined : clampInt(arrival.skewSeconds),
     ack_ms: arrival.ackMs,
@@ -229,25 +242,22 @@ export function lineOf(arrival: Arrival, traces: object | undefined): LogNote {
   return { message: 'webhook answered', fields }
 }
 
-export type KeyUse = { keyName: string; at: Date; matches: number }
-
-/** SQL: the statement that stores which keys matched, one row per key. It can be part of a `with`. */
-export function notingKeyUses(uses: readonly KeyUse[]): SQL {
+/** SQL: counts the uses of keys, given as rows of (key_name, at, matches). It can be part of a `with`. */
+function notingKeyUses(uses: SQL): SQL {
   // Sorted by key, so that two writers cannot deadlock.
-  const keys = [...Map.groupBy(uses, ({ keyName }) => keyName)].sort(([a], [b]) => (a < b ? -1 : 1))
-  const times = keys.map(([, some]) => some.map(({ at }) => at.getTime() / 1000))
   return sql`
     insert into mediadock.key_uses as u (${list(keyUses, 'key_name', 'first_match_at', 'last_match_at', 'matches')})
-    select key_name, to_timestamp(first), to_timestamp(last), matches from unnest(
-      ${sql.param(keys.map(([name]) => name))}::text[], ${sql.param(times.map((some) => Math.min(...some)))}::float8[],
-      ${sql.param(times.map((some) => Math.max(...some)))}::float8[],
-      ${sql.param(keys.map(([, some]) => some.reduce((sum, { matches }) => sum + matches, 0)))}::bigint[]
-    ) as used (key_name, first, last, matches)
+    select key_name, min(at), max(at), sum(matches) from (${uses}) as uses group by key_name order by key_name
     on conflict (key_name) do update set matches = ${u.matches} + excluded.matches,
       first_match_at = least(${u.first_match_at}, excluded.first_match_at),
       last_match_at = greatest(${u.last_match_at}, excluded.last_match_at)`
 }
 
-export async function noteKeyUses(db: Database, uses: readonly KeyUse[]): Promise<void> {
-  if (uses.length > 0) await db.execute(notingKeyUses(uses))
+export async function noteKeyUses(db: Database, uses: readonly { keyName: string; receivedAt: Date }[]): Promise<void> {
+  const names = sql.param(uses.map(({ keyName }) => keyName))
+  const times = sql.param(uses.map(({ receivedAt }) => receivedAt.toISOString()))
+  await db.execute(
+    notingKeyUses(sql`
+      select key_name, at::timestamptz, 1 as matches from unnest(${names}::text[], ${times}::text[]) as used (key_name, at)`),
+  )
 }

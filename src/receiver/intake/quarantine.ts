@@ -12,7 +12,6 @@ import { batchOf } from './store.ts'
 
 const quarantine = columnsOf(arriving.quarantine)
 const knownSenders = columnsOf(arriving.knownSenders)
-const s = columnsOf(arriving.knownSenders, 's')
 
 /** The memory for waiting rows. One known sender, or all strangers together, can take four fifths (createShares). */
 const maxWaiting = { rows: 40_000, bytes: 40 * 1024 * 1024 }
@@ -88,15 +87,13 @@ export function createQuarantine({ db, clock, dropped, maxRows, maxBytes, wake, 
     runOnce: async (): Promise<{ more: boolean }> => {
       const rest = restUntil - performance.now()
       if (rest > 0 && !signal.aborted) await delay(rest, undefined, { signal }).catch(() => {})
-      await senders.keep()
+      await senders.look()
       const { written, more } = await rows.writeSome()
       restUntil = performance.now() + Math.min(1000, (written.bytes / bytesPerSecond) * 1000)
       if (written.rows > 0) await keepBounds(written)
       return { more }
     },
     waiting: rows.waiting,
-    /** Records the sender of an authentic delivery. */
-    noteSender: senders.note,
   }
 }
 
@@ -195,64 +192,32 @@ async function trim(db: Database, kept: Amount): Promise<number> {
 
 /** The latest addresses per key: the holder of one secret must not fill the table, or displace others' senders. */
 const maxSendersPerKey = 64
-/** A sender is written again after this time, so `last_at` may be an hour too old. */
-const noteAgainMs = 3_600_000
-/** How often other replicas' senders are read. New senders of this process are written within a second. */
-const readEveryMs = 60_000
-/** Bounds the memory of senders. */
-const maxNoted = 10_000
+/** A new sender has no room of its own for this long. */
+const lookMs = 10_000
 
 /**
- * Keeps the senders of recent authentic deliveries. A refused arrival from one of them may be authentic too, signed
- * with a secret that is missing here. The quarantine has room for it that strangers cannot take.
+ * The senders of recent authentic deliveries to any replica, which the log of arrivals writes. A refused arrival from
+ * one of them may be authentic too, signed with a secret that is missing here. The quarantine has room for it that
+ * strangers cannot take.
  */
 function createKnownSenders({ db, clock }: { db: Database; clock: () => Date }) {
   let known: ReadonlySet<string> = new Set()
-  /** When each key and address was last noted. */
-  const noted = new Map<string, number>()
-  let unwritten: Sighting[] = []
-  let keptAt = -Infinity
+  let lookedAt = -Infinity
 
   return {
-    note: ({ keyName, remote, at }: { keyName: string; remote: string | undefined; at: Date }): void => {
-      const of = `${keyName} ${remote}`
-      if (at.getTime() - (noted.get(of) ?? -Infinity) < noteAgainMs) return
-      if (noted.size >= maxNoted) noted.clear()
-      noted.set(of, at.getTime())
-      if (unwritten.length < maxNoted) unwritten.push({ keyName, sender: senderOf(remote), at })
-    },
-    /** Returns true if any replica received an authentic delivery from the address in the last seven days. */
     isKnown: (sender: string): boolean => known.has(sender),
-    /** Writes new senders and reads those of other replicas, as often as needed. May be called at any rate. */
-    keep: async (): Promise<void> => {
-      if (performance.now() - keptAt < (unwritten.length > 0 ? 1000 : readEveryMs)) return
-      const written = unwritten.length
-      await writeSightings(db, unwritten)
-      unwritten = unwritten.slice(written)
-      await forgetSightings(db, new Date(clock().getTime() - 7 * 86_400_000))
+    /** Reads the senders of the last seven days, as often as needed. May be called at any rate. */
+    look: async (): Promise<void> => {
+      if (performance.now() - lookedAt < lookMs) return
+      await forgetSenders(db, new Date(clock().getTime() - 7 * 86_400_000))
       const rows = await db.selectDistinct({ sender: arriving.knownSenders.source }).from(arriving.knownSenders)
       known = new Set(rows.map(({ sender }) => sender))
-      keptAt = performance.now()
+      lookedAt = performance.now()
     },
   }
 }
 
-type Sighting = { keyName: string; sender: string; at: Date }
-
-async function writeSightings(db: Database, sightings: readonly Sighting[]): Promise<void> {
-  if (sightings.length === 0) return
-  const column = <T>(pick: (sighting: Sighting) => T) => sql.param(sightings.map(pick))
-  // Once per row of the table, and sorted by key, so that two writers cannot deadlock.
-  await db.execute(sql`
-    insert into mediadock.known_senders as s (${list(knownSenders, 'key_name', 'source', 'last_at')})
-    select key_name, source, max(last_at) from unnest(
-      ${column(({ keyName }) => keyName)}::text[], ${column(({ sender }) => sender)}::text[],
-      ${column(({ at }) => at.toISOString())}::text[]::timestamptz[]) as seen (key_name, source, last_at)
-    group by key_name, source order by key_name, source
-    on conflict (key_name, source) do update set last_at = greatest(${s.last_at}, excluded.last_at)`)
-}
-
-async function forgetSightings(db: Database, cutoff: Date): Promise<void> {
+async function forgetSenders(db: Database, cutoff: Date): Promise<void> {
   await db.execute(sql`
     delete from mediadock.known_senders where (${list(knownSenders, 'key_name', 'source')}) in (
       select key_name, source from (

@@ -40,9 +40,9 @@ export async function verifyQuarantine(
       return delivery ? [{ id: row.id, delivery }] : []
     })
     if (authentic.length > 0) {
-      const uses = authentic.map(({ delivery: { keyName, receivedAt: at } }) => ({ keyName, at, matches: 1 }))
-      await noteKeyUses(db, uses)
-      const deliveries = distinct(authentic.map(({ delivery }) => delivery))
+      const accepted = authentic.map(({ delivery }) => delivery)
+      await noteKeyUses(db, accepted)
+      const deliveries = distinct(accepted)
       const isNew = await storeVerified(db, deliveries)
       await db.delete(quarantine).where(
         inArray(

@@ -52,7 +52,6 @@ it(
       logger,
       clock: () => new Date(now),
       metrics: createReceiverMetrics(unread),
-      noteSender: () => {},
       wake: () => {},
     })
     const minutes = 18
