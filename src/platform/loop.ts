@@ -15,33 +15,22 @@ export type LoopOptions = {
   runOnce: () => Promise<{ more: boolean }>
   /** The pause after a round without more work, varied by a quarter. A wake ends it. */
   idleMs: number
-  /**
-   * Limits a steady load to one round per `ms`, unless there is more to do. Wake-ups gather meanwhile. After a pause,
-   * the first `burst` rounds start at once.
-   */
-  gather?: { ms: number; burst: number }
-  /** The deadline of a round, so that a statement lost with its connection does not block the role for ever. */
-  roundDeadlineMs?: number
+  /** The shortest pause after a round without more work. Wake-ups gather meanwhile, so one round serves them all. */
+  gatherMs?: number
   /** The first round waits until this has settled. */
   after?: Promise<unknown> | undefined
   logger: Logger
   signal: AbortSignal
 }
 
+/** The deadline of a round, so that a statement lost with its connection does not block the role for ever. */
+const roundMs = 30_000
+
 /**
  * Runs one background role until the signal aborts. A round that throws is logged and retried after a growing, jittered
  * pause.
  */
-export function startLoop({
-  name,
-  runOnce,
-  idleMs,
-  gather,
-  roundDeadlineMs = 30_000,
-  after,
-  logger,
-  signal,
-}: LoopOptions) {
+export function startLoop({ name, runOnce, idleMs, gatherMs, after, logger, signal }: LoopOptions) {
   let woken = false
   let pause = new AbortController()
 
@@ -59,16 +48,6 @@ export function startLoop({
     await delay(ms, undefined, { signal: pause.signal }).catch(() => {})
   }
 
-  let burst = gather?.burst ?? 0
-  let refilledAt = performance.now()
-  const gathered = async () => {
-    if (!gather) return
-    const now = performance.now()
-    burst = Math.min(gather.burst, burst + (now - refilledAt) / gather.ms) - 1
-    refilledAt = now
-    if (burst < 0) await delay(-burst * gather.ms, undefined, { signal }).catch(() => {})
-  }
-
   const streak = createStreak(name)
 
   const run = async () => {
@@ -76,10 +55,10 @@ export function startLoop({
     while (!signal.aborted) {
       woken = false
       try {
-        const { more } = await withDeadline(runOnce(), roundDeadlineMs, `a round of ${name}`)
+        const { more } = await withDeadline(runOnce(), roundMs, `a round of ${name}`)
         streak.succeeded()
         if (more) continue
-        await gathered()
+        if (gatherMs !== undefined) await delay(gatherMs, undefined, { signal }).catch(() => {})
         await sleep(jittered(idleMs))
       } catch (error) {
         const failures = streak.failed(error)

@@ -35,9 +35,9 @@ export type BackgroundDeps = Parts & {
 }
 
 /** Under a steady load the logs gather rows, since a statement costs as much as many rows. */
-const gatherRows = { ms: 100, burst: 50 }
+const gatherRowsMs = 100
 /** A landing wakes the follow-ups. They gather wakes for this long, since each round costs a statement. */
-const gatherFollowUps = { ms: 20, burst: 20 }
+const gatherFollowUpsMs = 20
 
 /**
  * Starts every background role of the core (startRoles()), the on-call roles, and the schedules of the reconciler and
@@ -109,7 +109,7 @@ function pollingDeps({ landing, pools, settings, fetcher, cut, awaited }: Backgr
 /** Starts the roles of the core. They begin once the receiver is prepared and end with the signal. */
 function startRoles(deps: BackgroundDeps, followUps: FollowUps) {
   const { prepared: after, logger, signal } = deps
-  const roles: Record<Exclude<Role, OnCallRole>, Pick<LoopOptions, 'runOnce' | 'idleMs' | 'gather'>> = {
+  const roles: Record<Exclude<Role, OnCallRole>, Pick<LoopOptions, 'runOnce' | 'idleMs' | 'gatherMs'>> = {
     ...landingRoles(deps),
     ...logRoles(deps),
     ...pollRoles(deps, followUps),
@@ -144,8 +144,8 @@ function logRoles(deps: BackgroundDeps) {
   const writeMinute = () => pressure.paced(minute, signal)
   const makePartitions = createPartitionMaker({ db, clock, logger })
   return {
-    'arrival-log': { runOnce: writeArrivals, idleMs: pollMs, gather: gatherRows },
-    'poll-log': { runOnce: writePolls, idleMs: pollMs, gather: gatherRows },
+    'arrival-log': { runOnce: writeArrivals, idleMs: pollMs, gatherMs: gatherRowsMs },
+    'poll-log': { runOnce: writePolls, idleMs: pollMs, gatherMs: gatherRowsMs },
     quarantine: { runOnce: quarantine.runOnce, idleMs: pollMs },
     minutes: { runOnce: writeMinute, idleMs: 20_000 },
     'arrival-partitions': { runOnce: makePartitions, idleMs: 10_000 },
@@ -168,7 +168,7 @@ function pollRoles(deps: BackgroundDeps, followUps: FollowUps) {
     'key-sets': { runOnce: () => keySets.runOnce(keys()), idleMs: 5000 },
     accounts: { runOnce: accounts, idleMs: 60_000 },
     submits: { runOnce: submitter.runOnce, idleMs: pollMs },
-    'follow-ups': { runOnce: followUp, idleMs: pollMs, gather: gatherFollowUps },
+    'follow-ups': { runOnce: followUp, idleMs: pollMs, gatherMs: gatherFollowUpsMs },
   }
 }
 
