@@ -20,23 +20,12 @@ export type Formatted = { text: string; cut: boolean } | { refused: 'too_long' |
  */
 export function formatJson(json: string): Formatted {
   if (json.length > maxFormattedBytes) return { refused: 'too_long' }
-  if (isDeeperThan(json, maxFormattedDepth)) return { refused: 'too_deep' }
   try {
     JSON.parse(json)
   } catch {
     return { refused: 'no_json' }
   }
   return indented(json)
-}
-
-function isDeeperThan(json: string, levels: number): boolean {
-  let depth = 0
-  for (const token of tokensOf(json)) {
-    if (token === '{' || token === '[') depth += 1
-    else if (token === '}' || token === ']') depth -= 1
-    if (depth > levels) return true
-  }
-  return false
 }
 
 function indented(json: string): Formatted {
@@ -55,6 +44,7 @@ function indented(json: string): Formatted {
     if (closes ? !opened : opened || last === ',') add(`\n${'  '.repeat(depth)}`)
     add(token === ':' ? ': ' : token)
     if (token === '{' || token === '[') depth += 1
+    if (depth > maxFormattedDepth) return { refused: 'too_deep' }
     last = token
     if (length > shownCharacters) return { text: pieces.join('').slice(0, shownCharacters), cut: true }
   }
