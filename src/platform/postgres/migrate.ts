@@ -60,17 +60,12 @@ export async function migrate({ url, schema, folder }: Migrations, wait: LockWai
 }
 
 /** True if every migration in the folder has been applied. */
-export async function isMigrated(client: postgres.Sql, { schema, folder }: Omit<Migrations, 'url'>): Promise<boolean> {
+export async function isUpToDate({ url, schema, folder }: Migrations): Promise<boolean> {
   const files = readMigrationFiles({ migrationsFolder: folder })
-  const known = await history(client, schema, files)
-  return files.every(({ hash }) => known.has(hash))
-}
-
-/** Like isMigrated, on a separate connection. */
-export async function isUpToDate({ url, ...at }: Migrations): Promise<boolean> {
   const client = connect(url)
   try {
-    return await isMigrated(client, at)
+    const known = await history(client, schema, files)
+    return files.every(({ hash }) => known.has(hash))
   } finally {
     await client.end({ timeout: 5 })
   }

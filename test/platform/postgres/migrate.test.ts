@@ -3,7 +3,7 @@ import path from 'node:path'
 import postgres from 'postgres'
 import { expect, it, onTestFinished } from 'vitest'
 import { withDeadline } from '../../../src/platform/deadline.ts'
-import { isMigrated, migrate } from '../../../src/platform/postgres/migrate.ts'
+import { isUpToDate, migrate } from '../../../src/platform/postgres/migrate.ts'
 import { withTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { describeOnPackaged, withPackagedPostgres } from '../../support/own-packaged-postgres.ts'
@@ -20,17 +20,17 @@ it('applies each migration once, in order, and the new ones later', async () => 
   const database = await withTestDatabase()
   const folder = await folderOf(first)
   const at = { url: database.url, schema, folder }
-  expect(await isMigrated(database.sql, at)).toBe(false)
+  expect(await isUpToDate(at)).toBe(false)
   expect(await migrate(at)).toBe(1)
   expect(await migrate(at)).toBe(0)
   expect(await runs(database)).toEqual([1])
-  expect(await isMigrated(database.sql, at)).toBe(true)
+  expect(await isUpToDate(at)).toBe(true)
 
   await writeMigrations(folder, first, second)
-  expect(await isMigrated(database.sql, at)).toBe(false)
+  expect(await isUpToDate(at)).toBe(false)
   expect(await migrate(at)).toBe(1)
   expect(await runs(database)).toEqual([1, 2])
-  expect(await isMigrated(database.sql, at)).toBe(true)
+  expect(await isUpToDate(at)).toBe(true)
 })
 
 it('a schema made by other migrations is refused and unchanged', async () => {
@@ -40,9 +40,7 @@ it('a schema made by other migrations is refused and unchanged', async () => {
   await migrate(at)
   await writeMigrations(folder, first, second, 'insert into probe.runs values (3)')
   await expect(migrate(at)).rejects.toMatchObject({ code: 'other_history' })
-  await expect(isMigrated(database.sql, at)).rejects.toThrow(
-    /delete it with all its rows \(drop schema probe cascade\)/,
-  )
+  await expect(isUpToDate(at)).rejects.toThrow(/delete it with all its rows \(drop schema probe cascade\)/)
   expect(await runs(database)).toEqual([1, 2])
 })
 
@@ -60,7 +58,7 @@ it('a failed migration leaves nothing half done, and succeeds once it is fixed',
   const at = { url: database.url, schema, folder }
   await expect(migrate(at)).rejects.toThrow(/division by zero/)
   expect(await database.sql`select nspname from pg_namespace where nspname = ${schema}`).toEqual([])
-  expect(await isMigrated(database.sql, at)).toBe(false)
+  expect(await isUpToDate(at)).toBe(false)
 
   await writeMigrations(folder, first, second)
   expect(await migrate(at)).toBe(2)
@@ -93,7 +91,7 @@ it.each([
     expect(await migrate(at)).toBe(0)
     await database.sql.unsafe(`drop schema ${name} cascade`)
     await Promise.all(Array.from({ length: 8 }, () => migrate(at)))
-    expect(await isMigrated(database.sql, at)).toBe(true)
+    expect(await isUpToDate(at)).toBe(true)
     const [row] = await database.sql.unsafe(
       `select count(*)::int as n, count(distinct hash)::int as distinct from ${name}.migrations`,
     )
