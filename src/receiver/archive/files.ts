@@ -5,7 +5,7 @@ import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { later, postgresTime } from '../../platform/postgres/time.ts'
 import * as schema from '../domain/schema.ts'
-import { addChange } from '../landing/outcome-sql.ts'
+import { addChange } from '../feeding/add-change.ts'
 import * as archive from './archive-schema.ts'
 import { copyLease, type Copy } from './copies.ts'
 

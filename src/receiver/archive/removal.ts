@@ -5,7 +5,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
 import { maxOutputItems } from '../../wire/schemas.ts'
 import * as schema from '../domain/schema.ts'
-import { addChange } from '../landing/outcome-sql.ts'
+import { addChange } from '../feeding/add-change.ts'
 import * as archive from './archive-schema.ts'
 
 const c = columnsOf(archive.mediaCopies, 'c')

@@ -18,7 +18,7 @@ const xid8 = customType<{ data: string }>({ dataType: () => 'xid8' })
 
 /**
  * The names of a change's status. `changes` and `feed_entries` store the place in this list, from 1, in two bytes:
- * addChange() of landing writes it, the view `feed` spells it out. REFUSED is a submit that failed after its 202. It
+ * addChange() of feeding writes it, the view `feed` spells it out. REFUSED is a submit that failed after its 202. It
  * has no request, so `request_id` holds its Idempotency-Key.
  */
 export const feedStatusNames = ['COMPLETED', 'FAILED', 'CANCELED', 'REFUSED'] as const

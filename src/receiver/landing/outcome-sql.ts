@@ -2,6 +2,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { statementOf } from '../../platform/postgres/postgres.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
+import { addChange } from '../feeding/add-change.ts'
 import {
   extraPollAt,
   items,
@@ -240,16 +241,6 @@ const flagged = `
         and (not d.flags @> n.added or (n.ends_contradiction and 'contradiction' = any(d.flags))
           or d.parked_reason is distinct from coalesce(n.parks, case when not n.unparks then d.parked_reason end))
     )`
-
-/**
- * SQL: inserts one row of `changes` for all requests of `from`, with the status of each and whether its media are
- * complete. Inserts nothing if `from` is empty. The sequencer gives committed changes their positions in the feed.
- */
-export const addChange = (now: SQL, from: SQL): SQL => sql`
-      insert into mediadock.changes (changed_at, request_ids, statuses, media_complete)
-      select ${now}, array_agg(request_id), array_agg((case status when 'COMPLETED' then 1 when 'FAILED' then 2
-        when 'REFUSED' then 4 else 3 end)::smallint), array_agg(media_complete)
-      from ${from} having count(*) > 0`
 
 const writtenThatLanded = `written where (written.request_id in (
         select outcomes.request_id from outcomes where outcomes.outcome = 'landed')) is true`

@@ -2,7 +2,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import { defaultPageItems } from '../domain/page-limits.ts'
-import { addChange } from '../landing/outcome-sql.ts'
+import { addChange } from '../feeding/add-change.ts'
 import { isForgotten, isHeld, unlessThisOne, type Generation } from './generations.ts'
 
 /**
