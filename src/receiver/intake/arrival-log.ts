@@ -221,7 +221,7 @@ function clampInt(value: number): number {
 }
 
 /** Returns the line of an arrival for the process's log, with the ids that a person may search for. */
-export function lineOf(arrival: Arrival, traces: object | undefined): LogNote {
+export function toLogLine(arrival: Arrival, traces: object | undefined): LogNote {
   const { keyName, deliveryId, skewSeconds, traceparent } = arrival
   const isTraced = keyName !== undefined && deliveryId !== undefined
   const fields = {

@@ -3,7 +3,7 @@ import type { Executor } from '../../platform/postgres/postgres.ts'
 import { isUsable, type Keys } from '../domain/keys.ts'
 import { maxCounted } from '../domain/limits.ts'
 import { callBudgets, completionsPerMinute } from '../fetching/read-budgets.ts'
-import { isHeldUp, isNeverPolled, isOfLine, strangers } from './due.ts'
+import { isHeldUp, isInQueue, isNeverPolled, strangers } from './due.ts'
 
 export type Backlog = {
   /** Requests that are due for a poll. */
@@ -37,11 +37,11 @@ export async function readBacklog(
   await tx.execute(sql`select set_config('enable_bitmapscan', 'off', true)`)
   const scheduled = await tx.execute<{ key_name: string; due: number; incomplete: number }>(sql`
     with recursive ${strangers(ours)},
-    line as (select key_name from unnest(array_append(${ours}, '')) as l (key_name)
+    queue as (select key_name from unnest(array_append(${ours}, '')) as k (key_name)
       union all select key_name from stranger)
-    select line.key_name, ${countOfLine(sql`next_poll_at <= ${at}`, sql`next_poll_at`)} as due,
-      ${countOfLine(sql`landed_at is not null and not media_complete`, sql`next_poll_at`)} as incomplete
-    from line`)
+    select queue.key_name, ${countInQueue(sql`next_poll_at <= ${at}`, sql`next_poll_at`)} as due,
+      ${countInQueue(sql`landed_at is not null and not media_complete`, sql`next_poll_at`)} as incomplete
+    from queue`)
   const neverPolled = await tx.execute<{ key_name: string; due: number }>(sql`
     select key_name, count(*)::int as due from (
       select coalesce(key_name, '') as key_name from mediadock.requests
@@ -50,27 +50,27 @@ export async function readBacklog(
     group by key_name`)
   // Runs claim these before their time, since the outage that held them up is over.
   const heldUp = await tx.execute<{ key_name: string; due: number }>(sql`
-    select line.key_name, ${countOfLine(sql`${isHeldUp} and next_poll_at > ${at}`, sql`polled_at`)} as due
+    select queue.key_name, ${countInQueue(sql`${isHeldUp} and next_poll_at > ${at}`, sql`polled_at`)} as due
     from (select b.key_name, b.recovered_at from mediadock.call_budgets b where b.recovered_at is not null
-      union all select '', max(b.recovered_at) from mediadock.call_budgets b) as line (key_name, recovered_at)`)
+      union all select '', max(b.recovered_at) from mediadock.call_budgets b) as queue (key_name, recovered_at)`)
   await tx.execute(sql`select set_config('enable_bitmapscan', 'on', true)`)
   const due = [...scheduled, ...neverPolled, ...heldUp]
   const budgets = await callBudgets(tx, now)
   const perMinute = (keyName: string) => completionsPerMinute(fetchRatePerMinute, budgets.get(keyName))
-  const dueByLine = byLine(due.map((row) => [row.key_name, row.due]))
-  const incompleteByLine = byLine(scheduled.map((row) => [row.key_name, row.incomplete]))
-  const incomplete = sum([...incompleteByLine.values()])
-  // A blocked key starts after its pause. The slowest line ends last.
-  const ends = [...incompleteByLine].map(([line, count]) => {
+  const dueByQueue = byQueue(due.map((row) => [row.key_name, row.due]))
+  const incompleteByQueue = byQueue(scheduled.map((row) => [row.key_name, row.incomplete]))
+  const incomplete = sum([...incompleteByQueue.values()])
+  // A blocked key starts after its pause. The slowest queue ends last.
+  const ends = [...incompleteByQueue].map(([name, count]) => {
     if (count === 0) return 0
-    const begins = Math.max(now.getTime(), budgets.get(line)?.blockedUntil?.getTime() ?? 0)
-    return begins + Math.ceil((count * 60) / perMinute(line)) * 1000
+    const begins = Math.max(now.getTime(), budgets.get(name)?.blockedUntil?.getTime() ?? 0)
+    return begins + Math.ceil((count * 60) / perMinute(name)) * 1000
   })
   const usable = keys.all.filter(isUsable)
   return {
-    due: sum([...dueByLine.values()]),
-    // Each key spends its own budget, so the longest line decides.
-    minutes: Math.ceil(Math.max(0, ...[...dueByLine].map(([line, count]) => count / perMinute(line)))),
+    due: sum([...dueByQueue.values()]),
+    // Each key spends its own budget, so the longest queue decides.
+    minutes: Math.ceil(Math.max(0, ...[...dueByQueue].map(([name, count]) => count / perMinute(name)))),
     incomplete,
     per_minute: sum(usable.map(({ name }) => perMinute(name))),
     complete_by: incomplete === 0 ? null : new Date(Math.max(...ends)).toISOString(),
@@ -79,17 +79,17 @@ export async function readBacklog(
   }
 }
 
-/** SQL: counts the requests of `line`, up to one more than `maxCounted`, which shows that there are more. */
-function countOfLine(condition: SQL, order: SQL): SQL {
+/** SQL: counts the requests in `queue`, up to one more than `maxCounted`, which shows that there are more. */
+function countInQueue(condition: SQL, order: SQL): SQL {
   return sql`(select count(*)::int from (
-        select from mediadock.requests where ${isOfLine} and ${condition}
+        select from mediadock.requests where ${isInQueue} and ${condition}
         order by ${order} limit ${maxCounted + 1}) as found)`
 }
 
-function byLine(counts: readonly (readonly [line: string, counted: number])[]): Map<string, number> {
-  const lines = new Map<string, number>()
-  for (const [line, counted] of counts) lines.set(line, (lines.get(line) ?? 0) + Math.min(counted, maxCounted))
-  return lines
+function byQueue(counts: readonly (readonly [name: string, counted: number])[]): Map<string, number> {
+  const sums = new Map<string, number>()
+  for (const [name, counted] of counts) sums.set(name, (sums.get(name) ?? 0) + Math.min(counted, maxCounted))
+  return sums
 }
 
 function sum(numbers: readonly number[]): number {

@@ -42,26 +42,29 @@ export function strangers(ours: SQL): SQL {
   stranger as (select key_name from walked where key_name <> all(${ours}) limit ${maxStrangers})`
 }
 
-/** SQL: `line`, each key with the end of its last outage; requests without a key have the latest end of all. */
-export function lineOfEach(lines: readonly string[]): SQL {
+/**
+ * SQL: `queue`, the poll queues of these keys, each with the end of its key's last outage. The queue of unknown keys has
+ * the latest end of all.
+ */
+export function pollQueues(keyNames: readonly string[]): SQL {
   return sql`
-    line as (
-      select l.key_name, case when l.key_name = '' then (select max(recovered_at) from mediadock.call_budgets)
-          else (select recovered_at from mediadock.call_budgets b where b.key_name = l.key_name limit 1)
+    queue as (
+      select k.key_name, case when k.key_name = '' then (select max(recovered_at) from mediadock.call_budgets)
+          else (select recovered_at from mediadock.call_budgets b where b.key_name = k.key_name limit 1)
         end as recovered_at
-      from unnest(${sql.param([...lines])}::text[]) as l (key_name) limit ${lines.length}
+      from unnest(${sql.param([...keyNames])}::text[]) as k (key_name) limit ${keyNames.length}
     )`
 }
 
-/** SQL condition on a row of `requests`: it has a time for its next poll, and is of `line`. */
-export const isOfLine = sql`next_poll_at is not null and coalesce(key_name, '') = line.key_name`
+/** SQL condition on a row of `requests`: it has a time for its next poll, and is in `queue`. */
+export const isInQueue = sql`next_poll_at is not null and coalesce(key_name, '') = queue.key_name`
 
 /**
- * SQL condition on a row of `requests`: the last poll failed because of an outage of `line` that is over. The request
+ * SQL condition on a row of `requests`: the last poll failed because of an outage of the key of `queue` that is over. The request
  * is then due, whatever its next poll says. It matches the index requests_held_up.
  */
 export const isHeldUp = sql`(next_poll_at is not null and poll_outcome in ('unreachable', 'postponed')
-    and polled_at < line.recovered_at)`
+    and polled_at < queue.recovered_at)`
 
 /** SQL condition on the row `r`: the request has had no terminal state for too long. */
 export function isOverdue(when: StuckAfter): SQL {

@@ -7,12 +7,12 @@ import { beginPolls, type PollingDeps } from './polling.ts'
 
 export type FollowUps = ReturnType<typeof createFollowUps>
 
-/** A line (the due polls of one key) without calls rests this long, so that its next claim gets several calls. */
+/** A poll queue without calls rests this long, so that its next claim gets several calls. */
 const restMs = 3000
 
 /**
  * Creates the role that polls requests as soon as they are due, between the runs of the reconciler. Both use the same
- * claims and code, so replicas and runs share the work. A line that got no call rests. Overdue requests without a time
+ * claims and code, so replicas and runs share the work. A poll queue that got no call rests. Overdue requests without a time
  * for a poll, and scheduled polls of unknown keys, are left to the runs of the reconciler.
  */
 export function createFollowUps(deps: PollingDeps) {
@@ -32,7 +32,7 @@ export function createFollowUps(deps: PollingDeps) {
         if (!isAboutTheRow(error)) throw error
         deps.logger.warn({ err: error }, 'Postgres refuses to schedule polls for progress; other polls continue')
       })
-      const due = await claimDue(deps, { limit, ...resting.lines() })
+      const due = await claimDue(deps, { limit, ...resting.queues() })
       for (const polled of await beginPolls(deps, due, resting)) places.begin(polled, onError)
       return { more: due.length === limit }
     },

@@ -10,7 +10,7 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Keys } from '../domain/keys.ts'
 import { requests } from '../domain/schema.ts'
-import { isHeldUp, lineOfEach, isNeverPolled, isOfLine, strangers } from './due.ts'
+import { isHeldUp, isInQueue, isNeverPolled, pollQueues, strangers } from './due.ts'
 import { createRests, type SetAside } from './rests.ts'
 
 /** A request that this process is polling. */
@@ -69,36 +69,37 @@ type ClaimedRow = RowOf<
 export type Due = ClaimedRow & { endRenewals: () => Promise<void> }
 
 /**
- * The line in which a request waits: its key's, or one line for all unknown keys, since their names are free to invent.
+ * Returns the poll queue of a request, by the name of its key. All unknown keys share the queue `''`, since their names
+ * are free to invent.
  */
-export function lineOf(keys: Keys, keyName: string | null): string {
+export function queueOf(keys: Keys, keyName: string | null): string {
   return keyName !== null && keys.byName.has(keyName) ? keyName : ''
 }
 
 export type Resting = ReturnType<typeof createResting>
 
 /**
- * Keeps the lines without calls, which rest for `ms` each. Extra polls have fewer calls than the others, so a line
- * rests apart for them.
+ * Keeps the poll queues without calls, which rest for `ms` each. Extra polls have fewer calls than the others, so a
+ * queue rests apart for them.
  */
 export function createResting({ clock, keys }: { clock: () => Date; keys: () => Keys }, ms: number) {
   const [scheduled, extra] = [createRests(clock, ms), createRests(clock, ms)]
   return {
-    /** The resting lines, for a claim. */
-    lines: () => ({ resting: scheduled.present(), restingExtra: extra.present() }),
+    /** The resting queues, for a claim. */
+    queues: () => ({ resting: scheduled.present(), restingExtra: extra.present() }),
     /** True while the key of a request has no call. */
-    isResting: (keyName: string) => scheduled.present().has(lineOf(keys(), keyName)),
-    /** Lets the line of a poll without a call rest. */
-    add: (one: Due) => (one.is_extra ? extra : scheduled).add(lineOf(keys(), one.key_name)),
+    isResting: (keyName: string) => scheduled.present().has(queueOf(keys(), keyName)),
+    /** Lets the queue of a poll without a call rest. */
+    add: (one: Due) => (one.is_extra ? extra : scheduled).add(queueOf(keys(), one.key_name)),
   }
 }
 
-/** SQL: the line of a row; `ours` is an array of the names of known keys. */
-function lineOfRow(ours: SQL): SQL {
+/** SQL: the poll queue of a row; `ours` is an array of the names of known keys. */
+function queueOfRow(ours: SQL): SQL {
   return sql`case when key_name = any(${ours}) then key_name else '' end`
 }
 
-/** How many to claim, and of which lines none: see createResting(). */
+/** How many to claim, and of which poll queues none: see createResting(). */
 export type Wanted = { limit: number; resting: ReadonlySet<string>; restingExtra?: ReadonlySet<string> }
 
 /** SQL for `due`: a poll by the schedule. */
@@ -107,40 +108,40 @@ const isScheduled = sql`false as is_extra, null::timestamptz as scheduled_at`
 /**
  * Claims requests whose next poll is due, whose outage is over, or that wait for an extra poll: round-robin by key.
  * Within a key, requests that callers wait for come first, then incomplete results, then the longest due, so requests
- * that no key knows do not delay incomplete results; extra polls come last. Each line is read by an index, so the cost
+ * that no key knows do not delay incomplete results; extra polls come last. Each queue is read by an index, so the cost
  * does not depend on the number of due requests. Scheduled polls of unknown keys are left to claimOverdue().
  */
 export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }: Wanted): Promise<Due[]> {
   const at = deps.time()
   const names = deps.keys().all.map(({ name }) => name)
   const ours = sql`${sql.param(names)}::text[]`
-  const lines = ['', ...names].filter((line) => !resting.has(line))
+  const queues = ['', ...names].filter((name) => !resting.has(name))
   const isTime = sql`next_poll_at <= ${at}`
-  /** Up to `limit` rows of each line, in the order of an index. */
-  const ofLines = (condition: SQL, order: SQL) => sql`
-      select line.key_name, of_line.* from line cross join lateral (
+  /** Up to `limit` rows of each queue, in the order of an index. */
+  const ofQueues = (condition: SQL, order: SQL) => sql`
+      select queue.key_name, in_queue.* from queue cross join lateral (
         select request_id, least(next_poll_at, ${at}) as due_at from mediadock.requests
-        where ${isOfLine} and ${condition} order by ${order} limit ${limit} for update skip locked
-      ) as of_line`
+        where ${isInQueue} and ${condition} order by ${order} limit ${limit} for update skip locked
+      ) as in_queue`
   return claimApart(
     deps,
     (only) => sql`
-    ${lineOfEach(lines)},
-    scheduled as (${ofLines(sql`${isTime} and ${only}`, sql`next_poll_at`)}),
-    incomplete as (${ofLines(sql`landed_at is not null and ${isTime} and ${only}`, sql`next_poll_at`)}),
-    held_up as (${ofLines(sql`${isHeldUp} and ${only}`, sql`polled_at`)}),
+    ${pollQueues(queues)},
+    scheduled as (${ofQueues(sql`${isTime} and ${only}`, sql`next_poll_at`)}),
+    incomplete as (${ofQueues(sql`landed_at is not null and ${isTime} and ${only}`, sql`next_poll_at`)}),
+    held_up as (${ofQueues(sql`${isHeldUp} and ${only}`, sql`polled_at`)}),
     -- Conditions that match only the index of the ids: a plan made for empty tables could read all due requests.
     awaited as (
       select coalesce(key_name, '') as key_name, request_id, next_poll_at as due_at from mediadock.requests
       where request_id = any(${sql.param([...deps.awaited()])}::uuid[]) and coalesce(${isTime}, false)
-        and array_position(${sql.param(lines)}::text[], coalesce(key_name, '')) is not null and ${only}
+        and array_position(${sql.param(queues)}::text[], coalesce(key_name, '')) is not null and ${only}
       limit ${limit} for update skip locked
     ),
     extra as (
-      select ${lineOfRow(ours)} as key_name, request_id, doubt_poll_at as due_at, next_poll_at as scheduled_at
+      select ${queueOfRow(ours)} as key_name, request_id, doubt_poll_at as due_at, next_poll_at as scheduled_at
       from mediadock.requests
       where doubt_poll_at <= ${at} and confirmed_at is null
-        and ${lineOfRow(ours)} <> all(${sql.param([...(restingExtra ?? [])])}::text[]) and ${only}
+        and ${queueOfRow(ours)} <> all(${sql.param([...(restingExtra ?? [])])}::text[]) and ${only}
       order by doubt_poll_at limit ${limit} for update skip locked
     ),
     found as (
@@ -176,17 +177,17 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
     never_polled as (
       select request_id, tracked_at as due_at from mediadock.requests
       where ${isNeverPolled({ now: at, stuckAfterSeconds: deps.stuckAfterSeconds })}
-        and ${lineOfRow(ours)} <> all(${rests}) and ${only}
+        and ${queueOfRow(ours)} <> all(${rests}) and ${only}
       order by tracked_at limit ${limit} for update skip locked
     ),
     -- The rows are selected before any is locked, since up to the limit is read for each name.
     oldest as materialized (
-      select of_line.* from stranger as line cross join lateral (
+      select in_queue.* from stranger as queue cross join lateral (
         select request_id, next_poll_at as due_at from mediadock.requests
-        where ${isOfLine} and next_poll_at <= ${at} and ${only}
+        where ${isInQueue} and next_poll_at <= ${at} and ${only}
         order by next_poll_at limit ${limit}
-      ) as of_line
-      where '' <> all(${rests}) order by of_line.due_at limit ${limit}
+      ) as in_queue
+      where '' <> all(${rests}) order by in_queue.due_at limit ${limit}
     ),
     of_strangers as (
       select request_id, next_poll_at as due_at from mediadock.requests

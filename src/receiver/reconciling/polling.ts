@@ -39,7 +39,7 @@ export type PollEnd =
 
 /**
  * Starts the polls of claimed requests, and returns their promises once each has got its call or none. Calls are
- * granted in order, one after the other. They then run side by side, and each lands its own answer. The line of a poll
+ * granted in order, one after the other. They then run side by side, and each lands its own answer. The queue of a poll
  * without a call rests.
  */
 export async function beginPolls(

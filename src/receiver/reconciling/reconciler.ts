@@ -21,11 +21,11 @@ const claimRows = 16
  */
 export async function runOnce(deps: PollingDeps, signal?: AbortSignal): Promise<ReconcileRun> {
   const run = newRun()
-  // Requests of lines without calls wait for the next run; other lines continue.
+  // Poll queues without calls wait for the next run; others continue.
   const resting = createResting(deps, Infinity)
   // The limit of one run. The next tick continues.
   while (run.scanned < 2000 && !signal?.aborted) {
-    const wanted = { limit: claimRows, ...resting.lines() }
+    const wanted = { limit: claimRows, ...resting.queues() }
     // Requests that were never polled may be unknown to the provider, so those that it knows get their calls first.
     const due = [...(await claimDue(deps, wanted)), ...(await claimOverdue(deps, wanted))]
     if (due.length === 0) break
