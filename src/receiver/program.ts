@@ -16,7 +16,7 @@ import { openTraces } from './traces/traces.ts'
  *   platform/http/http.ts               listens; connections.ts and framing.ts refuse what is too much or not HTTP
  *   intake/webhook.ts                   the steps of a webhook, up to its answer
  *   intake/body-reader.ts               reads the bytes, within one budget for all bodies
- *   sources/generation-queue/source.ts  finds the id; verifies the signature (wire/signature.ts); report.ts parses
+ *   sources/generation-queue/source.ts  finds the id; verifies the signature (wire/signature.ts); to-report.ts parses
  *   domain/delivery.ts                  makes the delivery, with an id that is the same whenever it comes again
  *   intake/accept.ts                    gathers deliveries, which store.ts commits in one statement
  *   landing/hand-over.ts                takes over the committed delivery; inbox.ts is the queue for all others

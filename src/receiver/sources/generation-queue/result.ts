@@ -4,7 +4,7 @@ import type { Api, FetchOutcome, Job } from '../../domain/source.ts'
 import { isStorable } from '../../domain/storable.ts'
 import { answeredOtherwise, bearer } from '../answers.ts'
 import { receivedResultSchema, receivedStatusSchema, type ReceivedResult } from './received.ts'
-import { reportOfResult } from './report.ts'
+import { reportOfResult } from './to-report.ts'
 
 /** Fetches a result by `GET /v1/requests/{id}` (spec, Endpoints: result). */
 export async function fetchResult({ jobId: requestId }: Job, { url, apiKey, call }: Api): Promise<FetchOutcome> {

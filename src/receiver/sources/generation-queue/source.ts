@@ -2,9 +2,9 @@ import { verifyInSteps, type Secret } from '../../../wire/signature.ts'
 import type { Environment } from '../../domain/keys.ts'
 import type { SourceKind, SourceVerification, Steps, Webhook } from '../../domain/source.ts'
 import { idIn, readHeaders, textSecrets } from '../signatures.ts'
-import { parse } from './report.ts'
 import { fetchResult } from './result.ts'
 import { submit } from './submit.ts'
+import { parse } from './to-report.ts'
 
 /** The API of spec/generation-queue-api.md, whose webhooks come to `POST /webhooks`. */
 export const generationQueue: SourceKind = {

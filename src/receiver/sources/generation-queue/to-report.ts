@@ -17,12 +17,12 @@ const guidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 function refusal(json: unknown): { reason: UnreadableReason; jobId: string | undefined } {
   if (typeof json !== 'object' || json === null || Array.isArray(json))
     return { reason: 'unknown_shape', jobId: undefined }
-  const claimed = 'request_id' in json ? json.request_id : undefined
-  if (typeof claimed !== 'string' || !guidPattern.test(claimed)) return { reason: 'no_request_id', jobId: undefined }
+  const stated = 'request_id' in json ? json.request_id : undefined
+  if (typeof stated !== 'string' || !guidPattern.test(stated)) return { reason: 'no_request_id', jobId: undefined }
   const status = 'status' in json ? json.status : undefined
   return {
     reason: status === 'OK' || status === 'ERROR' ? 'unknown_shape' : 'unknown_status',
-    jobId: claimed.toLowerCase(),
+    jobId: stated.toLowerCase(),
   }
 }
 
