@@ -19,7 +19,7 @@ import { mediadock } from './base-schema.ts'
 export const arrivalOutcomes = ['accepted', 'duplicate', 'parked', 'hint', 'refused', 'unavailable'] as const
 
 /**
- * One row per HTTP arrival, partitioned by day (see the migration). Refused arrivals carry the id that they claimed.
+ * One row per HTTP arrival, partitioned by day (see the migration). Refused arrivals carry the id that they state.
  */
 export const arrivals = mediadock.table(
   'arrivals',
@@ -87,7 +87,7 @@ export const quarantine = mediadock.table(
     arrived_at: instant().notNull(),
     reason: text().notNull(),
     webhook_id: text(),
-    /** The id that the body claims. It is not trusted. */
+    /** The id that the body states. It is not trusted. */
     request_id: uuid(),
     /** Includes the signature, which no answer and no page shows. */
     headers: jsonb().$type<Record<string, string>>().notNull(),
@@ -99,7 +99,7 @@ export const quarantine = mediadock.table(
   },
   (table) => [
     index('quarantine_arrived').on(table.arrived_at.desc(), table.id.desc()),
-    // Refused arrivals by the request that they claim.
+    // Refused arrivals by the request that they state.
     index('quarantine_request')
       .on(table.request_id)
       .where(sql`request_id is not null`),

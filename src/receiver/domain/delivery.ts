@@ -120,12 +120,12 @@ export function parseBody(source: Source | undefined, body: Uint8Array): Parsed 
   return storable ? parsed : { ok: false, reason: 'not_storable', jobId: parsed.report.jobId }
 }
 
-const claimedRequest = /"request_id"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"/i
+const statedRequest = /"request_id"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"/i
 
-/** Returns the request id that a refused body claims, for searches by request id. The body is not trusted. */
-export function claimedRequestId(body: Buffer): string | undefined {
+/** Returns the request id that a refused body states, for searches by request id. The body is not trusted. */
+export function statedRequestId(body: Buffer): string | undefined {
   // A notification carries its request_id near the beginning. A refused body is not worth reading further.
-  return claimedRequest.exec(body.toString('latin1', 0, 4096))?.[1]?.toLowerCase()
+  return statedRequest.exec(body.toString('latin1', 0, 4096))?.[1]?.toLowerCase()
 }
 
 // The bytes are valid UTF-8 and valid JSON, so only an escape can produce a character that Postgres cannot store.

@@ -18,8 +18,8 @@ export type WebhookHead = { header: HeaderValues; body?: Buffer | undefined }
  */
 export type SourceSecret = Secret & { account?: string | undefined }
 
-/** The id under which a source sends and repeats a delivery. An unusable id is `claimed`, for the log. */
-export type Identity = { ok: true; webhookId: string } | { ok: false; claimed: string | undefined; message: string }
+/** The id under which a source sends and repeats a delivery. An unusable id is `stated`, for the log. */
+export type Identity = { ok: true; webhookId: string } | { ok: false; stated: string | undefined; message: string }
 
 export type SourceVerification =
   | (Extract<Verification, { ok: true }> & { timestampMismatch?: boolean })

@@ -7,7 +7,7 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
-import { claimedRequestId } from '../domain/delivery.ts'
+import { statedRequestId } from '../domain/delivery.ts'
 import { batchOf } from './store.ts'
 
 const quarantine = columnsOf(arriving.quarantine)
@@ -110,7 +110,7 @@ async function insert(db: Database, batch: readonly Row[]): Promise<void> {
     arrived_at: arrivedAt,
     reason,
     webhook_id: webhookId,
-    request_id: claimedRequestId(body),
+    request_id: statedRequestId(body),
     sender,
     headers,
   }))

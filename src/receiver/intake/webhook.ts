@@ -19,7 +19,7 @@ import {
   type Webhook,
 } from '../domain/source.ts'
 import type { Acceptor } from './accept.ts'
-import { lineOf, type Arrival, type ArrivalLog } from './arrival-log.ts'
+import { toLogLine, type Arrival, type ArrivalLog } from './arrival-log.ts'
 import { createBodyReader, incomplete, largeBodyBytes, type BodyReader } from './body-reader.ts'
 import type { Quarantine } from './quarantine.ts'
 import { headersToVerify, keptHeaders, startOf, valuesOf } from './request-headers.ts'
@@ -100,7 +100,7 @@ async function receive(deps: Receiving, addressed: Addressed): Promise<void> {
   // Arrivals that any client can cause get a line and a span only if they get a row.
   if (!deps.arrivalLog.record(arrival)) return
   deps.traces?.arrived(arrival)
-  noteForLog(res, lineOf(arrival, deps.traces))
+  noteForLog(res, toLogLine(arrival, deps.traces))
 }
 
 function logFault({ logger, mayLogFault }: Receiving, error: unknown, { webhookId, deliveryId }: Arrival): void {
@@ -133,7 +133,7 @@ async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
   const header: HeaderValues = (name) => valuesOf(req, name)
   // Before the body, so that the log names also a delivery whose body does not arrive.
   const early = source.kind.identify({ header })
-  arrival.webhookId = claimedIn(early)
+  arrival.webhookId = statedIn(early)
   refuseContentEncoding(req)
   const { body, release } = await deps.reader.read(req, res)
   try {
@@ -141,7 +141,7 @@ async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
     arrival.readMs = performance.now() - started
     // A source that sends no id is asked again, with the body.
     const identity = early.ok ? early : source.kind.identify({ header, body })
-    arrival.webhookId = claimedIn(identity)
+    arrival.webhookId = statedIn(identity)
     if (!identity.ok) throw quarantined(deps, exchange, body, new Refusal(400, 'invalid_webhook_id', identity.message))
     const { webhookId } = identity
     const idOf = () => deliveryId(webhookId, body, arrival.sourceName)
@@ -179,10 +179,10 @@ async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
   }
 }
 
-/** Returns the id that an arrival claims, for the log. */
-function claimedIn(identity: Identity): string | undefined {
-  const claimed = identity.ok ? identity.webhookId : identity.claimed
-  return claimed === undefined ? undefined : startOf(claimed, 255)
+/** Returns the id that an arrival states, for the log. */
+function statedIn(identity: Identity): string | undefined {
+  const stated = identity.ok ? identity.webhookId : identity.stated
+  return stated === undefined ? undefined : startOf(stated, 255)
 }
 
 function refuseContentEncoding(req: IncomingMessage): void {

@@ -52,7 +52,7 @@ export const arrivalSchema = z
     webhook_id: z
       .string()
       .nullable()
-      .meta({ description: 'The id that was claimed. That of a refused arrival is not trusted.' }),
+      .meta({ description: 'The id that the arrival states. That of a refused arrival is not trusted.' }),
     delivery_id: z
       .guid()
       .nullable()
@@ -73,7 +73,7 @@ export const arrivalSchema = z
   .meta({ id: 'Arrival' })
 export type ArrivalEntry = z.infer<typeof arrivalSchema>
 
-/** Null for an arrival that was not stored: its delivery is only claimed. */
+/** Null for an arrival that was not stored: its delivery is only stated. */
 const parkedReason = sql<string | null>`case when ${a.outcome} in ('accepted', 'duplicate', 'parked') then (
   select ${deliveries.parked_reason} from ${deliveries} where ${deliveries.id} = ${a.delivery_id}) end`
 const shown = { ...getTableColumns(a), source_name: nameOfSource(a.source_name), parked_reason: parkedReason }

@@ -17,7 +17,7 @@ export const findFiltersSchema = z.strictObject({
   q: textFilter.min(2, 'must have at least 2 characters').meta({
     description:
       'An id or its beginning: of a request, a delivery, a webhook or an Idempotency-Key, including ids ' +
-      'claimed by refused bodies. Or the whole id of a request at its source, if it is not a uuid. Or a ' +
+      'stated by refused bodies. Or the whole id of a request at its source, if it is not a uuid. Or a ' +
       'complete value in the metadata of one of the latest 20,000 requests: the search goes from the newest ' +
       'to the oldest, for one second.',
   }),
@@ -44,7 +44,7 @@ export const foundSchema = z
         arrived_at: z.iso.datetime(),
         reason: z.string(),
         webhook_id: z.string().nullable(),
-        request_id: z.guid().nullable().meta({ description: 'The id that the body claims. It is not trusted.' }),
+        request_id: z.guid().nullable().meta({ description: 'The id that the body states. It is not trusted.' }),
       }),
     ),
     missing: z.array(z.string()).meta({
@@ -88,10 +88,10 @@ export async function find(db: Database, { q }: { q: string }, when: StuckAfter)
 }
 
 /** The webhooks that name a request which may not be tracked. */
-export type Claims = Pick<Found, 'deliveries' | 'arrivals' | 'quarantined'>
+export type Mentions = Pick<Found, 'deliveries' | 'arrivals' | 'quarantined'>
 
 /** Finds the webhooks that name this request id. The content of a refused one is not trusted. */
-export async function findClaims(db: Database, requestId: string): Promise<Claims> {
+export async function findMentions(db: Database, requestId: string): Promise<Mentions> {
   const [{ data: deliveries }, arrivals, quarantined] = await Promise.all([
     listDeliveries(db, { request_id: requestId, limit: shortListItems }),
     failedArrivals(db, { request_id: requestId }),

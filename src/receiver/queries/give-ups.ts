@@ -19,9 +19,9 @@ const senders = columnsOf(arriving.knownSenders)
 
 export const giveUpSchema = z
   .object({
-    id: z.string().meta({ description: 'The claimed webhook id.' }),
+    id: z.string().meta({ description: 'The webhook id that the arrival states.' }),
     webhook_id: z.string(),
-    request_id: z.guid().nullable().meta({ description: 'The id that the body claims, if known. It is not trusted.' }),
+    request_id: z.guid().nullable().meta({ description: 'The id that the body states, if known. It is not trusted.' }),
     request_status: z
       .string()
       .nullable()
@@ -64,7 +64,7 @@ type Row = RowOf<typeof arriving.arrivals, 'outcome' | 'reason' | 'request_id'> 
 /**
  * Lists webhooks that failed here and were not accepted since. First those that the provider will send again, the one
  * with the earliest last attempt first. Then those given up, newest first. A scanner can invent any number of ids, so a
- * refused arrival is listed only if it may be the provider's: it claims a known request, or it is signed and its sender
+ * refused arrival is listed only if it may be the provider's: it names a known request, or it is signed and its sender
  * is known.
  */
 export async function listGiveUps(tx: Executor, now: Date): Promise<GiveUp[]> {

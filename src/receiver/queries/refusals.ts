@@ -13,7 +13,7 @@ const q = columnsOf(arriving.quarantine, 'q')
 const r = columnsOf(schema.requests, 'r')
 
 /**
- * Reasons that a sender without a secret can cause. Such an arrival may be the provider's only if it claims a known
+ * Reasons that a sender without a secret can cause. Such an arrival may be the provider's only if it names a known
  * request.
  */
 export const unsignedReasons: ReadonlySet<string | null> = new Set([
@@ -83,12 +83,12 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
   }
 }
 
-/** SQL condition: the quarantine's row `q` claims a request that is known here. */
+/** SQL condition: the quarantine's row `q` names a request that is known here. */
 export const namesKnownRequest = sql`${q.request_id} is not null
   and (select 1 from mediadock.requests r where ${r.request_id} = ${q.request_id} limit 1) = 1`
 
 /**
- * SQL condition: the provider may have sent the arrival in the quarantine's row `q`. It claims a known request, or it
+ * SQL condition: the provider may have sent the arrival in the quarantine's row `q`. It names a known request, or it
  * is signed and its sender is known. Before the first authentic arrival no sender is known, and each signed one counts.
  */
 export const mayBeTheProviders = sql`(${namesKnownRequest}

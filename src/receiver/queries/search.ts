@@ -42,7 +42,7 @@ export function deliveryFound({ q, ...range }: Search): SQL {
   return sql`${d.id} = any(array(${sql.join(branches, sql` union all `)}))`
 }
 
-/** SQL condition: the arrival is of such a delivery, or claimed such a webhook id. */
+/** SQL condition: the arrival is of such a delivery, or states such a webhook id. */
 export function arrivalFound({ q, ...range }: Search): SQL {
   const { first, last } = deliveryIdRange(q)
   const ids = sql`select ${deliveries.id} from ${deliveries}`

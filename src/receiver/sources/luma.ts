@@ -43,7 +43,7 @@ export const luma: SourceKind = {
   /** Luma sends no id, so a repeated delivery is known by its bytes. */
   identify: ({ body }) =>
     body === undefined
-      ? { ok: false, claimed: undefined, message: 'the id is the hash of the body' }
+      ? { ok: false, stated: undefined, message: 'the id is the hash of the body' }
       : { ok: true, webhookId: `sha256-${sha256Hex(body)}` },
   /**
    * Accepts every body, under the first key: Luma documents no signature. Nothing of it is believed, because `parse`

@@ -9,10 +9,10 @@ export function idIn(
 ): (webhook: WebhookHead) => Identity {
   const header = name.toLowerCase()
   return (webhook) => {
-    const claimed = webhook.header(header)
-    const [webhookId] = claimed
-    if (webhookId !== undefined && claimed.length === 1 && pattern.test(webhookId)) return { ok: true, webhookId }
-    return { ok: false, claimed: webhookId, message: `${name} must be given once, as 1 to 255 ${form}` }
+    const stated = webhook.header(header)
+    const [webhookId] = stated
+    if (webhookId !== undefined && stated.length === 1 && pattern.test(webhookId)) return { ok: true, webhookId }
+    return { ok: false, stated: webhookId, message: `${name} must be given once, as 1 to 255 ${form}` }
   }
 }
 

@@ -27,7 +27,7 @@ async function deliveriesOf(webhookId: string) {
   return database.sql`select * from mediadock.deliveries where webhook_id = ${webhookId}`
 }
 
-/** The row of the arrival log under the id that it claimed. */
+/** The row of the arrival log under the id that it states. */
 function arrivalOf(webhookId: string) {
   return eventually(async () => {
     const [row] =

@@ -141,7 +141,7 @@ describe('the key set', () => {
 
 test('the id of a delivery is that of its job', () => {
   expect(fal.identify(arrived(real.headers, ''))).toEqual({ ok: true, webhookId: jobId })
-  expect(fal.identify(arrived({}, ''))).toMatchObject({ ok: false, claimed: undefined })
+  expect(fal.identify(arrived({}, ''))).toMatchObject({ ok: false, stated: undefined })
   expect(fal.identify(arrived({ 'x-fal-webhook-request-id': ['a', 'b'] }, ''))).toMatchObject({ ok: false })
 })
 

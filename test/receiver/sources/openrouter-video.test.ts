@@ -55,7 +55,7 @@ test('the id of a delivery is its idempotency key', () => {
   const name = 'x-openrouter-idempotency-key'
   expect(openrouterVideo.identify(arrived({ [name]: 'k' }, ''))).toEqual({ ok: true, webhookId: 'k' })
   expect(openrouterVideo.identify(arrived({}, ''))).toMatchObject({ ok: false })
-  expect(openrouterVideo.identify(arrived({ [name]: ['k', 'k'] }, ''))).toMatchObject({ ok: false, claimed: 'k' })
+  expect(openrouterVideo.identify(arrived({ [name]: ['k', 'k'] }, ''))).toMatchObject({ ok: false, stated: 'k' })
 })
 
 const jobId = 'job-abc123'

@@ -125,7 +125,7 @@ describe('Standard Webhooks v1', () => {
     expect(verified({ ...rust, id: 'a', timestamp: '1', body, signature })).toMatchObject({ ok: true })
     const moved = { ...rust, id: 'a.1', timestamp: '2', body: Buffer.from('x'), signature }
     expect(verified(moved)).toMatchObject({ ok: false, cause: 'malformed_header' })
-    expect(identify({ header: () => ['a.1'] })).toMatchObject({ ok: false, claimed: 'a.1' })
+    expect(identify({ header: () => ['a.1'] })).toMatchObject({ ok: false, stated: 'a.1' })
   })
 
   test.each(['webhook-id', 'webhook-timestamp', 'webhook-signature'])('needs %s exactly once', (name) => {

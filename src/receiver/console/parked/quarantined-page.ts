@@ -3,7 +3,7 @@ import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { facts, table, time } from '../../../platform/pages/parts.ts'
 import { unknown } from '../../api/operation.ts'
-import { claimedRequestId, sha256Hex } from '../../domain/delivery.ts'
+import { statedRequestId, sha256Hex } from '../../domain/delivery.ts'
 import { firstSourceName } from '../../domain/source.ts'
 import { pathIn } from '../../domain/webhook-path.ts'
 import { todoOf, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
@@ -57,7 +57,7 @@ function standing({ matchingKey, reason }: QuarantinedDetail): Markup {
 }
 
 function factsOf({ id, arrived_at, webhook_id, headers, body }: QuarantinedDetail): Markup {
-  const claimed = claimedRequestId(body)
+  const stated = statedRequestId(body)
   return facts([
     ['Arrived', time(arrived_at, 'precise')],
     ['Source', foreign(pathIn(headers).sourceName ?? firstSourceName)],
@@ -65,13 +65,13 @@ function factsOf({ id, arrived_at, webhook_id, headers, body }: QuarantinedDetai
       'Webhook id',
       webhook_id === null
         ? html`<span class="soft">none</span>`
-        : html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}">${foreign(webhook_id, 255)}</a> <span class="soft">as claimed</span>`,
+        : html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}">${foreign(webhook_id, 255)}</a> <span class="soft">as stated</span>`,
     ],
     [
       'Request',
-      claimed === undefined
+      stated === undefined
         ? html`<span class="soft">the body names no request</span>`
-        : html`${shortId('request', claimed)} <span class="soft">as claimed</span>`,
+        : html`${shortId('request', stated)} <span class="soft">as stated</span>`,
     ],
     ['Size', size(body.length)],
     ['SHA-256', html`<span class="mono">${sha256Hex(body)}</span>`],

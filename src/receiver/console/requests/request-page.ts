@@ -8,7 +8,7 @@ import { auditedCall } from '../../api/audited-call.ts'
 import { unknown } from '../../api/operation.ts'
 import { cancelOf } from '../../fetching/canceling.ts'
 import { readWithin } from '../../queries/deadline.ts'
-import { findClaims, type Claims } from '../../queries/find.ts'
+import { findMentions, type Mentions } from '../../queries/find.ts'
 import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
 import { findRequest } from '../../queries/requests.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
@@ -23,7 +23,7 @@ import { contradictionBadge, contradictionCard } from './contradiction-card.ts'
 import { endOf, manualPollWords, parseEnd } from './manual-poll.ts'
 import { timeline } from './request-timeline.ts'
 import { mediaCount, overdueBy, progressOf, summaryOf, type When } from './request-words.ts'
-import { claimedPage, refusedCard, unknownPage } from './untracked-request.ts'
+import { mentionedPage, refusedCard, unknownPage } from './untracked-request.ts'
 
 export function requestRoutes(console: ConsoleDeps): Router {
   const { db, clock, settings, background } = console
@@ -34,14 +34,14 @@ export function requestRoutes(console: ConsoleDeps): Router {
   router.get('/requests/:id', async (req, res) => {
     const id = idOf(req)
     if (id === undefined) return sendUnknown(req, res)
-    const [request, claims] = await Promise.all([readRequest(db, id, when()), findClaims(db, id)])
+    const [request, mentions] = await Promise.all([readRequest(db, id, when()), findMentions(db, id)])
     const title = `Request ${id.slice(0, 8)}`
     if (request) {
-      const body = requestPage(console, { request, claims, query: queryOf(req), when: when() })
+      const body = requestPage(console, { request, mentions, query: queryOf(req), when: when() })
       return sendConsolePage(console, res, { title, body })
     }
-    if (Object.values(claims).every((some) => some.length === 0)) return sendUnknown(req, res)
-    return sendConsolePage(console, res, { title, body: claimedPage(id, claims) })
+    if (Object.values(mentions).every((some) => some.length === 0)) return sendUnknown(req, res)
+    return sendConsolePage(console, res, { title, body: mentionedPage(id, mentions) })
   })
   router.get('/requests/:id/output.json', async (req, res) => {
     const id = idOf(req)
@@ -76,9 +76,9 @@ function idOf(req: HttpRequest): string | undefined {
   return parsed.success ? parsed.data.toLowerCase() : undefined
 }
 
-type Shown = { request: RequestDetail; claims: Claims; query: Query; when: When }
+type Shown = { request: RequestDetail; mentions: Mentions; query: Query; when: When }
 
-function requestPage(console: ConsoleDeps, { request, claims, query, when }: Shown): Markup {
+function requestPage(console: ConsoleDeps, { request, mentions, query, when }: Shown): Markup {
   const { id, status, contradiction } = request
   const late = overdueBy(request, when)
   const progress = progressOf(request)
@@ -99,7 +99,7 @@ function requestPage(console: ConsoleDeps, { request, claims, query, when }: Sho
         ${submitCard(request)}
       </div>
     </div>
-    ${deliveriesCard(request, console)} ${refusedCard(claims)}
+    ${deliveriesCard(request, console)} ${refusedCard(mentions)}
     ${jsonCard('Output', request.output, id)} ${jsonCard('Metadata', request.metadata, id)}</div>`
 }
 

@@ -2,7 +2,7 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { moment, table } from '../../../platform/pages/parts.ts'
-import type { Claims } from '../../queries/find.ts'
+import type { Mentions } from '../../queries/find.ts'
 import { arrivalsTable, deliveriesTable } from '../deliveries/delivery-rows.ts'
 import { card, code, foreign, problem } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
@@ -11,7 +11,7 @@ const shownOfArrival = ['received', 'outcome', 'cause', 'webhook_id', 'from']
 const shownOfDelivery = ['received', 'says', 'outcome', 'cause', 'webhook_id']
 
 /** The refused or unstored webhooks that name a request. Empty if there are none. */
-export function refusedCard({ quarantined, arrivals }: Pick<Claims, 'quarantined' | 'arrivals'>): Markup | '' {
+export function refusedCard({ quarantined, arrivals }: Pick<Mentions, 'quarantined' | 'arrivals'>): Markup | '' {
   if (quarantined.length === 0 && arrivals.length === 0) return ''
   return card(
     'Webhooks that name it and were not stored',
@@ -20,7 +20,7 @@ export function refusedCard({ quarantined, arrivals }: Pick<Claims, 'quarantined
   )
 }
 
-export function quarantinedTable(quarantined: Claims['quarantined']): Markup {
+export function quarantinedTable(quarantined: Mentions['quarantined']): Markup {
   return table({
     label: 'Quarantined',
     columns: ['Arrived', 'Why it was refused', 'Webhook id', ''],
@@ -37,8 +37,8 @@ export function quarantinedTable(quarantined: Claims['quarantined']): Markup {
 }
 
 /** The page of a request that only webhooks name: refused ones, or deliveries that have not landed. */
-export function claimedPage(id: string, claims: Claims): Markup {
-  const { deliveries } = claims
+export function mentionedPage(id: string, mentions: Mentions): Markup {
+  const { deliveries } = mentions
   const lead =
     deliveries.length > 0
       ? 'No result yet. A webhook naming this request was accepted and has not landed; see below.'
@@ -47,7 +47,7 @@ export function claimedPage(id: string, claims: Claims): Markup {
     <p class="lead">${lead}</p>
     <p class="soft">No service tracks <span class="mono" data-copy="${id}">${id}</span>, so the reconciler does not poll it. ${howToTrack(id)}</p>
     ${deliveries.length === 0 ? '' : card('Deliveries', deliveriesTable('Deliveries of this request', deliveries, { names: shownOfDelivery }))}
-    ${refusedCard(claims)}`
+    ${refusedCard(mentions)}`
 }
 
 /** The page of an id that names nothing here, with the next steps. */
