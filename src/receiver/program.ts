@@ -21,11 +21,11 @@ import { openTraces } from './traces/traces.ts'
  *   intake/accept.ts                    gathers deliveries, which store.ts commits in one statement
  *   landing/hand-over.ts                takes over the committed delivery; inbox.ts is the queue for all others
  *   landing/row-to-write.ts             turns the report into the row to write
- *   landing/held.ts                     holds deliveries until they have landed, and chooses each batch
+ *   landing/in-flight.ts                keeps deliveries in memory until they have landed, and chooses each batch
  *   intake/webhook-answers.ts           answers
  *   intake/arrival-log.ts               counts and logs the arrival
  *   landing/batches.ts                  writes the batches
- *   landing/land-or-put-off.ts          lands a batch, and traces what was landed
+ *   landing/land-batch.ts               lands a batch, and reports each outcome
  *   landing/two-statements.ts           runs the statement that lands it: landing-sql.ts, outcome-sql.ts
  *   feeding/sequencer.ts                gives the change its position in the feed
  *   reconciling/follow-ups.ts           polls for the full result: poll-claims.ts, then polling.ts
@@ -38,7 +38,7 @@ import { openTraces } from './traces/traces.ts'
  *   signed in another environment too   intake/store.ts runs a second statement
  *   without room in this process        landing/inbox.ts: any process claims it from the queue
  *   not simply a report                 landing/before-landing.ts: unreadable, ends a submit, or is a hint
- *   refused by Postgres                 landing/land-or-put-off.ts halves the batch, puts off, parks after five tries
+ *   refused by Postgres                 landing/refused.ts halves the batch, puts off, parks after five tries
  *   processed again                     landing/replay.ts lands it at once, or puts many back into the queue
  *   no webhook ends the request         reconciling/reconciler.ts polls in runs
  *

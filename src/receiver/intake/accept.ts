@@ -3,7 +3,7 @@ import { withDeadline } from '../../platform/deadline.ts'
 import { createShares } from '../../platform/fair-share.ts'
 import { createGather, worthSecondRows } from '../../platform/gather.ts'
 import type { Logger } from '../../platform/logger.ts'
-import { isAboutTheRow, metALock } from '../../platform/postgres/errors.ts'
+import { isAboutTheRow, maxRefusals, metALock } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Delivery, MemoryRoom } from '../domain/delivery.ts'
@@ -60,7 +60,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       if (batch.length === 0) return
       inFlight += 1
       deps.onFlush?.({ deliveries: batch.length, left: queue.length })
-      // A statement that is lost with its connection may never settle. Its senders have been answered by then.
+      // A statement that is lost with its connection may never end. Its senders have been answered by then.
       withDeadline(flush({ ...deps, storeAgain }, batch), answerWithinMs + 500, 'a flush')
         .catch((error: unknown) => {
           deps.logger.error(
@@ -146,9 +146,7 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
       isAnyStored = true
     } catch (error) {
       refusals += 1
-      // After this many refusals with nothing stored, every row is probably refused, for example by a missing grant.
-      // Halving then ends. Finding one bad row of 256 takes nine refusals.
-      const isWorthHalving = isAnyStored || refusals <= 16
+      const isWorthHalving = isAnyStored || refusals <= maxRefusals
       if (part.length > 1 && isWorthHalving && isAboutTheRow(error) && !metALock(error)) {
         const half = Math.ceil(part.length / 2)
         parts.push(part.slice(half), part.slice(0, half))
@@ -170,7 +168,7 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
 }
 
 /**
- * Stores deliveries, settles their senders' waits, and hands over the new ones. Throws if Postgres refuses the
+ * Stores deliveries, answers their senders, and hands over the new ones. Throws if Postgres refuses the
  * statement, with nothing stored. Also throws if the connection is lost: the statement may have been committed, and the
  * sender's next attempt is then a duplicate.
  */

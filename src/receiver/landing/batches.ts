@@ -5,8 +5,9 @@ import { worthSecondRows } from '../../platform/gather.ts'
 import { isConnectionLost } from '../../platform/postgres/errors.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import type { HeldDelivery, LaneName, Returned, Taken } from './held.ts'
-import { landBatch, lockedPauseMs, returnHeld, type BatchDeps } from './land-or-put-off.ts'
+import type { DeliveryInFlight, LaneName, Returned, Taken } from './in-flight.ts'
+import { landBatch } from './land-batch.ts'
+import { landInParts, lockedPauseMs, returnToInbox, type BatchDeps } from './refused.ts'
 
 export type BatchesDeps = BatchDeps & {
   /** Rests after work of this duration, if acknowledging needs the machine. */
@@ -16,11 +17,11 @@ export type BatchesDeps = BatchDeps & {
 }
 
 export type Batches = {
-  /** Begins batches of held deliveries that are ready, at the end of this turn of the event loop. */
+  /** Begins batches of the deliveries that are ready, at the end of this turn of the event loop. */
   wake: () => void
   /** True if so many wait that completing results must wait. */
   isBehind: () => boolean
-  /** Resolves when no delivery is held: each has landed or was returned to the inbox. */
+  /** Resolves when no delivery is in flight: each has landed or was returned to the inbox. */
   idle: () => Promise<void>
 }
 
@@ -39,19 +40,27 @@ function newLane(name: LaneName, maxWriting: number): Lane {
   return { name, writing: 0, maxWriting, failures: 0, batchRows: maxBatchRows }
 }
 
+async function landAll(deps: BatchesDeps, batch: readonly DeliveryInFlight[]): Promise<void> {
+  const failed = await landBatch(deps, batch)
+  if (failed) await landInParts(deps, failed)
+}
+
 /**
- * Creates the batches that land the held deliveries. Deliveries that become ready while a batch is being written form
+ * Creates the batches that land the deliveries in flight. Deliveries that become ready while a batch is being written form
  * the next one. Each lane halves its batches by its own failures.
  */
 export function createBatches(deps: BatchesDeps): Batches {
-  const { held, logger, signal } = deps
+  const { inFlight, logger, signal } = deps
   const lanes = [newLane('fresh', 2), newLane('again', 1)]
   let whenIdle: PromiseWithResolvers<void> | undefined
 
   const pump = () => {
     for (const lane of lanes) {
-      while (lane.writing === 0 || (lane.writing < lane.maxWriting && held.waiting(lane.name) >= worthSecondRows)) {
-        const taken = held.takeBatch(lane.name, lane.batchRows)
+      while (
+        lane.writing === 0 ||
+        (lane.writing < lane.maxWriting && inFlight.countReady(lane.name) >= worthSecondRows)
+      ) {
+        const taken = inFlight.takeBatch(lane.name, lane.batchRows)
         if (!taken) break
         write(lane, taken).catch((error: unknown) =>
           logger.error(
@@ -61,7 +70,7 @@ export function createBatches(deps: BatchesDeps): Batches {
         )
       }
     }
-    if (!held.isEmpty() || lanes.some(({ writing }) => writing > 0)) return
+    if (!inFlight.isEmpty() || lanes.some(({ writing }) => writing > 0)) return
     whenIdle?.resolve()
     whenIdle = undefined
   }
@@ -90,7 +99,7 @@ export function createBatches(deps: BatchesDeps): Batches {
 
   /** Returns deliveries to the inbox. If that fails or takes too long, their leases expire. */
   const returnOrExpire = (returned: readonly Returned[], trouble?: string): Promise<void> =>
-    withDeadline(returnHeld(deps, returned, trouble), deadlineMs, 'returning deliveries').catch((error: unknown) =>
+    withDeadline(returnToInbox(deps, returned, trouble), deadlineMs, 'returning deliveries').catch((error: unknown) =>
       logger.warn(
         { err: error, deliveries: returned.length },
         'claimed deliveries could not be returned to the inbox, their leases will expire',
@@ -98,10 +107,10 @@ export function createBatches(deps: BatchesDeps): Batches {
     )
 
   /** Returns false if the batch failed as a whole. What it has not written is returned to the inbox then. */
-  const land = async (lane: Lane, batch: readonly HeldDelivery[]): Promise<boolean> => {
+  const land = async (lane: Lane, batch: readonly DeliveryInFlight[]): Promise<boolean> => {
     if (batch.length === 0) return true
     try {
-      await withDeadline(landBatch(deps, batch), deadlineMs, 'landing a batch')
+      await withDeadline(landAll(deps, batch), deadlineMs, 'landing a batch')
     } catch (error) {
       lane.failures += 1
       // A batch that is too much for Postgres as a whole may land in parts.
@@ -111,11 +120,11 @@ export function createBatches(deps: BatchesDeps): Batches {
     }
     lane.failures = 0
     lane.batchRows = Math.min(maxBatchRows, lane.batchRows * 2)
-    for (const one of batch) held.release(one)
+    for (const one of batch) inFlight.release(one)
     return true
   }
 
-  const returnFailed = async (lane: Lane, batch: readonly HeldDelivery[], error: unknown): Promise<void> => {
+  const returnFailed = async (lane: Lane, batch: readonly DeliveryInFlight[], error: unknown): Promise<void> => {
     logger.error(
       { err: error, deliveries: batch.length, failures: lane.failures },
       'a batch could not be landed and is returned to the inbox',
@@ -123,7 +132,7 @@ export function createBatches(deps: BatchesDeps): Batches {
     // The others were put off or parked. Those that the batch has landed are gone from the inbox.
     const left = batch.filter(({ mode }) => mode === 'LANDING')
     // A stopping process retries nothing, so everything that waits is returned.
-    const unwritten = signal.aborted ? held.readyIn(lane.name) : []
+    const unwritten = signal.aborted ? inFlight.readyIn(lane.name) : []
     // A delivery that fails alone, but not with its connection, gets a later time, so that others do not fail with it.
     const comesLater = batch.length === 1 && !signal.aborted && !isConnectionLost(error)
     const pauseMs = comesLater ? lockedPauseMs(batch[0]?.claimed.claims ?? 1) : 0
@@ -134,7 +143,7 @@ export function createBatches(deps: BatchesDeps): Batches {
   return {
     wake,
     // More than half a batch waits only when the machine cannot keep up.
-    isBehind: () => held.waiting('fresh') + held.waiting('again') >= 250,
+    isBehind: () => inFlight.countReady('fresh') + inFlight.countReady('again') >= 250,
     idle: () => {
       whenIdle ??= Promise.withResolvers()
       wake()

@@ -1,0 +1,158 @@
+import { createShares, type Amount } from '../../platform/fair-share.ts'
+import type { Claimed } from './inbox.ts'
+import { estimateBytes, rowBytes, type Landing } from './row-to-write.ts'
+
+/** The memory for deliveries in flight. Stored and claimed ones have separate room. */
+const roomForStored = { rows: 1250, bytes: 10 * 1024 * 1024 }
+const roomForClaimed = { rows: 1000, bytes: 8 * 1024 * 1024 }
+/** Claiming fewer than a hundred costs as much as claiming a hundred. */
+const leastClaim = { rows: 100, bytes: 1024 * 1024 }
+/** The bytes of one statement. */
+const maxBatchBytes = 8 * 1024 * 1024
+/**
+ * Deliveries of one request that may wait. Each batch returns the rest of a flood to the inbox: this many become due per
+ * second, and all others after 300 s.
+ */
+const maxOfRequest = 4
+
+/**
+ * A delivery that this process is landing, with its claim and the row to write. It is in one of these modes:
+ *
+ * - RESERVED: it has room, and is being stored with its claim. A delivery claimed from the inbox is READY at once.
+ * - READY: it waits for a batch.
+ * - LANDING: it is in a batch that is being written.
+ * - RELEASED: it is no longer in flight.
+ *
+ * RESERVED → READY → LANDING → RELEASED. A delivery that is not stored leaves from RESERVED, and one of a flood, or of
+ * a process that ends, from READY.
+ */
+export type DeliveryInFlight = {
+  mode: 'RESERVED' | 'READY' | 'LANDING' | 'RELEASED'
+  lane: LaneName
+  /** A newer claim replaces both in READY. */
+  claimed: Claimed
+  landing: Landing
+  claimedAtMs: number
+  freeRoom: () => void
+}
+
+/**
+ * Deliveries that were claimed before, in this row of the inbox or in an earlier one, have their own lane, so that no
+ * fresh one waits for one that was put off or is replayed. One that is claimed anew while it waits keeps its lane.
+ */
+export type LaneName = 'fresh' | 'again'
+
+/** A delivery that is returned to the inbox, and the pause after which it is due. */
+export type Returned = { one: DeliveryInFlight; pauseMs: number }
+
+/** A batch to write, and deliveries to return because too many of their request wait. */
+export type Taken = { batch: DeliveryInFlight[]; flood: Returned[] }
+
+type Added = Pick<DeliveryInFlight, 'claimed' | 'landing' | 'claimedAtMs'> & { bodyBytes: number }
+
+export type InFlight = ReturnType<typeof createInFlight>
+
+/** Keeps the deliveries in flight in memory, and decides which of them go into a batch together. */
+export function createInFlight({ wake }: { /** Called when room was lacking and is there again. */ wake: () => void }) {
+  const stored = createShares(roomForStored)
+  const fromInbox = createShares(roomForClaimed)
+  const deliveries = new Map<string, DeliveryInFlight>()
+  const ready = { fresh: 0, again: 0 }
+  let lacksRoom = false
+
+  const add = (mode: 'RESERVED' | 'READY', { bodyBytes, ...given }: Added): void => {
+    const { deliveryId, keyName, claims } = given.claimed
+    const bytes = bodyBytes + rowBytes
+    const room = mode === 'RESERVED' ? stored : fromInbox
+    const lane = claims > 1 ? 'again' : 'fresh'
+    room.add(keyName, bytes)
+    deliveries.set(deliveryId, { ...given, mode, lane, freeRoom: () => room.remove(keyName, bytes) })
+    if (mode === 'READY') ready[lane] += 1
+  }
+
+  const release = (one: DeliveryInFlight): void => {
+    if (one.mode === 'RELEASED') return
+    if (one.mode === 'READY') ready[one.lane] -= 1
+    one.mode = 'RELEASED'
+    deliveries.delete(one.claimed.deliveryId)
+    one.freeRoom()
+    if (lacksRoom && roomToClaim()) wake()
+  }
+
+  /** Returns the room for deliveries of the inbox. If it is not worth a claim, `wake` is called once it is. */
+  const roomToClaim = (): Amount | undefined => {
+    const { rows, bytes } = fromInbox.held()
+    const left = { rows: roomForClaimed.rows - rows, bytes: roomForClaimed.bytes - bytes }
+    lacksRoom = left.rows < leastClaim.rows || left.bytes < leastClaim.bytes
+    return lacksRoom ? undefined : left
+  }
+
+  return {
+    roomToClaim,
+    /** Returns true if there is room for a delivery that is to be stored. */
+    hasRoom: ({ id, keyName }: { id: string; keyName: string }): boolean =>
+      !deliveries.has(id) && stored.isOpen(keyName),
+    /** Adds a delivery that is to be stored. */
+    reserve: (delivery: Added): void => add('RESERVED', delivery),
+    /** Makes a delivery ready that was reserved and is now stored. */
+    makeReady: (id: string): void => {
+      const one = deliveries.get(id)
+      // Otherwise its statement was abandoned, and the delivery given up: its lease expires.
+      if (one?.mode !== 'RESERVED') return
+      one.mode = 'READY'
+      ready[one.lane] += 1
+    },
+    /** Gives up a reserved delivery that was not stored. */
+    releaseReserved: (id: string): void => {
+      const one = deliveries.get(id)
+      if (one?.mode === 'RESERVED') release(one)
+    },
+    /** Adds a delivery that was claimed from the inbox. */
+    addClaimed: (delivery: Added): void => {
+      const before = deliveries.get(delivery.claimed.deliveryId)
+      if (!before) return add('READY', delivery)
+      // Its lease ended while it waited, and the newer claim replaces the old one. A RESERVED or LANDING one stays as it
+      // is, and the newer claim expires.
+      const { claimed, landing, claimedAtMs } = delivery
+      if (before.mode === 'READY') Object.assign(before, { claimed, landing, claimedAtMs })
+    },
+    /**
+     * Takes the next batch of a lane: one delivery per request, the oldest. Two batches with the same request would wait
+     * for each other. Undefined if none of those that wait may land now.
+     */
+    takeBatch: (lane: LaneName, maxRows: number): Taken | undefined => {
+      if (ready[lane] === 0) return undefined
+      const batch: DeliveryInFlight[] = []
+      const flood: Returned[] = []
+      const inOtherBatch = new Set<string>()
+      for (const one of deliveries.values()) if (one.mode === 'LANDING') inOtherBatch.add(one.landing.requestId)
+      const places = new Map<string, number>()
+      let bytes = 0
+      for (const one of deliveries.values()) {
+        if (one.mode !== 'READY' || one.lane !== lane) continue
+        const { requestId } = one.landing
+        const place = places.get(requestId) ?? 0
+        places.set(requestId, place + 1)
+        if (place >= maxOfRequest) {
+          flood.push({ one, pauseMs: Math.min(Math.floor(place / maxOfRequest), 300) * 1000 })
+        } else if (place === 0 && batch.length < maxRows && bytes < maxBatchBytes && !inOtherBatch.has(requestId)) {
+          bytes += estimateBytes(one.landing)
+          one.mode = 'LANDING'
+          batch.push(one)
+        }
+      }
+      ready[lane] -= batch.length
+      return batch.length + flood.length > 0 ? { batch, flood } : undefined
+    },
+    release,
+    /** Returns the deliveries of a lane that wait for a batch. */
+    readyIn: (lane: LaneName): DeliveryInFlight[] =>
+      [...deliveries.values()].filter((one) => one.mode === 'READY' && one.lane === lane),
+    /** Returns how many deliveries of a lane wait for a batch. */
+    countReady: (lane: LaneName): number => ready[lane],
+    /** Returns the stored deliveries whose claim was made or renewed by then. */
+    claimedUntil: (ms: number): DeliveryInFlight[] =>
+      [...deliveries.values()].filter(({ mode, claimedAtMs }) => mode !== 'RESERVED' && claimedAtMs <= ms),
+    isEmpty: (): boolean => deliveries.size === 0,
+  }
+}

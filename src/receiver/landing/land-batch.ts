@@ -1,0 +1,72 @@
+import { environmentsOf } from '../domain/keys.ts'
+import { loggedTraceId } from '../domain/trace.ts'
+import type { DeliveryInFlight } from './in-flight.ts'
+import type { LandingDeps } from './landing-deps.ts'
+import { landingLockWaitMs, landUntilFailure, type LandingOutcome } from './two-statements.ts'
+
+/** `open`: the deliveries that a failed statement has not landed. */
+export type Failed = {
+  open: DeliveryInFlight[]
+  isAnyLanded: boolean
+  error: unknown
+  waitMs: number
+  startedMs: number
+}
+
+/** Lands a batch of one delivery per request. Returns the deliveries that were not landed because Postgres failed. */
+export async function landBatch(
+  deps: LandingDeps,
+  batch: readonly DeliveryInFlight[],
+  waitMs: number = landingLockWaitMs,
+): Promise<Failed | undefined> {
+  const startedMs = performance.now()
+  const at = { now: deps.time(), environments: environmentsOf(deps.keys()), waitMs }
+  const landings = batch.map(({ landing }) => landing)
+  const { outcomes, failure } = await landUntilFailure(deps.db, landings, at)
+  const open: DeliveryInFlight[] = []
+  for (const one of batch) {
+    const outcome = outcomes.get(one.landing.requestId) ?? 'raced'
+    // Outcomes that the short statement committed are final, also if a later statement failed.
+    if (failure && outcome === 'raced') open.push(one)
+    else report(deps, one, outcome, startedMs)
+  }
+  return failure && { open, isAnyLanded: open.length < batch.length, ...failure, waitMs, startedMs }
+}
+
+/** Reports the outcome of a landing to the log, the metrics and the traces. */
+function report(deps: LandingDeps, one: DeliveryInFlight, outcome: LandingOutcome, startedMs: number): void {
+  const { claimed, landing } = one
+  // An ordinary landing is not logged: the line of the arrival is enough. Nor is a raced one: it is due again.
+  const isOrdinary = outcome === 'landed' && claimed.claims === 1 && claimed.failures === 0
+  if (!isOrdinary && outcome !== 'raced') {
+    const { status, mediaComplete } = landing
+    const result = { status, outcome, media: landing.media.length, media_complete: mediaComplete }
+    deps.logger.info({ ...idsOf(deps, one), ...result }, 'delivery processed')
+  }
+  deps.onProcessed({ landing, outcome, receivedAt: claimed.receivedAt })
+  trace(deps, one, startedMs, { outcome })
+}
+
+/** Returns the ids of a delivery for the log. */
+export function idsOf({ traces }: LandingDeps, { claimed, landing }: DeliveryInFlight) {
+  return {
+    delivery_id: claimed.deliveryId,
+    webhook_id: claimed.webhookId,
+    request_id: landing.requestId,
+    trace_id: loggedTraceId(claimed, traces),
+  }
+}
+
+/** `failure`: only the code, since Postgres's message may quote values. */
+type TraceEnd = { outcome: LandingOutcome } | { outcome: 'failed'; failure: string }
+
+export function trace(
+  { traces }: LandingDeps,
+  { claimed, landing }: DeliveryInFlight,
+  startedMs: number,
+  end: TraceEnd,
+): void {
+  const { requestId, status, media } = landing
+  const ms = performance.now() - startedMs
+  traces?.landed(claimed, { requestId, webhookId: claimed.webhookId, status, media: media.length, ms, ...end })
+}

@@ -1,0 +1,138 @@
+import {
+  databaseCodeOf,
+  isAboutTheRow,
+  maxRefusals,
+  metALock,
+  postgresMessage,
+  waitedToCommit,
+} from '../../platform/postgres/errors.ts'
+import { claimsOfRow } from '../../platform/postgres/lease.ts'
+import { jitteredPauseMs } from '../../wire/backoff.ts'
+import type { DeliveryInFlight, InFlight, Returned } from './in-flight.ts'
+import { returnClaims, retryOrPark, type InboxClaim } from './inbox.ts'
+import { idsOf, landBatch, trace, type Failed } from './land-batch.ts'
+import type { LandingDeps } from './landing-deps.ts'
+import { lockedRequests } from './two-statements.ts'
+
+/* What happens to deliveries that Postgres refuses to land, or whose rows another transaction locks. */
+
+export type BatchDeps = LandingDeps & { inFlight: InFlight }
+
+type Part = { deliveries: readonly DeliveryInFlight[]; waitMs: number }
+
+/**
+ * Lands the deliveries of a failed statement in parts. If Postgres refuses a row, the batch is halved until that row is
+ * alone; it is put off then, and parked after five tries. Deliveries whose requests another transaction locks are put
+ * off. Throws if Postgres itself failed, or if it refused `maxRefusals` parts and landed none. What is still in mode
+ * LANDING then is to be returned to the inbox.
+ */
+export async function landInParts(deps: BatchDeps, first: Failed): Promise<void> {
+  let { isAnyLanded } = first
+  let refusals = 1
+  const parts = await partsOf(deps, first)
+  for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
+    const { deliveries, waitMs } = part
+    // A batch whose deadline has passed has released its deliveries, and another process may land them.
+    if (deliveries[0]?.mode !== 'LANDING') return
+    const failed = await landBatch(deps, deliveries, waitMs)
+    isAnyLanded ||= !failed || failed.isAnyLanded
+    if (!failed) continue
+    if (!metALock(failed.error)) refusals += 1
+    if (!isAnyLanded && refusals > maxRefusals) throw failed.error
+    parts.push(...(await partsOf(deps, failed)))
+  }
+}
+
+/** Returns the parts in which to land the deliveries, the first one last. Puts off what cannot land now. */
+async function partsOf(deps: BatchDeps, { open, error, waitMs, startedMs }: Failed): Promise<Part[]> {
+  const [first] = open
+  if (first === undefined) return []
+  const isAlone = open.length === 1
+  if (isAlone || !isAboutTheRow(error)) {
+    const failure = databaseCodeOf(error) ?? 'failed'
+    for (const one of open) trace(deps, one, startedMs, { outcome: 'failed', failure })
+  }
+  // The commit waited for other transactions that notify. Halves would wait for the same lock, so the whole batch waits
+  // twice as long. Beyond 4 s, Postgres has failed.
+  if (waitedToCommit(error) && waitMs < 4000) return [{ deliveries: open, waitMs: waitMs * 2 }]
+  if (!isAboutTheRow(error)) throw error
+  if (metALock(error)) return unlockedParts(deps, open, waitMs)
+  if (!isAlone) return halves(open, waitMs)
+  await putOffOrPark(deps, first, error)
+  return []
+}
+
+function halves(deliveries: readonly DeliveryInFlight[], waitMs: number): Part[] {
+  const half = Math.ceil(deliveries.length / 2)
+  return [deliveries.slice(half), deliveries.slice(0, half)].map((part) => ({ deliveries: part, waitMs }))
+}
+
+const lockOfRequest = 'an open transaction locks the row of its request'
+/** The lock is on a delivery, on media or in a trigger, or has ended since. */
+const lockElsewhere = 'a lock of another transaction prevented the landing'
+
+/** Returns the deliveries whose requests are not locked, and puts off the others. Without a locked request, halves them. */
+async function unlockedParts(deps: BatchDeps, open: readonly DeliveryInFlight[], waitMs: number): Promise<Part[]> {
+  const ids = open.map(({ landing }) => landing.requestId)
+  const locked = await lockedRequests(deps.db, ids)
+  // Each half waits half as long as the whole, so that both together wait as long; at least 10 ms, which a landing may
+  // take.
+  const nextWaitMs = Math.max(10, Math.round(waitMs / 2))
+  if (locked.size === 0 && open.length > 1) return halves(open, nextWaitMs)
+  const isLocked = ({ landing }: DeliveryInFlight) => locked.size === 0 || locked.has(landing.requestId)
+  await putOffLocked(deps, open.filter(isLocked), locked.size === 0 ? lockElsewhere : lockOfRequest)
+  const others = open.filter((one) => !isLocked(one))
+  return others.length === 0 ? [] : [{ deliveries: others, waitMs: nextWaitMs }]
+}
+
+/** Puts off deliveries that a lock of another transaction blocks. They are retried for as long as it lasts. */
+async function putOffLocked(deps: BatchDeps, locked: readonly DeliveryInFlight[], trouble: string): Promise<void> {
+  const returned = locked.map((one) => ({ one, pauseMs: lockedPauseMs(one.claimed.claims) }))
+  await returnToInbox(deps, returned, trouble)
+  for (const { claimed, landing } of locked) {
+    deps.logger.warn(
+      { delivery_id: claimed.deliveryId, request_id: landing.requestId, trouble },
+      'a delivery waits for a lock of another transaction, landing it later',
+    )
+  }
+}
+
+/** Returns the pause for a row that another transaction locks. It does not count as a failure of the delivery. */
+export function lockedPauseMs(claims: number): number {
+  return jitteredPauseMs(claimsOfRow(claims), { baseMs: 1000, capMs: 15_000 }, Math.random)
+}
+
+/** Releases deliveries and returns their claims to the inbox. */
+export async function returnToInbox(
+  { db, time, inFlight }: BatchDeps,
+  returned: readonly Returned[],
+  trouble?: string,
+) {
+  // First, since this process may claim a delivery again as soon as it is in the inbox.
+  for (const { one } of returned) inFlight.release(one)
+  const claims = returned.map(({ one, pauseMs }) => ({ ...one.claimed, pauseMs }))
+  await returnClaims(db, claims, { now: time(), trouble })
+}
+
+/** Puts off a delivery that Postgres refuses, or parks it after five tries. */
+async function putOffOrPark(deps: BatchDeps, one: DeliveryInFlight, error: unknown): Promise<void> {
+  const { claimed } = one
+  deps.inFlight.release(one)
+  const reason = 'landing_failed' as const
+  const failure = { claimed, reason, detail: postgresMessage(error).slice(0, 500), now: deps.time() }
+  const end = await unlessRefused(deps, claimed, retryOrPark(deps.db, failure))
+  deps.logger.error({ err: error, ...idsOf(deps, one), end }, 'a delivery could not be landed')
+}
+
+/**
+ * Waits for the write that ends a claim. If Postgres refuses that write too, the lease expires, so that the other
+ * deliveries do not fail with this one.
+ */
+export async function unlessRefused<End>({ logger }: LandingDeps, claimed: InboxClaim, write: Promise<End>) {
+  return write.catch((error: unknown) => {
+    if (!isAboutTheRow(error)) throw error
+    const message = 'a delivery could not be put off or parked, trying again after its lease ends'
+    logger.error({ err: error, delivery_id: claimed.deliveryId }, message)
+    return 'refused' as const
+  })
+}
