@@ -18,6 +18,6 @@ export function createPlaces(count: number) {
       waited.abort()
     },
     /** Resolves when no work is under way. */
-    settled: async () => void (await Promise.all(underWay)),
+    idle: async () => void (await Promise.all(underWay)),
   }
 }

@@ -71,7 +71,7 @@ export function startBackground(deps: BackgroundDeps) {
     await Promise.all([...all.map(({ done }) => done), schedules.ended()])
     // After the loops, since a claim that is under way still adds deliveries.
     await deps.handOver.idle()
-    await followUps.settled()
+    await followUps.idle()
     for (const { idle } of deps.running) await idle()
     await drainLogs(deps, isPrepared)
   }

@@ -113,7 +113,7 @@ export function createArchiver(deps: ArchiverDeps) {
     },
     /** Resolves when no copy is under way. */
     idle: async () => {
-      await places.settled()
+      await places.idle()
       await downloader.close()
     },
   }

@@ -72,9 +72,8 @@ export const deliveries = mediadock.table(
 )
 
 /**
- * The work queue, with the columns of a lease (platform/postgres/lease.ts). Rows are narrow so that claiming and
- * settling write little. `due_at` is when the delivery may be claimed next; for a claimed delivery it is the end of the
- * lease.
+ * The work queue, with the columns of a lease (platform/postgres/lease.ts). Rows are narrow so that work writes little.
+ * `due_at` is when the delivery may be claimed next; for a claimed delivery it is the end of the lease.
  */
 export const inbox = mediadock.table(
   'inbox',

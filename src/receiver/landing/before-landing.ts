@@ -7,9 +7,9 @@ import type { Hint, Parsed, Report, UnreadableReason } from '../domain/report.ts
 import { requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
 import { park, returnClaims, retryOrPark, type Claimed } from './inbox.ts'
-import { lockedPauseMs, unlessRefused } from './land-or-put-off.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { hasTooManyParked } from './outcome-sql.ts'
+import { lockedPauseMs, unlessRefused } from './refused.ts'
 import type { Identified } from './row-to-write.ts'
 import { landingLockWaitMs } from './two-statements.ts'
 
@@ -61,7 +61,7 @@ async function landClaimedHint(deps: LandingDeps, claimed: Claimed, hint: Hint):
 
 /**
  * Makes sure that the request of a hint is tracked, and that its next poll is due now if the job may have ended. An
- * ended request that is not confirmed gets an extra poll. The delivery is settled with the outcome `hint`. A request of
+ * ended request that is not confirmed gets an extra poll. The delivery leaves the inbox with the outcome `hint`. A request of
  * another source is not touched, and the delivery is parked, or deleted if too many of the request are parked already.
  */
 export async function landHint(deps: LandingDeps, delivery: Identified, { jobId, poll }: Hint): Promise<void> {
@@ -74,13 +74,13 @@ export async function landHint(deps: LandingDeps, delivery: Identified, { jobId,
   await untilNotGivingWay(() =>
     db.execute(sql`
     with patience as materialized (select set_config('lock_timeout', ${`${landingLockWaitMs}ms`}, true)),
-    ${settle(delivery)},
+    ${dequeue(delivery)},
     tracked as (
       insert into mediadock.requests as r (request_id, source_name, external_id, key_name, key_source, sandbox,
         tracked_at, next_poll_at)
       select ${requestId}::uuid, ${sourceName}, ${externalId}, ${keyName}, 'landed', ${sandbox}::boolean, ${now},
         case when ${poll}::boolean then ${now} end
-      from settled
+      from dequeued
       on conflict (request_id) do update set
         next_poll_at = case when ${poll}::boolean and ${r.landed_at} is null
           then least(${r.next_poll_at}, ${now}) else ${r.next_poll_at} end,
@@ -90,11 +90,11 @@ export async function landHint(deps: LandingDeps, delivery: Identified, { jobId,
       returning ${r.request_id}
     ),
     judged as (
-      select settled.*, tracked.request_id is null as is_foreign,
-        tracked.request_id is null and ${delivery.claims !== undefined}::boolean and settled.replay_id is null
-          and ${hasTooManyParked(sql`${requestId}::uuid`, sql`'source_mismatch'`, sql`settled.delivery_id`)}
+      select dequeued.*, tracked.request_id is null as is_foreign,
+        tracked.request_id is null and ${delivery.claims !== undefined}::boolean and dequeued.replay_id is null
+          and ${hasTooManyParked(sql`${requestId}::uuid`, sql`'source_mismatch'`, sql`dequeued.delivery_id`)}
           as is_one_too_many
-      from settled left join tracked on true
+      from dequeued left join tracked on true
     ),
     parked as (
       update mediadock.deliveries d set
@@ -116,11 +116,11 @@ export async function landHint(deps: LandingDeps, delivery: Identified, { jobId,
   if (poll) deps.onHint?.(keyName)
 }
 
-/** SQL: `settled`, the delivery if its claim still holds. It leaves the queue. A single replay has no claim. */
-function settle({ deliveryId, claims }: { deliveryId: string; claims: number | undefined }): SQL {
+/** SQL: `dequeued`, the delivery if its claim is still held. It leaves the inbox. A single replay has no claim. */
+function dequeue({ deliveryId, claims }: { deliveryId: string; claims: number | undefined }): SQL {
   const gone = sql`delete from mediadock.inbox i using patience
       where i.delivery_id = ${deliveryId}::uuid and i.claims = coalesce(${claims ?? null}::int, i.claims)
       returning i.delivery_id, i.replay_id`
-  if (claims !== undefined) return sql`settled as (${gone})`
-  return sql`gone as (${gone}), settled as (select ${deliveryId}::uuid as delivery_id, null::uuid as replay_id)`
+  if (claims !== undefined) return sql`dequeued as (${gone})`
+  return sql`gone as (${gone}), dequeued as (select ${deliveryId}::uuid as delivery_id, null::uuid as replay_id)`
 }

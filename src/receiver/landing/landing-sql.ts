@@ -14,7 +14,7 @@ import { nextExtraPoll } from '../domain/poll-rhythm.ts'
  *   verdict       the ruling, which is the outcome that the rules demand, and the row of `requests` to write
  *   written       the rows of requests that were written, as they are now
  *   outcomes      the outcome of each landing (LandingOutcome), which every later part reads instead of the ruling
- *   settled       the deliveries whose claim held and which left the inbox
+ *   dequeued       the deliveries whose claim is still held, which have left the inbox
  *   flag_changes  what each rule changes in a delivery: flags, and whether it is parked
  *
  * The values, which two-statements.ts fills in:
@@ -25,7 +25,7 @@ import { nextExtraPoll } from '../domain/poll-rhythm.ts'
  *   :now               the time that replicas share
  *   :key_environment   the environment of the key `key_name`, as it is configured now
  *
- * A claim fences only the end of its delivery (`settled`). A late claimant may still write a request: that row is
+ * A claim fences only the end of its delivery (`dequeued`). A late claimant may still write a request: that row is
  * protected by its version (xmin, in `written`) and by the verdict.
  *
  * A landing is `raced`, and runs again, if the row changed after its snapshot. That snapshot is also too old to show

@@ -118,8 +118,8 @@ const onlyJudged = `
  * Removes each delivery from the inbox whose claim still holds. A single replay has no claim and ends a pending
  * delivery. `failures` and `replay_id` are of the row that left.
  */
-const settled = `
-    settled as (
+const dequeued = `
+    dequeued as (
       delete from mediadock.inbox i using outcomes
       where i.delivery_id = any(array[outcomes.delivery_id]) and outcomes.outcome <> 'raced'
         and (i.claims = outcomes.claims or outcomes.claims is null)
@@ -135,19 +135,19 @@ const dueAgain = `
     )`
 
 /**
- * The attempt of each delivery, but for one that lands its request at its first claim: the time of its landing is that
- * of the request. That of a replay shows whether it ended a pending or parked delivery, or repeated an end.
+ * The attempt of each delivery, but for one that lands its request at its first claim. That of a replay shows whether it
+ * ended a pending or parked delivery, or repeated an end.
  */
 const attempted = `
     attempted as (
       insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
       select delivery_id, :now, outcome,
         case when replay_id is null then null when failures > 0 then 'replayed to its end' else 'replay' end, replay_id
-      from settled where claims is not null and outcome <> 'discarded'
+      from dequeued where claims is not null and outcome <> 'discarded'
         and (claims > 1 or outcome <> 'landed' or old_landed_at is not null)
       union all
       select delivery_id, :now, outcome,
-        case when delivery_id in (select settled.delivery_id from settled)
+        case when delivery_id in (select dequeued.delivery_id from dequeued)
           or (select d.parked_reason from mediadock.deliveries d
               where d.id = outcomes.delivery_id limit 1) is not null
           then 'replayed to its end' else 'replay' end, null
@@ -158,8 +158,8 @@ const attempted = `
 /** Deliveries beyond the limit of parked ones. They get no row in `attempts`. */
 const discarded = `
     discarded as (
-      delete from mediadock.deliveries d using settled
-      where d.id = any(array[settled.delivery_id]) and settled.outcome = 'discarded'
+      delete from mediadock.deliveries d using dequeued
+      where d.id = any(array[dequeued.delivery_id]) and dequeued.outcome = 'discarded'
     )`
 
 /**
@@ -175,7 +175,7 @@ const flagChanges = `
       -- A mismatch parks the delivery, only while its claim holds. A replay has no claim.
       select delivery_id, outcome, false, outcome, false
       from outcomes where delivery_id is not null and outcome in (${parking})
-        and (claims is null or delivery_id in (select settled.delivery_id from settled))
+        and (claims is null or delivery_id in (select dequeued.delivery_id from dequeued))
       union all
       -- A replay that does not park ends the parking.
       select delivery_id, null, false, null, true
@@ -274,7 +274,7 @@ export const whole = [
   mediaRemoved,
   outcomes,
   onlyJudged,
-  settled,
+  dequeued,
   dueAgain,
   attempted,
   discarded,
@@ -284,8 +284,15 @@ export const whole = [
   notified,
 ]
 
-/**
- * The WITH of the short statement, for ordinary deliveries: see `verdictAsSeen`. Nothing is to be flagged. It locks no
- * row before it writes.
- */
-export const short = [items, verdictAsSeen, written, outcomesTaken, mediaWritten, settled, attempted, changed, notified]
+/** The WITH of the short statement, for ordinary deliveries: see `verdictAsSeen`. It flags and locks nothing. */
+export const short = [
+  items,
+  verdictAsSeen,
+  written,
+  outcomesTaken,
+  mediaWritten,
+  dequeued,
+  attempted,
+  changed,
+  notified,
+]

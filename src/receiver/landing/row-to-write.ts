@@ -20,7 +20,7 @@ export type Landing = Omit<Report, 'jobId' | 'isInline' | 'files'> & {
   environment: Environment | undefined
   flags: readonly string[]
   /**
-   * The delivery that carried it. The landing statement settles it if the claim still holds; a replay has no claim.
+   * The delivery that carried it. It leaves the inbox if its claim is still held; a replay has no claim.
    * `first` and `last` bound the ids of its webhook id.
    */
   delivery: { id: string; claims: number | undefined; first: string; last: string } | undefined

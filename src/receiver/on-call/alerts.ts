@@ -50,15 +50,15 @@ export async function tellOnce(deps: AlertDeps): Promise<{ more: boolean }> {
   const failure = await post({ fetch, url, body: { text: textOf(issue, from, new Date(issue.now)) }, signal })
   const facts = { issue_id: Number(issue.id), event: issue.untold, tries: issue.tell_tries }
   if (failure === undefined) {
-    await settle(db, issue, sql`${issues.untold} = null`)
+    await endClaim(db, issue, sql`${issues.untold} = null`)
     logger.info(facts, 'a notice of an issue was posted')
   } else if (issue.tell_tries >= 8) {
     // The console still shows the issue.
-    await settle(db, issue, sql`${issues.untold} = null`)
+    await endClaim(db, issue, sql`${issues.untold} = null`)
     logger.error({ ...facts, failure }, 'the alert webhook did not accept a notice, which is not posted again')
   } else {
     const pauseMs = jitteredPauseMs(issue.tell_tries, retryPause, Math.random)
-    await settle(db, issue, sql`${issues.tell_at} = ${later(time(), pauseMs / 1000)}`)
+    await endClaim(db, issue, sql`${issues.tell_at} = ${later(time(), pauseMs / 1000)}`)
     logger.warn({ ...facts, failure }, 'the alert webhook did not accept a notice, trying again later')
   }
   return { more: true }
@@ -76,7 +76,7 @@ async function claimUntold(db: Database, now: SQL): Promise<(UntoldIssue & { now
 }
 
 /** Records the result of a post. An issue that changed meanwhile has another notice and is left alone. */
-async function settle(db: Database, { id, tell_tries: claims, untold }: UntoldIssue, set: SQL): Promise<void> {
+async function endClaim(db: Database, { id, tell_tries: claims, untold }: UntoldIssue, set: SQL): Promise<void> {
   await db.execute(sql`
     update mediadock.issues i set ${set} where ${lease.isHeld({ id, claims })} and ${i.untold} = ${untold}`)
 }

@@ -4,7 +4,7 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
-import { oldSeconds, settledAfterSeconds } from '../upkeep/minutes.ts'
+import { oldSeconds, finalAfterSeconds } from '../upkeep/minutes.ts'
 import { isoAlways } from './page.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
@@ -36,7 +36,7 @@ export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
     with written as (
       select ${minutes.minute}, ${minutes.arrivals} from mediadock.minutes
       where ${minutes.minute} >= ${from}
-        and ${minutes.written_at} >= ${minutes.minute} + make_interval(secs => 60 + ${settledAfterSeconds})
+        and ${minutes.written_at} >= ${minutes.minute} + make_interval(secs => 60 + ${finalAfterSeconds})
     ),
     counted as (
       select split_part(key, '/', 1) as outcome,

@@ -39,7 +39,7 @@ export function createFollowUps(deps: PollingDeps) {
     /** True while the key of a request has no call. Until it has, its landings need not wake this role. */
     isResting: resting.isResting,
     /** Resolves when no poll is under way. */
-    settled: places.settled,
+    idle: places.idle,
   }
 }
 

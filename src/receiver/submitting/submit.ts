@@ -122,7 +122,7 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
     saysOfKey,
   })
   if (outcome.kind === 'no_call') return postpone(`not called: ${outcome.reason}`, outcome.retryAfterSeconds, true)
-  return settle(deps, { generation, key, outcome })
+  return record(deps, { generation, key, outcome })
 }
 
 /** Returns what the answer shows of the key. A 403 concerns only submits (spec, Authentication). */
@@ -145,9 +145,9 @@ function factsOf(
   return outcome.kind === 'unreachable' ? { detail: outcome.detail } : {}
 }
 
-type Settle = { generation: Generation; key: GenerationKey; outcome: SubmitOutcome }
+type ToRecord = { generation: Generation; key: GenerationKey; outcome: SubmitOutcome }
 
-async function settle(deps: SubmitterDeps, { generation, key, outcome }: Settle): Promise<void> {
+async function record(deps: SubmitterDeps, { generation, key, outcome }: ToRecord): Promise<void> {
   const { db, keys } = deps
   const now = deps.time()
   const postpone = postponing(deps, generation)

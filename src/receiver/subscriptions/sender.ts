@@ -59,6 +59,6 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps) {
       return { more: false }
     },
     /** Resolves when no turn is under way. */
-    idle: places.settled,
+    idle: places.idle,
   }
 }

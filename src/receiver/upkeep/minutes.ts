@@ -13,7 +13,7 @@ import { countOverdue } from '../reconciling/due.ts'
 export const oldSeconds = 60
 
 /** A minute is final once it was written this long after its end: the logs have caught up by then. */
-export const settledAfterSeconds = 15
+export const finalAfterSeconds = 15
 /** Percentiles come from this many newest rows, so that a busy minute costs no more. */
 const sampledRows = 1000
 
@@ -37,7 +37,7 @@ export async function writeMinutes(
       select minute from (values (${current}), (${current} - interval '1 minute')) as m (minute)
       where not exists (
         select from mediadock.minutes w where w.minute = m.minute
-          and w.written_at >= least(m.minute + make_interval(secs => 60 + ${settledAfterSeconds}),
+          and w.written_at >= least(m.minute + make_interval(secs => 60 + ${finalAfterSeconds}),
             ${at} - make_interval(secs => 10)))
     ),
     forgotten as (

@@ -9,7 +9,7 @@ import { failed, okImage } from '../../support/webhooks.ts'
 import { noRoom, testHandOver, workOnce } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
-/* What a process holds: for how long it is its own, and when it no longer is. */
+/* For how long a delivery in flight belongs to its process. */
 
 const later = (date: Date, seconds: number) => new Date(date.getTime() + seconds * 1000)
 
@@ -28,7 +28,7 @@ it('returns claims at once beside a row that another transaction locks', async (
   })
 })
 
-describe.each(usualServers)('on %s: a held delivery', (server) => {
+describe.each(usualServers)('on %s: a delivery in flight', (server) => {
   it('is renewed in time, regardless of how long storing took', async () => {
     const { url } = await withTestDatabase(server)
     const writing = Promise.withResolvers<void>()
@@ -72,7 +72,7 @@ describe.each(usualServers)('on %s: a held delivery', (server) => {
     await handOver.idle()
   })
 
-  it('is held once if this process claims it again after its lease ended, and settled by the later claim', async () => {
+  it('is in flight once if this process claims it again after its lease ended, and ended by the later claim', async () => {
     const { url, sql } = await withTestDatabase(server)
     const writing = Promise.withResolvers<void>()
     const deps = createTestWorker({ databaseUrl: url })
@@ -91,7 +91,7 @@ describe.each(usualServers)('on %s: a held delivery', (server) => {
     expect(await sql`select outcome from mediadock.attempts`).toEqual([{ outcome: 'contradiction' }])
   })
 
-  it('is not settled by a former holder after it landed and was queued again', async () => {
+  it('is not ended by a former claimant after it landed and was queued again', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const handOver = testHandOver(deps)

@@ -7,7 +7,7 @@ import { noteKeyUses } from '../../../src/receiver/intake/arrival-log.ts'
 import { readRecent } from '../../../src/receiver/queries/recent.ts'
 import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
 import type { ReconcileRun } from '../../../src/receiver/reconciling/reconciler.ts'
-import { settledAfterSeconds, writeMinutes } from '../../../src/receiver/upkeep/minutes.ts'
+import { finalAfterSeconds, writeMinutes } from '../../../src/receiver/upkeep/minutes.ts'
 import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 
@@ -139,7 +139,7 @@ describe('the minutes', () => {
       inbox_pending: 1,
     })
     await arrive(59, 'accepted')
-    await write(60 + settledAfterSeconds)
+    await write(60 + finalAfterSeconds)
     await arrive(59.5, 'accepted')
     await write(110)
     expect((await written()).find((row) => row['minute'].getTime() === minute.getTime())).toMatchObject({

@@ -127,7 +127,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     }, 5000)
     expect(await left()).toEqual([hanging])
     hang.resolve()
-    await followUps.settled()
+    await followUps.idle()
     expect(await left()).toEqual([])
   })
 
@@ -150,7 +150,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     expect(await followUps.runOnce()).toEqual({ more: false })
     expect(calls).toBe(16)
     hang.resolve()
-    await followUps.settled()
+    await followUps.idle()
   })
 
   it('shares due polls with other processes and with runs: each is polled once', async () => {
@@ -169,7 +169,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     const [one, other] = [createFollowUps(deps), createFollowUps(deps)]
     const drive = async (followUps: typeof one) => {
       while ((await followUps.runOnce()).more);
-      await followUps.settled()
+      await followUps.idle()
     }
     await Promise.all([drive(one), reconciler.runOnce(deps), drive(other), reconciler.runOnce(deps)])
     expect(polled).toHaveLength(200)
@@ -251,7 +251,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     const followUps = createFollowUps(deps)
     const round = async () => {
       await followUps.runOnce()
-      await followUps.settled()
+      await followUps.idle()
       return calls
     }
     const first = await round()

@@ -85,7 +85,7 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
       deps.setNow(new Date(deps.clock().getTime() + 1000))
       if (second % 30 === 0) await reconciler.runOnce(deps)
       while ((await followUps.runOnce()).more);
-      await followUps.settled()
+      await followUps.idle()
       const late = await sql<{ seconds: number }[]>`
         select extract(epoch from ${deps.clock()}::timestamptz - next_poll_at)::float8 as seconds
         from mediadock.requests where request_id = any(${[...known]}::uuid[]) and next_poll_at <= ${deps.clock()}`
