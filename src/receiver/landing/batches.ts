@@ -46,8 +46,8 @@ async function landAll(deps: BatchesDeps, batch: readonly DeliveryInFlight[]): P
 }
 
 /**
- * Creates the batches that land the deliveries in flight. Deliveries that become ready while a batch is being written form
- * the next one. Each lane halves its batches by its own failures.
+ * Creates the batches that land the deliveries in flight. Deliveries that become ready while a batch is being written
+ * form the next one. Each lane halves its batches by its own failures.
  */
 export function createBatches(deps: BatchesDeps): Batches {
   const { inFlight, logger, signal } = deps

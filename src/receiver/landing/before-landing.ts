@@ -61,8 +61,9 @@ async function landClaimedHint(deps: LandingDeps, claimed: Claimed, hint: Hint):
 
 /**
  * Makes sure that the request of a hint is tracked, and that its next poll is due now if the job may have ended. An
- * ended request that is not confirmed gets an extra poll. The delivery leaves the inbox with the outcome `hint`. A request of
- * another source is not touched, and the delivery is parked, or deleted if too many of the request are parked already.
+ * ended request that is not confirmed gets an extra poll. The delivery leaves the inbox with the outcome `hint`. A
+ * request of another source is not touched, and the delivery is parked, or deleted if too many of the request are parked
+ * already.
  */
 export async function landHint(deps: LandingDeps, delivery: Identified, { jobId, poll }: Hint): Promise<void> {
   const { db, keys, time } = deps

@@ -10,8 +10,8 @@ const leastClaim = { rows: 100, bytes: 1024 * 1024 }
 /** The bytes of one statement. */
 const maxBatchBytes = 8 * 1024 * 1024
 /**
- * Deliveries of one request that may wait. Each batch returns the rest of a flood to the inbox: this many become due per
- * second, and all others after 300 s.
+ * Deliveries of one request that may wait. Each batch returns the rest of a flood to the inbox: this many become due
+ * per second, and all others after 300 s.
  */
 const maxOfRequest = 4
 
@@ -111,8 +111,8 @@ export function createInFlight({ wake }: { /** Called when room was lacking and 
     addClaimed: (delivery: Added): void => {
       const before = deliveries.get(delivery.claimed.deliveryId)
       if (!before) return add('READY', delivery)
-      // Its lease ended while it waited, and the newer claim replaces the old one. A RESERVED or LANDING one stays as it
-      // is, and the newer claim expires.
+      // Its lease ended while it waited, and the newer claim replaces the old one. A RESERVED or LANDING one stays as
+      // it is, and the newer claim expires.
       const { claimed, landing, claimedAtMs } = delivery
       if (before.mode === 'READY') Object.assign(before, { claimed, landing, claimedAtMs })
     },

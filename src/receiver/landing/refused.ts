@@ -71,7 +71,7 @@ const lockOfRequest = 'an open transaction locks the row of its request'
 /** The lock is on a delivery, on media or in a trigger, or has ended since. */
 const lockElsewhere = 'a lock of another transaction prevented the landing'
 
-/** Returns the deliveries whose requests are not locked, and puts off the others. Without a locked request, halves them. */
+/** Puts off the deliveries whose requests are locked, and returns the others. Halves them if no request is locked. */
 async function unlockedParts(deps: BatchDeps, open: readonly DeliveryInFlight[], waitMs: number): Promise<Part[]> {
   const ids = open.map(({ landing }) => landing.requestId)
   const locked = await lockedRequests(deps.db, ids)

@@ -53,8 +53,8 @@ type UntilFailure = { outcomes: Outcomes; failure?: { error: unknown } }
  * Writes each result in one statement: the state of its request, its media, flags and ends of deliveries, the change
  * for the feed, and the NOTIFY for readers. States never go back: docs/orders.md says which end overrules which.
  *
- * Takes one landing per request: `takeBatch` of in-flight.ts leaves the others waiting. First runs the short statement, then
- * the whole one for the landings that the short one left. Never throws: a failure is returned, beside the outcomes that
+ * Takes one landing per request: `takeBatch` of in-flight.ts leaves the others waiting. First runs the short statement,
+ * then the whole one for the landings that the short one left. Never throws: a failure is returned, beside the outcomes that
  * the short statement had committed.
  */
 export async function landUntilFailure(

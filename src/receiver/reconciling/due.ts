@@ -43,8 +43,8 @@ export function strangers(ours: SQL): SQL {
 }
 
 /**
- * SQL: `queue`, the poll queues of these keys, each with the end of its key's last outage. The queue of unknown keys has
- * the latest end of all.
+ * SQL: `queue`, the poll queues of these keys, each with the end of its key's last outage. The queue of unknown keys
+ * has the latest end of all.
  */
 export function pollQueues(keyNames: readonly string[]): SQL {
   return sql`
@@ -60,8 +60,8 @@ export function pollQueues(keyNames: readonly string[]): SQL {
 export const isInQueue = sql`next_poll_at is not null and coalesce(key_name, '') = queue.key_name`
 
 /**
- * SQL condition on a row of `requests`: the last poll failed because of an outage of the key of `queue` that is over. The request
- * is then due, whatever its next poll says. It matches the index requests_held_up.
+ * SQL condition on a row of `requests`: the last poll failed because of an outage of the key of `queue` that is over.
+ * The request is then due, whatever its next poll says. It matches the index requests_held_up.
  */
 export const isHeldUp = sql`(next_poll_at is not null and poll_outcome in ('unreachable', 'postponed')
     and polled_at < queue.recovered_at)`

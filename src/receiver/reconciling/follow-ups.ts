@@ -12,8 +12,8 @@ const restMs = 3000
 
 /**
  * Creates the role that polls requests as soon as they are due, between the runs of the reconciler. Both use the same
- * claims and code, so replicas and runs share the work. A poll queue that got no call rests. Overdue requests without a time
- * for a poll, and scheduled polls of unknown keys, are left to the runs of the reconciler.
+ * claims and code, so replicas and runs share the work. A poll queue that got no call rests. Overdue requests without a
+ * time for a poll, and scheduled polls of unknown keys, are left to the runs of the reconciler.
  */
 export function createFollowUps(deps: PollingDeps) {
   // Polls in progress at a time. A poll that hangs occupies a place for 10 s.
