@@ -23,7 +23,7 @@ export type StoreOptions = {
  * - `requeued`: it was stored before. It took over the key that signed it now, and is due again.
  * - `undecided`: whether it takes over the key is open. It must be stored again.
  */
-export type Stored = 'new' | 'known' | 'requeued' | 'undecided'
+export type StoreAnswer = 'new' | 'known' | 'requeued' | 'undecided'
 
 /**
  * Stores deliveries with their places in the queue, in one durable statement, and returns what became of each id. A
@@ -34,7 +34,7 @@ export async function storeDeliveries(
   db: Database,
   rows: readonly Delivery[],
   { now = postgresTime(), claimed }: StoreOptions = {},
-): Promise<ReadonlyMap<string, Stored>> {
+): Promise<ReadonlyMap<string, StoreAnswer>> {
   const stored = await run(db, rows, storing(rows, now, claimed))
   const undecided = rows.filter(({ id }) => stored.get(id) === 'undecided')
   if (undecided.length === 0) return stored
@@ -48,14 +48,14 @@ export async function storeDeliveries(
 }
 
 /** Runs a statement that returns each row, new or known, so that a missing answer never counts as "known". */
-async function run(db: Database, rows: readonly Delivery[], statement: SQL): Promise<Map<string, Stored>> {
+async function run(db: Database, rows: readonly Delivery[], statement: SQL): Promise<Map<string, StoreAnswer>> {
   const answers = await executePrepared<Answer>(db, statement)
   if (answers.length !== rows.length)
     throw new Error(`postgres answered for ${answers.length} of ${rows.length} deliveries`)
   return new Map(answers.map(({ id, answer }) => [id, answer]))
 }
 
-type Answer = RowOf<typeof schema.deliveries, 'id'> & { answer: Stored }
+type Answer = RowOf<typeof schema.deliveries, 'id'> & { answer: StoreAnswer }
 
 /** SQL: stores new deliveries. Others are known if the snapshot shows them with the arriving key's environment. */
 function storing(rows: readonly Delivery[], now: SQL, claimed: StoreOptions['claimed']): SQL {
