@@ -28,22 +28,18 @@ export function inTurns<Result>(steps: Iterator<undefined, Result, undefined>): 
 /** The first bytes of a body are read without waiting for a turn. */
 export const freeBytes = 16 * 1024
 
-const paused: (() => void)[] = []
+const paused: IncomingMessage[] = []
 
 function readOn(): void {
   // Large bodies read per turn of the event loop. Few, so that turns stay short: each accepts one new connection.
-  for (const resume of paused.splice(0, 4)) resume()
+  for (const req of paused.splice(0, 4)) req.resume()
   if (paused.length > 0) setImmediate(readOn)
 }
 
 /** Pauses a body until its turn among all bodies of this process. */
-export function waitForTurn(req: IncomingMessage, onTurn?: () => void): void {
+export function waitForTurn(req: IncomingMessage): void {
   req.pause()
-  const resume = () => {
-    onTurn?.()
-    req.resume()
-  }
-  if (paused.push(resume) === 1) setImmediate(readOn)
+  if (paused.push(req) === 1) setImmediate(readOn)
 }
 
 /** Discards what still arrives of a body, within 4 MiB, 1,024 chunks and 2 s, and then calls `end`. */

@@ -38,27 +38,19 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
     let bytes = 0
     let chunks = 0
     let share: Share | undefined
-    let isRefused = false
     const release = () => {
       if (share) budget.release(share)
-    }
-    // raw-body stops at an error of its stream and drops the chunks that it kept.
-    const refuse = (refusal: Refusal) => {
-      isRefused = true
-      req.emit('error', refusal)
     }
     const watch = (chunk: Buffer) => {
       bytes += chunk.length
       chunks += 1
-      if (chunks > maxChunks(bytes)) return refuse(extremelyChunked())
+      if (chunks > maxChunks(bytes)) return refuse(req, extremelyChunked())
       const wanted = bytes + chunks * chunkBytes - freeBytes
       if (wanted <= 0) return
-      const mine = (share ??= budget.open(refuse))
-      notePace(mine, chunk.length)
-      budget.hold(mine, wanted, Math.max(bytes, announced ?? 0) > largeBodyBytes)
-      if (isRefused || bytes <= freeBytes) return
-      mine.isPaused = true
-      waitForTurn(req, () => (mine.isPaused = false))
+      share ??= budget.open(req)
+      notePace(share, chunk.length)
+      const isHeld = budget.hold(share, wanted, Math.max(bytes, announced ?? 0) > largeBodyBytes)
+      if (isHeld && bytes > freeBytes) waitForTurn(req)
     }
     req.on('error', ignore)
     try {
@@ -90,6 +82,11 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
   }
 }
 
+/** Ends the reading of a body: raw-body stops at an error of its stream, and drops the chunks that it kept. */
+function refuse(req: IncomingMessage, refusal: Refusal): void {
+  req.emit('error', refusal)
+}
+
 /** raw-body handles errors of the stream. Errors after the end of the body have no effect. */
 const ignore = () => {}
 
@@ -112,52 +109,50 @@ function tooMuch(): Refusal {
 
 /** The part of the budget that one body holds, and its recent pace. */
 type Share = {
+  req: IncomingMessage
   held: number
   since: number
-  /** True while this process does not read from it. */
-  isPaused: boolean
   /** Recently received bytes as of `paceAt`. Older bytes count less. */
   recentBytes: number
   paceAt: number
-  refuse: (refusal: Refusal) => void
 }
 
 /** When the budget is spent, the slowest body is cut. If none is slow, the body that needs more is refused. */
 function createBudget() {
   const receiving = new Set<Share>()
   let heldBytes = 0
-  const release = (share: Share) => {
-    heldBytes -= share.held
-    share.held = 0
-  }
-  const end = (share: Share) => {
-    receiving.delete(share)
-    release(share)
+  const resize = (share: Share, bytes: number) => {
+    heldBytes += bytes - share.held
+    share.held = bytes
   }
 
   return {
-    open: (refuse: Share['refuse']): Share => {
+    open: (req: IncomingMessage): Share => {
       const now = performance.now()
-      const share = { held: 0, since: now, isPaused: false, recentBytes: 0, paceAt: now, refuse }
+      const share = { req, held: 0, since: now, recentBytes: 0, paceAt: now }
       receiving.add(share)
       return share
     },
-    /** Takes what a body needs. The slowest body is refused if the budget is spent, or this one if none is slow. */
-    hold: (share: Share, wanted: number, isLarge: boolean): void => {
+    /**
+     * Takes what a body needs. The slowest body is refused if the budget is spent, or this one if none is slow. Returns
+     * false if it is this one.
+     */
+    hold: (share: Share, wanted: number, isLarge: boolean): boolean => {
       const most = isLarge ? maxHeldBytes - notForLargeBytes : maxHeldBytes
       while (heldBytes + wanted - share.held > most) {
         const slowest = findSlowest(receiving)
         const refused = slowest ?? share
-        end(refused)
-        refused.refuse(slowest ? tooSlow() : tooMuch())
-        if (refused === share) return
+        receiving.delete(refused)
+        resize(refused, 0)
+        refuse(refused.req, slowest ? tooSlow() : tooMuch())
+        if (refused === share) return false
       }
-      heldBytes += wanted - share.held
-      share.held = wanted
+      resize(share, wanted)
+      return true
     },
     /** The body is complete or refused, so it is not cut any more. */
     noteEnd: (share: Share) => receiving.delete(share),
-    release,
+    release: (share: Share) => resize(share, 0),
   }
 }
 
@@ -177,7 +172,8 @@ function findSlowest(receiving: ReadonlySet<Share>): Share | undefined {
   let slowest: Share | undefined
   let slowestPace = slowBytesPerMs
   for (const share of receiving) {
-    if (share.isPaused || now - share.since < graceMs || share.held === 0) continue
+    // One that waits for its turn is not slow.
+    if (share.req.isPaused() || now - share.since < graceMs || share.held === 0) continue
     const bytesPerMs = fadedBytes(share, now) / paceMemoryMs
     if (bytesPerMs < slowestPace) [slowest, slowestPace] = [share, bytesPerMs]
   }
