@@ -1,6 +1,5 @@
-import { Agent, type Dispatcher, request } from 'undici'
-import { guardedLookup } from './guarded-lookup.ts'
-import { type Dialling, idleConnectionMs } from './poster.ts'
+import { type Dispatcher, request } from 'undici'
+import { createAgents, type Dialling } from './agents.ts'
 import type { Resolve } from './resolver.ts'
 
 export type GettingOptions = {
@@ -26,17 +25,15 @@ export type OpenedLink =
 
 /** Opens links that others have chosen. Links and redirects that `judge` calls public reach public addresses only. */
 export function createGetter({ judge, resolve, maxRedirects, connectMs, silenceMs, headers }: GettingOptions) {
-  const limits = {
+  const { agents, close } = createAgents(resolve, {
+    connectMs,
     headersTimeout: silenceMs,
     bodyTimeout: silenceMs,
     // Enough for the headers of a media server.
     maxHeaderSize: 16_384,
-    keepAliveMaxTimeout: idleConnectionMs,
     // Per origin.
     connections: 8,
-  }
-  const guarded = new Agent({ ...limits, connect: { lookup: guardedLookup(resolve, connectMs), timeout: connectMs } })
-  const named = new Agent({ ...limits, connect: { timeout: connectMs } })
+  })
 
   /**
    * Rejects if the server is unreachable or `signal` aborts. The credential is sent to its origin, until a redirect
@@ -53,7 +50,7 @@ export function createGetter({ judge, resolve, maxRedirects, connectMs, silenceM
       const response = await request(link, {
         headers: withCredential ? { ...headers, ...credential?.headers } : headers,
         signal,
-        dispatcher: dialling.kind === 'named' ? named : guarded,
+        dispatcher: agents[dialling.kind],
       })
       const { location } = response.headers
       if (response.statusCode < 300 || response.statusCode >= 400 || typeof location !== 'string')
@@ -64,7 +61,7 @@ export function createGetter({ judge, resolve, maxRedirects, connectMs, silenceM
     }
     return { kind: 'refused', why: `it redirects more than ${maxRedirects} times` }
   }
-  return { open, close: async () => void (await Promise.all([guarded.destroy(), named.destroy()])) }
+  return { open, close }
 }
 
 /** Ends an exchange without reading the body. */

@@ -1,6 +1,6 @@
-import { Agent, request } from 'undici'
+import { request } from 'undici'
 import { storableText } from '../storable-text.ts'
-import { guardedLookup } from './guarded-lookup.ts'
+import { createAgents, type Dialling } from './agents.ts'
 import type { Resolve } from './resolver.ts'
 
 /**
@@ -8,14 +8,6 @@ import type { Resolve } from './resolver.ts'
  * twice only reads more that no page shows.
  */
 const maxAnswerBytes = 16_384
-/**
- * The longest time that an idle connection stays open for the next call, even if the server allows more. Many servers
- * close theirs after 5 s, and a post on a closing connection fails; at half, few posts would find one open.
- */
-export const idleConnectionMs = 4000
-
-/** How to connect to a URL: only at public addresses, at any address, or not at all with a reason. */
-export type Dialling = { kind: 'public' } | { kind: 'named' } | { kind: 'refused'; why: string }
 
 export type PostingOptions = {
   /** Judges a URL. Literal addresses are judged here, because they are never looked up. */
@@ -36,15 +28,8 @@ export type Poster = ReturnType<typeof createPoster>
  * check gains nothing. Does not follow redirects (spec, URL rules).
  */
 export function createPoster({ judge, resolve, timeoutMs, connectionsPerHost: connections }: PostingOptions) {
-  const limits = {
-    connections,
-    pipelining: 1,
-    keepAliveMaxTimeout: idleConnectionMs,
-    headersTimeout: timeoutMs,
-    bodyTimeout: timeoutMs,
-  }
-  const guarded = new Agent({ ...limits, connect: { lookup: guardedLookup(resolve, timeoutMs), timeout: timeoutMs } })
-  const named = new Agent({ ...limits, connect: { timeout: timeoutMs } })
+  const limits = { connections, pipelining: 1, headersTimeout: timeoutMs, bodyTimeout: timeoutMs }
+  const { agents, close } = createAgents(resolve, { connectMs: timeoutMs, ...limits })
 
   const post = async ({ url, headers, body }: Post, cut: AbortSignal): Promise<PostOutcome> => {
     const target = new URL(url)
@@ -59,7 +44,7 @@ export function createPoster({ judge, resolve, timeoutMs, connectionsPerHost: co
         headers,
         body,
         signal,
-        dispatcher: dialling.kind === 'named' ? named : guarded,
+        dispatcher: agents[dialling.kind],
       })
       httpStatus = response.statusCode
       const answer = await readSome(response.body)
@@ -69,7 +54,7 @@ export function createPoster({ judge, resolve, timeoutMs, connectionsPerHost: co
       return { ok: false, httpStatus, detail: reasonOf(error, `no complete answer within ${timeoutMs} ms`) }
     }
   }
-  return { post, close: async () => void (await Promise.all([guarded.destroy(), named.destroy()])) }
+  return { post, close }
 }
 
 async function readSome(body: AsyncIterable<Buffer>): Promise<string> {

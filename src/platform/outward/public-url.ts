@@ -1,4 +1,4 @@
-import type { Dialling } from './poster.ts'
+import type { Dialling } from './agents.ts'
 import { isLocalName, isPublicAddress, literalAddress } from './public-address.ts'
 
 /** The limit of a webhook URL in docs/specification-decisions.md. */

@@ -1,4 +1,4 @@
-import type { Dialling } from '../../platform/outward/poster.ts'
+import type { Dialling } from '../../platform/outward/agents.ts'
 import { isLocalName, isPublicAddress, literalAddress } from '../../platform/outward/public-address.ts'
 import { isLoopback } from '../../platform/settings.ts'
 

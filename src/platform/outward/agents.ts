@@ -1,0 +1,22 @@
+import { Agent } from 'undici'
+import { guardedLookup } from './guarded-lookup.ts'
+import type { Resolve } from './resolver.ts'
+
+/** How to connect to a URL: only at public addresses, at any address, or not at all with a reason. */
+export type Dialling = { kind: 'public' } | { kind: 'named' } | { kind: 'refused'; why: string }
+
+/**
+ * The longest time that an idle connection stays open for the next call, even if the server allows more. Many servers
+ * close theirs after 5 s, and a post on a closing connection fails; at half, few posts would find one open.
+ */
+const idleConnectionMs = 4000
+
+/** The agents of a caller of foreign URLs. The one for `public` checks addresses when it connects. */
+export function createAgents(resolve: Resolve, { connectMs, ...limits }: Agent.Options & { connectMs: number }) {
+  const all = { ...limits, keepAliveMaxTimeout: idleConnectionMs }
+  const agents = {
+    public: new Agent({ ...all, connect: { lookup: guardedLookup(resolve, connectMs), timeout: connectMs } }),
+    named: new Agent({ ...all, connect: { timeout: connectMs } }),
+  }
+  return { agents, close: async () => void (await Promise.all([agents.public.destroy(), agents.named.destroy()])) }
+}
