@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from '../logger.ts'
 import { migrate, isUpToDate, type Migrations } from './migrate.ts'
@@ -58,10 +59,7 @@ export type SchemaAtStart = Migrations & {
  */
 export async function prepareSchema(at: SchemaAtStart, signal: AbortSignal): Promise<boolean> {
   const { program, migrateOnStart, production, logger } = at
-  const given = Promise.withResolvers<false>()
-  const giveUp = () => given.resolve(false)
   if (signal.aborted) return false
-  signal.addEventListener('abort', giveUp, { once: true })
   const say = sayingSeldom(logger, program)
   const waiting = { waitMs: production ? Number.POSITIVE_INFINITY : 0, say, signal }
   const missing =
@@ -81,12 +79,10 @@ export async function prepareSchema(at: SchemaAtStart, signal: AbortSignal): Pro
     return false
   }
   try {
-    return await Promise.race([given.promise, prepare()])
+    return await Promise.race([once(signal, 'abort').then(() => false), prepare()])
   } catch (error) {
     if (signal.aborted) return false
     throw error
-  } finally {
-    signal.removeEventListener('abort', giveUp)
   }
 }
 
