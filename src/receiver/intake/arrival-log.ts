@@ -98,13 +98,10 @@ export function createArrivalLog(deps: ArrivalLogDeps) {
   const fold = (arrival: Arrival): void => {
     const minute = Math.floor(arrival.arrivedAt.getTime() / foldMs)
     const of = `${minute} ${arrival.outcome} ${arrival.reason ?? ''} ${arrival.sourceName ?? ''}`
-    const row = folds.get(of)
-    if (row) row.folded += 1
-    else
-      folds.set(of, {
-        arrival: { ...arrival, webhookId: undefined, deliveryId: undefined, remote: undefined },
-        folded: 0,
-      })
+    const shared = { ...arrival, webhookId: undefined, deliveryId: undefined, remote: undefined }
+    const row = folds.get(of) ?? { arrival: shared, folded: -1 }
+    row.folded += 1
+    folds.set(of, row)
   }
   const unfoldUntil = (before: number): void => {
     for (const [of, row] of folds) {
