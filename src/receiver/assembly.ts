@@ -155,7 +155,9 @@ function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize }: Rece
 
 /**
  * Divides the connections. `poolSize` is at least 3. Landing has at most three, since createBatches() in
- * landing/batches.ts writes at most three batches at a time.
+ * landing/batches.ts writes at most three batches at a time. Claims of the queue and renewals of their leases use the
+ * same connections, after the batches before them: deliveries claimed sooner would only wait here, and a renewal has
+ * half of its lease left.
  */
 function sharesOf(poolSize: number) {
   const accept = poolSize < 5 ? 1 : 2
