@@ -5,7 +5,7 @@ import { GenerationError } from './generation-error.ts'
 import type { OverHttp } from './over-http.ts'
 
 export type ClientOptions = OverHttp & {
-  /** The name of the key that submits. Default: the first usable key of the first source. */
+  /** The name of the key that submits. Default: the first usable key of the default source. */
   keyName?: string | undefined
 }
 

@@ -19,7 +19,7 @@ export const command: Command = {
 mediadock config check
 
 Reads the receiver's settings as a start would, connects to the database and its standby, and requests the
-account of each key of the first source that is not retired, at one call per key. Prints what follows from
+account of each key of the default source that is not retired, at one call per key. Prints what follows from
 each result. Exits with 78 if a setting is invalid, with 1 if a service or a key cannot be used.
 `,
   options: {},
@@ -100,8 +100,8 @@ async function keyLine(db: Database, settings: ReceiverSettings, key: Generation
   const what = `key ${key.name} (${key.environment ?? 'environment unknown'})`
   if (key.retired || key.apiKey === undefined)
     return good(what, key.retired ? 'retired' : 'without api_key', 'its secret verifies webhooks; it makes no calls')
-  if (key.source.name !== settings.keys.first.name)
-    return good(what, 'not checked', 'only keys of the first source are checked')
+  if (key.source.name !== settings.keys.defaultSource.name)
+    return good(what, 'not checked', 'only keys of the default source are checked')
   const { fetchRatePerMinute: limitPerMinute, generationApiUrl } = settings
   const call = { keyName: key.name, limitPerMinute, purpose: 'completing', now: postgresTime() } as const
   const grant = await takeCall(db, call)

@@ -17,7 +17,7 @@ type Sample = { body: object; isForged?: boolean; ageSeconds?: number; times?: n
 const ok = (output: object, model: string) => ({ status: 'OK', payload: { model, output, cost: 4 } })
 const audio = ok({ audio: { url: 'https://media.example/sample.mp3' } }, 'sample-audio')
 
-/** The notifications of the generation queue API, besides those that every kind of source has. */
+/** The notifications of the default source, besides those that every kind of source has. */
 const own: Readonly<Record<string, object>> = {
   // A webhook contains only the first picture of several. The receiver fetches the rest.
   'multi-image': ok({ images: [{ url: 'https://media.example/sample.png' }] }, 'sample-image-set'),
@@ -36,7 +36,7 @@ const ways: Readonly<Record<string, Omit<Sample, 'body'>>> = {
 }
 const samples = ['ok', 'error', 'multi-image', 'video', 'audio', 'duplicate', 'bad-signature', 'stale']
 
-const first: Sender = {
+const defaultSender: Sender = {
   body: notificationOf,
   headers: (body, { id, secret, timestampSeconds }) => ({
     'x-service-webhook-id': id,
@@ -80,7 +80,7 @@ PROVIDER_SECRET_KEY, those of luma are not signed.
     if (!known.includes(name) || more.length > 0) throw new UsageError(`trigger takes one of ${known.join(', ')}`)
     if (kind === undefined && values.source !== undefined)
       throw new UsageError('--source needs a kind before the sample: mediadock trigger <kind> ok --source <name>')
-    const sender = senders[kind ?? ''] ?? first
+    const sender = senders[kind ?? ''] ?? defaultSender
     const sourceName = kind === undefined ? undefined : (values.source ?? kind)
     const path = sourceName === undefined ? '/webhooks' : `/webhooks/${sourceName}`
     const url = values.url ?? `http://127.0.0.1:${env['PORT'] || '3000'}${path}`
@@ -155,7 +155,7 @@ async function signerOf(
   const account = source?.account ?? 'local'
   if (given !== undefined) return { secret: given, account }
   if (kind === 'fal') return { secret: await providerSecret(env), account }
-  const [first] = sourceName === undefined ? (await keysOf(env)).first.secrets : (source?.secrets ?? [])
+  const [first] = sourceName === undefined ? (await keysOf(env)).defaultSource.secrets : (source?.secrets ?? [])
   if (first !== undefined) return { secret: first.signingSecret, account }
   throw new UsageError(
     sourceName === undefined

@@ -16,7 +16,7 @@ import { createIdentify } from './accounts/auth.ts'
 import { type DemoKey, importDemoKeys } from './accounts/demo-keys.ts'
 import { createApi } from './api/api.ts'
 import type { Catalog } from './catalog/catalog-model.ts'
-import { createCatalogSource } from './catalog/catalog-source.ts'
+import { createCurrentCatalog } from './catalog/current-catalog.ts'
 import { createConsole } from './console/router.ts'
 import { migrations } from './domain/migrations.ts'
 import type { Environment } from './domain/schema.ts'
@@ -46,7 +46,7 @@ export type ProviderOptions = {
  */
 export async function startProvider(options: ProviderOptions): Promise<RunningProgram> {
   const { settings, logger, demoKeys = [], abandoned } = options
-  const catalog = createCatalogSource(settings, logger)
+  const catalog = createCurrentCatalog(settings, logger)
   if (settings.catalogFile !== undefined) options.onCatalogReload?.(catalog.reread)
   const { databaseUrl: url, databasePoolSize: max } = settings
   // Separate connections for keys and statuses, so that submits that wait for a lock do not delay them.

@@ -43,7 +43,7 @@ export function readReceiverSettings(
     reader.problems.push({ name: 'INTERNAL_TOKEN', message: 'is required when INTERNAL_HOST is not loopback' })
   }
   const mediaArchive = readArchive(reader)
-  const { hasFirst, ...sources } = readSources(reader, production ? undefined : local.keys, mediaArchive)
+  const { hasDefaultSource, ...sources } = readSources(reader, production ? undefined : local.keys, mediaArchive)
   const httpsUrl = setting.httpUrl.refine((url) => url.startsWith('https:'), 'must be an https URL')
 
   return {
@@ -58,7 +58,7 @@ export function readReceiverSettings(
     internalHost,
     internalPort: withDefault('INTERNAL_PORT', setting.port, 3001),
     internalToken,
-    generationApiUrl: readApiUrl(reader, { production, isNeeded: hasFirst }),
+    generationApiUrl: readApiUrl(reader, { production, isNeeded: hasDefaultSource }),
     ...sources,
     webhookPublicUrl: production
       ? required('WEBHOOK_PUBLIC_URL', httpsUrl, '')
@@ -86,7 +86,7 @@ export function readReceiverSettings(
   }
 }
 
-/** Reads the URL of the first source's API, empty in production without that source. */
+/** Reads the URL of the default source's API, empty in production without that source. */
 function readApiUrl(reader: SettingsReader, { production, isNeeded }: { production: boolean; isNeeded: boolean }) {
   const name = 'GENERATION_API_URL'
   if (!production) return reader.withDefault(name, setting.apiUrl, 'http://127.0.0.1:4000')
@@ -135,7 +135,7 @@ function readKeys(reader: SettingsReader, file: string | undefined, fallback: st
   return parsed(reader, { name, file }, () => parseKeys(text)) ?? noKeys
 }
 
-/** Reads the keys of all sources, and the paths of their files. `hasFirst` is false if only SOURCES_FILE is given. */
+/** Reads the keys of all sources, and the paths of their files. SOURCES_FILE alone gives no default source. */
 export function readSources(reader: SettingsReader, fallback: string | undefined, archive?: setting.FilesPlace) {
   const name = 'SOURCES_FILE'
   const keysFile = reader.optional('GENERATION_KEYS_FILE', setting.nonEmpty)
@@ -146,10 +146,10 @@ export function readSources(reader: SettingsReader, fallback: string | undefined
     text === undefined
       ? undefined
       : parsed(reader, { name, file: sourcesFile }, () => withSources(own ?? noKeys, text, archive))
-  const hasFirst = own !== undefined || sourcesFile === undefined
-  if (own === undefined && hasFirst)
+  const hasDefaultSource = own !== undefined || sourcesFile === undefined
+  if (own === undefined && hasDefaultSource)
     reader.problems.push({ name: 'GENERATION_KEYS or GENERATION_KEYS_FILE', message: 'is required' })
-  return { keys: all ?? own ?? noKeys, hasFirst, keysFile, sourcesFile }
+  return { keys: all ?? own ?? noKeys, hasDefaultSource, keysFile, sourcesFile }
 }
 
 type KeysOrigin = { name: string; file: string | undefined }

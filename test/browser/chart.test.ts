@@ -42,7 +42,7 @@ function charts() {
 beforeAll(async () => {
   browser = await sharedBrowser()
   const app = express()
-  app.use(pageHeaders({ mediaSources: [] }), pageAssets(assets))
+  app.use(pageHeaders({ mediaOrigins: [] }), pageAssets(assets))
   app.get('/', (_req, res) =>
     sendPage(
       res,

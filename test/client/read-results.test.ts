@@ -31,7 +31,7 @@ describe.each(usualServers)('readResults (%s)', (server) => {
     Number((await database.sql`select coalesce(max(position), 0) as head from mediadock.feed`)[0]?.['head'])
 
   /** All that can be read from, and how. */
-  const sources = {
+  const readers = {
     'over HTTP': (): ReadOptions['from'] => ({ url: receiver.internalUrl }),
     'by postgres.js': (): ReadOptions['from'] => {
       const sql = postgres(database.url, { max: 1, onnotice: () => {} })
@@ -57,10 +57,10 @@ describe.each(usualServers)('readResults (%s)', (server) => {
     return { had, reader, done, stop: () => ended.abort() }
   }
 
-  it.each(Object.keys(sources) as (keyof typeof sources)[])(
+  it.each(Object.keys(readers) as (keyof typeof readers)[])(
     'returns each change once with its row, and continues at its position, %s',
     async (name) => {
-      const from = sources[name]()
+      const from = readers[name]()
       const after = await head()
       const ids = [await land(), await land()]
       const first = reading({ from, after })
@@ -104,13 +104,13 @@ describe.each(usualServers)('readResults (%s)', (server) => {
     expect(had.map(({ request_id }) => request_id)).toEqual(ids)
   })
 
-  it.each(Object.keys(sources) as (keyof typeof sources)[])(
+  it.each(Object.keys(readers) as (keyof typeof readers)[])(
     'reports that the next change is no longer kept, %s',
     async (name) => {
       await land()
       const later = { ...receiver.deps, retentionDays: 30, clock: () => new Date(Date.now() + 31 * 86_400_000) }
       await pruneOnce(later, new AbortController().signal)
-      await expect(reading({ from: sources[name](), after: 1 }).done).rejects.toMatchObject({
+      await expect(reading({ from: readers[name](), after: 1 }).done).rejects.toMatchObject({
         name: 'ReadError',
         code: 'position_expired',
         message: expect.stringContaining('after position 1 are no longer kept'),

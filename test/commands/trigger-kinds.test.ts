@@ -46,10 +46,10 @@ const secretsOf = (kind: string) =>
   kind === 'fal' ? [{ name: 'a', signingSecret: x, account: 'local' }] : [{ name: 'a', signingSecret: secret }]
 
 function read(kind: string, { headers, body }: Caught) {
-  const source = kinds[kind] ?? expect.fail(kind)
+  const api = kinds[kind] ?? expect.fail(kind)
   const arrived = { header: (name: string) => [headers[name] ?? []].flat(), body }
-  const verification = atOnce(source.verify(arrived, secretsOf(kind), Math.floor(Date.now() / 1000)))
-  return { ok: verification.ok, identity: source.identify(arrived), parsed: source.parse(JSON.parse(body.toString())) }
+  const verification = atOnce(api.verify(arrived, secretsOf(kind), Math.floor(Date.now() / 1000)))
+  return { ok: verification.ok, identity: api.identify(arrived), parsed: api.parse(JSON.parse(body.toString())) }
 }
 
 it.each(Object.keys(kinds))('a webhook of %s has the signature and the body of its kind', async (kind) => {

@@ -92,7 +92,7 @@ describe('defaults', () => {
     expect(keys.all).toEqual([
       {
         name: 'live',
-        source: keys.first,
+        source: keys.defaultSource,
         apiKey: 'service_live_hush',
         signingSecret: 'whsec_hush_hush_hush',
         retired: false,
@@ -584,7 +584,7 @@ describe('keys', () => {
       ['old', undefined, true],
       ['older', 'sandbox', true],
     ])
-    expect(keys.first.secrets).toHaveLength(4)
+    expect(keys.defaultSource.secrets).toHaveLength(4)
     expect(keys.byName.get('old')).toMatchObject({ signingSecret: 'whsec_hush_old_secret', apiKey: undefined })
   })
 
@@ -682,7 +682,7 @@ describe('keys', () => {
     expect(problemsOf({ GENERATION_KEYS_FILE: JSON.stringify([key]) }, ['receiver']).join()).not.toContain('hush')
   })
 
-  it('of further sources come from SOURCES_FILE; a problem there is named', async () => {
+  it('of other sources come from SOURCES_FILE; a problem there is named', async () => {
     const source = { name: 'mine', kind: 'luma', keys: [{ name: 'luma', api_key: 'luma-hush' }] }
     const file = await keysFile(JSON.stringify([source]))
     const { keys, sourcesFile } = receiver({ SOURCES_FILE: file, MEDIA_ARCHIVE: 'file:///srv/media' })
@@ -696,7 +696,7 @@ describe('keys', () => {
     ])
   })
 
-  it('of further sources are enough in production, without the first source and its API', async () => {
+  it('of other sources are enough in production, without the default source and its API', async () => {
     const { GENERATION_KEYS: _, GENERATION_API_URL: url, ...others } = production
     const luma = { name: 'mine', kind: 'luma', keys: [{ name: 'luma', api_key: 'luma-hush' }] }
     const SOURCES_FILE = await keysFile(JSON.stringify([luma]))
@@ -705,7 +705,7 @@ describe('keys', () => {
     expect(receiver({ ...production, SOURCES_FILE }, nothing).generationApiUrl).toBe(url)
     const empty = await keysFile('[]')
     expect(problemsOf({ ...others, SOURCES_FILE: empty }, ['receiver'], nothing)).toEqual([
-      `SOURCES_FILE (${empty}) contains no source, and no key of the first source is configured`,
+      `SOURCES_FILE (${empty}) contains no source, and no key of the default source is configured`,
     ])
     const keysOnly = { ...others, SOURCES_FILE, GENERATION_KEYS: production['GENERATION_KEYS'] ?? '' }
     expect(problemsOf(keysOnly, ['receiver'], nothing)).toEqual(['GENERATION_API_URL is required'])

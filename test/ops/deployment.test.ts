@@ -99,7 +99,7 @@ describe('compose.yaml', () => {
     expect(Number.parseInt(services[name]?.stop_grace_period ?? '', 10)).toBeGreaterThan(grace)
   })
 
-  it('a receiver starts with further sources alone, and asks for no URL of the first', async () => {
+  it('a receiver starts with other sources alone, and asks for no URL of the default source', async () => {
     const { services } = await readCompose()
     const { environment = {}, volumes = [] } = services['mediadock-1'] ?? {}
     const folder = await temporaryFolder()

@@ -19,7 +19,7 @@ import { imageResult, json } from '../support/provider-stand.ts'
 import { liveKey } from '../support/receiver.ts'
 
 /*
- * One receiver, four sources at once: the first, a signed one whose webhooks carry the result (replicate), a signed one
+ * One receiver, four sources at once: the default one, a signed one whose webhooks carry the result (replicate), a signed one
  * whose webhooks are hints (openrouter-video), and an unsigned one (luma). The number of a job decides which faults it gets.
  */
 

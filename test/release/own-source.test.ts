@@ -20,17 +20,17 @@ const root = path.resolve(import.meta.dirname, '../..')
 const kindsFile = 'src/receiver/sources/kinds.ts'
 const secret = 'a-secret-of-acme-with-enough-bytes'
 
-/** A copy of the sources, changed as the page says and in nothing else. */
+/** A copy of the code, changed as the page says and in nothing else. */
 async function changedAsThePageSays(): Promise<string> {
   const page = await fs.readFile(path.join(root, 'docs/contributing/own-source.md'), 'utf8')
-  const [source = '', line = '', entry = ''] = [...page.matchAll(/```ts\n(.*?)```/gs)].map(([, code]) => code ?? '')
-  expect(source.split('\n').length).toBeLessThanOrEqual(81)
+  const [code = '', line = '', entry = ''] = [...page.matchAll(/```ts\n(.*?)```/gs)].map(([, text]) => text ?? '')
+  expect(code.split('\n').length).toBeLessThanOrEqual(81)
   const copy = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-own-source-'))
   onTestFinished(() => fs.rm(copy, { recursive: true, force: true }))
   for (const name of ['src', 'package.json', 'tsconfig.json', 'drizzle'])
     await fs.cp(path.join(root, name), path.join(copy, name), { recursive: true })
   await fs.symlink(path.join(root, 'node_modules'), path.join(copy, 'node_modules'))
-  await fs.writeFile(path.join(copy, 'src/receiver/sources/acme.ts'), source)
+  await fs.writeFile(path.join(copy, 'src/receiver/sources/acme.ts'), code)
   const kinds = await fs.readFile(path.join(copy, kindsFile), 'utf8')
   await fs.writeFile(path.join(copy, kindsFile), `${line}${kinds.replace('= {\n', `= {\n${entry}`)}`)
   return copy

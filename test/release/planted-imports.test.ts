@@ -8,7 +8,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 const root = path.resolve(import.meta.dirname, '../..')
 const depcruise = path.join(root, 'node_modules/dependency-cruiser/bin/dependency-cruiser.mjs')
 
-/** Imports that are planted in a copy of the sources, at any depth, as a value or a type. */
+/** Imports that are planted in a copy of the code, at any depth, as a value or a type. */
 const bad: readonly [string, string][] = [
   ['wire', 'receiver/domain/delivery.ts'],
   ['wire', 'platform/logger.ts'],

@@ -43,7 +43,7 @@ describe('docs/errors.md', () => {
     { folder: 'platform', sections: [...receiver, ...provider] },
   ])('has a row for each error code of src/$folder', async ({ folder, sections }) => {
     const documented = new Set((await Promise.all(sections.map(codesOfSection))).flat())
-    const thrown = await codesOfSource(folder, folder === 'receiver' ? ['receiver/intake'] : [])
+    const thrown = await codesIn(folder, folder === 'receiver' ? ['receiver/intake'] : [])
     expect(thrown.length).toBeGreaterThan(3)
     expect(thrown.filter((code) => !documented.has(code))).toEqual([])
   })
@@ -51,7 +51,7 @@ describe('docs/errors.md', () => {
   it('has no row for an unused code', async () => {
     const sections = ['Answers of POST /webhooks', ...receiver, ...provider]
     const documented = (await Promise.all(sections.map(codesOfSection))).flat()
-    const thrown = new Set(await codesOfSource('.', []))
+    const thrown = new Set(await codesIn('.', []))
     expect(documented.filter((code) => !thrown.has(code))).toEqual([])
   })
 })
@@ -70,7 +70,7 @@ async function codesOfSection(heading: string): Promise<string[]> {
 }
 
 /** Codes of errors that are thrown with a literal status, and of the tables from which OpenAPI is written. */
-async function codesOfSource(folder: string, without: string[]): Promise<string[]> {
+async function codesIn(folder: string, without: string[]): Promise<string[]> {
   const src = path.join(root, 'src')
   const files = (await fs.readdir(path.join(src, folder), { recursive: true }))
     .map((file) => path.join(folder, file))

@@ -2,7 +2,7 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 
-const source = path.resolve(import.meta.dirname, '../../src')
+const src = path.resolve(import.meta.dirname, '../../src')
 
 /** The folders of `src/` that run in one program. Code that starts both belongs to the receiver. The client runs in a user's service. */
 const programs = {
@@ -21,7 +21,7 @@ describe('exported names', () => {
   let exported: Exported[]
 
   beforeAll(async () => {
-    files = (await fs.readdir(source, { recursive: true })).filter((file) => /\.(?:ts|js|css)$/.test(file))
+    files = (await fs.readdir(src, { recursive: true })).filter((file) => /\.(?:ts|js|css)$/.test(file))
     exported = (await Promise.all(files.filter((file) => file.endsWith('.ts')).map(exportsOf))).flat()
   })
 
@@ -65,7 +65,7 @@ describe('exported names', () => {
 })
 
 async function exportsOf(file: string): Promise<Exported[]> {
-  const text = await fs.readFile(path.join(source, file), 'utf8')
+  const text = await fs.readFile(path.join(src, file), 'utf8')
   const declared = text.matchAll(
     /^export (?:async |abstract )?(type|interface|class|enum|function|const|let)\*? (\w+)/gm,
   )

@@ -109,7 +109,7 @@ it('SIGHUP reads SOURCES_FILE again; a broken one keeps the old keys', async () 
   expect(await answer.json()).toEqual({ status: 'accepted' })
 })
 
-it('a receiver of further sources alone needs no GENERATION_* setting and lands their deliveries', async () => {
+it('a receiver of other sources alone needs no GENERATION_* setting and lands their deliveries', async () => {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-sources-'))
   onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
   const file = path.join(folder, 'sources.json')

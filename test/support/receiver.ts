@@ -85,7 +85,7 @@ export async function startTestReceiver(options: TestReceiverOptions): Promise<T
 }
 
 /** The source of `POST /webhooks`. */
-export const firstSource = parseKeys(JSON.stringify([liveKey, sandboxKey])).first
+export const defaultSource = parseKeys(JSON.stringify([liveKey, sandboxKey])).defaultSource
 
 export function keysOf(...keys: object[]) {
   return parseKeys(JSON.stringify(keys))

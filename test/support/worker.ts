@@ -8,7 +8,7 @@ import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/domain
 import { storeDeliveries } from '../../src/receiver/intake/store.ts'
 import type { PollingDeps } from '../../src/receiver/reconciling/polling.ts'
 import { createSetAside } from '../../src/receiver/reconciling/rests.ts'
-import { firstSource, keysOf, liveKey, sandboxKey } from './receiver.ts'
+import { defaultSource, keysOf, liveKey, sandboxKey } from './receiver.ts'
 
 /** Renews no lease: the test says what time it is. */
 const keepsNothing: LeaseKeeper<unknown> = {
@@ -62,7 +62,7 @@ export function newDelivery(body: Buffer, receivedAt = new Date()): Delivery {
   const timestampSeconds = Math.floor(receivedAt.getTime() / 1000)
   const signed = { keyName: 'live', environment: 'live', timestampSeconds } as const
   return toDelivery({
-    source: firstSource,
+    source: defaultSource,
     id: deliveryId(webhookId, body),
     webhookId,
     ...signed,

@@ -98,11 +98,11 @@ export function sendPage(res: Response, markup: Markup): void {
 }
 
 /**
- * Allows scripts and styles only from files of the console, and media from any https URL. `mediaSources` adds the http
+ * Allows scripts and styles only from files of the console, and media from any https URL. `mediaOrigins` adds the http
  * origins of a local provider.
  */
-export function pageHeaders({ mediaSources }: { mediaSources: readonly string[] }): RequestHandler {
-  const media = ["'self'", 'https:', ...mediaSources]
+export function pageHeaders({ mediaOrigins }: { mediaOrigins: readonly string[] }): RequestHandler {
+  const media = ["'self'", 'https:', ...mediaOrigins]
   return helmet({
     contentSecurityPolicy: {
       useDefaults: false,

@@ -15,25 +15,25 @@ const requests = columnsOf(schema.requests)
  * together.
  */
 
-/** Moves credits from the book available to reserved. `source` has account_id, request_id, amount and at. */
-export function reserveEntries(source: SQL): SQL {
-  return movement(source, 'reserve', 'available', 'reserved')
+/** Moves credits from the book available to reserved. `rows` have account_id, request_id, amount and at. */
+export function reserveEntries(rows: SQL): SQL {
+  return movement(rows, 'reserve', 'available', 'reserved')
 }
 
-export function settleEntries(source: SQL): SQL {
-  return movement(source, 'settle', 'reserved', 'settled')
+export function settleEntries(rows: SQL): SQL {
+  return movement(rows, 'settle', 'reserved', 'settled')
 }
 
-export function refundEntries(source: SQL): SQL {
-  return movement(source, 'refund', 'reserved', 'available')
+export function refundEntries(rows: SQL): SQL {
+  return movement(rows, 'refund', 'reserved', 'available')
 }
 
-function movement(source: SQL, kind: 'reserve' | 'settle' | 'refund', from: string, to: string): SQL {
+function movement(rows: SQL, kind: 'reserve' | 'settle' | 'refund', from: string, to: string): SQL {
   return sql`
     insert into provider.ledger_entries
       (${list(ledgerEntries, 'account_id', 'request_id', 'book', 'kind', 'amount', 'created_at')})
     select s.account_id, s.request_id, side.book, ${kind}, side.sign * s.amount, s.at
-    from ${source} s cross join (values (${from}::text, -1), (${to}::text, 1)) as side (book, sign)`
+    from ${rows} s cross join (values (${from}::text, -1), (${to}::text, 1)) as side (book, sign)`
 }
 
 export type Grant = {

@@ -62,7 +62,7 @@ export function createConsole(deps: ConsoleDeps): Express {
     .set('trust proxy', settings.internalTrustProxy)
     .set('query parser', 'simple')
   app.use(requestLogger(logger))
-  app.use(pageHeaders({ mediaSources: [new URL(settings.mediaUrl).origin] }))
+  app.use(pageHeaders({ mediaOrigins: [new URL(settings.mediaUrl).origin] }))
   app.use(pageAssets({ folders: [path.join(import.meta.dirname, 'assets'), samplesFolder] }))
   app.use(
     guardAccess({

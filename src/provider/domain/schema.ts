@@ -126,7 +126,7 @@ export const requests = provider.table(
 )
 
 /**
- * Double-entry bookkeeping: each movement of credits is two rows that sum to zero. Books: `issued` (source of grants),
+ * Double-entry bookkeeping: each movement of credits is two rows that sum to zero. Books: `issued` (gives the grants),
  * `available`, `reserved`, `settled`.
  */
 export const ledgerEntries = provider.table(

@@ -39,7 +39,7 @@ export const httpEngineSchema = z.strictObject({
 export type HttpEngineSettings = z.infer<typeof httpEngineSchema>
 
 /** Where a bearer token is read from. The catalog file never contains the token itself. */
-const tokenSource = {
+const tokenPlace = {
   token_env: z
     .string()
     .regex(/^[A-Za-z_]\w*$/, 'must be the name of an environment variable')
@@ -55,8 +55,8 @@ export const engineKinds = {
   'local-image-with-original': { types: ['image'], settings: none },
   'local-video': { types: ['video'], settings: none },
   'local-audio': { types: ['audio'], settings: none },
-  'openai-images': { types: ['image'], settings: openAiImagesSchema.omit({ api_key: true }).extend(tokenSource) },
-  http: { types: ['image', 'video', 'audio'], settings: httpEngineSchema.omit({ api_key: true }).extend(tokenSource) },
+  'openai-images': { types: ['image'], settings: openAiImagesSchema.omit({ api_key: true }).extend(tokenPlace) },
+  http: { types: ['image', 'video', 'audio'], settings: httpEngineSchema.omit({ api_key: true }).extend(tokenPlace) },
 } as const
 
 /** The value of PROVIDER_ENGINES, parsed from JSON. */

@@ -34,11 +34,11 @@ type Mp3 = { job: EngineJob; binary: string; wav: Buffer; signal: AbortSignal }
 
 async function storeMp3({ job, binary, wav, signal }: Mp3): Promise<string> {
   return withScratch(job, async (scratch) => {
-    const [source, target] = [path.join(scratch, 'sound.wav'), path.join(scratch, 'sound.mp3')]
-    await fs.writeFile(source, wav)
+    const [wavFile, mp3File] = [path.join(scratch, 'sound.wav'), path.join(scratch, 'sound.mp3')]
+    await fs.writeFile(wavFile, wav)
     const options = words('-c:a libmp3lame -b:a 128k -map_metadata -1 -fflags +bitexact -flags:a +bitexact')
-    const args = ['-i', source, ...options, target]
+    const args = ['-i', wavFile, ...options, mp3File]
     await runFfmpeg({ binary, args, signal, deadlineSeconds: 60 })
-    return storeMedia(job, 'audio', 'mp3', await fs.readFile(target))
+    return storeMedia(job, 'audio', 'mp3', await fs.readFile(mp3File))
   })
 }

@@ -49,12 +49,12 @@ async function runOpenAiImages(job: EngineJob, run: Run): Promise<Output> {
   const wanted = requestedSize(size, run.settings.sizes)
   await run.report(0, `asking for ${brief.num_images} of ${wanted}`)
 
-  const sources = job.references.filter(({ kind }) => kind === 'image')
+  const originals = job.references.filter(({ kind }) => kind === 'image')
   const images = []
   while (images.length < brief.num_images) {
     const count = Math.min(brief.num_images - images.length, run.settings.max_images_per_call)
     // A service may return fewer pictures than ordered. Each call returns at least one, so the loop ends.
-    for (const picture of await askForPictures({ brief, size: wanted, count, sources }, run)) {
+    for (const picture of await askForPictures({ brief, size: wanted, count, originals }, run)) {
       images.push(await storePicture(job, { picture, index: images.length, format: brief.output_format }))
       await run.report(
         Math.round((images.length / brief.num_images) * 100),
@@ -65,11 +65,11 @@ async function runOpenAiImages(job: EngineJob, run: Run): Promise<Output> {
   return { images }
 }
 
-type Ask = { brief: Brief; size: string; count: number; sources: readonly Reference[] }
+type Ask = { brief: Brief; size: string; count: number; originals: readonly Reference[] }
 
 async function askForPictures(ask: Ask, { settings, signal }: Run): Promise<ReceivedPicture[]> {
   const { url, api_key: apiKey, max_answer_bytes: maxBytes } = settings
-  const isEdit = ask.sources.length > 0
+  const isEdit = ask.originals.length > 0
   const { status, body } = await boundedFetch({
     url: `${url}/images/${isEdit ? 'edits' : 'generations'}`,
     init: {
@@ -104,8 +104,8 @@ function parametersOf({ brief, size, count }: Ask, { model, response_format: for
 async function editForm(ask: Ask, settings: OpenAiImagesSettings): Promise<FormData> {
   const form = new FormData()
   for (const [name, value] of Object.entries(parametersOf(ask, settings))) form.append(name, String(value))
-  for (const [at, { path, contentType }] of ask.sources.entries()) {
-    const name = ask.sources.length === 1 ? 'image' : 'image[]'
+  for (const [at, { path, contentType }] of ask.originals.entries()) {
+    const name = ask.originals.length === 1 ? 'image' : 'image[]'
     form.append(name, await openAsBlob(path, { type: contentType }), `${at}.${extensionOf(contentType)}`)
   }
   return form

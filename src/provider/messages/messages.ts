@@ -51,9 +51,9 @@ const patterns = Object.keys(en)
   .toSorted((a, b) => b.ownText - a.ownText)
 
 function patternOf(text: string): RegExp {
-  const source = text
+  const pattern = text
     .split(placeholder)
     .map((part, at) => (at % 2 === 0 ? part.replaceAll(/[^\w\s]/g, String.raw`\$&`) : `(?<${part}>.+)`))
     .join('')
-  return new RegExp(`^${source}$`, 's')
+  return new RegExp(`^${pattern}$`, 's')
 }

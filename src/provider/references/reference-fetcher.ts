@@ -43,8 +43,8 @@ export function createReferenceFetcher({
 }: FetcherOptions) {
   // Redirects to the own media host are refused, because its files are read from the folder, never over HTTP.
   const judge = (link: string): Dialling => {
-    const source = judgeReference(link, rules)
-    return source.kind === 'own' ? { kind: 'refused', why: 'must not point to the media host' } : source
+    const place = judgeReference(link, rules)
+    return place.kind === 'own' ? { kind: 'refused', why: 'must not point to the media host' } : place
   }
   const limits = { maxRedirects: 3, connectMs: deadlineMs, silenceMs: deadlineMs }
   const getter = createGetter({ judge, resolve, headers, ...limits })
@@ -52,12 +52,12 @@ export function createReferenceFetcher({
   /** Writes the file to `to`. For a bad reference, rejects with an EngineError that names its place in the input. */
   const fetch = async ({ reference, to, allowance, signal }: Fetching): Promise<Reference> => {
     const deadline = AbortSignal.timeout(deadlineMs)
-    const source = judgeReference(reference.link, rules)
+    const place = judgeReference(reference.link, rules)
     try {
       const body =
-        source.kind === 'own' ? readOwn(source.file) : await open(reference, AbortSignal.any([signal, deadline]))
+        place.kind === 'own' ? readOwn(place.file) : await open(reference, AbortSignal.any([signal, deadline]))
       const { field, position, kind } = reference
-      const limits = source.kind === 'own' ? { maxBytes: Infinity } : { maxBytes: maxBytesOf[kind], allowance }
+      const limits = place.kind === 'own' ? { maxBytes: Infinity } : { maxBytes: maxBytesOf[kind], allowance }
       const { contentType, sha256 } = await spool(body, { to, kind, ...limits })
       return { field, position, kind, path: to, contentType, sha256 }
     } catch (error) {

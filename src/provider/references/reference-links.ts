@@ -30,7 +30,7 @@ function kindOf(field: string): Reference['kind'] | undefined {
   return kind === 'image' || kind === 'video' || kind === 'audio' ? kind : undefined
 }
 
-export type ReferenceSource =
+export type ReferencePlace =
   /** A file of our own media folder. */
   | { kind: 'own'; file: string }
   /** A link that is fetched only from public addresses. */
@@ -40,7 +40,7 @@ export type ReferenceSource =
   | { kind: 'refused'; why: string }
 
 /** Decides from a link's text how it is read. */
-export function judgeReference(link: string, rules: ReferenceRules): ReferenceSource {
+export function judgeReference(link: string, rules: ReferenceRules): ReferencePlace {
   const url = parseGivenUrl(link)
   if (typeof url === 'string') return { kind: 'refused', why: url }
   const file = mediaFileOf(url, rules)
@@ -51,8 +51,7 @@ export function judgeReference(link: string, rules: ReferenceRules): ReferenceSo
 /** Refuses an input with a link that must never be fetched (spec, submit rule 2). */
 export function checkReferences(input: Input, rules: ReferenceRules): void {
   for (const reference of referencesIn(input)) {
-    const source = judgeReference(reference.link, rules)
-    if (source.kind === 'refused')
-      throw new HttpError(422, 'model_input_invalid', `${placeOf(reference)} ${source.why}`)
+    const place = judgeReference(reference.link, rules)
+    if (place.kind === 'refused') throw new HttpError(422, 'model_input_invalid', `${placeOf(reference)} ${place.why}`)
   }
 }

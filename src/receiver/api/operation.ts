@@ -131,7 +131,7 @@ const errors = {
   not_storable: { status: 422, when: 'Postgres cannot store the body' },
   unknown_key: {
     status: 422,
-    when: 'no usable key has that key_name, or none is given and the first source has no usable key',
+    when: 'no usable key has that key_name, or none is given and the default source has no usable key',
   },
   too_many_attempts: {
     status: 429,

@@ -25,7 +25,7 @@ export const trackBodySchema = z.strictObject({
     .string()
     .regex(jobIdPattern, 'must have 1 to 255 visible ASCII characters, and not begin with a dot')
     .optional()
-    .meta({ description: 'The id that the source gave the job. Only with a key of a source other than the first.' }),
+    .meta({ description: 'The id that the source gave the job. Only with a key of a source other than the default.' }),
   model: text.optional(),
   key_name: text.optional().meta({ description: 'The key of the submit. Polls use this key first.' }),
   metadata: z.record(z.string(), z.unknown()).optional(),

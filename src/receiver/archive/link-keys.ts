@@ -25,7 +25,7 @@ export async function takeLinkKey(
   { url, source_name, key_name }: Copy,
 ): Promise<LinkKey> {
   const source = sourceOf(keys(), source_name)
-  const { linkHeaders } = source?.kind.promises ?? {}
+  const { linkHeaders } = source?.kind ?? {}
   if (source?.apiUrl === undefined || linkHeaders === undefined) return { kind: 'not_needed' }
   const { origin } = new URL(source.apiUrl)
   if (!URL.canParse(url) || new URL(url).origin !== origin) return { kind: 'not_needed' }

@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { time } from '../../platform/pages/parts.ts'
-import { firstSourceName } from '../domain/source.ts'
+import { defaultSourceName } from '../domain/source.ts'
 import type { ReconcileRunRow } from '../queries/reconciler.ts'
 import type { FailingSource } from '../queries/trouble.ts'
 import { badge, duration, foreign, notice, number, problem } from './parts/parts.ts'
@@ -20,10 +20,10 @@ export function silence(last: ReconcileRunRow | null, silentAfterSeconds: number
 }
 
 export function noAnswer({ source_name, failing_since, failed, detail }: FailingSource, apiUrl: string): Markup {
-  const isFurther = source_name !== firstSourceName
+  const isOther = source_name !== defaultSourceName
   const last = detail === null ? '' : html`, the last: ${foreign(detail, 200)}`
   return problem(
-    html`The ${isFurther ? html`source <b>${foreign(source_name)}</b>` : 'provider'} has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row failed${last}. Check its status, and that ${isFurther ? 'the URL of its API' : html`GENERATION_API_URL (${foreign(apiUrl, 200)})`} is reachable from here. Calls without an answer are retried within 5 minutes. At the first answer, all requests that wait are polled.`,
+    html`The ${isOther ? html`source <b>${foreign(source_name)}</b>` : 'provider'} has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row failed${last}. Check its status, and that ${isOther ? 'the URL of its API' : html`GENERATION_API_URL (${foreign(apiUrl, 200)})`} is reachable from here. Calls without an answer are retried within 5 minutes. At the first answer, all requests that wait are polled.`,
   )
 }
 

@@ -61,7 +61,7 @@ export function internalRouter(deps: ReceiverDeps, slices: readonly SlicePages[]
   const { settings, clock, registry, db, logger, metrics, background } = deps
   const router = Router()
   const console: ConsoleDeps = { ...deps, links: linkPolicy(settings), counters: sharedCounters(deps) }
-  router.use(pageHeaders({ mediaSources: console.links.plainOrigins }))
+  router.use(pageHeaders({ mediaOrigins: console.links.plainOrigins }))
   router.use(pageAssets(assets))
   const onRefused = (reason: string) => metrics.signInsRefused.inc({ reason })
   router.use(

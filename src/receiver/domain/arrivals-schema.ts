@@ -34,7 +34,7 @@ export const arrivals = mediadock.table(
     delivery_id: uuid(),
     request_id: uuid(),
     key_name: text(),
-    /** The source of the path; null for the first source. */
+    /** The source of the path; null for the default source. */
     source_name: text(),
     remote: text(),
     bytes: integer(),

@@ -6,7 +6,7 @@ import { requestIdOf, toUuid } from './request-id.ts'
 import { storedName, type Source } from './source.ts'
 import { isStorable } from './storable.ts'
 
-/** The status of a delivery for each end of a report: the words of the first source, which reports no cancellation. */
+/** The status of a delivery for each end of a report, in the words of the default source, which sends no CANCELED. */
 const statuses = { COMPLETED: 'OK', FAILED: 'ERROR', CANCELED: 'CANCELED' } as const
 
 /** An admitted arrival, parsed. It is stored, unless its source does not sign. */
@@ -145,7 +145,7 @@ const idBytes = 6
  * The body is signed and the id is not. Two bodies under one id collide with probability 2^-80. Two ids over one body
  * collide with 2^-48, and the second id has no further effect in any case.
  *
- * The digest of the body also covers the name of its source, but for the first one, so two sources never share a
+ * The digest of the body also covers the name of its source, but for the default source, so two sources never share a
  * delivery.
  */
 export function deliveryId(webhookId: string, body: Uint8Array, sourceName: string | null = null): string {

@@ -30,7 +30,7 @@ export const generations = mediadock.table(
     key_name: text().notNull(),
     /** Of that key when the intent was written; null on rows of releases that did not store it. */
     sandbox: boolean(),
-    /** The source of that key; null for the first source. */
+    /** The source of that key; null for the default source. */
     source_name: text(),
     /** Kept while an earlier call may have been accepted: with another URL the provider would answer 409. */
     webhook_url: text(),

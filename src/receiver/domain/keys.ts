@@ -28,20 +28,15 @@ export type GenerationKey = {
 export type Keys = {
   all: readonly GenerationKey[]
   byName: ReadonlyMap<string, GenerationKey>
-  /** The source of `POST /webhooks`. */
-  first: Source
+  /** The source of `POST /webhooks`, whose keys are GENERATION_KEYS. */
+  defaultSource: Source
   /** The sources of SOURCES_FILE, by name. */
   sources: ReadonlyMap<string, Source>
 }
 
-/** Returns the source of a name as readers see it; undefined if it is not configured any more. */
-export function sourceNamed({ first, sources }: Keys, name: string): Source | undefined {
-  return name === first.name ? first : sources.get(name)
-}
-
-/** Returns the source of a stored name; undefined if it is not configured any more. */
-export function sourceOf({ first, sources }: Keys, stored: string | null): Source | undefined {
-  return stored === null ? first : sources.get(stored)
+/** Returns the source of this name, as stored or as readers see it; undefined if it is not configured any more. */
+export function sourceOf({ defaultSource, sources }: Keys, name: string | null): Source | undefined {
+  return name === null || name === defaultSource.name ? defaultSource : sources.get(name)
 }
 
 /** Returns the present environment of a key, in the form stored with a delivery. */
@@ -49,20 +44,20 @@ export function signedEnvironment({ byName }: Keys, keyName: string): SignedEnvi
   return byName.get(keyName)?.environment ?? 'unknown'
 }
 
-/** How long links last in seconds, by the stored name of their source; `''` is the first source. */
+/** How long links last in seconds, by the stored name of their source; `''` for the default source. */
 export type LinkLives = Readonly<Record<string, number>>
 
 /** Returns how long links last, for the sources that promise it. */
-export function linkLives({ first, sources }: Keys): LinkLives {
-  const lives = [first, ...sources.values()].flatMap((source) => {
-    const { linkLifeSeconds } = source.kind.promises
+export function linkLives({ defaultSource, sources }: Keys): LinkLives {
+  const lives = [defaultSource, ...sources.values()].flatMap((source) => {
+    const { linkLifeSeconds } = source.kind
     return linkLifeSeconds === undefined ? [] : [[storedName(source) ?? '', linkLifeSeconds] as const]
   })
   return Object.fromEntries(lives)
 }
 
 /** Returns the names of the keys of a source. */
-export function namesOfSource({ all }: Keys, { name }: Source): string[] {
+export function keyNamesOf({ all }: Keys, { name }: Source): string[] {
   return all.filter((key) => key.source.name === name).map((key) => key.name)
 }
 
@@ -86,23 +81,24 @@ export function environmentsOf(keys: Keys): Environments {
   return { live: named('live'), sandbox: named('sandbox') }
 }
 
-/** Returns the keys with which the first source may be called. Only its API has accounts, balances and a catalog. */
-export function callingFirst({ all, first }: Keys): GenerationKey[] {
-  return all.filter((key) => key.source.name === first.name && isUsable(key))
+/** Returns the keys with which the default source may be called. Only that API has accounts, balances and a catalog. */
+export function usableDefaultKeys({ all, defaultSource }: Keys): GenerationKey[] {
+  return all.filter((key) => key.source.name === defaultSource.name && isUsable(key))
 }
 
 /**
- * Returns the named key if it may call its source, or without a name the first key of the first source. `isOfFirst`
- * refuses keys of other sources. Throws HttpError 422 unknown_key.
+ * Returns the named key if it may call its source, or without a name the first key of the default source.
+ * `ofDefaultSource` refuses keys of other sources. Throws HttpError 422 unknown_key.
  */
-export function usableKey(keys: Keys, name: string | undefined, { isOfFirst = false } = {}): GenerationKey {
-  const ofFirst = callingFirst(keys)
-  const usable = isOfFirst ? ofFirst : keys.all.filter(isUsable)
-  const key = name === undefined ? ofFirst[0] : usable.find((candidate) => candidate.name === name)
+export function usableKey(keys: Keys, name: string | undefined, { ofDefaultSource = false } = {}): GenerationKey {
+  const defaults = usableDefaultKeys(keys)
+  const usable = ofDefaultSource ? defaults : keys.all.filter(isUsable)
+  const key = name === undefined ? defaults[0] : usable.find((candidate) => candidate.name === name)
   if (key) return key
   const what =
     name === undefined
-      ? 'no key of the first source is usable: add one that is not retired, or name a key of another source as key_name'
+      ? 'no key of the default source is usable: add one that is not retired, ' +
+        'or name a key of another source as key_name'
       : 'no usable key has this key_name'
   throw new HttpError(422, 'unknown_key', what)
 }

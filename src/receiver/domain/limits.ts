@@ -1,5 +1,5 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { firstSourceName } from './source.ts'
+import { defaultSourceName } from './source.ts'
 
 // Limits of values that callers and the provider supply. CHECK constraints enforce them for every writer. Those of
 // metadata are in the trigger `check_metadata`: a CHECK would read all metadata at every update of the row.
@@ -39,10 +39,10 @@ export function isTime(text: string): boolean {
   return ms >= earliestMs && ms < endMs
 }
 
-/** SQL condition: the columns of a source are null, as for the first source, or name another source and its job. */
+/** SQL condition: the columns of a source are null, as for the default source, or name another source and its job. */
 export const isOtherSource = sql.raw(
   [
-    `source_name <> '${firstSourceName}'`,
+    `source_name <> '${defaultSourceName}'`,
     `char_length(source_name) <= ${maxSourceNameCharacters}`,
     `char_length(external_id) <= ${maxNameCharacters}`,
   ].join(' and '),

@@ -35,7 +35,7 @@ export type Report = {
 }
 
 /**
- * Returns the output that consists of this item alone, in the shape of the first source (spec, Output shapes). The
+ * Returns the output that consists of this item alone, in the shape of the default source (spec, Output shapes). The
  * view `results` makes it from `media` in the same way (`outputOfRow` of results-schema.ts), so such an output is not
  * stored.
  */

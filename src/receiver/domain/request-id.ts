@@ -12,8 +12,8 @@ const namespace = Buffer.from('d95faf516a044b76b64771573ac1a769', 'hex')
 
 /**
  * Returns the id under which a job is known here. That is the job's own where it is a uuid in the canonical form, as
- * every id of the first source is. Otherwise it is UUID v5 (RFC 9562) of `<name of the source> LF <id of the job>`.
- * `sourceName` is null for the first source: see storedName().
+ * every id of the default source is. Otherwise it is UUID v5 (RFC 9562) of `<name of the source> LF <id of the job>`.
+ * `sourceName` is null for the default source: see storedName().
  */
 export function requestIdOf(sourceName: string | null, jobId: string): RequestIds {
   if (sourceName === null || canonicalUuid.test(jobId)) return { requestId: jobId, externalId: null }

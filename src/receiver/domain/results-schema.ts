@@ -11,7 +11,7 @@ import {
 } from '../../platform/postgres/drizzle.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { mediadock } from './base-schema.ts'
-import { firstSourceName } from './source.ts'
+import { defaultSourceName } from './source.ts'
 
 /** SQL: the output that consists of one row of `media` alone, as outputOfItem() of report.ts makes it. */
 export const outputOfRow = (media: SQL) => sql`(
@@ -51,6 +51,6 @@ export const results = mediadock.view('results', {
          coalesce(created_at, tracked_at) as created_at, completed_at, landed_at, source, key_name, sandbox, metadata, idempotency_key,
          case when status = 'COMPLETED' then 100 else progress end as progress,
          case when status = 'IN_QUEUE' then queue_position end as queue_position,
-         coalesce(source_name, '${sql.raw(firstSourceName)}') as source_name,
+         coalesce(source_name, '${sql.raw(defaultSourceName)}') as source_name,
          coalesce(external_id, request_id::text) as external_id
   from mediadock.requests r`)

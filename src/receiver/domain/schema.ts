@@ -28,10 +28,10 @@ export const deliveries = mediadock.table(
     id: uuid().primaryKey(),
     webhook_id: text().notNull(),
     request_id: uuid(),
-    /** The status in the notification; null if it cannot be read. Only further sources send CANCELED. */
+    /** The status in the notification; null if it cannot be read. Only other sources send CANCELED. */
     status: text({ enum: ['OK', 'ERROR', 'CANCELED'] }),
     key_name: text().notNull(),
-    /** The source that signed; null for the first source. Webhook ids of two sources never meet (deliveryId). */
+    /** The source that signed; null for the default source. Webhook ids of two sources never meet (deliveryId). */
     source_name: text(),
     /** The environment of the key at acceptance; null on rows of releases that did not store it. */
     environment: text({ enum: ['live', 'sandbox', 'unknown'] }),
@@ -146,7 +146,7 @@ export const requests = mediadock.table(
   'requests',
   {
     request_id: uuid().primaryKey(),
-    /** The source to which the request belongs; null for the first source. It never changes. */
+    /** The source to which the request belongs; null for the default source. It never changes. */
     source_name: text(),
     /** The source's own id of the job, where that is no uuid (requestIdOf); null where it is request_id. */
     external_id: text(),

@@ -3,6 +3,14 @@ import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import type { RefusalCause, Secret, Verification } from '../../wire/signature.ts'
 import type { Hint, Parsed, RunningStatus, Report } from './report.ts'
 
+/*
+ * provider  a service that generates media, behind an HTTP API. (The program `provider` is one.)
+ * kind      how such an API works: SourceKind. sources/kinds.ts lists the kinds.
+ * source    one API of the settings: a name, a kind, a URL and keys. The default source is that of GENERATION_KEYS and
+ *           `POST /webhooks`; SOURCES_FILE adds others. A request belongs to one source, and never changes it.
+ * key       an API key of one source with its signing secret: keys.ts. Only its keys may poll the requests of a source.
+ */
+
 /** Returns every value that was sent of a header; `name` is in lower case. */
 export type HeaderValues = (name: string) => readonly string[]
 
@@ -85,8 +93,8 @@ export type SubmitOutcome =
   | { kind: 'unreachable'; detail: string; isUnsent?: boolean }
 
 /**
- * A generation API, as functions without state (docs/sources.md). The core knows a source by these alone. `identify`,
- * `verify` and `parse` are pure. The others make calls only by `api.call`.
+ * A kind of generation API, as functions without state and facts from its documentation (docs/sources.md). The core
+ * uses an API by these alone. `identify`, `verify` and `parse` are pure. The others make calls only by `api.call`.
  */
 export type SourceKind = {
   /** The id of a delivery. Without a body, it may have no id yet. */
@@ -99,10 +107,6 @@ export type SourceKind = {
   submit: (submission: Submission, api: Api) => Promise<SubmitOutcome>
   /** Left out if the API has no call for it, or if that call also deletes results. */
   cancel?: (job: Job, api: Api) => Promise<CancelOutcome>
-  promises: SourcePromises
-}
-
-export type SourcePromises = {
   /** Headers that carry the signature: they are stored only where a delivery is to be verified again. */
   signatureHeaders: readonly string[]
   /** Returns the environment of a key, where the key shows it. Left out where every key is `live`. */
@@ -127,8 +131,8 @@ export type SourcePromises = {
 export type SecretForm = { mustBe: string; keyBytes: (secret: string) => Buffer | undefined }
 
 /**
- * A source of the settings: a kind with its name and its secrets. `apiUrl` is undefined for the first source, whose API
- * is at GENERATION_API_URL, and for a source that cannot be called, whose keys then have no `apiKey`.
+ * A generation API of the settings. `apiUrl` is undefined for the default source, whose API is at GENERATION_API_URL,
+ * and for a source that cannot be called, whose keys then have no `apiKey`.
  */
 export type Source = {
   name: string
@@ -143,14 +147,14 @@ export type Source = {
 }
 
 /** The name of the source of `POST /webhooks`. No other source may have it. */
-export const firstSourceName = 'generation-queue'
+export const defaultSourceName = 'generation-queue'
 
-/** Returns the name of a source as columns store it: null for the first source, so that it takes no space. */
+/** Returns the name of a source as columns store it: null for the default source, so that it takes no space. */
 export function storedName({ name }: Pick<Source, 'name'>): string | null {
-  return name === firstSourceName ? null : name
+  return name === defaultSourceName ? null : name
 }
 
-/** Returns the label of a stored name in metrics. The first source has none, so that its series stay as they were. */
+/** Returns the label of a stored name in metrics. The default source has none, so that its series stay as they were. */
 export function sourceLabel(stored: string | null): { source_name?: string } {
   return stored === null ? {} : { source_name: stored }
 }

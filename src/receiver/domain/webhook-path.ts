@@ -15,7 +15,7 @@ export function webhookPath(sourceName: string, generation?: string): string {
   return `/webhooks/${sourceName}${generation === undefined ? '' : `?generation=${generation}`}`
 }
 
-/** Reads the path in the stored headers of a webhook. Headers of the first source contain none. */
+/** Reads the path in the stored headers of a webhook. Headers of the default source contain none. */
 export function pathIn(headers: Readonly<Record<string, string>>): WebhookPath {
   const { source, generation } = pathPattern.exec(headers[pathHeader] ?? '')?.groups ?? {}
   return { sourceName: source ?? null, generation: generation?.toLowerCase() }

@@ -3,7 +3,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { accountSchema, type Account } from '../../wire/schemas.ts'
 import { callBudgets } from '../domain/budgets-schema.ts'
-import { callingFirst, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { usableDefaultKeys, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { claimAccounts, noteBalance, type Spending } from './balances.ts'
 import type { ProviderReads } from './provider-reads.ts'
 
@@ -26,7 +26,7 @@ export type AccountsDeps = {
  * also asks for the balance of each account with a live key.
  */
 export async function noteAccounts(deps: AccountsDeps): Promise<{ more: false }> {
-  const usable = callingFirst(deps.keys())
+  const usable = usableDefaultKeys(deps.keys())
   if (usable.length > 1) await noteIds(deps, usable)
   await noteBalances(deps, usable)
   return { more: false }

@@ -1,5 +1,5 @@
 import { HttpError } from '../../platform/http/http.ts'
-import { keyOfRequest, sourceNamed } from '../domain/keys.ts'
+import { keyOfRequest, sourceOf } from '../domain/keys.ts'
 import type { SourceKind } from '../domain/source.ts'
 import { callProvider, noCallLeft, type CallingDeps } from './provider-call.ts'
 import type { SourceClient } from './source-client.ts'
@@ -21,7 +21,7 @@ export function cancelOf(
   { keys }: Pick<CancelDeps, 'keys'>,
   { source_name, landed_at }: Cancelable,
 ): SourceKind['cancel'] {
-  return landed_at === null ? sourceNamed(keys(), source_name)?.kind.cancel : undefined
+  return landed_at === null ? sourceOf(keys(), source_name)?.kind.cancel : undefined
 }
 
 /**
@@ -32,7 +32,7 @@ export function cancelOf(
 export async function cancelJob(deps: CancelDeps, request: Cancelable): Promise<'asked' | 'ended'> {
   const { keys, client, cut } = deps
   const { id, source_name, external_id: jobId, model, key_name, landed_at } = request
-  const source = sourceNamed(keys(), source_name)
+  const source = sourceOf(keys(), source_name)
   const cancel = cancelOf(deps, request)
   if (source === undefined || cancel === undefined)
     throw notCancelable(landed_at === null ? `the source ${source_name} cannot cancel jobs` : 'this request has ended')

@@ -1,4 +1,4 @@
-import { isUsable, namesOfSource, sourceOf, type Environment, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { isUsable, keyNamesOf, sourceOf, type Environment, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { sourceLabel, storedName, type FetchOutcome } from '../domain/source.ts'
 import type { Purpose } from './call-budget.ts'
 import { noteFailing } from './key-health.ts'
@@ -176,7 +176,7 @@ async function callForResult(
     deps.onPolled?.({ requestId, keyName: key.name, polledAt, outcome: outcome.kind, detail: detailOf(outcome) })
     // This many unanswered calls in a row are not caused by a single request.
     if (outcome.kind === 'unreachable' && breaker.failures() % 3 === 0) {
-      const keyNames = namesOfSource(deps.keys(), key.source)
+      const keyNames = keyNamesOf(deps.keys(), key.source)
       await noteFailing(deps.db, { keyNames, now: deps.time() }).catch(healthNotUpdated(deps, key))
     }
     return outcome

@@ -1,7 +1,7 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { later, type SharedTime } from '../../platform/postgres/time.ts'
-import { namesOfSource, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { keyNamesOf, type GenerationKey, type Keys } from '../domain/keys.ts'
 import type { KeyHealth } from './call-budget.ts'
 import type { RateAnswer } from './source-client.ts'
 
@@ -109,7 +109,7 @@ export async function noteAnswer(
   const now = time()
   if (says === 'refused') await restRefusedKey(db, { keyName, health, now })
   else if (says === 'accepted' && (health.failing || health.refusals > 0))
-    await noteRecovered(db, { keyName, keyNames: namesOfSource(keys(), key.source), now })
+    await noteRecovered(db, { keyName, keyNames: keyNamesOf(keys(), key.source), now })
   const block = pauseAfter(outcome, rate)
   if (block) await blockCalls(db, { keyName, now, ...block })
 }

@@ -25,7 +25,7 @@ export function createKeySets(deps: KeySetsDeps) {
     set.triedAtMs = now
     sets.set(url, set)
     try {
-      const keys = kind.promises.keySet?.keysIn(await fetchJson(deps, url))
+      const keys = kind.keySet?.keysIn(await fetchJson(deps, url))
       if (keys === undefined) throw new Error('the answer contains no public key')
       sets.set(url, { keys, fetchedAtMs: now, triedAtMs: now, isInDoubt: false })
       applied = undefined

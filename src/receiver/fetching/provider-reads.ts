@@ -15,7 +15,7 @@ export type ProviderReads = (read: ProviderRead, keyName: string | undefined) =>
 export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
   const kept = new Map<string, { answer: Promise<ReadAnswer>; until: number }>()
   return (read, keyName) => {
-    const key = usableKey(deps.keys(), keyName, { isOfFirst: true })
+    const key = usableKey(deps.keys(), keyName, { ofDefaultSource: true })
     const name = JSON.stringify([key.name, key.apiKey, read])
     const known = kept.get(name)
     if (known && performance.now() < known.until) return known.answer

@@ -29,7 +29,7 @@ export type SourceClient = {
   read: (read: ProviderRead, key: GenerationKey, signal: AbortSignal) => Promise<Answered<ReadOutcome>>
 }
 
-/** A read-only call to the first source: its catalog, a model, an estimate or the account. */
+/** A read-only call to the default source: its catalog, a model, an estimate or the account. */
 export type ProviderRead = { path: string; body?: { input: Record<string, unknown> } }
 
 /** The answer: 200, or a 4xx with the error envelope of the source. */
@@ -43,7 +43,7 @@ export type ReadOutcome =
 export type Cancellation = { cancel: NonNullable<SourceKind['cancel']>; job: Job }
 
 export type SourceClientDeps = {
-  /** The URL of the first source's API. */
+  /** The URL of the default source's API. */
   baseUrl: string
   fetch: typeof globalThis.fetch
   clock: () => Date

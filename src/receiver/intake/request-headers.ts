@@ -19,12 +19,12 @@ const credentialHeaders = new Set(['authorization', 'x-api-key', 'cookie', 'prox
 
 /**
  * Returns the headers to store with a delivery. Credentials and signatures are replaced by `[redacted]`. Headers of
- * another source than the first contain its path, with the submit that the webhook belongs to.
+ * another source than the default contain its path, with the submit that the webhook belongs to.
  */
 export function keptHeaders(req: Request, { name, kind }: Source): Record<string, string> {
   const kept: Record<string, string> = {}
   const { headers } = req
-  const { signatureHeaders } = kind.promises
+  const { signatureHeaders } = kind
   const isSecret = (header: string) => credentialHeaders.has(header) || signatureHeaders.includes(header)
   for (const header of Object.keys(headers)) {
     const value = headers[header]
@@ -42,7 +42,7 @@ function generationIn(req: Request): string | undefined {
 /** Returns the headers for the quarantine, with the signature, to verify again. No other table keeps it. */
 export function headersToVerify(req: Request, source: Source): Record<string, string> {
   const headers = keptHeaders(req, source)
-  for (const name of source.kind.promises.signatureHeaders) {
+  for (const name of source.kind.signatureHeaders) {
     const signatures = valuesOf(req, name)
     if (signatures.length === 1) headers[name] = signatures[0] ?? ''
   }

@@ -59,7 +59,7 @@ type Answer = RowOf<typeof schema.deliveries, 'id'> & { answer: StoreAnswer }
 
 /** SQL: stores new deliveries. Others are known if the snapshot shows them with the arriving key's environment. */
 function storing(rows: readonly Delivery[], now: SQL, claimed: StoreOptions['claimed']): SQL {
-  // The column of a source is written only where there is one, so that the first source is stored before a migration.
+  // The column of a source is written only where there is one, so that the default source is stored before a migration.
   const source = rows.some(({ sourceName }) => sourceName !== null) ? sql`, source_name` : sql``
   const { items, bodies } = batchOf(rows, (row) => ({
     id: row.id,

@@ -55,7 +55,7 @@ export function mountWebhooks(app: IRouter, deps: WebhookDeps): void {
   const receiving = { ...deps, reader: createBodyReader(deps), mayLogFault }
   app.post('/webhooks', (req, res) => {
     const keys = deps.keys()
-    return receive(receiving, { req, res, keys, source: keys.first })
+    return receive(receiving, { req, res, keys, source: keys.defaultSource })
   })
   app.all('/webhooks', methodNotAllowed('POST'))
   app.all('/webhooks/:source', (req, res, next) => {
@@ -82,7 +82,7 @@ async function receive(deps: Receiving, addressed: Addressed): Promise<void> {
   noteForLog(res, 'silent')
   try {
     const delivery = await admit(deps, { ...addressed, arrival, started })
-    const isSigned = source.kind.promises.signed
+    const isSigned = source.kind.signed
     const outcome = isSigned ? await deps.acceptor.accept(delivery) : takeUnsigned(deps, delivery, arrival)
     arrival.outcome = outcome
     arrival.status = 200
@@ -161,7 +161,7 @@ async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
     }
     const { keyName, timestampSeconds } = verification
     arrival.verifiedMs = performance.now() - started
-    if (source.kind.promises.signed) arrival.keyName = keyName
+    if (source.kind.signed) arrival.keyName = keyName
     arrival.timestampMismatch = verification.timestampMismatch === true
     // A repeated traceparent is ignored.
     const { traceparent } = req.headers

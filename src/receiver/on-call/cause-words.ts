@@ -58,7 +58,7 @@ export function reloadKeys({ keysFile, sourcesFile }: KeysPlace): string {
       : `Keys come from the file ${keysFile}: change it and send the receiver SIGHUP. No restart is needed.`
   return sourcesFile === undefined
     ? own
-    : `${own} Keys of further sources come from the file ${sourcesFile}, which SIGHUP reads again too.`
+    : `${own} Keys of other sources come from the file ${sourcesFile}, which SIGHUP reads again too.`
 }
 
 /** The next step for a cause, with the place of the keys of this process. */

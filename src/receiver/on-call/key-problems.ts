@@ -1,5 +1,5 @@
 import type { Problem } from '../domain/problem.ts'
-import { firstSourceName } from '../domain/source.ts'
+import { defaultSourceName } from '../domain/source.ts'
 import type { KeyState } from '../queries/keys.ts'
 import type { RefusedSubmits } from '../submitting/refusals.ts'
 import { submitsRefused } from './balance-problems.ts'
@@ -38,9 +38,9 @@ export function keyProblems(key: KeyState, now: Date, refusedSubmits: readonly R
   return problem('notice', 'removed_key_matched', text)
 }
 
-/** Names the key, with its source if that is not the first source. */
+/** Names the key, with its source if that is not the default source. */
 function nameOf({ name, source_name }: Pick<KeyState, 'name' | 'source_name'>): string {
-  return source_name === null || source_name === firstSourceName ? name : `${name} of ${source_name}`
+  return source_name === null || source_name === defaultSourceName ? name : `${name} of ${source_name}`
 }
 
 function quotaSpent({ calls, account_id, account_calls, account_limit, ...key }: KeyState): string {

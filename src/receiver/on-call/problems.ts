@@ -1,6 +1,6 @@
 import type { FailingRole } from '../../platform/loop.ts'
 import { placeOf, severities, type Problem } from '../domain/problem.ts'
-import { firstSourceName } from '../domain/source.ts'
+import { defaultSourceName } from '../domain/source.ts'
 import type { Cause } from '../queries/causes.ts'
 import type { FailingSource } from '../queries/trouble.ts'
 import type { OverduePolls } from '../reconciling/due.ts'
@@ -129,7 +129,7 @@ function failingSourceProblem(
   { source_name: name, failing_since: since, detail }: FailingSource,
   isFirst: boolean,
 ): Problem {
-  const isFurther = name !== firstSourceName
+  const isOther = name !== defaultSourceName
   const overdue = isFirst ? numbers.overdue : 0
   const waiting = isFirst ? backlog.incomplete : 0
   // Longer than a restart of the provider.
@@ -139,17 +139,17 @@ function failingSourceProblem(
     ' and ',
   )
   const text = [
-    `The ${isFurther ? `source ${name}` : 'provider'} has given no usable answer since ${clockTime(since, now)}${detail === null ? '' : ` (${detail})`}.`,
+    `The ${isOther ? `source ${name}` : 'provider'} has given no usable answer since ${clockTime(since, now)}${detail === null ? '' : ` (${detail})`}.`,
     effects === '' ? '' : `${effects.slice(0, 1).toUpperCase()}${effects.slice(1)}.`,
     'Calls without an answer are retried within 5 minutes, and the first usable answer ends this alarm.',
-    `Check ${isFurther ? 'its' : "the provider's"} status,`,
-    `and that ${isFurther ? 'the URL of its API' : `GENERATION_API_URL (${numbers.generationApiUrl})`} is reachable.`,
-    isFurther ? '' : safeMeanwhile(numbers.waitingSubmits),
+    `Check ${isOther ? 'its' : "the provider's"} status,`,
+    `and that ${isOther ? 'the URL of its API' : `GENERATION_API_URL (${numbers.generationApiUrl})`} is reachable.`,
+    isOther ? '' : safeMeanwhile(numbers.waitingSubmits),
   ]
   return {
     severity: isLong || overdue > 0 ? 'critical' : 'warning',
     text: text.filter((part) => part !== '').join(' '),
-    cause: isFurther ? `provider_unreachable:${name}` : 'provider_unreachable',
+    cause: isOther ? `provider_unreachable:${name}` : 'provider_unreachable',
     href: '/reconciler',
     count: overdue + waiting,
   }

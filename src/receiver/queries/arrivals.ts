@@ -18,7 +18,6 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { arrivalOutcomes, arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { deliveries } from '../domain/schema.ts'
-import { firstSourceName } from '../domain/source.ts'
 import { readWithin } from './deadline.ts'
 import { idsInState, idsOfSeldomKey } from './deliveries.ts'
 import type { ArrivalFilters, Paging } from './filters.ts'
@@ -30,7 +29,7 @@ import {
   instantOf,
   limitOf,
   microsOf,
-  nameOfSource,
+  sourceNameOf,
   toPage,
   within,
   type Order,
@@ -76,7 +75,11 @@ export type ArrivalEntry = z.infer<typeof arrivalSchema>
 /** Null for an arrival that was not stored: its delivery is only stated. */
 const parkedReason = sql<string | null>`case when ${a.outcome} in ('accepted', 'duplicate', 'parked') then (
   select ${deliveries.parked_reason} from ${deliveries} where ${deliveries.id} = ${a.delivery_id}) end`
-const shown = { ...getTableColumns(a), source_name: nameOfSource(a.source_name), parked_reason: parkedReason }
+const shown = {
+  ...getTableColumns(a),
+  source_name: sourceNameOf(a.source_name).as('source_name'),
+  parked_reason: parkedReason,
+}
 
 const order: Order = { at: a.arrived_at, id: a.id }
 const newestFirst = [desc(a.arrived_at), desc(a.id)]
@@ -169,7 +172,7 @@ function matching(wanted: ArrivalFilters): (SQL | undefined)[] {
     key_name === undefined ? undefined : and(eq(a.key_name, key_name), whenKeyMatched(order.at, key_name)),
     source_name === undefined
       ? undefined
-      : and(sql`coalesce(${a.source_name}, ${firstSourceName}) = ${source_name}`, isOfTheNewest(range)),
+      : and(sql`${sourceNameOf(a.source_name)} = ${source_name}`, isOfTheNewest(range)),
     q === undefined ? undefined : arrivalFound({ q, ...range }),
     arrivalMeasured(wanted),
     within(order.at, range),

@@ -59,7 +59,7 @@ type Row = { grouping: string | null; place: number | null; requests: string; se
 /**
  * Sums the credits of live requests that were tracked from `since` on and before `until`. The cost comes from the
  * result, or before that from the submit's answer. The sandbox charges nothing (spec, What the service does). Other
- * sources than the first state no credits.
+ * sources than the default state no credits.
  */
 export async function readCosts(db: Database, { by, since, until }: CostFilters): Promise<Costs> {
   const rows = await readWithin(db, (tx) =>

@@ -5,7 +5,6 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { deliveries, inbox, requests } from '../domain/schema.ts'
-import { firstSourceName } from '../domain/source.ts'
 import { readWithin } from './deadline.ts'
 import { isPending, outcomeIs, outcomeShown } from './delivery-outcomes.ts'
 import { deliveryStates, type DeliveryFilters, type Paging } from './filters.ts'
@@ -16,8 +15,8 @@ import {
   equals,
   limitOf,
   microsOf,
-  nameOfSource,
   newestFirst,
+  sourceNameOf,
   toPage,
   within,
   type Order,
@@ -37,7 +36,7 @@ export const deliverySchema = z
     status: z
       .enum(['OK', 'ERROR', 'CANCELED'])
       .nullable()
-      .meta({ description: 'The status in the notification. Only further sources send CANCELED.' }),
+      .meta({ description: 'The status in the notification. Only other sources send CANCELED.' }),
     state: z.enum(deliveryStates),
     outcome: z.string().meta({ description: 'The outcome of the last processing; accepted before the first.' }),
     reason: z.string().nullable().meta({ description: 'Why it is parked.' }),
@@ -158,7 +157,7 @@ async function selectDeliveries(tx: Executor, { where, limit }: Which) {
     .select({
       ...shown,
       reason,
-      source_name: nameOfSource(source_name),
+      source_name: sourceNameOf(source_name).as('source_name'),
       bytes: page.bytes,
       micros: microsOf(order.at),
       state: sql<DeliveryEntry['state']>`case when ${reason} is not null then 'parked'
@@ -226,7 +225,7 @@ function isOfSource(name: string, range: Pick<DeliveryFilters, 'since' | 'until'
   const newest = sql`(select ${deliveries.received_at} from ${deliveries}
     where ${within(deliveries.received_at, range) ?? sql`true`}
     order by ${newestFirst({ at: deliveries.received_at, id: deliveries.id })} offset ${searchedRows} limit 1)`
-  return sql`coalesce(${d.source_name}, ${firstSourceName}) = ${name}
+  return sql`${sourceNameOf(d.source_name)} = ${name}
     and ${d.received_at} >= coalesce(${newest}, '-infinity')`
 }
 

@@ -35,8 +35,8 @@ export const giveUpSchema = z
     attempts_seen: z.int(),
     attempts_spent: z.int().meta({
       description:
-        `How many of ${webhookAttempts} attempts were made by the schedule of the first source, including those that ` +
-        'must have failed before they reached the receiver.',
+        `How many of ${webhookAttempts} attempts were made by the schedule of the default source, including those ` +
+        'that must have failed before they reached the receiver.',
     }),
     first_seen: z.iso.datetime(),
     last_seen: z.iso.datetime(),
@@ -131,8 +131,8 @@ type GiveUpClock = Pick<GiveUp, 'attempts_spent' | 'next_attempt_at' | 'last_att
 const pause = { baseMs: 30_000, capMs: 3_600_000 }
 
 /**
- * Estimates what the provider does with a webhook that failed here, by the schedule of the first source. Other sources
- * have their own schedules, which are not known here. Only attempts that arrive are visible. An attempt that is two
+ * Estimates what the provider does with a webhook that failed here, by the schedule of the default source. The schedules
+ * of other sources are not known here. Only attempts that arrive are visible. An attempt that is two
  * dispatch runs (60 s) overdue counts as made.
  */
 export function giveUpClock(seen: { attempts: number; lastSeenAt: Date; now: Date }): GiveUpClock {

@@ -8,11 +8,12 @@ import {
   lt,
   sql,
   type SQL,
+  type StringChunk,
   type Table,
 } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { defaultPageItems } from '../domain/page-limits.ts'
-import { firstSourceName } from '../domain/source.ts'
+import { defaultSourceName } from '../domain/source.ts'
 import { readWithin } from './deadline.ts'
 import { InvalidFilterError, type Paging } from './filters.ts'
 
@@ -64,9 +65,9 @@ export function microsOf(at: Column | SQL): SQL<string> {
   return sql<string>`(extract(epoch from ${at}) * 1000000)::bigint::text`
 }
 
-/** SQL: the name of the source of a row. Columns hold null for the first source. */
-export function nameOfSource(stored: Column | SQL): SQL.Aliased<string> {
-  return sql<string>`coalesce(${stored}, ${firstSourceName})`.as('source_name')
+/** SQL: the name of a source as readers see it. Columns hold null for the default source. */
+export function sourceNameOf(stored: Column | SQL | StringChunk): SQL<string> {
+  return sql<string>`coalesce(${stored}, ${defaultSourceName})`
 }
 
 /** SQL condition: rows after the cursor. New rows on top do not change it. */

@@ -70,7 +70,7 @@ export type QuarantinedDetail = Quarantined & {
  * wrong source, or its source may no longer be configured.
  */
 export function withoutSignatures({ headers }: Pick<Quarantined, 'headers'>, keys: Keys): Record<string, string> {
-  const own = sourceOf(keys, pathIn(headers).sourceName)?.kind.promises.signatureHeaders ?? []
+  const own = sourceOf(keys, pathIn(headers).sourceName)?.kind.signatureHeaders ?? []
   return Object.fromEntries(
     Object.entries(headers).filter(([name]) => !own.includes(name) && !name.includes('signature')),
   )
@@ -115,7 +115,7 @@ export function admitAgain({ arrived_at, headers, body }: Quarantined, keys: Key
   const receivedAt = new Date(arrived_at)
   const source = sourceOf(keys, pathIn(headers).sourceName)
   // Its source was removed from the settings, or its webhooks are unsigned now: those are never stored.
-  if (source?.kind.promises.signed !== true) return undefined
+  if (source?.kind.signed !== true) return undefined
   const { kind, secrets } = source
   const arrived = { body, header: (name: string) => (headers[name] === undefined ? [] : [headers[name]]) }
   const identity = kind.identify(arrived)
@@ -123,7 +123,7 @@ export function admitAgain({ arrived_at, headers, body }: Quarantined, keys: Key
   const verification = atOnce(kind.verify(arrived, secrets, Math.floor(receivedAt.getTime() / 1000)))
   if (!verification.ok) return undefined
   const kept = { ...headers }
-  for (const name of kind.promises.signatureHeaders) if (kept[name] !== undefined) kept[name] = redacted
+  for (const name of kind.signatureHeaders) if (kept[name] !== undefined) kept[name] = redacted
   const { webhookId } = identity
   const { keyName, timestampSeconds } = verification
   return toDelivery({

@@ -7,7 +7,6 @@ import * as onCall from '../domain/on-call-schema.ts'
 import { defaultPageItems, hasTime, maxPageBytes } from '../domain/page-limits.ts'
 import { pollOutcomes } from '../domain/poll-outcomes.ts'
 import { deliveries, media, requests } from '../domain/schema.ts'
-import { firstSourceName } from '../domain/source.ts'
 import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, RequestFilters } from './filters.ts'
@@ -20,6 +19,7 @@ import {
   maxUrlCharacters,
   microsOf,
   newestFirst,
+  sourceNameOf,
   toPage,
   within,
   type Order,
@@ -147,7 +147,7 @@ const chosenRequests = (which: SQL, { held = sql`true`, limit = 1 }: PageWalk) =
 function selectRequests(which: SQL, overdue: StuckAfter, walk: PageWalk = {}): SQL {
   return sql`
     with recursive ${chosenRequests(which, walk)}
-    select ${r.request_id} as id, ${r.request_id}, coalesce(${r.source_name}, ${firstSourceName}) as source_name,
+    select ${r.request_id} as id, ${r.request_id}, ${sourceNameOf(r.source_name)} as source_name,
       coalesce(${r.external_id}, ${r.request_id}::text) as external_id, ${microsOf(order.at)} as micros, ${r.status},
       case when ${r.status} = 'COMPLETED' then 100 else ${r.progress} end as progress,
       case when ${r.status} = 'IN_QUEUE' then ${r.queue_position} end as queue_position,
@@ -228,7 +228,7 @@ function lookedFor(
 ): SQL | undefined {
   const isComplete = sql`(${r.landed_at} is not null and (${r.media_complete} or ${r.status} <> 'COMPLETED'))`
   const wanted = and(
-    source_name === undefined ? undefined : sql`coalesce(${r.source_name}, ${firstSourceName}) = ${source_name}`,
+    source_name === undefined ? undefined : sql`${sourceNameOf(r.source_name)} = ${source_name}`,
     sandbox && eq(listed.sandbox, sandbox === 'true'),
     complete && (complete === 'true' ? isComplete : not(isComplete)),
   )

@@ -17,7 +17,7 @@ const requests = columnsOf(schema.requests)
 
 /** A source whose last polls got no usable answer. */
 export type FailingSource = {
-  /** The name of the source in SOURCES_FILE; `generation-queue` for the first one. */
+  /** The name of the source in SOURCES_FILE; `generation-queue` for the default one. */
   source_name: string
   /** Since when no poll got a usable answer. */
   failing_since: string
@@ -26,7 +26,7 @@ export type FailingSource = {
   detail: string | null
 }
 
-/** Reads from the polls of all replicas in the last quarter of an hour which sources fail, the first source first. */
+/** Reads from the polls of all replicas in the last quarter of an hour which sources fail, the default source first. */
 export async function readFailingSources(
   tx: Executor,
   { keys, now }: { keys: Keys; now: Date },
@@ -56,7 +56,7 @@ export async function readFailingSources(
       (select min(${budget.failing_since}) from mediadock.call_budgets join source_of_key k on k.name = ${budget.key_name}
         where k.source = of_source.source and ${budget.refusals} = 0) as noted
     from of_source where failed and (answered_at is null or polled_at > answered_at)
-    group by source, answered_at order by source <> ${keys.first.name}, source`)
+    group by source, answered_at order by source <> ${keys.defaultSource.name}, source`)
   // One or two failures after an answered call may be an accident.
   return rows
     .filter(({ failed, answered }) => failed >= 3 || !answered)

@@ -138,10 +138,8 @@ export const fal: SourceKind = {
     const { status } = statusSchema.safeParse(jsonOf(answer.body)).data ?? {}
     return answer.status === 400 && status === 'ALREADY_COMPLETED' ? { kind: 'ended' } : canceled(answer)
   },
-  promises: {
-    signatureHeaders: ['x-fal-webhook-signature'],
-    signed: true,
-    keySet: { url: 'https://rest.fal.ai/.well-known/jwks.json', keysIn: publicKeysOf },
-    apiUrl: 'https://queue.fal.run',
-  },
+  signatureHeaders: ['x-fal-webhook-signature'],
+  signed: true,
+  keySet: { url: 'https://rest.fal.ai/.well-known/jwks.json', keysIn: publicKeysOf },
+  apiUrl: 'https://queue.fal.run',
 }

@@ -66,12 +66,10 @@ export const gemini: SourceKind = {
     modelPattern.test(model)
       ? submitJob({ path: `/v1beta/models/${model}:predictLongRunning`, body: input, member: 'name', keyHeader }, api)
       : refusedHere('the model must be a name without a path'),
-  promises: {
-    signatureHeaders: ['webhook-signature'],
-    signed: true,
-    secrets,
-    apiUrl: 'https://generativelanguage.googleapis.com',
-    linkHeaders: keyHeader,
-    linkLifeSeconds: 2 * 86_400,
-  },
+  signatureHeaders: ['webhook-signature'],
+  signed: true,
+  secrets,
+  apiUrl: 'https://generativelanguage.googleapis.com',
+  linkHeaders: keyHeader,
+  linkLifeSeconds: 2 * 86_400,
 }

@@ -4,7 +4,7 @@ import { jsonType, named, placeOf, plainWords } from '../../platform/plain-words
 import { httpUrl, isLoopback, type FilesPlace } from '../../platform/settings.ts'
 import type { GenerationKey, Keys } from '../domain/keys.ts'
 import { maxNameCharacters } from '../domain/limits.ts'
-import { firstSourceName, type Source, type SourceKind } from '../domain/source.ts'
+import { defaultSourceName, type Source, type SourceKind } from '../domain/source.ts'
 import { generationQueue } from './generation-queue/source.ts'
 import { kinds } from './kinds.ts'
 
@@ -20,7 +20,7 @@ type Entry = z.infer<typeof keySchema>
 type Problem = { path: (string | number)[]; message: string }
 
 /** Each problem of the keys of a source. A source without a URL is not called, so its keys need no `api_key`. */
-function problemsOf(keys: readonly Entry[], { promises: { secrets } }: SourceKind, isCalled: boolean): Problem[] {
+function problemsOf(keys: readonly Entry[], { secrets }: SourceKind, isCalled: boolean): Problem[] {
   const problems: Problem[] = []
   // Secrets that differ as text can be the same HMAC key.
   const signatures: string[] = []
@@ -46,7 +46,7 @@ function problemsOf(keys: readonly Entry[], { promises: { secrets } }: SourceKin
 
 const hasRepeated = (named: readonly { name: string }[]) => new Set(named.map(({ name }) => name)).size < named.length
 
-const firstKeysSchema = keysSchema.superRefine((keys, context) => {
+const defaultKeysSchema = keysSchema.superRefine((keys, context) => {
   for (const problem of problemsOf(keys, generationQueue, true)) context.addIssue({ code: 'custom', ...problem })
 })
 
@@ -60,7 +60,7 @@ const sourceSchema = z
     name: z
       .string()
       .regex(/^[a-z0-9][a-z0-9-]{0,62}$/, 'must be 1 to 63 lower-case letters, digits and hyphens, no hyphen first')
-      .refine((name) => name !== firstSourceName, `must not be ${firstSourceName}`),
+      .refine((name) => name !== defaultSourceName, `must not be ${defaultSourceName}`),
     kind: z.enum(Object.keys(kinds)),
     keys: keysSchema,
     api_url: apiUrlSchema.optional(),
@@ -69,11 +69,11 @@ const sourceSchema = z
   })
   .transform(({ api_url, key_set_url, kind: kindName, ...source }) => {
     const kind = kindNamed(kindName)
-    const { apiUrl, keySet } = kind.promises
+    const { apiUrl, keySet } = kind
     return { ...source, kind, apiUrl: api_url ?? apiUrl, keySetUrl: key_set_url ?? keySet?.url }
   })
   .superRefine(({ keys, kind, apiUrl, keySetUrl, account }, context) => {
-    const { keySet } = kind.promises
+    const { keySet } = kind
     if (keySet === undefined && (account ?? keySetUrl) !== undefined)
       context.addIssue({ code: 'custom', message: 'must not have account or key_set_url: its kind has no key set' })
     if (keySet !== undefined && account === undefined)
@@ -100,26 +100,26 @@ const shapeOfSources = 'an array of sources, [{"name", "kind", "keys": […]}]'
  * contains no value.
  */
 export function parseKeys(text: string): Keys {
-  return keysOf(parse({ schema: firstKeysSchema, shape: shapeOfKeys }, text))
+  return keysOf(parse({ schema: defaultKeysSchema, shape: shapeOfKeys }, text))
 }
 
 /**
- * Adds the sources in the text of SOURCES_FILE to the keys of the first source; sources added earlier are replaced.
+ * Adds the sources in the text of SOURCES_FILE to the keys of the default source; sources added earlier are replaced.
  * `archive`: see Source. Throws an Error like parseKeys().
  */
 export function withSources(keys: Keys, text: string, archive?: FilesPlace): Keys {
   const added = parse({ schema: sourcesSchema, shape: shapeOfSources }, text).map(({ keys: entries, ...source }) =>
     sourceWithKeys({ ...source, archive }, entries),
   )
-  const own = keys.all.filter(({ source }) => source === keys.first)
+  const own = keys.all.filter(({ source }) => source === keys.defaultSource)
   const all = [...own, ...added.flatMap((one) => one.keys)]
-  if (all.length === 0) throw new Error('contains no source, and no key of the first source is configured')
+  if (all.length === 0) throw new Error('contains no source, and no key of the default source is configured')
   if (hasRepeated(all))
     throw new Error("contains a key with the name of another source's key. Key names are unique over all sources")
   return {
     all,
     byName: new Map(all.map((key) => [key.name, key])),
-    first: keys.first,
+    defaultSource: keys.defaultSource,
     sources: new Map(added.map(({ source }) => [source.name, source])),
   }
 }
@@ -141,8 +141,11 @@ function parse<T>({ schema, shape }: { schema: z.ZodType<T>; shape: string }, te
 export const noKeys = keysOf([])
 
 function keysOf(entries: readonly Entry[]): Keys {
-  const { source: first, keys: all } = sourceWithKeys({ name: firstSourceName, kind: generationQueue }, entries)
-  return { all, byName: new Map(all.map((key) => [key.name, key])), first, sources: new Map() }
+  const { source: defaultSource, keys: all } = sourceWithKeys(
+    { name: defaultSourceName, kind: generationQueue },
+    entries,
+  )
+  return { all, byName: new Map(all.map((key) => [key.name, key])), defaultSource, sources: new Map() }
 }
 
 function sourceWithKeys(
@@ -151,7 +154,7 @@ function sourceWithKeys(
 ): { source: Source; keys: GenerationKey[] } {
   const secrets = entries.map(({ name, signing_secret = '' }) => ({ name, signingSecret: signing_secret }))
   const source = { ...stated, secrets: stated.keySetUrl === undefined ? secrets : [] }
-  const { environmentOf = () => 'live' as const } = stated.kind.promises
+  const { environmentOf = () => 'live' as const } = stated.kind
   const keys = entries.map(({ name, api_key, signing_secret = '', retired }) => ({
     name,
     source,

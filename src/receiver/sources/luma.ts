@@ -68,5 +68,7 @@ export const luma: SourceKind = {
   /** The models of pictures are called photon; all others make videos. */
   submit: async (submission, api) =>
     submitMembers(`/generations/${submission.model.startsWith('photon') ? 'image' : 'video'}`, submission, api),
-  promises: { signatureHeaders: [], signed: false, apiUrl: 'https://api.lumalabs.ai/dream-machine/v1' },
+  signatureHeaders: [],
+  signed: false,
+  apiUrl: 'https://api.lumalabs.ai/dream-machine/v1',
 }

@@ -29,7 +29,7 @@ const maxLevels = 4
 /** Bounds the reading of an output with many values other than links. */
 const maxValues = 10_000
 
-/** The media in an output, and the output in the shape of the first source. */
+/** The media in an output, and the output in the shape of the default source. */
 export type FoundMedia = Pick<Report, 'media' | 'isInline' | 'files' | 'output'>
 
 /**
@@ -107,7 +107,7 @@ export function mediaOf(kind: Kind, links: readonly unknown[]): MediaItem[] | un
   return media.length === links.length ? media : undefined
 }
 
-/** Returns the output in the shape of the first source (spec, Output shapes): `images`, `video` and `audio`. */
+/** Returns the output in the shape of the default source (spec, Output shapes): `images`, `video` and `audio`. */
 export function outputOf(media: readonly MediaItem[]): Record<string, unknown> {
   const items = (wanted: Kind) =>
     media.filter(({ kind }) => kind === wanted).map(({ kind: _kind, position: _position, ...item }) => item)

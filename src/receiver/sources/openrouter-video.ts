@@ -55,7 +55,7 @@ const eventSchema = z.object({ type: text, data: z.looseObject({}) }).transform(
 /** The videos of OpenRouter. */
 export const openrouterVideo: SourceKind = {
   identify: idIn('X-OpenRouter-Idempotency-Key'),
-  /** The header has the form of the first source. The signed bytes are the timestamp, a comma and the body. */
+  /** The header has the form of the default source. The signed bytes are the timestamp, a comma and the body. */
   *verify({ header, body }, secrets, nowSeconds) {
     const sent = readHeaders(header, { 'x-openrouter-signature': /^/ })
     return Array.isArray(sent) ? yield* verifyInSteps(body, sent.join(), secrets, nowSeconds, ',') : sent
@@ -68,11 +68,9 @@ export const openrouterVideo: SourceKind = {
       api,
     ),
   submit: async (submission, api) => submitMembers('/videos', submission, api),
-  promises: {
-    signatureHeaders: ['x-openrouter-signature'],
-    signed: true,
-    secrets: textSecrets,
-    apiUrl: 'https://openrouter.ai/api/v1',
-    linkHeaders: keyHeader,
-  },
+  signatureHeaders: ['x-openrouter-signature'],
+  signed: true,
+  secrets: textSecrets,
+  apiUrl: 'https://openrouter.ai/api/v1',
+  linkHeaders: keyHeader,
 }

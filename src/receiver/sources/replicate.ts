@@ -70,11 +70,9 @@ export const replicate: SourceKind = {
   /** A prediction that has ended stays as it is. */
   cancel: async ({ jobId }, { url, apiKey, call }) =>
     canceled(await call({ url: `${url}${pathOf(jobId)}/cancel`, method: 'POST', headers: bearer(apiKey) })),
-  promises: {
-    signatureHeaders: ['webhook-signature'],
-    signed: true,
-    secrets,
-    apiUrl: 'https://api.replicate.com/v1',
-    linkLifeSeconds: 3600,
-  },
+  signatureHeaders: ['webhook-signature'],
+  signed: true,
+  secrets,
+  apiUrl: 'https://api.replicate.com/v1',
+  linkLifeSeconds: 3600,
 }

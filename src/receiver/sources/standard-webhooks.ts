@@ -1,7 +1,9 @@
 import { judge, maxCandidates, maxHeaderBytes, timestampPattern, verifyHmac } from '../../wire/signature.ts'
 import { bytesAfter, hmacKeyOf } from '../../wire/standard-webhooks.ts'
 import type { SecretForm, SourceKind, SourceSecret, SourceVerification, Steps, Webhook } from '../domain/source.ts'
-import { generationQueue } from './generation-queue/source.ts'
+import { parse } from './generation-queue/report.ts'
+import { fetchResult } from './generation-queue/result.ts'
+import { submit } from './generation-queue/submit.ts'
 import { idIn, isSignedBy, readHeaders } from './signatures.ts'
 
 /** With a dot in the id, the signed bytes could be split into another id, timestamp and body. */
@@ -82,10 +84,15 @@ function candidatesOf(signature: string): { v1: Buffer[]; v1a: Buffer[] } | unde
   return stated > v1.length || count === 0 || count > maxCandidates ? undefined : { v1, v1a }
 }
 
-/** The API of the first source, with webhooks signed as in Standard Webhooks: for your own engines and gateways. */
+/** The API of the default source, with webhooks signed as in Standard Webhooks: for your own engines and gateways. */
 export const standardWebhooks: SourceKind = {
-  ...generationQueue,
   identify,
   verify,
-  promises: { signatureHeaders: ['webhook-signature'], signed: true, idempotentSubmit: true, secrets },
+  parse,
+  fetchResult,
+  submit,
+  signatureHeaders: ['webhook-signature'],
+  signed: true,
+  idempotentSubmit: true,
+  secrets,
 }

@@ -88,7 +88,7 @@ export function createSubmitter(deps: SubmitterDeps) {
 
 /** The webhook URL of the key's source. That of a source in SOURCES_FILE names the submit, so a webhook can end it. */
 function webhookUrlOf({ keys, webhookPublicUrl }: SubmitterDeps, { source }: GenerationKey, key: string): string {
-  if (source.name === keys().first.name) return webhookPublicUrl
+  if (source.name === keys().defaultSource.name) return webhookPublicUrl
   const url = new URL(webhookPublicUrl)
   url.pathname = `${url.pathname.replace(/\/+$/, '')}/${source.name}`
   url.searchParams.set('generation', key)
@@ -108,7 +108,7 @@ function postponing({ db, time }: SubmitterDeps, generation: Generation) {
 async function attempt(deps: SubmitterDeps, generation: Generation, key: GenerationKey | undefined): Promise<void> {
   const postpone = postponing(deps, generation)
   if (!key || !isUsable(key)) return postpone(`key ${generation.key_name} is not usable`, pauseOf(generation), true)
-  if (intents.isInDoubt(generation) && !key.source.kind.promises.idempotentSubmit)
+  if (intents.isInDoubt(generation) && !key.source.kind.idempotentSubmit)
     return postpone(maybe('the receiver stopped before it had the answer'), undefined, true)
   const { idempotency_key: idempotencyKey, model, input } = generation
   // Submits of an older release have no URL.
@@ -176,7 +176,7 @@ async function record(deps: SubmitterDeps, { generation, key, outcome }: ToRecor
       return postpone('rate_limited', Math.max(askedSeconds, pauseOf(generation)), true)
     }
     case 'unreachable':
-      if (outcome.isUnsent !== true && !key.source.kind.promises.idempotentSubmit)
+      if (outcome.isUnsent !== true && !key.source.kind.idempotentSubmit)
         return postpone(maybe(outcome.detail), undefined, false)
       return postpone(outcome.detail, pauseOf(generation), outcome.isUnsent === true)
     default:

@@ -7,7 +7,7 @@ import { lendPage, newPage, takeBack, wideViewport } from './lent-pages.ts'
 import { phone, schemes } from './look.ts'
 
 const require = createRequire(import.meta.url)
-const axeSource = readFile(require.resolve('axe-core/axe.min.js'), 'utf8')
+const axeScript = readFile(require.resolve('axe-core/axe.min.js'), 'utf8')
 
 export type Look = Omit<BrowserContextOptions, 'viewport'> & {
   viewport?: { width: number; height: number }
@@ -63,7 +63,7 @@ const parts = {
 export async function expectAccessible(page: Page, part: keyof typeof parts = 'all', within = 'html'): Promise<void> {
   // Halfway to another scheme a colour may be hard to read.
   await page.evaluate('document.getAnimations().forEach((each) => each instanceof CSSTransition && each.finish())')
-  if (!(await page.evaluate('"axe" in window'))) await page.evaluate(await axeSource)
+  if (!(await page.evaluate('"axe" in window'))) await page.evaluate(await axeScript)
   const options = {
     resultTypes: ['violations'],
     preload: false,

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { parseBody } from '../../../src/receiver/domain/delivery.ts'
 import { eventually } from '../../support/eventually.ts'
-import { firstSource } from '../../support/receiver.ts'
+import { defaultSource } from '../../support/receiver.ts'
 import { verify } from '../../support/verify.ts'
 import { call, startTestProvider, type TestProvider } from '../support/running-provider.ts'
 import { startWebhookCatcher } from '../support/webhook-catcher.ts'
@@ -63,7 +63,7 @@ it('posts once, signed with the secret of the key, even if the form is sent agai
     message: expect.stringContaining('test'),
   })
   // docs/provider.md: a test is stored and lands nothing.
-  expect(parseBody(firstSource, caught?.body ?? Buffer.alloc(0))).toEqual({
+  expect(parseBody(defaultSource, caught?.body ?? Buffer.alloc(0))).toEqual({
     ok: false,
     reason: 'unknown_status',
     jobId: id,

@@ -37,11 +37,11 @@ it('has every message of a FAILED request', async () => {
     path.join(src, 'references/references.ts'),
     ...(await fs.readdir(path.join(src, 'engines'))).map((file) => path.join(src, 'engines', file)),
   ]
-  const sources = await Promise.all(
+  const contents = await Promise.all(
     files.filter((file) => file.endsWith('.ts')).map((file) => fs.readFile(file, 'utf8')),
   )
-  const literals = sources.flatMap((source) => [
-    ...source.matchAll(
+  const literals = contents.flatMap((code) => [
+    ...code.matchAll(
       /(?:EngineError|failed)\(\s*(?:\w+ \? )?(?:'(?<a>[^']+)'(?: : '(?<b>[^']+)')?|`(?<c>(?:\$\{(?:[^{}]|\{[^}]*\})*\}|[^`])+)`)/g,
     ),
   ])

@@ -22,7 +22,7 @@ import { withReceiver, type WithReceiver } from '../../support/with-receiver.ts'
 import { call } from '../api/calls.ts'
 import { archivedMedia, dataUri, failedCopy, pngOf, retryNow, temporaryFolder, unknownResult } from './media-stand.ts'
 
-/* Results of further sources whose media came as base64. */
+/* Results of other sources whose media came as base64. */
 
 const secret = Buffer.alloc(32, 7).toString('base64')
 const model = 'me/app'

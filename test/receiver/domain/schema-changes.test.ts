@@ -3,7 +3,7 @@ import path from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { withTestDatabase } from '../../support/database.ts'
 
-const source = path.resolve(import.meta.dirname, '../../../src')
+const src = path.resolve(import.meta.dirname, '../../../src')
 /** Statements that change or lock tables. */
 const changes =
   /\b(?:create|alter|drop|truncate|attach|detach|reindex|cluster|refresh|comment on|lock)\s+(?:or replace\s+)?(?:unlogged\s+|unique\s+|temp(?:orary)?\s+|materialized\s+)?(?:table|index|schema|partition|function|view|sequence|type|trigger|constraint|column)\b|\btruncate\s+\w+\.|\bvacuum\s+(?:full\b|\w+\.)/i
@@ -13,12 +13,12 @@ const allowed = ['platform/postgres/migrate.ts', 'platform/postgres/large-indexe
 
 describe('statements that change the schema', () => {
   it('occur in src only where their wait for locks is bounded', async () => {
-    const files = (await fs.readdir(source, { recursive: true })).filter(
+    const files = (await fs.readdir(src, { recursive: true })).filter(
       (file) => file.endsWith('.ts') && !allowed.includes(file),
     )
     const found: string[] = []
     for (const file of files) {
-      for (const line of (await fs.readFile(path.join(source, file), 'utf8')).split('\n')) {
+      for (const line of (await fs.readFile(path.join(src, file), 'utf8')).split('\n')) {
         if (changes.test(line) && !/^\s*(?:\/\/|\*|\/\*\*)/.test(line)) found.push(`${file}: ${line.trim()}`)
       }
     }

@@ -114,17 +114,17 @@ describe.each(usualServers)('filters of the feed (%s)', (server) => {
     return its.stop
   })
 
-  const sources = {
+  const readers = {
     'over HTTP': (): ReadOptions['from'] => ({ url: receiver.internalUrl }),
     'by SQL': (): ReadOptions['from'] => ({ sql: database.sql }),
   }
 
-  describe.each(Object.keys(sources) as (keyof typeof sources)[])('%s', (name) => {
+  describe.each(Object.keys(readers) as (keyof typeof readers)[])('%s', (name) => {
     it.each(cases)('$filter gives $gets', async ({ filter, gets }) => {
       const got: unknown[] = []
       const ended = new AbortController()
       const reader = readResults({
-        from: sources[name](),
+        from: readers[name](),
         after: before,
         filter,
         signal: ended.signal,

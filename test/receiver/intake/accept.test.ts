@@ -7,7 +7,7 @@ import { deliveryId, toDelivery, type Delivery } from '../../../src/receiver/dom
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
 import { messageTypes, startOmittingProxy } from '../../platform/support/omitting-proxy.ts'
 import { withTestDatabase } from '../../support/database.ts'
-import { firstSource } from '../../support/receiver.ts'
+import { defaultSource } from '../../support/receiver.ts'
 import { aroundStatements } from '../../support/statements.ts'
 import { noRoom } from '../../support/work-once.ts'
 import { createTestWorker } from '../../support/worker.ts'
@@ -34,7 +34,7 @@ function newDelivery(receivedAt = new Date()): Delivery {
   const timestampSeconds = Math.floor(receivedAt.getTime() / 1000)
   const signed = { keyName: 'live', environment: 'live', timestampSeconds } as const
   return toDelivery({
-    source: firstSource,
+    source: defaultSource,
     id: deliveryId(webhookId, body),
     webhookId,
     ...signed,

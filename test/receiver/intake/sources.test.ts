@@ -106,7 +106,7 @@ describe('POST /webhooks/<name>', () => {
     ])
   })
 
-  it('takes no signature of another source, not even on the path of the first', async () => {
+  it('takes no signature of another source, not even on the path of the default source', async () => {
     const refused = { status: 401, json: { error: expect.objectContaining({ code: 'invalid_signature' }) } }
     expect(await post('pictures', prediction('job-3'), { secret: secretOf('other-pictures') })).toEqual(refused)
     const audio = okAudio()
@@ -294,7 +294,7 @@ describe('readers', () => {
     expect((await send(`${receiver.internalUrl}deliveries`, 'GET')).text).toContain('name="source_name"')
   })
 
-  it('see in every list of the console what belongs to a further source, and nothing about the first one', async () => {
+  it('see in every list of the console what belongs to another source, and nothing about the default source', async () => {
     await post('pictures', prediction('job-11'))
     await post('pictures', prediction('job-11'), { secret: secretOf('a stranger') })
     await post('pictures', { id: 'job-12', status: 'unheard of' })

@@ -197,12 +197,12 @@ it('answers 503 on an internal error, counts it, and logs its stack', async () =
   const faulty = await startTestReceiver({ databaseUrl: url, logger })
   onTestFinished(() => faulty.stop())
   const keys = faulty.deps.keys()
-  const first = Object.defineProperty({ ...keys.first }, 'secrets', {
+  const defaultSource = Object.defineProperty({ ...keys.defaultSource }, 'secrets', {
     get: () => {
       throw new TypeError('a bug in the hot path')
     },
   })
-  faulty.setKeys({ ...keys, first })
+  faulty.setKeys({ ...keys, defaultSource })
   const webhookId = randomUUID()
   const answer = await deliver(faulty.webhookUrl, failed().body, { webhookId })
   expect(answer).toMatchObject({ status: 503, json: { error: { code: 'unavailable' } } })

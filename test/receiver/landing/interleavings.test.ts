@@ -104,7 +104,7 @@ async function webhook({
   const id = deliveryId(webhookId, sample.body)
   const environment = signedBy ?? keys.byName.get(keyName)?.environment
   const delivery = toDelivery({
-    source: keys.first,
+    source: keys.defaultSource,
     id,
     webhookId,
     keyName,
@@ -115,7 +115,7 @@ async function webhook({
     body: sample.body,
   })
   await storeDeliveries(pool.db, [delivery])
-  const parsed = parseBody(keys.first, sample.body)
+  const parsed = parseBody(keys.defaultSource, sample.body)
   if (!parsed.ok || parsed.report === undefined) throw new Error('the sample is no notification')
   const origin = {
     fetched: false,

@@ -17,14 +17,14 @@ import { runOnce } from '../../../src/receiver/reconciling/reconciler.ts'
 import { openrouterVideo } from '../../../src/receiver/sources/openrouter-video.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { firstSource, keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
+import { defaultSource, keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
 import { failed, okAudio } from '../../support/webhooks.ts'
 import { createTestWorker } from '../../support/worker.ts'
 import { apiOf } from '../sources/support/calls.ts'
 
-/* Two sources, and requests and deliveries that both could mean. The other source has the first one's bodies. */
+/* Two sources, and requests and deliveries that both could mean. The other source has the default source's bodies. */
 
-const engine: Source = { ...firstSource, name: 'engine' }
+const engine: Source = { ...defaultSource, name: 'engine' }
 const base = keysOf(liveKey, sandboxKey)
 const engineKey = { ...base.all[0], name: 'engine-key', source: engine, environment: 'live' }
 const all = [...base.all, engineKey] as Keys['all']
@@ -89,8 +89,8 @@ const resultOf = async (requestId: string) => {
 
 describe('whose word counts', () => {
   it.each([
-    ['the first source', firstSource, engine, 'generation-queue'],
-    ['another source', engine, firstSource, 'engine'],
+    ['the default source', defaultSource, engine, 'generation-queue'],
+    ['another source', engine, defaultSource, 'engine'],
   ])(
     'a request of %s keeps what that says, and the delivery of the other one is parked',
     async (_, own, other, name) => {
@@ -126,7 +126,7 @@ describe('whose word counts', () => {
   it('at the same instant, one of two lands', async () => {
     for (let round = 0; round < 20; round += 1) {
       const requestId = randomUUID()
-      const both = [signedBy(firstSource, okAudio(requestId).body), signedBy(engine, failed(requestId).body)]
+      const both = [signedBy(defaultSource, okAudio(requestId).body), signedBy(engine, failed(requestId).body)]
       await storeDeliveries(pool.db, both)
       await Promise.all([work(), work()])
       const reasons = await Promise.all(both.map(async (one) => (await stateOf(one))?.['parked_reason']))
@@ -142,7 +142,7 @@ describe('whose word counts', () => {
   it('tracking comes before the first delivery', async () => {
     const requestId = randomUUID()
     await database.sql`insert into mediadock.requests (request_id, source_name) values (${requestId}, 'engine')`
-    const foreign = signedBy(firstSource, okAudio(requestId).body)
+    const foreign = signedBy(defaultSource, okAudio(requestId).body)
     await landed([foreign])
     expect(await stateOf(foreign)).toMatchObject({ parked_reason: 'source_mismatch' })
     expect(await resultOf(requestId)).toMatchObject({ status: 'IN_QUEUE', source_name: 'engine' })
@@ -153,7 +153,7 @@ describe('whose word counts', () => {
 
   it('keeps 16 deliveries of another source for a request, and deletes the others', async () => {
     const requestId = randomUUID()
-    await landed([signedBy(firstSource, okAudio(requestId).body)])
+    await landed([signedBy(defaultSource, okAudio(requestId).body)])
     const forged = Array.from({ length: 20 }, () => signedBy(engine, failed(requestId).body))
     for (const one of forged) await landed([one])
     const [{ count } = { count: undefined }] = await database.sql`
@@ -165,7 +165,7 @@ describe('whose word counts', () => {
 it('one webhook id and one body of two sources are two deliveries, and neither reuses the id', async () => {
   const body = okAudio(randomUUID()).body
   const webhookId = randomUUID()
-  const both = [signedBy(firstSource, body, webhookId), signedBy(engine, body, webhookId)]
+  const both = [signedBy(defaultSource, body, webhookId), signedBy(engine, body, webhookId)]
   expect(new Set(both.map(({ id }) => id)).size).toBe(2)
   await landed(both)
   const other = signedBy(engine, okAudio(randomUUID()).body, webhookId)

@@ -448,7 +448,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'a further source that does not answer',
+    'another source that does not answer',
     { overdue: 2, failingSources: [{ ...away, source_name: 'pictures', detail: 'answered 503' }] },
     {
       severity: 'critical',
@@ -554,7 +554,7 @@ const cases: Case[] = [
     },
   ],
   [
-    'a key of a further source that must pause',
+    'a key of another source that must pause',
     {
       keys: [{ ...key, source_name: 'fal', blocked_until: '2026-03-04T03:04:00.000Z', blocked_reason: 'rate_limited' }],
     },

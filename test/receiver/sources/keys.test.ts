@@ -30,7 +30,7 @@ test('a source has its kind, its secrets and the URL of its kind; its keys count
     retired: false,
     environment: 'live',
   })
-  expect(keys.first).toBe(own.first)
+  expect(keys.defaultSource).toBe(own.defaultSource)
   expect(keys.sources.size).toBe(1)
 })
 
@@ -59,7 +59,7 @@ test('two sources of one kind may have the same secret, and a source several key
   expect(keys.byName.get('old')).toMatchObject({ apiKey: undefined, retired: true })
 })
 
-test('the key that is used without a name is one of the first source', () => {
+test('the key that is used without a name is one of the default source', () => {
   expect(usableKey(withSources(own, file(replicate)), undefined).name).toBe('live')
 })
 
@@ -75,7 +75,7 @@ describe('of each kind', () => {
     'standard-webhooks': { api_url: 'https://me.test' },
   }
   test.each(Object.keys(kinds))('%s is accepted', (kind) => {
-    const signing_secret = kinds[kind]?.promises.secrets === undefined ? undefined : (secrets[kind] ?? text)
+    const signing_secret = kinds[kind]?.secrets === undefined ? undefined : (secrets[kind] ?? text)
     const [name, keys] = ['mine', [{ name: 'k', api_key: 'hush', signing_secret }]]
     const source = { name, kind, keys, ...more[kind] }
     expect(withSources(own, file(source)).sources.get('mine')?.kind).toBe(kinds[kind])

@@ -62,7 +62,7 @@ test.each([
   expect(deliveries).toEqual([{ source_name, key_name, parked_reason: null }])
 })
 
-test('metrics name a further source, and the series of the first one have no such label', async () => {
+test('metrics name another source, and the series of the default source have no such label', async () => {
   const scraped = async () => (await fetch(new URL('/metrics', receiver.internalUrl))).text()
   const { body } = okAudio()
   expect((await deliver(receiver.webhookUrl, body)).status).toBe(200)

@@ -22,7 +22,7 @@ describe('the signature', () => {
     expect(verified(header)).toEqual({ ok: true, keyName: 'mine', timestampSeconds: signedAt })
   })
 
-  test('is not that of the first source, which has a dot after the timestamp', () => {
+  test('is not that of the default source, which has a dot after the timestamp', () => {
     const dotted = createHmac('sha256', 'test_secret').update(`${signedAt}.${body}`).digest('hex')
     expect(verified(`t=${signedAt},v1=${dotted}`)).toMatchObject({ cause: 'no_matching_secret' })
   })

@@ -188,7 +188,7 @@ describe('POST /api/requests', () => {
 
   it.each([
     ['no id', {}],
-    ['an external id of the first source', { external_id: 'job', key_name: 'live' }],
+    ['an external id of the default source', { external_id: 'job', key_name: 'live' }],
     ['two ids that differ', { request_id: randomUUID(), external_id: 'job', key_name: 'pictures-key' }],
     ['an external id with white space', { external_id: 'a job', key_name: 'pictures-key' }],
   ])('is 400 with %s', async (_, body) => {

@@ -12,7 +12,7 @@ import { freePort } from '../../provider/support/free-port.ts'
 import { startProductionReceiver } from '../../start/support/receiver-process.ts'
 import { startCollector, type CollectedSpan } from '../../support/collector.ts'
 import { eventually } from '../../support/eventually.ts'
-import { firstSource } from '../../support/receiver.ts'
+import { defaultSource } from '../../support/receiver.ts'
 import { deliver, failed, nowSeconds, okImage } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 
@@ -129,7 +129,7 @@ describe('the trace of a delivery', () => {
       headers: { traceparent },
       body,
     }
-    await storeDeliveries(receiver.deps.db, [toDelivery({ source: firstSource, ...authentic })])
+    await storeDeliveries(receiver.deps.db, [toDelivery({ source: defaultSource, ...authentic })])
     const within = { traceId: remote.traceId, parentSpanId: storedSpanId(id) }
     expect(places([await spanOf('land', requestId)])).toEqual([within])
   })

@@ -2,7 +2,7 @@ import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { time } from '../../../platform/pages/parts.ts'
 import type { Keys } from '../../domain/keys.ts'
-import { firstSourceName } from '../../domain/source.ts'
+import { defaultSourceName } from '../../domain/source.ts'
 import { wordsOf } from '../../on-call/cause-words.ts'
 import type { DeliveryDetail } from '../../queries/delivery-detail.ts'
 import { badge, foreign, meaningOf, number } from '../parts/parts.ts'
@@ -52,14 +52,14 @@ export function verificationSteps(
 ): Markup[] {
   const { key_name, t, skew_seconds, window_seconds } = verification
   const late = skew_seconds >= 0
-  const isFirst = source_name === firstSourceName
+  const isDefault = source_name === defaultSourceName
   // A delivery from the quarantine has the time at which it was refused.
   const verifiedAgain = arrival_log.some(
     ({ outcome, arrived_at }) => outcome === 'refused' && arrived_at <= received_at,
   )
   const refusedLater = arrival_log.some(({ outcome, arrived_at }) => outcome === 'refused' && arrived_at > received_at)
   return [
-    ...(isFirst
+    ...(isDefault
       ? [
           html`X-Service-Signature was sent once, with one timestamp, <span class="mono">t=${t}</span>, which is ${time(new Date(t * 1000))}, and between one and eight signatures.`,
           html`HMAC-SHA256 over <span class="mono">${t}.</span> and the ${number(bytes)} raw bytes was made with each secret and compared in constant time. ${triedKeys(key_name, keys)}`,

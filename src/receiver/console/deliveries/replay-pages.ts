@@ -8,7 +8,7 @@ import { confirmation, type Action, facts, moment, numbers, table, time } from '
 import { auditedCall } from '../../api/audited-call.ts'
 import { gone } from '../../api/operation.ts'
 import { parseBody } from '../../domain/delivery.ts'
-import { sourceNamed } from '../../domain/keys.ts'
+import { sourceOf } from '../../domain/keys.ts'
 import { namedItems } from '../../domain/page-limits.ts'
 import { findReplay, listReplays, requeueMany, type ManyReplayed, type ReplayProgress } from '../../on-call/replays.ts'
 import { countDeliveries } from '../../queries/deliveries.ts'
@@ -106,7 +106,7 @@ async function isUnreadable({ db, keys }: ConsoleDeps, { ids }: DeliveryFilters)
   const delivery = ids?.[0] === undefined ? undefined : await findDelivery(db, ids[0])
   return (
     delivery !== undefined &&
-    !parseBody(sourceNamed(keys(), delivery.source_name), Buffer.from(delivery.body_base64, 'base64')).ok
+    !parseBody(sourceOf(keys(), delivery.source_name), Buffer.from(delivery.body_base64, 'base64')).ok
   )
 }
 

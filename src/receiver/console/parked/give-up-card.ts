@@ -10,10 +10,10 @@ import { linkTo } from '../parts/url.ts'
 const [shownRows, shownShort] = [50, 5]
 
 const schedule =
-  `The times assume the schedule of the first source: ${webhookAttempts} attempts in about 15 minutes. ` +
+  `The times assume the schedule of the default source: ${webhookAttempts} attempts in about 15 minutes. ` +
   'Other sources have their own.'
 
-/** The card of webhooks that failed here, each with the time of the final attempt by the first source's schedule. */
+/** The card of webhooks that failed here, each with the time of the final attempt by the default source's schedule. */
 export function giveUpCard(giveUps: readonly GiveUp[], now: Date, { isShort = false } = {}): Markup {
   const shown = isShort ? shownShort : shownRows
   const waiting = giveUps.filter(({ given_up }) => !given_up)
@@ -50,7 +50,7 @@ function giveUpRow(giveUp: GiveUp): Cells {
   return [
     html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}">${foreign(webhook_id, 24)}</a>`,
     given_up ? html`${badge('given up', 'bad')} ${moment(last_attempt_at)}` : moment(last_attempt_at),
-    html`<span title="Attempts that arrived here, of the ${webhookAttempts} of the first source's schedule. Others may have failed on the way.">${attempts_seen} of ${webhookAttempts}</span>`,
+    html`<span title="Attempts that arrived here, of the ${webhookAttempts} of the default source's schedule. Others may have failed on the way.">${attempts_seen} of ${webhookAttempts}</span>`,
     code(reason ?? outcome),
     html`${shortId('request', request_id)} ${request_status === null ? '' : badge(request_status)}`,
     moment(next_attempt_at),

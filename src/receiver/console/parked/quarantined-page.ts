@@ -4,7 +4,7 @@ import type { Markup } from '../../../platform/pages/console-page.ts'
 import { facts, table, time } from '../../../platform/pages/parts.ts'
 import { unknown } from '../../api/operation.ts'
 import { statedRequestId, sha256Hex } from '../../domain/delivery.ts'
-import { firstSourceName } from '../../domain/source.ts'
+import { defaultSourceName } from '../../domain/source.ts'
 import { pathIn } from '../../domain/webhook-path.ts'
 import { todoOf, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
 import { findQuarantined, type QuarantinedDetail } from '../../queries/quarantine.ts'
@@ -60,7 +60,7 @@ function factsOf({ id, arrived_at, webhook_id, headers, body }: QuarantinedDetai
   const stated = statedRequestId(body)
   return facts([
     ['Arrived', time(arrived_at, 'precise')],
-    ['Source', foreign(pathIn(headers).sourceName ?? firstSourceName)],
+    ['Source', foreign(pathIn(headers).sourceName ?? defaultSourceName)],
     [
       'Webhook id',
       webhook_id === null

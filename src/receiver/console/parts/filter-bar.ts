@@ -19,10 +19,10 @@ export type Field = {
   search?: boolean
 }
 
-/** The field of the source. Without other sources than the first, there is nothing to choose. */
-export function sourceFields({ first, sources }: Keys): Field[] {
+/** The field of the source. With the default source alone, there is nothing to choose. */
+export function sourceFields({ defaultSource, sources }: Keys): Field[] {
   if (sources.size === 0) return []
-  return [{ name: 'source_name', label: 'Source', options: [first.name, ...sources.keys()], more: true }]
+  return [{ name: 'source_name', label: 'Source', options: [defaultSource.name, ...sources.keys()], more: true }]
 }
 
 export type FilterBar = {

@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { badgeOf, pageLinks, type Tone } from '../../../platform/pages/parts.ts'
-import { firstSourceName } from '../../domain/source.ts'
+import { defaultSourceName } from '../../domain/source.ts'
 import { causeWords } from '../../on-call/cause-words.ts'
 import { linkTo, linkWith, type Query } from './url.ts'
 
@@ -56,9 +56,9 @@ export function badge(word: string, tone: Tone = tones[word] ?? ''): Markup {
   return badgeOf(word, tone, meaningOf(word))
 }
 
-/** A line that names a further source. A row of the first source has none. */
+/** A line that names another source. A row of the default source has none. */
 export function sourceLine(name: string | null): Markup | '' {
-  if (name === null || name === firstSourceName) return ''
+  if (name === null || name === defaultSourceName) return ''
   return html`<div class="soft" title="The source in SOURCES_FILE">${foreign(name, 18)}</div>`
 }
 

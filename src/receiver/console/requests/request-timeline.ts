@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { time } from '../../../platform/pages/parts.ts'
-import { firstSourceName } from '../../domain/source.ts'
+import { defaultSourceName } from '../../domain/source.ts'
 import { postponedBecause } from '../../on-call/poll-words.ts'
 import type { RequestDetail, TimelineEntry } from '../../queries/request-detail.ts'
 import { badge, code, duration, foreign, number, shortId } from '../parts/parts.ts'
@@ -98,8 +98,8 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
 function trackedStep({ submit, source_name, tracked_at, landed_at }: RequestDetail): Omit<Step, 'at' | 'id'> {
   if (submit !== null) return { what: html`<b>Accepted by the provider</b>; tracked from here on` }
   if (tracked_at === landed_at) return { what: html`<b>First seen</b> through its webhook; no service had tracked it` }
-  // Only webhooks of further sources name a request before its end.
-  const how = source_name === firstSourceName ? '' : ', or named by a webhook before its end'
+  // Only webhooks of other sources name a request before its end.
+  const how = source_name === defaultSourceName ? '' : ', or named by a webhook before its end'
   return { what: html`<b>Tracked</b>: submitted by another service${how}` }
 }
 

@@ -13,13 +13,11 @@ export const generationQueue: SourceKind = {
   parse,
   fetchResult,
   submit,
-  promises: {
-    signatureHeaders: ['x-service-signature'],
-    environmentOf,
-    signed: true,
-    idempotentSubmit: true,
-    secrets: textSecrets,
-  },
+  signatureHeaders: ['x-service-signature'],
+  environmentOf,
+  signed: true,
+  idempotentSubmit: true,
+  secrets: textSecrets,
 }
 
 function* verify({ header, body }: Webhook, secrets: readonly Secret[], nowSeconds: number): Steps<SourceVerification> {

@@ -11,7 +11,7 @@ import { createSequencer } from '../../../../src/receiver/feeding/sequencer.ts'
 import { landingOfReport, type Landing } from '../../../../src/receiver/landing/row-to-write.ts'
 import { land } from '../../../../src/receiver/landing/two-statements.ts'
 import { imageResult } from '../../../support/provider-stand.ts'
-import { firstSource, keysOf, liveKey } from '../../../support/receiver.ts'
+import { defaultSource, keysOf, liveKey } from '../../../support/receiver.ts'
 import { reportOf } from '../../../support/report.ts'
 import { failed, okImage } from '../../../support/webhooks.ts'
 
@@ -76,7 +76,7 @@ function byWebhook(): Landing {
   // By the short way and by the long one.
   const delivery = chance(0.5) ? { id, claims: 0, first: id, last: id } : undefined
   const { body } = chance(0.5) ? okImage() : failed()
-  const parsed = parseBody(firstSource, body)
+  const parsed = parseBody(defaultSource, body)
   if (!parsed.ok || parsed.report === undefined) throw new Error('the sample is no notification')
   return landingOfReport(parsed.report, { ...origin, delivery })
 }

@@ -58,7 +58,8 @@ function startSequence(world: World) {
   let refused: Refused[] = []
   let stalled: Stalled[] = []
   let before: Snapshot = { requests: [], media: [], deliveries: [], inbox: [], attempts: [], quarantine: [] }
-  const known = (signer: KeyName | 'forger') => receiver.keys().first.secrets.some(({ name }) => name === signer)
+  const known = (signer: KeyName | 'forger') =>
+    receiver.keys().defaultSource.secrets.some(({ name }) => name === signer)
   const store = (webhookId: string, body: Buffer) =>
     acknowledged.set(deliveryId(webhookId, body), { webhookId, sha: createHash('sha256').update(body).digest('hex') })
   const isStored = (webhookId: string, body: Buffer) => {
@@ -79,7 +80,7 @@ function startSequence(world: World) {
       refused.push({ webhookId, body, signer, inWindow })
       return
     }
-    const first = parseBody(receiver.keys().first, body).ok ? 'accepted' : 'parked'
+    const first = parseBody(receiver.keys().defaultSource, body).ok ? 'accepted' : 'parked'
     assert.equal(answer, isStored(webhookId, body) ? 'duplicate' : first)
     store(webhookId, body)
   }

@@ -40,10 +40,10 @@ export const stuckAfterSeconds = 120
 /** The parts that a sequence can replace: the keys, the clock and the provider. */
 export type Setting = { keys: Keys; now: () => Date; providerFetch: typeof globalThis.fetch; handsOver: boolean }
 
-/** Another source, with the bodies of the first one. Its key comes and goes with no other. */
+/** Another source, with the bodies of the default source. Its key comes and goes with no other. */
 export const engineSecret = 'whsec_engine_secret'
 function withEngine(keys: Keys): Keys {
-  const source = { ...keys.first, name: 'engine', secrets: [{ name: 'engine', signingSecret: engineSecret }] }
+  const source = { ...keys.defaultSource, name: 'engine', secrets: [{ name: 'engine', signingSecret: engineSecret }] }
   const key = { name: 'engine', source, apiKey: 'service_live_engine', signingSecret: engineSecret, retired: false }
   const all = [...keys.all, { ...key, environment: 'live' as const }]
   return { ...keys, all, byName: new Map(all.map((one) => [one.name, one])), sources: new Map([['engine', source]]) }

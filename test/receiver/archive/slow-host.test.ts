@@ -5,8 +5,8 @@ import { expect, it, onTestFinished } from 'vitest'
 import { createDownloader } from '../../../src/receiver/archive/download.ts'
 import { pngOf, temporaryFolder } from './media-stand.ts'
 
-/** A source that gives so many bytes each 20 ms. */
-async function sourceOf(file: Buffer, bytesEach: number): Promise<string> {
+/** A host that gives so many bytes each 20 ms. */
+async function hostOf(file: Buffer, bytesEach: number): Promise<string> {
   const server = http.createServer((_req, res) => {
     res.writeHead(200, { 'content-length': file.length })
     let at = 0
@@ -28,7 +28,7 @@ async function sourceOf(file: Buffer, bytesEach: number): Promise<string> {
 it.each([
   ['drips, though never silent', 10, { kind: 'unreachable', detail: 'the download is slower than 16 KiB per second' }],
   ['is slow, but not that slow', 4000, { kind: 'spooled' }],
-])('a source that %s, at %i bytes in 20 ms', async (_how, bytesEach, expected) => {
+])('a host that %s, at %i bytes in 20 ms', async (_how, bytesEach, expected) => {
   const folder = await temporaryFolder()
   onTestFinished(folder.remove)
   const file = Buffer.concat([pngOf(10), Buffer.alloc(100_000)])
@@ -40,7 +40,7 @@ it.each([
   })
   onTestFinished(downloader.close)
   const wish = {
-    url: await sourceOf(file, bytesEach),
+    url: await hostOf(file, bytesEach),
     kind: 'image',
     spoolDir: folder.root,
     signal: AbortSignal.timeout(4000),

@@ -57,7 +57,7 @@ const sourceOf = (name: string, kind: Kind, api_url = stand.url, keyNames = [`${
   })),
 })
 
-/** Polls of the first source and of these, over real sockets. */
+/** Polls of the default source and of these, over real sockets. */
 function receiver(...sources: object[]) {
   const now = new Date()
   const keys = withSources(keysOf(liveKey), JSON.stringify(sources))

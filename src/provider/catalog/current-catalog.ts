@@ -41,7 +41,7 @@ export function tokenProblems({ catalog, placeOf }: CatalogReading, readVariable
 }
 
 /** Holds the current catalog. An invalid file changes nothing on reload. */
-export function createCatalogSource(
+export function createCurrentCatalog(
   { catalog, catalogFile: file }: { catalog: Catalog; catalogFile: string | undefined },
   logger: Logger,
 ) {
