@@ -1,4 +1,3 @@
-import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
@@ -6,9 +5,6 @@ import { later } from '../../platform/postgres/time.ts'
 import { maxCounted } from '../domain/limits.ts'
 import { maxIdsInAddress } from '../domain/problem.ts'
 import { iso } from '../queries/page.ts'
-import * as archive from './archive-schema.ts'
-
-const copies = columnsOf(archive.mediaCopies)
 
 /** The state of the archive. Waiting and failed copies are counted up to `maxCounted`. */
 export type ArchiveState = {
@@ -49,28 +45,28 @@ export async function readArchiveState(tx: Executor, now: Date): Promise<Archive
   // Links that end within 15 minutes: a copy takes up to ten, and a person needs a few more to act.
   const rows = await tx.execute<ArchiveState>(sql`
     with waiting as (
-      select ${copies.request_id}, ${copies.due_at} from mediadock.media_copies
-      where ${copies.state} = 'waiting' order by ${copies.due_at} limit ${maxCounted}
+      select request_id, due_at from mediadock.media_copies
+      where state = 'waiting' order by due_at limit ${maxCounted}
     ),
     first as (
-      select ${copies.due_at}, ${copies.fault}, ${copies.trouble} from mediadock.media_copies
-      where ${copies.state} = 'waiting' order by ${copies.due_at} limit 200
+      select due_at, fault, trouble from mediadock.media_copies
+      where state = 'waiting' order by due_at limit 200
     ),
     failed as (
-      select ${copies.request_id}, ${copies.fault}, ${copies.trouble}, ${copies.ended_at} from mediadock.media_copies
-      where ${copies.state} = 'failed' and ${copies.ended_at} >= ${since}
-      order by ${copies.ended_at} desc limit ${maxCounted}
+      select request_id, fault, trouble, ended_at from mediadock.media_copies
+      where state = 'failed' and ended_at >= ${since}
+      order by ended_at desc limit ${maxCounted}
     ),
     expiring as (
-      select ${copies.request_id}, ${copies.expires_at}, ${copies.trouble} from mediadock.media_copies
-      where ${copies.state} = 'waiting' and ${copies.expires_at} > ${at}
-        and ${copies.expires_at} <= ${later(at, 15 * 60)}
-      order by ${copies.expires_at} limit ${maxCounted}
+      select request_id, expires_at, trouble from mediadock.media_copies
+      where state = 'waiting' and expires_at > ${at}
+        and expires_at <= ${later(at, 15 * 60)}
+      order by expires_at limit ${maxCounted}
     )
     select (select count(*)::int from waiting) as waiting,
       ${requestsOf(sql`waiting`, sql`min(due_at)`)} as waiting_requests,
-      (select min(${copies.expires_at}) from mediadock.media_copies
-        where ${copies.state} = 'waiting' and ${copies.expires_at} > ${at}) as links_end,
+      (select min(expires_at) from mediadock.media_copies
+        where state = 'waiting' and expires_at > ${at}) as links_end,
       (select min(due_at) from first where due_at <= ${at}) as due_since,
       (select trouble from first where fault = 'store' order by due_at desc limit 1) as store_trouble,
       (select count(*)::int from failed where fault = 'gone') as gone,

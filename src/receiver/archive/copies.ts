@@ -1,4 +1,3 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import { leaseSeconds } from '../../platform/postgres/lease-keeper.ts'
@@ -7,27 +6,21 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later, postgresTime } from '../../platform/postgres/time.ts'
 import { maxCounted } from '../domain/limits.ts'
-import * as schema from '../domain/schema.ts'
-import * as archive from './archive-schema.ts'
+import { mediaCopies } from './archive-schema.ts'
 
-const c = columnsOf(archive.mediaCopies, 'c')
-const copies = columnsOf(archive.mediaCopies)
-const m = columnsOf(schema.media, 'm')
-const media = columnsOf(schema.media)
-const r = columnsOf(schema.requests, 'r')
-
-const { request_id, kind, position } = archive.mediaCopies
+const { request_id, kind, position } = mediaCopies
 /** The lease of a copy, for statements with the alias `c`. */
-export const copyLease = leaseOf('c', { ...archive.mediaCopies, key: { request_id, kind, position } })
+export const copyLease = leaseOf('c', { ...mediaCopies, key: { request_id, kind, position } })
 const now = postgresTime()
-
-const claimed = ['request_id', 'kind', 'position', 'url', 'claims', 'unended', 'tries'] as const
 
 /**
  * A copy that this process has claimed. `unended` includes this claim. The source of the request and its key are also
  * null where the request is not kept any more. `is_promised`: by the promise of its source, the link has not ended yet.
  */
-export type Copy = RowOf<typeof archive.mediaCopies, (typeof claimed)[number]> &
+export type Copy = RowOf<
+  typeof mediaCopies,
+  'request_id' | 'kind' | 'position' | 'url' | 'claims' | 'unended' | 'tries'
+> &
   Record<'source_name' | 'key_name', string | null> & { is_promised: boolean }
 
 export type CopyFault = 'gone' | 'refused' | 'unreachable' | 'store'
@@ -38,33 +31,30 @@ export async function claimCopies(
   { limit, now = postgresTime() }: { limit: number; now?: SQL },
 ): Promise<Copy[]> {
   const due = (only: SQL, order: SQL) => sql`
-      select ${list(c, 'request_id', 'kind', 'position')} from mediadock.media_copies c
-      where ${c.state} = 'waiting' and ${copyLease.isDue(now)} and ${only}
+      select c.request_id, c.kind, c.position from mediadock.media_copies c
+      where c.state = 'waiting' and ${copyLease.isDue(now)} and ${only}
       order by ${order} limit ${limit} for update skip locked`
   // A link that has ended is tried in its ordinary turn, so that lost media hold up none that can be saved.
   // The count of claims without an end stays within a smallint.
   return db.execute<Copy>(sql`
-    with expiring as materialized (${due(sql`${c.expires_at} > ${now}`, sql`${c.expires_at}`)}),
-    others as materialized (${due(sql`(${c.expires_at} > ${now}) is not true`, sql`${c.due_at}`)}),
+    with expiring as materialized (${due(sql`c.expires_at > ${now}`, sql`c.expires_at`)}),
+    others as materialized (${due(sql`(c.expires_at > ${now}) is not true`, sql`c.due_at`)}),
     -- Reads the others only as far as the expiring ones leave places.
     due as materialized (select * from expiring union all select * from others limit ${limit})
-    update mediadock.media_copies c set ${copyLease.claim(now, lasts(sql`${c.unended}`))},
-      ${copies.unended} = least(${c.unended} + 1, 1000)
-    from due where (${c.request_id}, ${c.kind}, ${c.position}) = (due.request_id, due.kind, due.position)
-    returning ${list(c, ...claimed)},
-      coalesce(${c.expires_at} > ${now}, false) as is_promised,
-      ${ofRequest(sql`${r.source_name}`)}, ${ofRequest(sql`${r.key_name}`)}`)
-}
-
-/** One look-up per copy, also with outdated statistics. */
-function ofRequest(column: SQL): SQL {
-  return sql`(select ${column} from mediadock.requests r where ${r.request_id} = ${c.request_id})`
+    update mediadock.media_copies c set ${copyLease.claim(now, lasts(sql`c.unended`))},
+      unended = least(c.unended + 1, 1000)
+    from due where (c.request_id, c.kind, c.position) = (due.request_id, due.kind, due.position)
+    returning c.request_id, c.kind, c.position, c.url, c.claims, c.unended, c.tries,
+      coalesce(c.expires_at > ${now}, false) as is_promised,
+      -- One look-up per copy, also with outdated statistics.
+      (select r.source_name from mediadock.requests r where r.request_id = c.request_id),
+      (select r.key_name from mediadock.requests r where r.request_id = c.request_id)`)
 }
 
 /** Renews leases. Returns the copies that this process still holds. */
 export function renewCopies(db: Database, held: readonly Copy[]): Promise<Copy[]> {
-  const seconds = lasts(sql`${c.unended} - 1`)
-  return copyLease.renew(db, held, { now, seconds, only: sql`${c.state} = 'waiting'` })
+  const seconds = lasts(sql`c.unended - 1`)
+  return copyLease.renew(db, held, { now, seconds, only: sql`c.state = 'waiting'` })
 }
 
 function lasts(unendedBefore: SQL): SQL {
@@ -75,7 +65,7 @@ function lasts(unendedBefore: SQL): SQL {
 
 /** Gives back a copy that was not begun, or was cut. Any replica may claim it at once. */
 export async function giveBack(db: Database, copy: Copy): Promise<void> {
-  await copyLease.write(db, copy, sql`${copyLease.giveBack(now)}, ${copies.unended} = 0`)
+  await copyLease.write(db, copy, sql`${copyLease.giveBack(now)}, unended = 0`)
 }
 
 export type CopyFailure = { fault: CopyFault; trouble: string }
@@ -90,13 +80,13 @@ export async function putOffCopy(
   { fault, trouble, pauseSeconds, counts }: CopyFailure & { pauseSeconds: number; counts: boolean },
 ): Promise<void> {
   const after = later(now, pauseSeconds)
-  const next = sql`case when ${c.expires_at} > ${now} and ${c.expires_at} < ${after}
-    then ${now} + (${c.expires_at} - ${now}) / 2 else ${after} end`
+  const next = sql`case when c.expires_at > ${now} and c.expires_at < ${after}
+    then ${now} + (c.expires_at - ${now}) / 2 else ${after} end`
   await copyLease.write(
     db,
     copy,
-    sql`${copyLease.giveBack(next)}, ${copies.unended} = 0,
-      ${copies.tries} = ${c.tries} + ${counts ? 1 : 0}, ${copies.fault} = ${fault}, ${copies.trouble} = ${trouble}`,
+    sql`${copyLease.giveBack(next)}, unended = 0,
+      tries = c.tries + ${counts ? 1 : 0}, fault = ${fault}, trouble = ${trouble}`,
   )
 }
 
@@ -105,14 +95,13 @@ export async function giveUpCopy(db: Database, copy: Copy, { fault, trouble }: C
   const rows = await untilNotGivingWay(() =>
     db.execute<{ ended: number }>(sql`
       with given_up as (
-        update mediadock.media_copies c set ${copyLease.end}, ${copies.state} = 'failed',
-          ${copies.tries} = ${c.tries} + 1,
-          ${copies.fault} = ${fault}, ${copies.trouble} = ${trouble}, ${copies.ended_at} = ${now}
-        where ${copyLease.isHeld(copy)} returning ${list(c, 'request_id', 'kind', 'position', 'url')}
+        update mediadock.media_copies c set ${copyLease.end}, state = 'failed', tries = c.tries + 1,
+          fault = ${fault}, trouble = ${trouble}, ended_at = ${now}
+        where ${copyLease.isHeld(copy)} returning c.request_id, c.kind, c.position, c.url
       ),
       written as (
-        update mediadock.media m set ${media.archive_error} = ${`${fault}: ${trouble}`} from given_up g
-        where (${m.request_id}, ${m.kind}, ${m.position}, ${m.url}) = (g.request_id, g.kind, g.position, g.url)
+        update mediadock.media m set archive_error = ${`${fault}: ${trouble}`} from given_up g
+        where (m.request_id, m.kind, m.position, m.url) = (g.request_id, g.kind, g.position, g.url)
       )
       select count(*)::int as ended from given_up`),
   )
@@ -123,6 +112,6 @@ export async function giveUpCopy(db: Database, copy: Copy, { fault, trouble }: C
 export async function countWaitingCopies(db: Database): Promise<number> {
   const rows = await db.execute<{ waiting: number }>(sql`
     select count(*)::int as waiting from (select from mediadock.media_copies
-      where ${copies.state} = 'waiting' limit ${maxCounted}) w`)
+      where state = 'waiting' limit ${maxCounted}) w`)
   return one(rows, 'counting media to archive').waiting
 }

@@ -1,21 +1,11 @@
 import { randomUUID } from 'node:crypto'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { later, postgresTime } from '../../platform/postgres/time.ts'
-import * as schema from '../domain/schema.ts'
 import { addChange } from '../feeding/add-change.ts'
-import * as archive from './archive-schema.ts'
 import { copyLease, type Copy } from './copies.ts'
 
-const f = columnsOf(archive.archivedFiles, 'f')
-const files = columnsOf(archive.archivedFiles)
-const m = columnsOf(schema.media, 'm')
-const media = columnsOf(schema.media)
-const requests = columnsOf(schema.requests)
-const c = columnsOf(archive.mediaCopies, 'c')
-const copies = columnsOf(archive.mediaCopies)
 const now = postgresTime()
 
 /** A file, identified by its content. */
@@ -33,12 +23,10 @@ export async function wantFile(
     // Longer than storing a file may take until `endCopy`. After that it is checked whether a copy refers to the file.
     db.execute<{ wanted: string | null }>(sql`
       with wanted as (
-        insert into mediadock.archived_files as f 
-        (${list(files, 'sha256', 'bytes', 'content_type', 'incarnation', 'look_at')})
-        values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid,
-          ${later(now, 900)})
-        on conflict (sha256) do update set ${files.look_at} = excluded.look_at where ${f.removing_at} is null
-        returning ${f.incarnation}
+        insert into mediadock.archived_files as f (sha256, bytes, content_type, incarnation, look_at)
+        values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${later(now, 900)})
+        on conflict (sha256) do update set look_at = excluded.look_at where f.removing_at is null
+        returning f.incarnation
       )
       select (select incarnation from wanted) as wanted`),
   )
@@ -52,10 +40,9 @@ export async function wantFile(
 export async function doubtFile(db: Database, { sha256, bytes, contentType }: ArchivedFile): Promise<void> {
   await untilNotGivingWay(() =>
     db.execute(sql`
-      insert into mediadock.archived_files 
-        (${list(files, 'sha256', 'bytes', 'content_type', 'incarnation', 'look_at')})
+      insert into mediadock.archived_files (sha256, bytes, content_type, incarnation, look_at)
       values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${now})
-      on conflict (sha256) do update set ${files.look_at} = excluded.look_at`),
+      on conflict (sha256) do update set look_at = excluded.look_at`),
   )
 }
 
@@ -68,35 +55,31 @@ export type Stored = ArchivedFile & { incarnation: string; archivedUrl: string; 
 export async function endCopy(db: Database, copy: Copy, file: Stored): Promise<boolean> {
   const statement = sql`
     with request as materialized (
-      select ${list(requests, 'request_id', 'status', 'media_complete')} from mediadock.requests
-      where ${requests.request_id} = ${copy.request_id}::uuid for update
+      select request_id, status, media_complete from mediadock.requests
+      where request_id = ${copy.request_id}::uuid for update
     ),
     mine as materialized (
       select 1 from request, mediadock.media_copies c where ${copyLease.isHeld(copy)} for update of c
     ),
     filed as (
-      update mediadock.archived_files f set ${files.stored_at} = coalesce(${f.stored_at}, ${now}),
-        ${files.look_at} = null,
-        ${files.has_thumbnail} = ${f.has_thumbnail} or ${file.hasThumbnail}::boolean
-      where ${f.sha256} = ${file.sha256} and ${f.incarnation} = ${file.incarnation}::uuid and ${f.removing_at} is null
+      update mediadock.archived_files f set stored_at = coalesce(f.stored_at, ${now}), look_at = null,
+        has_thumbnail = f.has_thumbnail or ${file.hasThumbnail}::boolean
+      where f.sha256 = ${file.sha256} and f.incarnation = ${file.incarnation}::uuid and f.removing_at is null
         and exists (select from mine)
-      returning ${f.sha256}
+      returning f.sha256
     ),
     ended as (
-      update mediadock.media_copies c set ${copyLease.end}, ${copies.state} = 'archived',
-        ${copies.sha256} = filed.sha256,
-        ${copies.fault} = null, ${copies.trouble} = null, ${copies.ended_at} = ${now}
+      update mediadock.media_copies c set ${copyLease.end}, state = 'archived', sha256 = filed.sha256,
+        fault = null, trouble = null, ended_at = ${now}
       from filed where ${copyLease.isHeld(copy)}
-      returning ${list(c, 'request_id', 'kind', 'position', 'url', 'sha256')}
+      returning c.request_id, c.kind, c.position, c.url, c.sha256
     ),
     written as (
-      update mediadock.media m set ${media.archived_url} = ${file.archivedUrl}, ${media.bytes} = ${file.bytes}::bigint,
-        ${media.content_type} = ${file.contentType}, ${media.sha256} = ended.sha256, ${media.archived_at} = ${now},
-        ${media.archive_error} = null
+      update mediadock.media m set archived_url = ${file.archivedUrl}, bytes = ${file.bytes}::bigint,
+        content_type = ${file.contentType}, sha256 = ended.sha256, archived_at = ${now}, archive_error = null
       from ended
-      where (${m.request_id}, ${m.kind}, ${m.position}, ${m.url})
-        = (ended.request_id, ended.kind, ended.position, ended.url)
-      returning ${m.request_id}
+      where (m.request_id, m.kind, m.position, m.url) = (ended.request_id, ended.kind, ended.position, ended.url)
+      returning m.request_id
     ),
     changed as (${addChange(now, sql`request where exists (select from written)`)})
     select count(*)::int as ended from ended`

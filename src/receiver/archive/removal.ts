@@ -1,20 +1,11 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { and, inArray, isNotNull, or, sql, eq, lt } from '../../platform/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
 import { maxOutputItems } from '../../wire/schemas.ts'
-import * as schema from '../domain/schema.ts'
 import { addChange } from '../feeding/add-change.ts'
-import * as archive from './archive-schema.ts'
+import { archivedFiles, mediaCopies } from './archive-schema.ts'
 
-const c = columnsOf(archive.mediaCopies, 'c')
-const copies = columnsOf(archive.mediaCopies)
-const f = columnsOf(archive.archivedFiles, 'f')
-const files = columnsOf(archive.archivedFiles)
-const m = columnsOf(schema.media, 'm')
-const media = columnsOf(schema.media)
-const requests = columnsOf(schema.requests)
 const now = postgresTime()
 
 /** The `archive_error` of media that an operator removed, or that expired. They are never copied again. */
@@ -37,44 +28,36 @@ export type Removal = {
 export async function removeMedia(db: Database, requestId: string, mark: RemovalMark = 'removed'): Promise<Removal> {
   const statement = sql`
     with request as materialized (
-      select ${list(requests, 'request_id', 'status', 'media_complete', 'landed_at')} from mediadock.requests
-      where ${requests.request_id} = ${requestId}::uuid for update
+      select request_id, status, media_complete, landed_at from mediadock.requests
+      where request_id = ${requestId}::uuid for update
     ),
     before as materialized (
       -- Locks the request's row first. Copies may exist although the request's row was deleted.
-      select ${list(c, 'request_id', 'kind', 'position', 'sha256')} from mediadock.media_copies c
-      where ${c.request_id} = ${requestId}::uuid and (select count(*) from request) >= 0
+      select c.request_id, c.kind, c.position, c.url, c.sha256 from mediadock.media_copies c
+      where c.request_id = ${requestId}::uuid and (select count(*) from request) >= 0
       order by 1, 2, 3 for update of c
     ),
     removed as (
-      insert into mediadock.media_copies as c
-        (${list(copies, 'request_id', 'kind', 'position', 'url', 'state', 'due_at', 'ended_at')})
-      select ${list(m, 'request_id', 'kind', 'position', 'url')}, 'removed', ${now}, ${now}
-        from request join mediadock.media m using (request_id)
-      on conflict (request_id, kind, position) do update set ${copies.state} = 'removed', ${copies.ended_at} = ${now},
-        ${copies.claims} = ${c.claims} + 1,
-        ${copies.sha256} = null, ${copies.fault} = null, ${copies.trouble} = null
-    ),
-    -- An overruled result has lost its media; the copies of those media remain until now.
-    left_over as (
-      update mediadock.media_copies c set ${copies.state} = 'removed', ${copies.ended_at} = ${now},
-        ${copies.claims} = ${c.claims} + 1,
-        ${copies.sha256} = null, ${copies.fault} = null, ${copies.trouble} = null
-      from before where (${c.request_id}, ${c.kind}, ${c.position}) = (before.request_id, before.kind, before.position)
-        and not exists (
-          select from mediadock.media m
-          where (${m.request_id}, ${m.kind}, ${m.position}) = (before.request_id, before.kind, before.position))
+      insert into mediadock.media_copies as c (request_id, kind, position, url, state, due_at, ended_at)
+      select distinct on (kind, position) request_id, kind, position, url, 'removed', ${now}, ${now}
+      from (
+        select request_id, kind, position, url from request join mediadock.media using (request_id)
+        -- An overruled result has lost its media; the copies of those media remain until now.
+        union all select request_id, kind, position, url from before
+      ) as known
+      order by kind, position
+      on conflict (request_id, kind, position) do update set state = 'removed', ended_at = ${now},
+        claims = c.claims + 1, sha256 = null, fault = null, trouble = null
     ),
     marked as (
-      update mediadock.media m set ${media.archived_url} = null, ${media.bytes} = null, ${media.content_type} = null,
-        ${media.sha256} = null,
-        ${media.archived_at} = null, ${media.archive_error} = ${mark}
-      from request where ${m.request_id} = request.request_id and ${m.archive_error} is distinct from ${mark}
-      returning ${m.request_id}
+      update mediadock.media m set archived_url = null, bytes = null, content_type = null,
+        sha256 = null, archived_at = null, archive_error = ${mark}
+      from request where m.request_id = request.request_id and m.archive_error is distinct from ${mark}
+      returning m.request_id
     ),
     doubted as (
-      update mediadock.archived_files f set ${files.look_at} = ${now}
-      where ${f.sha256} = any(array(select sha256 from before)) returning ${f.sha256}
+      update mediadock.archived_files f set look_at = ${now}
+      where f.sha256 = any(array(select sha256 from before)) returning f.sha256
     ),
     changed as (${addChange(now, sql`request where landed_at is not null and exists (select from marked)`)})
     select exists (select from request) as known, (select count(*)::int from marked) as media,
@@ -83,19 +66,16 @@ export async function removeMedia(db: Database, requestId: string, mark: Removal
   const { doubted, ...removal } = one(rows, `removing the media of ${requestId}`)
   // A file stored while this statement waited for the request's lock was not visible to it.
   if (removal.files.some((file) => !doubted.includes(file)))
-    await db
-      .update(archive.archivedFiles)
-      .set({ look_at: now })
-      .where(inArray(archive.archivedFiles.sha256, removal.files))
+    await db.update(archivedFiles).set({ look_at: now }).where(inArray(archivedFiles.sha256, removal.files))
   return removal
 }
 
 /** Returns those of the files that are still to be checked or deleted. */
 export async function stillThere(db: Database, sha256s: readonly string[]): Promise<string[]> {
-  const { sha256, removing_at, look_at } = archive.archivedFiles
+  const { sha256, removing_at, look_at } = archivedFiles
   const rows = await db
     .select({ sha256 })
-    .from(archive.archivedFiles)
+    .from(archivedFiles)
     .where(and(inArray(sha256, [...sha256s]), or(isNotNull(removing_at), sql`${look_at} <= ${now}`)))
   return rows.map((file) => file.sha256)
 }
@@ -107,10 +87,10 @@ export async function stillThere(db: Database, sha256s: readonly string[]): Prom
 export async function expireMedia(db: Database, cutoff: Date, signal: AbortSignal): Promise<number> {
   let expired = 0
   while (!signal.aborted) {
-    const { request_id, state, ended_at } = archive.mediaCopies
+    const { request_id, state, ended_at } = mediaCopies
     const rows = await db
       .select({ request_id })
-      .from(archive.mediaCopies)
+      .from(mediaCopies)
       .where(and(eq(state, 'archived'), lt(ended_at, cutoff.toISOString())))
       .orderBy(ended_at)
       .limit(maxOutputItems)

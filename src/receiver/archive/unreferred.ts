@@ -1,16 +1,11 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later, postgresTime } from '../../platform/postgres/time.ts'
-import * as archive from './archive-schema.ts'
+import type { archivedFiles } from './archive-schema.ts'
 import type { ArchiveStore } from './store.ts'
 
-const c = columnsOf(archive.mediaCopies, 'c')
-const f = columnsOf(archive.archivedFiles, 'f')
-const files = columnsOf(archive.archivedFiles)
-
-type Doomed = RowOf<typeof archive.archivedFiles, 'sha256' | 'content_type' | 'incarnation'> & { marked: string }
+type Doomed = RowOf<typeof archivedFiles, 'sha256' | 'content_type' | 'incarnation'> & { marked: string }
 
 /**
  * Deleting a file may take a second in a store, and `look_at` is a lease of 60 s: at double, another replica takes over
@@ -34,27 +29,27 @@ export async function removeUnreferred(
   const doomed = await db.execute<Doomed>(sql`
     with looked as materialized (
       select due.*, c.one is not null as is_referred from (
-        select ${list(f, 'sha256')}, f.xmin::text as version from mediadock.archived_files f
-        where ${f.look_at} <= ${now} order by ${f.look_at} limit ${maxFiles}
+        select f.sha256, f.xmin::text as version from mediadock.archived_files f
+        where f.look_at <= ${now} order by f.look_at limit ${maxFiles}
       ) due
       left join lateral (
-        select 1 as one from mediadock.media_copies c where ${c.sha256} = due.sha256 limit 1
+        select 1 as one from mediadock.media_copies c where c.sha256 = due.sha256 limit 1
       ) c on true
     ),
     kept as (
-      update mediadock.archived_files f set ${files.look_at} = null from looked
-      where ${f.sha256} = looked.sha256 and f.xmin::text = looked.version and is_referred and ${f.removing_at} is null
+      update mediadock.archived_files f set look_at = null from looked
+      where f.sha256 = looked.sha256 and f.xmin::text = looked.version and is_referred and f.removing_at is null
     )
-    update mediadock.archived_files f set ${files.removing_at} = ${now}, ${files.look_at} = ${again} from looked
-    where ${f.sha256} = looked.sha256 and f.xmin::text = looked.version and not is_referred
-    returning ${list(f, 'sha256', 'content_type', 'incarnation')}, ${f.look_at}::text as marked`)
+    update mediadock.archived_files f set removing_at = ${now}, look_at = ${again} from looked
+    where f.sha256 = looked.sha256 and f.xmin::text = looked.version and not is_referred
+    returning f.sha256, f.content_type, f.incarnation, f.look_at::text as marked`)
   for (const { sha256, content_type, incarnation, marked } of doomed) {
     const isOurs = (until: string) =>
-      sql`${f.sha256} = ${sha256} and ${f.incarnation} = ${incarnation}::uuid
-        and ${f.look_at} = ${until}::timestamptz and ${f.removing_at} is not null`
+      sql`f.sha256 = ${sha256} and f.incarnation = ${incarnation}::uuid
+        and f.look_at = ${until}::timestamptz and f.removing_at is not null`
     const [held] = await db.execute<{ until: string }>(sql`
-      update mediadock.archived_files f set ${files.look_at} = ${again} where ${isOurs(marked)}
-      returning ${f.look_at}::text as until`)
+      update mediadock.archived_files f set look_at = ${again} where ${isOurs(marked)}
+      returning f.look_at::text as until`)
     if (!held) continue
     await store.remove({ sha256, contentType: content_type })
     await db.execute(sql`delete from mediadock.archived_files f where ${isOurs(held.until)}`)
