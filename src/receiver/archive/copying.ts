@@ -2,7 +2,7 @@ import fs from 'node:fs/promises'
 import type { Ffmpeg } from '../../platform/ffmpeg.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import { giveBack, giveUpCopy, putOffCopy, type Copy, type CopyFault } from './copies.ts'
+import { giveBack, giveUpCopy, putOffCopy, type Copy, type CopyFailure, type CopyFault } from './copies.ts'
 import type { Downloader } from './download.ts'
 import { doubtFile, endCopy, wantFile } from './files.ts'
 import { findInline, type InlineDeps } from './inline.ts'
@@ -39,16 +39,13 @@ export async function copyMedia(
 ): Promise<{ outcome: CopyOutcome; bytes: number }> {
   // The limit of one copy, from the first byte to the store.
   const signal = AbortSignal.any([cut, AbortSignal.timeout(600_000)])
-  const came = await bring(deps, copy, signal).catch((error: unknown) => {
-    if (error instanceof StoreError) return error
-    if (signal.aborted) return { kind: 'unreachable' as const, detail: 'the copy took too long' }
+  const came = await bring(deps, copy, signal).catch((error: unknown): Brought => {
+    if (error instanceof StoreError) return { kind: 'store', error }
+    if (signal.aborted) return { kind: 'unreachable', detail: 'the copy took too long' }
     throw error
   })
-  if (!(came instanceof StoreError) && (came.kind === 'archived' || came.kind === 'lost')) {
-    return came.kind === 'archived'
-      ? { outcome: 'archived', bytes: came.bytes }
-      : { outcome: 'no_longer_ours', bytes: 0 }
-  }
+  if (came.kind === 'archived') return { outcome: 'archived', bytes: came.bytes }
+  if (came.kind === 'lost') return { outcome: 'no_longer_ours', bytes: 0 }
   if (cut.aborted) {
     await giveBack(deps.db, copy)
     return { outcome: 'cut', bytes: 0 }
@@ -60,8 +57,9 @@ type Brought =
   | { kind: 'archived'; bytes: number }
   | { kind: 'lost' }
   | { kind: 'gone' | 'refused' | 'unreachable'; detail: string }
-  /** The media itself is not at fault, so this counts as no try. */
+  /** The media itself is not at fault, so these count as no try. */
   | { kind: 'waits'; detail: string; pauseSeconds: number }
+  | { kind: 'store'; error: StoreError }
 
 async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promise<Brought> {
   const { store, downloader } = deps
@@ -130,20 +128,18 @@ async function picture(copy: Copy, file: SpooledFile, options: ThumbnailOptions)
   return { kind: 'none', why: `${copy.unended - 1} consecutive processes ended while copying it` }
 }
 
-type Failed = StoreError | Extract<Brought, { detail: string }>
+type Failed = Exclude<Brought, { kind: 'archived' | 'lost' }>
 
-async function fail({ db, logger, random = Math.random }: CopyingDeps, copy: Copy, came: Failed): Promise<CopyOutcome> {
+async function fail(deps: CopyingDeps, copy: Copy, came: Failed): Promise<CopyOutcome> {
+  const { db, logger, random = Math.random } = deps
   const about = { request_id: copy.request_id, kind: copy.kind, position: copy.position }
-  if (came instanceof StoreError) {
-    logger.error({ err: came, ...about }, 'the archive could not be written, trying again')
-    await putOffForStore({ db, random }, copy, came)
+  if (came.kind === 'store') {
+    logger.error({ err: came.error, ...about }, 'the archive could not be written, trying again')
+    await putOffForStore(deps, copy, came.error)
     return 'store_failed'
   }
   if (came.kind === 'waits') {
-    // The pause is doubled, since the jitter takes off up to half, and a key has no call before its time.
-    const limits = { baseMs: came.pauseSeconds * 2000, capMs: Infinity }
-    const pauseSeconds = jitteredPauseMs(1, limits, random) / 1000
-    await putOffCopy(db, copy, { fault: 'unreachable', trouble: came.detail, pauseSeconds, counts: false })
+    await wait(deps, copy, { fault: 'unreachable', trouble: came.detail, pauseSeconds: came.pauseSeconds })
     return 'put_off'
   }
   const { kind: fault, detail: trouble } = came
@@ -165,13 +161,19 @@ async function fail({ db, logger, random = Math.random }: CopyingDeps, copy: Cop
   return 'given_up'
 }
 
+type Waiting = Pick<CopyingDeps, 'db' | 'random'>
+
 /** Schedules another try soon and counts none, since the media itself is not at fault. */
-export async function putOffForStore(
-  { db, random = Math.random }: Pick<CopyingDeps, 'db' | 'random'>,
+export async function putOffForStore(deps: Waiting, copy: Copy, { message }: StoreError): Promise<void> {
+  await wait(deps, copy, { fault: 'store', trouble: message.slice(0, 300), pauseSeconds: waitSeconds })
+}
+
+/** Waits for the pause, up to twice as long. */
+async function wait(
+  { db, random = Math.random }: Waiting,
   copy: Copy,
-  { message }: Error,
-): Promise<void> {
-  const pauseMs = jitteredPauseMs(1, { baseMs: waitSeconds * 1000, capMs: waitSeconds * 1000 }, random)
-  const trouble = message.slice(0, 300)
-  await putOffCopy(db, copy, { fault: 'store', trouble, pauseSeconds: pauseMs / 1000, counts: false })
+  waiting: CopyFailure & { pauseSeconds: number },
+) {
+  const pauseSeconds = waiting.pauseSeconds * (1 + random())
+  await putOffCopy(db, copy, { ...waiting, pauseSeconds, counts: false })
 }
