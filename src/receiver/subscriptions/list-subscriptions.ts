@@ -1,11 +1,9 @@
 import { z } from 'zod'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { alias, getTableColumns, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import type { ColumnName, RowOf } from '../../platform/postgres/rows.ts'
 import { maxCounted } from '../domain/limits.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 import { readWithin } from '../queries/deadline.ts'
-import { iso, isoAlways } from '../queries/page.ts'
 import { feedFilterSchema } from '../queries/result-filter.ts'
 import { filterOf, subscriptions } from './subscriptions-schema.ts'
 
@@ -42,14 +40,6 @@ export const subscriptionSchema = z
   .meta({ id: 'Subscription' })
 export type Subscription = z.infer<typeof subscriptionSchema>
 
-type Row = RowOf<
-  typeof subscriptions,
-  Exclude<
-    ColumnName<typeof subscriptions>,
-    'id' | 'secret' | 'filter' | 'only_complete' | 'ahead' | 'claims' | 'leased_until'
-  >
-> & { filter: FeedFilter; backlog: number; oldest_unsent_at: string | null }
-
 /** Lists all subscriptions by name, with their backlogs and without their secrets. */
 export async function listSubscriptions(db: Database): Promise<Subscription[]> {
   return readWithin(db, (tx) => read(tx))
@@ -64,31 +54,37 @@ export async function troubledSubscriptions(tx: Executor): Promise<Subscription[
   return read(tx, sql`s.state = 'stopped' or (${fails})`)
 }
 
-async function read(tx: Executor, only = sql`true`): Promise<Subscription[]> {
-  const rows = await tx.execute<Row>(sql`
-    select s.name, s.url, s.state, s.position, s.retry_hours, s.failures, s.failing_since, s.next_attempt_at,
-      s.last_error, s.last_accepted_at, s.paused_by, s.paused_at, s.stopped_at, s.stop_reason, s.created_at,
-      ${filterOf('s')} as filter, waiting.backlog, waiting.oldest_unsent_at
-    from mediadock.subscriptions s, lateral (
-      select count(*)::int as backlog, min(w.changed_at) filter (where w.n = 1) as oldest_unsent_at
-      from (
-        select row_number() over (order by e.position) as n, e.changed_at from (
-          select e.position, e.changed_at from mediadock.feed_entries e where e.position > s.position
-          order by e.position limit ${maxCounted}
-        ) e where e.position <> all(s.ahead)
-      ) w
-    ) waiting
-    where ${only} order by s.name`)
-  return rows.map((row) => ({
-    ...row,
-    state: row.state === 'active' && row.failing_since !== null ? 'failing' : row.state,
-    position: Number(row.position),
-    oldest_unsent_at: iso(row.oldest_unsent_at),
-    failing_since: iso(row.failing_since),
-    next_attempt_at: isoAlways(row.next_attempt_at),
-    last_accepted_at: iso(row.last_accepted_at),
-    paused_at: iso(row.paused_at),
-    stopped_at: iso(row.stopped_at),
-    created_at: isoAlways(row.created_at),
-  }))
+async function read(tx: Executor, only?: SQL): Promise<Subscription[]> {
+  const s = alias(subscriptions, 's')
+  const {
+    id: _id,
+    secret: _secret,
+    only_complete: _only_complete,
+    ahead: _ahead,
+    claims: _claims,
+    leased_until: _leased_until,
+    ...shown
+  } = getTableColumns(s)
+  const waiting = sql`(
+    select count(*)::int as backlog, min(w.changed_at) filter (where w.n = 1) as oldest_unsent_at
+    from (
+      select row_number() over (order by e.position) as n, e.changed_at from (
+        select e.position, e.changed_at from mediadock.feed_entries e where e.position > s.position
+        order by e.position limit ${maxCounted}
+      ) e where e.position <> all(s.ahead)
+    ) w
+  ) waiting`
+  return tx
+    .select({
+      ...shown,
+      state: sql<Subscription['state']>`
+        case when s.state = 'active' and s.failing_since is not null then 'failing' else s.state end`,
+      filter: sql<FeedFilter>`${filterOf('s')}`,
+      backlog: sql<number>`waiting.backlog`,
+      oldest_unsent_at: sql<string | null>`waiting.oldest_unsent_at`.mapWith(s.created_at),
+    })
+    .from(s)
+    .innerJoinLateral(waiting, sql`true`)
+    .where(only)
+    .orderBy(s.name)
 }
