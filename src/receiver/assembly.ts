@@ -169,11 +169,11 @@ function sharesOf(poolSize: number) {
 /** Calls to the provider: results and submits, within the keys' quota. */
 function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fetch, roles, cut }: Base) {
   const { generationApiUrl: baseUrl, fetchRatePerMinute, webhookPublicUrl } = settings
-  const calling = { keys, fetchRatePerMinute, time, logger, calls: metrics.providerCalls }
-  const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => roles.wake('poll-log') })
   const client = createSourceClient({ baseUrl, fetch, clock })
-  const fetcher = createFetcher({ ...calling, db: pools.polls.db, client, clock, onPolled: pollLog.record })
-  const submitting = { ...calling, db, client, webhookPublicUrl, cut: cut.signal }
+  const calling = { client, keys, fetchRatePerMinute, time, logger, calls: metrics.providerCalls }
+  const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => roles.wake('poll-log') })
+  const fetcher = createFetcher({ ...calling, db: pools.polls.db, clock, onPolled: pollLog.record })
+  const submitting = { ...calling, db, webhookPublicUrl, cut: cut.signal }
   return {
     pollLog,
     fetcher,

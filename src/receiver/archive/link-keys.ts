@@ -53,12 +53,12 @@ export async function noteLinkKey(
 ): Promise<void> {
   const refused = download.kind === 'key_refused' ? download : undefined
   const refusesKey = refused !== undefined && isRefusalOfKey(refused.status, health)
-  const says = download.kind === 'spooled' ? 'accepted' : refusesKey ? 'refused' : 'nothing'
+  const effect = download.kind === 'spooled' ? 'accepted' : refusesKey ? 'refused' : 'none'
   const outcome =
     refused?.status === 429
       ? { kind: 'rate_limited', retryAfterSeconds: refused.retryAfterSeconds }
       : { kind: download.kind }
-  await noteAnswer({ db, keys, time: postgresTime }, { key, health, outcome, says })
+  await noteAnswer({ db, keys, time: postgresTime }, { key, health, outcome, effect })
 }
 
 /** True if the answer refuses the key itself, rather than a file. */

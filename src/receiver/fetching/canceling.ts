@@ -2,7 +2,6 @@ import { HttpError } from '../../platform/http/http.ts'
 import { keyOfRequest, sourceOf } from '../domain/keys.ts'
 import type { SourceKind } from '../domain/source.ts'
 import { callProvider, noCallLeft, type CallingDeps } from './provider-call.ts'
-import type { SourceClient } from './source-client.ts'
 
 /** A request as readers see it. */
 export type Cancelable = {
@@ -14,7 +13,7 @@ export type Cancelable = {
   landed_at: string | null
 }
 
-export type CancelDeps = CallingDeps & { client: Pick<SourceClient, 'cancel'>; cut: AbortSignal }
+export type CancelDeps = CallingDeps & { cut: AbortSignal }
 
 /** Returns how the source of an open request cancels a job; undefined if it has no such call, or is not configured. */
 export function cancelOf(
@@ -30,7 +29,7 @@ export function cancelOf(
  * unknown_key, 429 if the key has no call left, and 502 if the source gives no usable answer.
  */
 export async function cancelJob(deps: CancelDeps, request: Cancelable): Promise<'asked' | 'ended'> {
-  const { keys, client, cut } = deps
+  const { keys, cut } = deps
   const { id, source_name, external_id: jobId, model, key_name, landed_at } = request
   const source = sourceOf(keys(), source_name)
   const cancel = cancelOf(deps, request)
@@ -42,7 +41,8 @@ export async function cancelJob(deps: CancelDeps, request: Cancelable): Promise<
     operation: 'cancel',
     key,
     purpose: 'submitting',
-    call: () => client.cancel({ cancel, job: { jobId, model: model ?? undefined } }, key, cut),
+    call: (api) => cancel({ jobId, model: model ?? undefined }, api),
+    signal: cut,
     factsOf: () => ({ request_id: id }),
   })
   switch (outcome.kind) {

@@ -5,10 +5,8 @@ import { noteFailing } from './key-health.ts'
 import type { PollRecord } from './poll-log.ts'
 import { createProviderBreaker, type ProviderBreaker } from './provider-breaker.ts'
 import { callProvider, healthNotUpdated, type CallingDeps } from './provider-call.ts'
-import type { SourceClient } from './source-client.ts'
 
 export type FetcherDeps = CallingDeps & {
-  client: Pick<SourceClient, 'fetchResult'>
   clock: () => Date
   /** Receives every poll, with its outcome. */
   onPolled?: (poll: PollRecord) => void
@@ -165,7 +163,8 @@ async function callForResult(
       operation: 'result',
       key,
       purpose: by,
-      call: () => deps.client.fetchResult({ jobId, model }, key, signal),
+      call: (api) => key.source.kind.fetchResult({ jobId, model }, api),
+      signal,
       factsOf: (of) => ({ request_id: requestId, ...(isCut(of) ? { outcome: 'cut' } : { detail: detailOf(of) }) }),
       onGranted: onDecided,
     })

@@ -81,13 +81,13 @@ function pauseAfter(
   return undefined
 }
 
-/** The effect of an answer on the health of its key. `nothing`: the provider neither accepted nor refused the key. */
-export type SaysOfKey = 'refused' | 'accepted' | 'nothing'
+/** The effect of an answer on the health of its key. `none`: the provider neither accepted nor refused the key. */
+export type KeyEffect = 'refused' | 'accepted' | 'none'
 
-/** Returns what the outcome of a call shows of its key. Calls whose 403 may concern something else pass `says`. */
-function saysOfKey({ kind }: { kind: string }): SaysOfKey {
+/** Returns the effect of an outcome on its key. Calls whose 403 may concern something else pass `effect`. */
+function keyEffect({ kind }: { kind: string }): KeyEffect {
   if (kind === 'unauthorized') return 'refused'
-  return kind === 'unreachable' || kind === 'invalid' || kind === 'rate_limited' ? 'nothing' : 'accepted'
+  return kind === 'unreachable' || kind === 'invalid' || kind === 'rate_limited' ? 'none' : 'accepted'
 }
 
 export type AnswerToCall = {
@@ -96,19 +96,19 @@ export type AnswerToCall = {
   health: KeyHealth
   outcome: PausingOutcome
   rate?: RateAnswer | undefined
-  says?: SaysOfKey | undefined
+  effect?: KeyEffect | undefined
 }
 
 /** Records an answer's effect on its key: a limited or refused key is blocked, an accepted one is unblocked. */
 export async function noteAnswer(
   { db, keys, time }: { db: Database; keys: () => Keys; time: SharedTime },
-  { key, health, outcome, rate, says = saysOfKey(outcome) }: AnswerToCall,
+  { key, health, outcome, rate, effect = keyEffect(outcome) }: AnswerToCall,
 ): Promise<void> {
   const keyName = key.name
   // Counted from the answer, since a call may take up to 10 s.
   const now = time()
-  if (says === 'refused') await restRefusedKey(db, { keyName, health, now })
-  else if (says === 'accepted' && (health.failing || health.refusals > 0))
+  if (effect === 'refused') await restRefusedKey(db, { keyName, health, now })
+  else if (effect === 'accepted' && (health.failing || health.refusals > 0))
     await noteRecovered(db, { keyName, keyNames: keyNamesOf(keys(), key.source), now })
   const block = pauseAfter(outcome, rate)
   if (block) await blockCalls(db, { keyName, now, ...block })

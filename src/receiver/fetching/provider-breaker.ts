@@ -11,7 +11,7 @@ export type ProviderBreaker = ReturnType<typeof createProviderBreaker>
  */
 export function createProviderBreaker(random: () => number = Math.random) {
   let failures = 0
-  let closedUntil = new Date(0)
+  let restsUntil = new Date(0)
   let probe: object | undefined
   return {
     /** Calls in a row that got no answer. */
@@ -20,13 +20,13 @@ export function createProviderBreaker(random: () => number = Math.random) {
     enter: (now: Date) => {
       const isDown = failures >= failuresToOpen
       // Bounded, so that a clock that is set back does not prolong the pause.
-      const leftMs = closedUntil.getTime() - now.getTime()
+      const leftMs = restsUntil.getTime() - now.getTime()
       if (isDown && (probe !== undefined || (leftMs > 0 && leftMs <= pauseMs * 1.2))) return undefined
       const pass = {
         note: (reached: boolean, at: Date): void => {
           pass.drop()
           failures = reached ? 0 : failures + 1
-          if (failures >= failuresToOpen) closedUntil = new Date(at.getTime() + pauseMs * (0.8 + random() * 0.4))
+          if (failures >= failuresToOpen) restsUntil = new Date(at.getTime() + pauseMs * (0.8 + random() * 0.4))
         },
         drop: (): void => {
           if (probe === pass) probe = undefined

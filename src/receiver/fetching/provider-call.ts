@@ -4,13 +4,14 @@ import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { GenerationKey, Keys } from '../domain/keys.ts'
-import { sourceLabel, storedName } from '../domain/source.ts'
+import { sourceLabel, storedName, type Api } from '../domain/source.ts'
 import { takeCall, type Purpose } from './call-budget.ts'
-import { noteAnswer, type PausingOutcome, type SaysOfKey } from './key-health.ts'
-import type { Answered } from './source-client.ts'
+import { noteAnswer, type PausingOutcome, type KeyEffect } from './key-health.ts'
+import type { SourceClient, Unanswered } from './source-client.ts'
 
 /** The dependencies of every call to a source. */
 export type CallingDeps = {
+  client: SourceClient
   db: Database
   keys: () => Keys
   fetchRatePerMinute: number
@@ -27,11 +28,13 @@ type ProviderCall<Outcome> = {
   operation: 'result' | 'submit' | 'cancel' | 'read'
   key: GenerationKey
   purpose: Purpose
-  call: () => Promise<Answered<Outcome>>
+  /** Makes the calls of the operation. */
+  call: (api: Api) => Promise<Outcome>
+  signal: AbortSignal
   /** The further facts of the log line. `outcome` replaces the kind of the outcome there and in the metric. */
-  factsOf: (outcome: Outcome) => { outcome?: string | undefined; [fact: string]: unknown }
-  /** Returns what the answer says of the key. Without this function, the kind of the answer decides. */
-  saysOfKey?: (outcome: Outcome) => SaysOfKey
+  factsOf: (outcome: Outcome | Unanswered) => { outcome?: string | undefined; [fact: string]: unknown }
+  /** Returns the effect on the key. Without this function, the kind of the answer decides. */
+  keyEffect?: (outcome: Outcome | Unanswered) => KeyEffect
   /** Called once the call is granted, before it is made. */
   onGranted?: (() => void) | undefined
 }
@@ -42,20 +45,20 @@ type ProviderCall<Outcome> = {
  */
 export async function callProvider<Outcome extends PausingOutcome>(
   deps: CallingDeps,
-  { operation, key, purpose, call, factsOf, saysOfKey, onGranted }: ProviderCall<Outcome>,
-): Promise<Outcome | NoCall> {
-  const { db, time, calls, logger, fetchRatePerMinute: limitPerMinute } = deps
+  { operation, key, purpose, call, signal, factsOf, keyEffect, onGranted }: ProviderCall<Outcome>,
+): Promise<Outcome | Unanswered | NoCall> {
+  const { client, db, time, calls, logger, fetchRatePerMinute: limitPerMinute } = deps
   const grant = await takeCall(db, { keyName: key.name, limitPerMinute, purpose, now: time() })
   if (!grant.ok) return { kind: 'no_call', reason: grant.reason, retryAfterSeconds: grant.retryAfterSeconds }
   onGranted?.()
   const started = performance.now()
-  const { outcome, rate } = await call()
+  const { outcome, rate } = await client(key, call, signal)
   const { outcome: word = outcome.kind, ...facts } = factsOf(outcome)
   const called = { operation, outcome: word, ...sourceLabel(storedName(key.source)) }
   calls.inc(called)
   const ms = Math.round(performance.now() - started)
   logger.info({ ...facts, key_name: key.name, ...called, ms }, 'provider called')
-  const answered = { key, health: grant.health, outcome, rate, says: saysOfKey?.(outcome) }
+  const answered = { key, health: grant.health, outcome, rate, effect: keyEffect?.(outcome) }
   await noteAnswer(deps, answered).catch(healthNotUpdated(deps, key))
   return outcome
 }

@@ -1,9 +1,20 @@
 import { HttpError } from '../../platform/http/http.ts'
+import { jsonOf } from '../../platform/json-text.ts'
 import { usableKey, type GenerationKey } from '../domain/keys.ts'
+import type { Api } from '../domain/source.ts'
 import { callProvider, noCallLeft, type CallingDeps } from './provider-call.ts'
-import type { ProviderRead, ReadAnswer, SourceClient } from './source-client.ts'
 
-export type ProviderReadsDeps = CallingDeps & { client: Pick<SourceClient, 'read'>; cut: AbortSignal }
+/** A read-only call to the default source: its catalog, a model, an estimate or the account. */
+export type ProviderRead = { path: string; body?: { input: Record<string, unknown> } }
+
+/** The answer: 200, or a 4xx with the error envelope of the source. */
+export type ReadAnswer = { status: number; body: unknown; retryAfterSeconds?: number | undefined }
+
+type ReadOutcome =
+  | ({ kind: 'answered' | 'unauthorized' | 'rate_limited' } & ReadAnswer)
+  | { kind: 'invalid'; detail: string }
+
+export type ProviderReadsDeps = CallingDeps & { cut: AbortSignal }
 
 export type ProviderReads = (read: ProviderRead, keyName: string | undefined) => Promise<ReadAnswer>
 
@@ -42,7 +53,8 @@ async function answerTo(deps: ProviderReadsDeps, read: ProviderRead, key: Genera
     operation: 'read',
     key,
     purpose: 'submitting',
-    call: () => deps.client.read(read, key, deps.cut),
+    call: (api) => readFrom(api, read),
+    signal: deps.cut,
     factsOf: (of) => ({
       path: read.path,
       ...('status' in of ? { outcome: String(of.status) } : { outcome: 'unreachable', detail: of.detail }),
@@ -52,4 +64,20 @@ async function answerTo(deps: ProviderReadsDeps, read: ProviderRead, key: Genera
   if ('status' in outcome) return outcome
   const { detail } = outcome
   throw new HttpError(502, 'provider_unreachable', `the provider gave no usable answer (${detail}): try again`)
+}
+
+async function readFrom({ url, apiKey, call }: Api, { path, body }: ProviderRead): Promise<ReadOutcome> {
+  const post = body && { method: 'POST' as const, body: JSON.stringify(body) }
+  const headers = {
+    authorization: `Bearer ${apiKey}`,
+    accept: 'application/json',
+    ...(body && { 'content-type': 'application/json' }),
+  }
+  const { status, body: text, retryAfterSeconds } = await call({ url: `${url}${path}`, headers, ...post })
+  if (status !== 200 && (status < 400 || status >= 500)) return { kind: 'invalid', detail: `it answered ${status}` }
+  const json = jsonOf(text)
+  if (json === undefined) return { kind: 'invalid', detail: 'the answer is not JSON' }
+  if (status === 429) return { kind: 'rate_limited', status, body: json, retryAfterSeconds }
+  const kind = status === 401 ? 'unauthorized' : 'answered'
+  return { kind, status, body: json, retryAfterSeconds: undefined }
 }

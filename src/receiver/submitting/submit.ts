@@ -7,9 +7,8 @@ import { requestIdOf } from '../domain/request-id.ts'
 import { storedName, type SubmitOutcome } from '../domain/source.ts'
 import { mustBeStorable } from '../domain/storable.ts'
 import { noteCreditsRefused } from '../fetching/balances.ts'
-import { maxPauseSeconds, type SaysOfKey } from '../fetching/key-health.ts'
+import { maxPauseSeconds, type KeyEffect } from '../fetching/key-health.ts'
 import { callProvider, type CallingDeps } from '../fetching/provider-call.ts'
-import type { SourceClient } from '../fetching/source-client.ts'
 import * as intents from './generations.ts'
 import type { FoundGeneration, Generation } from './generations.ts'
 import * as refusals from './refusals.ts'
@@ -25,7 +24,6 @@ export const generationBodySchema = z.strictObject({
 export type GenerationBody = z.infer<typeof generationBodySchema>
 
 export type SubmitterDeps = CallingDeps & {
-  client: Pick<SourceClient, 'submit'>
   webhookPublicUrl: string
   cut: AbortSignal
 }
@@ -117,18 +115,19 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
     operation: 'submit',
     key,
     purpose: 'submitting',
-    call: () => deps.client.submit({ idempotencyKey, model, input, webhookUrl }, key, deps.cut),
+    call: (api) => key.source.kind.submit({ idempotencyKey, model, input, webhookUrl }, api),
+    signal: deps.cut,
     factsOf: (of) => ({ idempotency_key: idempotencyKey, model, ...factsOf(of, generation) }),
-    saysOfKey,
+    keyEffect,
   })
   if (outcome.kind === 'no_call') return postpone(`not called: ${outcome.reason}`, outcome.retryAfterSeconds, true)
   return record(deps, { generation, key, outcome })
 }
 
-/** Returns what the answer shows of the key. A 403 concerns only submits (spec, Authentication). */
-function saysOfKey(outcome: SubmitOutcome): SaysOfKey {
+/** Returns the effect of an answer on its key. A 403 concerns only submits (spec, Authentication). */
+function keyEffect(outcome: SubmitOutcome): KeyEffect {
   if (outcome.kind === 'unauthorized' && outcome.status === 401) return 'refused'
-  return outcome.kind === 'submitted' || outcome.kind === 'refused' ? 'accepted' : 'nothing'
+  return outcome.kind === 'submitted' || outcome.kind === 'refused' ? 'accepted' : 'none'
 }
 
 /** Returns the details of an answer for the log. */

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { Counter } from 'prom-client'
 import { expect, it } from 'vitest'
 import { createFetcher } from '../../../src/receiver/fetching/fetcher.ts'
+import { createSourceClient } from '../../../src/receiver/fetching/source-client.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { keysOf, liveKey } from '../../support/receiver.ts'
 import { aroundStatements } from '../../support/statements.ts'
@@ -14,9 +15,9 @@ it("an answer is kept if Postgres fails before the key's state is stored", async
   // The call is granted; then nothing can be written.
   const db = aroundStatements(deps.db, (run) => ((statements += 1) === 1 ? run() : Promise.reject(new Error('gone'))))
   const calls = new Counter({ name: 'unread', help: 'unread', labelNames: ['operation', 'outcome'], registers: [] })
-  const spends = { remaining: 0, resetSeconds: 60 }
-  const submit = () => Promise.reject(new Error('submits nothing'))
-  const client = { submit, fetchResult: async () => ({ outcome: { kind: 'not_found' as const }, rate: spends }) }
+  const headers = { 'ratelimit-remaining': '0', 'ratelimit-reset': '60' }
+  const notFound = async () => new Response(null, { status: 404, headers })
+  const client = createSourceClient({ baseUrl: 'http://provider.test', fetch: notFound, clock: deps.clock })
   const fetch = createFetcher({ ...deps, db, client, calls })
   const requestId = randomUUID()
   const asked = { requestId, jobId: requestId, sourceName: null, model: undefined }
