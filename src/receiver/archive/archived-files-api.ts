@@ -113,7 +113,7 @@ function rangeOf(req: Request, res: Response, bytes: number): ByteRange | undefi
   return ranges[0]
 }
 
-/** Returns true if the client has the file. Not req.fresh: fetch() sends no-cache with the tag, which counts against it. */
+/** Returns true if the client has the file. Not req.fresh: fetch() adds no-cache, which counts against it. */
 function isKnown(req: Request, res: Response): boolean {
   const tags = req.headers['if-none-match']?.split(',').map((tag) => tag.trim().replace(/^W\//, '')) ?? []
   return tags.includes('*') || tags.includes(String(res.getHeader('ETag')))
