@@ -1,9 +1,9 @@
 import { judge, maxCandidates, maxHeaderBytes, timestampPattern, verifyHmac } from '../../wire/signature.ts'
 import { bytesAfter, hmacKeyOf } from '../../wire/standard-webhooks.ts'
 import type { SecretForm, SourceKind, SourceSecret, SourceVerification, Steps, Webhook } from '../domain/source.ts'
-import { parse } from './generation-queue/report.ts'
 import { fetchResult } from './generation-queue/result.ts'
 import { submit } from './generation-queue/submit.ts'
+import { parse } from './generation-queue/to-report.ts'
 import { idIn, isSignedBy, readHeaders } from './signatures.ts'
 
 /** With a dot in the id, the signed bytes could be split into another id, timestamp and body. */
