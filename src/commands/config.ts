@@ -12,9 +12,9 @@ import { countUntracked } from '../receiver/queries/trouble.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 import { withReceiver } from './processing.ts'
 import { printTable } from './terminal.ts'
-import { printable, UsageError, type Command } from './usage.ts'
+import { defineCommand, printable, UsageError } from './usage.ts'
 
-export const command: Command = {
+export const command = defineCommand({
   help: `
 mediadock config check
 
@@ -23,8 +23,9 @@ account of each key of the default source that is not retired, at one call per k
 each result. Exits with 78 if a setting is invalid, with 1 if a service or a key cannot be used.
 `,
   options: {},
-  run: async (args, env) => {
-    if (args.length !== 1 || args[0] !== 'check') throw new UsageError('config takes one word: check')
+  takesWords: true,
+  run: async (_options, words, env) => {
+    if (words.join(' ') !== 'check') throw new UsageError('config takes one word: check')
     return withReceiver(env, async ({ db, settings }) => {
       const hasSchema = await isUpToDate({ url: settings.databaseUrl, ...migrationsOf.receiver })
       // Without the schema there is no call budget, so the keys are not checked.
@@ -44,7 +45,7 @@ each result. Exits with 78 if a setting is invalid, with 1 if a service or a key
       return lines.every(({ ok }) => ok) ? 0 : 1
     })
   },
-}
+})
 
 type Line = { cells: [what: string, is: string, soThat: string]; ok: boolean }
 

@@ -1,16 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import type { Database } from '../platform/postgres/postgres.ts'
 import { removeMedia, stillThere } from '../receiver/archive/removal.ts'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withDatabase } from './database.ts'
 import { withPool } from './listing.ts'
-import { printJson, UsageError, type Command } from './usage.ts'
+import { defineCommand, printJson, UsageError } from './usage.ts'
 
-const options = { json: { type: 'boolean' } } as const
-
-export const command: Command = {
+export const command = defineCommand({
   help: `
 mediadock media remove <request_id> [--json]
 
@@ -18,10 +15,9 @@ Removes the archived media of a request: empties their columns, sets archive_err
 never archives them again. Receivers that run with MEDIA_ARCHIVE delete the files that no other
 media refer to. The command waits up to 15 seconds for that and exits with 1 if files remain.
 `,
-  options,
-  run: async (args, env) => {
-    const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
-    const [what, given, ...more] = positionals
+  options: { json: { type: 'boolean' } },
+  takesWords: true,
+  run: async ({ json }, [what, given, ...more], env) => {
     if (what !== 'remove') throw new UsageError('media takes: remove <request_id>')
     if (more.length > 0) throw new UsageError('media remove takes one request_id')
     const parsed = requestIdSchema.safeParse(given)
@@ -39,7 +35,7 @@ media refer to. The command waits up to 15 seconds for that and exits with 1 if 
         })
         if (!known) throw new Error(`request ${requestId} is not tracked`)
         const left = await waitForFiles(db, files)
-        if (values.json) printJson({ media, files: files.length, files_left: left })
+        if (json) printJson({ media, files: files.length, files_left: left })
         else process.stdout.write(`${media} media removed, ${files.length} files to delete, ${left} not yet deleted\n`)
         if (left > 0)
           process.stderr.write('mediadock: files remain: a receiver that runs with MEDIA_ARCHIVE will delete them\n')
@@ -47,7 +43,7 @@ media refer to. The command waits up to 15 seconds for that and exits with 1 if 
       }),
     )
   },
-}
+})
 
 /** Waits until no file is left or 15 s have passed. Returns how many are left. */
 async function waitForFiles(db: Database, files: readonly string[]): Promise<number> {

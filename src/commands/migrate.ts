@@ -3,7 +3,7 @@ import { migrationsOf } from '../config/migrations.ts'
 import { untilReachable } from '../platform/postgres/await-postgres.ts'
 import { migrate } from '../platform/postgres/migrate.ts'
 import { withDatabase } from './database.ts'
-import { UsageError, type Command } from './usage.ts'
+import { defineCommand, UsageError } from './usage.ts'
 
 let printed = ''
 function sayOnce(words: string): void {
@@ -11,7 +11,7 @@ function sayOnce(words: string): void {
   printed = words
 }
 
-export const command: Command = {
+export const command = defineCommand({
   help: `
 mediadock migrate [receiver|provider|all]
 
@@ -21,7 +21,8 @@ migration. Other statements do not queue behind the wait.
 To run migrations as a deployment step of their own, set MIGRATE_ON_START=false.
 `,
   options: {},
-  run: async ([what = 'all'], env) => {
+  takesWords: true,
+  run: async (_options, [what = 'all'], env) => {
     const wanted = programs.filter((program) => what === 'all' || what === program)
     if (wanted.length === 0) throw new UsageError('migrate takes one of receiver, provider, all')
     const { signal } = new AbortController()
@@ -35,4 +36,4 @@ To run migrations as a deployment step of their own, set MIGRATE_ON_START=false.
     }
     return 0
   },
-}
+})

@@ -1,4 +1,3 @@
-import { parseArgs } from 'node:util'
 import { isProduction, readProviderCatalog, readProviderSecretKey } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'
@@ -7,7 +6,7 @@ import type { CommandDeps } from '../provider/operating/commands.ts'
 import { actorHere, stderrLogger } from './audited-command.ts'
 import { withDatabase } from './database.ts'
 import { printTable } from './terminal.ts'
-import { printJson, required, UsageError, type Command } from './usage.ts'
+import { defineCommand, printJson, required, UsageError } from './usage.ts'
 
 type Options = {
   account?: string
@@ -80,16 +79,7 @@ const actions: Record<string, Action> = {
   },
 }
 
-const options = {
-  account: { type: 'string' },
-  name: { type: 'string' },
-  environment: { type: 'string' },
-  scopes: { type: 'string' },
-  credits: { type: 'string' },
-  json: { type: 'boolean' },
-} as const
-
-export const command: Command = {
+export const command = defineCommand({
   help: `
 mediadock provider keys create --account A --name N --environment live|sandbox [--scopes generate,read] [--json]
 mediadock provider keys list [--account A] [--json]
@@ -109,20 +99,24 @@ Models come from PROVIDER_CATALOG: set it here to the provider's value.
   mediadock provider credits grant --account acme --credits 500
   mediadock provider faults set 0198… duplicate=0.2 drop=0.1
 `,
-  options,
-  run: async (args, env) => {
-    const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
-    const [first = '', second = ''] = positionals
-    const [action, words] = actions[`${first} ${second}`]
-      ? [actions[`${first} ${second}`], positionals.slice(2)]
-      : [actions[first], positionals.slice(1)]
+  options: {
+    account: { type: 'string' },
+    name: { type: 'string' },
+    environment: { type: 'string' },
+    scopes: { type: 'string' },
+    credits: { type: 'string' },
+    json: { type: 'boolean' },
+  },
+  takesWords: true,
+  run: async (options, words, env) => {
+    const count = [2, 1].find((some) => actions[words.slice(0, some).join(' ')]) ?? 0
+    const action = actions[words.slice(0, count).join(' ')]
     if (!action) throw new UsageError('unknown action: mediadock provider --help lists the actions')
-    const given = Object.fromEntries(Object.entries(values))
     // Only `keys create` encrypts a secret. Other actions work without the secret key.
     const secretKey = action === actions['keys create'] ? await secretKeyOf(env) : undefined
-    return withProvider(env, secretKey, async (deps) => (await action(deps, words, given)) ?? 0)
+    return withProvider(env, secretKey, async (deps) => (await action(deps, words.slice(count), options)) ?? 0)
   },
-}
+})
 
 async function secretKeyOf(env: ProcessEnvironment): Promise<Buffer> {
   return readProviderSecretKey(env, isProduction(env) ? undefined : (await readLocalSecrets()).defaults.secretKey)

@@ -1,14 +1,11 @@
-import { parseArgs } from 'node:util'
 import { recorded } from '../receiver/reconciling/reconcile-runs.ts'
 import { reconcileOne, runOnce } from '../receiver/reconciling/reconciler.ts'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withProcessing } from './processing.ts'
-import { printJson, UsageError, type Command } from './usage.ts'
+import { defineCommand, printJson, UsageError } from './usage.ts'
 
-const options = { json: { type: 'boolean' } } as const
-
-export const command: Command = {
+export const command = defineCommand({
   help: `
 mediadock reconcile [request_id] [--json]
 
@@ -17,10 +14,9 @@ beyond the budget are postponed; a running receiver polls them later. Exits with
 
   mediadock reconcile 2f0d6c1e-0000-4000-8000-000000000001
 `,
-  options,
-  run: async (args, env) => {
-    const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
-    const [given, ...more] = positionals
+  options: { json: { type: 'boolean' } },
+  takesWords: true,
+  run: async ({ json }, [given, ...more], env) => {
     if (more.length > 0) throw new UsageError('reconcile takes at most one request_id')
     const requestId = given === undefined ? undefined : requestIdSchema.safeParse(given)
     if (requestId?.success === false) throw new UsageError('the request_id must be a uuid')
@@ -39,7 +35,7 @@ beyond the budget are postponed; a running receiver polls them later. Exits with
       if (!run) throw new Error(`request ${requestId?.data} is not tracked, or another transaction holds it`)
       const { scanned, landed, running, notFound, failed, postponed } = run
       const counts = { scanned, landed, running, not_found: notFound, failed, postponed }
-      if (values.json) printJson(counts)
+      if (json) printJson(counts)
       else
         process.stdout.write(
           `${Object.entries(counts)
@@ -54,4 +50,4 @@ beyond the budget are postponed; a running receiver polls them later. Exits with
       return failed > 0 || refused.length > 0 ? 1 : 0
     })
   },
-}
+})

@@ -7,16 +7,14 @@ import { countDeliveries } from '../receiver/queries/deliveries.ts'
 import { deliveryFiltersSchema, type DeliveryFilters } from '../receiver/queries/filters.ts'
 import { filtersAsTarget } from '../receiver/upkeep/audit.ts'
 import { auditedCommand } from './audited-command.ts'
-import { cell, filtersOf, optionsOf, readWords } from './listing.ts'
+import { cell, filtersOf, optionsOf } from './listing.ts'
 import { withProcessing } from './processing.ts'
 import { printTable } from './terminal.ts'
-import { printJson, UsageError, type Command } from './usage.ts'
+import { defineCommand, printJson, UsageError } from './usage.ts'
 
 type Options = { dryRun: boolean; interrupted: AbortSignal }
 
-const accepted = { filters: deliveryFiltersSchema, switches: ['dry-run', 'json'] }
-
-export const command: Command = {
+export const command = defineCommand({
   help: `
 mediadock replay <delivery id>… [--dry-run] [--json]
 mediadock replay --state parked [--reason R] [--key-name N] [--since T] [--until T] … [--dry-run] [--json]
@@ -28,10 +26,9 @@ once. --dry-run shows the changes without writing them. Ctrl-C stops after the c
   mediadock replay --state parked --reason key_mismatch --dry-run
   mediadock replay --state parked --reason key_mismatch
 `,
-  options: optionsOf(accepted),
-  run: async (args, env) => {
-    const { words: ids, options } = readWords(args, accepted)
-    const { 'dry-run': dryRun = false, json = false, ...given } = options
+  options: { ...optionsOf(deliveryFiltersSchema), 'dry-run': { type: 'boolean' }, json: { type: 'boolean' } },
+  takesWords: true,
+  run: async ({ 'dry-run': dryRun = false, json, ...given }, ids, env) => {
     const filters = filtersOf(deliveryFiltersSchema, given)
     const filtered = Object.keys(filters).length > 0
     if (filtered === ids.length > 0)
@@ -40,7 +37,7 @@ once. --dry-run shows the changes without writing them. Ctrl-C stops after the c
     if (wrong !== undefined) throw new UsageError(`"${cell(wrong)}" is not the id of a delivery`)
 
     return withProcessing(env, async (deps, interrupted) => {
-      const how = { dryRun: dryRun === true, interrupted }
+      const how = { dryRun, interrupted }
       const work = () => (filtered ? replayFiltered(deps, filters, how) : replayEach(deps, ids, how))
       const target = filtered ? filtersAsTarget(filters) : ids.join(',')
       const action = filtered || ids.length > 1 ? 'replay_many' : 'replay'
@@ -56,7 +53,7 @@ once. --dry-run shows the changes without writing them. Ctrl-C stops after the c
       return replayed.failed.length > 0 || interrupted.aborted ? 1 : 0
     })
   },
-}
+})
 
 /** The counts that the audit records. */
 function countsOf({ replayed, changed, failed }: Replayed) {

@@ -21,28 +21,17 @@ contain. --source-name, --sandbox, --complete and --metadata search the newest 2
 `,
   filters: requestFiltersSchema,
   list: (db, query, env) => listRequests(db, query, { now: new Date(), stuckAfterSeconds: stuckAfterSeconds(env) }),
-  headings: ['tracked', 'status', 'overdue', 'media', 'key', 'model', 'request', 'last poll'],
-  row: ({
-    tracked_at,
-    status,
-    overdue,
-    media_items,
-    media_complete,
-    key_name,
-    model,
-    request_id,
-    poll_outcome,
-    poll_detail,
-  }) => [
-    tracked_at,
-    status,
-    overdue ? 'yes' : 'no',
-    media_items > 0 && !media_complete ? `${media_items}+` : media_items,
-    key_name,
-    model,
-    request_id,
-    [poll_outcome, poll_detail].filter((part) => part !== null).join(': '),
-  ],
+  columns: {
+    tracked: ({ tracked_at }) => tracked_at,
+    status: ({ status }) => status,
+    overdue: ({ overdue }) => (overdue ? 'yes' : 'no'),
+    media: ({ media_items: items, media_complete }) => (items > 0 && !media_complete ? `${items}+` : items),
+    key: ({ key_name }) => key_name,
+    model: ({ model }) => model,
+    request: ({ request_id }) => request_id,
+    'last poll': ({ poll_outcome, poll_detail }) =>
+      [poll_outcome, poll_detail].filter((part) => part !== null).join(': '),
+  },
 })
 
 export const command: Command = {

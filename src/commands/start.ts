@@ -1,7 +1,7 @@
 import { start } from '../start/start.ts'
-import { UsageError, type Command } from './usage.ts'
+import { defineCommand, UsageError } from './usage.ts'
 
-export const command: Command = {
+export const command = defineCommand({
   help: `
 mediadock start [receiver|provider|all]
 
@@ -9,8 +9,9 @@ Starts the receiver, the provider or both (all is the default) and runs until SI
 Settings come from the environment: docs/settings.md lists them.
 `,
   options: {},
-  run: async ([what = 'all', ...more], env) => {
+  takesWords: true,
+  run: async (_options, [what = 'all', ...more], env) => {
     if (more.length > 0) throw new UsageError('start takes one of receiver, provider, all')
     process.exit(await start(what, env))
   },
-}
+})

@@ -1,4 +1,3 @@
-import { parseArgs } from 'node:util'
 import { readTime } from '../platform/postgres/time.ts'
 import { placeOfUrl } from '../platform/postgres/url.ts'
 import type { Problem } from '../receiver/domain/problem.ts'
@@ -10,7 +9,7 @@ import { slices } from '../receiver/slices.ts'
 import { lastMinuteWrittenAt } from '../receiver/upkeep/minutes.ts'
 import { withReceiver } from './processing.ts'
 import { tinted } from './terminal.ts'
-import { printable, printJson, type Command } from './usage.ts'
+import { defineCommand, printable, printJson } from './usage.ts'
 
 /** Reports that no receiver runs. The console cannot report this, because a receiver serves it. */
 function noReplicaProblem(seenAt: Date | undefined, now: Date): Problem[] {
@@ -25,9 +24,7 @@ function noReplicaProblem(seenAt: Date | undefined, now: Date): Problem[] {
   return [{ severity: 'critical', cause: 'no_receiver', text, href: '/' }]
 }
 
-const options = { json: { type: 'boolean' } } as const
-
-export const command: Command = {
+export const command = defineCommand({
   help: `
 mediadock status [--json]
 
@@ -37,10 +34,9 @@ receiver is running, else with 0.
 
   mediadock status --json | jq -r '.problems[].text'
 `,
-  options,
-  run: async (args, env) => {
-    const { values } = parseArgs({ args, options })
-    return withReceiver(env, async ({ db, settings }) => {
+  options: { json: { type: 'boolean' } },
+  run: ({ json }, _words, env) =>
+    withReceiver(env, async ({ db, settings }) => {
       const { keys, fetchRatePerMinute, stuckAfterSeconds, webhookPublicUrl, generationApiUrl, reconcileCron } =
         settings
       const at = await readTime(db)
@@ -59,7 +55,7 @@ receiver is running, else with 0.
       const database = placeOfUrl(settings.databaseUrl)
       const { recent, pending, oldest_seconds, parked, overdue, backlog } = now
       const { minutes, arrivals } = recent
-      if (values.json) {
+      if (json) {
         printJson({
           at: now.at.toISOString(),
           database,
@@ -85,9 +81,8 @@ receiver is running, else with 0.
         )
       }
       return problems.some(({ severity }) => severity === 'critical') ? 1 : 0
-    })
-  },
-}
+    }),
+})
 
 function incompleteWords({ incomplete, incomplete_capped, complete_by }: Now['backlog']): string {
   if (complete_by === null) return 'All landed results are complete.'

@@ -10,16 +10,15 @@ import {
 } from '../receiver/subscriptions/acts.ts'
 import { listSubscriptions, type Subscription } from '../receiver/subscriptions/list-subscriptions.ts'
 import { actorHere, auditedCommand } from './audited-command.ts'
-import { cell, filtersOf, optionsOf, readWords, type Options } from './listing.ts'
+import { filtersOf, optionsOf, printItems, type Columns } from './listing.ts'
 import { withReceiver, type WithReceiver } from './processing.ts'
-import { printTable } from './terminal.ts'
-import { printable, printJson, UsageError, type Command } from './usage.ts'
+import { defineCommand, printable, printJson, UsageError } from './usage.ts'
 
 type Given = {
   from: FeedPlace | undefined
   retryHours: number | undefined
   url: string | undefined
-  filter: Options
+  filter: Parameters<typeof filtersOf>[1]
 }
 type Done = Record<string, unknown> | undefined
 
@@ -32,9 +31,8 @@ function add({ db, settings }: WithReceiver, name: string, { url, retryHours, fr
 }
 
 const feedFilters = z.strictObject(feedFilterQuery)
-const accepted = { filters: feedFilters, switches: ['json'], valued: ['from', 'retry-hours'] } as const
 
-export const command: Command = {
+export const command = defineCommand({
   help: `
 mediadock subscriptions [list] [--json]
 mediadock subscriptions add <name> <url> [--complete true] [--sandbox false] [--key-name N] [--model M]
@@ -54,12 +52,17 @@ and exits with 1 without a 2xx answer.
   mediadock subscriptions add gallery https://gallery.example.com/changes --sandbox false --complete true
   mediadock subscriptions resume gallery --from oldest
 `,
-  options: optionsOf(accepted),
-  run: async (args, env) => {
-    const { words: positionals, options } = readWords(args, accepted)
-    const [what = 'list', name = '', url, ...more] = positionals
-    const { json, from, 'retry-hours': hours, ...filter } = options
-    if (what === 'list') return withReceiver(env, ({ db }) => list(db, json === true))
+  options: {
+    ...optionsOf(feedFilters),
+    from: { type: 'string' },
+    'retry-hours': { type: 'string' },
+    json: { type: 'boolean' },
+  },
+  takesWords: true,
+  run: async ({ json, from, 'retry-hours': hours, ...filter }, words, env) => {
+    const [what = 'list', name = '', url, ...more] = words
+    if (what === 'list')
+      return withReceiver(env, async ({ db }) => printItems(await listSubscriptions(db), columns, json))
     if (what !== 'add' && !isAct(what))
       throw new UsageError('subscriptions takes: list, add, pause, resume, test, roll or remove')
     if (name === '' || more.length > 0 || (url !== undefined) !== (what === 'add'))
@@ -83,9 +86,9 @@ and exits with 1 without a 2xx answer.
       return done['ok'] === false ? 1 : 0
     })
   },
-}
+})
 
-function placeOf(from: string | true | undefined): FeedPlace | undefined {
+function placeOf(from: string | undefined): FeedPlace | undefined {
   if (from === undefined) return undefined
   const parsed = placeSchema.safeParse(z.coerce.number().safeParse(from).data ?? from)
   if (!parsed.success) throw new UsageError('--from must be oldest, newest or a position of the feed')
@@ -96,13 +99,12 @@ function withoutSecret({ secret: _secret, ...rest }: Record<string, unknown>): R
   return rest
 }
 
-async function list(db: WithReceiver['db'], json: boolean): Promise<number> {
-  const all = await listSubscriptions(db)
-  if (json) all.forEach(printJson)
-  else printTable(['name', 'state', 'backlog', 'oldest unsent', 'position', 'url', 'last error'], all.map(rowOf))
-  return 0
-}
-
-function rowOf({ name, state, backlog, oldest_unsent_at, position, url, last_error }: Subscription): string[] {
-  return [name, state, backlog, oldest_unsent_at, position, url, last_error].map(cell)
+const columns: Columns<Subscription> = {
+  name: ({ name }) => name,
+  state: ({ state }) => state,
+  backlog: ({ backlog }) => backlog,
+  'oldest unsent': (of) => of.oldest_unsent_at,
+  position: ({ position }) => position,
+  url: ({ url }) => url,
+  'last error': ({ last_error }) => last_error,
 }

@@ -1,13 +1,11 @@
 import { arrivalFiltersSchema } from '../receiver/queries/filters.ts'
 import { followArrivals, fromNow } from '../receiver/queries/follow-arrivals.ts'
 import { withDatabase } from './database.ts'
-import { cell, filtersOf, optionsOf, readWords, withPool } from './listing.ts'
+import { cell, filtersOf, optionsOf, refuseWords, withPool } from './listing.ts'
 import { tinted } from './terminal.ts'
-import { printJson, UsageError, type Command } from './usage.ts'
+import { defineCommand, printJson } from './usage.ts'
 
-const accepted = { filters: arrivalFiltersSchema, switches: ['json'] }
-
-export const command: Command = {
+export const command = defineCommand({
   help: `
 mediadock tail [--outcome O] [--reason R] [--key-name N] [--request-id ID] [--webhook-id ID] [--q TEXT] [--json]
 
@@ -16,11 +14,10 @@ Prints arrivals as they are logged, until Ctrl-C. Takes the filters of mediadock
   mediadock tail --outcome refused
   mediadock tail --json | jq -r .reason
 `,
-  options: optionsOf(accepted),
-  run: async (args, env) => {
-    const { words, options } = readWords(args, accepted)
-    if (words.length > 0) throw new UsageError(`"${cell(words[0] ?? '')}" is not an option: --help lists the options`)
-    const { json, ...given } = options
+  options: { ...optionsOf(arrivalFiltersSchema), json: { type: 'boolean' } },
+  takesWords: true,
+  run: async ({ json, ...given }, words, env) => {
+    refuseWords(words)
     const filters = filtersOf(arrivalFiltersSchema, given)
     const interruption = new AbortController()
     process.once('SIGINT', () => interruption.abort()).once('SIGTERM', () => interruption.abort())
@@ -48,4 +45,4 @@ Prints arrivals as they are logged, until Ctrl-C. Takes the filters of mediadock
       }),
     )
   },
-}
+})

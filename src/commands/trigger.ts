@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
-import { parseArgs } from 'node:util'
 import { isProduction, readProviderSecretKey, readSome } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'
@@ -9,7 +8,7 @@ import { describeFailure } from '../receiver/fetching/source-client.ts'
 import { readSources } from '../receiver/settings.ts'
 import { sign } from '../wire/signature.ts'
 import { notificationOf, senders, type Sender } from './trigger-kinds.ts'
-import { printable, UsageError, type Command } from './usage.ts'
+import { defineCommand, printable, UsageError } from './usage.ts'
 
 /** A webhook to send. `isForged`: the signature is of other bytes. */
 type Sample = { body: object; isForged?: boolean; ageSeconds?: number; times?: number; expected: number }
@@ -45,15 +44,7 @@ const defaultSender: Sender = {
   }),
 }
 
-const options = {
-  url: { type: 'string' },
-  'secret-file': { type: 'string' },
-  secret: { type: 'string' },
-  'request-id': { type: 'string' },
-  source: { type: 'string' },
-} as const
-
-export const command: Command = {
+export const command = defineCommand({
   help: `
 mediadock trigger [<kind>] <${samples.join('|')}>
                   [--source NAME] [--url URL] [--secret-file FILE | --secret SECRET] [--request-id UUID]
@@ -69,23 +60,27 @@ PROVIDER_SECRET_KEY, those of luma are not signed.
   mediadock trigger bad-signature --url https://hooks.example.com/webhooks --secret-file secret.txt
   mediadock trigger replicate error --source pictures
 `,
-  options,
-  run: async (args, env) => {
-    const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
-    const [kind, name = 'ok', ...more] =
-      senders[positionals[0] ?? ''] === undefined
-        ? [undefined, positionals[0] ?? '', ...positionals.slice(1)]
-        : positionals
+  options: {
+    url: { type: 'string' },
+    'secret-file': { type: 'string' },
+    secret: { type: 'string' },
+    'request-id': { type: 'string' },
+    source: { type: 'string' },
+  },
+  takesWords: true,
+  run: async (options, words, env) => {
+    const hasKind = senders[words[0] ?? ''] !== undefined
+    const [kind, name = hasKind ? 'ok' : '', ...more] = hasKind ? words : [undefined, ...words]
     const known = kind === undefined ? samples : Object.keys(ways)
     if (!known.includes(name) || more.length > 0) throw new UsageError(`trigger takes one of ${known.join(', ')}`)
-    if (kind === undefined && values.source !== undefined)
+    if (kind === undefined && options.source !== undefined)
       throw new UsageError('--source needs a kind before the sample: mediadock trigger <kind> ok --source <name>')
     const sender = senders[kind ?? ''] ?? defaultSender
-    const sourceName = kind === undefined ? undefined : (values.source ?? kind)
+    const sourceName = kind === undefined ? undefined : (options.source ?? kind)
     const path = sourceName === undefined ? '/webhooks' : `/webhooks/${sourceName}`
-    const url = values.url ?? `http://127.0.0.1:${env['PORT'] || '3000'}${path}`
-    const signer = sender.headers === undefined ? unsigned : await signerOf({ ...values, kind, sourceName }, env)
-    const uuid = values['request-id'] ?? randomUUID()
+    const url = options.url ?? `http://127.0.0.1:${env['PORT'] || '3000'}${path}`
+    const signer = sender.headers === undefined ? unsigned : await signerOf({ ...options, kind, sourceName }, env)
+    const uuid = options['request-id'] ?? randomUUID()
     const jobId = sender.jobIdOf?.(uuid) ?? uuid
     const body = (kind === undefined && own[name]) || sender.body(jobId, name === 'error' ? 'error' : 'ok')
     const way = ways[name] ?? { expected: 200 }
@@ -96,7 +91,7 @@ PROVIDER_SECRET_KEY, those of luma are not signed.
       { sender, url, jobId, ...signer },
     )
   },
-}
+})
 
 type Signer = { secret: string; account: string }
 const unsigned: Signer = { secret: '', account: '' }

@@ -1,5 +1,4 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import { z } from 'zod'
 import { HttpError } from '../platform/http/http.ts'
 import { createLogger } from '../platform/logger.ts'
@@ -8,12 +7,11 @@ import { createProviderReads, type ProviderReads } from '../receiver/fetching/pr
 import { createSourceClient } from '../receiver/fetching/source-client.ts'
 import { catalogEntrySchema, modelSchema, type InputDescriptor, type Model } from '../wire/schemas.ts'
 import { notCounted, withReceiver, type WithReceiver } from './processing.ts'
-import type { Command } from './usage.ts'
+import { defineCommand } from './usage.ts'
 
-const options = { 'key-name': { type: 'string' } } as const
 const catalogSchema = z.object({ data: z.array(catalogEntrySchema.pick({ slug: true })) })
 
-export const command: Command = {
+export const command = defineCommand({
   help: `
 mediadock types [--key-name K]
 
@@ -22,19 +20,17 @@ catalog. Takes one call of the key's budget for the list and one per model, and 
 
   mediadock types > src/models.ts
 `,
-  options,
-  run: async (args, env) => {
-    const { values } = parseArgs({ args, options })
-    return withReceiver(env, async (given) => {
-      const read = waiting(readsOf(given), { keyName: values['key-name'], interrupted: given.interrupted })
+  options: { 'key-name': { type: 'string' } },
+  run: ({ 'key-name': keyName }, _words, env) =>
+    withReceiver(env, async (given) => {
+      const read = waiting(readsOf(given), { keyName, interrupted: given.interrupted })
       const { data } = catalogSchema.parse(await read('/v1/models'))
       const models: Model[] = []
       for (const { slug } of data) models.push(modelSchema.parse(await read(`/v1/models/${encodeURIComponent(slug)}`)))
       process.stdout.write(typesOf(models))
       return 0
-    })
-  },
-}
+    }),
+})
 
 function readsOf({ db, settings, interrupted: cut }: WithReceiver): ProviderReads {
   const { keys, fetchRatePerMinute, generationApiUrl: baseUrl } = settings

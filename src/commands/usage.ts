@@ -1,3 +1,4 @@
+import { parseArgs } from 'node:util'
 import type { ProcessEnvironment } from '../platform/settings.ts'
 
 /** The command line was used wrongly. The message says how. Exit code 2. */
@@ -12,10 +13,38 @@ export type CommandOptions = Readonly<Record<string, { type: 'string' | 'boolean
 export type Command = {
   /** The text of `--help`: forms, options, examples. */
   help: string
-  /** The options that `run` parses. `help` must show each of them. */
+  /** `help` must show each option. */
   options: CommandOptions
   /** Resolves to the exit code. */
   run: (args: string[], env: ProcessEnvironment) => Promise<number>
+}
+
+type Parsed<O extends CommandOptions> = ReturnType<typeof parseArgs<{ options: O; allowPositionals: true }>>
+type Definition<O extends CommandOptions> = Pick<Command, 'help'> & {
+  options: O
+  /** True if the command takes words beside its options. */
+  takesWords?: boolean
+  run: (options: Parsed<O>['values'], words: string[], env: ProcessEnvironment) => Promise<number>
+}
+
+/** Creates a command that parses its arguments before it runs. Reads `--request_id` like `--request-id`. */
+export function defineCommand<const O extends CommandOptions>({ takesWords, run, ...rest }: Definition<O>): Command {
+  return {
+    ...rest,
+    run: async (args, env) => {
+      const { values, positionals } = parseArgs({
+        args: args.map((arg) => arg.replace(/^--[\w-]+/, toOption)),
+        allowPositionals: takesWords === true,
+        options: rest.options,
+      })
+      return run(values, positionals, env)
+    },
+  }
+}
+
+/** Converts the name of a filter at the start of `text` to its form as an option, with dashes. */
+export function toOption(text: string): string {
+  return text.replace(/^[\w-]+/, (name) => name.replaceAll('_', '-'))
 }
 
 /** A command's entry in the list of all commands. Only the command that runs is loaded. */

@@ -1,14 +1,11 @@
-import { parseArgs } from 'node:util'
 import { createLogger } from '../platform/logger.ts'
 import { createKeySets } from '../receiver/fetching/key-sets.ts'
 import { verifyQuarantine } from '../receiver/on-call/verify-quarantine.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withReceiver } from './processing.ts'
-import { printJson, type Command } from './usage.ts'
+import { defineCommand, printJson } from './usage.ts'
 
-const options = { reason: { type: 'string' }, json: { type: 'boolean' } } as const
-
-export const command: Command = {
+export const command = defineCommand({
   help: `
 mediadock verify [--reason R] [--json]
 
@@ -18,24 +15,22 @@ adding a missing secret. The window of five minutes is judged by the time of arr
 
   mediadock verify --reason no_matching_secret
 `,
-  options,
-  run: async (args, env) => {
-    const { values } = parseArgs({ args, options })
-    return withReceiver(env, async ({ db, settings, interrupted: cut }) => {
+  options: { reason: { type: 'string' }, json: { type: 'boolean' } },
+  run: ({ reason, json }, _words, env) =>
+    withReceiver(env, async ({ db, settings, interrupted: cut }) => {
       const keySets = createKeySets({ fetch, clock: () => new Date(), logger: createLogger('warn'), cut })
       await keySets.runOnce(settings.keys)
       const deps = { db, keys: () => keySets.apply(settings.keys), roles: { wake: () => {} } }
       const verified = await auditedCommand({
         db,
         action: 'verify_quarantine',
-        target: values.reason,
+        target: reason,
         detailOf: (counts) => counts,
-        work: () => verifyQuarantine(deps, { reason: values.reason }),
+        work: () => verifyQuarantine(deps, { reason }),
       })
       const { checked, accepted, refused } = verified
-      if (values.json) printJson(verified)
+      if (json) printJson(verified)
       else process.stdout.write(`verified ${checked} again: ${accepted} accepted, ${refused} refused as before\n`)
       return 0
-    })
-  },
-}
+    }),
+})
