@@ -72,7 +72,7 @@ describe.skipIf(!hasPython)('docs/engines.md', () => {
         },
       ],
     }
-    const run = () => engine.run(job, async () => {}, new AbortController().signal)
+    const run = () => engine(job, async () => {}, new AbortController().signal)
     const [output, again] = await Promise.all([run(), run()])
     expect(again).toEqual(output)
     const [image] = imagesOf(output)

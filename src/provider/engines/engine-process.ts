@@ -64,7 +64,7 @@ async function run(loaded: Promise<FindEngine>, { run: id, engine: choice, token
     if (engine === undefined) throw new EngineError('no engine is installed for this model')
     const report = async (percent: number, line?: string) => say({ kind: 'progress', run: id, percent, line })
     const whole = { ...job, keepRemoteJob: (remoteJob: RemoteJob) => keepRemoteJob(id, remoteJob) }
-    say({ kind: 'done', run: id, output: await engine.run(whole, report, controller.signal) })
+    say({ kind: 'done', run: id, output: await engine(whole, report, controller.signal) })
   } catch (error) {
     const forClient = error instanceof EngineError ? { message: error.message, transient: error.transient } : undefined
     say({ kind: 'failed', run: id, detail: inspect(error).slice(0, 8000), forClient })

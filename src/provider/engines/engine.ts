@@ -49,10 +49,7 @@ export type Report = (progressPercent: number, logLine?: string) => Promise<void
  * Makes media for one request, without access to queues or credits. An engine stops soon after `signal` aborts. It
  * throws an EngineError for a failure that the client may see.
  */
-export type Engine = {
-  name: string
-  run: (job: EngineJob, report: Report, signal: AbortSignal) => Promise<Output>
-}
+export type Engine = (job: EngineJob, report: Report, signal: AbortSignal) => Promise<Output>
 
 /** A failure whose message may be shown to a client (spec, FAILED: sanitized). The cause is only for the log. */
 export class EngineError extends Error {

@@ -1,3 +1,6 @@
+import type { Brief } from './brief.ts'
+import { EngineError } from './engine.ts'
+
 /** Width and height in pixels. */
 export type FrameSize = { width: number; height: number }
 
@@ -15,11 +18,10 @@ const imageSizes: Record<string, FrameSize> = {
 
 const imageScales: Record<string, number> = { '1k': 1, '2k': 2 }
 
-/** The size of a picture. Undefined for an unknown ratio or resolution. */
-export function imageSize(aspectRatio = '1:1', resolution = '1k'): FrameSize | undefined {
-  const size = imageSizes[aspectRatio]
-  const scale = imageScales[resolution]
-  if (size === undefined || scale === undefined) return undefined
+export function imageSize({ aspect_ratio: ratio = '1:1', resolution = '1k' }: Brief): FrameSize {
+  const [size, scale] = [imageSizes[ratio], imageScales[resolution]]
+  if (size === undefined || scale === undefined)
+    throw new EngineError('this engine has no picture size for that aspect_ratio and resolution')
   return { width: size.width * scale, height: size.height * scale }
 }
 
@@ -29,14 +31,17 @@ export function imageSize(aspectRatio = '1:1', resolution = '1k'): FrameSize | u
  */
 const widestRatio = 21 / 9
 
+type Shape = Pick<Brief, 'aspect_ratio' | 'resolution'>
+
 /**
  * The size of a clip. `resolution` is the short side. Both sides are even, as H.264 in yuv420p requires. `adaptive`
  * uses the shape of the first reference, or 16:9 without one.
  */
-export function videoSize(aspectRatio = '16:9', resolution = '720p', reference?: FrameSize): FrameSize | undefined {
-  const ratio = aspectRatio === 'adaptive' ? adaptiveRatio(reference) : ratioOf(aspectRatio)
+export function videoSize({ aspect_ratio = '16:9', resolution = '720p' }: Shape, reference?: FrameSize): FrameSize {
+  const ratio = aspect_ratio === 'adaptive' ? adaptiveRatio(reference) : ratioOf(aspect_ratio)
   const [, short] = /^(\d+)p$/.exec(resolution) ?? []
-  if (ratio === undefined || short === undefined) return undefined
+  if (ratio === undefined || short === undefined)
+    throw new EngineError('this engine has no frame size for that aspect_ratio and resolution')
   const shortSide = Number(short)
   const longSide = 2 * Math.round((shortSide * Math.max(ratio, 1 / ratio)) / 2)
   return ratio >= 1 ? { width: longSide, height: shortSide } : { width: shortSide, height: longSide }

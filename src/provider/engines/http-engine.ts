@@ -47,24 +47,21 @@ type Run = {
  * job gets it once more, but never a third time.
  */
 export function createHttpEngine(settings: HttpEngineSettings, type: EngineChoice['type']): Engine {
-  return {
-    name: 'http',
-    run: async (job, report, signal) => {
-      const deadline = AbortSignal.timeout(settings.timeout_seconds * 1000)
-      const remote: RemoteJob = { ...(job.remoteJob ?? { url: null, isRepeat: false }) }
-      try {
-        return await follow({ settings, type, job, report, signal: AbortSignal.any([signal, deadline]) }, remote)
-      } catch (cause) {
-        const isLate = deadline.aborted && !signal.aborted
-        const error = isLate
-          ? new EngineError(`the engine did not finish within ${settings.timeout_seconds} s`, { cause })
-          : cause
-        // After a transient error or a stop of this process, a worker continues the same job.
-        const isOver = signal.aborted ? isDiscarded(signal.reason) : error instanceof EngineError && !error.transient
-        if (isOver && remote.url !== null) await cancel(settings, remote.url)
-        throw error
-      }
-    },
+  return async (job, report, signal) => {
+    const deadline = AbortSignal.timeout(settings.timeout_seconds * 1000)
+    const remote: RemoteJob = { ...(job.remoteJob ?? { url: null, isRepeat: false }) }
+    try {
+      return await follow({ settings, type, job, report, signal: AbortSignal.any([signal, deadline]) }, remote)
+    } catch (cause) {
+      const isLate = deadline.aborted && !signal.aborted
+      const error = isLate
+        ? new EngineError(`the engine did not finish within ${settings.timeout_seconds} s`, { cause })
+        : cause
+      // After a transient error or a stop of this process, a worker continues the same job.
+      const isOver = signal.aborted ? isDiscarded(signal.reason) : error instanceof EngineError && !error.transient
+      if (isOver && remote.url !== null) await cancel(settings, remote.url)
+      throw error
+    }
   }
 }
 

@@ -1,8 +1,7 @@
 import sharp, { type Sharp } from 'sharp'
-import type { Output } from '../../wire/schemas.ts'
 import { drawPicture, drawVeil } from './artwork/picture.ts'
 import { readBrief } from './brief.ts'
-import { EngineError, type Engine, type EngineJob, type Report, type Reference } from './engine.ts'
+import type { Engine, Reference } from './engine.ts'
 import { imageSize, type FrameSize } from './frame-size.ts'
 import { storeMedia } from './media-store.ts'
 import { encodePicture, rasterize } from './rasterize.ts'
@@ -13,44 +12,32 @@ import { fillWithPicture, fitPicture } from './reference-picture.ts'
  * are composed, and the drawing covers them as a veil. With `withOriginal`, each picture also has a lossless
  * PNG as its original_url.
  */
-export function createLocalImageEngine({ name, withOriginal }: { name: string; withOriginal: boolean }): Engine {
-  return { name, run: (job, report, signal) => runLocalImage(job, { withOriginal, report, signal }) }
-}
+export function createLocalImageEngine({ withOriginal }: { withOriginal: boolean }): Engine {
+  return async (job, report, signal) => {
+    const brief = readBrief(job)
+    const { num_images: count, prompt, strength } = brief
+    const size = imageSize(brief)
+    const shape = `${size.width}x${size.height}`
+    const format = brief.output_format === 'webp' ? 'webp' : 'png'
+    await report(0, `drawing ${count} of ${shape}`)
+    const [first, ...others] = job.references.filter(({ kind }) => kind === 'image')
+    const ground = first && (await composePictures([first, ...others], size))
 
-async function runLocalImage(
-  job: EngineJob,
-  { withOriginal, report, signal }: { withOriginal: boolean; report: Report; signal: AbortSignal },
-): Promise<Output> {
-  const brief = readBrief(job)
-  const size = imageSize(brief.aspect_ratio, brief.resolution)
-  if (size === undefined) throw new EngineError('this engine has no picture size for that aspect_ratio and resolution')
-  const format = brief.output_format === 'webp' ? 'webp' : 'png'
-  await report(0, `drawing ${brief.num_images} of ${size.width}x${size.height}`)
-  const [first, ...others] = job.references.filter(({ kind }) => kind === 'image')
-  const ground = first && (await composePictures([first, ...others], size))
-
-  const images = []
-  for (let index = 0; index < brief.num_images; index++) {
-    const caption = {
-      prompt: brief.prompt,
-      credit: `${job.model}  ${size.width}x${size.height}  ${index + 1}/${brief.num_images}`,
+    const images = []
+    for (let number = 1; number <= count; number += 1) {
+      const caption = { prompt, credit: `${job.model}  ${shape}  ${number}/${count}` }
+      const seed = `${brief.seed}:${number - 1}`
+      const picture = ground
+        ? await layOver(ground, await rasterize(drawVeil(size, seed, { strength, caption }), signal))
+        : await rasterize(drawPicture(size, seed, caption), signal)
+      const store = async (name: string, as: 'png' | 'webp') =>
+        storeMedia(job, `${name}-${number - 1}`, as, await encodePicture(picture.clone(), as))
+      const url = await store('image', format)
+      images.push({ url, ...size, ...(withOriginal && { original_url: await store('original', 'png') }) })
+      await report(Math.round((number / count) * 100), `picture ${number} of ${count} is done`)
     }
-    const seed = `${brief.seed}:${index}`
-    const picture = ground
-      ? await layOver(ground, await rasterize(drawVeil(size, seed, { strength: brief.strength, caption }), signal))
-      : await rasterize(drawPicture(size, seed, caption), signal)
-    const encoded = await encodePicture(picture.clone(), format)
-    const url = await storeMedia(job, `image-${index}`, format, encoded)
-    const original = withOriginal
-      ? { original_url: await storeMedia(job, `original-${index}`, 'png', await encodePicture(picture.clone(), 'png')) }
-      : {}
-    images.push({ url, ...size, ...original })
-    await report(
-      Math.round(((index + 1) / brief.num_images) * 100),
-      `picture ${index + 1} of ${brief.num_images} is done`,
-    )
+    return { images }
   }
-  return { images }
 }
 
 async function layOver(ground: Buffer, veil: Sharp): Promise<Sharp> {

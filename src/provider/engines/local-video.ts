@@ -1,18 +1,17 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { words } from '../../platform/ffmpeg.ts'
-import type { Output } from '../../wire/schemas.ts'
 import { drawCaptionLayer, drawVeil } from './artwork/picture.ts'
 import { readBrief, type Brief } from './brief.ts'
-import { EngineError, type Engine, type EngineJob, type Reference, type Report } from './engine.ts'
+import type { Engine, EngineJob } from './engine.ts'
 import { locateFfmpeg, runFfmpeg } from './ffmpeg.ts'
 import { createMediaReader, framesPerSecond, type MediaReader, soundTrack } from './foreign-media.ts'
-import { videoSize, type FrameSize } from './frame-size.ts'
+import { videoSize } from './frame-size.ts'
 import { storeMedia, withScratch } from './media-store.ts'
 import { composeMusic } from './music.ts'
 import { rasterize } from './rasterize.ts'
 import { pictureSize } from './reference-picture.ts'
-import { overlayFilters, shoot } from './shots.ts'
+import { isSeen, type Making, overlayFilters, shoot } from './shots.ts'
 import { encodeWav } from './wav.ts'
 
 /** Percentage of the work that is done when encoding starts and when it ends. */
@@ -22,81 +21,57 @@ const [drawnPercent, encodedPercent] = [25, 95]
  * Creates the engine that makes an MP4 (H.264, yuv420p, optional AAC) of drawn pictures or of the job's references,
  * with the prompt written on it.
  */
-export function createLocalVideoEngine({ name, ffmpegPath }: { name: string; ffmpegPath: string | undefined }): Engine {
+export function createLocalVideoEngine(ffmpegPath?: string): Engine {
   const media = createMediaReader(ffmpegPath)
-  return { name, run: (job, report, signal) => runLocalVideo(job, { ffmpegPath, media, report, signal }) }
-}
+  return async (job, report, signal) => {
+    const brief = readBrief(job)
+    const binary = await locateFfmpeg(ffmpegPath)
+    const size = videoSize(brief, brief.aspect_ratio === 'adaptive' ? await seenSize(job, media, signal) : undefined)
+    const sound = brief.generate_audio ? 'with sound' : 'without sound'
+    await report(0, `making ${brief.duration} s of ${size.width}x${size.height} ${sound}`)
 
-type Run = { ffmpegPath: string | undefined; media: MediaReader; report: Report; signal: AbortSignal }
-
-async function runLocalVideo(job: EngineJob, { ffmpegPath, media, report, signal }: Run): Promise<Output> {
-  const brief = readBrief(job)
-  const binary = await locateFfmpeg(ffmpegPath)
-  const size = videoSize(brief.aspect_ratio, brief.resolution, await shapeOf(job, brief, media, signal))
-  if (size === undefined) throw new EngineError('this engine has no frame size for that aspect_ratio and resolution')
-  const sound = brief.generate_audio ? 'with sound' : 'without sound'
-  await report(0, `making ${brief.duration} s of ${size.width}x${size.height} ${sound}`)
-
-  return withScratch(job, async (scratch) => {
-    const making = { job, brief, size, scratch, media, signal }
-    const film = await filmOf(making)
-    const track = await soundOf(making)
-    await report(drawnPercent, 'pictures are drawn')
-    const clip = path.join(scratch, 'clip.mp4')
-    const all = brief.duration * framesPerSecond
-    const onFrames = async (frames: number) =>
-      report(Math.round(drawnPercent + (encodedPercent - drawnPercent) * Math.min(1, frames / all)))
-    await runFfmpeg({
-      binary,
-      args: [...encoderArgs({ film, track, brief }), clip],
-      signal,
-      deadlineSeconds: 180,
-      onFrames,
+    return withScratch(job, async (scratch) => {
+      const making = { job, brief, size, scratch, media, signal }
+      const film = await filmOf(making)
+      const track = await soundOf(making)
+      await report(drawnPercent, 'pictures are drawn')
+      const clip = path.join(scratch, 'clip.mp4')
+      const all = brief.duration * framesPerSecond
+      const onFrames = async (frames: number) =>
+        report(Math.round(drawnPercent + (encodedPercent - drawnPercent) * Math.min(1, frames / all)))
+      const args = [...encoderArgs({ film, track, brief }), clip]
+      await runFfmpeg({ binary, args, signal, deadlineSeconds: 180, onFrames })
+      const url = await storeMedia(job, 'video', 'mp4', await fs.readFile(clip))
+      await report(100, 'the clip is encoded')
+      return { video: { url, ...size, duration: brief.duration } }
     })
-    const url = await storeMedia(job, 'video', 'mp4', await fs.readFile(clip))
-    await report(100, 'the clip is encoded')
-    return { video: { url, ...size, duration: brief.duration } }
-  })
+  }
 }
 
-const isSeen = ({ kind }: Reference) => kind !== 'audio'
-
-/** The shape for `adaptive`. */
-async function shapeOf(
-  { references }: EngineJob,
-  { aspect_ratio: ratio }: Brief,
-  media: MediaReader,
-  signal: AbortSignal,
-): Promise<FrameSize | undefined> {
+/** The size of the first reference that is seen. */
+async function seenSize({ references }: EngineJob, media: MediaReader, signal: AbortSignal) {
   const first = references.find(isSeen)
-  if (ratio !== 'adaptive' || first === undefined) return undefined
-  return first.kind === 'video' ? media.sizeOf(first, signal) : pictureSize(first)
+  return first && (first.kind === 'video' ? media.sizeOf(first, signal) : pictureSize(first))
 }
 
 /** The encoder's inputs with their options, and the filter graph that produces `[clip]`. */
 type Film = { inputs: readonly (readonly string[])[]; graph: string }
-type Making = {
-  job: EngineJob
-  brief: Brief
-  size: FrameSize
-  scratch: string
-  media: MediaReader
-  signal: AbortSignal
-}
 
 /** Shows the shots alone in the first frames. Then the caption fades in, and over references a translucent drawing. */
-async function filmOf({ job, brief, size, scratch, media, signal }: Making): Promise<Film> {
-  const { duration: durationSeconds, seed, strength } = brief
-  const references = job.references.filter(isSeen)
-  const { inputs, graph } = await shoot({ references, size, durationSeconds, seed, scratch, media, signal })
-  const caption = { prompt: brief.prompt, credit: `${job.model}  ${size.width}x${size.height}  ${durationSeconds} s` }
-  const overlay = references.length > 0 ? drawVeil(size, seed, { strength, caption }) : drawCaptionLayer(size, caption)
+async function filmOf(making: Making): Promise<Film> {
+  const { job, brief, size, scratch, signal } = making
+  const { duration, prompt, seed, strength } = brief
+  const { inputs, graph } = await shoot(making)
+  const caption = { prompt, credit: `${job.model}  ${size.width}x${size.height}  ${duration} s` }
+  const overlay = job.references.some(isSeen)
+    ? drawVeil(size, seed, { strength, caption })
+    : drawCaptionLayer(size, caption)
   const file = path.join(scratch, 'overlay.png')
   // ffmpeg reads the file once, a moment later, so compression is not worth the time.
   await (await rasterize(overlay, signal)).png({ compressionLevel: 1 }).toFile(file)
   return {
     inputs: [...inputs, ['-framerate', String(framesPerSecond), '-i', file]],
-    graph: [...graph, ...overlayFilters(inputs.length, durationSeconds)].join(';'),
+    graph: [...graph, ...overlayFilters(inputs.length, duration)].join(';'),
   }
 }
 

@@ -23,20 +23,15 @@ const answerSchema = z.object({
  * own origin, or from any host over https.
  */
 export function createOpenAiImagesEngine(settings: OpenAiImagesSettings): Engine {
-  return {
-    name: 'openai-images',
-    run: async (job, report, signal) => {
-      const deadline = AbortSignal.timeout(settings.timeout_seconds * 1000)
-      try {
-        return await runOpenAiImages(job, { settings, report, signal: AbortSignal.any([signal, deadline]) })
-      } catch (cause) {
-        if (!deadline.aborted || signal.aborted || cause instanceof EngineError) throw cause
-        throw new EngineError(`the image service did not answer within ${settings.timeout_seconds} s`, {
-          cause,
-          transient: true,
-        })
-      }
-    },
+  return async (job, report, signal) => {
+    const deadline = AbortSignal.timeout(settings.timeout_seconds * 1000)
+    try {
+      return await runOpenAiImages(job, { settings, report, signal: AbortSignal.any([signal, deadline]) })
+    } catch (cause) {
+      if (!deadline.aborted || signal.aborted || cause instanceof EngineError) throw cause
+      const message = `the image service did not answer within ${settings.timeout_seconds} s`
+      throw new EngineError(message, { cause, transient: true })
+    }
   }
 }
 
@@ -44,8 +39,7 @@ type Run = { settings: OpenAiImagesSettings; report: Report; signal: AbortSignal
 
 async function runOpenAiImages(job: EngineJob, run: Run): Promise<Output> {
   const brief = readBrief(job)
-  const size = imageSize(brief.aspect_ratio, brief.resolution)
-  if (size === undefined) throw new EngineError('this engine has no picture size for that aspect_ratio and resolution')
+  const size = imageSize(brief)
   const wanted = requestedSize(size, run.settings.sizes)
   await run.report(0, `asking for ${brief.num_images} of ${wanted}`)
 

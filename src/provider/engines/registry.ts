@@ -9,13 +9,12 @@ import { createOpenAiImagesEngine } from './openai-images.ts'
 
 /** The local engines by name. `ffmpegPath` replaces the packaged ffmpeg. */
 export function createEngines(ffmpegPath?: string): ReadonlyMap<string, Engine> {
-  const engines = [
-    createLocalImageEngine({ name: 'local-image', withOriginal: false }),
-    createLocalImageEngine({ name: 'local-image-with-original', withOriginal: true }),
-    createLocalVideoEngine({ name: 'local-video', ffmpegPath }),
-    createLocalAudioEngine({ name: 'local-audio', ffmpegPath }),
-  ]
-  return new Map(engines.map((engine) => [engine.name, engine]))
+  return new Map([
+    ['local-image', createLocalImageEngine({ withOriginal: false })],
+    ['local-image-with-original', createLocalImageEngine({ withOriginal: true })],
+    ['local-video', createLocalVideoEngine(ffmpegPath)],
+    ['local-audio', createLocalAudioEngine(ffmpegPath)],
+  ])
 }
 
 /** Creates a remote engine with the settings stored with its request. Undefined for an unknown name. */

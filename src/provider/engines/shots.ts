@@ -2,24 +2,27 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { words } from '../../platform/ffmpeg.ts'
 import { drawPicture } from './artwork/picture.ts'
-import type { Reference } from './engine.ts'
+import type { Brief } from './brief.ts'
+import type { EngineJob, Reference } from './engine.ts'
 import { framesPerSecond, type MediaReader } from './foreign-media.ts'
 import type { FrameSize } from './frame-size.ts'
 import { createRandom, type Random } from './random.ts'
 import { rasterize } from './rasterize.ts'
 import { fitPicture } from './reference-picture.ts'
 
-export type ShotsJob = {
-  references: readonly Reference[]
+/** A clip to make. */
+export type Making = {
+  job: EngineJob
+  /** Its seed decides what is drawn, and where each shot moves to. */
+  brief: Brief
   size: FrameSize
-  durationSeconds: number
-  /** Decides what is drawn, and where each shot moves to. */
-  seed: string
-  /** Folder for the shots' files. */
+  /** Folder for the clip's files. */
   scratch: string
   media: MediaReader
   signal: AbortSignal
 }
+
+export const isSeen = ({ kind }: Reference) => kind !== 'audio'
 
 /** ffmpeg's arguments for the inputs of a clip, and the filter graph that produces `[film]`. */
 export type Shots = { inputs: string[][]; graph: string[] }
@@ -28,12 +31,13 @@ export type Shots = { inputs: string[][]; graph: string[] }
  * Cuts a clip from references, or from drawn pictures if there are none, each for an equal share of the time. A shot
  * zooms into its picture. A video plays; if it is too short, the shot zooms into its last frame.
  */
-export async function shoot(job: ShotsJob): Promise<Shots> {
-  const { references, size, durationSeconds, seed, scratch, media, signal } = job
+export async function shoot({ job, brief, size, scratch, media, signal }: Making): Promise<Shots> {
+  const { duration, seed } = brief
+  const references = job.references.filter(isSeen)
   const random = createRandom(`${seed}:shots`)
-  const total = Math.round(durationSeconds * framesPerSecond)
+  const total = Math.round(duration * framesPerSecond)
   // A drawn picture is shown for about six seconds.
-  const count = references.length || Math.max(1, Math.round(durationSeconds / 6))
+  const count = references.length || Math.max(1, Math.round(duration / 6))
   const inputs: string[][] = []
   const graph: string[] = []
   for (let at = 0; at < count; at += 1) {

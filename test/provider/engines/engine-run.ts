@@ -29,7 +29,7 @@ export async function runEngine(engine: Engine, { model = 'a-model', input, refe
   const mediaDir = await temporaryFolder()
   const reported: Reported[] = []
   const requestId = randomUUID()
-  const output = await engine.run(
+  const output = await engine(
     { requestId, model, input, references, mediaDir, mediaUrl },
     async (progress, line) => {
       reported.push({ progress, line })

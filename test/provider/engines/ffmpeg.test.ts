@@ -61,7 +61,7 @@ describe('runFfmpeg', () => {
 })
 
 describe('without an ffmpeg', () => {
-  const missing = { name: 'x', ffmpegPath: '/nowhere/ffmpeg' }
+  const missing = '/nowhere/ffmpeg'
 
   it.each([
     ['video', createLocalVideoEngine(missing), {}],

@@ -59,7 +59,7 @@ async function runOn({
     keepRemoteJob,
     ...job,
   }
-  const result = engine.run(whole, report, signal)
+  const result = engine(whole, report, signal)
   result.catch(() => {})
   return { ...stand, result, reported, kept, mediaDir }
 }

@@ -6,7 +6,7 @@ import { encodeWav } from '../../../src/provider/engines/wav.ts'
 import { audioOf, fileOf, filesBelow, runEngine } from './engine-run.ts'
 import { probe } from './probe.ts'
 
-const engine = createLocalAudioEngine({ name: 'local-audio', ffmpegPath: undefined })
+const engine = createLocalAudioEngine()
 const never = new AbortController().signal
 
 describe('local-audio', () => {

@@ -5,8 +5,8 @@ import { EngineError } from '../../../src/provider/engines/engine.ts'
 import { createLocalImageEngine } from '../../../src/provider/engines/local-image.ts'
 import { fileOf, filesBelow, imagesOf, mediaUrl, runEngine } from './engine-run.ts'
 
-const engine = createLocalImageEngine({ name: 'local-image', withOriginal: false })
-const withOriginal = createLocalImageEngine({ name: 'local-image-with-original', withOriginal: true })
+const engine = createLocalImageEngine({ withOriginal: false })
+const withOriginal = createLocalImageEngine({ withOriginal: true })
 
 async function draw(input: Record<string, unknown>, model = 'a-model') {
   const { output, mediaDir } = await runEngine(engine, { model, input })
@@ -94,7 +94,7 @@ describe('local-image', () => {
       mediaDir: '/nowhere',
       mediaUrl,
     }
-    await expect(engine.run(job, async () => {}, new AbortController().signal)).rejects.toThrow('not a request id')
+    await expect(engine(job, async () => {}, new AbortController().signal)).rejects.toThrow('not a request id')
   })
 })
 

@@ -8,7 +8,7 @@ import { long } from '../../chaos/length.ts'
 import { fileOf, filesBelow, runEngine, temporaryFolder, videoOf } from './engine-run.ts'
 import { probe } from './probe.ts'
 
-const engine = createLocalVideoEngine({ name: 'local-video', ffmpegPath: undefined })
+const engine = createLocalVideoEngine()
 
 async function film(input: Record<string, unknown>) {
   const { output, mediaDir, reported } = await runEngine(engine, { input })
@@ -64,7 +64,7 @@ describe('local-video', () => {
       last = progress
       if (progress > 25) controller.abort(reason)
     }
-    const run = engine.run(
+    const run = engine(
       {
         requestId: 'abort-me',
         model: 'm',
@@ -94,12 +94,12 @@ describe('local-video', () => {
       mediaDir,
       mediaUrl: '',
     }
-    await engine.run(job, async () => {}, new AbortController().signal)
+    await engine(job, async () => {}, new AbortController().signal)
     expect(await filesBelow(mediaDir)).toEqual([expect.stringMatching(/^again\/video-[0-9a-f]{16}\.mp4$/)])
   })
 
   it("fails with the report's error, and kills the encoder, when reporting progress fails", async () => {
-    const failing = engine.run(
+    const failing = engine(
       {
         requestId: 'lost',
         model: 'm',
@@ -122,9 +122,8 @@ describe('videoSize', () => {
     for (const { input_schema: schema } of [...builtInCatalog().values()].filter(({ type }) => type === 'video')) {
       for (const ratio of schema['aspect_ratio']?.enum ?? ['16:9']) {
         for (const resolution of schema['resolution']?.enum ?? ['720p']) {
-          const size = videoSize(String(ratio), String(resolution))
-          expect(size).toBeDefined()
-          expect([(size?.width ?? 1) % 2, (size?.height ?? 1) % 2]).toEqual([0, 0])
+          const size = videoSize({ aspect_ratio: String(ratio), resolution: String(resolution) })
+          expect([size.width % 2, size.height % 2]).toEqual([0, 0])
         }
       }
     }

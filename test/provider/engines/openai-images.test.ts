@@ -271,7 +271,7 @@ describe('openai-images fails with a clean message', () => {
     const { engine } = await engineFor(withPictures([Buffer.from('no picture')]))
     const mediaDir = await temporaryFolder()
     const job = { requestId: 'r', model: 'm', input: { prompt: 'a' }, references: [], mediaDir, mediaUrl: '' }
-    await expect(engine.run(job, async () => {}, new AbortController().signal)).rejects.toThrow(EngineError)
+    await expect(engine(job, async () => {}, new AbortController().signal)).rejects.toThrow(EngineError)
     expect(await filesBelow(mediaDir)).toEqual([])
   })
 })

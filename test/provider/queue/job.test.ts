@@ -197,8 +197,7 @@ async function remoteRequest() {
   })
   const engine: EngineChoice = { name: 'http', type: 'image', settings: { url: stand.url, poll_seconds: 0.05 } }
   const engines: JobDeps['engines'] = {
-    run: (choice, job, report, signal) =>
-      (createRemoteEngine(choice, undefined) ?? expect.fail()).run(job, report, signal),
+    run: (choice, job, report, signal) => (createRemoteEngine(choice, undefined) ?? expect.fail())(job, report, signal),
   }
   const request = await requestOf(() => expect.fail('no service is asked'), { engine, engines })
   return { ...request, stand, looked: looked.promise, finish: () => void (isDone = true) }
