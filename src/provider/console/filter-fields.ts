@@ -67,10 +67,14 @@ export function filtersIn<T extends z.ZodType>(req: Request, schema: T): z.infer
   )
 }
 
+export function capital(text: string): string {
+  return text.slice(0, 1).toUpperCase() + text.slice(1)
+}
+
 /** A select of one of several choices, or any. An unknown value stays visible. */
 export function choice(name: string, chosen: string | undefined, choices: readonly string[]): Markup {
   return html`<label>
-    ${name.slice(0, 1).toUpperCase()}${name.slice(1)}
+    ${capital(name)}
     <select name="${name}">
       <option value="">any</option>
       ${chosen === undefined || choices.includes(chosen) ? '' : html`<option selected>${chosen}</option>`}

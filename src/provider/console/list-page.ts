@@ -1,30 +1,66 @@
+import type { Express } from 'express'
 import { html } from 'hono/html'
+import type { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { pageLinks, tabs } from '../../platform/pages/parts.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
+import { capital, filtersIn } from './filter-fields.ts'
 import type { NewestPage } from './newest-first.ts'
+import type { Show } from './parts.ts'
 
-/** `none` is the sentence for an empty list. */
-export type Found<Row> = { rows: Row[]; older: string | undefined; none: string }
+type Wanted = { q?: string | undefined; account?: string | undefined; before?: unknown }
 
-type Wanted = { q?: string | undefined; account?: string | undefined }
-type Search<Row> = {
-  /** The kinds of ids that `find` searches, for the answer to a wrong id. */
+/** A list with filters. `W` is the parsed query of its address. */
+export type List<W extends Wanted, Row> = {
+  path: string
+  title: string
+  heading: (wanted: W) => Markup
+  schema: z.ZodType<W>
+  /** The filter that the tabs choose. */
+  tabs: { name: keyof W & string; choices: readonly string[] }
+  /** The other fields of the form, beside the account. */
+  fields: (wanted: W) => Markup
+  /** The kinds of ids that `find` searches. */
   ids: string
+  find: (id: string) => Promise<Row[]>
+  read: (wanted: W) => Promise<NewestPage<Row>>
   /** The sentence for a list without any row. */
   nothing: string
-  find: (id: string) => Promise<Row[]>
-  read: () => Promise<NewestPage<Row>>
+  table: (rows: readonly Row[], empty: string) => Markup
 }
 
-/** Finds the rows with the id `q`; without one, reads the rows of the filters. */
-export async function search<Row>({ q, account }: Wanted, { ids, nothing, find, read }: Search<Row>) {
+/** Shows a list: tabs, a form for its filters, a search by id, and pages of rows, newest first. */
+export function showList<W extends Wanted, Row>(app: Express, show: Show, list: List<W, Row>): void {
+  const { path, title, heading, schema, tabs: by, fields, ids, table } = list
+  app.get(path, async (req, res) => {
+    const wanted = filtersIn(req, schema)
+    const { before, q = '', ...filters } = wanted
+    const { rows, older, none } = await search(wanted, list)
+    const page = html`${heading(wanted)} ${choiceTabs(path, by, filters)}
+      <form class="inline" method="get" action="${path}">
+        <input type="hidden" name="${by.name}" value="${wanted[by.name]}" />
+        <label>Account <input name="account" value="${wanted.account}" /></label>
+        ${fields(wanted)}
+        <label><button>Show</button></label>
+      </form>
+      <form class="inline" method="get" action="${path}" role="search">
+        <label>${capital(ids)} <input class="uuid" name="q" value="${q}" spellcheck="false" autocomplete="off" /></label>
+        <label><button class="quiet">Find</button></label>
+      </form>
+      <section class="card">${table(rows, none)} ${listPages(path, filters, { isFirst: before === undefined, older })}</section>`
+    show(req, res, title, page)
+  })
+}
+
+/** Finds the rows with the id `q`; without one, reads the rows of the filters. `none` is the sentence for no row. */
+async function search<W extends Wanted, Row>(wanted: W, { ids, nothing, find, read }: List<W, Row>) {
+  const { q, account } = wanted
   if (q) {
     const id = requestIdSchema.safeParse(q)
     const none = id.success ? nothing : `${q} is not a whole ${ids}. Each is a UUID.`
     return { rows: id.success ? await find(id.data) : [], older: undefined, none }
   }
-  const { rows, older, isAccountKnown } = await read()
+  const { rows, older, isAccountKnown } = await read(wanted)
   const none = older
     ? 'No match among the rows that were searched. Follow Older to continue the search.'
     : isAccountKnown
@@ -33,22 +69,12 @@ export async function search<Row>({ q, account }: Wanted, { ids, nothing, find, 
   return { rows, older, none }
 }
 
-export function idForm(path: string, label: string, q = ''): Markup {
-  return html`<form class="inline" method="get" action="${path}" role="search">
-    <label>${label} <input class="uuid" name="q" value="${q}" spellcheck="false" autocomplete="off" /></label>
-    <label><button class="quiet">Find</button></label>
-  </form>`
-}
-
-type Filters = Readonly<Record<string, string | undefined>>
-type Views = { path: string; name: string; choices: readonly string[]; filters: Filters }
-
 /** The states of a list as tabs. They keep the other filters. */
-export function views({ path, name, choices, filters }: Views): Markup {
+function choiceTabs(path: string, { name, choices }: { name: string; choices: readonly string[] }, filters: object) {
   const tab = (choice: string | undefined) => {
-    const label = choice === undefined ? 'All' : choice.slice(0, 1).toUpperCase() + choice.slice(1).toLowerCase()
+    const label = choice === undefined ? 'All' : capital(choice.toLowerCase()).replace('_', ' ')
     const href = linkTo(path, { ...filters, [name]: choice })
-    return { label: label.replace('_', ' '), href, current: filters[name] === choice }
+    return { label, href, current: Reflect.get(filters, name) === choice }
   }
   return tabs(`By ${name}`, [undefined, ...choices].map(tab))
 }
@@ -56,15 +82,15 @@ export function views({ path, name, choices, filters }: Views): Markup {
 type Place = { isFirst: boolean; older: string | undefined }
 
 /** Links to the next page of a list and back to the first, with the same filters. */
-export function listPages(path: string, filters: Filters, { isFirst, older }: Place): Markup {
+export function listPages(path: string, filters: object, { isFirst, older }: Place): Markup {
   return pageLinks({
     newest: isFirst ? undefined : linkTo(path, filters),
     older: older && linkTo(path, { ...filters, before: older }),
   })
 }
 
-export function linkTo(path: string, filters: Filters): string {
-  const query = new URLSearchParams()
-  for (const [name, value] of Object.entries(filters)) if (value) query.set(name, value)
-  return `${path}?${query.toString()}`
+/** An address with those filters that are given. */
+export function linkTo(path: string, filters: object): string {
+  const given = Object.entries(filters).flatMap(([name, value]) => (value ? [[name, String(value)] as const] : []))
+  return `${path}?${new URLSearchParams(Object.fromEntries(given)).toString()}`
 }

@@ -7,12 +7,12 @@ import { requestStatuses } from '../../wire/schemas.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { environments } from '../domain/schema.ts'
 import type { ConsoleDeps } from './actions.ts'
-import { choice, choiceOf, cursorSchema, filtersIn, textSchema } from './filter-fields.ts'
-import { type Found, idForm, listPages, search, views } from './list-page.ts'
+import { choice, choiceOf, cursorSchema, textSchema } from './filter-fields.ts'
+import { showList } from './list-page.ts'
 import { accountLink, badge, isUnfinished, requestLink, type Show, chargeOf } from './parts.ts'
 import { findRequests, type ListedRequest, searchRequests } from './reads.ts'
 
-const filterSchema = z.object({
+const schema = z.object({
   account: textSchema,
   model: textSchema,
   status: choiceOf(requestStatuses),
@@ -20,37 +20,22 @@ const filterSchema = z.object({
   q: textSchema,
   before: cursorSchema,
 })
-type Wanted = z.infer<typeof filterSchema>
 
 export function showRequests(app: Express, { db, catalog, clock }: ConsoleDeps, show: Show): void {
-  app.get('/requests', async (req, res) => {
-    const wanted = filtersIn(req, filterSchema)
-    const found = await search(wanted, {
-      ids: 'request id or Idempotency-Key',
-      nothing: 'No request.',
-      find: (id) => findRequests(db, id),
-      read: () => searchRequests(db, wanted),
-    })
-    show(req, res, 'Requests', requestsPage(found, wanted, { catalog: catalog(), now: clock() }))
+  showList(app, show, {
+    path: '/requests',
+    title: 'Requests',
+    heading: () => html`<h1>Requests</h1>`,
+    schema,
+    tabs: { name: 'status', choices: requestStatuses },
+    fields: ({ model, environment }) =>
+      html`${choice('model', model, [...catalog().keys()])}${choice('environment', environment, environments)}`,
+    ids: 'request id or Idempotency-Key',
+    find: (id) => findRequests(db, id),
+    read: (wanted) => searchRequests(db, wanted),
+    nothing: 'No request.',
+    table: (rows, none) => requestTable(rows, { catalog: catalog(), now: clock() }, none),
   })
-}
-
-function requestsPage({ rows, older, none }: Found<ListedRequest>, wanted: Wanted, view: ListView): Markup {
-  const { before, q, ...filters } = wanted
-  const { account, model, status, environment } = filters
-  return html`<h1>Requests</h1>
-    ${views({ path: '/requests', name: 'status', choices: requestStatuses, filters })}
-    <form class="inline" method="get" action="/requests">
-      <input type="hidden" name="status" value="${status}" />
-      <label>Account <input name="account" value="${account}" /></label>
-      ${choice('model', model, [...view.catalog.keys()])}${choice('environment', environment, environments)}
-      <label><button>Show</button></label>
-    </form>
-    ${idForm('/requests', 'Request id or Idempotency-Key', q)}
-    <section class="card">
-      ${requestTable(rows, view, none)}
-      ${listPages('/requests', filters, { isFirst: before === undefined, older })}
-    </section>`
 }
 
 /** The catalog gives the kind of media of each model. */
