@@ -72,28 +72,27 @@ export async function findEmbeddedPostgres(dataDir: string): Promise<string | un
 
 type Launched = { child: ChildProcess; output: () => string }
 type RunAs = { uid?: number; gid?: number }
-type Launch = { cluster: string; runAs: RunAs; args: string[] }
+/** `input` is sent to the program's stdin. */
+type Launch = { cluster: string; runAs: RunAs; args: string[]; input?: string }
 
 /**
  * Starts a program of PostgreSQL on a cluster. On Linux the cluster is passed as the working directory, so that an
  * unprivileged user needs no permission on the folders above it, such as root's home. `detached` keeps Ctrl-C from
  * Postgres, which must outlive our shutdown.
  */
-function launch(binaries: string, program: string, { cluster, runAs, args }: Launch): Launched {
-  const pgdata = process.platform === 'linux' ? '/proc/self/cwd' : cluster
-  const child = spawn(path.join(binaries, 'bin', program), ['-D', pgdata, ...args], {
-    ...runAs,
-    cwd: cluster,
-    env: environment(),
-    detached: true,
-    stdio: ['ignore', 'pipe', 'pipe'],
-  })
+function launch(binaries: string, program: string, { cluster, runAs, args, input = '' }: Launch): Launched {
+  // Postgres must not inherit the malloc threshold of this process (bin/mediadock.js).
+  const { MALLOC_MMAP_THRESHOLD_: _, ...inherited } = process.env
+  const env = { ...inherited, PGDATA: process.platform === 'linux' ? '/proc/self/cwd' : cluster }
+  const child = spawn(path.join(binaries, 'bin', program), args, { ...runAs, cwd: cluster, env, detached: true })
+  // A program that has ended takes no input. Its exit code is reported.
+  child.stdin.on('error', () => {}).end(input)
   let output = ''
   const keep = (chunk: Buffer) => {
     output = (output + chunk.toString()).slice(-8000)
   }
-  child.stdout?.on('data', keep)
-  child.stderr?.on('data', keep)
+  child.stdout.on('data', keep)
+  child.stderr.on('data', keep)
   child.on('error', (error) => keep(Buffer.from(String(error))))
   // Stops the child whenever this process exits, except after kill -9.
   const endWithUs = () => child.kill('SIGINT')
@@ -125,46 +124,24 @@ async function initialize({ cluster, ...how }: Making): Promise<void> {
   await fs.mkdir(at.cluster, { recursive: true, mode: 0o700 })
   if (at.runAs.uid !== undefined && at.runAs.gid !== undefined) await fs.chown(at.cluster, at.runAs.uid, at.runAs.gid)
 
-  const initdb = launch(at.binaries, 'initdb', {
-    cluster: at.cluster,
-    runAs: at.runAs,
-    args: ['--username=postgres', '--auth=trust', '--encoding=UTF8', '--locale=C', '--no-instructions'],
-  })
-  const [code] = await once(initdb.child, 'exit')
-  if (code !== 0) {
-    await removeFolder(at.cluster)
-    throw new Error(`initdb failed (${code}): ${initdb.output()}`)
+  const toEnd = async (program: string, run: Pick<Launch, 'args' | 'input'>) => {
+    const { child, output } = launch(at.binaries, program, { ...at, ...run })
+    const [code] = await once(child, 'exit')
+    if (code !== 0) throw new Error(`${program} failed (${code}): ${output()}`)
   }
-  await setPassword(at)
+  const options = ['--username=postgres', '--auth=trust', '--encoding=UTF8', '--locale=C', '--no-instructions']
+  await toEnd('initdb', { args: options })
+  // In single-user mode, so that the server never listens without a password.
+  const input = `alter role postgres password '${at.password}'\n`
+  await toEnd('postgres', { args: ['--single', 'postgres'], input })
+  await fs.writeFile(path.join(at.cluster, 'pg_hba.conf'), 'host all all 127.0.0.1/32 scram-sha-256\n')
   await removeFolder(cluster)
   await fs.rename(at.cluster, cluster)
-}
-
-/** The environment without the malloc threshold of this process (bin/mediadock.js), which Postgres must not inherit. */
-function environment(): NodeJS.ProcessEnv {
-  const { MALLOC_MMAP_THRESHOLD_: _, ...rest } = process.env
-  return rest
 }
 
 /** Retries, because the initdb of a killed start may still be writing there. */
 async function removeFolder(folder: string): Promise<void> {
   await fs.rm(folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 })
-}
-
-/** Sets the password in single-user mode, so that the server never listens without a password. */
-async function setPassword(at: Making): Promise<void> {
-  const pgdata = process.platform === 'linux' ? '/proc/self/cwd' : at.cluster
-  const child = spawn(path.join(at.binaries, 'bin', 'postgres'), ['--single', '-D', pgdata, 'postgres'], {
-    ...at.runAs,
-    cwd: at.cluster,
-    env: environment(),
-    stdio: ['pipe', 'ignore', 'ignore'],
-  })
-  child.stdin.end(`alter role postgres password '${at.password}'\n`)
-  const [code] = await once(child, 'exit')
-  if (code !== 0) throw new Error(`the password of the embedded PostgreSQL could not be set (${code})`)
-  const rules = 'host all all 127.0.0.1/32 scram-sha-256\n'
-  await fs.writeFile(path.join(at.cluster, 'pg_hba.conf'), rules)
 }
 
 async function waitUntilReady(url: string, server: Launched): Promise<void> {

@@ -25,15 +25,14 @@ export function readCatalogSettings({ optional, problems }: SettingsReader) {
   return { reading, catalog: reading.catalog ?? builtInCatalog(), catalogFile }
 }
 
+type Surroundings = { production: boolean; local: { databaseUrl: string | undefined; secretKey: string | undefined } }
+
 /** Reads the provider's settings. Outside production, `local` provides the database and the secret key. */
 export function readProviderSettings(
   reader: SettingsReader,
-  {
-    production,
-    local,
-  }: { production: boolean; local: { databaseUrl: string | undefined; secretKey: string | undefined } },
+  { production, local: { databaseUrl: localUrl, secretKey: localKey = '' } }: Surroundings,
 ) {
-  const { withDefault, optional, required } = reader
+  const { withDefault, optional, required, problems } = reader
   const port = withDefault('PROVIDER_PORT', setting.port, 4000)
   const baseUrl = withDefault('PROVIDER_BASE_URL', setting.apiUrl, `http://127.0.0.1:${port}`)
   const consoleHost = withDefault('PROVIDER_CONSOLE_HOST', setting.listenHost, '127.0.0.1')
@@ -41,32 +40,27 @@ export function readProviderSettings(
   if (
     !setting.isLoopback(consoleHost) &&
     consoleToken === undefined &&
-    !reader.problems.some(({ name }) => name.includes('PROVIDER_CONSOLE_TOKEN'))
+    !problems.some(({ name }) => name.includes('PROVIDER_CONSOLE_TOKEN'))
   ) {
-    reader.problems.push({
-      name: 'PROVIDER_CONSOLE_TOKEN',
-      message: 'is required when PROVIDER_CONSOLE_HOST is not loopback',
-    })
+    const message = 'is required when PROVIDER_CONSOLE_HOST is not loopback'
+    problems.push({ name: 'PROVIDER_CONSOLE_TOKEN', message })
   }
   const localOrigins = (name: string) => {
     const origins = withDefault(name, setting.commaSeparated, [])
     if (production && origins.length > 0)
-      reader.problems.push({ name, message: 'is for local use only: unset it in production' })
+      problems.push({ name, message: 'is for local use only: unset it in production' })
     return origins
   }
-  const [webhookAllow, referenceAllow] = [
-    localOrigins('PROVIDER_WEBHOOK_ALLOW'),
-    localOrigins('PROVIDER_REFERENCE_ALLOW'),
-  ]
-  const shared = reader.optional('DATABASE_URL', setting.postgresUrl) ?? local.databaseUrl
+  const webhookAllow = localOrigins('PROVIDER_WEBHOOK_ALLOW')
+  const referenceAllow = localOrigins('PROVIDER_REFERENCE_ALLOW')
+  const shared = optional('DATABASE_URL', setting.postgresUrl) ?? localUrl
   const databaseUrl = optional('PROVIDER_DATABASE_URL', setting.postgresUrl) ?? shared
-  if (production && databaseUrl === undefined) {
-    reader.problems.push({ name: 'PROVIDER_DATABASE_URL or DATABASE_URL', message: 'is required' })
-  }
+  if (production && databaseUrl === undefined)
+    problems.push({ name: 'PROVIDER_DATABASE_URL or DATABASE_URL', message: 'is required' })
 
   const { reading, catalog, catalogFile } = readCatalogSettings(reader)
   const missingTokens = tokenProblems(reading, (name) => optional(name, setting.nonEmpty))
-  reader.problems.push(...missingTokens.map((message) => ({ name: 'PROVIDER_CATALOG', message })))
+  problems.push(...missingTokens.map((message) => ({ name: 'PROVIDER_CATALOG', message })))
 
   return {
     production,
@@ -93,7 +87,7 @@ export function readProviderSettings(
     ratePerAccount: withDefault('PROVIDER_RATE_PER_ACCOUNT', setting.positiveInt, 600),
     secretKey: production
       ? required('PROVIDER_SECRET_KEY', secretKeySchema, Buffer.alloc(0))
-      : withDefault('PROVIDER_SECRET_KEY', secretKeySchema, Buffer.from(local.secretKey ?? '', 'base64')),
+      : withDefault('PROVIDER_SECRET_KEY', secretKeySchema, Buffer.from(localKey, 'base64')),
     cancelEndpoint: withDefault('PROVIDER_CANCEL_ENDPOINT', setting.onOff, false),
     migrateOnStart: withDefault('MIGRATE_ON_START', setting.bool, true),
     trustProxy: withDefault('TRUST_PROXY', setting.trustProxy, 'loopback'),

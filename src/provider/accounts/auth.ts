@@ -49,23 +49,14 @@ export function invalidApiKey(): HttpError {
 /** Resolves to null for an unknown or revoked key. */
 export type Identify = (apiKey: string) => Promise<Identified | null>
 
+type IdentifyDeps = { db: Database; limits: RateLimits; clock: () => Date; time: SharedTime }
 type Refusal = { identified: Identified; untilMs: number }
 
 /**
  * Identifies the callers of this process. Concurrent calls share a statement. Keys that this process has not yet found
  * valid wait in a separate queue, one statement at a time, so that guesses do not delay callers with a known key.
  */
-export function createIdentify({
-  db,
-  limits,
-  clock,
-  time,
-}: {
-  db: Database
-  limits: RateLimits
-  clock: () => Date
-  time: SharedTime
-}): Identify {
+export function createIdentify({ db, limits, clock, time }: IdentifyDeps): Identify {
   const answerAll = (keys: readonly string[]) => identifyAll(db, keys, limits, time())
   const known = createNaturalBatch({ answerAll })
   const strangers = createNaturalBatch({ answerAll, parallel: 1 })
@@ -73,34 +64,32 @@ export function createIdentify({
   let strangersWaiting = 0
 
   const remember = (hash: string, identified: Identified | null) => {
-    if (identified === null) return void seen.delete(hash)
+    if (identified === null) {
+      seen.delete(hash)
+      return null
+    }
     const [oldest] = seen.keys()
     // The process remembers at most 10,000 valid keys, at about 100 bytes each.
     if (seen.size >= 10_000 && oldest !== undefined && !seen.has(hash)) seen.delete(oldest)
     // A key over its limit is refused from memory for a second: each process needs about one statement per second.
     seen.set(hash, identified.rate.exceeded ? { identified, untilMs: clock().getTime() + 1000 } : undefined)
+    return identified
   }
   return async (apiKey) => {
     const hash = sha256(apiKey).toString('base64')
     if (seen.has(hash)) {
       const refusal = seen.get(hash)
       if (refusal && clock().getTime() < refusal.untilMs) return refusal.identified
-      const identified = await known(apiKey)
-      remember(hash, identified)
-      return identified
+      return remember(hash, await known(apiKey))
     }
     // Limits the callers with unseen keys that wait, so that guesses cannot fill the memory.
     if (strangersWaiting >= 500) {
-      const headers = { 'Retry-After': '1' }
-      throw new HttpError(503, 'unavailable', 'too many unknown API keys are being looked up at this moment', {
-        headers,
-      })
+      const message = 'too many unknown API keys are being looked up at this moment'
+      throw new HttpError(503, 'unavailable', message, { headers: { 'Retry-After': '1' } })
     }
     strangersWaiting += 1
     try {
-      const identified = await strangers(apiKey)
-      remember(hash, identified)
-      return identified
+      return remember(hash, await strangers(apiKey))
     } finally {
       strangersWaiting -= 1
     }

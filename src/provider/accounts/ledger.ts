@@ -15,20 +15,15 @@ const requests = columnsOf(schema.requests)
  * together.
  */
 
-/** Moves credits from the book available to reserved. `rows` have account_id, request_id, amount and at. */
-export function reserveEntries(rows: SQL): SQL {
-  return movement(rows, 'reserve', 'available', 'reserved')
-}
+const movements = {
+  reserve: { from: 'available', to: 'reserved' },
+  settle: { from: 'reserved', to: 'settled' },
+  refund: { from: 'reserved', to: 'available' },
+} as const
 
-export function settleEntries(rows: SQL): SQL {
-  return movement(rows, 'settle', 'reserved', 'settled')
-}
-
-export function refundEntries(rows: SQL): SQL {
-  return movement(rows, 'refund', 'reserved', 'available')
-}
-
-function movement(rows: SQL, kind: 'reserve' | 'settle' | 'refund', from: string, to: string): SQL {
+/** Moves the credits of a request from one book to another. `rows` have account_id, request_id, amount and at. */
+export function moveCredits(kind: keyof typeof movements, rows: SQL): SQL {
+  const { from, to } = movements[kind]
   return sql`
     insert into provider.ledger_entries
       (${list(ledgerEntries, 'account_id', 'request_id', 'book', 'kind', 'amount', 'created_at')})

@@ -12,22 +12,10 @@ export function priceOf(model: Pick<Model, 'pricing'>, input: Input): string {
   return multiplyExactly([base, ...factors])
 }
 
-/** Multiplies decimals exactly, without binary rounding. */
+/** Multiplies decimals exactly. The catalog allows six places, so each number is a whole number of millionths. */
 function multiplyExactly(numbers: readonly number[]): string {
-  let digits = 1n
-  let decimals = 0
-  for (const number of numbers) {
-    const [whole = '0', fraction = ''] = plainDecimal(number).split('.')
-    digits *= BigInt(whole + fraction)
-    decimals += fraction.length
-  }
-  if (decimals === 0) return digits.toString()
-  const padded = digits.toString().padStart(decimals + 1, '0')
-  return `${padded.slice(0, -decimals)}.${padded.slice(-decimals)}`.replace(/\.?0+$/, '')
-}
-
-/** Writes a number without an exponent, with at most 12 decimals. The catalog allows six. */
-function plainDecimal(number: number): string {
-  const text = String(number)
-  return text.includes('e') ? number.toFixed(12) : text
+  const product = numbers.reduce((all, number) => all * BigInt(Math.round(number * 1_000_000)), 1n)
+  const places = 6 * numbers.length
+  const digits = product.toString().padStart(places + 1, '0')
+  return `${digits.slice(0, -places)}.${digits.slice(-places)}`.replace(/\.?0+$/, '')
 }

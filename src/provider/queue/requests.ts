@@ -5,7 +5,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later, postgresTime } from '../../platform/postgres/time.ts'
 import type { Output, RequestStatus } from '../../wire/schemas.ts'
-import { refundEntries, settleEntries } from '../accounts/ledger.ts'
+import { moveCredits } from '../accounts/ledger.ts'
 import type { Input } from '../catalog/input.ts'
 import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
 import type { Environment } from '../domain/schema.ts'
@@ -74,6 +74,8 @@ export async function claimRequests(
     returning ${list(r, ...ofClaim)}`)
 }
 
+type Progress = { progress: number; logLines: readonly string[]; leaseSeconds: number; now: SQL }
+
 /**
  * Records progress (spec, progress and logs) and renews the lease. Returns false if the lease was lost, because the
  * request was canceled or taken over.
@@ -81,12 +83,7 @@ export async function claimRequests(
 export async function recordProgress(
   db: Database,
   claimed: ClaimedRequest,
-  {
-    progress,
-    logLines,
-    leaseSeconds,
-    now,
-  }: { progress: number; logLines: readonly string[]; leaseSeconds: number; now: SQL },
+  { progress, logLines, leaseSeconds, now }: Progress,
 ): Promise<boolean> {
   const rows = await db.execute(sql`
     update provider.requests r
@@ -177,7 +174,7 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
       from before where ${r.id} = before.id
       returning ${list(r, 'id', 'account_id', 'api_key_id', 'environment', 'cost', 'faults', 'turn')},
         before.status as was
-    ), entries as (${ending.kind === 'completed' ? settleEntries(moved) : refundEntries(moved)}
+    ), entries as (${moveCredits(ending.kind === 'completed' ? 'settle' : 'refund', moved)}
     ), refunded as (${ending.kind === 'completed' ? sql`select 1` : refund}
     ), notified as (${insertDelivery(delivery, sql`ended`, now)}
     )

@@ -4,7 +4,7 @@ import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle
 import { databaseErrorOf, isConnectionLost, isNoAnswer, one } from '../../platform/postgres/errors.ts'
 import { clientOf, type Database, databaseOn } from '../../platform/postgres/postgres.ts'
 import type { Output } from '../../wire/schemas.ts'
-import { reserveEntries } from '../accounts/ledger.ts'
+import { moveCredits } from '../accounts/ledger.ts'
 import type { Input } from '../catalog/input.ts'
 import type { EngineChoice } from '../domain/engine-choice.ts'
 import type { Faults } from '../domain/faults.ts'
@@ -126,9 +126,12 @@ function statement(submission: Submission, now: SQL): SQL {
         ${now}, ${endedAt}, ${endedAt}
       from payer
       returning ${list(requests, 'id', 'account_id', 'api_key_id', 'environment', 'cost', 'faults', 'created_at')}
-    ), reserved as (${reserveEntries(sql`(
+    ), reserved as (${moveCredits(
+      'reserve',
+      sql`(
       select account_id, id as request_id, cost as amount, created_at as at from request where environment = 'live'
-    )`)}
+    )`,
+    )}
     ), remembered as (
       insert into provider.idempotency_keys
         (${list(idempotencyKeys, 'account_id', 'environment', 'key', 'fingerprint', 'request_id', 'created_at')})
