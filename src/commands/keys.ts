@@ -1,6 +1,6 @@
 import { readWithin } from '../receiver/queries/deadline.ts'
 import { readKeys, type KeyState } from '../receiver/queries/keys.ts'
-import { printItems, type Columns } from './listing.ts'
+import { printItems, type TableColumns } from './listing.ts'
 import { withReceiver } from './processing.ts'
 import { defineCommand } from './usage.ts'
 
@@ -20,7 +20,7 @@ API keys and secrets are not shown. The fingerprint is the beginning of the secr
     }),
 })
 
-const columns: Columns<KeyState> = {
+const columns: TableColumns<KeyState> = {
   name: ({ name }) => name,
   environment: ({ environment }) => environment,
   state: ({ configured, retired }) => (configured ? (retired ? 'retired' : 'in use') : 'removed'),

@@ -10,14 +10,14 @@ import { defineCommand, printJson, toOption, UsageError, type Command } from './
 
 type Cell = string | number | null
 /** The columns of a table by their headings. */
-export type Columns<T> = Readonly<Record<string, (item: T) => Cell>>
+export type TableColumns<T> = Readonly<Record<string, (item: T) => Cell>>
 
 export type Listing<S extends z.ZodObject, T> = {
   help: string
   /** The filters of the API's list. Each becomes an option of the same name, with dashes. */
   filters: S
   list: (db: Database, query: z.infer<S> & Paging, env: ProcessEnvironment) => Promise<Page<T>>
-  columns: Columns<T>
+  columns: TableColumns<T>
 }
 
 /** Creates a command that prints a list of the API as a table, or as one JSON line per item. */
@@ -40,7 +40,7 @@ export function listCommand<S extends z.ZodObject, T>({ help, filters, list, col
 }
 
 /** Prints items as a table, or as one JSON line each. Returns the exit code. */
-export function printItems<T>(items: readonly T[], columns: Columns<T>, json: boolean | undefined): number {
+export function printItems<T>(items: readonly T[], columns: TableColumns<T>, json: boolean | undefined): number {
   if (json) items.forEach(printJson)
   else
     printTable(
@@ -72,7 +72,7 @@ async function collect<T>(wanted: number, list: (paging: Paging) => Promise<Page
 }
 
 /** The options of these filters, in the form of `parseArgs`. */
-export function optionsOf<S extends z.ZodObject>({ shape }: S): Record<string, { type: 'string' }> {
+export function optionsOf({ shape }: z.ZodObject): Record<string, { type: 'string' }> {
   return Object.fromEntries(Object.keys(shape).map((name) => [toOption(name), { type: 'string' }]))
 }
 

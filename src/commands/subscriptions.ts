@@ -10,7 +10,7 @@ import {
 } from '../receiver/subscriptions/acts.ts'
 import { listSubscriptions, type Subscription } from '../receiver/subscriptions/list-subscriptions.ts'
 import { actorHere, auditedCommand } from './audited-command.ts'
-import { filtersOf, optionsOf, printItems, type Columns } from './listing.ts'
+import { filtersOf, optionsOf, printItems, type TableColumns } from './listing.ts'
 import { withReceiver, type WithReceiver } from './processing.ts'
 import { defineCommand, printable, printJson, UsageError } from './usage.ts'
 
@@ -99,7 +99,7 @@ function withoutSecret({ secret: _secret, ...rest }: Record<string, unknown>): R
   return rest
 }
 
-const columns: Columns<Subscription> = {
+const columns: TableColumns<Subscription> = {
   name: ({ name }) => name,
   state: ({ state }) => state,
   backlog: ({ backlog }) => backlog,

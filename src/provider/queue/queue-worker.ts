@@ -26,7 +26,10 @@ export function createQueueWorker(deps: LandingDeps, cut: AbortSignal) {
     for (const request of claimed) {
       const job = runJob(deps, request, cut)
         .catch((error: unknown) =>
-          deps.logger.error({ err: error, request_id: request.id }, 'generation not settled, its lease will end'),
+          deps.logger.error(
+            { err: error, request_id: request.id },
+            'the end of a generation was not recorded, its lease will end',
+          ),
         )
         .finally(() => {
           jobs.delete(job)

@@ -7,7 +7,7 @@ import { UnusableSecretError } from '../../wire/standard-webhooks.ts'
 import { readSigningSecret, UnreadableSecretError } from '../accounts/keys.ts'
 import { strikes } from '../domain/faults.ts'
 import { claimDue, type ClaimedDelivery, maxInFlight } from './outbox-claims.ts'
-import { failAbandoned, settleAttempt } from './outbox.ts'
+import { failAbandoned, recordAttempt } from './outbox.ts'
 import { signedHeaders } from './shapes.ts'
 
 export type DispatcherDeps = {
@@ -39,7 +39,7 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal) {
   const start = (claimed: ClaimedDelivery) => {
     const attempt = attemptDelivery(deps, claimed, cut)
       .catch((error: unknown) =>
-        deps.logger.error({ err: error, delivery_id: claimed.id }, 'delivery attempt not settled, its lease will end'),
+        deps.logger.error({ err: error, delivery_id: claimed.id }, 'delivery attempt not recorded, its lease will end'),
       )
       .finally(() => {
         inFlight.delete(claimed)
@@ -114,13 +114,13 @@ async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, c
   const attempt = { durationMs: performance.now() - started, ...outcome }
   const mayRetry = !outcome.ok && claimed.attempts < claimed.max_attempts
   const retryAfterSeconds = mayRetry ? doublingPauseMs(claimed.attempts, deps.pauses) / 1000 : undefined
-  const settled = await settleAttempt(deps.db, claimed, attempt, { retryAfterSeconds, now: deps.time() })
+  const recorded = await recordAttempt(deps.db, claimed, attempt, { retryAfterSeconds, now: deps.time() })
   const facts = {
     delivery_id: claimed.id,
     host: claimed.host,
     attempt: claimed.attempts,
     status: outcome.httpStatus,
-    settled,
+    recorded,
   }
   deps.logger.info({ ...facts, ok: outcome.ok, retry_after_seconds: retryAfterSeconds }, 'webhook attempt')
 }

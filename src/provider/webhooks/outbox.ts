@@ -40,7 +40,7 @@ export type Attempt = {
  * Records an attempt and its consequence. Without `retryAfterSeconds` there is no further attempt. Returns false
  * without writing if another process has taken the delivery over.
  */
-export async function settleAttempt(
+export async function recordAttempt(
   db: Database,
   claimed: ClaimedDelivery,
   attempt: Attempt,
@@ -48,8 +48,8 @@ export async function settleAttempt(
 ): Promise<boolean> {
   const { ok, durationMs, httpStatus, detail } = attempt
   const state = ok ? 'delivered' : retryAfterSeconds === undefined ? 'failed' : 'pending'
-  const rows = await db.execute<{ settled: boolean }>(sql`
-    with settled as (
+  const rows = await db.execute<{ recorded: boolean }>(sql`
+    with mine as (
       update provider.deliveries d
       set ${deliveries.state} = ${state}, ${deliveries.due_at} = ${later(now, retryAfterSeconds ?? 0)},
         ${deliveries.settled_at} = case when ${state} <> 'pending' then ${now} end
@@ -61,11 +61,11 @@ export async function settleAttempt(
       select id, ${claimed.attempts}::int, ${later(now, -durationMs / 1000)}, ${Math.round(durationMs)}::int,
         ${ok}::boolean,
         ${httpStatus ?? null}::int, ${detail}
-      from settled
+      from mine
       on conflict do nothing
     )
-    select exists (select from settled) as settled`)
-  return one(rows, `settling an attempt of the delivery ${claimed.id}`).settled
+    select exists (select from mine) as recorded`)
+  return one(rows, `recording an attempt of the delivery ${claimed.id}`).recorded
 }
 
 /** Gives up deliveries whose process died during their last attempt. */

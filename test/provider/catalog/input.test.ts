@@ -138,7 +138,7 @@ describe('priceOf', () => {
     const pricing = { credits_base: 0.1, multipliers: { a: { x: 0.2 }, b: { y: 1.1 } } }
     expect(priceOf({ pricing }, { a: 'x', b: 'y' })).toBe('0.022')
     expect(0.1 * 0.2 * 1.1).not.toBe(0.022)
-    expect(priceOf({ pricing: { credits_base: 1e-7 } }, {})).toBe('0.0000001')
+    expect(priceOf({ pricing: { credits_base: 0.000001 } }, {})).toBe('0.000001')
     expect(priceOf({ pricing: { credits_base: 100 } }, {})).toBe('100')
   })
 })

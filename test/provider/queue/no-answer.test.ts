@@ -21,7 +21,7 @@ import { recall } from '../../../src/provider/submit/idempotency.ts'
 import { writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
 import { resendDelivery } from '../../../src/provider/webhooks/delivery-history.ts'
 import { claimDue } from '../../../src/provider/webhooks/outbox-claims.ts'
-import { settleAttempt } from '../../../src/provider/webhooks/outbox.ts'
+import { recordAttempt } from '../../../src/provider/webhooks/outbox.ts'
 import { messageTypes, startOmittingProxy } from '../../platform/support/omitting-proxy.ts'
 import { preferredServer, withTestDatabase } from '../../support/database.ts'
 import { call, testSettings } from '../support/running-provider.ts'
@@ -91,7 +91,7 @@ const statements: [string, (db: Database) => Promise<unknown>][] = [
   ['finishing', (db) => finishRequest(db, request, { kind: 'canceled' }, { now, random: () => 0 })],
   ['canceling', (db) => cancelRequest(db, id, false)],
   ['claiming deliveries', (db) => claimDue(db, { now, leaseSeconds: 1, inFlight: [], walk: {} })],
-  ['settling an attempt', (db) => settleAttempt(db, delivery, attempt, { retryAfterSeconds: undefined, now })],
+  ['recording an attempt', (db) => recordAttempt(db, delivery, attempt, { retryAfterSeconds: undefined, now })],
   ['reading a signing secret', (db) => readSigningSecret(db, id, Buffer.alloc(32, 7))],
   ['sending again', (db) => resendDelivery(db, id, now)],
   ['revoking a key', (db) => commands.revokeKey(deps(db), id)],

@@ -206,7 +206,7 @@ describe('a lease', () => {
     expect(await claim(1, 40)).toHaveLength(1)
   })
 
-  it('that was lost cannot settle', async () => {
+  it('that was lost cannot end the request', async () => {
     await enqueue('a')
     const [slow] = await claim(1)
     const [quick] = await claim(1, 20)

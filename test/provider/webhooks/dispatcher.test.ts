@@ -74,7 +74,7 @@ function dispatcher(origins: string[], changes: Partial<DispatcherDeps> = {}, re
   )
 }
 
-const settled = (id: string, attempts: number) =>
+const recorded = (id: string, attempts: number) =>
   eventually(async () => {
     const [row] =
       await database.sql`select d.state, d.attempts, d.due_at, a.ok, a.http_status, a.detail from provider.deliveries d
@@ -90,7 +90,7 @@ describe('a delivery', () => {
     const pauses = [30, 60, 120, 240, 480]
     for (const [index, pauseSeconds] of pauses.entries()) {
       await runOnce()
-      const row = await settled(id, index + 1)
+      const row = await recorded(id, index + 1)
       expect(row).toMatchObject({ state: 'pending', ok: false, http_status: 500, detail: 'broken' })
       expect(row['due_at'].getTime() - now.getTime()).toBe(pauseSeconds * 1000)
       now = new Date(now.getTime() + pauseSeconds * 1000 - 1)
@@ -99,7 +99,7 @@ describe('a delivery', () => {
       now = new Date(now.getTime() + 1)
     }
     await runOnce()
-    expect(await settled(id, 6)).toMatchObject({ state: 'failed', attempts: 6 })
+    expect(await recorded(id, 6)).toMatchObject({ state: 'failed', attempts: 6 })
     now = new Date(now.getTime() + 7_200_000)
     await runOnce()
     expect(caught).toHaveLength(6)
@@ -139,7 +139,7 @@ describe('a delivery', () => {
     const { origin, caught } = await catcher((_one, res) => answer(res, origin))
     const id = await deliver(`${origin}/hook`)
     await dispatcher([origin]).runOnce()
-    expect(await settled(id, 1)).toMatchObject({ state: 'pending', ok: false })
+    expect(await recorded(id, 1)).toMatchObject({ state: 'pending', ok: false })
     expect(caught).toHaveLength(1)
   })
 
@@ -147,7 +147,7 @@ describe('a delivery', () => {
     const { origin } = await catcher((_one, res) => void res.writeHead(status).end())
     const id = await deliver(`${origin}/hook`)
     await dispatcher([origin]).runOnce()
-    expect(await settled(id, 1)).toMatchObject({ state: 'delivered', ok: true, http_status: status })
+    expect(await recorded(id, 1)).toMatchObject({ state: 'delivered', ok: true, http_status: status })
   })
 
   it('is complete after 16 KiB of a longer answer', async () => {
@@ -158,7 +158,7 @@ describe('a delivery', () => {
     })
     const id = await deliver(`${origin}/hook`)
     await dispatcher([origin]).runOnce()
-    expect(await settled(id, 1)).toMatchObject({ state: 'delivered', ok: true })
+    expect(await recorded(id, 1)).toMatchObject({ state: 'delivered', ok: true })
   })
 
   it('claimed by a process that died is taken over within 60 s with the same id and bytes', async () => {
@@ -171,7 +171,7 @@ describe('a delivery', () => {
     expect(caught).toEqual([])
     now = new Date(now.getTime() + 30_000)
     await runOnce()
-    expect(await settled(id, 2)).toMatchObject({ state: 'delivered', attempts: 2 })
+    expect(await recorded(id, 2)).toMatchObject({ state: 'delivered', attempts: 2 })
     expect(caught[0]?.headers['x-service-webhook-id']).toBe(id)
   })
 
@@ -189,7 +189,7 @@ describe('a delivery', () => {
     const { origin, caught } = await catcher()
     const id = await deliver(`${origin}/hook`)
     await dispatcher([origin], { secretKey: Buffer.alloc(32, 8) }).runOnce()
-    expect((await settled(id, 1))['detail']).toContain('signing secret')
+    expect((await recorded(id, 1))['detail']).toContain('signing secret')
     expect(caught).toEqual([])
   })
 })
@@ -202,11 +202,11 @@ describe('a resend', () => {
     await database.sql`update provider.deliveries set attempts = 5 where id = ${id}`
     const { runOnce } = dispatcher([origin])
     await runOnce()
-    expect(await settled(id, 6)).toMatchObject({ state: 'failed' })
+    expect(await recorded(id, 6)).toMatchObject({ state: 'failed' })
     status = 200
     expect(await resendDelivery(provider.deps.db, id, moment(now))).toBe(true)
     await runOnce()
-    expect(await settled(id, 7)).toMatchObject({ state: 'delivered', ok: true })
+    expect(await recorded(id, 7)).toMatchObject({ state: 'delivered', ok: true })
     expect(caught.map(({ headers, body }) => `${headers['x-service-webhook-id']} ${body}`)).toEqual(
       Array(2).fill(`${id} {"n":"${id} ü"}`),
     )
@@ -243,7 +243,7 @@ describe('the guard', () => {
       const { runOnce, drain } = dispatcher([], {}, async () => [...resolved])
       await runOnce()
       await drain()
-      expect((await settled(id, 1))['detail']).toContain(reason)
+      expect((await recorded(id, 1))['detail']).toContain(reason)
     }
     expect(dialled).toEqual([])
   })
@@ -254,7 +254,7 @@ describe('the guard', () => {
       const { runOnce, drain } = dispatcher([])
       await runOnce()
       await drain()
-      expect((await settled(id, 1))['detail']).toMatch(/^not sent: /)
+      expect((await recorded(id, 1))['detail']).toMatch(/^not sent: /)
     }
   })
 })
@@ -310,8 +310,8 @@ describe('faults of a sandbox key', () => {
     const twice = await deliver(`${origin}/twice`, { duplicate: 1 })
     const wrong = await deliver(`${origin}/wrong`, { bad_signature: 1 })
     await dispatcher([origin]).runOnce()
-    await settled(twice, 1)
-    await settled(wrong, 1)
+    await recorded(twice, 1)
+    await recorded(wrong, 1)
     const sent = (id: string) => caught.filter(({ headers }) => headers['x-service-webhook-id'] === id)
     expect(sent(twice)).toHaveLength(2)
     const [bad] = sent(wrong)
