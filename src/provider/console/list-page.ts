@@ -44,10 +44,14 @@ export function showList<W extends Wanted, Row>(app: Express, show: Show, list: 
         <label><button>Show</button></label>
       </form>
       <form class="inline" method="get" action="${path}" role="search">
-        <label>${capital(ids)} <input class="uuid" name="q" value="${q}" spellcheck="false" autocomplete="off" /></label>
+        <label>
+          ${capital(ids)} <input class="uuid" name="q" value="${q}" spellcheck="false" autocomplete="off" />
+        </label>
         <label><button class="quiet">Find</button></label>
       </form>
-      <section class="card">${table(rows, none)} ${listPages(path, filters, { isFirst: before === undefined, older })}</section>`
+      <section class="card">
+        ${table(rows, none)} ${listPages(path, filters, { isFirst: before === undefined, older })}
+      </section>`
     show(req, res, title, page)
   })
 }
