@@ -47,27 +47,24 @@ export const arrivalSchema = z
     arrived_at: z.iso.datetime(),
     outcome: z.enum(arrivalOutcomes),
     reason: z.string().nullable(),
-    status: z.int().meta({ description: "The status of the receiver's HTTP answer." }),
-    webhook_id: z
-      .string()
-      .nullable()
-      .meta({ description: 'The id that the arrival states. That of a refused arrival is not trusted.' }),
+    status: z.int().describe("The status of the receiver's HTTP answer."),
+    webhook_id: z.string().nullable().describe('The id that the arrival states. That of a refused arrival is not trusted.'),
     delivery_id: z
       .guid()
       .nullable()
-      .meta({ description: 'The id of the delivery, or the id that it would have if it was not stored.' }),
+      .describe('The id of the delivery, or the id that it would have if it was not stored.'),
     request_id: z.guid().nullable(),
     key_name: z.string().nullable(),
     remote: z.string().nullable(),
     bytes: z.int().nullable(),
-    skew_seconds: z.int().nullable().meta({ description: "The receiver's clock minus the signed time." }),
+    skew_seconds: z.int().nullable().describe("The receiver's clock minus the signed time."),
     ack_ms: z.number(),
-    folded: z.int().meta({ description: 'How many similar arrivals this row counts besides itself.' }),
-    source_name: z.string().meta({ description: 'The source of the path.' }),
+    folded: z.int().describe('How many similar arrivals this row counts besides itself.'),
+    source_name: z.string().describe('The source of the path.'),
     parked_reason: z
       .string()
       .nullable()
-      .meta({ description: 'Why its delivery is parked now; null if it is not. It may be parked after the answer.' }),
+      .describe('Why its delivery is parked now; null if it is not. It may be parked after the answer.'),
   })
   .meta({ id: 'Arrival' })
 export type ArrivalEntry = z.infer<typeof arrivalSchema>

@@ -11,21 +11,19 @@ export const auditEntrySchema = z
     id: z.int(),
     at: z.iso.datetime(),
     via: z.enum(auditChannels),
-    actor: z
-      .string()
-      .meta({ description: 'The name given at sign-in, or the remote address; user@host for the command line.' }),
+    actor: z.string().describe('The name given at sign-in, or the remote address; user@host for the command line.'),
     action: z.string(),
     target: z.string().nullable(),
     detail: z
       .record(z.string(), z.unknown())
       .nullable()
-      .meta({ description: 'The outcome, as counts; `error` if the action failed.' }),
+      .describe('The outcome, as counts; `error` if the action failed.'),
   })
   .meta({ id: 'AuditEntry' })
 export type AuditEntry = z.infer<typeof auditEntrySchema>
 
 export const auditListSchema = z.strictObject({
-  via: z.enum(auditChannels, `must be one of ${auditChannels.join(', ')}`).optional(),
+  via: z.enum(auditChannels).optional(),
   actor: textFilter.optional(),
   action: textFilter.optional(),
   target: textFilter.optional(),
@@ -37,10 +35,14 @@ const order: Order = { at: audit.at, id: audit.id }
 
 /** Lists the audit log, newest first. */
 export function listAudit(db: Database, query: z.infer<typeof auditListSchema>): Promise<Page<AuditEntry>> {
-  return readPage(db, query, order, (tx, place) =>
-    tx
-      .select({ ...getTableColumns(audit), micros: microsOf(order.at) })
-      .from(audit)
-      .where(and(matches(audit, query), place)),
-  )
+  const columns = { ...getTableColumns(audit), micros: microsOf(order.at) }
+  return readPage(db, query, {
+    order,
+    select: (tx, place) =>
+      tx
+        .select(columns)
+        .from(audit)
+        .where(and(matches(audit, query), place)),
+    toItem: (entry) => entry,
+  })
 }

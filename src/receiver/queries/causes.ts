@@ -12,12 +12,12 @@ const d = alias(deliveries, 'd')
 const r = columnsOf(schema.requests, 'r')
 
 const causeErrorSchema = z.object({
-  message: z.string().meta({ description: "Postgres's error for the newest of these deliveries." }),
+  message: z.string().describe("Postgres's error for the newest of these deliveries."),
   model: z.string().nullable(),
   count: z.int(),
-  landed_since: z.boolean().meta({
-    description: 'True if other results of the model landed since the first of these deliveries was received.',
-  }),
+  landed_since: z
+    .boolean()
+    .describe('True if other results of the model landed since the first of these deliveries was received.'),
 })
 
 export const causeSchema = z
@@ -26,9 +26,11 @@ export const causeSchema = z
     count: z.int(),
     first_seen: z.iso.datetime(),
     last_seen: z.iso.datetime(),
-    errors: z.array(causeErrorSchema).readonly().optional().meta({
-      description: 'Of landing_failed: the five newest errors by model, among the newest 1,000 deliveries.',
-    }),
+    errors: z
+      .array(causeErrorSchema)
+      .readonly()
+      .optional()
+      .describe('Of landing_failed: the five newest errors by model, among the newest 1,000 deliveries.'),
   })
   .meta({ id: 'Cause' })
 export type Cause = z.infer<typeof causeSchema>

@@ -21,15 +21,15 @@ export const costFiltersSchema = z.strictObject({
   by: z
     .string()
     .regex(/^(?:model|key_name|day|metadata\.[\w-]{1,64})$/, 'must be model, key_name, day or metadata.<name>')
-    .meta({ description: '`model`, `key_name`, `day` (UTC, of tracking) or `metadata.<name>`.' }),
+    .describe('`model`, `key_name`, `day` (UTC, of tracking) or `metadata.<name>`.'),
   ...times,
 })
 export type CostFilters = z.infer<typeof costFiltersSchema>
 
 const sums = {
   requests: z.int(),
-  credits_settled: z.number().meta({ description: 'Credits of requests that have ended.' }),
-  credits_reserved: z.number().meta({ description: 'Credits of requests that have not ended, as stated at submit.' }),
+  credits_settled: z.number().describe('Credits of requests that have ended.'),
+  credits_reserved: z.number().describe('Credits of requests that have not ended, as stated at submit.'),
 }
 export const costsSchema = z
   .object({
@@ -40,14 +40,12 @@ export const costsSchema = z
           group: z
             .string()
             .nullable()
-            .meta({
-              description: `Values of the metadata are cut at ${maxNameCharacters} characters before they are summed.`,
-            }),
+            .describe(`Values of the metadata are cut at ${maxNameCharacters} characters before they are summed.`),
           ...sums,
         }),
       )
-      .meta({ description: 'The most expensive first.' }),
-    others: z.object(sums).meta({ description: `The sums of groups beyond the first ${maxGroups}.` }),
+      .describe('The most expensive first.'),
+    others: z.object(sums).describe(`The sums of groups beyond the first ${maxGroups}.`),
     total: z.object(sums),
   })
   .meta({ id: 'Costs' })

@@ -36,21 +36,21 @@ export const deliverySchema = z
     status: z
       .enum(['OK', 'ERROR', 'CANCELED'])
       .nullable()
-      .meta({ description: 'The status in the notification. Only other sources send CANCELED.' }),
+      .describe('The status in the notification. Only other sources send CANCELED.'),
     state: z.enum(deliveryStates),
-    outcome: z.string().meta({ description: 'The outcome of the last processing; accepted before the first.' }),
-    reason: z.string().nullable().meta({ description: 'Why it is parked.' }),
+    outcome: z.string().describe('The outcome of the last processing; accepted before the first.'),
+    reason: z.string().nullable().describe('Why it is parked.'),
     flags: z.array(z.string()),
     model: z.string().nullable(),
     key_name: z.string(),
     signed_at: z.iso.datetime(),
     received_at: z.iso.datetime(),
-    skew_seconds: z.int().meta({ description: "The receiver's clock minus the signed time." }),
+    skew_seconds: z.int().describe("The receiver's clock minus the signed time."),
     bytes: z.int(),
-    arrivals: z.int().meta({ description: 'How many times it arrived, refused arrivals included.' }),
-    ack_ms: z.number().nullable().meta({ description: 'Milliseconds from the first arrival to its answer.' }),
+    arrivals: z.int().describe('How many times it arrived, refused arrivals included.'),
+    ack_ms: z.number().nullable().describe('Milliseconds from the first arrival to its answer.'),
     // Last, since programs may read the columns of the CSV file by their place.
-    source_name: z.string().meta({ description: 'The source that signed it.' }),
+    source_name: z.string().describe('The source that signed it.'),
   })
   .meta({ id: 'Delivery' })
 export type DeliveryEntry = z.infer<typeof deliverySchema>
@@ -59,7 +59,16 @@ const order: Order = { at: d.received_at, id: d.id }
 
 /** Lists deliveries by time of arrival, newest first. */
 export async function listDeliveries(db: Database, query: DeliveryFilters & Paging): Promise<Page<DeliveryEntry>> {
-  return toPage(await deliveryRows(db, query), query, toDelivery)
+  const page = pageOf(query)
+  const { key_name, since: _since, until: _until, limit: _limit, cursor: _cursor, ...others } = query
+  const byKeyAlone = key_name !== undefined && Object.values(others).every((value) => value === undefined)
+  const rows = await readWithin(db, async (tx) => {
+    if (!byKeyAlone) return selectDeliveries(tx, page)
+    // Selecting only the id lets the planner use the index alone. With other columns it reads every row.
+    const ids = tx.select({ id: d.id }).from(d).where(page.where).orderBy(newestFirst(order)).limit(page.limit)
+    return selectDeliveries(tx, { where: sql`${d.id} = any(array${ids})`, limit: page.limit })
+  })
+  return toPage(rows, query, toDelivery)
 }
 
 /** Lists only ids, each with the cursor after it. Returns one more than the limit if there are more. */
@@ -73,18 +82,6 @@ export async function listDeliveryPlaces(
     tx.select(places).from(d).where(where).orderBy(newestFirst(order)).limit(limit),
   )
   return rows.map((place) => ({ id: place.id, cursor: encodeCursor(place) }))
-}
-
-async function deliveryRows(db: Database, query: DeliveryFilters & Paging): Promise<DeliveryRow[]> {
-  const page = pageOf(query)
-  const { key_name, since: _since, until: _until, limit: _limit, cursor: _cursor, ...others } = query
-  const byKeyAlone = key_name !== undefined && Object.values(others).every((value) => value === undefined)
-  return readWithin(db, async (tx) => {
-    if (!byKeyAlone) return selectDeliveries(tx, page)
-    // Selecting only the id lets the planner use the index alone. With other columns it reads every row.
-    const ids = tx.select({ id: d.id }).from(d).where(page.where).orderBy(newestFirst(order)).limit(page.limit)
-    return selectDeliveries(tx, { where: sql`${d.id} = any(array${ids})`, limit: page.limit })
-  })
 }
 
 function pageOf({ limit, cursor, ...filters }: DeliveryFilters & Paging): Which {

@@ -17,28 +17,29 @@ export type Attempt = z.infer<typeof attemptSchema>
 
 export const deliveryDetailSchema = deliverySchema
   .extend({
-    headers: z.record(z.string(), z.string()).meta({
-      description: 'The headers as received. Signatures and credentials are left out or replaced by `[redacted]`.',
-    }),
-    body_base64: z.string().meta({ description: 'The signed bytes.' }),
-    body_text: z.string().nullable().meta({ description: 'The body as text; null if it is not UTF-8.' }),
+    headers: z
+      .record(z.string(), z.string())
+      .describe('The headers as received. Signatures and credentials are left out or replaced by `[redacted]`.'),
+    body_base64: z.string().describe('The signed bytes.'),
+    body_text: z.string().nullable().describe('The body as text; null if it is not UTF-8.'),
     body_sha256: z.string(),
     verification: z.object({
-      key_name: z.string().meta({ description: 'The key whose secret matched.' }),
-      t: z.int().meta({ description: 'The signed time, in Unix seconds.' }),
+      key_name: z.string().describe('The key whose secret matched.'),
+      t: z.int().describe('The signed time, in Unix seconds.'),
       skew_seconds: z.int(),
       window_seconds: z.int(),
     }),
     attempts: z.array(attemptSchema),
-    failures: z.int().meta({ description: 'For a pending delivery: how many rounds failed because of its content.' }),
-    claims: z.int().meta({ description: 'For a pending delivery: how many times it was claimed for processing.' }),
-    trouble: z.string().nullable().meta({
-      description:
-        'For a pending delivery: why the last round ended without landing it, if not because of its content.',
-    }),
-    due_at: z.iso.datetime().nullable().meta({
-      description: 'For a pending delivery: when it may be claimed next. For a claimed one: the end of its lease.',
-    }),
+    failures: z.int().describe('For a pending delivery: how many rounds failed because of its content.'),
+    claims: z.int().describe('For a pending delivery: how many times it was claimed for processing.'),
+    trouble: z
+      .string()
+      .nullable()
+      .describe('For a pending delivery: why the last round ended without landing it, if not because of its content.'),
+    due_at: z.iso
+      .datetime()
+      .nullable()
+      .describe('For a pending delivery: when it may be claimed next. For a claimed one: the end of its lease.'),
     arrival_log: z.array(arrivalSchema),
   })
   .meta({ id: 'DeliveryDetail' })

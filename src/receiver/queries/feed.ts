@@ -19,7 +19,7 @@ const f = columnsOf(feed, 'f')
 
 export const feedStatusSchema = z.enum(['COMPLETED', 'FAILED', 'CANCELED'])
 
-const positionSchema = z.int().meta({ description: 'Its place in the feed. Send it as `after` to read on.' })
+const positionSchema = z.int().describe('Its place in the feed. Send it as `after` to read on.')
 
 const changeSchema = z
   .object({
@@ -28,12 +28,12 @@ const changeSchema = z
     idempotency_key: z
       .guid()
       .nullable()
-      .meta({ description: 'The Idempotency-Key, if the request was submitted through the receiver.' }),
-    status: feedStatusSchema.meta({ description: 'The status after the change.' }),
+      .describe('The Idempotency-Key, if the request was submitted through the receiver.'),
+    status: feedStatusSchema.describe('The status after the change.'),
     media_complete: z.boolean(),
     changed_at: z.iso.datetime(),
-    result: resultRowSchema.nullable().meta({ description: 'The present row of `results`; null if it was removed.' }),
-    media: z.array(mediaSchema).meta({ description: 'The present media of the request.' }),
+    result: resultRowSchema.nullable().describe('The present row of `results`; null if it was removed.'),
+    media: z.array(mediaSchema).describe('The present media of the request.'),
   })
   .meta({ id: 'Change' })
 
@@ -44,14 +44,14 @@ const refusedSubmitSchema = z
     idempotency_key: z.guid(),
     status: z
       .literal('REFUSED')
-      .meta({ description: 'A submit that was answered 202, and then refused by the provider or expired.' }),
+      .describe('A submit that was answered 202, and then refused by the provider or expired.'),
     media_complete: z.boolean(),
     changed_at: z.iso.datetime(),
     error: z
       .object({ code: z.string(), message: z.string() })
       .nullable()
-      .meta({ description: "The provider's error, or `submit_expired`; null if the submit was sent again since." }),
-    metadata: z.unknown().meta({ description: "The submitter's metadata." }),
+      .describe("The provider's error, or `submit_expired`; null if the submit was sent again since."),
+    metadata: z.unknown().describe("The submitter's metadata."),
     result: z.null(),
     media: z.array(mediaSchema).max(0),
   })
@@ -74,12 +74,13 @@ export const feedItemSchema = z.union([changeSchema, refusedSubmitSchema, unread
 export const feedPageSchema = z
   .object({
     data: z.array(feedItemSchema),
-    next_after: z.int().meta({
-      description:
+    next_after: z
+      .int()
+      .describe(
         'Where to continue. A filtered page may be empty and still move on: it looks through at most 1,000 changes, ' +
-        'for at most one second.',
-    }),
-    head: z.int().meta({ description: 'The position of the newest change in the whole feed.' }),
+          'for at most one second.',
+      ),
+    head: z.int().describe('The position of the newest change in the whole feed.'),
   })
   .meta({ id: 'FeedPage' })
 export type FeedPage = z.infer<typeof feedPageSchema>

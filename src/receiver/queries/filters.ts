@@ -32,20 +32,20 @@ const processingOutcomes = ['landed', 'no_effect', 'contradiction', 'key_mismatc
 // Postgres stores neither NUL nor lone surrogates, so no row can match such a text.
 export const textFilter = z
   .string()
-  .min(1, 'must not be empty')
-  .max(255, 'must have at most 255 characters')
+  .min(1)
+  .max(255)
   .refine((text) => !text.includes('\0') && text.isWellFormed(), 'must not contain NUL or lone surrogates')
 const isOrNot = z.enum(['true', 'false'], 'must be true or false')
 /** Proxies may refuse longer query strings. */
 const maxMetadataCharacters = 4000
 const metadataFilter = z
   .string()
-  .max(maxMetadataCharacters, `must have at most ${maxMetadataCharacters} characters`)
+  .max(maxMetadataCharacters)
   .refine(isComparableObject, 'must be a JSON object, without NUL, lone surrogates or whole numbers from 2^53 on')
 // Only times that Postgres reads in the same way: offsets up to 14:00 and four-digit years.
 const instantFilter = z
   .string()
-  .max(40, 'must have at most 40 characters')
+  .max(40)
   .transform((text) => ago(text))
   .pipe(z.iso.datetime({ offset: true, error: 'must be a duration like 15m, or a time like 2026-01-31T03:00:00Z' }))
   .refine((text) => Date.parse(text) >= 0, 'must not be before 1970')
@@ -65,16 +65,16 @@ const limitFilter = z
   .string()
   .regex(/^\d{1,3}$/, `must be a whole number from 1 to ${maxPageItems}`)
   .transform(Number)
-  .pipe(z.int().min(1, `must be at least 1`).max(maxPageItems, `must be at most ${maxPageItems}`))
+  .pipe(z.int().min(1).max(maxPageItems))
   .meta({ override: { type: 'integer', minimum: 1, maximum: maxPageItems, default: defaultPageItems } })
 
 export const paging = {
-  limit: limitFilter.optional().meta({ description: 'The number of items per page.' }),
-  cursor: z.string().max(128).optional().meta({ description: 'The next_cursor of the previous page.' }),
+  limit: limitFilter.optional().describe('The number of items per page.'),
+  cursor: z.string().max(128).optional().describe('The next_cursor of the previous page.'),
 }
 export const times = {
-  since: instantFilter.optional().meta({ description: 'From this time on.' }),
-  until: instantFilter.optional().meta({ description: 'Before this time.' }),
+  since: instantFilter.optional().describe('From this time on.'),
+  until: instantFilter.optional().describe('Before this time.'),
 }
 const atLeast = (what: string) =>
   z
@@ -88,30 +88,30 @@ const atLeast = (what: string) =>
       ],
       'must be a whole number',
     )
-    .pipe(z.int('must be a whole number').min(1, 'must be at least 1').max(maxInteger, `must be at most ${maxInteger}`))
+    .pipe(z.int().min(1).max(maxInteger))
     .optional()
     .meta({
       override: { type: 'integer', minimum: 1 },
       description: `${what}. Searches the newest 20,000 arrivals of the time range.`,
     })
 const common = {
-  state: z.enum(deliveryStates, `must be one of ${deliveryStates.join(', ')}`).optional(),
-  reason: textFilter.optional().meta({ description: 'The reason for parking or refusal.' }),
+  state: z.enum(deliveryStates).optional(),
+  reason: textFilter.optional().describe('The reason for parking or refusal.'),
   request_id: idFilter.optional(),
   webhook_id: textFilter.optional(),
   key_name: textFilter.optional(),
-  source_name: textFilter.optional().meta({
-    description:
-      'The source: a name in SOURCES_FILE, or `generation-queue`. Searches the newest 20,000 of the time range.',
-  }),
-  q: textFilter
-    .min(4, 'must have at least 4 characters')
+  source_name: textFilter
     .optional()
-    .meta({
-      description:
-        'A delivery id, request id or webhook id, or the beginning of one. Beginnings of webhook ids are ' +
+    .describe(
+      'The source: a name in SOURCES_FILE, or `generation-queue`. Searches the newest 20,000 of the time range.',
+    ),
+  q: textFilter
+    .min(4)
+    .optional()
+    .describe(
+      'A delivery id, request id or webhook id, or the beginning of one. Beginnings of webhook ids are ' +
         'searched among the newest 20,000 of the time range.',
-    }),
+    ),
   min_ack_ms: atLeast('The least milliseconds until acknowledgement'),
   min_skew_seconds: atLeast("The least difference between the signer's and the receiver's clock, in seconds"),
   ...times,
@@ -124,62 +124,58 @@ export const deliveryOutcomes = [...arrivalOutcomes, ...processingOutcomes] as c
 export const deliveryFiltersSchema = z.strictObject({
   ...common,
   outcome: z
-    .enum(deliveryOutcomes, `must be one of ${deliveryOutcomes.join(', ')}`)
+    .enum(deliveryOutcomes)
     .optional()
-    .meta({
-      description:
-        'The outcome of the last processing (landed, …), or of one of its arrivals (accepted, duplicate, ' +
+    .describe(
+      'The outcome of the last processing (landed, …), or of one of its arrivals (accepted, duplicate, ' +
         'refused, unavailable). The last two are searched among the newest 20,000 such arrivals before ' +
         '`until`.',
-    }),
-  model: textFilter.optional().meta({ description: 'The model of its request.' }),
-  flag: z
-    .enum(deliveryFlags, `must be one of ${deliveryFlags.join(', ')}`)
-    .optional()
-    .meta({ description: 'A flag of the delivery.' }),
+    ),
+  model: textFilter.optional().describe('The model of its request.'),
+  flag: z.enum(deliveryFlags).optional().describe('A flag of the delivery.'),
   min_arrivals: atLeast('The least number of arrivals'),
-  ids: idsFilter.optional().meta({ description: `Delivery ids, separated by commas, at most ${maxPageItems}.` }),
+  ids: idsFilter.optional().describe(`Delivery ids, separated by commas, at most ${maxPageItems}.`),
 })
 export const arrivalFiltersSchema = z.strictObject({
   ...common,
-  outcome: z.enum(arrivalOutcomes, `must be one of ${arrivalOutcomes.join(', ')}`).optional(),
+  outcome: z.enum(arrivalOutcomes).optional(),
 })
 /** The filters that the feed, subscriptions and requests share. Each has its own `status`. */
 export const resultFilters = {
   source_name: textFilter
     .optional()
-    .meta({ description: 'The source of the request: a name in SOURCES_FILE, or `generation-queue`.' }),
+    .describe('The source of the request: a name in SOURCES_FILE, or `generation-queue`.'),
   key_name: textFilter.optional(),
   model: textFilter.optional(),
-  sandbox: isOrNot
+  sandbox: isOrNot.optional().describe('Made with a sandbox key. Neither value matches where this is unknown.'),
+  complete: isOrNot
     .optional()
-    .meta({ description: 'Made with a sandbox key. Neither value matches where this is unknown.' }),
-  complete: isOrNot.optional().meta({
-    description: '`true`: the result is complete, as FAILED, CANCELED and REFUSED always are. `false`: it is not.',
-  }),
-  metadata: metadataFilter.optional().meta({
-    description:
+    .describe('`true`: the result is complete, as FAILED, CANCELED and REFUSED always are. `false`: it is not.'),
+  metadata: metadataFilter
+    .optional()
+    .describe(
       "A JSON object that the submitter's metadata contains, compared as by Postgres's `@>`. A page searches for at " +
-      'most one second, so it may be empty and still have a place to continue.',
-  }),
+        'most one second, so it may be empty and still have a place to continue.',
+    ),
 }
 
 export const requestFiltersSchema = z.strictObject({
-  status: z.enum(requestStatuses, `must be one of ${requestStatuses.join(', ')}`).optional(),
+  status: z.enum(requestStatuses).optional(),
   ...resultFilters,
-  external_id: textFilter.optional().meta({ description: "The source's own id of the request, if it is not a uuid." }),
-  overdue: isOrNot.optional().meta({ description: 'Without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
-  contradiction: isOrNot.optional().meta({
-    description:
+  external_id: textFilter.optional().describe("The source's own id of the request, if it is not a uuid."),
+  overdue: isOrNot.optional().describe('Without a terminal state for longer than STUCK_AFTER_SECONDS.'),
+  contradiction: isOrNot
+    .optional()
+    .describe(
       'With true, requests of which a delivery contradicts the stored result. Searches the newest 20,000 ' +
-      'flagged deliveries.',
-  }),
+        'flagged deliveries.',
+    ),
   q: z
     .string()
     .regex(/^(?:[0-9a-f]-?){4,32}$/i, 'must be a request id or the beginning of one, with at least 4 characters')
     .optional()
-    .meta({ description: 'A request id, or the beginning of one.' }),
-  ids: idsFilter.optional().meta({ description: `Request ids, separated by commas, at most ${maxPageItems}.` }),
+    .describe('A request id, or the beginning of one.'),
+  ids: idsFilter.optional().describe(`Request ids, separated by commas, at most ${maxPageItems}.`),
   ...times,
 })
 const quarantineFiltersSchema = z.strictObject({

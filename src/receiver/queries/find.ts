@@ -14,22 +14,23 @@ import { listRequests, requestSchema } from './requests.ts'
 import { uuidRange } from './search.ts'
 
 export const findFiltersSchema = z.strictObject({
-  q: textFilter.min(2, 'must have at least 2 characters').meta({
-    description:
+  q: textFilter
+    .min(2)
+    .describe(
       'An id or its beginning: of a request, a delivery, a webhook or an Idempotency-Key, including ids ' +
-      'stated by refused bodies. Or the whole id of a request at its source, if it is not a uuid. Or a ' +
-      'complete value in the metadata of one of the latest 20,000 requests: the search goes from the newest ' +
-      'to the oldest, for one second.',
-  }),
+        'stated by refused bodies. Or the whole id of a request at its source, if it is not a uuid. Or a ' +
+        'complete value in the metadata of one of the latest 20,000 requests: the search goes from the newest ' +
+        'to the oldest, for one second.',
+    ),
 })
 
 export const foundSchema = z
   .object({
-    requests: z.array(requestSchema).meta({ description: 'Requests found by id.' }),
-    by_metadata: z.array(requestSchema).meta({ description: 'Requests found by a value of their metadata.' }),
+    requests: z.array(requestSchema).describe('Requests found by id.'),
+    by_metadata: z.array(requestSchema).describe('Requests found by a value of their metadata.'),
     submits: z.array(
       z.object({
-        id: z.guid().meta({ description: 'The Idempotency-Key.' }),
+        id: z.guid().describe('The Idempotency-Key.'),
         state: z.string(),
         model: z.string(),
         request_id: z.guid().nullable(),
@@ -37,19 +38,19 @@ export const foundSchema = z
       }),
     ),
     deliveries: z.array(deliverySchema),
-    arrivals: z.array(arrivalSchema).meta({ description: 'Arrivals that were refused or not acknowledged.' }),
+    arrivals: z.array(arrivalSchema).describe('Arrivals that were refused or not acknowledged.'),
     quarantined: z.array(
       z.object({
         id: z.int(),
         arrived_at: z.iso.datetime(),
         reason: z.string(),
         webhook_id: z.string().nullable(),
-        request_id: z.guid().nullable().meta({ description: 'The id that the body states. It is not trusted.' }),
+        request_id: z.guid().nullable().describe('The id that the body states. It is not trusted.'),
       }),
     ),
-    missing: z.array(z.string()).meta({
-      description: 'The kinds whose search took too long and was stopped. The other kinds were searched.',
-    }),
+    missing: z
+      .array(z.string())
+      .describe('The kinds whose search took too long and was stopped. The other kinds were searched.'),
   })
   .meta({ id: 'Found' })
 export type Found = z.infer<typeof foundSchema>

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { inArray, sql } from '../../platform/postgres/drizzle.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { doublingPauseMs, webhookAttempts } from '../../wire/backoff.ts'
@@ -15,44 +15,48 @@ import { searchedRows } from './search.ts'
 const arrivals = columnsOf(arriving.arrivals)
 const d = columnsOf(deliveries, 'd')
 const q = columnsOf(arriving.quarantine, 'q')
+const r = columnsOf(requests, 'r')
 const senders = columnsOf(arriving.knownSenders)
 
 export const giveUpSchema = z
   .object({
-    id: z.string().meta({ description: 'The webhook id that the arrival states.' }),
+    id: z.string().describe('The webhook id that the arrival states.'),
     webhook_id: z.string(),
-    request_id: z.guid().nullable().meta({ description: 'The id that the body states, if known. It is not trusted.' }),
+    request_id: z.guid().nullable().describe('The id that the body states, if known. It is not trusted.'),
     request_status: z
       .string()
       .nullable()
-      .meta({ description: 'The present status of this request. It may have landed in another way.' }),
+      .describe('The present status of this request. It may have landed in another way.'),
     request_key_name: z
       .string()
       .nullable()
-      .meta({ description: 'The key of this request. Where no secret matches, look at the secret of this key.' }),
-    reason: z.string().nullable().meta({ description: 'Why the newest attempt failed here.' }),
+      .describe('The key of this request. Where no secret matches, look at the secret of this key.'),
+    reason: z.string().nullable().describe('Why the newest attempt failed here.'),
     outcome: z.enum(['refused', 'unavailable']),
     attempts_seen: z.int(),
-    attempts_spent: z.int().meta({
-      description:
+    attempts_spent: z
+      .int()
+      .describe(
         `How many of ${webhookAttempts} attempts were made by the schedule of the default source, including those ` +
-        'that must have failed before they reached the receiver.',
-    }),
+          'that must have failed before they reached the receiver.',
+      ),
     first_seen: z.iso.datetime(),
     last_seen: z.iso.datetime(),
     next_attempt_at: z.iso
       .datetime()
       .nullable()
-      .meta({ description: 'The earliest time of the next attempt by the same schedule.' }),
+      .describe('The earliest time of the next attempt by the same schedule.'),
     last_attempt_at: z.iso
       .datetime()
-      .meta({ description: 'The earliest time of the final attempt by the same schedule, past or future.' }),
+      .describe('The earliest time of the final attempt by the same schedule, past or future.'),
     given_up: z.boolean(),
   })
   .meta({ id: 'GiveUp' })
 export type GiveUp = z.infer<typeof giveUpSchema>
 
 type Row = RowOf<typeof arriving.arrivals, 'outcome' | 'reason' | 'request_id'> & {
+  request_status: string | null
+  request_key_name: string | null
   /** Not null here: only arrivals with an id are selected. */
   webhook_id: string
   outcome: GiveUp['outcome']
@@ -102,20 +106,21 @@ export async function listGiveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
         where d.webhook_id = w.webhook_id limit 1) is null
     )
     -- The newest of each cause comes first, so a cause that is missing in the answer has no open webhook.
-    select * from open order by nth = 1 desc, last_seen desc limit ${maxPageItems}`)
-  const found = rows.map((row) => toGiveUp(row, now))
-  const known = await requestsOf(tx, found)
-  return found.map((one) => ({ ...one, ...known.get(one.request_id ?? '') })).toSorted(inOrder)
+    select found.*, ${r.status} as request_status, ${r.key_name} as request_key_name
+    from (select * from open order by nth = 1 desc, last_seen desc limit ${maxPageItems}) as found
+    left join mediadock.requests r on ${r.request_id} = found.request_id order by nth = 1 desc, last_seen desc`)
+  return rows.map((row) => toGiveUp(row, now)).toSorted(inOrder)
 }
 
-function toGiveUp({ webhook_id, outcome, reason, attempts, request_id, ...row }: Row, now: Date): GiveUp {
+function toGiveUp({ webhook_id, attempts, ...row }: Row, now: Date): GiveUp {
+  const { request_id, request_status, request_key_name, reason, outcome } = row
   const [first_seen, last_seen] = [isoAlways(row.first_seen), isoAlways(row.last_seen)]
   return {
     id: webhook_id,
     webhook_id,
     request_id,
-    request_status: null,
-    request_key_name: null,
+    request_status,
+    request_key_name,
     reason,
     outcome,
     attempts_seen: attempts,
@@ -147,18 +152,6 @@ export function giveUpClock(seen: { attempts: number; lastSeenAt: Date; now: Dat
   for (let left = spent; left < webhookAttempts; left += 1) end += doublingPauseMs(left, pause)
   const last_attempt_at = new Date(end).toISOString()
   return { attempts_spent: spent, next_attempt_at: next, last_attempt_at, given_up: next === null }
-}
-
-type KnownRequest = Pick<GiveUp, 'request_status' | 'request_key_name'>
-
-async function requestsOf(tx: Executor, found: readonly GiveUp[]): Promise<Map<string, KnownRequest>> {
-  const ids = found.flatMap(({ request_id }) => (request_id === null ? [] : [request_id]))
-  const { request_id, status: request_status, key_name: request_key_name } = requests
-  const rows = await tx
-    .select({ request_id, request_status, request_key_name })
-    .from(requests)
-    .where(inArray(request_id, ids))
-  return new Map(rows.map(({ request_id, ...known }) => [request_id, known]))
 }
 
 function inOrder(a: GiveUp, b: GiveUp): number {

@@ -11,22 +11,20 @@ const severities = ['critical', 'warning', 'notice'] as const
 export const issueSchema = z
   .object({
     id: z.int(),
-    cause: z.string().meta({ description: 'The kind, as `kind` or `kind:subject`.' }),
-    state: z.enum(issueStates).meta({ description: 'muted: open, but its notifications are stopped for a while.' }),
+    cause: z.string().describe('The kind, as `kind` or `kind:subject`.'),
+    state: z.enum(issueStates).describe('muted: open, but its notifications are stopped for a while.'),
     severity: z.enum(severities),
-    text: z.string().meta({ description: 'What is wrong, as last seen.' }),
-    href: z.string().meta({ description: 'The console page that shows the problem and the actions against it.' }),
-    count: z.int().nullable().meta({ description: 'The number of items concerned, as last seen.' }),
-    peak: z.int().nullable().meta({ description: 'The highest count so far.' }),
+    text: z.string().describe('What is wrong, as last seen.'),
+    href: z.string().describe('The console page that shows the problem and the actions against it.'),
+    count: z.int().nullable().describe('The number of items concerned, as last seen.'),
+    peak: z.int().nullable().describe('The highest count so far.'),
     samples: z
       .array(z.int().nullable())
-      .meta({ description: 'The highest count of each `sample_seconds` since it opened; null without a count.' }),
+      .describe('The highest count of each `sample_seconds` since it opened; null without a count.'),
     sample_seconds: z.int(),
-    affected: z
-      .array(z.string())
-      .meta({ description: 'The keys, senders, roles, subscriptions or requests concerned.' }),
+    affected: z.array(z.string()).describe('The keys, senders, roles, subscriptions or requests concerned.'),
     opened_at: z.iso.datetime(),
-    seen_at: z.iso.datetime().meta({ description: 'When the problem was last present.' }),
+    seen_at: z.iso.datetime().describe('When the problem was last present.'),
     worsened_at: z.iso.datetime().nullable(),
     closed_at: z.iso.datetime().nullable(),
     muted_until: z.iso.datetime().nullable(),
@@ -36,8 +34,8 @@ export const issueSchema = z
 export type Issue = z.infer<typeof issueSchema>
 
 export const issueListSchema = z.strictObject({
-  state: z.enum(issueStates, `must be one of ${issueStates.join(', ')}`).optional(),
-  severity: z.enum(severities, `must be one of ${severities.join(', ')}`).optional(),
+  state: z.enum(issueStates).optional(),
+  severity: z.enum(severities).optional(),
   cause: textFilter.optional(),
   ...times,
   ...paging,
@@ -57,13 +55,13 @@ export async function listIssues(db: Database, { state, ...query }: IssueQuery, 
     muted: and(isNull(issues.closed_at), isMuted),
     closed: isNotNull(issues.closed_at),
   }
-  const page = await readPage(db, query, order, (tx, place) =>
-    tx
-      .select({ ...shown, micros: microsOf(order.at) })
-      .from(issues)
-      .where(and(state && states[state], matches(issues, query), place)),
-  )
-  return { ...page, data: page.data.map((row) => toIssue(row, now)) }
+  const matching = and(state && states[state], matches(issues, query))
+  const columns = { ...shown, micros: microsOf(order.at) }
+  return readPage(db, query, {
+    order,
+    select: (tx, place) => tx.select(columns).from(issues).where(and(matching, place)),
+    toItem: (row) => toIssue(row, now),
+  })
 }
 
 /** Reads up to 200 open issues in the transaction of another read, the most severe first. */

@@ -11,39 +11,39 @@ const uses = columnsOf(keyUses)
 
 export const keySchema = z
   .object({
-    id: z.string().meta({ description: 'The same as the name.' }),
+    id: z.string().describe('The same as the name.'),
     name: z.string(),
-    configured: z
-      .boolean()
-      .meta({ description: 'False for a key that has matched in the past and is no longer configured.' }),
-    source_name: z.string().nullable().meta({
-      description: 'Its source: a name in SOURCES_FILE, or `generation-queue`. Null if it is not configured.',
-    }),
+    configured: z.boolean().describe('False for a key that has matched in the past and is no longer configured.'),
+    source_name: z
+      .string()
+      .nullable()
+      .describe('Its source: a name in SOURCES_FILE, or `generation-queue`. Null if it is not configured.'),
     environment: z.enum(['live', 'sandbox']).nullable(),
     retired: z.boolean(),
-    fingerprint: z.string().nullable().meta({
-      description:
-        'The first 8 hex digits of the SHA-256 of its signing secret. Null if it has none, or is not configured.',
-    }),
-    first_match_at: z.iso.datetime().nullable(),
-    last_match_at: z.iso.datetime().nullable().meta({ description: 'When its secret last matched a signature.' }),
-    matches: z.int(),
-    still_matches: z.boolean().meta({
-      description: 'True if it is retired or no longer configured, and has matched within the last 24 hours.',
-    }),
-    calls: z.int().meta({ description: 'Calls to the provider in the last 60 seconds.' }),
-    quota_left: z.int().meta({
-      description: 'Calls that the key has left in these 60 seconds, of its own limit and of the limit of its account.',
-    }),
-    account_id: z.string().nullable().meta({
-      description:
-        'The account of the key at the provider. Null until the receiver has asked, which it does for several keys.',
-    }),
-    account_calls: z.int().nullable().meta({ description: 'Calls of all keys of the account in the last 60 seconds.' }),
-    account_limit: z
-      .int()
+    fingerprint: z
+      .string()
       .nullable()
-      .meta({ description: 'Calls that all keys of the account may make in 60 seconds together.' }),
+      .describe(
+        'The first 8 hex digits of the SHA-256 of its signing secret. Null if it has none, or is not configured.',
+      ),
+    first_match_at: z.iso.datetime().nullable(),
+    last_match_at: z.iso.datetime().nullable().describe('When its secret last matched a signature.'),
+    matches: z.int(),
+    still_matches: z
+      .boolean()
+      .describe('True if it is retired or no longer configured, and has matched within the last 24 hours.'),
+    calls: z.int().describe('Calls to the provider in the last 60 seconds.'),
+    quota_left: z
+      .int()
+      .describe('Calls that the key has left in these 60 seconds, of its own limit and of the limit of its account.'),
+    account_id: z
+      .string()
+      .nullable()
+      .describe(
+        'The account of the key at the provider. Null until the receiver has asked, which it does for several keys.',
+      ),
+    account_calls: z.int().nullable().describe('Calls of all keys of the account in the last 60 seconds.'),
+    account_limit: z.int().nullable().describe('Calls that all keys of the account may make in 60 seconds together.'),
     blocked_until: z.iso.datetime().nullable(),
     blocked_reason: z.string().nullable(),
   })

@@ -22,19 +22,19 @@ export const minutesSchema = z
   .object({
     since: z.iso.datetime(),
     until: z.iso.datetime(),
-    step_minutes: z.int().meta({ description: 'How many minutes one point covers. Longer ranges have longer steps.' }),
+    step_minutes: z.int().describe('How many minutes one point covers. Longer ranges have longer steps.'),
     minutes: z.array(
       z.object({
         minute: z.iso.datetime(),
         arrivals: z
           .record(z.string(), z.int())
-          .meta({ description: 'Counts by `outcome`, or by `outcome/reason` if there is a reason.' }),
+          .describe('Counts by `outcome`, or by `outcome/reason` if there is a reason.'),
         ack_p50_ms: nullableNumber,
         ack_p95_ms: nullableNumber,
         landed: z.int(),
         landing_p50_seconds: nullableNumber,
         landing_p95_seconds: nullableNumber,
-        inbox_pending: nullableNumber.meta({ description: 'The highest value seen.' }),
+        inbox_pending: nullableNumber.describe('The highest value seen.'),
         inbox_oldest_seconds: nullableNumber,
         overdue: nullableNumber,
       }),

@@ -23,7 +23,7 @@ export type Page<T> = { data: T[]; next_cursor: string | null }
 export function pageSchema<T extends z.ZodType>(item: T) {
   return z.object({
     data: z.array(item),
-    next_cursor: z.string().nullable().meta({ description: 'The cursor of the next page; null on the last.' }),
+    next_cursor: z.string().nullable().describe('The cursor of the next page; null on the last.'),
   })
 }
 
@@ -105,21 +105,24 @@ export function toPage<R extends { micros: string; id: string | number; matched?
 /** A statement of the builder that is neither ordered nor limited yet. */
 type Unordered<R> = { orderBy: (order: SQL) => { limit: (rows: number) => PromiseLike<R[]> } }
 
-/**
- * Reads a page of a list within the deadline. `select` gets the condition of the times and of the cursor, and selects
- * `micros`.
- */
-export async function readPage<R extends { micros: string; id: number }>(
+type List<R, T> = {
+  order: Order
+  /** Selects the rows of the times and the cursor in `place`, with `micros`. */
+  select: (tx: Executor, place: SQL | undefined) => Unordered<R>
+  toItem: (row: Omit<R, 'micros'>) => T
+}
+
+/** Reads a page of a list within the deadline. */
+export async function readPage<R extends { micros: string; id: number }, T>(
   db: Database,
   { limit, cursor, ...range }: Paging & Range,
-  order: Order,
-  select: (tx: Executor, place: SQL | undefined) => Unordered<R>,
-): Promise<Page<Omit<R, 'micros'>>> {
+  { order, select, toItem }: List<R, T>,
+): Promise<Page<T>> {
   const place = and(within(order.at, range), afterCursor(cursor, order))
   const rows = await readWithin(db, async (tx) =>
     select(tx, place).orderBy(newestFirst(order)).limit(limitOf({ limit })),
   )
-  return toPage(rows, { limit }, ({ micros: _micros, ...item }) => item)
+  return toPage(rows, { limit }, ({ micros: _micros, ...row }) => toItem(row))
 }
 
 type Range = { since?: string | undefined; until?: string | undefined }

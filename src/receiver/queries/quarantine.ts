@@ -22,9 +22,9 @@ export const quarantinedSchema = z
     webhook_id: z.string().nullable(),
     headers: z
       .record(z.string(), z.string())
-      .meta({ description: 'The headers as received, without signatures. Credentials are replaced by `[redacted]`.' }),
+      .describe('The headers as received, without signatures. Credentials are replaced by `[redacted]`.'),
     bytes: z.int(),
-    body_preview: z.string().meta({ description: 'The first bytes as text. Bytes that are not UTF-8 are replaced.' }),
+    body_preview: z.string().describe('The first bytes as text. Bytes that are not UTF-8 are replaced.'),
   })
   .meta({ id: 'Quarantined' })
 export type QuarantinedEntry = z.infer<typeof quarantinedSchema>
@@ -37,27 +37,23 @@ export async function listQuarantine(
   keys: Keys,
   query: QuarantineFilters & Paging,
 ): Promise<Page<QuarantinedEntry>> {
-  const page = await readPage(db, query, order, (tx, place) =>
-    tx
-      .select({
-        id: quarantine.id,
-        micros: microsOf(order.at),
-        arrived_at: quarantine.arrived_at,
-        reason: quarantine.reason,
-        webhook_id: quarantine.webhook_id,
-        headers: quarantine.headers,
-        bytes: sql<number>`octet_length(${quarantine.body})`,
-        preview: sql`substr(${quarantine.body}, 1, 512)`.mapWith(quarantine.body),
-      })
-      .from(quarantine)
-      .where(and(matches(quarantine, query), place)),
-  )
-  const toEntry = ({ preview, ...row }: (typeof page.data)[number]) => ({
-    ...row,
-    headers: withoutSignatures(row, keys),
-    body_preview: preview.toString('utf8'),
+  const { id, arrived_at, reason, webhook_id, headers, body } = quarantine
+  const bytes = sql<number>`octet_length(${body})`
+  const preview = sql`substr(${body}, 1, 512)`.mapWith(body)
+  const columns = { id, micros: microsOf(order.at), arrived_at, reason, webhook_id, headers, bytes, preview }
+  return readPage(db, query, {
+    order,
+    select: (tx, place) =>
+      tx
+        .select(columns)
+        .from(quarantine)
+        .where(and(matches(quarantine, query), place)),
+    toItem: ({ preview, ...row }) => ({
+      ...row,
+      headers: withoutSignatures(row, keys),
+      body_preview: preview.toString('utf8'),
+    }),
   })
-  return { ...page, data: page.data.map(toEntry) }
 }
 
 export type QuarantinedDetail = Quarantined & {

@@ -18,9 +18,9 @@ export const recentMinutes = 5
 
 const byOutcomeSchema = z.object({ outcome: z.string(), reason: z.string().nullable(), arrivals: z.int() })
 export const recentSchema = z.object({
-  minutes: z.int().meta({ description: 'The number of whole minutes covered, besides the present one.' }),
+  minutes: z.int().describe('The number of whole minutes covered, besides the present one.'),
   arrivals: z.int(),
-  ack_p95_ms: z.number().nullable().meta({ description: 'Over the newest 5,000 arrivals.' }),
+  ack_p95_ms: z.number().nullable().describe('Over the newest 5,000 arrivals.'),
   by_outcome: z.array(byOutcomeSchema),
 })
 export type Recent = z.infer<typeof recentSchema>

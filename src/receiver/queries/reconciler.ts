@@ -17,25 +17,25 @@ export const reconcileRunSchema = z
     ended_at: z.iso.datetime(),
     duration_ms: z
       .int()
-      .meta({ description: 'For idle runs that share a row: from the start of the first to the end of the last.' }),
+      .describe('For idle runs that share a row: from the start of the first to the end of the last.'),
     trigger: z.enum(runTriggers),
-    outcome: z.enum(runOutcomes).meta({ description: 'idle: nothing was due.' }),
-    idle_runs: z.int().meta({ description: 'How many consecutive idle runs this row counts.' }),
+    outcome: z.enum(runOutcomes).describe('idle: nothing was due.'),
+    idle_runs: z.int().describe('How many consecutive idle runs this row counts.'),
     scanned: z.int(),
-    landed: z.int().meta({ description: 'Results that were new to readers.' }),
+    landed: z.int().describe('Results that were new to readers.'),
     running: z.int(),
     not_found: z.int(),
     failed: z.int(),
     postponed: z.int(),
-    rate_limited: z.int().meta({ description: 'Calls that were answered 429.' }),
+    rate_limited: z.int().describe('Calls that were answered 429.'),
     error: z.string().nullable(),
   })
   .meta({ id: 'ReconcileRun' })
 export type ReconcileRunRow = z.infer<typeof reconcileRunSchema>
 
 export const runListSchema = z.strictObject({
-  trigger: z.enum(runTriggers, `must be one of ${runTriggers.join(', ')}`).optional(),
-  outcome: z.enum(runOutcomes, `must be one of ${runOutcomes.join(', ')}`).optional(),
+  trigger: z.enum(runTriggers).optional(),
+  outcome: z.enum(runOutcomes).optional(),
   ...times,
   ...paging,
 })
@@ -45,14 +45,17 @@ type RunQuery = z.infer<typeof runListSchema>
 const order: Order = { at: reconcileRuns.started_at, id: reconcileRuns.id }
 
 /** Lists runs of the reconciler, newest first. */
-export async function listReconcileRuns(db: Database, query: RunQuery): Promise<Page<ReconcileRunRow>> {
-  const page = await readPage(db, query, order, (tx, place) =>
-    tx
-      .select({ ...getTableColumns(reconcileRuns), micros: microsOf(order.at) })
-      .from(reconcileRuns)
-      .where(and(matches(reconcileRuns, query), place)),
-  )
-  return { ...page, data: page.data.map(toRun) }
+export function listReconcileRuns(db: Database, query: RunQuery): Promise<Page<ReconcileRunRow>> {
+  const columns = { ...getTableColumns(reconcileRuns), micros: microsOf(order.at) }
+  return readPage(db, query, {
+    order,
+    select: (tx, place) =>
+      tx
+        .select(columns)
+        .from(reconcileRuns)
+        .where(and(matches(reconcileRuns, query), place)),
+    toItem: (run) => toRun(run),
+  })
 }
 
 export async function findReconcileRun(tx: Executor, id: number): Promise<ReconcileRunRow | undefined> {
@@ -68,36 +71,32 @@ async function lastRun(tx: Executor, condition?: SQL): Promise<ReconcileRunRow |
 
 export const backlogSchema = z
   .object({
-    due: z.int().meta({ description: 'Requests that are due for a poll, counted up to 10,000 per key.' }),
-    minutes: z
+    due: z.int().describe('Requests that are due for a poll, counted up to 10,000 per key.'),
+    minutes: z.int().describe("How long their polls take within the keys' budget; a minimum if due_capped is true."),
+    incomplete: z.int().describe('Results that have landed and are not complete yet, counted in the same way.'),
+    per_minute: z
       .int()
-      .meta({ description: "How long their polls take within the keys' budget; a minimum if due_capped is true." }),
-    incomplete: z
-      .int()
-      .meta({ description: 'Results that have landed and are not complete yet, counted in the same way.' }),
-    per_minute: z.int().meta({
-      description:
+      .describe(
         "How many results can be completed per minute within all keys' budgets, at the submit rate of the last minute.",
-    }),
+      ),
     complete_by: z.iso
       .datetime()
       .nullable()
-      .meta({
-        description:
-          'The earliest time at which all incomplete results can be complete at that rate. Those that the provider ' +
+      .describe(
+        'The earliest time at which all incomplete results can be complete at that rate. Those that the provider ' +
           'does not know wait longer. Null if none is incomplete.',
-      }),
-    due_capped: z.boolean().meta({ description: 'True if more are due than were counted.' }),
-    incomplete_capped: z.boolean().meta({ description: 'True if more are incomplete than were counted.' }),
+      ),
+    due_capped: z.boolean().describe('True if more are due than were counted.'),
+    incomplete_capped: z.boolean().describe('True if more are incomplete than were counted.'),
   })
   .meta({ id: 'Backlog' })
 
 export const reconcilerSchema = z
   .object({
-    silent: z.boolean().meta({ description: 'True if no run has ended on any replica for `silent_after_seconds`.' }),
-    silent_after_seconds: z.int().nullable().meta({ description: 'Null if RECONCILE_CRON runs too rarely to decide.' }),
-    last_run: reconcileRunSchema.nullable().meta({ description: 'The latest run.' }),
-    last_working_run: reconcileRunSchema.nullable().meta({ description: 'The latest run that was not idle.' }),
+    silent: z.boolean().describe('True if no run has ended on any replica for `silent_after_seconds`.'),
+    silent_after_seconds: z.int().nullable().describe('Null if RECONCILE_CRON runs too rarely to decide.'),
+    last_run: reconcileRunSchema.nullable().describe('The latest run.'),
+    last_working_run: reconcileRunSchema.nullable().describe('The latest run that was not idle.'),
     backlog: backlogSchema,
   })
   .meta({ id: 'Reconciler' })

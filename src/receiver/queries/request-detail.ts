@@ -22,15 +22,12 @@ export const mediaSchema = z
     width: z.int().nullable(),
     height: z.int().nullable(),
     duration_seconds: z.number().nullable(),
-    archived_url: z.string().nullable().meta({ description: 'Where the copy is; null without a copy.' }),
+    archived_url: z.string().nullable().describe('Where the copy is; null without a copy.'),
     bytes: z.int().nullable(),
     content_type: z.string().nullable(),
-    sha256: z
-      .string()
-      .nullable()
-      .meta({ description: 'The SHA-256 of the copy, which `GET /media/{sha256}` returns.' }),
+    sha256: z.string().nullable().describe('The SHA-256 of the copy, which `GET /media/{sha256}` returns.'),
     archived_at: z.iso.datetime().nullable(),
-    archive_error: z.string().nullable().meta({ description: 'Why there will be no copy.' }),
+    archive_error: z.string().nullable().describe('Why there will be no copy.'),
   })
   .meta({ id: 'Media' })
 export type Media = z.infer<typeof mediaSchema>
@@ -39,12 +36,13 @@ const at = z.iso.datetime()
 
 export const pollSchema = z
   .object({
-    key_name: z.string().nullable().meta({ description: 'Null if no call was made.' }),
-    outcome: z.string().meta({
-      description:
+    key_name: z.string().nullable().describe('Null if no call was made.'),
+    outcome: z
+      .string()
+      .describe(
         'result, running, not_found, unauthorized, rate_limited, unreachable or invalid; postponed if no ' +
-        'call was made.',
-    }),
+          'call was made.',
+      ),
     detail: z.string().nullable(),
   })
   .meta({ id: 'Poll' })
@@ -54,9 +52,9 @@ const submitSchema = z
   .object({
     idempotency_key: z.guid(),
     state: z.enum(['pending', 'submitted', 'refused', 'expired']),
-    attempts: z.int().meta({ description: 'The number of attempts to send it to the provider.' }),
+    attempts: z.int().describe('The number of attempts to send it to the provider.'),
     last_error: z.string().nullable(),
-    created_at: at.meta({ description: 'When the receiver got the submit.' }),
+    created_at: at.describe('When the receiver got the submit.'),
     input: z.unknown(),
   })
   .meta({ id: 'Submit' })
@@ -81,8 +79,8 @@ export type TimelineEntry = z.infer<typeof timelineEntrySchema>
 
 export const requestDetailSchema = requestSchema
   .extend({
-    output: z.unknown().meta({ description: 'The output in the shape of the result endpoint; null without one.' }),
-    submit: submitSchema.nullable().meta({ description: 'The submit, if it came through the receiver.' }),
+    output: z.unknown().describe('The output in the shape of the result endpoint; null without one.'),
+    submit: submitSchema.nullable().describe('The submit, if it came through the receiver.'),
     media: z.array(mediaSchema),
     timeline: z.array(timelineEntrySchema),
   })

@@ -3,7 +3,7 @@ import { feedStatusNames } from '../domain/feed-schema.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 import { resultFilters, textFilter } from './filters.ts'
 
-const status = z.enum(feedStatusNames, `must be one of ${feedStatusNames.join(', ')}`).optional()
+const status = z.enum(feedStatusNames).optional()
 
 /** A filter of the feed as query parameters, fields of a form or options of a command. */
 export const feedFilterQuery = { ...resultFilters, status }
@@ -29,13 +29,14 @@ export const feedFilterSchema = z
       .boolean()
       .optional()
       .meta(resultFilters.sandbox.meta() ?? {}),
-    complete: z.boolean().optional().meta({
-      description: 'true: only complete results, as FAILED, CANCELED and REFUSED always are. false: only the others.',
-    }),
+    complete: z
+      .boolean()
+      .optional()
+      .describe('true: only complete results, as FAILED, CANCELED and REFUSED always are. false: only the others.'),
     metadata: z
       .record(z.string(), z.unknown())
       .refine((given) => resultFilters.metadata.safeParse(JSON.stringify(given)).success, 'is too long or not storable')
       .optional()
-      .meta({ description: "A JSON object that the submitter's metadata contains, compared as by Postgres's `@>`." }),
+      .describe("A JSON object that the submitter's metadata contains, compared as by Postgres's `@>`."),
   })
   .meta({ id: 'FeedFilter', description: 'Which changes are posted. All given members must match.' })

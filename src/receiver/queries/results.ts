@@ -14,14 +14,14 @@ export const resultRowSchema = z
     request_id: z.guid(),
     status: requestStatusSchema,
     model: z.string().nullable(),
-    output: z.unknown().meta({ description: 'The output in the shape of the result endpoint; null without one.' }),
-    media_complete: z.boolean().meta({ description: 'True once all of the result is known.' }),
+    output: z.unknown().describe('The output in the shape of the result endpoint; null without one.'),
+    media_complete: z.boolean().describe('True once all of the result is known.'),
     cost: z.number().nullable(),
     error_code: z.string().nullable(),
     error_message: z.string().nullable(),
     created_at: z.iso.datetime(),
     completed_at: z.iso.datetime().nullable(),
-    landed_at: z.iso.datetime().nullable().meta({ description: 'When the receiver stored the terminal state.' }),
+    landed_at: z.iso.datetime().nullable().describe('When the receiver stored the terminal state.'),
     source: z.enum(['webhook', 'reconciler']).nullable(),
     key_name: z.string().nullable(),
     sandbox: z.boolean().nullable(),
@@ -29,13 +29,14 @@ export const resultRowSchema = z
     idempotency_key: z
       .guid()
       .nullable()
-      .meta({ description: 'The Idempotency-Key, if the request was submitted through the receiver.' }),
-    progress: z.int().nullable().meta({
-      description: '0 to 100: 100 once COMPLETED, otherwise the highest that a poll has seen; null without one.',
-    }),
-    queue_position: z.int().nullable().meta({ description: "The place in the provider's queue, if known." }),
-    source_name: z.string().meta({ description: 'The source that the request belongs to.' }),
-    external_id: z.string().meta({ description: "The source's own id of the request." }),
+      .describe('The Idempotency-Key, if the request was submitted through the receiver.'),
+    progress: z
+      .int()
+      .nullable()
+      .describe('0 to 100: 100 once COMPLETED, otherwise the highest that a poll has seen; null without one.'),
+    queue_position: z.int().nullable().describe("The place in the provider's queue, if known."),
+    source_name: z.string().describe('The source that the request belongs to.'),
+    external_id: z.string().describe("The source's own id of the request."),
   })
   .meta({ id: 'ResultRow' })
 export type ResultRow = z.infer<typeof resultRowSchema>

@@ -20,15 +20,15 @@ const r = columnsOf(requests, 'r')
 
 export const statsSchema = z
   .object({
-    pending: z.int().meta({ description: 'Deliveries that are accepted and not yet processed.' }),
-    oldest_seconds: z.number().meta({ description: 'The age of the oldest pending delivery.' }),
+    pending: z.int().describe('Deliveries that are accepted and not yet processed.'),
+    oldest_seconds: z.number().describe('The age of the oldest pending delivery.'),
     parked: z.int(),
-    overdue: z.int().meta({ description: 'Requests without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
+    overdue: z.int().describe('Requests without a terminal state for longer than STUCK_AFTER_SECONDS.'),
     backlog: backlogSchema,
     quota_remaining: z
       .record(z.string(), z.int())
-      .meta({ description: 'The calls to the provider that each key has left in this minute.' }),
-    issues: z.array(issueSchema).meta({ description: 'Open issues, muted ones included, the most severe first.' }),
+      .describe('The calls to the provider that each key has left in this minute.'),
+    issues: z.array(issueSchema).describe('Open issues, muted ones included, the most severe first.'),
     recent: recentSchema,
     arrivals: z.array(arrivalSchema),
     results: z.array(
@@ -41,8 +41,8 @@ export const statsSchema = z
         landed_at: z.iso.datetime(),
         media: z
           .array(z.object({ kind: z.string(), url: z.string(), sha256: z.string().nullable() }))
-          .meta({ description: `The first ${shownMediaItems} media.` }),
-        media_items: z.int().meta({ description: 'The number of all its media.' }),
+          .describe(`The first ${shownMediaItems} media.`),
+        media_items: z.int().describe('The number of all its media.'),
       }),
     ),
   })
