@@ -7,7 +7,7 @@ import { pageSchema } from '../queries/page.ts'
 import { listQuarantine, quarantinedSchema } from '../queries/quarantine.ts'
 import { createArrivalTail } from './arrival-tail.ts'
 import { auditedCall } from './audited-call.ts'
-import { responses, type Operation } from './operation.ts'
+import type { Operation } from './operation.ts'
 import { filtered, onePage, sendList } from './reads.ts'
 
 const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: z.int() }).meta({ id: 'Verified' })
@@ -19,19 +19,14 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
   const list: Operation = {
     method: 'get',
     path: '/arrivals',
-    document: {
-      operationId: 'listArrivals',
-      summary: 'The log of HTTP arrivals, newest first',
-      description:
-        'With `Accept: text/event-stream`, streams new arrivals. Each event is one arrival; send its id as ' +
-        'Last-Event-ID to resume.',
-      requestParams: { query: arrivalListSchema },
-      responses: responses(
-        { 200: { description: 'One page, or the stream', schema: pageSchema(arrivalSchema), streams: true } },
-        'invalid_filter',
-        'too_many_waiting',
-      ),
-    },
+    operationId: 'listArrivals',
+    summary: 'The log of HTTP arrivals, newest first',
+    description:
+      'With `Accept: text/event-stream`, streams new arrivals. Each event is one arrival; send its id as ' +
+      'Last-Event-ID to resume.',
+    requestParams: { query: arrivalListSchema },
+    answers: { 200: { description: 'One page, or the stream', schema: pageSchema(arrivalSchema), streams: true } },
+    errors: ['invalid_filter', 'too_many_waiting'],
     answer: async (req, res) => {
       const { limit, cursor, ...filters } = parseFilters(arrivalListSchema, req.query)
       if (req.accepts(['json', 'text/event-stream']) === 'text/event-stream') return tail(req, res, filters)
@@ -48,12 +43,10 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
   const verify: Operation = {
     method: 'post',
     path: '/quarantine/verify',
-    document: {
-      operationId: 'verifyQuarantine',
-      summary: 'Verify refused arrivals with the present secrets, and accept the authentic ones',
-      responses: responses({
-        200: { description: 'How many were checked, accepted and refused', schema: verifiedSchema },
-      }),
+    operationId: 'verifyQuarantine',
+    summary: 'Verify refused arrivals with the present secrets, and accept the authentic ones',
+    answers: {
+      200: { description: 'How many were checked, accepted and refused', schema: verifiedSchema },
     },
     answer: async (req, res) => {
       const work = () => verifyQuarantine(deps)

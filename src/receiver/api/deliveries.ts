@@ -12,17 +12,7 @@ import { decodeCursor } from '../queries/page.ts'
 import { filtersAsTarget } from '../upkeep/audit.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
-import {
-  gone,
-  idPathSchema,
-  jsonBody,
-  locked,
-  readsBody,
-  responses,
-  unknown,
-  uuidParam,
-  type Operation,
-} from './operation.ts'
+import { gone, idPathSchema, jsonBody, locked, unknown, uuidParam, type Operation } from './operation.ts'
 import { filtered, oneById, onePage, sendList } from './reads.ts'
 
 /** The limit of one call, so that no call takes hours. The caller continues with `next_cursor`. */
@@ -31,28 +21,23 @@ const maxReplays = 1000
 const dryRun = z
   .boolean()
   .default(false)
-  .meta({ description: 'With true, the answer shows the changes that a replay would make, and nothing changes.' })
+  .describe('With true, the answer shows the changes that a replay would make, and nothing changes.')
 const replayBodySchema = z.strictObject({ dry_run: dryRun })
 const replayManyBodySchema = z.strictObject({
   filter: z.record(z.string(), z.unknown()).meta({ override: { $ref: '#/components/schemas/DeliveryFilters' } }),
   dry_run: dryRun,
-  cursor: z.string().max(128).optional().meta({ description: 'The next_cursor of the previous call.' }),
+  cursor: z.string().max(128).optional().describe('The next_cursor of the previous call.'),
 })
 
-const changesSchema = z
-  .array(z.looseObject({}))
-  .meta({ description: 'The rows before and after, for each request that changes.' })
+const changesSchema = z.array(z.looseObject({})).describe('The rows before and after, for each request that changes.')
 const replaySchema = z.object({ replayed: z.int(), changes: changesSchema }).meta({ id: 'Replay' })
 const replayManySchema = z
   .object({
-    count: z.int().meta({ description: 'How many deliveries the filter selects.' }),
+    count: z.int().describe('How many deliveries the filter selects.'),
     replayed: z.int(),
     changes: changesSchema,
     failed: z.array(z.object({ delivery_id: z.guid(), message: z.string() })),
-    next_cursor: z
-      .string()
-      .nullable()
-      .meta({ description: 'The cursor for the next call; null if nothing is left to replay.' }),
+    next_cursor: z.string().nullable().describe('The cursor for the next call; null if nothing is left to replay.'),
   })
   .meta({ id: 'ReplayMany' })
 
@@ -82,19 +67,12 @@ function replayOne(deps: ReceiverDeps): Operation {
   return {
     method: 'post',
     path: '/deliveries/{id}/replay',
-    document: {
-      operationId: 'replayDelivery',
-      summary: 'Process a delivery again',
-      requestParams: { path: idPathSchema },
-      requestBody: jsonBody(replayBodySchema, { dry_run: true }, { required: false }),
-      responses: responses(
-        { 200: { description: 'What changed', schema: replaySchema } },
-        ...readsBody,
-        'not_found',
-        'landing_refused',
-        'request_locked',
-      ),
-    },
+    operationId: 'replayDelivery',
+    summary: 'Process a delivery again',
+    requestParams: { path: idPathSchema },
+    requestBody: jsonBody(replayBodySchema, { dry_run: true }, { required: false }),
+    answers: { 200: { description: 'What changed', schema: replaySchema } },
+    errors: ['not_found', 'landing_refused', 'request_locked'],
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
       const body = await readBody(req, res, replayBodySchema)
@@ -128,20 +106,15 @@ function replayFiltered(deps: ReceiverDeps): Operation {
   return {
     method: 'post',
     path: '/deliveries/replay',
-    document: {
-      operationId: 'replayDeliveries',
-      summary: 'Process many deliveries again',
-      description: `Answers the count, then replays up to ${maxReplays} of the selected deliveries, newest first.`,
-      requestBody: jsonBody(replayManyBodySchema, {
-        filter: { state: 'processed', key_name: 'live', since: '2026-01-31T03:00:00Z' },
-        dry_run: true,
-      }),
-      responses: responses(
-        { 200: { description: 'How many, and what changed', schema: replayManySchema } },
-        ...readsBody,
-        'invalid_filter',
-      ),
-    },
+    operationId: 'replayDeliveries',
+    summary: 'Process many deliveries again',
+    description: `Answers the count, then replays up to ${maxReplays} of the selected deliveries, newest first.`,
+    requestBody: jsonBody(replayManyBodySchema, {
+      filter: { state: 'processed', key_name: 'live', since: '2026-01-31T03:00:00Z' },
+      dry_run: true,
+    }),
+    answers: { 200: { description: 'How many, and what changed', schema: replayManySchema } },
+    errors: ['invalid_filter'],
     answer: async (req, res) => {
       const body = await readBody(req, res, replayManyBodySchema)
       const filters = parseFilters(deliveryFiltersSchema, body.filter)

@@ -8,7 +8,7 @@ import { deliverySchema, listDeliveries } from '../queries/deliveries.ts'
 import { arrivalFiltersSchema, deliveryFiltersSchema, parseFilters, type Paging } from '../queries/filters.ts'
 import type { Page } from '../queries/page.ts'
 import { boundCalls, writeTo } from './event-stream.ts'
-import { gone, responses, type Operation } from './operation.ts'
+import { gone, type Operation } from './operation.ts'
 
 /** Per process: each export takes a connection during its queries. */
 const bounded = boundCalls(4, 'exports are running')
@@ -88,19 +88,15 @@ export function exportOperations(deps: ReceiverDeps): Operation[] {
     return {
       method: 'get',
       path: `/${what}.${format}`,
-      document: {
-        operationId: `export${what === 'deliveries' ? 'Deliveries' : 'Arrivals'}As${format === 'csv' ? 'Csv' : 'Ndjson'}`,
-        summary: `All ${what} that match the filters, newest first, as a file`,
-        description:
-          format === 'csv'
-            ? 'Text that a spreadsheet would run as a formula is prefixed with an apostrophe.'
-            : 'One JSON object per line.',
-        requestParams: { query: exportable[what].filters },
-        responses: {
-          ...responses({}, 'invalid_filter', 'too_many_waiting'),
-          200: { description: 'The file', content: { [formats[format]]: { schema: z.string() } } },
-        },
-      },
+      operationId: `export${what === 'deliveries' ? 'Deliveries' : 'Arrivals'}As${format === 'csv' ? 'Csv' : 'Ndjson'}`,
+      summary: `All ${what} that match the filters, newest first, as a file`,
+      description:
+        format === 'csv'
+          ? 'Text that a spreadsheet would run as a formula is prefixed with an apostrophe.'
+          : 'One JSON object per line.',
+      requestParams: { query: exportable[what].filters },
+      answers: { 200: { description: 'The file', schema: z.string(), type: formats[format] } },
+      errors: ['invalid_filter', 'too_many_waiting'],
       answer: (req, res) => sendExport(deps, exported, { req, res, query: req.query }),
     }
   })

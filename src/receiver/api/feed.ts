@@ -7,7 +7,7 @@ import { feedFilterQuery, toFeedFilter } from '../queries/result-filter.ts'
 import { boundCalls } from './event-stream.ts'
 import { createFeedStream } from './feed-stream.ts'
 import type { FeedWatch } from './feed-watch.ts'
-import { gone, responses, waitSchemaFor, type Operation } from './operation.ts'
+import { gone, waitSchemaFor, type Operation } from './operation.ts'
 
 const positionSchema = z
   .string()
@@ -36,22 +36,16 @@ export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[
     {
       method: 'get',
       path: '/feed',
-      document: {
-        operationId: 'readFeed',
-        summary: 'Changes of results, and submits that were refused after their 202: oldest first, each once',
-        description:
-          'Continues after a position: no change is skipped or repeated. Filters select changes, and `next_after` ' +
-          'moves past the others. With `wait`, the call waits for the next change. With ' +
-          '`Accept: text/event-stream`, each change is an event whose id is its position. Send that id as ' +
-          'Last-Event-ID to resume.',
-        requestParams: { query: querySchema },
-        responses: responses(
-          { 200: { description: 'One page, or the stream', schema: feedPageSchema, streams: true } },
-          'invalid_filter',
-          'position_expired',
-          'too_many_waiting',
-        ),
-      },
+      operationId: 'readFeed',
+      summary: 'Changes of results, and submits that were refused after their 202: oldest first, each once',
+      description:
+        'Continues after a position: no change is skipped or repeated. Filters select changes, and `next_after` ' +
+        'moves past the others. With `wait`, the call waits for the next change. With ' +
+        '`Accept: text/event-stream`, each change is an event whose id is its position. Send that id as ' +
+        'Last-Event-ID to resume.',
+      requestParams: { query: querySchema },
+      answers: { 200: { description: 'One page, or the stream', schema: feedPageSchema, streams: true } },
+      errors: ['invalid_filter', 'position_expired', 'too_many_waiting'],
       answer: async (req, res) => {
         const { after = 0, limit = 100, wait = 0, ...given } = parseFilters(querySchema, req.query)
         const wanted = { limit, filter: toFeedFilter(given) }

@@ -10,7 +10,7 @@ import { overOf } from '../submitting/generations.ts'
 import { generationBodySchema, type ShownGeneration } from '../submitting/submit.ts'
 import { readBody } from './body.ts'
 import type { FeedWatch } from './feed-watch.ts'
-import { gone, jsonBody, readsBody, responses, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
+import { gone, jsonBody, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
 import { createWaiters } from './waiters.ts'
 
 const waitSchema = waitSchemaFor('Seconds to wait until the generation has ended.')
@@ -20,14 +20,14 @@ const { idempotency_key, model, input, key_name, metadata } = exampleValues
 const instant = z.iso.datetime()
 const idempotencyKeySchema = z
   .uuidv4()
-  .meta({ description: 'The same as idempotency_key in the body. If both are given, they must be equal.' })
+  .describe('The same as idempotency_key in the body. If both are given, they must be equal.')
 
 const generationSchema = z
   .object({
     idempotency_key: z.guid(),
     state: z.enum(['pending', 'submitted', 'refused', 'expired']),
-    request_id: z.guid().nullable().meta({ description: 'Null until the provider has assigned one.' }),
-    status: z.string().nullable().meta({ description: 'The status of the tracked request.' }),
+    request_id: z.guid().nullable().describe('Null until the provider has assigned one.'),
+    status: z.string().nullable().describe('The status of the tracked request.'),
     model: z.string(),
     key_name: z.string(),
     metadata: z.unknown(),
@@ -35,14 +35,14 @@ const generationSchema = z
     attempts: z.int(),
     next_attempt_at: instant.nullable(),
     last_error: z.string().nullable(),
-    answer: z.unknown().meta({ description: 'The error envelope of a refused or expired submit.' }),
+    answer: z.unknown().describe('The error envelope of a refused or expired submit.'),
     created_at: instant,
   })
   .meta({ id: 'Generation' })
 
 const endedGenerationSchema = generationSchema
   .extend({
-    result: resultRowSchema.nullable().meta({ description: 'The row of `results`; null until there is a request.' }),
+    result: resultRowSchema.nullable().describe('The row of `results`; null until there is a request.'),
     media: z.array(mediaSchema),
   })
   .meta({ id: 'GenerationWithResult' })
@@ -55,29 +55,19 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
   const submit: Operation = {
     method: 'post',
     path: '/generations',
-    document: {
-      operationId: 'submitGeneration',
-      summary: 'Submit a generation with at most one charge',
-      description:
-        "Passes on the provider's 4xx, except 429 and request_in_progress. Without a final answer, request_id is " +
-        'null and mediadock retries in the background. A source that ignores the Idempotency-Key is not called again ' +
-        'after a lost answer: a signed webhook ends the submit, or it expires. A refusal after the 202 becomes an ' +
-        'item of the feed. Send your own idempotency_key: a caller that sent none and loses this answer can only ' +
-        'submit anew, and may be charged twice.',
-      requestParams: { header: z.object({ 'idempotency-key': idempotencyKeySchema.optional() }) },
-      requestBody: jsonBody(generationBodySchema, { idempotency_key, model, input, key_name, metadata }),
-      responses: {
-        ...responses(
-          { 202: { description: 'Submitted, or without a final answer yet', schema: generationSchema } },
-          ...readsBody,
-          'invalid_idempotency_key',
-          'idempotency_key_reuse',
-          'not_storable',
-          'unknown_key',
-        ),
-        '4XX': { description: "The provider's own refusal" },
-      },
-    },
+    operationId: 'submitGeneration',
+    summary: 'Submit a generation with at most one charge',
+    description:
+      "Passes on the provider's 4xx, except 429 and request_in_progress. Without a final answer, request_id is " +
+      'null and mediadock retries in the background. A source that ignores the Idempotency-Key is not called again ' +
+      'after a lost answer: a signed webhook ends the submit, or it expires. A refusal after the 202 becomes an ' +
+      'item of the feed. Send your own idempotency_key: a caller that sent none and loses this answer can only ' +
+      'submit anew, and may be charged twice.',
+    requestParams: { header: z.object({ 'idempotency-key': idempotencyKeySchema.optional() }) },
+    requestBody: jsonBody(generationBodySchema, { idempotency_key, model, input, key_name, metadata }),
+    answers: { 202: { description: 'Submitted, or without a final answer yet', schema: generationSchema } },
+    errors: ['invalid_idempotency_key', 'idempotency_key_reuse', 'not_storable', 'unknown_key'],
+    passesOn4xx: true,
     answer: async (req, res) => {
       const given = await readBody(req, res, generationBodySchema)
       const { status, body } = await submitter.submit({
@@ -90,20 +80,14 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
   const show: Operation = {
     method: 'get',
     path: '/generations/{idempotency_key}',
-    document: {
-      operationId: 'showGeneration',
-      summary: 'One submit, with its state',
-      description:
-        'Includes the result and its media. With `wait`, answers once the result is complete or the submit ' +
-        'is refused or expired, or after that many seconds with the present state.',
-      requestParams: { path: z.object({ idempotency_key: z.guid() }), query: waitSchema },
-      responses: responses(
-        { 200: { description: 'The generation', schema: endedGenerationSchema } },
-        'invalid_filter',
-        'not_found',
-        'too_many_waiting',
-      ),
-    },
+    operationId: 'showGeneration',
+    summary: 'One submit, with its state',
+    description:
+      'Includes the result and its media. With `wait`, answers once the result is complete or the submit ' +
+      'is refused or expired, or after that many seconds with the present state.',
+    requestParams: { path: z.object({ idempotency_key: z.guid() }), query: waitSchema },
+    answers: { 200: { description: 'The generation', schema: endedGenerationSchema } },
+    errors: ['invalid_filter', 'not_found', 'too_many_waiting'],
     answer: async (req, res) => {
       const { wait = 0 } = parseFilters(waitSchema, req.query)
       const key = uuidParam(req, 'idempotency_key')

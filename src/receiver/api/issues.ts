@@ -6,7 +6,7 @@ import { issueListSchema, issueSchema, listIssues } from '../queries/issues.ts'
 import { iso } from '../queries/page.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
-import { jsonBody, readsBody, responses, unknown, type Operation } from './operation.ts'
+import { jsonBody, unknown, type Operation } from './operation.ts'
 import { filtered, onePage } from './reads.ts'
 
 const muteSchema = z.strictObject({
@@ -14,7 +14,7 @@ const muteSchema = z.strictObject({
     .int()
     .min(0)
     .max(7 * 24 * 60)
-    .meta({ description: 'Minutes from now. 0 ends the mute.' }),
+    .describe('Minutes from now. 0 ends the mute.'),
 })
 const mutedSchema = z.object({ id: z.int(), muted_until: z.iso.datetime().nullable() }).meta({ id: 'MutedIssue' })
 const issueIdSchema = z.object({ id: z.string().regex(/^\d{1,15}$/) })
@@ -32,17 +32,12 @@ export function issueOperations(deps: ReceiverDeps): Operation[] {
   const mute: Operation = {
     method: 'post',
     path: '/issues/{id}/mute',
-    document: {
-      operationId: 'muteIssue',
-      summary: 'Mute an issue for a while: no notifications, unless it becomes more severe',
-      requestParams: { path: issueIdSchema },
-      requestBody: jsonBody(muteSchema, { minutes: 60 }),
-      responses: responses(
-        { 200: { description: 'When the mute ends', schema: mutedSchema } },
-        ...readsBody,
-        'not_found',
-      ),
-    },
+    operationId: 'muteIssue',
+    summary: 'Mute an issue for a while: no notifications, unless it becomes more severe',
+    requestParams: { path: issueIdSchema },
+    requestBody: jsonBody(muteSchema, { minutes: 60 }),
+    answers: { 200: { description: 'When the mute ends', schema: mutedSchema } },
+    errors: ['not_found'],
     answer: async (req, res) => {
       const parsed = issueIdSchema.safeParse(req.params)
       if (!parsed.success) throw unknown(req)

@@ -2,7 +2,7 @@ import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi'
 import { describeTransform, withExamples } from '../../platform/pages/openapi.ts'
 import { version } from '../../platform/release.ts'
 import { deliveryFiltersComponent } from './deliveries.ts'
-import type { Operation } from './operation.ts'
+import { documentOf, type Operation } from './operation.ts'
 
 const tags = {
   Generations: 'Submit generations with at most one charge, and track requests.',
@@ -17,8 +17,10 @@ export type Tag = keyof typeof tags
 /** Builds the OpenAPI 3.1 document from the schemas that validate requests and type answers. */
 export function openApiDocument(operations: readonly Operation[]): object {
   const paths: ZodOpenApiPathsObject = {}
-  for (const { method, path, document } of operations)
-    paths[`/api${path}`] = { ...paths[`/api${path}`], [method]: document }
+  for (const operation of operations) {
+    const path = `/api${operation.path}`
+    paths[path] = { ...paths[path], [operation.method]: documentOf(operation) }
+  }
   const document = createDocument(
     {
       openapi: '3.1.0',

@@ -1,6 +1,6 @@
 import type { Request, RequestHandler, Response } from 'express'
 import { z } from 'zod'
-import type { ZodOpenApiOperationObject, ZodOpenApiResponsesObject } from 'zod-openapi'
+import type { ZodOpenApiOperationObject } from 'zod-openapi'
 import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { anyCallErrors, type ErrorAnswer, errorResponses, jsonBodyErrors } from '../../platform/pages/error-answers.ts'
@@ -10,14 +10,24 @@ import { QueryTimeoutError } from '../queries/deadline.ts'
 import { ExpiredPositionError } from '../queries/feed.ts'
 import { InvalidFilterError } from '../queries/filters.ts'
 
+type InDocument = 'operationId' | 'summary' | 'description' | 'tags' | 'requestParams' | 'requestBody'
+
 /** One call of the API. The route and the entry in the OpenAPI document are made from it. */
-export type Operation = {
+export type Operation = Pick<ZodOpenApiOperationObject, InDocument> & {
   method: 'get' | 'post'
   /** The path below `/api`, in OpenAPI's notation. */
   path: string
-  document: ZodOpenApiOperationObject
+  /** Its successes, by status. */
+  answers: Partial<Record<200 | 201 | 202, Content>>
+  /** Its own errors, besides those of every call and of every call with a body. */
+  errors?: readonly Code[]
+  /** True if it passes on refusals of the provider. */
+  passesOn4xx?: boolean
   answer: (req: Request, res: Response) => Promise<unknown>
 }
+
+/** A success, by default with JSON. `streams`: a call can also ask for server-sent events. */
+export type Content = { description: string; schema: z.ZodType; type?: string; streams?: true }
 
 /** Runs the call and turns errors of its queries into error answers. */
 export function handlerOf({ answer }: Operation, logger: Logger): RequestHandler {
@@ -97,7 +107,7 @@ export const waitSchemaFor = (description: string) =>
       .string()
       .regex(/^\d{1,2}$/, `must be whole seconds from 0 to ${maxWaitSeconds}`)
       .transform(Number)
-      .pipe(z.int().max(maxWaitSeconds, `must be at most ${maxWaitSeconds}`))
+      .pipe(z.int().max(maxWaitSeconds))
       .optional()
       .meta({ description, override: { type: 'integer', minimum: 0, maximum: maxWaitSeconds } }),
   })
@@ -163,26 +173,20 @@ const always = [
   'query_timeout',
 ] as const satisfies Code[]
 /** The errors of a call that reads a JSON body. */
-export const readsBody = ['invalid_body', 'payload_too_large', 'unsupported_media_type'] as const satisfies Code[]
+const ofBody = ['invalid_body', 'payload_too_large', 'unsupported_media_type'] as const satisfies Code[]
 
-const successes = [200, 201, 202] as const
-/** A success: its description, and the schema of its JSON. `streams`: a call can also ask for server-sent events. */
-export type Content = { description: string; schema: z.ZodType; streams?: true }
-
-/** Lists the responses of an operation: its successes, its own errors, and the errors of every call. */
-export function responses(
-  answers: Partial<Record<(typeof successes)[number], Content>>,
-  ...also: readonly Code[]
-): ZodOpenApiResponsesObject {
-  const all: ZodOpenApiResponsesObject = {}
-  for (const status of successes) {
-    const answer = answers[status]
-    if (!answer) continue
-    const { description, schema, streams } = answer
-    const events = streams && { 'text/event-stream': { schema: z.string() } }
-    all[`${status}`] = { description, content: { 'application/json': { schema }, ...events } }
-  }
-  return { ...all, ...errorResponses(errors, [...always, ...also]) }
+/** Describes a call in the OpenAPI document. */
+export function documentOf(operation: Operation): ZodOpenApiOperationObject {
+  const { method: _method, path: _path, answer: _answer, answers, errors: own = [], passesOn4xx, ...about } = operation
+  const successes = Object.entries(answers).map(
+    ([status, { description, schema, type = 'application/json', streams }]) => {
+      const events = streams && { 'text/event-stream': { schema: z.string() } }
+      return [status, { description, content: { [type]: { schema }, ...events } }]
+    },
+  )
+  const codes = [...always, ...(about.requestBody ? ofBody : []), ...own]
+  const refusal = passesOn4xx && { '4XX': { description: "The provider's own refusal" } }
+  return { ...about, responses: { ...Object.fromEntries(successes), ...errorResponses(errors, codes), ...refusal } }
 }
 
 export function jsonBody(schema: z.ZodType, example: object, { required = true } = {}) {

@@ -4,67 +4,68 @@ import { exampleValues } from '../../platform/pages/openapi.ts'
 import { accountSchema, catalogEntrySchema, modelSchema } from '../../wire/schemas.ts'
 import type { ReadAnswer } from '../fetching/provider-reads.ts'
 import type { ReceiverDeps } from '../program.ts'
+import { costFiltersSchema, costsSchema, readCosts } from '../queries/costs.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { readBody } from './body.ts'
-import { jsonBody, readsBody, responses, unknown, type Operation } from './operation.ts'
+import { jsonBody, unknown, type Operation } from './operation.ts'
+import { filtered } from './reads.ts'
 
 const querySchema = z.strictObject({
   key_name: z
     .string()
     .min(1)
     .optional()
-    .meta({ description: 'The key to call the provider with; the first usable key by default.' }),
+    .describe('The key to call the provider with; the first usable key by default.'),
 })
 const pathSchema = z.object({ model: z.string().min(1).max(255) })
 const inputSchema = z.strictObject({ input: z.record(z.string(), z.unknown()) })
 const catalogSchema = z.object({ data: z.array(catalogEntrySchema) })
+const estimatePath = '/models/{model}/estimate'
 const estimateSchema = z.object({ credits: z.number() })
-const ownErrors = ['invalid_filter', 'unknown_key', 'no_call_left', 'provider_unreachable'] as const
 
-/** Reads of the provider, for services without an API key (spec, Endpoints: catalog, model, estimate, account). */
-export function providerOperations({ providerReads }: ReceiverDeps): Operation[] {
-  const read = (
-    operationId: string,
-    path: string,
-    summary: string,
-    schema: z.ZodType,
-    input?: typeof inputSchema,
-  ): Operation => ({
-    method: input === undefined ? 'get' : 'post',
+/**
+ * Reads of the provider, for services without an API key (spec, Endpoints: catalog, model, estimate, account), and what
+ * its generations cost.
+ */
+export function providerOperations({ db, providerReads }: ReceiverDeps): Operation[] {
+  const read = (path: string, schema: z.ZodType, about: { operationId: string; summary: string }): Operation => ({
+    method: 'get',
     path,
-    document: {
-      operationId,
-      summary,
-      description: "The provider's answer, cached for a minute. Its own 4xx is passed on.",
-      requestParams: { query: querySchema, ...(path.includes('{model}') && { path: pathSchema }) },
-      ...(input && { requestBody: jsonBody(input, { input: exampleValues.input }) }),
-      responses: {
-        ...responses(
-          { 200: { description: "The provider's answer", schema } },
-          ...(input ? readsBody : []),
-          ...ownErrors,
-        ),
-        '4XX': { description: "The provider's own refusal" },
-      },
-    },
+    ...about,
+    description: "The provider's answer, cached for a minute. Its own 4xx is passed on.",
+    requestParams: { query: querySchema, ...(path.includes('{model}') && { path: pathSchema }) },
+    answers: { 200: { description: "The provider's answer", schema } },
+    errors: ['invalid_filter', 'unknown_key', 'no_call_left', 'provider_unreachable'],
+    passesOn4xx: true,
     answer: async (req, res) => {
       const { key_name: keyName } = parseFilters(querySchema, req.query)
-      const body = input && (await readBody(req, res, input))
       const model = path.includes('{model}') ? slugOf(req) : ''
-      send(res, await providerReads({ path: `/v1${path.replace('{model}', model)}`, ...(body && { body }) }, keyName))
+      const body = path === estimatePath ? { body: await readBody(req, res, inputSchema) } : {}
+      send(res, await providerReads({ path: `/v1${path.replace('{model}', model)}`, ...body }, keyName))
     },
   })
+  const show = { operationId: 'showModel', summary: 'One model with its input schema and price' }
+  const estimate = { operationId: 'estimateGeneration', summary: 'The price of a generation, in credits' }
+  const account = { operationId: 'showAccount', summary: "The balance and the usage of the key's account" }
   return [
-    read('listModels', '/models', 'The models that the key may use', catalogSchema),
-    read('showModel', '/models/{model}', 'One model with its input schema and price', modelSchema),
-    read(
-      'estimateGeneration',
-      '/models/{model}/estimate',
-      'The price of a generation, in credits',
-      estimateSchema,
-      inputSchema,
-    ),
-    read('showAccount', '/account', "The balance and the usage of the key's account", accountSchema),
+    read('/models', catalogSchema, { operationId: 'listModels', summary: 'The models that the key may use' }),
+    read('/models/{model}', modelSchema, show),
+    {
+      ...read(estimatePath, estimateSchema, estimate),
+      method: 'post',
+      requestBody: jsonBody(inputSchema, { input: exampleValues.input }),
+    },
+    read('/account', accountSchema, account),
+    filtered('/costs', {
+      operationId: 'showCosts',
+      summary: 'Credits by model, key, day or a member of the metadata',
+      description:
+        'Sums settled and reserved credits of the requests of the first source, without those of the sandbox. ' +
+        '`since` and `until` select by the time of tracking.',
+      filters: costFiltersSchema,
+      answer: { description: 'The sums', schema: costsSchema },
+      send: async (wanted, res) => res.json(await readCosts(db, wanted)),
+    }),
   ]
 }
 

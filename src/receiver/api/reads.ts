@@ -4,7 +4,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { pageSchema } from '../queries/page.ts'
-import { idPathSchema, responses, unknown, uuidParam, type Content, type Operation } from './operation.ts'
+import { idPathSchema, unknown, uuidParam, type Content, type Operation } from './operation.ts'
 
 type About = { operationId: string; summary: string; description?: string }
 
@@ -16,7 +16,8 @@ export function shown(
   return {
     method: 'get',
     path,
-    document: { ...about, responses: responses({ 200: answer }) },
+    ...about,
+    answers: { 200: answer },
     answer: async (_req, res) => res.json(await read()),
   }
 }
@@ -38,11 +39,10 @@ export function oneById(
   return {
     method: 'get',
     path,
-    document: {
-      ...about,
-      requestParams: { path: idPathSchema },
-      responses: responses({ 200: answer }, 'not_found'),
-    },
+    ...about,
+    requestParams: { path: idPathSchema },
+    answers: { 200: answer },
+    errors: ['not_found'],
     answer: async (req, res) => {
       const item = await read(uuidParam(req, 'id'))
       if (!item) throw unknown(req)
@@ -65,7 +65,10 @@ export function filtered<Filters extends z.ZodObject>(
   return {
     method: 'get',
     path,
-    document: { ...about, requestParams: { query: filters }, responses: responses({ 200: answer }, 'invalid_filter') },
+    ...about,
+    requestParams: { query: filters },
+    answers: { 200: answer },
+    errors: ['invalid_filter'],
     answer: (req, res) => send(parseFilters(filters, req.query), res),
   }
 }

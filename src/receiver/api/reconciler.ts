@@ -12,13 +12,13 @@ import {
   runListSchema,
 } from '../queries/reconciler.ts'
 import { auditedCall } from './audited-call.ts'
-import { responses, type Operation } from './operation.ts'
+import type { Operation } from './operation.ts'
 import { filtered, onePage, shown } from './reads.ts'
 
 const startedRunSchema = z
   .object({
     state: z.enum(['ended', 'running']),
-    run: reconcileRunSchema.nullable().meta({ description: 'Null while it runs.' }),
+    run: reconcileRunSchema.nullable().describe('Null while it runs.'),
   })
   .meta({ id: 'StartedRun' })
 
@@ -44,13 +44,11 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
   const run: Operation = {
     method: 'post',
     path: '/reconciler/run',
-    document: {
-      operationId: 'runReconciler',
-      summary: 'Poll everything that is due now',
-      responses: responses({
-        200: { description: 'The run has ended', schema: startedRunSchema },
-        202: { description: 'It is still running, and will appear in the list of runs', schema: startedRunSchema },
-      }),
+    operationId: 'runReconciler',
+    summary: 'Poll everything that is due now',
+    answers: {
+      200: { description: 'The run has ended', schema: startedRunSchema },
+      202: { description: 'It is still running, and will appear in the list of runs', schema: startedRunSchema },
     },
     answer: async (req, res) => {
       const ended = auditedCall(deps, req, {

@@ -9,16 +9,7 @@ import { findRequest, listRequests, requestSchema } from '../queries/requests.ts
 import { trackedBy } from '../submitting/tracking.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
-import {
-  idPathSchema,
-  jsonBody,
-  locked,
-  readsBody,
-  responses,
-  unknown,
-  uuidParam,
-  type Operation,
-} from './operation.ts'
+import { idPathSchema, jsonBody, locked, unknown, uuidParam, type Operation } from './operation.ts'
 import { filtered, oneById, onePage, sendList } from './reads.ts'
 import { trackBodySchema, tracked, trackRequest } from './track.ts'
 
@@ -27,7 +18,7 @@ const { request_id, model, key_name, metadata } = exampleValues
 const reconciledSchema = z
   .object({
     scanned: z.int(),
-    landed: z.int().meta({ description: '1 if the result was new to readers.' }),
+    landed: z.int().describe('1 if the result was new to readers.'),
     running: z.int(),
     not_found: z.int(),
     failed: z.int(),
@@ -38,7 +29,7 @@ const reconciledSchema = z
 
 const cancellationSchema = z
   .object({
-    outcome: z.enum(['asked', 'ended']).meta({ description: '`ended`: the source had ended the job before.' }),
+    outcome: z.enum(['asked', 'ended']).describe('`ended`: the source had ended the job before.'),
     request: requestSchema,
   })
   .meta({ id: 'Cancellation' })
@@ -51,25 +42,19 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
   const track: Operation = {
     method: 'post',
     path: '/requests',
-    document: {
-      operationId: 'trackRequest',
-      summary: 'Track a request that was submitted elsewhere',
-      requestBody: jsonBody(trackBodySchema, { request_id, model, key_name, metadata }),
-      responses: responses(
-        {
-          201: { description: 'Tracked', schema: requestSchema },
-          200: {
-            description:
-              'Known already. Missing values are filled in; the key is corrected unless the provider has confirmed ' +
-              'the result.',
-            schema: requestSchema,
-          },
-        },
-        ...readsBody,
-        'source_mismatch',
-        'not_storable',
-      ),
+    operationId: 'trackRequest',
+    summary: 'Track a request that was submitted elsewhere',
+    requestBody: jsonBody(trackBodySchema, { request_id, model, key_name, metadata }),
+    answers: {
+      201: { description: 'Tracked', schema: requestSchema },
+      200: {
+        description:
+          'Known already. Missing values are filled in; the key is corrected unless the provider has confirmed ' +
+          'the result.',
+        schema: requestSchema,
+      },
     },
+    errors: ['source_mismatch', 'not_storable'],
     answer: async (req, res) => {
       const body = await readBody(req, res, trackBodySchema)
       mustBeStorable(body)
@@ -97,16 +82,11 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
   const reconcile: Operation = {
     method: 'post',
     path: '/requests/{id}/reconcile',
-    document: {
-      operationId: 'reconcileRequest',
-      summary: "Poll the provider for the request's result now",
-      requestParams: { path: idPathSchema },
-      responses: responses(
-        { 200: { description: 'The outcome of the poll', schema: reconciledSchema } },
-        'not_found',
-        'request_locked',
-      ),
-    },
+    operationId: 'reconcileRequest',
+    summary: "Poll the provider for the request's result now",
+    requestParams: { path: idPathSchema },
+    answers: { 200: { description: 'The outcome of the poll', schema: reconciledSchema } },
+    errors: ['not_found', 'request_locked'],
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
       const run = await auditedCall(deps, req, {
@@ -125,22 +105,14 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
   const cancel: Operation = {
     method: 'post',
     path: '/requests/{id}/cancel',
-    document: {
-      operationId: 'cancelRequest',
-      summary: "Ask the request's source to cancel its job",
-      description:
-        'The job may still complete. The request is polled at once, and ends with this or a later poll, ' +
-        'or with its webhook.',
-      requestParams: { path: idPathSchema },
-      responses: responses(
-        { 202: { description: 'The request, after the poll', schema: cancellationSchema } },
-        'not_found',
-        'not_cancelable',
-        'unknown_key',
-        'no_call_left',
-        'provider_unreachable',
-      ),
-    },
+    operationId: 'cancelRequest',
+    summary: "Ask the request's source to cancel its job",
+    description:
+      'The job may still complete. The request is polled at once, and ends with this or a later poll, ' +
+      'or with its webhook.',
+    requestParams: { path: idPathSchema },
+    answers: { 202: { description: 'The request, after the poll', schema: cancellationSchema } },
+    errors: ['not_found', 'not_cancelable', 'unknown_key', 'no_call_left', 'provider_unreachable'],
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
       const find = () => readWithin(db, (tx) => findRequest(tx, id, overdue()))

@@ -3,7 +3,7 @@ import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { findResult, findResultWithMedia, resultRowSchema, terminalOf } from '../queries/results.ts'
 import type { FeedWatch } from './feed-watch.ts'
-import { gone, responses, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
+import { gone, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
 import { createResultEvents } from './result-events.ts'
 import { createWaiters } from './waiters.ts'
 
@@ -17,18 +17,14 @@ export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operatio
   const events: Operation = {
     method: 'get',
     path: '/results/{request_id}/events',
-    document: {
-      operationId: 'streamResult',
-      summary: 'The states of a request, as server-sent events',
-      description:
-        'Sends `queued`, `progress` and `first_media`, then `complete` or `failed`, and ends. While a client ' +
-        'listens, the receiver polls the provider for progress.',
-      requestParams: { path: z.object({ request_id: z.guid() }) },
-      responses: {
-        ...responses({}, 'not_found', 'too_many_waiting'),
-        200: { description: 'The stream', content: { 'text/event-stream': { schema: z.string() } } },
-      },
-    },
+    operationId: 'streamResult',
+    summary: 'The states of a request, as server-sent events',
+    description:
+      'Sends `queued`, `progress` and `first_media`, then `complete` or `failed`, and ends. While a client ' +
+      'listens, the receiver polls the provider for progress.',
+    requestParams: { path: z.object({ request_id: z.guid() }) },
+    answers: { 200: { description: 'The stream', schema: z.string(), type: 'text/event-stream' } },
+    errors: ['not_found', 'too_many_waiting'],
     answer: async (req, res) => {
       const requestId = uuidParam(req, 'request_id')
       const { result, media } = await findResultWithMedia(db, requestId)
@@ -41,18 +37,12 @@ export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operatio
     {
       method: 'get',
       path: '/results/{request_id}',
-      document: {
-        operationId: 'showResult',
-        summary: 'One row of `results`',
-        description: 'With `wait`, answers once the row is terminal, or after that many seconds with the row as it is.',
-        requestParams: { path: z.object({ request_id: z.guid() }), query: querySchema },
-        responses: responses(
-          { 200: { description: 'The row', schema: resultRowSchema } },
-          'invalid_filter',
-          'not_found',
-          'too_many_waiting',
-        ),
-      },
+      operationId: 'showResult',
+      summary: 'One row of `results`',
+      description: 'With `wait`, answers once the row is terminal, or after that many seconds with the row as it is.',
+      requestParams: { path: z.object({ request_id: z.guid() }), query: querySchema },
+      answers: { 200: { description: 'The row', schema: resultRowSchema } },
+      errors: ['invalid_filter', 'not_found', 'too_many_waiting'],
       answer: async (req, res) => {
         const { wait = 0 } = parseFilters(querySchema, req.query)
         const requestId = uuidParam(req, 'request_id')

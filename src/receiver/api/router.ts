@@ -5,7 +5,6 @@ import { readingOptions } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readStats, statsSchema } from '../queries/stats.ts'
 import { arrivalOperations } from './arrivals.ts'
-import { costOperations } from './costs.ts'
 import { deliveryOperations } from './deliveries.ts'
 import { exportOperations } from './export.ts'
 import { createFeedWatch } from './feed-watch.ts'
@@ -29,7 +28,7 @@ export function apiRouter(deps: ReceiverDeps, ofSlices: readonly Operation[][]):
   const watch = createFeedWatch({ db, databaseUrl: settings.databaseUrl, logger, signal })
   const operations: Operation[] = [
     ...tagged('Generations', generationOperations(deps, watch), requestOperations(deps)),
-    ...tagged('Provider', providerOperations(deps), costOperations(deps)),
+    ...tagged('Provider', providerOperations(deps)),
     ...tagged('Results', resultOperations(deps, watch), feedOperations(deps, watch), ...ofSlices),
     ...tagged('Deliveries', deliveryOperations(deps), arrivalOperations(deps), exportOperations(deps)),
     ...tagged('On-call', issueOperations(deps), onCallOperations(deps), reconcilerOperations(deps), [
@@ -50,7 +49,7 @@ export function apiRouter(deps: ReceiverDeps, ofSlices: readonly Operation[][]):
 
 /** Adds the tag of the documentation's section. */
 function tagged(tag: Tag, ...groups: Operation[][]): Operation[] {
-  return groups.flat().map((operation) => ({ ...operation, document: { ...operation.document, tags: [tag] } }))
+  return groups.flat().map((operation) => ({ ...operation, tags: [tag] }))
 }
 
 function toExpress(path: string): string {

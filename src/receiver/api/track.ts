@@ -17,17 +17,14 @@ const r = columnsOf(schema.requests, 'r')
 const text = z.string().min(1).max(255)
 
 export const trackBodySchema = z.strictObject({
-  request_id: z
-    .guid()
-    .optional()
-    .meta({ description: 'The id of the request. May be left out where external_id is given.' }),
+  request_id: z.guid().optional().describe('The id of the request. May be left out where external_id is given.'),
   external_id: z
     .string()
     .regex(jobIdPattern, 'must have 1 to 255 visible ASCII characters, and not begin with a dot')
     .optional()
-    .meta({ description: 'The id that the source gave the job. Only with a key of a source other than the default.' }),
+    .describe('The id that the source gave the job. Only with a key of a source other than the default.'),
   model: text.optional(),
-  key_name: text.optional().meta({ description: 'The key of the submit. Polls use this key first.' }),
+  key_name: text.optional().describe('The key of the submit. Polls use this key first.'),
   metadata: z.record(z.string(), z.unknown()).optional(),
 })
 export type TrackBody = z.infer<typeof trackBodySchema>

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { actorOf } from '../../platform/pages/access.ts'
 import { auditedCall } from '../api/audited-call.ts'
 import { readBody } from '../api/body.ts'
-import { gone, jsonBody, readsBody, responses, unknown, type Operation } from '../api/operation.ts'
+import { gone, jsonBody, unknown, type Operation } from '../api/operation.ts'
 import { whole } from '../api/reads.ts'
 import type { ReceiverDeps } from '../program.ts'
 import {
@@ -62,26 +62,19 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
   const add: Operation = {
     method: 'post',
     path: '/subscriptions',
-    document: {
-      operationId: 'addSubscription',
-      summary: 'Subscribe: post each change to a URL',
-      description:
-        'Posts are signed like the webhooks of the provider. The answer contains the secret, which is not shown again.',
-      requestBody: jsonBody(newSubscriptionSchema, {
-        name: 'gallery',
-        url: 'https://gallery.example.com/changes',
-        retry_hours: 24,
-        from: 'newest',
-        filter: { sandbox: false, complete: true },
-      }),
-      responses: responses(
-        { 201: { description: 'Added', schema: addedSchema } },
-        ...readsBody,
-        'name_taken',
-        'too_many_subscriptions',
-        'position_expired',
-      ),
-    },
+    operationId: 'addSubscription',
+    summary: 'Subscribe: post each change to a URL',
+    description:
+      'Posts are signed like the webhooks of the provider. The answer contains the secret, which is not shown again.',
+    requestBody: jsonBody(newSubscriptionSchema, {
+      name: 'gallery',
+      url: 'https://gallery.example.com/changes',
+      retry_hours: 24,
+      from: 'newest',
+      filter: { sandbox: false, complete: true },
+    }),
+    answers: { 201: { description: 'Added', schema: addedSchema } },
+    errors: ['name_taken', 'too_many_subscriptions', 'position_expired'],
     answer: async (req, res) => {
       const wanted = await readBody(req, res, newSubscriptionSchema)
       const work = () => addSubscription(db, wanted, settings)
@@ -107,18 +100,12 @@ function act(deps: ReceiverDeps, word: ActName): Operation {
   return {
     method: 'post',
     path: `/subscriptions/{name}/${word}`,
-    document: {
-      operationId: `${word}Subscription`,
-      ...about,
-      requestParams: { path: z.object({ name: subscriptionNameSchema }) },
-      requestBody: jsonBody(body, {}, { required: false }),
-      responses: responses(
-        { 200: { description: 'Done', schema } },
-        ...readsBody,
-        'not_found',
-        ...(isResume ? (['position_expired'] as const) : []),
-      ),
-    },
+    operationId: `${word}Subscription`,
+    ...about,
+    requestParams: { path: z.object({ name: subscriptionNameSchema }) },
+    requestBody: jsonBody(body, {}, { required: false }),
+    answers: { 200: { description: 'Done', schema } },
+    errors: ['not_found', ...(isResume ? (['position_expired'] as const) : [])],
     answer: async (req, res) => {
       const name = subscriptionNameSchema.safeParse(req.params['name'])
       if (!name.success) throw unknown(req)
