@@ -1,6 +1,6 @@
 import { issueOf, type Problem } from '../domain/problem.ts'
 import type { RefusedSubmits } from '../submitting/refusals.ts'
-import { clockTime, count, duration } from './figures.ts'
+import { clockTime, count, duration, sentences } from './figures.ts'
 import type { Numbers } from './numbers.ts'
 
 /** Accounts with too few credits, now or soon, and accounts whose usage differs from the landed cost. */
@@ -8,11 +8,11 @@ export function balanceProblems({ balances: { refused, accounts }, refusedSubmit
   const spent = refused.flatMap(({ keyName, at }): Problem[] => {
     const submits = submitsRefused(refusedSubmits, keyName, 402)
     if (submits === 0) return []
-    const text = [
+    const text = sentences(
       `The account of the key ${keyName} has too few credits: ${count(submits, 'submit was', 'submits were')} refused`,
       `in the last hour (402 insufficient_credits), the last at ${clockTime(at, now)}. Add credits at the provider.`,
       'Then callers must submit again. Polling and landing continue. This alarm ends an hour after the last refusal.',
-    ].join(' ')
+    )
     const cause = `credits_spent:${keyName}`
     return [{ severity: 'critical', text, cause, href: '/costs', affected: [keyName], count: submits }]
   })
@@ -28,20 +28,19 @@ export function balanceProblems({ balances: { refused, accounts }, refusedSubmit
     const problems: Problem[] = []
     if (credits < spentLastHour * 24) {
       const lasts = duration((Math.max(0, credits) / spentLastHour) * 3600)
-      const text = [
+      const text = sentences(
         `The account of the key ${keyName} has ${credits} credits left, which last about ${lasts}`,
         'at the rate of the last hour. Add credits. The balance is read once an hour.',
-      ].join(' ')
+      )
       problems.push(problem('balance_low', text))
     }
     // A smaller share may come from rounding and from different clocks.
     if (difference !== null && difference > 0.01) {
       const share = (difference * 100).toFixed(1)
-      const text = [
-        `The landed cost of 30 days differs by ${share} % from the provider's usage`,
-        `of the account of the key ${keyName}.`,
+      const text = sentences(
+        `The landed cost of 30 days differs by ${share} % from the provider's usage of the account of the key ${keyName}.`,
         'Look for requests that were submitted elsewhere, or that have not landed.',
-      ].join(' ')
+      )
       problems.push(problem('cost_differs', text))
     }
     return problems
@@ -62,11 +61,11 @@ export function refusedSubmitsProblem({ refusedSubmits, now }: Numbers): Problem
   const causes = others.slice(0, 3).map((one) => `${one.status} ${one.code} ${one.count}× with the key ${one.keyName}`)
   const more = others.length > causes.length ? ', and others' : ''
   const isKeys = others.some(({ status }) => status === 403)
-  const text = [
+  const text = sentences(
     `The provider refused ${count(total, 'submit', 'submits')} in the last hour, the last at ${clockTime(last, now)}: ${causes.join(', ')}${more}.`,
     'Nothing was charged. Each caller got the reason and must correct its call.',
-    ...(isKeys ? ['A key that is answered 403 may not submit: submit with another.'] : []),
-  ].join(' ')
+    isKeys ? 'A key that is answered 403 may not submit: submit with another.' : '',
+  )
   const cause = 'submits_refused'
   const affected = [...new Set(others.map(({ keyName }) => keyName))]
   return [{ severity: isKeys ? 'warning' : 'notice', text, cause, count: total, affected, href: issueOf(cause) }]

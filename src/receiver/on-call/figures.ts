@@ -1,4 +1,4 @@
-// Numbers in the sentences of problems.
+// Numbers and sentences in the texts of problems.
 
 export function count(n: number, one: string, many: string): string {
   return `${n} ${n === 1 ? one : many}`
@@ -7,6 +7,11 @@ export function count(n: number, one: string, many: string): string {
 export function duration(seconds: number): string {
   if (seconds < 120) return `${Math.round(seconds)} s`
   return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`
+}
+
+/** Joins the sentences of a text. Empty ones are left out. */
+export function sentences(...parts: readonly string[]): string {
+  return parts.filter((part) => part !== '').join(' ')
 }
 
 /** The time of day in UTC, with its date where that is not today. */

@@ -45,16 +45,9 @@ function nameOf({ name, source_name }: Pick<KeyState, 'name' | 'source_name'>): 
 
 function quotaSpent({ calls, account_id, account_calls, account_limit, ...key }: KeyState): string {
   const name = nameOf(key)
-  if (account_calls !== null && account_limit !== null && account_calls >= account_limit) {
-    const made = count(account_calls, 'call', 'calls')
-    return [
-      `The keys of the account ${account_id}, among them ${name}, have made ${made} in the last minute:`,
-      'no more are allowed. Polls wait until some of these calls are a minute old.',
-    ].join(' ')
-  }
-  const made = count(calls, 'call', 'calls')
-  return [
-    `The key ${name} has made ${made} in the last minute: no more are allowed.`,
-    'Polls wait until some of these calls are a minute old.',
-  ].join(' ')
+  const isAccount = account_calls !== null && account_limit !== null && account_calls >= account_limit
+  const who = isAccount ? `The keys of the account ${account_id}, among them ${name}, have` : `The key ${name} has`
+  const made = count(isAccount ? account_calls : calls, 'call', 'calls')
+  const rest = 'Polls wait until some of these calls are a minute old.'
+  return `${who} made ${made} in the last minute: no more are allowed. ${rest}`
 }

@@ -7,7 +7,7 @@ import type { OverduePolls } from '../reconciling/due.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { balanceProblems, refusedSubmitsProblem } from './balance-problems.ts'
 import { causeClause } from './cause-words.ts'
-import { clockTime, count, duration } from './figures.ts'
+import { clockTime, count, duration, sentences } from './figures.ts'
 import { keyProblems } from './key-problems.ts'
 import type { Numbers } from './numbers.ts'
 import { pollText } from './poll-words.ts'
@@ -76,7 +76,6 @@ function missingWebhooks({ webhooks, webhookPublicUrl, recent, giveUps, overdue,
   const anyFailed = recent.failing.length > 0 || giveUps.length > 0
   // Fewer results without a webhook may be an accident.
   if (landed < 5 || reported > 0 || anyFailed) return []
-  const waiting = overdue === 0 ? '' : ` ${overdueText(overdue)}.`
   const late =
     late_seconds === null
       ? 'Results are late'
@@ -85,14 +84,15 @@ function missingWebhooks({ webhooks, webhookPublicUrl, recent, giveUps, overdue,
     last_webhook_at === null
       ? 'Webhooks that arrive are for other requests.'
       : `The last webhook for such a request came at ${clockTime(last_webhook_at, now)}; webhooks since then are for other requests.`
-  const text = [
-    `No webhook came for the last ${landed} results of requests that were submitted here: polls brought them.${waiting}`,
-    ...(last_webhook_at === null && recent.arrivals === 0 ? [] : [arrived]),
+  const text = sentences(
+    `No webhook came for the last ${landed} results of requests that were submitted here: polls brought them.`,
+    overdue === 0 ? '' : `${overdueText(overdue)}.`,
+    last_webhook_at === null && recent.arrivals === 0 ? '' : arrived,
     `${late}, and none is lost.`,
     'Check that WEBHOOK_PUBLIC_URL leads to this receiver.',
     'Send a sample there, which lands as the result of a new request. If none appears, the address probably leads elsewhere.',
     `Run this with the receiver's keys in the environment: mediadock trigger ok --url ${webhookPublicUrl}`,
-  ].join(' ')
+  )
   return [{ severity: 'warning', text, cause: 'webhooks_missing', count: landed, ...placeOf(newest) }]
 }
 
@@ -109,8 +109,10 @@ function reconcilerProblem({
     const since = last_run
       ? `since ${clockTime(last_run.ended_at, now)}`
       : `for more than ${duration(silent_after_seconds ?? 0)}`
-    const effect = overdue === 0 ? '' : ` ${overdueText(overdue)}.`
-    const text = `The reconciler has not run ${since}. Overdue requests that were never polled wait for it.${effect}`
+    const text = sentences(
+      `The reconciler has not run ${since}. Overdue requests that were never polled wait for it.`,
+      overdue === 0 ? '' : `${overdueText(overdue)}.`,
+    )
     return [{ severity: 'critical', text, cause: 'reconciler_silent', count: overdue, href: '/reconciler' }]
   }
   if (last_run?.outcome !== 'error') return []
@@ -135,20 +137,20 @@ function failingSourceProblem(
   // Longer than a restart of the provider.
   const isLong = now.getTime() - Date.parse(since) >= 5 * 60_000
   const incomplete = `${backlog.incomplete_capped ? 'at least ' : ''}${count(waiting, 'result is', 'results are')} not complete`
-  const effects = [...(overdue === 0 ? [] : [overdueText(overdue)]), ...(waiting === 0 ? [] : [incomplete])].join(
-    ' and ',
-  )
-  const text = [
+  const effects = [overdue === 0 ? '' : overdueText(overdue), waiting === 0 ? '' : incomplete]
+    .filter(Boolean)
+    .join(' and ')
+  const text = sentences(
     `The ${isOther ? `source ${name}` : 'provider'} has given no usable answer since ${clockTime(since, now)}${detail === null ? '' : ` (${detail})`}.`,
     effects === '' ? '' : `${effects.slice(0, 1).toUpperCase()}${effects.slice(1)}.`,
     'Calls without an answer are retried within 5 minutes, and the first usable answer ends this alarm.',
     `Check ${isOther ? 'its' : "the provider's"} status,`,
     `and that ${isOther ? 'the URL of its API' : `GENERATION_API_URL (${numbers.generationApiUrl})`} is reachable.`,
     isOther ? '' : safeMeanwhile(numbers.waitingSubmits),
-  ]
+  )
   return {
     severity: isLong || overdue > 0 ? 'critical' : 'warning',
-    text: text.filter((part) => part !== '').join(' '),
+    text,
     cause: isOther ? `provider_unreachable:${name}` : 'provider_unreachable',
     href: '/reconciler',
     count: overdue + waiting,
@@ -171,13 +173,8 @@ function contradictionProblems({ contradictions }: Numbers): Problem[] {
       decided === 1
         ? `1 webhook of the last hour says ${said}, but the provider's own result is ${stands}. That result stands.`
         : `${decided} webhooks of the last hour differ from the provider's own results, which stand. ${newest}`
-    problems.push({
-      severity: 'notice',
-      text,
-      cause: 'contradiction_decided',
-      count: decided,
-      href: hrefOf(decided, last_decided),
-    })
+    const href = hrefOf(decided, last_decided)
+    problems.push({ severity: 'notice', text, cause: 'contradiction_decided', count: decided, href })
   }
   return problems
 }
@@ -202,33 +199,33 @@ function overdueProblem({ overdue, overduePolls, fetchRatePerMinute, reconciler:
   if (overdue === 0) return []
   const minutes = count(Math.max(1, backlog.minutes), 'minute', 'minutes')
   const within = backlog.due_capped ? `${minutes} or more` : `about ${minutes}`
-  const polling = backlog.due === 0 ? '' : ` All due polls are made in ${within}.`
+  const polling = backlog.due === 0 ? '' : `All due polls are made in ${within}.`
   const results = overdue === 1 ? 'its result' : 'their results'
   const known = `${overdueText(overdue)}: neither a webhook nor a poll has brought ${results}.`
   const isQuota = overduePolls?.outcome === 'postponed' && overduePolls.detail === 'quota'
   const text = isQuota
-    ? `${known} ${quotaSpent}${polling} ${ifItGrows(fetchRatePerMinute)}`
-    : `${known}${lastPolls(overdue, overduePolls)}${polling}`
+    ? sentences(known, quotaSpent, polling, ifItGrows(fetchRatePerMinute))
+    : sentences(known, lastPolls(overdue, overduePolls), polling)
   return [{ severity: 'warning', text, cause: 'overdue', count: overdue, href: '/requests?overdue=true' }]
 }
 
-const quotaSpent = [
+const quotaSpent = sentences(
   'Polls wait, because the calls for polls in this minute are used up.',
   'Calls that are left are kept for submits.',
-].join(' ')
+)
 
 function ifItGrows(fetchRatePerMinute: number): string {
-  return [
+  return sentences(
     `Nothing is lost. If the number grows, raise FETCH_RATE_PER_MINUTE (now ${fetchRatePerMinute}),`,
     'or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',
-  ].join(' ')
+  )
 }
 
 function lastPolls(overdue: number, polls: OverduePolls | undefined): string {
   if (polls === undefined) return ''
   const { outcome, detail, requests } = polls
   const which = overdue === 1 ? 'Last poll' : requests >= overdue ? 'Last poll of each' : `Last poll of ${requests}`
-  return ` ${which}: ${outcome === null ? 'none yet' : pollText(outcome, detail)}.`
+  return `${which}: ${outcome === null ? 'none yet' : pollText(outcome, detail)}.`
 }
 
 function parkedProblem({ reason, count: parked, errors = [] }: Cause): Problem {
@@ -238,19 +235,15 @@ function parkedProblem({ reason, count: parked, errors = [] }: Cause): Problem {
   const [newest, ...others] = errors
   if (newest === undefined) return { ...about, text: `${many}: ${causeClause(reason).replaceAll('_', ' ')}.` }
   const model = newest.model === null ? '' : ` of ${newest.model}`
-  const more = others.length === 0 ? '' : ` ${count(others.length, 'other error', 'other errors')} besides.`
-  const extent = landingExtent(newest)
+  const more = others.length === 0 ? '' : `${count(others.length, 'other error', 'other errors')} besides.`
   const what = `${many}: Postgres refused the ${parked === 1 ? 'result' : 'results'}${model}.`
   const which =
     parked === 1 ? 'The error' : newest.count === parked ? `The same error ${parked} times, the newest` : 'Newest error'
   // A single delivery may be at fault itself. Several without a landed one mean that none of the model can land.
   const severity = newest.model !== null && newest.count > 1 && !newest.landed_since ? 'critical' : 'warning'
   const kept = `The ${parked === 1 ? 'delivery is' : 'deliveries are'} kept. Fix the cause, then replay.`
-  return {
-    ...about,
-    severity,
-    text: `${what} ${which}: ${newest.message}.${more}${extent === '' ? '' : ` ${extent}`} ${kept}`,
-  }
+  const text = sentences(what, `${which}: ${newest.message}.`, more, landingExtent(newest), kept)
+  return { ...about, severity, text }
 }
 
 /** Says whether other results of the model still land. */

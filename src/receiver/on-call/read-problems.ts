@@ -8,15 +8,15 @@ import { problemsOf } from './problems.ts'
 export const problemSchema = z
   .object({
     severity: z.enum(severities),
-    text: z.string().meta({ description: 'What is wrong, its effect and what to do, in a few sentences.' }),
-    cause: z.string().meta({ description: 'The kind, as `kind` or `kind:subject`.' }),
-    href: z.string().meta({ description: 'The page of the console that shows it and acts on it.' }),
-    count: z.int().optional().meta({ description: 'How many arrivals, deliveries or other items are affected now.' }),
+    text: z.string().describe('What is wrong, its effect and what to do, in a few sentences.'),
+    cause: z.string().describe('The kind, as `kind` or `kind:subject`.'),
+    href: z.string().describe('The page of the console that shows it and acts on it.'),
+    count: z.int().optional().describe('How many arrivals, deliveries or other items are affected now.'),
     affected: z
       .array(z.string())
       .readonly()
       .optional()
-      .meta({ description: 'The keys, senders, roles, subscriptions or requests that are affected.' }),
+      .describe('The keys, senders, roles, subscriptions or requests that are affected.'),
   })
   .meta({ id: 'Problem' })
 

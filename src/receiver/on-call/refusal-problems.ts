@@ -3,7 +3,7 @@ import { maxPageItems } from '../domain/page-limits.ts'
 import { issueOf, type Problem } from '../domain/problem.ts'
 import type { GiveUp } from '../queries/give-ups.ts'
 import { causeClause } from './cause-words.ts'
-import { count, duration } from './figures.ts'
+import { count, duration, sentences } from './figures.ts'
 import type { Failing, Numbers } from './numbers.ts'
 
 type Group = Pick<Failing, 'outcome' | 'reason'> & { failing?: Failing | undefined; giveUps: readonly GiveUp[] }
@@ -22,8 +22,7 @@ export function refusalProblems(numbers: Numbers): Problem[] {
       return { severity: 'warning', text: `${effectOf(group, numbers)} ${doubt}`, ...about }
     }
     const keys = keysOf(group)
-    const parts = [effectOf(group, numbers), keysText(group, keys), deadlineOf(group, keys, numbers.now)]
-    const text = parts.filter((part) => part !== '').join(' ')
+    const text = sentences(effectOf(group, numbers), keysText(group, keys), deadlineOf(group, keys, numbers.now))
     return { severity: severityOf(group, numbers), text, ...about, ...(keys.length > 0 && { affected: keys }) }
   })
 }
@@ -99,7 +98,7 @@ function deadlineOf({ reason, giveUps }: Group, keys: readonly string[], now: Da
   const [first, ...others] = giveUps.filter(({ given_up }) => !given_up)
   const past = giveUps.filter(({ given_up }) => given_up).length
   const lost = past === 0 ? '' : `By the provider's schedule, ${past} will not be sent again.`
-  if (first === undefined) return `${lost}${lost === '' ? '' : ' The reconciler polls their tracked requests.'}`
+  if (first === undefined) return lost === '' ? '' : `${lost} The reconciler polls their tracked requests.`
   const seconds = Math.max(0, (Date.parse(first.last_attempt_at) - now.getTime()) / 1000)
   const them = others.length === 0 ? 'it' : 'them'
   const attempt = `final attempt${others.length === 0 ? '' : ' for the first of these'} is in ${duration(seconds)}.`
@@ -108,7 +107,7 @@ function deadlineOf({ reason, giveUps }: Group, keys: readonly string[], now: Da
     reason === 'no_matching_secret'
       ? `${addSecret}, then verify ${them} again. The quarantine keeps ${them}.`
       : 'After it, only the poll of a tracked request brings the result.'
-  return `${which} ${after}${lost === '' ? '' : ` ${lost}`}`
+  return sentences(which, after, lost)
 }
 
 function hrefOf({ outcome, reason }: Group): string {
@@ -129,22 +128,14 @@ export function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] 
   const until = new Date(Math.max(...limited.map((one) => one.until.getTime()))).toISOString().slice(11, 19)
   const last = first.asked === undefined ? '' : ` The last call was ${first.asked}.`
   const who = others.length === 0 ? `A client at ${from} calls` : `Clients at ${from} call`
-  const text = [
+  const text = sentences(
     `${who} with a wrong INTERNAL_TOKEN, perhaps an old one.${last}`,
     others.length === 0 ? 'If it is yours, give it the current token.' : 'Give those that are yours the current token.',
     `${others.length === 0 ? 'Its' : 'Their'} further wrong tokens are answered 429 until ${until}.`,
     'Callers with the right token are not affected.',
-  ].join(' ')
+  )
   // Bounded, because an issue keeps its addresses in one row.
   const affected = limited.slice(0, 20).map(({ address }) => address)
-  return [
-    {
-      severity: 'warning',
-      text,
-      cause: 'wrong_tokens',
-      count: limited.length,
-      affected,
-      href: issueOf('wrong_tokens'),
-    },
-  ]
+  const cause = 'wrong_tokens'
+  return [{ severity: 'warning', text, cause, count: limited.length, affected, href: issueOf(cause) }]
 }
