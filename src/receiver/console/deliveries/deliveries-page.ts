@@ -1,7 +1,7 @@
 import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { tabs, type Row } from '../../../platform/pages/parts.ts'
+import { tabs } from '../../../platform/pages/parts.ts'
 import { exportedFiles, sendExport } from '../../api/export.ts'
 import { arrivalOutcomes } from '../../domain/arrivals-schema.ts'
 import { parkReasons, refusalReasons } from '../../on-call/cause-words.ts'
@@ -30,7 +30,7 @@ import { listView } from '../parts/list-view.ts'
 import { titleOfCause } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
-import { arrivalColumns, arrivalsTable, deliveryColumns, deliveryRow } from './delivery-rows.ts'
+import { arrivalColumns, arrivalsTable, deliveryColumns } from './delivery-rows.ts'
 
 const path = '/deliveries'
 
@@ -103,9 +103,9 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
   }
   const bar = { path, query, fields, keep: ['columns'] }
   const { status, body } = await listView(console, bar, read, ({ names, listed: { data } }) => {
-    const shown = { columns: [selectColumn, ...deliveryColumns], names: [selectColumn.name, ...names] }
+    const shown = { columns: [selectColumn, ...deliveryColumns], names: ['select', ...names] }
     return html`<div class="above-table">${bulkBar(filters, data.length)} ${columnChooser(deliveryList, query, names)}</div>
-      <div class="card table-card">${listTable({ label: 'Deliveries', ...shown, rows: data.map(selectableRow), empty: emptyDeliveries(filters, console) })}</div>`
+      <div class="card table-card">${listTable({ label: 'Deliveries', ...shown, items: data, empty: emptyDeliveries(filters, console) })}</div>`
   })
   return { status, body: html`${head(query)} ${body}` }
 }
@@ -138,16 +138,12 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
   return { status, body: html`${head(query, isFolded)} ${body}` }
 }
 
-const selectColumn: ListColumn = {
+const selectColumn: ListColumn<DeliveryEntry> = {
   name: 'select',
   head: html`<input type="checkbox" data-select-all aria-label="Select all on this page" />`,
   kind: 'select',
-}
-
-function selectableRow(delivery: DeliveryEntry): Row {
-  const { id } = delivery
-  const box = html`<input type="checkbox" name="id" value="${id}" form="bulk" aria-label="Select delivery ${id.slice(0, 8)}" />`
-  return { id, cells: [box, ...deliveryRow(delivery).cells] }
+  cell: ({ id }) =>
+    html`<input type="checkbox" name="id" value="${id}" form="bulk" aria-label="Select delivery ${id.slice(0, 8)}" />`,
 }
 
 /** The link to the other tab keeps the filters that both tabs offer. */

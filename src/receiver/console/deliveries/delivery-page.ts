@@ -10,7 +10,7 @@ import { link, type LinkPolicy } from '../parts/media.ts'
 import { badge, card, code, credits, foreign, number, shortId, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo } from '../parts/url.ts'
-import { arrivalColumns, arrivalRow } from './delivery-rows.ts'
+import { arrivalColumns } from './delivery-rows.ts'
 import { nextStep, verificationSteps } from './delivery-words.ts'
 
 export function deliveryRoutes(console: ConsoleDeps): Router {
@@ -69,8 +69,8 @@ function factsOf(delivery: DeliveryDetail): Markup {
         : html`<a class="mono" href="/requests/${request_id}" data-copy="${request_id}">${request_id}</a>`,
     ],
     ['Status', status === null ? html`<span class="soft">not readable</span>` : badge(status)],
-    ...(reason === null ? [] : [['Parked because', code(reason)] as const]),
-    ...(flags.length === 0 ? [] : [['Flags', html`${flags.map((flag) => html`${badge(flag, 'warn')} `)}`] as const]),
+    reason !== null && ['Parked because', code(reason)],
+    flags.length > 0 && ['Flags', html`${flags.map((flag) => html`${badge(flag, 'warn')} `)}`],
     ['Model', foreign(model)],
     ['Key', foreign(key_name)],
     ['Source', foreign(source_name)],
@@ -105,7 +105,7 @@ function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
     label: 'Arrivals',
     columns: arrivalColumns,
     // The top of the page shows that the delivery is parked, and why.
-    rows: arrival_log.map((arrival) => arrivalRow({ ...arrival, parked_reason: null }).cells),
+    rows: arrival_log.map((one) => arrivalColumns.map(({ cell }) => cell({ ...one, parked_reason: null }))),
     empty: 'The log has no row for this delivery. Rows are written just after the answer, and kept for RETENTION_DAYS.',
   })}</div>`
 }
@@ -124,16 +124,17 @@ function requestNow({ request_id }: DeliveryDetail, request: RequestDetail | und
       confirmed_at === null ? html`<span class="soft">not yet by the provider's own result</span>` : time(confirmed_at),
     ],
     ['Cost', credits(cost)],
-    ...(error_code === null
-      ? []
-      : [['Error', html`${foreign(error_code)} <span class="soft">${foreign(error_message, 300)}</span>`] as const]),
-    ...(next_poll_at === null ? [] : [['Next poll', time(next_poll_at)] as const]),
+    error_code !== null && [
+      'Error',
+      html`${foreign(error_code)} <span class="soft">${foreign(error_message, 300)}</span>`,
+    ],
+    next_poll_at !== null && ['Next poll', time(next_poll_at)],
     ['Media', html`${number(media.length)}${media_complete ? '' : html` <span class="soft">not all known yet</span>`}`],
   ])}
     ${media.length === 0 ? '' : html`<ul class="media-list">${media.map(({ kind, position, url }) => html`<li><span class="soft">${kind} ${position}</span> <span class="link">${link(url, links)}</span></li>`)}</ul>`}`
 }
 
 function headersOf({ headers }: DeliveryDetail): Markup {
-  return html`${facts(Object.entries(headers).map(([name, value]) => [name, html`<span class="mono">${foreign(value, 300)}</span>`] as const))}
+  return html`${facts(Object.entries(headers).map(([name, value]) => [name, html`<span class="mono">${foreign(value, 300)}</span>`]))}
     <p class="soft">The signature and credentials are never shown.</p>`
 }

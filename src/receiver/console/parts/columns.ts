@@ -3,15 +3,19 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import { cookieOf } from '../../../platform/pages/access.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { type Row, table, type Table, type TableColumn } from '../../../platform/pages/parts.ts'
+import { hiddenFields, table, type Table, type TableColumn } from '../../../platform/pages/parts.ts'
 import { parseFilters } from '../../queries/filters.ts'
 import { linkTo, queryOf, without, type Query } from './url.ts'
 
 /** A column that can be chosen. The first column of a list links to the page of a row and is always shown. */
-export type ListColumn = TableColumn & { name: string; usual?: true }
+export type ListColumn<T> = TableColumn & { name: string; usual?: true; cell: (item: T) => Markup | string }
 
 /** A list whose columns can be chosen. `name` is part of the name of its cookie. */
-export type ColumnList = { name: string; path: string; columns: readonly ListColumn[] }
+export type ColumnList = {
+  name: string
+  path: string
+  columns: readonly Pick<ListColumn<never>, 'name' | 'head' | 'usual'>[]
+}
 
 /**
  * The names of the columns to show: those in the address, else the last choice of this browser, else the usual ones.
@@ -57,7 +61,7 @@ export function columnChooser(list: ColumnList, query: Query, shown: readonly st
   const rest = without(query, 'columns', 'cursor', 'open')
   return html`<details class="chooser"><summary>Columns</summary>
     <form method="get" action="${list.path}">
-      ${Object.entries({ ...rest, remember: 'columns' }).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}" />`)}
+      ${hiddenFields({ ...rest, remember: 'columns' })}
       <fieldset><legend>Columns</legend>${list.columns.map(
         ({ name, head }, place) =>
           html`<label><input type="checkbox" name="columns" value="${name}" ${shown.includes(name) ? html`checked` : ''} ${place === 0 ? html`disabled` : ''} /> ${head}</label>`,
@@ -66,15 +70,16 @@ export function columnChooser(list: ColumnList, query: Query, shown: readonly st
     </form></details>`
 }
 
-export type ListTable = Omit<Table, 'columns' | 'rows'> & {
-  columns: readonly ListColumn[]
-  rows: readonly Row[]
+export type ListTable<T> = Omit<Table, 'columns' | 'rows'> & {
+  columns: readonly ListColumn<T>[]
+  items: readonly T[]
   names?: readonly string[]
 }
 
-/** A table with the columns of these names, by default the usual ones, and the cells below them. */
-export function listTable({ columns, rows, names, ...about }: ListTable): Markup {
-  const isShown = (at: number) => columns[at] && (names?.includes(columns[at].name) ?? columns[at].usual)
-  const pick = <T>(all: readonly T[]) => all.filter((_, at) => isShown(at))
-  return table({ ...about, columns: pick(columns), rows: rows.map((row) => ({ ...row, cells: pick(row.cells) })) })
+/** A table of the items with the columns of these names, by default the usual ones. */
+export function listTable<T extends { id: string | number }>(list: ListTable<T>): Markup {
+  const { columns, items, names, ...about } = list
+  const shown = columns.filter(({ name, usual }) => names?.includes(name) ?? usual)
+  const rows = items.map((item) => ({ id: String(item.id), cells: shown.map(({ cell }) => cell(item)) }))
+  return table({ ...about, columns: shown, rows })
 }

@@ -21,9 +21,11 @@ const path = '/requests'
 export function requestsRoutes(console: ConsoleDeps): Router {
   const { lists, clock, settings, links, keys } = console
   return Router().get(path, async (req, res) => {
+    const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
+    const columns = columnsOf({ when, links })
+    const list = { name: 'requests', path, columns }
     if (rememberColumns(list, req, res)) return
     const query = queryOf(req)
-    const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
     const read = async () => {
       const wanted = parseFilters(requestListSchema, without(query, 'open', 'columns'))
       const names = shownColumns(list, req)
@@ -45,13 +47,12 @@ export function requestsRoutes(console: ConsoleDeps): Router {
     ]
     const bar = { path, query, fields, keep: ['columns'] }
     const { status, body } = await listView(console, bar, read, ({ listed: { data, next_cursor }, names }) => {
-      const rows = data.map((request) => ({ id: request.id, cells: cellsOf(request, { when, links }) }))
       return html`<div class="above-table">${columnChooser(list, query, names)}</div>
-        <div class="card table-card">${listTable({ label: 'Requests', columns, names, rows, empty: emptyRequests(query, next_cursor) })}</div>`
+        <div class="card table-card">${listTable({ label: 'Requests', columns, names, items: data, empty: emptyRequests(query, next_cursor) })}</div>`
     })
-    const head = html`<div class="head"><h1>Requests</h1><span class="soft">Every known request with its outcome, newest first.</span></div>
-      ${usualFilters(path, query, usual)}`
-    sendConsolePage(console, res, { title: 'Requests', status, body: html`${head} ${body}` })
+    const about = 'Every known request with its outcome, newest first.'
+    const tabs = usualFilters(path, query, usual)
+    sendConsolePage(console, res, { title: 'Requests', about, status, body: html`${tabs} ${body}` })
   })
 }
 
@@ -66,42 +67,52 @@ const usual = {
 const chosenIds = (ids: string) => `${number(ids.split(',').length)} chosen`
 const yesOrNo = { options: ['true', 'false'], wordsOf: (choice: string) => (choice === 'true' ? 'yes' : 'no') }
 
-const columns: readonly ListColumn[] = [
-  { name: 'request', head: 'Request', usual: true },
-  { name: 'here', head: 'Here', usual: true },
-  { name: 'provider', head: 'At the provider', usual: true },
-  { name: 'model', head: 'Model, key', kind: 'minor', usual: true },
-  { name: 'submitted', head: 'Submitted', kind: 'minor', usual: true },
-  { name: 'webhook', head: 'Webhook', kind: 'minor' },
-  { name: 'polled', head: 'Polled, next', kind: 'minor' },
-  { name: 'landed', head: 'Landed' },
-  { name: 'drift', head: 'Delay', kind: 'number' },
-  { name: 'media', head: 'Media', usual: true },
-  { name: 'cost', head: 'Cost', kind: 'minor number' },
+type Shown = { when: When; links: LinkPolicy }
+
+const columnsOf = ({ when, links }: Shown): ListColumn<Request>[] => [
+  { name: 'request', head: 'Request', usual: true, cell: idCell },
+  { name: 'here', head: 'Here', usual: true, cell: (request) => stateCell(request, when) },
+  { name: 'provider', head: 'At the provider', usual: true, cell: providerCell },
+  { name: 'model', head: 'Model, key', kind: 'minor', usual: true, cell: modelCell },
+  { name: 'submitted', head: 'Submitted', kind: 'minor', usual: true, cell: (request) => moment(submittedAt(request)) },
+  {
+    name: 'webhook',
+    head: 'Webhook',
+    kind: 'minor',
+    cell: (request) => later(request.webhook_at, submittedAt(request)),
+  },
+  { name: 'polled', head: 'Polled, next', kind: 'minor', cell: (request) => polledCell(request, when) },
+  { name: 'landed', head: 'Landed', cell: (request) => later(request.landed_at, submittedAt(request)) },
+  { name: 'drift', head: 'Delay', kind: 'number', cell: driftCell },
+  { name: 'media', head: 'Media', usual: true, cell: (request) => mediaCell(request, links) },
+  { name: 'cost', head: 'Cost', kind: 'minor number', cell: ({ cost }) => credits(cost) },
 ]
 
-const list = { name: 'requests', path, columns }
+const submittedAt = ({ created_at, tracked_at }: Request) => created_at ?? tracked_at
 
-function cellsOf(request: Request, { when, links }: { when: When; links: LinkPolicy }): Markup[] {
-  const { id, source_name, status, model, key_name, tracked_at, created_at } = request
-  const { webhook_at, polled_at, polls, landed_at, cost } = request
+function idCell({ id, source_name }: Request): Markup {
+  return html`${shortId('request', id)}${sourceLine(source_name)}`
+}
+
+function stateCell(request: Request, when: When): Markup {
   const late = overdueBy(request, when)
+  return html`${badge(request.status)}${late === undefined ? '' : html`<div>${badge(`overdue ${late}`, 'warn')}</div>`}${request.contradiction ? html`<div>${contradictionBadge(request)}</div>` : ''}`
+}
+
+function providerCell(request: Request): Markup {
+  const { poll_outcome, poll_detail, confirmed_at } = request
   const summary = pollSummaryOf(request)
   const progress = progressOf(request)
-  const submitted = created_at ?? tracked_at
-  return [
-    html`${shortId('request', id)}${sourceLine(source_name)}`,
-    html`${badge(status)}${late === undefined ? '' : html`<div>${badge(`overdue ${late}`, 'warn')}</div>`}${request.contradiction ? html`<div>${contradictionBadge(request)}</div>` : ''}`,
-    html`<span title="${summary.text}">${badge(summary.word, summary.tone)}</span>${request.poll_outcome === 'postponed' && request.confirmed_at === null ? html`<div class="soft">${foreign(postponedBecause(request.poll_detail ?? ''), 120)}</div>` : ''}${progress === undefined ? '' : html`<div class="soft" title="${progress.text}">${progress.short}</div>`}`,
-    html`${foreign(model, 18)}<div class="soft">${foreign(key_name, 18)}</div>`,
-    moment(submitted),
-    later(webhook_at, submitted),
-    html`${later(polled_at, submitted)}${polls > 1 ? html` <span class="soft" title="Polled ${polls} times">×${number(polls)}</span>` : ''}${nextPollCell(request, when)}`,
-    later(landed_at, submitted),
-    driftCell(request),
-    mediaCell(request, links),
-    html`${credits(cost)}`,
-  ]
+  return html`<span title="${summary.text}">${badge(summary.word, summary.tone)}</span>${poll_outcome === 'postponed' && confirmed_at === null ? html`<div class="soft">${foreign(postponedBecause(poll_detail ?? ''), 120)}</div>` : ''}${progress === undefined ? '' : html`<div class="soft" title="${progress.text}">${progress.short}</div>`}`
+}
+
+function modelCell({ model, key_name }: Request): Markup {
+  return html`${foreign(model, 18)}<div class="soft">${foreign(key_name, 18)}</div>`
+}
+
+function polledCell(request: Request, when: When): Markup {
+  const { polled_at, polls } = request
+  return html`${later(polled_at, submittedAt(request))}${polls > 1 ? html` <span class="soft" title="Polled ${polls} times">×${number(polls)}</span>` : ''}${nextPollCell(request, when)}`
 }
 
 /** A time without its date if it is on the day of the submit. */
