@@ -4,10 +4,10 @@ function replace(media) {
   if (media.matches('.thumbnail')) return media.replaceWith(media.alt)
   // The archive makes no thumbnail of some pictures, such as very large ones. The picture itself is there.
   if (media.src.endsWith('/thumbnail')) return media.setAttribute('src', media.src.slice(0, -'/thumbnail'.length))
-  const note = document.createElement('span')
-  note.className = 'no-media'
-  note.textContent = `This ${media.tagName === 'IMG' ? 'picture' : media.tagName.toLowerCase()} is not available at its link.`
-  media.replaceWith(note)
+  const text = `This ${media.tagName === 'IMG' ? 'picture' : media.tagName.toLowerCase()} is not available at its link.`
+  const small = { className: 'thumb soft', title: text, textContent: '✕' }
+  const whole = { className: 'no-media', textContent: text }
+  media.replaceWith(Object.assign(document.createElement('span'), media.matches('.thumb') ? small : whole))
 }
 
 function isLost(media) {
@@ -15,15 +15,15 @@ function isLost(media) {
   return media.error !== null || media.networkState === HTMLMediaElement.NETWORK_NO_SOURCE
 }
 
-// Errors of media do not bubble. Thumbnails in lists are marked by the page's own script.
+// Errors of media do not bubble.
 document.addEventListener(
   'error',
   ({ target }) => {
-    if (target instanceof HTMLElement && target.matches('main :is(img, video, audio):not(.thumb)')) replace(target)
+    if (target instanceof HTMLElement && target.matches('main :is(img, video, audio)')) replace(target)
   },
   true,
 )
-for (const media of document.querySelectorAll('main :is(img, video, audio):not(.thumb)'))
+for (const media of document.querySelectorAll('main :is(img, video, audio)'))
   if (isLost(media)) {
     // A lazy picture that has not started only looks lost. One that failed before this script was loaded fails again.
     if (media.loading === 'lazy') media.setAttribute('src', media.src)

@@ -113,16 +113,6 @@ document.addEventListener('change', (event) => {
   if (target.matches('[data-filters] select')) target.form.requestSubmit()
 })
 
-// A thumbnail that cannot be loaded shows a placeholder. Neither event bubbles.
-function markBroken(event) {
-  if (event.target.matches?.('img.thumb')) event.target.classList.toggle('broken', event.type === 'error')
-}
-document.addEventListener('error', markBroken, true)
-document.addEventListener('load', markBroken, true)
-// Thumbnails that failed before this script was loaded are retried. Lazy ones that have not started only look failed.
-for (const image of all('main img.thumb'))
-  if (image.complete && image.naturalWidth === 0) image.setAttribute('src', image.getAttribute('src'))
-
 // Empty fields stay out of the address.
 document.addEventListener('submit', (event) => {
   if (!event.target.matches('[data-filters]')) return
@@ -223,11 +213,6 @@ function insert(fresh) {
   if (body.childElementCount > 0) one('.empty')?.remove()
   countSelected()
 }
-
-// On a phone the navigation scrolls sideways, so the current page is scrolled into view.
-const here = one('.top nav [aria-current]')
-const places = here?.closest('nav')
-places?.scrollTo({ left: here.offsetLeft - places.offsetLeft - 40 })
 
 const parameters = new URLSearchParams(location.search)
 const opened = parameters.get('open')

@@ -72,7 +72,7 @@ globalThis.htmx.registerExtension('keep-open', {
     if (newValue !== null) return true
     return !(
       (attrName === 'open' && element.matches('details')) ||
-      (attrName === 'class' && element.matches('[data-row], img.broken'))
+      (attrName === 'class' && element.matches('[data-row]'))
     )
   },
 })

@@ -5,7 +5,7 @@ import type { Problem } from '../../domain/problem.ts'
 import type { Now } from '../../on-call/now.ts'
 import type { Issue } from '../../queries/issues.ts'
 import { arrivalsTable } from '../deliveries/delivery-rows.ts'
-import type { LinkPolicy } from '../parts/media.ts'
+import { player, type LinkPolicy } from '../parts/media.ts'
 import { badge, card, foreign, lasting, shortId } from '../parts/parts.ts'
 import { sparkline } from '../parts/sparkline.ts'
 
@@ -138,15 +138,7 @@ function itemsOf({ media, media_items, media_complete }: Result): Markup | '' {
 function mediaOf({ media: [first], error_message, request_id }: Result, links: LinkPolicy): Markup {
   if (!first)
     return html`<span class="instead">${error_message === null ? 'no media' : foreign(error_message, 120)}</span>`
-  const copy = links.copyOf(first.sha256)
-  const refused = copy === undefined ? links.whyNot(first.url) : undefined
+  const refused = links.copyOf(first.sha256) === undefined ? links.whyNot(first.url) : undefined
   if (refused !== undefined) return html`<span class="instead">not shown: ${refused}</span>`
-  switch (first.kind) {
-    case 'video':
-      return html`<video src="${copy?.whole ?? first.url}" ${copy === undefined ? '' : html`poster="${copy.small}"`} controls muted preload="metadata" aria-label="Result of ${request_id}"></video>`
-    case 'audio':
-      return html`<audio src="${copy?.whole ?? first.url}" controls preload="none" aria-label="Result of ${request_id}"></audio>`
-    default:
-      return html`<a href="/requests/${request_id}"><img src="${copy?.small ?? first.url}" alt="Result of ${request_id}" loading="lazy" decoding="async" /></a>`
-  }
+  return player({ ...first, name: `Result of ${request_id}`, href: `/requests/${request_id}` }, links)
 }

@@ -40,7 +40,7 @@ export function linkPolicy({ mediaHosts, mediaArchive, production }: LinkSetting
   }
 }
 
-type Linked = Pick<Media, 'kind' | 'url' | 'sha256'>
+type Linked = Pick<Media, 'url' | 'sha256'> & { kind: string }
 
 /** A thumbnail of the first media item of a result. */
 export function thumbnail({ kind, url, sha256 }: Linked, links: LinkPolicy): Markup {
@@ -74,7 +74,7 @@ function figure(item: Media, links: LinkPolicy): Markup {
   const name = `${kind} ${position + 1}`
   const [copy, gone] = [links.copyOf(sha256), isGone(item)]
   return html`<figure class="${kind}">
-    ${copy !== undefined || links.whyNot(url) === undefined ? player(kind, copy ?? { small: url, whole: url }, name) : html`<div class="blank soft">not shown</div>`}
+    ${copy !== undefined || links.whyNot(url) === undefined ? player({ ...item, name }, links) : html`<div class="blank soft">not shown</div>`}
     <figcaption>
       <b>${name}</b>
       ${width === null || height === null ? '' : html`<span class="soft">${width} × ${height}</span>`}
@@ -87,16 +87,17 @@ function figure(item: Media, links: LinkPolicy): Markup {
   </figure>`
 }
 
-function player(kind: Media['kind'], { small, whole }: { small: string; whole: string }, name: string): Markup {
+/** A media item of a result, from the archive if it has a copy. A picture leads to `href`, by default to the whole one. */
+export function player(media: Linked & { name: string; href?: string }, links: LinkPolicy): Markup {
+  const { kind, url, sha256, name } = media
+  const { small, whole } = links.copyOf(sha256) ?? { small: url, whole: url }
   switch (kind) {
-    case 'image':
-      return html`<a href="${whole}" rel="noreferrer"><img src="${small}" alt="${name} of this result" loading="lazy" /></a>`
     case 'video':
       return html`<video src="${whole}" ${small === whole ? '' : html`poster="${small}"`} controls preload="metadata" aria-label="${name}"></video>`
     case 'audio':
       return html`<audio src="${whole}" controls preload="metadata" aria-label="${name}"></audio>`
     default:
-      return kind satisfies never
+      return html`<a href="${media.href ?? whole}"><img src="${small}" alt="${name}" loading="lazy" decoding="async" /></a>`
   }
 }
 
