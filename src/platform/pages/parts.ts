@@ -12,10 +12,17 @@ export type Action = {
   key?: string
 }
 
+/** The fields of a form that nobody fills in. Undefined ones are left out. */
+export function hiddenFields(fields: Readonly<Record<string, string | undefined>>): readonly (Markup | '')[] {
+  return Object.entries(fields).map(([name, value]) =>
+    value === undefined ? '' : html`<input type="hidden" name="${name}" value="${value}" />`,
+  )
+}
+
 /** A form of one button. Every action is a POST and works without script. */
 export function action({ path, label, fields = {}, tone = '', key }: Action): Markup {
   return html`<form method="post" action="${path}">
-    ${Object.entries(fields).map(([name, value]) => (value === undefined ? '' : html`<input type="hidden" name="${name}" value="${value}" />`))}
+    ${hiddenFields(fields)}
     <button class="${tone}" ${key === undefined ? '' : html`data-key-action="${key}"`}>${label}</button>
   </form>`
 }
@@ -122,9 +129,12 @@ export function emptyState(text: string | Markup): Markup {
   return html`<div class="empty">${text}</div>`
 }
 
-/** Names and values, one per line. */
-export function facts(entries: readonly (readonly [string, Markup | string | number])[]): Markup {
-  return html`<dl class="facts">${entries.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`
+export type Fact = readonly [name: string, value: Markup | string | number]
+
+/** Names and values, one per line. False leaves out a line. */
+export function facts(entries: readonly (Fact | false)[]): Markup {
+  const known = entries.filter((entry) => entry !== false)
+  return html`<dl class="facts">${known.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`
 }
 
 export type Tab = { label: string; href: string; current: boolean }

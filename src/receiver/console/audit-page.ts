@@ -40,8 +40,8 @@ export function auditRoutes(console: ConsoleDeps): Router {
     const { status, body } = await listView(console, { path, query, fields }, read, ({ listed }) =>
       auditTable(listed, query),
     )
-    const head = html`<div class="head"><h1>Audit</h1><span class="soft">Who changed what, from the console, the API and the command line.</span></div>`
-    sendConsolePage(console, res, { title: 'Audit', status, body: html`${head} ${body}` })
+    const about = 'Who changed what, from the console, the API and the command line.'
+    sendConsolePage(console, res, { title: 'Audit', about, status, body })
   })
 }
 

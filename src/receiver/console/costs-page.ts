@@ -45,12 +45,11 @@ export function costsRoutes(console: ConsoleDeps): Router {
       current: name === by,
     }))
     const within = bounded ? 'in UTC' : `in the last ${usualDays} days`
-    const body = html`<div class="head"><h1>Costs</h1>
-      <span class="soft">Credits of live requests by the time of tracking, ${within}.</span></div>
-      ${read.ok ? html`${creditsLeft(read.value.balances)} ${refusedSubmitsCard(read.value.refused)}` : ''}
+    const about = `Credits of live requests by the time of tracking, ${within}.`
+    const body = html`${read.ok ? html`${creditsLeft(read.value.balances)} ${refusedSubmitsCard(read.value.refused)}` : ''}
       ${tabs('Costs by', choices)} ${filterBar({ path, query, fields, keep: ['by'], now, problem: read.ok ? undefined : read.problem })}
       ${read.ok ? costs(read.value, query, bounded ? 7 : usualDays) || none(submitCommand(console, req)) : ''}`
-    sendConsolePage(console, res, { title: 'Costs', status: read.status, body, charts: true })
+    sendConsolePage(console, res, { title: 'Costs', about, status: read.status, body, charts: true })
   })
 }
 

@@ -51,9 +51,10 @@ export function issuesRoutes(console: ConsoleDeps): Router {
         ({ listed: { data }, submits }) =>
           html`${refusedSubmitsCard(submits)} ${data.length === 0 && submits.length > 0 ? '' : html`<div class="card table-card">${issuesTable(data, query, now)}</div>`}`,
       )
-      const head = html`<div class="head"><h1>Issues</h1><span class="soft">Everything that is or was wrong, with its start and end. An issue closes a minute after its cause is gone.</span></div>
-        ${usualFilters(path, query, usual)}`
-      sendConsolePage(console, res, { title: 'Issues', status, body: html`${head} ${body}` })
+      const about =
+        'Everything that is or was wrong, with its start and end. An issue closes a minute after its cause is gone.'
+      const tabs = usualFilters(path, query, usual)
+      sendConsolePage(console, res, { title: 'Issues', about, status, body: html`${tabs} ${body}` })
     })
     .post('/issues/:id/mute', readForm, async (req, res) => {
       const id = idSchema.safeParse(req.params['id'])

@@ -18,11 +18,11 @@ export function keysRoutes(console: ConsoleDeps): Router {
     const options = await readingOptions(console)
     const states = await readWithin(db, (tx) => readKeys(tx, options))
     const check = await checkQuarantine(db, keys(), 'no_matching_secret')
-    const body = html`<div class="head"><h1>Keys</h1><span class="soft">The secret of each key verifies webhooks. Keys that are not retired also call the provider.</span></div>
-      ${addedSecretHint(check)} ${states.flatMap((state) => warnings(state, options.now))}
+    const about = 'The secret of each key verifies webhooks. Keys that are not retired also call the provider.'
+    const body = html`${addedSecretHint(check)} ${states.flatMap((state) => warnings(state, options.now))}
       <div class="card table-card">${keysTable(states, settings.fetchRatePerMinute)}</div>
       ${card('How to change keys', howTo(settings))}`
-    sendConsolePage(console, res, { title: 'Keys', body })
+    sendConsolePage(console, res, { title: 'Keys', about, body })
   })
 }
 

@@ -39,6 +39,8 @@ const looksSchema = z.object({
   awaited: times.since,
 })
 
+const about = 'Polls the provider for results that no webhook brought, and completes incomplete results.'
+
 /** No run takes longer than its deadline of ten minutes. */
 const overdueMs = 630_000
 
@@ -70,10 +72,10 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
       read,
       ({ listed }) => html`<div class="card table-card">${runsTable(listed, query)}</div>`,
     )
-    const body = html`${head(state, overdue, failing)} ${awaited === undefined ? '' : await awaitedRun(console, awaited)}
+    const body = html`${runNow(state, overdue, failing)} ${awaited === undefined ? '' : await awaitedRun(console, awaited)}
       ${opened ? runWords(opened) : ''} ${stateView(console, state, { failing, overdue, submits })}
       <div class="below-card">${runs.body}</div>`
-    sendConsolePage(console, res, { title: 'Reconciler', status: runs.status, body })
+    sendConsolePage(console, res, { title: 'Reconciler', about, status: runs.status, body })
   })
   router.get('/reconciler/awaited', async (req, res) => {
     const { awaited } = parseFilters(looksSchema, queryOf(req))
@@ -95,7 +97,8 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
   return router
 }
 
-function head({ backlog }: ReconcilerState, overdue: number, failing: readonly FailingSource[]): Markup {
+/** The button that starts a run, with what the run would do. */
+function runNow({ backlog }: ReconcilerState, overdue: number, failing: readonly FailingSource[]): Markup {
   const late = overdue === 0 ? '' : html` <a href="/requests?overdue=true">${requests(overdue)} overdue</a>.`
   const isWaiting = failing.length > 0 && overdue > 0
   const would =
@@ -104,8 +107,7 @@ function head({ backlog }: ReconcilerState, overdue: number, failing: readonly F
         ? `${overdue === 1 ? 'The overdue request waits' : 'Overdue requests wait'} for ${overdue === 1 ? 'its' : 'their'} next poll, and a run now would not poll ${overdue === 1 ? 'it' : 'them'}.`
         : 'A run now polls nothing: no poll is scheduled by now.'
       : `A run now polls ${backlog.due_capped ? 'at least ' : ''}${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
-  return html`<div class="head"><h1>Reconciler</h1><span class="soft">Polls the provider for results that no webhook brought, and completes incomplete results.</span></div>
-    <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now', tone: backlog.due === 0 && isWaiting ? 'quiet' : '' })}<span class="soft">${would}${late} A run is safe at any time: confirmed results stay, and the provider's result decides the others.</span></div>`
+  return html`<div class="bulk">${action({ path: '/reconciler/run', label: 'Run now', tone: backlog.due === 0 && isWaiting ? 'quiet' : '' })}<span class="soft">${would}${late} A run is safe at any time: confirmed results stay, and the provider's result decides the others.</span></div>`
 }
 
 /** The state of the reconciler in words, then in numbers. */

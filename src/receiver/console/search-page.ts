@@ -12,6 +12,9 @@ import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { queryOf } from './parts/url.ts'
 import { quarantinedTable } from './requests/untracked-request.ts'
 
+const about =
+  'Finds requests, deliveries, webhooks (refused ones too) and Idempotency-Keys by id. Finds requests also by their id at the source, and by a value of their metadata.'
+
 /** One search for every kind of id. A whole id opens its page at once. */
 export function searchRoutes(console: ConsoleDeps): Router {
   const { lists, clock, logger, settings } = console
@@ -23,11 +26,10 @@ export function searchRoutes(console: ConsoleDeps): Router {
     )
     const page = read.ok && read.value ? pageOf(read.value.listed, q) : undefined
     if (page !== undefined) return res.redirect(303, page)
-    const body = html`<div class="head"><h1>Search</h1><span class="soft">Finds requests, deliveries, webhooks (refused ones too) and Idempotency-Keys by id. Finds requests also by their id at the source, and by a value of their metadata.</span></div>
-      <form class="filters" method="get" action="/search" role="search"><div class="fields">
+    const body = html`<form class="filters" method="get" action="/search" role="search"><div class="fields">
         <label class="wide"><span>Search</span><input type="search" name="q" value="${q}" data-search autocomplete="off" spellcheck="false" /></label><button>Search</button></div></form>
       ${read.ok ? read.value && html`${results(read.value.listed, q)} ${asOfNote(read.value.asOf, clock())}` : problem(read.problem)}`
-    return sendConsolePage(console, res, { title: 'Search', status: read.status, body })
+    return sendConsolePage(console, res, { title: 'Search', about, status: read.status, body })
   })
 }
 

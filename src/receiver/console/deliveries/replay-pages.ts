@@ -68,10 +68,9 @@ export function replayRoutes(console: ConsoleDeps): Router {
   })
   router.get('/deliveries/replays', async (_req, res) => {
     const all = await listReplays(db)
-    const body = html`<div class="head"><h1>Replays</h1>
-        <span class="soft">Replays started from the console, newest first.</span></div>
-      <div class="card table-card">${replaysTable(all)}</div>`
-    sendConsolePage(console, res, { title: 'Replays', body })
+    const about = 'Replays started from the console, newest first.'
+    const body = html`<div class="card table-card">${replaysTable(all)}</div>`
+    sendConsolePage(console, res, { title: 'Replays', about, body })
   })
   router.get('/deliveries/replays/:id', async (req, res) => {
     const { id } = req.params

@@ -1,6 +1,7 @@
 import type { Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { hiddenFields } from '../../../platform/pages/parts.ts'
 import { namedItems } from '../../domain/page-limits.ts'
 import { groupFailures, replayMany, type Failures, type ReplayedMany } from '../../on-call/replay-many.ts'
 import type { DeliveryFilters } from '../../queries/filters.ts'
@@ -30,12 +31,9 @@ export function mayTryByItself(req: Request): boolean {
 /** The place of the preview: fetched at once, or on demand. */
 export function tryForm(query: Query, { byItself }: { byItself: boolean }): Markup {
   const path = '/deliveries/replay/preview'
-  const given = Object.entries(query).map(([name, value]) =>
-    value === undefined ? '' : html`<input type="hidden" name="${name}" value="${value}" />`,
-  )
   return html`<form method="post" action="${path}" hx-post="${path}" hx-target="closest section" hx-swap="outerHTML"
       hx-trigger="${byItself ? 'load, submit' : 'submit'}">
-    ${given}<button class="quiet">Show what it would change</button>
+    ${hiddenFields(query)}<button class="quiet">Show what it would change</button>
   </form>`
 }
 

@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { emptyState, time } from '../../../platform/pages/parts.ts'
+import { emptyState, hiddenFields, time } from '../../../platform/pages/parts.ts'
 import { arrivalOutcomes } from '../../domain/arrivals-schema.ts'
 import { minutesFiltersSchema, type MinutePoint, type Minutes, type MinutesFilters } from '../../queries/minutes.ts'
 import { chart, type Chart } from '../parts/chart.ts'
@@ -19,7 +19,7 @@ const maxPoints = 300
 
 /** A range moves with the clock. `since` and `until` are fixed. */
 export const chartTimesSchema = minutesFiltersSchema
-  .extend({ range: z.enum(['1h', '3h', '24h'], 'must be one of 1h, 3h, 24h').optional() })
+  .extend({ range: z.enum(['1h', '3h', '24h']).optional() })
   .refine(({ range, since, until }) => range === undefined || (since ?? until) === undefined, {
     path: ['range'],
     message: 'cannot be combined with since or until',
@@ -46,7 +46,7 @@ export function timeChoice(query: Query, shown: Minutes | undefined): Markup {
       ${shown === undefined ? '' : html`<a href="${linkTo('/', { live: query['live'], since: shown.since, until: shown.until })}" ${fixed ? html`aria-current="true"` : ''} title="Opens this page with these times in its address: copy that">Copy a link to this time range</a>`}
     </span>
     <form class="filters" method="get" action="/" data-filters>
-      ${query['live'] === undefined ? '' : html`<input type="hidden" name="live" value="${query['live']}" />`}
+      ${hiddenFields({ live: query['live'] })}
       ${bound('since', 'Since (UTC)', query)} ${bound('until', 'Until (UTC)', query)}
       <button class="quiet">Show</button>
     </form>

@@ -16,14 +16,15 @@ import { quarantinedRoutes } from './quarantined-page.ts'
 import { addedSecretHint, verifyRoutes } from './verify-pages.ts'
 
 const title = 'Parked & quarantine'
+const about = 'Deliveries that did not land and arrivals that were refused, by cause, with what to do.'
 
 export function parkedRoutes(console: ConsoleDeps): Router {
   const router = Router()
   router.get('/parked', async (req, res) => {
     const query = queryOf(req)
     const overall = Object.keys(without(query, 'open')).length === 0
-    const { body, status } = overall ? { body: await overview(console), status: 200 } : await causeView(console, query)
-    sendConsolePage(console, res, { title, status, body })
+    if (overall) return sendConsolePage(console, res, { title, about, body: await overview(console) })
+    return sendConsolePage(console, res, { title, ...(await causeView(console, query)) })
   })
   return router.use(verifyRoutes(console)).use(quarantinedRoutes(console))
 }
@@ -36,8 +37,7 @@ async function overview({ db, keys, clock, settings }: ConsoleDeps): Promise<Mar
     readWithin(db, (tx) => listGiveUps(tx, now)),
     checkQuarantine(db, keys(), 'no_matching_secret'),
   ])
-  return html`<div class="head"><h1>${title}</h1><span class="soft">Deliveries that did not land and arrivals that were refused, by cause, with what to do.</span></div>
-    ${addedSecretHint(check)}
+  return html`${addedSecretHint(check)}
     ${card(`Quarantine: ${counted('quarantine', sum(quarantined))}`, quarantineBody({ causes: quarantined, check, keys: settings }))}
     ${giveUpCard(giveUps, now)}
     ${card(`Parked: ${counted('parked', sum(parked))}`, parkedBody(parked, settings))}`

@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { facts, moment, table, time } from '../../../platform/pages/parts.ts'
+import { facts, type Fact, moment, table, time } from '../../../platform/pages/parts.ts'
 import { pathIn } from '../../domain/webhook-path.ts'
 import { placeOf, todoOf, wordsOf, type CausePlace, type KeysPlace } from '../../on-call/cause-words.ts'
 import { landingExtent } from '../../on-call/problems.ts'
@@ -164,16 +164,17 @@ const keysExample = html`<p>At the provider, a secret belongs to one API key, so
     <pre class="body" data-copy="${twoKeys}" tabindex="0" role="region" aria-label="Example">${twoKeys}</pre>
   </div>`
 
-function failingFacts(failing: readonly GiveUp[]): Parameters<typeof facts>[0] {
+function failingFacts(failing: readonly GiveUp[]): (Fact | false)[] {
   const named = failing.filter(({ request_key_name: name }) => name !== null)
   const keys = [...new Set(named.map(({ request_key_name: name }) => name))].join(', ')
   const [first] = failing
-  const known = [
-    'For our own requests',
-    html`${number(named.length)}, all of the ${keys.includes(', ') ? 'keys' : 'key'} ${foreign(keys)}`,
-  ] as const
-  const end = ["Provider's final attempt", html`from ${time(first?.last_attempt_at)} on`] as const
-  return [...(named.length === 0 ? [] : [known]), ...(first === undefined ? [] : [end])]
+  return [
+    named.length > 0 && [
+      'For our own requests',
+      html`${number(named.length)}, all of the ${keys.includes(', ') ? 'keys' : 'key'} ${foreign(keys)}`,
+    ],
+    first !== undefined && ["Provider's final attempt", html`from ${time(first.last_attempt_at)} on`],
+  ]
 }
 
 /** The errors of Postgres, newest first: one line for each message and model, with the number of deliveries. */

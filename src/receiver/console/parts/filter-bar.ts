@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { tabs } from '../../../platform/pages/parts.ts'
+import { hiddenFields, tabs } from '../../../platform/pages/parts.ts'
 import type { Keys } from '../../domain/keys.ts'
 import { problem } from './parts.ts'
 import { linkWith, without, type Query } from './url.ts'
@@ -57,7 +57,7 @@ export function filterBar({ path, query, fields, keep = [], now, problem: wrong 
   // Chosen filters are listed below. Only a wrong one opens the fold.
   const open = wrong !== undefined && more.some(({ name }) => query[name] !== undefined)
   return html`<form class="filters" method="get" action="${path}" role="search" data-filters>
-      ${keep.map((name) => (query[name] === undefined ? '' : html`<input type="hidden" name="${name}" value="${query[name]}" />`))}
+      ${hiddenFields(only(query, keep))}
       <div class="fields">${first.map((field) => control(field, query))}<button>Filter</button></div>
       <details ${open ? html`open` : ''}><summary>More filters</summary><div class="fields">${more.map((field) => control(field, query))}</div></details>
     </form>

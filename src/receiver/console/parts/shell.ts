@@ -22,6 +22,8 @@ export type ConsoleDeps = ReceiverDeps & {
 
 export type ConsolePage = {
   title: string
+  /** What the page shows, beside its title. Without it, the body has a heading of its own. */
+  about?: string
   body: Markup
   status?: number
   /** Loads the chart library for pages that draw. */
@@ -66,15 +68,16 @@ function navOf(path: string, counters: Counters | undefined): NavItem[] {
 export function sendConsolePage(
   { settings, counters, clock }: ConsoleDeps,
   res: Response,
-  { title, body, status = 200, charts = false }: ConsolePage,
+  { title, about, body, status = 200, charts = false }: ConsolePage,
 ): void {
   const { path } = res.req
+  const head = html`<div class="head"><h1>${title}</h1><span class="soft">${about}</span></div>`
   const framed = async () =>
     page({
       title,
       product: 'mediadock',
       nav: navOf(path, await counters.read()),
-      body,
+      body: about === undefined ? body : html`${head} ${body}`,
       below: below(clock()),
       search: '/search',
       signOut: settings.internalToken !== undefined,

@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { facts, table, time } from '../../../platform/pages/parts.ts'
+import { facts, type Fact, table, time } from '../../../platform/pages/parts.ts'
 import type { RequestDetail } from '../../queries/request-detail.ts'
 import { badge, card, foreign, number } from '../parts/parts.ts'
 import { driftOf, nextPoll, pollSummaryOf, progressOf, type ProgressText, type When } from './request-words.ts'
@@ -40,9 +40,7 @@ function atWord(at: string | null, word: string): Markup {
   return html`${time(at)}${at === null ? '' : html`<div class="soft">${word}</div>`}`
 }
 
-type Facts = Parameters<typeof facts>[0]
-
-function landingFacts({ source: way, confirmed_at, webhook_at }: RequestDetail): Facts {
+function landingFacts({ source: way, confirmed_at, webhook_at }: RequestDetail): Fact[] {
   return [
     [
       'Landed by',
@@ -60,7 +58,7 @@ function landingFacts({ source: way, confirmed_at, webhook_at }: RequestDetail):
   ]
 }
 
-function pollFacts(request: RequestDetail, when: When): Facts {
+function pollFacts(request: RequestDetail, when: When): Fact[] {
   const { polls, polled_at } = request
   const next = nextPoll(request, when)
   // One poll may call with several keys, each a row of the log. The column stays when the log is pruned.

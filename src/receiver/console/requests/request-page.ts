@@ -151,16 +151,14 @@ function factsOf(request: RequestDetail): Markup {
   return facts([
     ['Request id', html`<span class="mono" data-copy="${id}">${id}</span>`],
     ['Source', foreign(source_name)],
-    ...(external_id === id ? [] : [["The source's own id", foreign(external_id, 255)] as const]),
+    external_id !== id && ["The source's own id", foreign(external_id, 255)],
     ['Model', foreign(model, 200)],
     [
       'Key',
       html`${foreign(key_name, 200)} ${sandbox === null ? '' : html`<span class="soft">${sandbox ? 'sandbox' : 'live'} environment</span>`}`,
     ],
     ['Cost', cost === null ? '—' : `${credits(cost)} ${cost === 1 ? 'credit' : 'credits'}`],
-    ...(error_code === null
-      ? []
-      : [['Error', html`<b>${foreign(error_code, 200)}</b><br />${foreign(error_message, 2000)}`] as const]),
+    error_code !== null && ['Error', html`<b>${foreign(error_code, 200)}</b><br />${foreign(error_message, 2000)}`],
   ])
 }
 
@@ -177,7 +175,7 @@ function submitCard({ submit }: RequestDetail): Markup | '' {
         'Attempts',
         `${number(submit.attempts)}${submit.attempts === 1 ? '' : ', all with the same Idempotency-Key: one charge'}`,
       ],
-      ...(submit.last_error === null ? [] : [['Last error', foreign(submit.last_error, 500)] as const]),
+      submit.last_error !== null && ['Last error', foreign(submit.last_error, 500)],
     ])}
       <details><summary>Input</summary>${json('Input', submit.input).shown}</details>`,
   )
