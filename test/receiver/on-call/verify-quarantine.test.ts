@@ -52,3 +52,23 @@ it('is verified again in pages of bounded bytes', async () => {
   expect(verified).toEqual({ checked: 6, accepted: 6, refused: 0 })
   expect(Math.max(...pages)).toBeLessThan(5)
 })
+
+it('judges the window by the time of arrival, and not by the present time', async () => {
+  const {
+    database: { sql },
+    receiver,
+    stop,
+  } = await withReceiver()
+  onTestFinished(stop)
+  await deliver(receiver.webhookUrl, failed().body, { secret: 'whsec_new' })
+  await eventually(async () => (await sql`select from mediadock.quarantine`).length === 1)
+  const secrets = [{ name: 'new', signingSecret: 'whsec_new' }]
+  const keys = () => ({ ...receiver.deps.keys(), first: { ...firstSource, secrets } })
+  // It arrived 301 s after it was signed.
+  await sql`update mediadock.quarantine set arrived_at = arrived_at + interval '302 s'`
+  expect(await verifyQuarantine({ ...receiver.deps, keys })).toEqual({ checked: 1, accepted: 0, refused: 1 })
+  // It arrived in time, and is verified an hour later.
+  await sql`update mediadock.quarantine set arrived_at = arrived_at - interval '302 s'`
+  receiver.setNow(new Date(Date.now() + 3_600_000))
+  expect(await verifyQuarantine({ ...receiver.deps, keys })).toEqual({ checked: 1, accepted: 1, refused: 0 })
+})
