@@ -30,11 +30,11 @@ import {
  *   key_mismatch      version   deleted          yes       own +       parked     if unconfirmed   no
  *   source_mismatch   -         deleted          yes       own +       parked     no               no
  *   discarded         -         deleted          no        -           deleted    no               no
- *   raced             -         due at once      (4)       id_reused   kept       no               no
+ *   raced             -         due at once      no        id_reused   kept       no               no
  *
  * (1) Unless its first claim lands the request first. (2) If a delivery is parked for its key and the row stays
- * unconfirmed. (3) Only for the provider's result, which has no delivery. (4) Only of a single replay, which also ends
- * the parking unless it raced or parks. A written row may change flags of other deliveries: see `flagChanges`.
+ * unconfirmed. (3) Only for the provider's result, which has no delivery. A single replay also ends the parking unless it
+ * raced or parks. A written row may change flags of other deliveries: see `flagChanges`.
  */
 
 /** Outcomes that park the delivery. */
@@ -151,7 +151,7 @@ const attempted = `
           or (select d.parked_reason from mediadock.deliveries d
               where d.id = outcomes.delivery_id limit 1) is not null
           then 'replayed to its end' else 'replay' end, null
-      from outcomes where delivery_id is not null and claims is null
+      from outcomes where delivery_id is not null and claims is null and outcome <> 'raced'
       on conflict do nothing
     )`
 
@@ -179,7 +179,7 @@ const flagChanges = `
       union all
       -- A replay that does not park ends the parking.
       select delivery_id, null, false, null, true
-      from outcomes where delivery_id is not null and claims is null
+      from outcomes where delivery_id is not null and claims is null and outcome <> 'raced'
         and outcome not in ('raced', ${parking})
       union all
       -- Where the request changed its environment: deliveries signed in the old one are flagged, those of the new one

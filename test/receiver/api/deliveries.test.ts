@@ -209,6 +209,24 @@ it('a replay that meets a lock reports it, and succeeds after the lock', async (
   }
 })
 
+it('a replay of a request that changes meanwhile tries again, and records one attempt', async () => {
+  const sample = failed()
+  const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID() })
+  let replay: ReturnType<typeof call> | undefined
+  await database.sql.begin(async (transaction) => {
+    await transaction`update mediadock.requests set metadata = '{}' where request_id = ${sample.requestId}`
+    replay = call(receiver, `POST /api/deliveries/${id}/replay`, { body: {} })
+    await eventually(async () => {
+      const waiting = await database.sql`select from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock'`
+      return waiting.length > 0
+    })
+  })
+  expect(await replay).toMatchObject({ status: 200, json: { replayed: 1 } })
+  const attempts = await database.sql`select outcome from mediadock.attempts where delivery_id = ${id}`
+  expect(attempts).toEqual([{ outcome: 'no_effect' }])
+})
+
 describe('POST /api/deliveries/replay', () => {
   const replay = (body: unknown) => call(receiver, 'POST /api/deliveries/replay', { body })
 
