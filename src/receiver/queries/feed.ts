@@ -11,7 +11,7 @@ import { results } from '../domain/results-schema.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 import { feedWalk } from '../feeding/feed-walk.ts'
 import { readWithin } from './deadline.ts'
-import { iso, isoAlways } from './page.ts'
+import { isoAlways, withIso } from './page.ts'
 import { mediaSchema, type Media } from './request-detail.ts'
 import { resultRowSchema, toResultRow, type StoredResult } from './results.ts'
 
@@ -213,6 +213,6 @@ function toItem({ status, request_id, idempotency_key, media_complete, result, m
     idempotency_key: result?.idempotency_key ?? null,
     status,
     result: result && toResultRow(result),
-    media: (media ?? []).map((one) => ({ ...one, archived_at: iso(one.archived_at) })),
+    media: (media ?? []).map((one) => withIso(one, 'archived_at')),
   }
 }

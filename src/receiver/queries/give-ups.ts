@@ -2,13 +2,12 @@ import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import { doublingPauseMs, webhookAttempts } from '../../wire/backoff.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { isInIdRange } from '../domain/delivery.ts'
 import { maxPageItems } from '../domain/page-limits.ts'
 import { deliveries, requests } from '../domain/schema.ts'
-import { isoAlways } from './page.ts'
+import { withIso } from './page.ts'
 import { namesKnownRequest, unsignedReasons } from './refusals.ts'
 import { searchedRows } from './search.ts'
 
@@ -54,17 +53,6 @@ export const giveUpSchema = z
   .meta({ id: 'GiveUp' })
 export type GiveUp = z.infer<typeof giveUpSchema>
 
-type Row = RowOf<typeof arriving.arrivals, 'outcome' | 'reason' | 'request_id'> & {
-  request_status: string | null
-  request_key_name: string | null
-  /** Not null here: only arrivals with an id are selected. */
-  webhook_id: string
-  outcome: GiveUp['outcome']
-  attempts: number
-  first_seen: string
-  last_seen: string
-}
-
 /**
  * Lists webhooks that failed here and were not accepted since. First those that the provider will send again, the one
  * with the earliest last attempt first. Then those given up, newest first. A scanner can invent any number of ids, so a
@@ -75,7 +63,7 @@ export async function listGiveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
   // Longer than the quarter of an hour of six attempts, so that the morning still shows webhooks given up at night.
   const at = sql`${new Date(now.getTime() - 12 * 3_600_000).toISOString()}::timestamptz`
   const unsigned = sql.param([...unsignedReasons])
-  const rows = await tx.execute<Row>(sql`
+  const rows = await tx.execute<Omit<GiveUp, keyof GiveUpClock>>(sql`
     with known as materialized (select distinct ${senders.source} from mediadock.known_senders),
     failed as materialized (
       (select ${list(arrivals, 'webhook_id', 'outcome', 'reason', 'arrived_at', 'request_id')} from mediadock.arrivals
@@ -106,28 +94,15 @@ export async function listGiveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
         where d.webhook_id = w.webhook_id limit 1) is null
     )
     -- The newest of each cause comes first, so a cause that is missing in the answer has no open webhook.
-    select found.*, ${r.status} as request_status, ${r.key_name} as request_key_name
+    select webhook_id as id, webhook_id, found.request_id, ${r.status} as request_status, ${r.key_name} as request_key_name,
+      reason, outcome, attempts as attempts_seen, first_seen, last_seen
     from (select * from open order by nth = 1 desc, last_seen desc limit ${maxPageItems}) as found
     left join mediadock.requests r on ${r.request_id} = found.request_id order by nth = 1 desc, last_seen desc`)
-  return rows.map((row) => toGiveUp(row, now)).toSorted(inOrder)
-}
-
-function toGiveUp({ webhook_id, attempts, ...row }: Row, now: Date): GiveUp {
-  const { request_id, request_status, request_key_name, reason, outcome } = row
-  const [first_seen, last_seen] = [isoAlways(row.first_seen), isoAlways(row.last_seen)]
-  return {
-    id: webhook_id,
-    webhook_id,
-    request_id,
-    request_status,
-    request_key_name,
-    reason,
-    outcome,
-    attempts_seen: attempts,
-    first_seen,
-    last_seen,
-    ...giveUpClock({ attempts, lastSeenAt: new Date(last_seen), now }),
-  }
+  const found = rows.map((row): GiveUp => {
+    const seen = withIso(row, 'first_seen', 'last_seen')
+    return { ...seen, ...giveUpClock({ attempts: seen.attempts_seen, lastSeenAt: new Date(seen.last_seen), now }) }
+  })
+  return found.toSorted(inOrder)
 }
 
 type GiveUpClock = Pick<GiveUp, 'attempts_spent' | 'next_attempt_at' | 'last_attempt_at' | 'given_up'>

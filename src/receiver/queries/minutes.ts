@@ -8,7 +8,7 @@ import * as onCall from '../domain/on-call-schema.ts'
 import { processStarts } from '../domain/on-call-schema.ts'
 import { readWithin } from './deadline.ts'
 import { InvalidFilterError, times } from './filters.ts'
-import { isoAlways } from './page.ts'
+import { withIso } from './page.ts'
 
 const c = columnsOf(arriving.arrivalCounts, 'c')
 const minutes = columnsOf(onCall.minutes)
@@ -86,7 +86,7 @@ export async function readMinutes(
       since: from.toISOString(),
       until: to.toISOString(),
       step_minutes: step,
-      minutes: rows.map((row) => ({ ...row, minute: isoAlways(row.minute) })),
+      minutes: rows.map((row) => withIso(row, 'minute')),
       process_starts: starts.toReversed(),
     }
   })

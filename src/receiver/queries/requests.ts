@@ -13,14 +13,13 @@ import type { Paging, RequestFilters } from './filters.ts'
 import {
   afterCursor,
   equals,
-  iso,
-  isoAlways,
   limitOf,
   maxUrlCharacters,
   microsOf,
   newestFirst,
   sourceNameOf,
   toPage,
+  withIso,
   within,
   type Order,
   type Page,
@@ -270,16 +269,7 @@ function statusIs(status: Request['status']): SQL | undefined {
 }
 
 function toRequest({ micros: _micros, matched: _matched, cut: _cut, ...row }: RequestRow): Request {
-  return {
-    ...row,
-    cost: row.cost === null ? null : Number(row.cost),
-    tracked_at: isoAlways(row.tracked_at),
-    created_at: iso(row.created_at),
-    completed_at: iso(row.completed_at),
-    landed_at: iso(row.landed_at),
-    webhook_at: iso(row.webhook_at),
-    confirmed_at: iso(row.confirmed_at),
-    polled_at: iso(row.polled_at),
-    next_poll_at: iso(row.next_poll_at),
-  }
+  const times = ['tracked_at', 'created_at', 'completed_at', 'landed_at', 'confirmed_at', 'webhook_at'] as const
+  const request = withIso(row, ...times, 'polled_at', 'next_poll_at')
+  return { ...request, cost: row.cost === null ? null : Number(row.cost) }
 }

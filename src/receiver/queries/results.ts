@@ -5,7 +5,7 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import { results } from '../domain/results-schema.ts'
 import { readWithin } from './deadline.ts'
-import { iso, isoAlways } from './page.ts'
+import { withIso } from './page.ts'
 import { mediaOf, type Media } from './request-detail.ts'
 
 /** A row of the view `mediadock.results`. */
@@ -71,13 +71,8 @@ async function resultOf(tx: Executor, requestId: string): Promise<ResultRow | un
 }
 
 export function toResultRow(row: StoredResult): ResultRow {
-  return {
-    ...row,
-    cost: row.cost === null ? null : Number(row.cost),
-    created_at: isoAlways(row.created_at),
-    completed_at: iso(row.completed_at),
-    landed_at: iso(row.landed_at),
-  }
+  const result = withIso(row, 'created_at', 'completed_at', 'landed_at')
+  return { ...result, cost: row.cost === null ? null : Number(row.cost) }
 }
 
 /** Returns those of the requests that are terminal. */

@@ -11,7 +11,7 @@ import { countOverdue } from '../reconciling/due.ts'
 import { arrivalSchema, newestArrivals } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
 import { issueSchema, openIssues } from './issues.ts'
-import { isoAlways, maxUrlCharacters } from './page.ts'
+import { maxUrlCharacters, withIso } from './page.ts'
 import { readRecent, recentSchema } from './recent.ts'
 import { backlogSchema } from './reconciler.ts'
 
@@ -87,5 +87,5 @@ export async function latestResults(tx: Executor, limit = shortListItems): Promi
       ) as shown
     ) as its
     where ${r.landed_at} is not null order by ${r.landed_at} desc nulls last limit ${limit}`)
-  return rows.map((row) => ({ ...row, landed_at: isoAlways(row.landed_at) }))
+  return rows.map((row) => withIso(row, 'landed_at'))
 }

@@ -7,7 +7,7 @@ import type { Keys } from '../domain/keys.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { maxIdsInAddress } from '../domain/problem.ts'
 import * as schema from '../domain/schema.ts'
-import { iso, isoAlways } from './page.ts'
+import { iso, isoAlways, withIso } from './page.ts'
 
 const budget = columnsOf(fetching.callBudgets)
 const d = columnsOf(schema.deliveries, 'd')
@@ -103,8 +103,7 @@ export async function readWebhooksSeen(tx: Executor, now: Date): Promise<Webhook
       where landed_at between ${ago(lostLookBackMinutes)} and ${ago(lateMinutes)}
       order by landed_at desc nulls last limit ${maxIdsInAddress}
     ) as newest where idempotency_key is not null`)
-  const seen = one(rows, 'looking for the webhooks of the newest results')
-  return { ...seen, last_webhook_at: iso(seen.last_webhook_at) }
+  return withIso(one(rows, 'looking for the webhooks of the newest results'), 'last_webhook_at')
 }
 
 /** The number of recent deliveries that contradict the stored result. */
