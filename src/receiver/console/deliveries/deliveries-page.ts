@@ -25,7 +25,7 @@ import {
   type ColumnList,
   type ListColumn,
 } from '../parts/columns.ts'
-import { type Field, sourceFields } from '../parts/filter-bar.ts'
+import { deliverySearch, type Field, keyField, sourceFields } from '../parts/filter-bar.ts'
 import { listView } from '../parts/list-view.ts'
 import { titleOfCause } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
@@ -59,12 +59,6 @@ export function deliveriesRoutes(console: ConsoleDeps): Router {
 
 type View = { status: number; body: Markup }
 
-const search: Field = {
-  name: 'q',
-  label: 'Search',
-  search: true,
-  placeholder: 'delivery, request or webhook id, or its beginning',
-}
 const ids: readonly Field[] = [
   { name: 'request_id', label: 'Request id', more: true },
   { name: 'webhook_id', label: 'Webhook id', more: true },
@@ -73,20 +67,15 @@ const measures: readonly Field[] = [
   { name: 'min_ack_ms', label: 'Answered in at least (ms)', more: true },
   { name: 'min_skew_seconds', label: 'Clock skew of at least (s)', more: true },
 ]
-const keyField = ({ keys }: ConsoleDeps): Field => ({
-  name: 'key_name',
-  label: 'Key',
-  options: keys().all.map(({ name }) => name),
-})
 
 async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View> {
   const query = queryOf(req)
   const filters = without(query, ...looks, ...paging)
   const fields: Field[] = [
-    search,
+    deliverySearch,
     { name: 'state', label: 'State', options: deliveryStates },
     { name: 'outcome', label: 'Outcome', options: deliveryOutcomes },
-    keyField(console),
+    keyField(console.keys()),
     ...sourceFields(console.keys()),
     { name: 'reason', label: 'Parked because', options: parkReasons, wordsOf: titleOfCause, more: true },
     { name: 'flag', label: 'Flag', options: deliveryFlags, more: true },
@@ -114,10 +103,10 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
   const query = queryOf(req)
   const filters = without(query, ...looks, ...paging)
   const fields: Field[] = [
-    search,
+    deliverySearch,
     { name: 'outcome', label: 'Outcome', options: arrivalOutcomes },
     { name: 'reason', label: 'Cause', options: [...refusalReasons, ...parkReasons], wordsOf: titleOfCause },
-    keyField(console),
+    keyField(console.keys()),
     ...sourceFields(console.keys()),
     { name: 'state', label: "Delivery's state", options: deliveryStates, more: true },
     ...measures,

@@ -5,7 +5,7 @@ import { facts, table, time } from '../../../platform/pages/parts.ts'
 import { unknown, uuidParam } from '../../api/operation.ts'
 import { findDelivery, type DeliveryDetail } from '../../queries/delivery-detail.ts'
 import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
-import { bodyPart, bodyViewOf, sendDownload, type BodyView } from '../parts/body-view.ts'
+import { bodyPart, bodyViewOf, headersPart, sendDownload, type BodyView } from '../parts/body-view.ts'
 import { link, type LinkPolicy } from '../parts/media.ts'
 import { badge, card, code, credits, foreign, number, shortId, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
@@ -50,7 +50,7 @@ function deliveryPage({ keys, links }: ConsoleDeps, { delivery, request, view }:
     <p class="lead">${nextStep(delivery)}</p>
     <div class="columns">
       <div>${card('What it is', factsOf(delivery))} ${card('How it was verified', html`<ol class="steps">${steps.map((step) => html`<li>${step}</li>`)}</ol>`)} ${card('Attempts', attemptsTable(delivery))}</div>
-      <div>${card('Its request', requestNow(delivery, request, links))} ${card('Headers', headersOf(delivery))}</div>
+      <div>${card('Its request', requestNow(delivery, request, links))} ${card('Headers', headersPart(delivery.headers, 'The signature and credentials are never shown.'))}</div>
     </div>
     ${card('Arrivals', arrivalsTable(delivery))} ${card('Body', bodyPart(`/deliveries/${id}`, Buffer.from(delivery.body_base64, 'base64'), view))}`
 }
@@ -132,9 +132,4 @@ function requestNow({ request_id }: DeliveryDetail, request: RequestDetail | und
     ['Media', html`${number(media.length)}${media_complete ? '' : html` <span class="soft">not all known yet</span>`}`],
   ])}
     ${media.length === 0 ? '' : html`<ul class="media-list">${media.map(({ kind, position, url }) => html`<li><span class="soft">${kind} ${position}</span> <span class="link">${link(url, links)}</span></li>`)}</ul>`}`
-}
-
-function headersOf({ headers }: DeliveryDetail): Markup {
-  return html`${facts(Object.entries(headers).map(([name, value]) => [name, html`<span class="mono">${foreign(value, 300)}</span>`]))}
-    <p class="soft">The signature and credentials are never shown.</p>`
 }

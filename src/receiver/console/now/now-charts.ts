@@ -8,18 +8,14 @@ import { chart, type Chart } from '../parts/chart.ts'
 import { linkTo, type Query } from '../parts/url.ts'
 
 const rangeMinutes = { '1h': 60, '3h': 180, '24h': 1440 } as const
-const ranges = [
-  ['1 h', '1h'],
-  ['3 h', '3h'],
-  ['24 h', '24h'],
-] as const
+const ranges = ['1h', '3h', '24h'] as const
 const usual = '3h'
 /** Enough for the width of a chart; each is a row of its table too. */
 const maxPoints = 300
 
 /** A range moves with the clock. `since` and `until` are fixed. */
 export const chartTimesSchema = minutesFiltersSchema
-  .extend({ range: z.enum(['1h', '3h', '24h']).optional() })
+  .extend({ range: z.enum(ranges).optional() })
   .refine(({ range, since, until }) => range === undefined || (since ?? until) === undefined, {
     path: ['range'],
     message: 'cannot be combined with since or until',
@@ -42,7 +38,7 @@ export function timeChoice(query: Query, shown: Minutes | undefined): Markup {
   const current = fixed ? undefined : (query['range'] ?? usual)
   return html`<div class="chart-times">
     <span class="presets" role="group" aria-label="Time range of the charts">
-      ${ranges.map(([label, range]) => html`<a href="${linkTo('/', { live: query['live'], range })}" ${range === current ? html`aria-current="true"` : ''}>${label}</a>`)}
+      ${ranges.map((range) => html`<a href="${linkTo('/', { live: query['live'], range })}" ${range === current ? html`aria-current="true"` : ''}>${range.replace('h', ' h')}</a>`)}
       ${shown === undefined ? '' : html`<a href="${linkTo('/', { live: query['live'], since: shown.since, until: shown.until })}" ${fixed ? html`aria-current="true"` : ''} title="Opens this page with these times in its address: copy that">Copy a link to this time range</a>`}
     </span>
     <form class="filters" method="get" action="/" data-filters>

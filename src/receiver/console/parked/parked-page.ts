@@ -2,7 +2,7 @@ import { Router } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { emptyState, moment } from '../../../platform/pages/parts.ts'
-import { todoOf, wordsOf, type CausePlace, type KeysPlace } from '../../on-call/cause-words.ts'
+import { wordsOf, type CausePlace, type KeysPlace } from '../../on-call/cause-words.ts'
 import { readParkedCauses, readQuarantineCauses, type Cause } from '../../queries/causes.ts'
 import { readWithin } from '../../queries/deadline.ts'
 import { listGiveUps } from '../../queries/give-ups.ts'
@@ -11,7 +11,7 @@ import { card, number } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without } from '../parts/url.ts'
 import { giveUpCard } from './give-up-card.ts'
-import { causeView, errorList } from './parked-rows.ts'
+import { causeText, causeView } from './parked-rows.ts'
 import { quarantinedRoutes } from './quarantined-page.ts'
 import { addedSecretHint, verifyRoutes } from './verify-pages.ts'
 
@@ -65,16 +65,13 @@ function causeList(place: CausePlace, { causes, check, keys }: Listed): Markup {
 
 function causeItem(
   place: CausePlace,
-  { reason, count, first_seen, last_seen, errors = [] }: Cause,
+  { reason, count, first_seen, last_seen, errors }: Cause,
   { check, keys }: Omit<Listed, 'causes'>,
 ): Markup {
-  const words = wordsOf(reason)
   return html`<li class="cause" data-row="${place}.${reason}">
     <div class="what">
-      <h3><a href="${linkTo('/parked', { view: place, reason })}">${words.title}</a> <span class="mono soft">${reason}</span></h3>
-      <p>${words.means}</p>
-      ${errorList(errors)}
-      <p><b>What to do:</b> ${todoOf(reason, keys)}</p>
+      <h3><a href="${linkTo('/parked', { view: place, reason })}">${wordsOf(reason).title}</a> <span class="mono soft">${reason}</span></h3>
+      ${causeText(reason, keys, errors)}
     </div>
     <div class="how-many"><b>${number(count)}</b><span class="soft">first seen</span> ${moment(first_seen)} <span class="soft">last seen</span> ${moment(last_seen)}</div>
     <div class="inline">${causeAction(place, reason, check)}</div>

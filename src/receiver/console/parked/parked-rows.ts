@@ -13,7 +13,7 @@ import { listGiveUps, type GiveUp } from '../../queries/give-ups.ts'
 import type { Page } from '../../queries/page.ts'
 import { checkQuarantine, listQuarantine, type QuarantinedEntry } from '../../queries/quarantine.ts'
 import { deliveriesTable } from '../deliveries/delivery-rows.ts'
-import { sourceFields } from '../parts/filter-bar.ts'
+import { deliverySearch, sourceFields } from '../parts/filter-bar.ts'
 import { listView } from '../parts/list-view.ts'
 import { card, code, foreign, number, size, sourceLine, titleOfCause } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
@@ -95,13 +95,11 @@ async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
     listed: await listDeliveries(db, parseFilters(deliveryListSchema, filters)),
     causes: await readWithin(db, (tx) => readParkedCauses(tx)),
   })
-  const placeholder = 'delivery, request or webhook id, or its beginning'
-  const search = { name: 'q', label: 'Search', search: true, placeholder }
   const bar = (value?: Read) => ({
     path,
     query,
     keep: ['view'],
-    fields: [search, reasonField(value?.causes), ...sourceFields(console.keys())],
+    fields: [deliverySearch, reasonField(value?.causes), ...sourceFields(console.keys())],
   })
   const { status, body, value } = await listView(console, bar, read, ({ listed }) => {
     const replay = html`<div class="bulk"><a class="button quiet" data-key-action="replay" href="${linkTo('/deliveries/replay', without(filters, 'cursor'))}">${isOnly(listed, query) ? 'Replay it' : 'Replay all of these'}… <kbd>r</kbd></a></div>`
@@ -137,11 +135,10 @@ type About = {
 
 function about({ reason, causes, keys, failing = [] }: About): Markup {
   if (reason === undefined) return html``
-  const words = wordsOf(reason)
   const cause = causes.find((one) => one.reason === reason)
   return card(
     'Meaning and what to do',
-    html`<p>${words.means}</p>${errorList(cause?.errors ?? [])}<p><b>What to do:</b> ${todoOf(reason, keys)}</p>${reason === 'no_matching_secret' ? keysExample : ''}
+    html`${causeText(reason, keys, cause?.errors)}${reason === 'no_matching_secret' ? keysExample : ''}
       ${
         cause
           ? facts([
@@ -177,8 +174,13 @@ function failingFacts(failing: readonly GiveUp[]): (Fact | false)[] {
   ]
 }
 
+/** What a cause means, and what to do. */
+export function causeText(reason: string, keys: KeysPlace, errors: Cause['errors'] = []): Markup {
+  return html`<p>${wordsOf(reason).means}</p>${errorList(errors)}<p><b>What to do:</b> ${todoOf(reason, keys)}</p>`
+}
+
 /** The errors of Postgres, newest first: one line for each message and model, with the number of deliveries. */
-export function errorList(errors: NonNullable<Cause['errors']>): Markup | '' {
+function errorList(errors: NonNullable<Cause['errors']>): Markup | '' {
   if (errors.length === 0) return ''
   return html`<p><b>Errors of Postgres:</b></p>
     <ul>${errors.map((error) => {

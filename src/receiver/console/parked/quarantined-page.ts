@@ -1,17 +1,18 @@
 import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { facts, table, time } from '../../../platform/pages/parts.ts'
+import { facts, time } from '../../../platform/pages/parts.ts'
 import { unknown } from '../../api/operation.ts'
 import { statedRequestId, sha256Hex } from '../../domain/delivery.ts'
 import { defaultSourceName } from '../../domain/source.ts'
 import { pathIn } from '../../domain/webhook-path.ts'
-import { todoOf, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
+import { wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
 import { findQuarantined, type QuarantinedDetail } from '../../queries/quarantine.ts'
-import { bodyPart, bodyViewOf, sendDownload, type BodyView } from '../parts/body-view.ts'
+import { bodyPart, bodyViewOf, headersPart, sendDownload, type BodyView } from '../parts/body-view.ts'
 import { card, foreign, notice, shortId, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo } from '../parts/url.ts'
+import { causeText } from './parked-rows.ts'
 
 /** One refused arrival, without its signature. */
 export function quarantinedRoutes(console: ConsoleDeps): Router {
@@ -36,13 +37,12 @@ export function quarantinedRoutes(console: ConsoleDeps): Router {
 
 function quarantinedPage(kept: QuarantinedDetail, view: BodyView, keys: KeysPlace): Markup {
   const { reason } = kept
-  const words = wordsOf(reason)
-  return html`<p><a href="${linkTo('/parked', { view: 'quarantine', reason })}">← ${words.title}</a></p>
+  return html`<p><a href="${linkTo('/parked', { view: 'quarantine', reason })}">← ${wordsOf(reason).title}</a></p>
     <div class="head"><h1>Refused arrival</h1><span class="mono soft">${reason}</span></div>
     ${standing(kept)}
     <div class="columns">
-      <div>${card('What it is', factsOf(kept))} ${card('Why it was refused', html`<p>${words.means}</p><p><b>What to do:</b> ${todoOf(reason, keys)}</p>`)}</div>
-      ${card('Headers', headersOf(kept))}
+      <div>${card('What it is', factsOf(kept))} ${card('Why it was refused', causeText(reason, keys))}</div>
+      ${card('Headers', headersPart(kept.headers, 'The signature is stored for verifying again, and never shown.'))}
     </div>
     ${card('Body', bodyPart(`/parked/quarantine/${kept.id}`, kept.body, view))}`
 }
@@ -77,17 +77,4 @@ function factsOf({ id, arrived_at, webhook_id, headers, body }: QuarantinedDetai
     ['SHA-256', html`<span class="mono">${sha256Hex(body)}</span>`],
     ['Number', html`<span class="mono">${id}</span> <span class="soft">in the quarantine</span>`],
   ])
-}
-
-function headersOf({ headers }: QuarantinedDetail): Markup {
-  return html`${table({
-    label: 'Headers',
-    columns: ['Name', 'Value'],
-    rows: Object.entries(headers).map(([name, value]) => [
-      html`<span class="mono">${foreign(name, 60)}</span>`,
-      html`<div class="detail mono">${foreign(value, 1000)}</div>`,
-    ]),
-    empty: 'It had no headers.',
-  })}
-    <p class="soft">The signature is stored for verifying again, and never shown.</p>`
 }

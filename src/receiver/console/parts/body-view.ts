@@ -2,8 +2,8 @@ import type { Request, Response } from 'express'
 import { html } from 'hono/html'
 import { formatJson, maxFormattedBytes, maxFormattedDepth, shownCharacters } from '../../../platform/json-text.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { tabs } from '../../../platform/pages/parts.ts'
-import { number, size, visible } from './parts.ts'
+import { facts, type Fact, tabs } from '../../../platform/pages/parts.ts'
+import { foreign, number, size, visible } from './parts.ts'
 import { linkTo, queryOf } from './url.ts'
 
 export const bodyViews = ['text', 'formatted', 'hex'] as const
@@ -22,6 +22,15 @@ export function sendDownload(res: Response, filename: string, content: Buffer | 
     'cache-control': 'no-store',
   })
   res.end(content)
+}
+
+/** The headers of a webhook, with a note about the headers that are left out. */
+export function headersPart(headers: Readonly<Record<string, string>>, note: string): Markup {
+  const values = Object.entries(headers).map(([name, value]): Fact => [
+    name,
+    html`<span class="mono">${foreign(value, 1000)}</span>`,
+  ])
+  return html`${facts(values)} <p class="soft">${note}</p>`
 }
 
 /** A body in the chosen view, with the tabs of the others. `path` is the page; `<path>/body` has the bytes. */

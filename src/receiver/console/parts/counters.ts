@@ -13,14 +13,9 @@ const patienceMs = 100
 
 type Counted = { counters: Counters; readAt: number }
 
-export type SharedCounters = {
-  /** Returns the counters of the navigation; undefined where they cannot be read at once. */
-  read: () => Promise<Counters | undefined>
-  /** Keeps the counters that the first page shows, so that the next page shows the same. */
-  keep: (counters: Counters) => void
-}
+export type SharedCounters = ReturnType<typeof sharedCounters>
 
-export function sharedCounters({ db, clock, settings, logger }: ReceiverDeps): SharedCounters {
+export function sharedCounters({ db, clock, settings, logger }: ReceiverDeps) {
   const reads = sharedReads<Counted>(freshMs)
   let kept: Counted | undefined
   const count = async () => {
@@ -28,7 +23,8 @@ export function sharedCounters({ db, clock, settings, logger }: ReceiverDeps): S
     const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
     return { counters: await readWithin(db, (tx) => readCounters(tx, when)), readAt }
   }
-  const read = async () => {
+  /** Returns the counters of the navigation; undefined where they cannot be read at once. */
+  const read = async (): Promise<Counters | undefined> => {
     if (kept !== undefined && performance.now() - kept.readAt < freshMs) return kept.counters
     try {
       const { counters, readAt } = await withDeadline(
@@ -44,5 +40,7 @@ export function sharedCounters({ db, clock, settings, logger }: ReceiverDeps): S
       return undefined
     }
   }
-  return { read, keep: (counters) => (kept = { counters, readAt: performance.now() }) }
+  /** Keeps the counters that the first page shows, so that the next page shows the same. */
+  const keep = (counters: Counters) => void (kept = { counters, readAt: performance.now() })
+  return { read, keep }
 }

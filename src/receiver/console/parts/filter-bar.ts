@@ -19,8 +19,21 @@ export type Field = {
   search?: boolean
 }
 
-/** The field of the source. With the default source alone, there is nothing to choose. */
-export function sourceFields({ defaultSource, sources }: Keys): Field[] {
+/** The search for a delivery. */
+export const deliverySearch: Field = {
+  name: 'q',
+  label: 'Search',
+  search: true,
+  placeholder: 'delivery, request or webhook id, or its beginning',
+}
+
+/** The field of the key. */
+export function keyField({ all }: Keys): Field {
+  return { name: 'key_name', label: 'Key', options: all.map(({ name }) => name) }
+}
+
+/** The field of the source. Without other sources than the first, there is nothing to choose. */
+export function sourceFields({ first, sources }: Keys): Field[] {
   if (sources.size === 0) return []
   return [{ name: 'source_name', label: 'Source', options: [defaultSource.name, ...sources.keys()], more: true }]
 }

@@ -7,7 +7,7 @@ import { postponedBecause } from '../../on-call/poll-words.ts'
 import { parseFilters, requestListSchema } from '../../queries/filters.ts'
 import { listRequests, type Request } from '../../queries/requests.ts'
 import { columnChooser, listTable, rememberColumns, shownColumns, type ListColumn } from '../parts/columns.ts'
-import { type Field, sourceFields, usualFilters } from '../parts/filter-bar.ts'
+import { type Field, keyField, sourceFields, usualFilters } from '../parts/filter-bar.ts'
 import { listView } from '../parts/list-view.ts'
 import { thumbnail, type LinkPolicy } from '../parts/media.ts'
 import { badge, credits, foreign, number, shortId, sourceLine } from '../parts/parts.ts'
@@ -36,7 +36,7 @@ export function requestsRoutes(console: ConsoleDeps): Router {
       { name: 'status', label: 'State', options: requestStatuses },
       { name: 'overdue', label: 'Overdue', ...yesOrNo },
       { name: 'contradiction', label: 'Contradicted', ...yesOrNo, more: true },
-      { name: 'key_name', label: 'Key', options: keys().all.map(({ name }) => name) },
+      keyField(keys()),
       ...sourceFields(keys()),
       ...(keys().sources.size === 0 ? [] : [{ name: 'external_id', label: 'Id at its source', more: true }]),
       { name: 'model', label: 'Model' },
