@@ -60,7 +60,7 @@ export function providerOperations({ db, providerReads }: ReceiverDeps): Operati
       operationId: 'showCosts',
       summary: 'Credits by model, key, day or a member of the metadata',
       description:
-        'Sums settled and reserved credits of the requests of the first source, without those of the sandbox. ' +
+        'Sums settled and reserved credits of the requests of the default source, without those of the sandbox. ' +
         '`since` and `until` select by the time of tracking.',
       filters: costFiltersSchema,
       answer: { description: 'The sums', schema: costsSchema },

@@ -48,7 +48,10 @@ export const arrivalSchema = z
     outcome: z.enum(arrivalOutcomes),
     reason: z.string().nullable(),
     status: z.int().describe("The status of the receiver's HTTP answer."),
-    webhook_id: z.string().nullable().describe('The id that the arrival states. That of a refused arrival is not trusted.'),
+    webhook_id: z
+      .string()
+      .nullable()
+      .describe('The id that the arrival states. That of a refused arrival is not trusted.'),
     delivery_id: z
       .guid()
       .nullable()

@@ -63,7 +63,7 @@ it('judges the window by the time of arrival, and not by the present time', asyn
   await deliver(receiver.webhookUrl, failed().body, { secret: 'whsec_new' })
   await eventually(async () => (await sql`select from mediadock.quarantine`).length === 1)
   const secrets = [{ name: 'new', signingSecret: 'whsec_new' }]
-  const keys = () => ({ ...receiver.deps.keys(), first: { ...firstSource, secrets } })
+  const keys = () => ({ ...receiver.deps.keys(), defaultSource: { ...defaultSource, secrets } })
   // It arrived 301 s after it was signed.
   await sql`update mediadock.quarantine set arrived_at = arrived_at + interval '302 s'`
   expect(await verifyQuarantine({ ...receiver.deps, keys })).toEqual({ checked: 1, accepted: 0, refused: 1 })

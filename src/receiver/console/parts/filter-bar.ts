@@ -32,8 +32,8 @@ export function keyField({ all }: Keys): Field {
   return { name: 'key_name', label: 'Key', options: all.map(({ name }) => name) }
 }
 
-/** The field of the source. Without other sources than the first, there is nothing to choose. */
-export function sourceFields({ first, sources }: Keys): Field[] {
+/** The field of the source. With the default source alone, there is nothing to choose. */
+export function sourceFields({ defaultSource, sources }: Keys): Field[] {
   if (sources.size === 0) return []
   return [{ name: 'source_name', label: 'Source', options: [defaultSource.name, ...sources.keys()], more: true }]
 }
