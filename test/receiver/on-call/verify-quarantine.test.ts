@@ -23,7 +23,7 @@ it('counts a delivery as known if it was sent again and accepted meanwhile', asy
     await deliver(receiver.webhookUrl, body, { webhookId: id, secret: 'whsec_new' })
   await eventually(async () => (await sql`select from mediadock.quarantine`).length === 3)
   const secrets = [{ name: 'live', signingSecret: 'whsec_new' }]
-  const keys = () => ({ ...receiver.deps.keys(), first: { ...defaultSource, secrets } })
+  const keys = () => ({ ...receiver.deps.keys(), defaultSource: { ...defaultSource, secrets } })
   await deliver(receiver.webhookUrl, sentAgain, { webhookId })
   const told: unknown[] = []
   const verified = await verifyQuarantine(
@@ -47,7 +47,7 @@ it('is verified again in pages of bounded bytes', async () => {
   await eventually(async () => (await sql`select from mediadock.quarantine`).length === 6)
   const pages: number[] = []
   const secrets = [{ name: 'new', signingSecret: 'whsec_new' }]
-  const keys = () => ({ ...receiver.deps.keys(), first: { ...defaultSource, secrets } })
+  const keys = () => ({ ...receiver.deps.keys(), defaultSource: { ...defaultSource, secrets } })
   const verified = await verifyQuarantine({ ...receiver.deps, keys }, { onAccepted: (ids) => pages.push(ids.length) })
   expect(verified).toEqual({ checked: 6, accepted: 6, refused: 0 })
   expect(Math.max(...pages)).toBeLessThan(5)
