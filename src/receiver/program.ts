@@ -26,7 +26,7 @@ import { openTraces } from './traces/traces.ts'
  *   intake/arrival-log.ts               counts and logs the arrival
  *   landing/batches.ts                  writes the batches
  *   landing/land-batch.ts               lands a batch, and reports each outcome
- *   landing/two-statements.ts           runs the statement that lands it: landing-sql.ts, outcome-sql.ts
+ *   landing/two-statements.ts           runs the statement that lands it: short-sql.ts, with rules-sql.ts
  *   feeding/sequencer.ts                gives the change its position in the feed
  *   reconciling/follow-ups.ts           polls for the full result: poll-claims.ts, then polling.ts
  *   fetching/fetcher.ts                 asks with keys that have a call: provider-call.ts, call-budget.ts
@@ -38,6 +38,7 @@ import { openTraces } from './traces/traces.ts'
  *   signed in another environment too   intake/store.ts runs a second statement
  *   without room in this process        landing/inbox.ts: any process claims it from the queue
  *   not simply a report                 landing/before-landing.ts: unreadable, ends a submit, or is a hint
+ *   not the first for its request       landing/whole-sql.ts: contradictions, mismatches, flags, the provider's results
  *   refused by Postgres                 landing/refused.ts halves the batch, puts off, parks after five tries
  *   processed again                     landing/replay.ts lands it at once, or puts many back into the queue
  *   no webhook ends the request         reconciling/reconciler.ts polls in runs

@@ -9,7 +9,7 @@ import { later } from './time.ts'
  * dead claimant becomes due again.
  * `claims` increases with every claim and every end of a claim. It fences: a claimant renews or ends its claim only
  * while the number is unchanged. Its writes to other rows are fenced only in statements that check the number too. A
- * landing that raced keeps its claim, although its row is due again (`dueAgain` of landing/outcome-sql.ts): the same
+ * landing that raced keeps its claim, although its row is due again (`dueAgain` of landing/whole-sql.ts): the same
  * process lands it again at once, up to five times in all. Another process may claim the row at any time.
  * `failures` and `trouble` are the number of failures in a row and the reason of the last one.
  * A table's module writes the statement that selects due rows, with the pieces from here. `now` is the shared time

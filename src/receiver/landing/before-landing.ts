@@ -8,10 +8,10 @@ import { requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
 import { park, returnClaims, retryOrPark, type Claimed } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import { hasTooManyParked } from './outcome-sql.ts'
 import { lockedPauseMs, unlessRefused } from './refused.ts'
 import type { Identified } from './row-to-write.ts'
 import { landingLockWaitMs } from './two-statements.ts'
+import { hasTooManyParked } from './whole-sql.ts'
 
 const r = columnsOf(schema.requests, 'r')
 

@@ -18,7 +18,7 @@ import { pathHeader, pathIn } from '../domain/webhook-path.ts'
 /*
  * The queue of deliveries that are to be landed. `now` is the time that replicas share (time.ts).
  *
- * Rows of the inbox are named by an array of one (see landing-sql.ts): its statistics are mostly those of an
+ * Rows of the inbox are named by an array of one (see short-sql.ts): its statistics are mostly those of an
  * empty table.
  */
 

@@ -14,8 +14,8 @@ import * as schema from '../domain/schema.ts'
 import { landHint } from './before-landing.ts'
 import { maxFailures } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import { everyNotification } from './outcome-sql.ts'
 import { landingOfDelivery, type Identified, type Landing } from './row-to-write.ts'
+import { everyNotification } from './short-sql.ts'
 import { landingOutcomes, landingStatement, type LandingAt } from './two-statements.ts'
 
 const deliveries = columnsOf(schema.deliveries)

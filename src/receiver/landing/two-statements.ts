@@ -4,12 +4,13 @@ import { NoAnswerError, untilNotGivingWay } from '../../platform/postgres/errors
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { Environments } from '../domain/keys.ts'
-import { everyNotification, short, whole } from './outcome-sql.ts'
 import { wayOf, type Landing } from './row-to-write.ts'
+import { everyNotification, short } from './short-sql.ts'
+import { whole } from './whole-sql.ts'
 
 /*
- * Runs the statement for every landing, and the short one for ordinary deliveries: docs/decisions/two-statements.md
- * lists the reasons, landing-sql.ts and outcome-sql.ts have the text.
+ * Runs the short statement (short-sql.ts) for ordinary deliveries, and the whole one (whole-sql.ts) for all others.
+ * docs/decisions/two-statements.md lists the reasons.
  */
 
 /** How long a landing waits for a row that another transaction locks: much longer than a landing takes. */
@@ -27,9 +28,9 @@ export const landingOutcomes = [
 ] as const
 
 /**
- * outcome-sql.ts lists the effects of each outcome.
+ * whole-sql.ts lists the effects of each outcome.
  *
- * - `landed`: the row became terminal or complete, or was overruled: see `verdict` of landing-sql.ts
+ * - `landed`: the row became terminal or complete, or was overruled: see `verdict` of rules-sql.ts
  * - `agreed`: the provider's result confirms what readers have: see `outcomes`. It is confirmed; no change for readers
  * - `no_effect`: the request has ended in this state already; the content is not compared
  * - `contradiction`: another terminal state stands. The delivery is flagged, and the end of the row stays

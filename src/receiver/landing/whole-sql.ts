@@ -2,22 +2,31 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { statementOf } from '../../platform/postgres/postgres.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
-import { addChange } from '../feeding/add-change.ts'
+import { row, verdict } from './rules-sql.ts'
 import {
+  attempted,
+  changed,
+  dequeued,
   extraPollAt,
   items,
-  lockedRows,
-  mediaRemoved,
   mediaWritten,
   medium,
-  verdictAsSeen,
-  verdictOfLocked,
+  notified,
   written,
-} from './landing-sql.ts'
+} from './short-sql.ts'
 
 /*
- * The parts of the landing statements that follow from the outcome, and the lists of the parts of each statement.
- * landing-sql.ts explains the parts, the values (`:now`) and why rows are selected by arrays of one.
+ * The whole statement, which lands every delivery that is not ordinary, and the results of the provider. short-sql.ts
+ * explains the parts that both statements have, the values (`:now`) and why rows are selected by arrays of one. Parts of
+ * this statement alone:
+ *
+ *   locked        the rows of the requests, which `verdict` judges in their newest version
+ *   only_judged   a new version of each unconfirmed row that is only judged
+ *   flag_changes  what each rule changes in a delivery: flags, and whether it is parked
+ *
+ * A landing is `raced`, and runs again, if the row changed after its snapshot. That snapshot is also too old to show
+ * the flags that the other landing set. So a landing that only flags or parks its delivery writes a new version of the
+ * row too, while the row is unconfirmed. Exceptions are a delivery of another source and a `discarded` one.
  *
  * The effects of each outcome. `version`: the row gets a new version, while it is unconfirmed. `own`: the flags that
  * the landing carries, and `id_reused`. `+`: a flag with the name of the outcome too.
@@ -61,6 +70,24 @@ const isOneTooMany = statementOf(
 ).text
 
 /**
+ * For the whole statement: the rows of requests, locked. They may be newer than the snapshot, which shows `seen`. Rows
+ * are locked in one order: two statements may wait for one another, but never deadlock.
+ */
+const lockedRows = `
+    seen as (
+      select request_id, xmin::text as version from mediadock.requests
+      where request_id = any(array(select request_id from item))
+    ),
+    locked as (${row}
+        where request_id = any(array(select request_id from item)) order by request_id for update
+    )`
+
+const verdictOfLocked = verdict({
+  rowChanged: 'r.version is distinct from seen.version',
+  from: 'item left join locked as r using (request_id) left join seen using (request_id)',
+})
+
+/**
  * The outcome, and what later parts need. `status`: the one that stands now. `is_confirmed`: the provider has confirmed
  * it. `concerns_all`: the landing concerns all deliveries of the request. Otherwise the flags of the others stay as
  * their own landings set them.
@@ -90,14 +117,13 @@ const outcomes = `
       from verdict left join written using (request_id)
     )`
 
-/**
- * For the short statement: only the landings that it took. A row that changed since it was read is left to the whole
- * one. `is true` makes the planner hash the list instead of joining it, here and below.
- */
-const outcomesTaken = `
-    outcomes as (
-      select request_id, delivery_id, claims, old_landed_at, 'landed' as outcome from verdict
-      where (request_id in (select written.request_id from written)) is true
+/** Media that a written request no longer has. */
+const mediaRemoved = `
+    media_removed as (
+      delete from mediadock.media m using written join item using (request_id)
+      where m.request_id = any(array[written.request_id]) and not exists (
+        select from jsonb_to_recordset(item.media) as ${medium} where o.kind = m.kind and o.position = m.position)
+      returning m.kind, m.position, m.url
     )`
 
 /**
@@ -114,45 +140,12 @@ const onlyJudged = `
         and outcomes.outcome in (${judging})
     )`
 
-/**
- * Removes each delivery from the inbox whose claim still holds. A single replay has no claim and ends a pending
- * delivery. `failures` and `replay_id` are of the row that left.
- */
-const dequeued = `
-    dequeued as (
-      delete from mediadock.inbox i using outcomes
-      where i.delivery_id = any(array[outcomes.delivery_id]) and outcomes.outcome <> 'raced'
-        and (i.claims = outcomes.claims or outcomes.claims is null)
-      returning i.delivery_id, i.failures, i.replay_id, outcomes.claims, outcomes.outcome, outcomes.old_landed_at
-    )`
-
 /** A raced delivery is due at once. Its claim stays for the next tries of this process: see postgres/lease.ts. */
 const dueAgain = `
     due_again as (
       update mediadock.inbox i set due_at = :now from outcomes
       where i.delivery_id = any(array[outcomes.delivery_id]) and i.claims = outcomes.claims
         and outcomes.outcome = 'raced'
-    )`
-
-/**
- * The attempt of each delivery, but for one that lands its request at its first claim. That of a replay shows whether it
- * ended a pending or parked delivery, or repeated an end.
- */
-const attempted = `
-    attempted as (
-      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
-      select delivery_id, :now, outcome,
-        case when replay_id is null then null when failures > 0 then 'replayed to its end' else 'replay' end, replay_id
-      from dequeued where claims is not null and outcome <> 'discarded'
-        and (claims > 1 or outcome <> 'landed' or old_landed_at is not null)
-      union all
-      select delivery_id, :now, outcome,
-        case when delivery_id in (select dequeued.delivery_id from dequeued)
-          or (select d.parked_reason from mediadock.deliveries d
-              where d.id = outcomes.delivery_id limit 1) is not null
-          then 'replayed to its end' else 'replay' end, null
-      from outcomes where delivery_id is not null and claims is null and outcome <> 'raced'
-      on conflict do nothing
     )`
 
 /** Deliveries beyond the limit of parked ones. They get no row in `attempts`. */
@@ -242,28 +235,6 @@ const flagged = `
           or d.parked_reason is distinct from coalesce(n.parks, case when not n.unparks then d.parked_reason end))
     )`
 
-const writtenThatLanded = `written where (written.request_id in (
-        select outcomes.request_id from outcomes where outcomes.outcome = 'landed')) is true`
-
-/** One row of changes for all requests that landed. Its id is drawn while the rows of the requests are locked. */
-const changed = `
-    changed as (${statementOf(addChange(sql.raw(':now'), sql.raw(writtenThatLanded))).text}
-    )`
-
-/**
- * One NOTIFY per request that landed, unless Postgres's queue is nearly full, since a full queue fails the commit.
- * Postgres runs a SELECT only as far as it is read: see `everyNotification`.
- */
-const notified = `
-    notified as (
-      select pg_notify('mediadock_results', json_build_object(
-        'request_id', request_id, 'status', status, 'media_complete', media_complete)::text)
-      from ${writtenThatLanded} and (select mediadock.may_notify())
-    )`
-
-/** SQL condition that reads `notified` to its end, once. In a join with `outcomes` it might be read for each row. */
-export const everyNotification = sql`(select count(*) from notified) >= 0`
-
 /** The WITH of the statement for every landing. A reader of `outcomes` must add `everyNotification`. */
 export const whole = [
   items,
@@ -280,19 +251,6 @@ export const whole = [
   discarded,
   flagChanges,
   flagged,
-  changed,
-  notified,
-]
-
-/** The WITH of the short statement, for ordinary deliveries: see `verdictAsSeen`. It flags and locks nothing. */
-export const short = [
-  items,
-  verdictAsSeen,
-  written,
-  outcomesTaken,
-  mediaWritten,
-  dequeued,
-  attempted,
   changed,
   notified,
 ]

@@ -1,0 +1,112 @@
+/*
+ * The rules that decide which webhook or result ends a request, for both landing statements. docs/orders.md explains
+ * them. An ordinary delivery is the first end of its request (`no_row` or `no_end_yet`), so its ruling is `landed`.
+ */
+
+/** SQL: the environment that a column `sandbox` records. */
+const environmentIn = (sandbox: string) => `case ${sandbox} when true then 'sandbox' when false then 'live' end`
+
+/**
+ * `r`. `version` changes with each write of the row. `key_is_tracked`: tracking named the key, not only a signature. An
+ * environment is 'live', 'sandbox', or null where it is unknown:
+ *
+ *   key_environment      of the key in the row, as it is configured now
+ *   result_environment   of the key that signed or fetched the result in the row
+ *   request_environment  of the request, as docs/orders.md decides it, or null while it is open. In a row that has
+ *                        landed, `signed_sandbox` shows that `sandbox` came from tracking
+ */
+export const row = `
+        select request_id, source_name, status, landed_at, confirmed_at, next_poll_at, cost, source, key_name,
+          key_source, key_source is distinct from 'landed' as key_is_tracked, sandbox, xmin::text as version,
+          :key_environment as key_environment,
+          case when landed_at is not null then ${environmentIn('coalesce(signed_sandbox, sandbox)')} end
+            as result_environment,
+          case
+            when confirmed_at is not null then ${environmentIn('sandbox')}
+            when sandbox is not null and (landed_at is null or signed_sandbox is not null)
+              then ${environmentIn('sandbox')}
+            when key_source is distinct from 'landed' then :key_environment end as request_environment
+        from mediadock.requests`
+
+/**
+ * The conditions of the rules; null counts as false. docs/orders.md explains those of the ruling. `item.environment` is
+ * that of the key that signed or fetched the landing.
+ */
+const conditions = (rowChanged: string) => `lateral (select
+          r.request_id is null as no_row,
+          ${rowChanged} as row_changed,
+          r.source_name is distinct from item.source_name as other_source,
+          not item.fetched and item.environment <> r.request_environment as other_environment,
+          -- Two exceptions. No webhook can change a confirmed request. And the request's own key may speak for it, if
+          -- the settings do not show the environment of that key.
+          not item.fetched and item.environment is null and r.request_environment is not null
+            and r.confirmed_at is null and (r.key_name <> item.key_name or r.key_environment is not null)
+            as unproven_key,
+          not item.fetched and item.environment = 'sandbox' and r.result_environment = 'live'
+            and r.request_environment is null as sandbox_after_live,
+          r.landed_at is null as no_end_yet,
+          r.confirmed_at is null and (item.fetched or item.environment <> r.result_environment) as overrules,
+          r.status <> item.status as other_end,
+          -- For the row to write.
+          (item.environment <> coalesce(r.result_environment, r.request_environment)) is true as changes_environment,
+          r.key_name is null or item.environment <> coalesce(r.key_environment,
+            case when not r.key_is_tracked then r.result_environment end) as replaces_key,
+          r.next_poll_at <= :now as poll_is_due,
+          r.key_is_tracked and r.key_environment is not null and r.key_name <> item.key_name as not_the_tracked_key,
+          item.environment is distinct from 'live' and r.request_environment is null as no_live_key
+        ) as c`
+
+/**
+ * The ruling, of which the first line that applies holds, and the row to write. `old_…` and `version` are of `r`.
+ * `rowChanged`: the row of the request changed after the snapshot.
+ *
+ * The rulings by environment, for an unchanged row of the same source; the first line that applies holds. `open`: the
+ * environment is not decided. `-`: the request has not ended. `as ends`: no_effect for the same end, or contradiction.
+ *
+ *   landing            its result   the request       confirmed   ruling
+ *   provider's result  any          any               no          landed
+ *   provider's result  any          any               yes         as ends
+ *   live webhook       any          sandbox           any         key_mismatch
+ *   sandbox webhook    any          live              any         key_mismatch
+ *   unknown webhook    any          live or sandbox   no          key_mismatch, unless by its own key: `unproven_key`
+ *   sandbox webhook    live         open              no          key_mismatch
+ *   any webhook        -            any               no          landed
+ *   live webhook       sandbox      live or open      no          landed
+ *   sandbox webhook    live         sandbox           no          landed
+ *   any webhook        any          any               any         as ends
+ */
+export const verdict = ({ rowChanged, from, where = 'true' }: { rowChanged: string; from: string; where?: string }) => `
+    verdict as (
+      select
+        case
+          when no_row then 'landed'                     -- there is nothing to contradict
+          when row_changed then 'raced'                 -- judge the newer row
+          when other_source then 'source_mismatch'      -- a source speaks only for its own requests
+          when other_environment then 'key_mismatch'    -- a key speaks only for requests of its environment
+          when unproven_key then 'key_mismatch'         -- an unknown key cannot prove its environment
+          when sandbox_after_live then 'key_mismatch'   -- a sandbox key must not replace what a live key signed
+          when no_end_yet then 'landed'                 -- the first end stands
+          when overrules then 'landed'                  -- the provider, or a key of the right environment, decides
+          when other_end then 'contradiction'           -- states never go back
+          else 'no_effect' end as ruling,               -- the same end again
+        item.request_id, item.source_name, item.external_id, item.status, item.model, item.output,
+        item.media_complete, item.error_code, item.error_message, item.created_at, item.completed_at, item.delivery_id,
+        item.claims, item.first_id, item.last_id, item.flags, item.environment, item.fetched, item.media,
+        changes_environment,
+        coalesce(item.cost, case when not changes_environment then r.cost end) as cost,
+        case when no_end_yet or other_end or changes_environment then item.source else r.source end as source,
+        case when replaces_key then item.key_name else r.key_name end as key_name,
+        case when replaces_key then 'landed' else r.key_source end as key_source,
+        coalesce(coalesce(item.environment, r.request_environment) = 'sandbox', r.sandbox) as sandbox,
+        case when item.fetched then :now end as confirmed_at,
+        case
+          when not item.media_complete then :now
+          when item.fetched then null
+          -- An unconfirmed end needs the provider's word at once.
+          when changes_environment or poll_is_due or not_the_tracked_key or no_live_key then :now
+          -- A hint made the row. Its poll may be under way, and may end without an answer.
+          when no_end_yet and not r.key_is_tracked then r.next_poll_at end as next_poll_at,
+        r.version, r.status as old_status, r.landed_at as old_landed_at, r.confirmed_at as old_confirmed_at
+      from ${from}, ${conditions(rowChanged)}
+      where ${where}
+    )`
