@@ -19,7 +19,6 @@ import { createQuarantine } from './intake/quarantine.ts'
 import { mountWebhooks } from './intake/webhook.ts'
 import { createHandOver, type HandOver } from './landing/hand-over.ts'
 import type { LandingDeps } from './landing/landing-deps.ts'
-import { wayOf } from './landing/row-to-write.ts'
 import { createReceiverMetrics } from './metrics.ts'
 import type { OnCallRole } from './on-call/roles.ts'
 import { createAwaited } from './reconciling/awaited.ts'
@@ -193,8 +192,9 @@ function openLanding(base: Base, { rest }: Pressure): { landing: LandingDeps; ha
   const onProcessed: LandingDeps['onProcessed'] = ({ landing, outcome, receivedAt }) => {
     if (outcome !== 'landed') return
     roles.wake('feed')
-    if (!landing.mediaComplete) wakeFollowUps(landing.keyName)
-    metrics.landed.inc({ status: landing.status, source: wayOf(landing), ...sourceLabel(landing.sourceName) })
+    const { status, source, source_name, key_name, media_complete } = landing
+    if (!media_complete) wakeFollowUps(key_name)
+    metrics.landed.inc({ status, source, ...sourceLabel(source_name) })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
   }
   const { mediaHosts } = settings

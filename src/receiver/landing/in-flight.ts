@@ -125,12 +125,12 @@ export function createInFlight({ wake }: { /** Called when room was lacking and 
       const batch: DeliveryInFlight[] = []
       const flood: Returned[] = []
       const inOtherBatch = new Set<string>()
-      for (const one of deliveries.values()) if (one.mode === 'LANDING') inOtherBatch.add(one.landing.requestId)
+      for (const one of deliveries.values()) if (one.mode === 'LANDING') inOtherBatch.add(one.landing.request_id)
       const places = new Map<string, number>()
       let bytes = 0
       for (const one of deliveries.values()) {
         if (one.mode !== 'READY' || one.lane !== lane) continue
-        const { requestId } = one.landing
+        const { request_id: requestId } = one.landing
         const place = places.get(requestId) ?? 0
         places.set(requestId, place + 1)
         if (place >= maxOfRequest) {

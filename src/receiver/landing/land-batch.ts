@@ -25,7 +25,7 @@ export async function landBatch(
   const { outcomes, failure } = await landUntilFailure(deps.db, landings, at)
   const open: DeliveryInFlight[] = []
   for (const one of batch) {
-    const outcome = outcomes.get(one.landing.requestId) ?? 'raced'
+    const outcome = outcomes.get(one.landing.request_id) ?? 'raced'
     // Outcomes that the short statement committed are final, also if a later statement failed.
     if (failure && outcome === 'raced') open.push(one)
     else report(deps, one, outcome, startedMs)
@@ -39,8 +39,8 @@ function report(deps: LandingDeps, one: DeliveryInFlight, outcome: LandingOutcom
   // An ordinary landing is not logged: the line of the arrival is enough. Nor is a raced one: it is due again.
   const isOrdinary = outcome === 'landed' && claimed.claims === 1 && claimed.failures === 0
   if (!isOrdinary && outcome !== 'raced') {
-    const { status, mediaComplete } = landing
-    const result = { status, outcome, media: landing.media.length, media_complete: mediaComplete }
+    const { status, media, media_complete } = landing
+    const result = { status, outcome, media: media.length, media_complete }
     deps.logger.info({ ...idsOf(deps, one), ...result }, 'delivery processed')
   }
   deps.onProcessed({ landing, outcome, receivedAt: claimed.receivedAt })
@@ -52,7 +52,7 @@ export function idsOf({ traces }: LandingDeps, { claimed, landing }: DeliveryInF
   return {
     delivery_id: claimed.deliveryId,
     webhook_id: claimed.webhookId,
-    request_id: landing.requestId,
+    request_id: landing.request_id,
     trace_id: loggedTraceId(claimed, traces),
   }
 }
@@ -66,7 +66,7 @@ export function trace(
   startedMs: number,
   end: TraceEnd,
 ): void {
-  const { requestId, status, media } = landing
+  const { request_id: requestId, status, media } = landing
   const ms = performance.now() - startedMs
   traces?.landed(claimed, { requestId, webhookId: claimed.webhookId, status, media: media.length, ms, ...end })
 }

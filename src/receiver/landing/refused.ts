@@ -73,13 +73,13 @@ const lockElsewhere = 'a lock of another transaction prevented the landing'
 
 /** Puts off the deliveries whose requests are locked, and returns the others. Halves them if no request is locked. */
 async function unlockedParts(deps: BatchDeps, open: readonly DeliveryInFlight[], waitMs: number): Promise<Part[]> {
-  const ids = open.map(({ landing }) => landing.requestId)
+  const ids = open.map(({ landing }) => landing.request_id)
   const locked = await lockedRequests(deps.db, ids)
   // Each half waits half as long as the whole, so that both together wait as long; at least 10 ms, which a landing may
   // take.
   const nextWaitMs = Math.max(10, Math.round(waitMs / 2))
   if (locked.size === 0 && open.length > 1) return halves(open, nextWaitMs)
-  const isLocked = ({ landing }: DeliveryInFlight) => locked.size === 0 || locked.has(landing.requestId)
+  const isLocked = ({ landing }: DeliveryInFlight) => locked.size === 0 || locked.has(landing.request_id)
   await putOffLocked(deps, open.filter(isLocked), locked.size === 0 ? lockElsewhere : lockOfRequest)
   const others = open.filter((one) => !isLocked(one))
   return others.length === 0 ? [] : [{ deliveries: others, waitMs: nextWaitMs }]
@@ -91,7 +91,7 @@ async function putOffLocked(deps: BatchDeps, locked: readonly DeliveryInFlight[]
   await returnToInbox(deps, returned, trouble)
   for (const { claimed, landing } of locked) {
     deps.logger.warn(
-      { delivery_id: claimed.deliveryId, request_id: landing.requestId, trouble },
+      { delivery_id: claimed.deliveryId, request_id: landing.request_id, trouble },
       'a delivery waits for a lock of another transaction, landing it later',
     )
   }

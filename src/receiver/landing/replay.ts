@@ -62,8 +62,11 @@ export async function replayDelivery(
     // A row may appear between reading and writing. The next try sees it.
     if (change.outcome === 'raced' && tries < 3) continue
     if (!dryRun) {
-      if (change.outcome === 'no_effect' && !landing.mediaComplete) await pollIncomplete(deps, landing.requestId)
-      deps.logger.info({ delivery_id: id, request_id: landing.requestId, outcome: change.outcome }, 'delivery replayed')
+      if (change.outcome === 'no_effect' && !landing.media_complete) await pollIncomplete(deps, landing.request_id)
+      deps.logger.info(
+        { delivery_id: id, request_id: landing.request_id, outcome: change.outcome },
+        'delivery replayed',
+      )
       deps.onProcessed({ landing, outcome: change.outcome, receivedAt: undefined })
     }
     // A delivery parked for its key or source, which would be parked again, is left as it is.
@@ -133,7 +136,7 @@ export async function landExplained(
   const rows = await untilNotGivingWay<readonly { change: Change }[]>(execute).catch((error: unknown) => [
     { change: rolledBack(error) },
   ])
-  return one(rows, `landing request ${written.requestId}`).change
+  return one(rows, `landing request ${written.request_id}`).change
 }
 
 /** Extracts the result that a dry run carries out of its rollback. Throws any other error. */

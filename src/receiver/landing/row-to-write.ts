@@ -6,32 +6,50 @@ import { outputOfItem, type MediaItem, type Report } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import type { Claimed } from './inbox.ts'
 
-/** A terminal state of one request: the row to write. */
-export type Landing = Omit<Report, 'jobId' | 'isInline' | 'files'> & {
-  requestId: string
-  externalId: string | null
+/** The terminal state of one request, as a row of `item` in the landing statements. */
+export type Landing = {
+  request_id: string
+  external_id: string | null
   /** The source whose report it is: see storedName(). */
-  sourceName: string | null
+  source_name: string | null
+  status: Report['status']
+  model: string | undefined
   /** Undefined also for an output that consists of one item alone. */
   output: unknown
+  media: readonly MediaItem[]
+  media_complete: boolean
+  cost: number | undefined
+  error_code: string | undefined
+  error_message: string | undefined
+  created_at: string | undefined
+  completed_at: string | undefined
   /** True for the provider's own result, which overrules a webhook. */
   fetched: boolean
-  keyName: string
+  /** How it came, as the column and the metrics name it. */
+  source: 'webhook' | 'reconciler'
+  key_name: string
   environment: Environment | undefined
   flags: readonly string[]
-  /**
-   * The delivery that carried it. It leaves the inbox if its claim is still held; a replay has no claim.
-   * `first` and `last` bound the ids of its webhook id.
-   */
-  delivery: { id: string; claims: number | undefined; first: string; last: string } | undefined
+  /** The delivery that carried it. It leaves the inbox if its claim is still held; a replay has no claim. */
+  delivery_id: string | undefined
+  claims: number | undefined
+  /** The bounds of the delivery ids of its webhook id. */
+  first_id: string | undefined
+  last_id: string | undefined
 }
 
 /** The keys and settings that a landing depends on. */
 export type RowSettings = { keys: () => Keys; mediaHosts: readonly string[] | undefined }
 
 /** The origin of a webhook or result. */
-export type Origin = Pick<Landing, 'fetched' | 'sourceName' | 'keyName' | 'environment' | 'delivery'> &
-  Pick<RowSettings, 'mediaHosts'>
+export type Origin = {
+  fetched: boolean
+  sourceName: string | null
+  keyName: string
+  environment: Environment | undefined
+  delivery: { id: string; claims: number | undefined; first: string; last: string } | undefined
+  mediaHosts: RowSettings['mediaHosts']
+}
 
 /** A stored delivery. `claims` is undefined for a replay, which claims nothing. */
 export type Identified = Pick<Claimed, 'deliveryId' | 'webhookId' | 'sourceName' | 'keyName' | 'environment'> & {
@@ -56,29 +74,35 @@ export function landingOfDelivery(
   })
 }
 
-/** Returns the way by which a landing came, as the column `source` and the metrics name it. */
-export function wayOf({ fetched }: Pick<Landing, 'fetched'>): 'webhook' | 'reconciler' {
-  return fetched ? 'reconciler' : 'webhook'
-}
-
-/** Returns the landing of a report. The source's own result overrules a webhook. */
-export function landingOfReport({ jobId, isInline, files: _files, ...report }: Report, origin: Origin): Landing {
-  const { fetched, sourceName, keyName, environment, delivery } = origin
+/** Returns the landing of a report. Texts are cut to the lengths of their columns, since sources do not bound them. */
+export function landingOfReport(report: Report, origin: Origin): Landing {
+  const { status, model, media, mediaComplete, cost, error } = report
+  const { fetched, sourceName, keyName, environment, delivery, mediaHosts } = origin
+  const { requestId, externalId } = requestIdOf(sourceName, report.jobId)
   return {
-    ...requestIdOf(sourceName, jobId),
-    sourceName,
-    ...report,
+    request_id: requestId,
+    external_id: externalId,
+    source_name: sourceName,
+    status,
+    model: model === undefined ? undefined : cutTo(model, maxNameCharacters),
     output: isItemAlone(report) ? undefined : report.output,
-    model: report.model === undefined ? undefined : cutTo(report.model, maxNameCharacters),
-    error: report.error && bounded(report.error),
-    createdAt: storable(report.createdAt),
-    completedAt: storable(report.completedAt),
+    media,
+    media_complete: mediaComplete,
+    cost,
+    error_code: error && cutTo(error.code, maxNameCharacters),
+    error_message: error && cutTo(error.message, maxErrorMessageCharacters),
+    created_at: storable(report.createdAt),
+    completed_at: storable(report.completedAt),
     fetched,
-    keyName,
+    source: fetched ? 'reconciler' : 'webhook',
+    key_name: keyName,
     environment,
     // Links of inline media are ours.
-    flags: isInline ? [] : flagsOf(report.media, origin),
-    delivery,
+    flags: report.isInline || areHostsOf(mediaHosts, media) ? [] : ['foreign_host'],
+    delivery_id: delivery?.id,
+    claims: delivery?.claims,
+    first_id: delivery?.first,
+    last_id: delivery?.last,
   }
 }
 
@@ -86,34 +110,26 @@ function isItemAlone({ media: [item, ...others], output }: Pick<Report, 'media' 
   return item !== undefined && others.length === 0 && isDeepStrictEqual(output, outputOfItem(item))
 }
 
-/** Cuts the texts of an error to the lengths of their columns, so that its result lands. Sources do not bound them. */
-function bounded({ code, message }: NonNullable<Landing['error']>): Landing['error'] {
-  return { code: cutTo(code, maxNameCharacters), message: cutTo(message, maxErrorMessageCharacters) }
-}
-
 /** Omits a time outside the years 1000 to 9998, which the columns refuse, so that the result lands. */
 function storable(time: string | undefined): string | undefined {
   return time !== undefined && isTime(time) ? time : undefined
 }
 
-function flagsOf(media: readonly MediaItem[], { mediaHosts }: Origin): string[] {
-  if (mediaHosts === undefined) return []
+/** Returns true if all links lead to these hosts. */
+function areHostsOf(hosts: RowSettings['mediaHosts'], media: readonly MediaItem[]): boolean {
+  if (hosts === undefined) return true
   const links = media.flatMap(({ url, original_url }) => (original_url === undefined ? [url] : [url, original_url]))
-  return links.every((link) => mediaHosts.includes(hostOf(link))) ? [] : ['foreign_host']
-}
-
-function hostOf(link: string): string {
-  return URL.canParse(link) ? new URL(link).host : ''
+  return links.every((link) => hosts.includes(URL.parse(link)?.host ?? ''))
 }
 
 /** The memory of an item or a row besides its texts and its body. */
 export const rowBytes = 512
 
 /** Estimates the size of a landing as JSON. An output that is stored repeats the links of its media. */
-export function estimateBytes({ error, media, model, output }: Landing): number {
+export function estimateBytes({ error_message: message, media, model, output }: Landing): number {
   const links = media.reduce(
     (sum, { url, original_url }) => sum + url.length + (original_url?.length ?? 0) + rowBytes,
     0,
   )
-  return rowBytes + links + (JSON.stringify(output)?.length ?? 0) + (error?.message.length ?? 0) + (model?.length ?? 0)
+  return rowBytes + links + (JSON.stringify(output)?.length ?? 0) + (message?.length ?? 0) + (model?.length ?? 0)
 }

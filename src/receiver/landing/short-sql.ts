@@ -36,9 +36,8 @@ import { row, verdict } from './rules-sql.ts'
  */
 
 /**
- * Another transaction may lock the row of a request. The whole batch waits for it, so the wait is short. `environment`
- * is that of the key that signed or fetched. `source` and `fetched`: see wayOf() and Landing. `first_id` and `last_id`
- * bound the ids of the delivery's webhook id.
+ * The landings (Landing of row-to-write.ts). Another transaction may lock the row of a request. The whole batch waits
+ * for it, so the wait is short.
  */
 export const items = `
     patience as materialized (select set_config('lock_timeout', :wait, true)),

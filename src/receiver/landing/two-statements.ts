@@ -4,7 +4,7 @@ import { NoAnswerError, untilNotGivingWay } from '../../platform/postgres/errors
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { Environments } from '../domain/keys.ts'
-import { wayOf, type Landing } from './row-to-write.ts'
+import type { Landing } from './row-to-write.ts'
 import { everyNotification, short } from './short-sql.ts'
 import { whole } from './whole-sql.ts'
 
@@ -55,8 +55,8 @@ type UntilFailure = { outcomes: Outcomes; failure?: { error: unknown } }
  * for the feed, and the NOTIFY for readers. States never go back: docs/orders.md says which end overrules which.
  *
  * Takes one landing per request: `takeBatch` of in-flight.ts leaves the others waiting. First runs the short statement,
- * then the whole one for the landings that the short one left. Never throws: a failure is returned, beside the outcomes that
- * the short statement had committed.
+ * then the whole one for the landings that the short one left. Never throws: a failure is returned, beside the outcomes that the
+ * short statement had committed.
  */
 export async function landUntilFailure(
   db: Database,
@@ -67,14 +67,14 @@ export async function landUntilFailure(
   try {
     const ordinary = landings.filter(mayBeOrdinary)
     for (const one of await run(db, ordinary, ordinaryStatement(ordinary, at))) outcomes.set(...one)
-    let open = landings.filter(({ requestId }) => !outcomes.has(requestId))
+    let open = landings.filter(({ request_id: id }) => !outcomes.has(id))
     // Another landing of the request may come between reading and writing. The next try sees it.
     for (let tries = 1; open.length > 0 && tries <= 5; tries += 1) {
       const found = await run(db, open, landingStatement(open, at))
       // Every landing must have an outcome.
       if (found.size < open.length) throw new NoAnswerError(`landing ${open.length} results`)
       for (const one of found) outcomes.set(...one)
-      open = open.filter(({ requestId }) => outcomes.get(requestId) === 'raced')
+      open = open.filter(({ request_id: id }) => outcomes.get(id) === 'raced')
     }
     return { outcomes }
   } catch (error) {
@@ -108,8 +108,8 @@ export async function lockedRequests(db: Database, requestIds: readonly string[]
 }
 
 /** Returns false if the landing alone shows that it needs the whole statement. */
-function mayBeOrdinary({ delivery, flags, fetched }: Landing): boolean {
-  return delivery?.claims !== undefined && flags.length === 0 && !fetched
+function mayBeOrdinary({ claims, flags, fetched }: Landing): boolean {
+  return claims !== undefined && flags.length === 0 && !fetched
 }
 
 /**
@@ -121,7 +121,7 @@ function withValues(parts: readonly string[]): (landings: readonly Landing[], at
   const pieces = text.split(/(?<!:)(:(?:landings|wait|limit|now|key_environment)\b)/)
   return (landings, { now, environments, waitMs = landingLockWaitMs }) => {
     const values = new Map([
-      [':landings', sql`${JSON.stringify(landings.map(toItem))}`],
+      [':landings', sql`${JSON.stringify(landings)}`],
       [':wait', sql`${`${waitMs}ms`}`],
       [':limit', atMost(landings.length)],
       [':now', now],
@@ -139,31 +139,3 @@ const ordinaryStatement = withValues(short)
 const todaysEnvironment = ({ live, sandbox }: Environments): SQL => sql`case
             when key_name = any(${sql.param([...live])}::text[]) then 'live'
             when key_name = any(${sql.param([...sandbox])}::text[]) then 'sandbox' end`
-
-/** Returns the row of `item` for a landing. A key that is missing becomes null. */
-function toItem({ delivery, error, ...landing }: Landing): Record<string, unknown> {
-  return {
-    request_id: landing.requestId,
-    source_name: landing.sourceName ?? undefined,
-    external_id: landing.externalId ?? undefined,
-    status: landing.status,
-    model: landing.model,
-    output: landing.output,
-    media: landing.media,
-    media_complete: landing.mediaComplete,
-    cost: landing.cost,
-    error_code: error?.code,
-    error_message: error?.message,
-    created_at: landing.createdAt,
-    completed_at: landing.completedAt,
-    source: wayOf(landing),
-    fetched: landing.fetched,
-    key_name: landing.keyName,
-    environment: landing.environment,
-    flags: landing.flags,
-    delivery_id: delivery?.id,
-    claims: delivery?.claims,
-    first_id: delivery?.first,
-    last_id: delivery?.last,
-  }
-}

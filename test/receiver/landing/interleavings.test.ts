@@ -118,7 +118,7 @@ async function webhook({
   const parsed = parseBody(keys.defaultSource, sample.body)
   if (!parsed.ok || parsed.report === undefined) throw new Error('the sample is no notification')
   const origin = {
-    fetched: false,
+    fetched: result !== undefined,
     sourceName: null,
     keyName,
     environment,
@@ -126,7 +126,7 @@ async function webhook({
     mediaHosts: undefined,
   }
   const report = result ? reportOf(result) : parsed.report
-  const landing = { ...landingOfReport(report, origin), fetched: result !== undefined }
+  const landing = landingOfReport(report, origin)
   return (db) => landOne(db, landing)
 }
 

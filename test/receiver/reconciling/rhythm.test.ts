@@ -72,7 +72,7 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
         delivery: undefined,
         mediaHosts: undefined,
       })
-      expect(landing.mediaComplete).toBe(false)
+      expect(landing.media_complete).toBe(false)
       await land(deps.db, [landing], { now: deps.time(), environments: { live: ['live'], sandbox: ['sandbox'] } })
       // The first poll is due with the landing.
       expect(await pauseOf(requestId)).toBe(0)

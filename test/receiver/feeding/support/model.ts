@@ -46,7 +46,7 @@ export async function write(url: string, written: Written, wanted: number): Prom
 }
 
 function note(written: Written, landings: readonly Landing[], outcomes: Map<string, string>): void {
-  for (const { requestId, status, mediaComplete } of landings) {
+  for (const { request_id: requestId, status, media_complete: mediaComplete } of landings) {
     if (outcomes.get(requestId) !== 'landed') throw new Error(`a landing came to ${outcomes.get(requestId)}`)
     const each = [...(written.byRequest.get(requestId) ?? []), `${status} ${mediaComplete}`]
     written.byRequest.set(requestId, each)
