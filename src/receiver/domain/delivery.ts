@@ -9,20 +9,28 @@ import { isStorable } from './storable.ts'
 /** The status of a delivery for each end of a report, in the words of the default source, which sends no CANCELED. */
 const statuses = { COMPLETED: 'OK', FAILED: 'ERROR', CANCELED: 'CANCELED' } as const
 
-/** An admitted arrival, parsed. It is stored, unless its source does not sign. */
-export type Delivery = {
+/** An arrival whose signature is valid, or whose source does not sign. */
+export type Admitted = {
+  source: Source
+  /** See deliveryId(). */
   id: string
   webhookId: string
+  keyName: string
+  /** The environment of the key on arrival. Later changes of the keys do not change it. */
+  environment: SignedEnvironment
+  timestampSeconds: number
+  receivedAt: Date
+  headers: Record<string, string>
+  body: Buffer
+}
+
+/** An admitted arrival, parsed. It is stored, unless its source does not sign. */
+export type Delivery = Omit<Admitted, 'source' | 'timestampSeconds'> & {
   /** See storedName(). */
   sourceName: string | null
   requestId: string | undefined
   status: (typeof statuses)[Report['status']] | undefined
-  keyName: string
-  environment: SignedEnvironment
   signedAt: Date
-  receivedAt: Date
-  headers: Record<string, string>
-  body: Buffer
   /** The report in the body; undefined for a parked delivery and for a hint. */
   report: Report | undefined
   /** Set where the body names a job without reporting its end. */
@@ -47,21 +55,6 @@ export type MemoryRoom = {
 
 /** A webhook id: 1 to 255 visible ASCII characters (invalid_webhook_id otherwise). */
 export const webhookIdPattern = /^[\x21-\x7e]{1,255}$/
-
-/** An arrival whose signature is valid, or whose source does not sign. */
-export type Admitted = {
-  source: Source
-  /** See deliveryId(). */
-  id: string
-  webhookId: string
-  keyName: string
-  /** The environment of the key on arrival. Later changes of the keys do not change it. */
-  environment: SignedEnvironment
-  timestampSeconds: number
-  receivedAt: Date
-  headers: Record<string, string>
-  body: Buffer
-}
 
 /** Parses an admitted arrival once, into the delivery to store. An unusable body gets the reason for parking. */
 export function toDelivery({ source, timestampSeconds, ...arrived }: Admitted): Delivery {

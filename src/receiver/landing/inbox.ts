@@ -23,18 +23,14 @@ import { pathHeader, pathIn } from '../domain/webhook-path.ts'
  */
 
 /** A delivery that this process has claimed. */
-export type Claimed = {
+export type Claimed = Pick<Delivery, 'webhookId' | 'sourceName' | 'keyName'> & {
   deliveryId: string
-  /** The fence: the claim holds while the row has the same number. */
+  /** The fence: the claim is held while the row has the same number. */
   claims: number
   /** How many times landing failed because of the delivery's content. */
   failures: number
-  webhookId: string
-  /** See storedName(). */
-  sourceName: string | null
-  keyName: string
-  /** The environment of the key at acceptance; undefined on rows of releases that did not store it. */
-  environment: SignedEnvironment | undefined
+  /** Null on rows of releases that did not store it. */
+  environment: SignedEnvironment | null
   /** Undefined for a replay, whose delay since arrival says nothing about landing. */
   receivedAt: Date | undefined
   /** The traceparent, as sent. */
@@ -123,7 +119,7 @@ export async function claim(
     webhookId: row.webhook_id,
     sourceName: row.source_name,
     keyName: row.key_name,
-    environment: row.environment ?? undefined,
+    environment: row.environment,
     receivedAt: row.received_at === null ? undefined : new Date(row.received_at),
     traceparent: row.traceparent ?? undefined,
     generation: row.path === null ? undefined : pathIn({ [pathHeader]: row.path }).generation,

@@ -1,14 +1,17 @@
+import { withDeadline } from '../../platform/deadline.ts'
 import {
   databaseCodeOf,
   isAboutTheRow,
+  isConnectionLost,
   maxRefusals,
   metALock,
   postgresMessage,
   waitedToCommit,
 } from '../../platform/postgres/errors.ts'
 import { claimsOfRow } from '../../platform/postgres/lease.ts'
+import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import type { DeliveryInFlight, InFlight, Returned } from './in-flight.ts'
+import type { DeliveryInFlight, InFlight, LaneName, Returned } from './in-flight.ts'
 import { returnClaims, retryOrPark, type InboxClaim } from './inbox.ts'
 import { idsOf, landBatch, trace, type Failed } from './land-batch.ts'
 import type { LandingDeps } from './landing-deps.ts'
@@ -16,7 +19,14 @@ import { lockedRequests } from './two-statements.ts'
 
 /* What happens to deliveries that Postgres refuses to land, or whose rows another transaction locks. */
 
-export type BatchDeps = LandingDeps & { inFlight: InFlight }
+export type BatchDeps = LandingDeps & {
+  inFlight: InFlight
+  /** Aborts when the process stops. Deliveries that are not written are returned to the inbox. */
+  signal: AbortSignal
+}
+
+/** Far beyond any landing. A statement that is lost with its connection must not block a lane forever. */
+export const deadlineMs = 30_000
 
 type Part = { deliveries: readonly DeliveryInFlight[]; waitMs: number }
 
@@ -103,15 +113,48 @@ export function lockedPauseMs(claims: number): number {
 }
 
 /** Releases deliveries and returns their claims to the inbox. */
-export async function returnToInbox(
-  { db, time, inFlight }: BatchDeps,
-  returned: readonly Returned[],
-  trouble?: string,
-) {
+async function returnToInbox({ db, time, inFlight }: BatchDeps, returned: readonly Returned[], trouble?: string) {
   // First, since this process may claim a delivery again as soon as it is in the inbox.
   for (const { one } of returned) inFlight.release(one)
   const claims = returned.map(({ one, pauseMs }) => ({ ...one.claimed, pauseMs }))
   await returnClaims(db, claims, { now: time(), trouble })
+}
+
+/** Returns deliveries to the inbox. If that fails or takes too long, their leases expire. */
+async function returnOrExpire(deps: BatchDeps, returned: readonly Returned[], trouble?: string): Promise<void> {
+  await withDeadline(returnToInbox(deps, returned, trouble), deadlineMs, 'returning deliveries').catch(
+    (error: unknown) =>
+      deps.logger.warn(
+        { err: error, deliveries: returned.length },
+        'claimed deliveries could not be returned to the inbox, their leases will expire',
+      ),
+  )
+}
+
+/** Returns deliveries of one request to the inbox, with later times. */
+export async function returnFlood(deps: BatchDeps, flood: readonly Returned[]): Promise<void> {
+  if (flood.length === 0) return
+  deps.logger.info({ deliveries: flood.length }, 'spreading many deliveries of one request over later seconds')
+  await returnOrExpire(deps, flood)
+}
+
+/** Returns a batch that failed as a whole to the inbox. */
+export async function returnFailed(
+  deps: BatchDeps,
+  lane: LaneName,
+  batch: readonly DeliveryInFlight[],
+  error: unknown,
+): Promise<void> {
+  const { inFlight, signal } = deps
+  // The others were put off or parked. Those that the batch has landed are gone from the inbox.
+  const left = batch.filter(({ mode }) => mode === 'LANDING')
+  // A stopping process retries nothing, so everything that waits is returned.
+  const unwritten = signal.aborted ? inFlight.readyIn(lane) : []
+  // A delivery that fails alone, but not with its connection, gets a later time, so that others do not fail with it.
+  const comesLater = batch.length === 1 && !signal.aborted && !isConnectionLost(error)
+  const pauseMs = comesLater ? lockedPauseMs(batch[0]?.claimed.claims ?? 1) : 0
+  const returned = [...left, ...unwritten].map((one) => ({ one, pauseMs }))
+  await returnOrExpire(deps, returned, signal.aborted ? undefined : failureWords(error))
 }
 
 /** Puts off a delivery that Postgres refuses, or parks it after five tries. */

@@ -1,11 +1,9 @@
 import postgres from 'postgres'
 import { z } from 'zod'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { eq, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { databaseErrorOf, one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import { claimsAnew } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
 import { isTried, tried } from '../../platform/postgres/tried.ts'
 import { parseBody } from '../domain/delivery.ts'
 import { environmentsOf, sourceOf } from '../domain/keys.ts'
@@ -14,11 +12,9 @@ import * as schema from '../domain/schema.ts'
 import { landHint } from './before-landing.ts'
 import { maxFailures } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import { landingOfDelivery, type Identified, type Landing } from './row-to-write.ts'
+import { landingOfDelivery, type Landing } from './row-to-write.ts'
 import { everyNotification } from './short-sql.ts'
 import { landingOutcomes, landingStatement, type LandingAt } from './two-statements.ts'
-
-const deliveries = columnsOf(schema.deliveries)
 
 const row = z.record(z.string(), z.unknown())
 const changeSchema = z.object({
@@ -42,7 +38,7 @@ export async function replayDelivery(
   id: string,
   { dryRun }: { dryRun: boolean },
 ): Promise<Replay | undefined> {
-  const delivery = await load(deps, id)
+  const delivery = await load(deps.db, id)
   if (!delivery) return undefined
   const parsed = parseBody(sourceOf(deps.keys(), delivery.sourceName), delivery.body)
   // It stays parked, since this version cannot parse it either.
@@ -75,31 +71,21 @@ export async function replayDelivery(
   }
 }
 
-async function load(
-  { db }: LandingDeps,
-  id: string,
-): Promise<(Identified & { body: Buffer; parkedReason: string | null }) | undefined> {
-  const rows = await db.execute<
-    RowOf<
-      typeof schema.deliveries,
-      'webhook_id' | 'source_name' | 'key_name' | 'environment' | 'body' | 'parked_reason'
-    >
-  >(sql`
-    select ${list(deliveries, 'webhook_id', 'source_name', 'key_name', 'environment', 'body', 'parked_reason')}
-    from mediadock.deliveries where ${deliveries.id} = ${id}`)
-  const [row] = rows
-  return (
-    row && {
-      deliveryId: id,
-      claims: undefined,
-      webhookId: row.webhook_id,
-      sourceName: row.source_name,
-      keyName: row.key_name,
-      environment: row.environment ?? undefined,
-      body: row.body,
-      parkedReason: row.parked_reason,
-    }
-  )
+async function load(db: Database, id: string) {
+  const d = schema.deliveries
+  const [row] = await db
+    .select({
+      deliveryId: d.id,
+      webhookId: d.webhook_id,
+      sourceName: d.source_name,
+      keyName: d.key_name,
+      environment: d.environment,
+      body: d.body,
+      parkedReason: d.parked_reason,
+    })
+    .from(d)
+    .where(eq(d.id, id))
+  return row && { ...row, claims: undefined }
 }
 
 /** SQL: the values that the view `results` makes from the row `w` of `written`, which has ended, and its media. */
