@@ -127,7 +127,7 @@ export async function claim(
   }))
 }
 
-/** Renews the leases of claims that still hold. */
+/** Renews the leases of claims that are still held. */
 export async function renew(db: Database, held: readonly InboxClaim[], now: SQL): Promise<void> {
   await lease.renew(db, held, { now, seconds: inboxLeaseSeconds })
 }
@@ -136,7 +136,7 @@ export async function renew(db: Database, held: readonly InboxClaim[], now: SQL)
 export type ReturnedClaim = InboxClaim & { pauseMs?: number }
 
 /**
- * Returns claims that ended without a failure of the delivery. Claims that no longer hold are left alone. So are rows
+ * Returns claims that ended without a failure of the delivery. Claims that are no longer held are left alone. So are rows
  * that another transaction locks, which become due when their leases end. `trouble` is the reason for the on-call
  * engineer. No other record shows it while a delivery is retried forever.
  */

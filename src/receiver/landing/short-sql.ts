@@ -137,7 +137,7 @@ const outcomesTaken = `
     )`
 
 /**
- * Removes each delivery from the inbox whose claim still holds. A single replay has no claim and ends a pending
+ * Removes each delivery from the inbox whose claim is still held. A single replay has no claim and ends a pending
  * delivery. `failures` and `replay_id` are of the row that left.
  */
 export const dequeued = `

@@ -165,7 +165,7 @@ const flagChanges = `
       select delivery_id, jsonb_array_elements_text(flags), false, null::text, false
       from outcomes where delivery_id is not null and outcome not in (${unflagged})
       union all
-      -- A mismatch parks the delivery, only while its claim holds. A replay has no claim.
+      -- A mismatch parks the delivery, only while its claim is held. A replay has no claim.
       select delivery_id, outcome, false, outcome, false
       from outcomes where delivery_id is not null and outcome in (${parking})
         and (claims is null or delivery_id in (select dequeued.delivery_id from dequeued))
