@@ -1,7 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
-import type { Dispatcher } from 'undici'
 import { contentTypeOf, isOfKind, typeBytes } from '../../platform/media-type.ts'
 import { createGetter, discard, type Credential, type OpenedLink } from '../../platform/outward/getter.ts'
 import { reasonOf } from '../../platform/outward/poster.ts'
@@ -59,31 +58,19 @@ export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }
   const getter = createGetter({ judge, resolve, maxRedirects: 5, connectMs: 10_000, silenceMs, headers })
 
   const download = async ({ url, kind, spoolDir, signal, credential }: DownloadWish): Promise<Download> => {
-    const spooled = path.join(spoolDir, `${randomUUID()}.part`)
-    let isKept = false
+    const into = { to: path.join(spoolDir, `${randomUUID()}.part`), maxBytes, kind, slowAfterMs }
     try {
-      const into = { to: spooled, maxBytes, kind, slowAfterMs }
       const inline = fileInUri(url)
-      if (inline !== undefined) {
-        const came = await spool({ headers: {}, body: [inline.bytes] }, into)
-        isKept = came.kind === 'spooled'
-        return came
-      }
+      if (inline !== undefined) return await spool([inline.bytes], into)
       const opened = await getter.open(url, signal, credential)
       if (opened.kind === 'refused') return { kind: 'refused', detail: opened.why }
       const problem = problemOf(opened, maxBytes)
-      if (problem !== undefined) {
-        discard(opened.response)
-        return problem
-      }
-      const came = await spool(opened.response, into)
-      isKept = came.kind === 'spooled'
-      return came
+      if (problem === undefined) return await spool(opened.response.body, into)
+      discard(opened.response)
+      return problem
     } catch (error) {
       if (error instanceof StoreError) throw error
       return { kind: 'unreachable', detail: reasonOf(error, 'the download took too long') }
-    } finally {
-      if (!isKept) await fs.rm(spooled, { force: true }).catch(() => {})
     }
   }
   return { download, close: getter.close }
@@ -115,19 +102,18 @@ function tooLarge(maxBytes: number): Download {
   return { kind: 'refused', detail: `it is larger than ${maxBytes} bytes (MEDIA_ARCHIVE_MAX_BYTES)` }
 }
 
+type Spooling = { to: string; maxBytes: number; kind: DownloadWish['kind']; slowAfterMs: number }
+
+/** Writes a body to the spool. undici throws if the body ends before its Content-Length. */
 async function spool(
-  { headers: given, body }: Pick<Dispatcher.ResponseData, 'headers'> & { body: AsyncIterable<Buffer> | Buffer[] },
-  {
-    to,
-    maxBytes,
-    kind,
-    slowAfterMs,
-  }: { to: string; maxBytes: number; kind: DownloadWish['kind']; slowAfterMs: number },
+  body: AsyncIterable<Buffer> | Buffer[],
+  { to, maxBytes, kind, slowAfterMs }: Spooling,
 ): Promise<Download> {
   const hash = createHash('sha256')
   let head = Buffer.alloc(0)
   let bytes = 0
   let looked = { at: performance.now(), bytes }
+  let isKept = false
   const file = await inStore(`writing to ${path.dirname(to)}`, () => fs.open(to, 'wx'))
   try {
     // Leaving the loop destroys the body, and with it the connection.
@@ -148,14 +134,13 @@ async function spool(
       hash.update(chunk)
       await inStore(`writing to ${path.dirname(to)}`, () => file.writeFile(chunk))
     }
-    const announced = given['content-length']
-    if (announced !== undefined && Number(announced) !== bytes)
-      return { kind: 'unreachable', detail: `the download ended after ${bytes} of ${String(announced)} bytes` }
     const contentType = typeOf(head, kind)
     if (contentType === undefined) return wrongType(head, kind)
+    isKept = true
     return { kind: 'spooled', file: { path: to, bytes, contentType, sha256: hash.digest('hex') } }
   } finally {
     await file.close()
+    if (!isKept) await fs.rm(to, { force: true }).catch(() => {})
   }
 }
 
