@@ -21,7 +21,6 @@ import {
   TraceIdRatioBasedSampler,
   TracerProvider,
   type Sampler,
-  type SpanExporter,
 } from '@opentelemetry/sdk-trace'
 import { withDeadline } from '../../platform/deadline.ts'
 import type { Logger } from '../../platform/logger.ts'
@@ -41,7 +40,7 @@ const kinds = {
 }
 
 export function createSpanWriter(settings: TraceSettings, { logger }: { logger: Logger }): SpanWriter {
-  const complain = createComplaints(logger, new URL(settings.endpoint).host)
+  const report = reportLosses(logger, new URL(settings.endpoint).host)
   const sampler = samplerOf(settings)
   // The SDK takes the ids of a span from this generator while it starts the span. So `lent` can set them.
   const random = new RandomIdGenerator()
@@ -56,7 +55,7 @@ export function createSpanWriter(settings: TraceSettings, { logger }: { logger: 
     },
     spanProcessors: [
       new BatchSpanProcessor({
-        exporter: complaining(new OTLPTraceExporter({ url: settings.endpoint }), complain),
+        exporter: new OTLPTraceExporter({ url: settings.endpoint }),
         // About 8 MB. Spans beyond that are dropped, with a warning.
         maxQueueSize: 8192,
         maxExportBatchSize: 512,
@@ -92,7 +91,7 @@ export function createSpanWriter(settings: TraceSettings, { logger }: { logger: 
     close: async (withinMs) => {
       const ms = Math.min(lastFlush.maxMs, Math.max(lastFlush.minMs, withinMs))
       await withDeadline(provider.shutdown(), ms, 'sending the last spans').catch((error: unknown) =>
-        complain(error, 0),
+        report(String(error)),
       )
     },
   }
@@ -118,57 +117,23 @@ function samplerOf({ sampler, ratio }: TraceSettings): Sampler {
   return sampler.startsWith('parentbased_') ? new ParentBasedSampler({ root }) : root
 }
 
-type Complain = (error: unknown, spans: number) => void
-
-/** Logs at most one line of each kind per minute, so that a collector that is down does not fill the log. */
-function createComplaints(logger: Logger, collector: string): Complain {
-  const mayComplain = createPauses()
-  const mayRepeat = createPauses()
-  let lost = 0
-  // Messages of the packages, mostly that spans were dropped because the queue was full.
-  const say = (message: string) => {
-    if (mayRepeat())
-      logger.warn(
-        { collector, detail: message.slice(0, 500) },
-        'OpenTelemetry reports a problem with traces (see detail), deliveries continue',
-      )
+/**
+ * Logs what the packages report: spans that were not sent, or dropped because the queue was full. At most one line per
+ * minute, so that a collector that is down does not fill the log.
+ */
+function reportLosses(logger: Logger, collector: string) {
+  let silentUntil = 0
+  const report = (detail: string) => {
+    const now = performance.now()
+    if (now < silentUntil) return
+    silentUntil = now + 60_000
+    const facts = { collector, detail: detail.slice(0, 500) }
+    logger.warn(facts, 'traces are lost, since OpenTelemetry reports a problem (see detail); deliveries continue')
   }
   const nothing = () => {}
   diag.setLogger(
-    { error: say, warn: say, info: nothing, debug: nothing, verbose: nothing },
+    { error: report, warn: report, info: nothing, debug: nothing, verbose: nothing },
     { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
   )
-  return (error, spans) => {
-    lost += spans
-    if (!mayComplain()) return
-    logger.warn(
-      { err: error, collector, spans: lost },
-      'traces could not be sent to the collector and are lost, deliveries continue',
-    )
-    lost = 0
-  }
-}
-
-/** Returns a function that is true at most once a minute. */
-function createPauses(): () => boolean {
-  let silentUntil = 0
-  return () => {
-    const now = performance.now()
-    if (now < silentUntil) return false
-    silentUntil = now + 60_000
-    return true
-  }
-}
-
-/** Reports each failed batch to `complain`, and success to the SDK, which would log the failure again. */
-function complaining(exporter: SpanExporter, complain: Complain): SpanExporter {
-  return {
-    export: (spans, done) =>
-      exporter.export(spans, ({ code, error }) => {
-        if (code) complain(error ?? new Error('the collector did not accept the spans'), spans.length)
-        done({ code: 0 })
-      }),
-    shutdown: () => exporter.shutdown(),
-    forceFlush: async () => exporter.forceFlush?.(),
-  }
+  return report
 }

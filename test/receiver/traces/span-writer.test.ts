@@ -31,7 +31,7 @@ it('keeps a bounded number of spans, logs that others were dropped, and continue
   expect(kept.filter(({ name }) => name === 'the last')).toHaveLength(1)
   // Long attributes are cut, and undefined ones omitted.
   expect(kept.find(({ name }) => name === 'one')?.attributes).toEqual({ text: 'x'.repeat(1024) })
-  expect(lines().filter((line) => line.includes('OpenTelemetry reports a problem'))).toEqual([
+  expect(lines().filter((line) => line.includes('traces are lost'))).toEqual([
     expect.stringMatching(/Dropped \d+ spans/),
   ])
 })

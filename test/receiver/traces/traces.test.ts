@@ -185,7 +185,9 @@ describe('a collector', () => {
         async () => (await database.sql`select 1 from mediadock.results where request_id = ${requestId}`).length === 1,
       )
     }
-    const complaints = logged('traces could not be sent to the collector and are lost, deliveries continue')
+    const complaints = logged(
+      'traces are lost, since OpenTelemetry reports a problem (see detail); deliveries continue',
+    )
     expect(complaints).toEqual([expect.objectContaining({ collector: new URL(collector.url).host })])
     // Traces continue when the collector accepts them again.
     collector.answer(200)
